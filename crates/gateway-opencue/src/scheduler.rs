@@ -5,6 +5,7 @@ mod caps;
 pub mod command;
 pub mod config;
 mod faults;
+mod held;
 mod hosts;
 mod instance;
 mod launcher;

@@ -310,6 +310,29 @@ async fn a_job_that_no_host_takes_or_that_cannot_be_booked_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_names_a_layer_that_a_running_instance_leaves_out() {
+    let changes = "UPDATE job SET int_uid = 0 WHERE pk_job = 'job0'";
+    let Some(farm) = Farm::start(changes, Mood::RefusesRoot).await else { return };
+    let mut instance = farm.instance("");
+    let running = tokio::spawn(async move { instance.run().await });
+    // Another process asks, which has met no refusal itself.
+    let asking = farm.instance("");
+    let began = Instant::now();
+    loop {
+        let layers = asking.why("j0", None).await.unwrap();
+        let reasons = layers[0].reasons.join("\n");
+        if reasons.contains("it is left out for ") {
+            assert!(reasons.contains("hosts refused its frames, the last one with: "), "{reasons}");
+            assert!(reasons.contains("this user cannot run frames"), "{reasons}");
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{reasons}");
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_launch_without_an_answer_is_killed_before_its_frame_waits_again() {
     let Some(farm) = Farm::start("", Mood::TakesSilently).await else { return };
     let mut instance = farm.instance("windlass: {rqd_call_timeout: 500ms}");

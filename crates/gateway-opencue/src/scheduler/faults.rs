@@ -13,6 +13,27 @@ const REMEMBERED_TIME: Duration = Duration::from_secs(60);
 /// Hosts that refuse a layer make it the layer's fault, and layers that a host refuses the host's.
 const WITNESSES: usize = 2;
 
+/// Characters of what a host or PostgreSQL said, in a reason.
+const SAID_CHARS_MAX: usize = 200;
+
+/// A layer that is left out for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldLayer {
+    /// The layer's key.
+    pub layer: String,
+    /// Why, as a sentence without its end.
+    pub reason: String,
+    /// How much longer.
+    pub left: Duration,
+}
+
+/// Until when a layer is left out, and why.
+#[derive(Debug)]
+struct Hold {
+    until: Instant,
+    reason: String,
+}
+
 /// Refusals by one side, and who was refused when.
 type Refusals = BTreeMap<String, BTreeMap<String, Instant>>;
 
@@ -22,7 +43,7 @@ pub struct Faults {
     by_layer: Refusals,
     by_host: Refusals,
     held_hosts: BTreeMap<String, Instant>,
-    held_layers: BTreeMap<String, Instant>,
+    held_layers: BTreeMap<String, Hold>,
 }
 
 impl Faults {
@@ -31,29 +52,50 @@ impl Faults {
         self.held_hosts.insert(host.to_owned(), now + HELD_TIME);
     }
 
-    /// A frame of the layer could not be booked, whatever the host.
-    pub fn unbookable(&mut self, layer: &str, now: Instant) {
-        self.held_layers.insert(layer.to_owned(), now + HELD_TIME);
+    /// A frame of the layer could not be booked, whatever the host. `said` is what PostgreSQL said.
+    pub fn unbookable(&mut self, layer: &str, said: &str, now: Instant) {
+        self.hold(layer, format!("the database refuses its frames: {}", shorten(said)), now);
     }
 
-    /// A host answered that it will not run a frame of the layer.
-    pub fn refused(&mut self, host: &str, layer: &str, now: Instant) {
+    /// A host answered that it will not run a frame of the layer; `said` is its answer. Returns why the layer is left out
+    /// from now on, where it was not before.
+    pub fn refused(&mut self, host: &str, layer: &str, said: &str, now: Instant) -> Option<String> {
         self.prune(now);
         note(&mut self.by_layer, layer, host, now);
         note(&mut self.by_host, host, layer, now);
-        let layers_fault = self.by_layer[layer].len() >= WITNESSES;
+        let hosts = self.by_layer[layer].len();
+        let layers_fault = hosts >= WITNESSES;
+        let mut began = None;
         if layers_fault {
-            self.held_layers.insert(layer.to_owned(), now + HELD_TIME);
+            let reason = format!("{hosts} hosts refused its frames, the last one with: {}", shorten(said));
+            began = (!self.held_layers.contains_key(layer)).then(|| reason.clone());
+            self.hold(layer, reason, now);
         }
         // What no other host takes either says nothing of this one.
         let witnesses =
             self.by_host[host].keys().filter(|layer| !self.held_layers.contains_key(*layer)).count();
         let time = match (witnesses >= WITNESSES, layers_fault) {
             (true, _) => HELD_TIME,
-            (false, true) => return,
+            (false, true) => return began,
             (false, false) => SUSPECT_TIME,
         };
         self.held_hosts.insert(host.to_owned(), now + time);
+        began
+    }
+
+    fn hold(&mut self, layer: &str, reason: String, now: Instant) {
+        self.held_layers.insert(layer.to_owned(), Hold { until: now + HELD_TIME, reason });
+    }
+
+    /// The layers of which no frame is launched now.
+    pub fn held_layers(&self, now: Instant) -> Vec<HeldLayer> {
+        let held = self.held_layers.iter().filter(|(_, hold)| hold.until > now);
+        held.map(|(layer, hold)| HeldLayer {
+            layer: layer.clone(),
+            reason: hold.reason.clone(),
+            left: hold.until.duration_since(now),
+        })
+        .collect()
     }
 
     /// True if the host gets nothing now.
@@ -63,7 +105,7 @@ impl Faults {
 
     /// True if no frame of the layer is launched now.
     pub fn is_layer_held(&self, layer: &str, now: Instant) -> bool {
-        self.held_layers.get(layer).is_some_and(|until| *until > now)
+        self.held_layers.get(layer).is_some_and(|hold| hold.until > now)
     }
 
     fn prune(&mut self, now: Instant) {
@@ -74,8 +116,13 @@ impl Faults {
             });
         }
         self.held_hosts.retain(|_, until| *until > now);
-        self.held_layers.retain(|_, until| *until > now);
+        self.held_layers.retain(|_, hold| hold.until > now);
     }
+}
+
+/// A message of another program, as a part of a line.
+fn shorten(said: &str) -> String {
+    said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SAID_CHARS_MAX).collect()
 }
 
 fn note(refusals: &mut Refusals, who: &str, whom: &str, now: Instant) {
@@ -90,9 +137,13 @@ mod tests {
     fn a_layer_that_hosts_refuse_is_held_and_they_are_not() {
         let (mut faults, now) = (Faults::default(), Instant::now());
         for host in ["a", "b", "c", "d"] {
-            faults.refused(host, "poison", now);
+            faults.refused(host, "poison", "no", now);
         }
         assert!(faults.is_layer_held("poison", now));
+        let held = faults.held_layers(now + Duration::from_secs(10));
+        assert_eq!((held[0].layer.as_str(), held[0].left), ("poison", HELD_TIME - Duration::from_secs(10)));
+        assert_eq!(held[0].reason, "4 hosts refused its frames, the last one with: no");
+        assert_eq!(faults.held_layers(now + HELD_TIME), []);
         let soon = now + SUSPECT_TIME;
         assert!(["a", "b", "c", "d"].iter().all(|host| !faults.is_host_held(host, soon)), "{faults:?}");
         assert!(!faults.is_layer_held("poison", now + HELD_TIME));
@@ -101,9 +152,9 @@ mod tests {
     #[test]
     fn a_host_that_refuses_several_layers_is_held_and_they_are_not() {
         let (mut faults, now) = (Faults::default(), Instant::now());
-        faults.refused("a", "x", now);
+        faults.refused("a", "x", "no", now);
         assert!(faults.is_host_held("a", now) && !faults.is_host_held("a", now + SUSPECT_TIME));
-        faults.refused("a", "y", now);
+        faults.refused("a", "y", "no", now);
         assert!(faults.is_host_held("a", now + SUSPECT_TIME));
         assert!(!faults.is_layer_held("x", now) && !faults.is_layer_held("y", now));
         assert!(!faults.is_host_held("a", now + HELD_TIME));
@@ -114,7 +165,7 @@ mod tests {
         let (mut faults, now) = (Faults::default(), Instant::now());
         for layer in ["poison", "venom"] {
             for host in ["a", "b", "c"] {
-                faults.refused(host, layer, now);
+                faults.refused(host, layer, "no", now);
             }
         }
         let soon = now + SUSPECT_TIME;
@@ -124,10 +175,23 @@ mod tests {
     }
 
     #[test]
+    fn that_a_layer_is_left_out_is_told_once() {
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        assert_eq!(faults.refused("a", "x", "no", now), None);
+        let told = faults.refused("b", "x", &"long\n".repeat(100), now);
+        assert!(told.is_some_and(|reason| reason.len() < 300 && !reason.contains('\n')));
+        assert_eq!(faults.refused("c", "x", "no", now), None);
+        faults.unbookable("y", "no", now);
+        assert!(
+            faults.held_layers(now).iter().any(|held| held.reason == "the database refuses its frames: no")
+        );
+    }
+
+    #[test]
     fn refusals_are_forgotten() {
         let (mut faults, now) = (Faults::default(), Instant::now());
-        faults.refused("a", "x", now);
-        faults.refused("b", "x", now + REMEMBERED_TIME);
+        faults.refused("a", "x", "no", now);
+        faults.refused("b", "x", "no", now + REMEMBERED_TIME);
         assert!(!faults.is_layer_held("x", now + REMEMBERED_TIME));
     }
 }

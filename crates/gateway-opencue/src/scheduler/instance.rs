@@ -1,6 +1,7 @@
 //! An instance: it waits for work, plans it, books it and launches it.
 
 use super::command::{self, Given, LayerCommand, MemoryFactors, WaitingFrame};
+use super::held;
 use super::hosts::Hosts;
 use super::launcher::{LAUNCHES_MAX, Launch, Launcher};
 use super::metrics::{Metrics, PassCounts};
@@ -115,6 +116,8 @@ pub struct Instance {
     wake: Arc<Notify>,
     /// Cuebot notified that a frame of a managed show ended.
     released: Arc<AtomicBool>,
+    /// Another process wants to know what is left out.
+    asked: Arc<AtomicBool>,
     recounted: Option<Instant>,
     /// Procs of batches of which it is not known whether they were committed. None of them was launched.
     unsettled: Vec<String>,
@@ -139,6 +142,7 @@ impl Instance {
             procs: 0,
             wake: Arc::default(),
             released: Arc::default(),
+            asked: Arc::default(),
             recounted: None,
             unsettled: Vec::new(),
         }
@@ -180,6 +184,10 @@ impl Instance {
                 recovery::sweep(&control, &self.settings.scope, &self.launcher, &self.metrics).await?;
                 swept = Some(Instant::now());
             }
+            if self.asked.swap(false, Ordering::AcqRel) {
+                let held = self.launcher.faults().held_layers(Instant::now());
+                held::answer(&control, self.number, &held).await?;
+            }
             let passed = self.pass().await?;
             *idle_passes = if passed.layers == 0 { *idle_passes + 1 } else { 0 };
             if self.settings.idle_passes_max.is_some_and(|max| *idle_passes > max) {
@@ -201,12 +209,14 @@ impl Instance {
     async fn listen(&self) -> Result<(Client, tokio::sync::oneshot::Receiver<()>), PassError> {
         let (client, mut connection) = self.config.connect(NoTls).await?;
         let (ended, lost) = tokio::sync::oneshot::channel();
-        let (wake, released) = (self.wake.clone(), self.released.clone());
+        let (wake, released, asked) = (self.wake.clone(), self.released.clone(), self.asked.clone());
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if let AsyncMessage::Notification(notification) = message {
-                    if notification.channel() == RELEASED {
-                        released.store(true, Ordering::Release);
+                    match notification.channel() {
+                        RELEASED => released.store(true, Ordering::Release),
+                        held::ASK => asked.store(true, Ordering::Release),
+                        _ => {}
                     }
                     wake.notify_one();
                 }
@@ -214,7 +224,9 @@ impl Instance {
             drop(ended);
         });
         client
-            .batch_execute("LISTEN acct_release; LISTEN acct_limit_change; LISTEN windlass_opencue")
+            .batch_execute(
+                "LISTEN acct_release; LISTEN acct_limit_change; LISTEN windlass_opencue; LISTEN windlass_opencue_ask",
+            )
             .await?;
         client.execute("SELECT pg_advisory_lock($1, $2)", &[&recovery::LOCKS, &(self.number as i32)]).await?;
         Ok((client, lost))
@@ -274,14 +286,17 @@ impl Instance {
         Ok(previews.into_values().collect())
     }
 
-    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name.
+    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name. Layers that this
+    /// instance or a running one leaves out are among them.
     ///
     /// # Errors
     ///
     /// The database failed.
     pub async fn why(&self, job: &str, part: Option<&str>) -> Result<Vec<LayerReasons>, PassError> {
+        let mut held = self.launcher.faults().held_layers(Instant::now());
+        held.extend(held::ask(&self.config).await?);
         let client = self.pool.get().await?;
-        Ok(why(&client, &self.settings.scope, &self.settings.rules, (job, part)).await?)
+        Ok(why(&client, &self.settings.scope, &self.settings.rules, &held, (job, part)).await?)
     }
 
     async fn pass_with(&mut self, client: &mut Object, began: Instant) -> Result<Passed, PassError> {
@@ -489,9 +504,11 @@ impl Instance {
                         ?error,
                         frame = booking.frame,
                         layer = run.layer_id,
-                        "a frame cannot be booked"
+                        job = run.job_name,
+                        "a frame cannot be booked; its layer is left out for a while"
                     );
-                    self.launcher.faults().unbookable(&run.layer_id, Instant::now());
+                    let said = error.as_db_error().map_or("", |error| error.message());
+                    self.launcher.faults().unbookable(&run.layer_id, said, Instant::now());
                     refused.insert(run.layer_id.clone());
                 }
                 Err(error) => {

@@ -127,7 +127,7 @@ impl Launcher {
 impl Shared {
     async fn launch(&self, launch: Launch) {
         let (frame, proc_id) = (launch.frame.frame_id.clone(), launch.frame.resource_id.clone());
-        let layer = launch.frame.layer_id.clone();
+        let (layer, job) = (launch.frame.layer_id.clone(), launch.frame.job_name.clone());
         let launched = {
             let _permit = self.calls.acquire().await;
             self.hosts.launch(&launch.host, launch.frame).await
@@ -143,9 +143,14 @@ impl Shared {
                     "a launch failed; the frame is killed there and waits again"
                 );
                 self.metrics.launch_failed();
-                match is_answer(&status) {
-                    true => self.faults().refused(&launch.host_id, &layer, Instant::now()),
-                    false => self.faults().unanswered(&launch.host_id, Instant::now()),
+                if is_answer(&status) {
+                    let began =
+                        self.faults().refused(&launch.host_id, &layer, status.message(), Instant::now());
+                    if let Some(reason) = began {
+                        tracing::warn!(job, layer, reason, "a layer is left out for a while");
+                    }
+                } else {
+                    self.faults().unanswered(&launch.host_id, Instant::now());
                 }
                 self.undo(&launch.host, &frame, &proc_id).await;
             }

@@ -1,5 +1,6 @@
 //! Why frames of a job wait, from the tables and by the planner's own predicates.
 
+use super::faults::HeldLayer;
 use super::planning::{Planning, PlanningRules};
 use super::snapshot::{self, Scope};
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ const FRAME: &str = "SELECT f.str_state, f.str_host, f.int_depend_count, f.int_e
     FROM frame f WHERE f.pk_layer = $1 AND f.str_name = $2";
 
 /// What layers of a job wait for: those of the name `part`, or with a frame of that name; `None` is all. Empty where there
-/// is no such job or part.
+/// is no such job or part. `held` are layers that instances leave out.
 ///
 /// # Errors
 ///
@@ -40,6 +41,7 @@ pub async fn why(
     client: &Client,
     scope: &Scope,
     rules: &PlanningRules,
+    held: &[HeldLayer],
     (job, part): (&str, Option<&str>),
 ) -> Result<Vec<LayerReasons>, Error> {
     let statement = LAYERS.replace("{owned}", scope.owned());
@@ -64,7 +66,10 @@ pub async fn why(
         }
         let of_tables = table_reasons(row);
         if of_tables.is_empty() && row.get::<_, i64>(11) > 0 {
-            if let Some(frames) = placed.get(&id) {
+            let longest = held.iter().filter(|held| held.layer == id).max_by_key(|held| held.left);
+            if let Some(HeldLayer { reason, left, .. }) = longest {
+                reasons.push(format!("it is left out for {} s more: {reason}", left.as_secs() + 1));
+            } else if let Some(frames) = placed.get(&id) {
                 reasons.push(format!("{frames} of its frames fit now: the next pass books them"));
             }
             reasons.extend(planning.explain(&id));

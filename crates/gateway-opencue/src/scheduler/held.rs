@@ -1,0 +1,121 @@
+//! What running instances leave out for a while. An instance knows it of itself alone, and who asks why a frame waits is
+//! another process: it asks all by a notification of PostgreSQL, and they answer by another.
+
+use super::faults::HeldLayer;
+use super::recovery::LOCKS;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_postgres::{AsyncMessage, Client, Error, NoTls};
+
+/// The channel on which instances are asked.
+pub const ASK: &str = "windlass_opencue_ask";
+/// The channel on which they answer.
+const ANSWER: &str = "windlass_opencue_held";
+/// Bytes of an answer: PostgreSQL carries less than 8,000.
+const ANSWER_BYTES_MAX: usize = 7_500;
+/// Answers that wait to be read.
+const ANSWERS_MAX: usize = 256;
+/// Instances answer between passes, which take milliseconds. One that takes longer is not waited for.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+const LIVE: &str = "SELECT count(DISTINCT objid) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::int::oid
+    AND objsubid = 2 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+
+/// Tells what an instance leaves out.
+///
+/// # Errors
+///
+/// PostgreSQL failed.
+pub async fn answer(client: &Client, instance: u32, held: &[HeldLayer]) -> Result<(), Error> {
+    client.execute("SELECT pg_notify($1, $2)", &[&ANSWER, &encode(instance, held)]).await?;
+    Ok(())
+}
+
+/// What the running instances leave out, as far as they answer. It takes no time where none runs.
+///
+/// # Errors
+///
+/// PostgreSQL failed.
+pub async fn ask(config: &tokio_postgres::Config) -> Result<Vec<HeldLayer>, Error> {
+    let (client, mut connection) = config.connect(NoTls).await?;
+    let (sender, mut answers) = mpsc::channel(ANSWERS_MAX);
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message {
+                // What does not fit is left out, as an answer that comes late is.
+                _ = sender.try_send(notification.payload().to_owned());
+            }
+        }
+    });
+    client.batch_execute(&format!("LISTEN {ANSWER}")).await?;
+    let live: i64 = client.query_one(LIVE, &[&LOCKS]).await?.get(0);
+    let (mut told, mut held) = (BTreeSet::new(), Vec::new());
+    if live == 0 {
+        return Ok(held);
+    }
+    client.execute("SELECT pg_notify($1, '')", &[&ASK]).await?;
+    let deadline = tokio::time::Instant::now() + ANSWER_TIME;
+    while (told.len() as i64) < live
+        && let Ok(Some(text)) = tokio::time::timeout_at(deadline, answers.recv()).await
+    {
+        if let Some((instance, layers)) = decode(&text)
+            && told.insert(instance)
+        {
+            held.extend(layers);
+        }
+    }
+    Ok(held)
+}
+
+/// An answer that fits. Layers beyond that are left out.
+fn encode(instance: u32, held: &[HeldLayer]) -> String {
+    let mut layers: Vec<Value> = Vec::new();
+    let mut bytes = 0;
+    for HeldLayer { layer, reason, left } in held {
+        let entry = json!({ "layer": layer, "reason": reason, "left_ms": left.as_millis() as u64 });
+        bytes += entry.to_string().len() + 1;
+        if bytes > ANSWER_BYTES_MAX {
+            break;
+        }
+        layers.push(entry);
+    }
+    json!({ "instance": instance, "held": layers }).to_string()
+}
+
+/// An answer of another process, which is only believed as far as it can be read.
+fn decode(text: &str) -> Option<(u64, Vec<HeldLayer>)> {
+    let answer: Value = serde_json::from_str(text).ok()?;
+    let layers = answer["held"].as_array()?.iter().filter_map(|entry| {
+        Some(HeldLayer {
+            layer: entry["layer"].as_str()?.to_owned(),
+            reason: entry["reason"].as_str()?.to_owned(),
+            left: Duration::from_millis(entry["left_ms"].as_u64()?),
+        })
+    });
+    Some((answer["instance"].as_u64()?, layers.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_fits_a_notification_and_is_read_as_it_was() {
+        let held = |number: usize| HeldLayer {
+            layer: format!("layer{number}"),
+            reason: "2 hosts refuse its frames".to_owned(),
+            left: Duration::from_millis(29_500),
+        };
+        let few = [held(1), held(2)];
+        assert_eq!(decode(&encode(7, &few)), Some((7, few.to_vec())));
+        let many: Vec<HeldLayer> = (0..1_000).map(held).collect();
+        let text = encode(7, &many);
+        assert!(text.len() < 8_000, "{}", text.len());
+        assert!(decode(&text).is_some_and(|(_, layers)| layers.len() > 50));
+        assert_eq!(decode("{}"), None);
+        assert_eq!(decode("no"), None);
+    }
+}
