@@ -21,18 +21,47 @@ const TICKS_PER_S: f64 = 100.0;
 /// A farm to be made.
 #[derive(Clone, Copy)]
 struct Size {
-    hosts: u32,
-    host_cores: u32,
+    /// How many hosts of how many cores.
+    hosts: &'static [(u32, u32)],
     jobs: u32,
     layers: u32,
     frames: u32,
 }
 
-const USUAL: Size = Size { hosts: 1_000, host_cores: 32, jobs: 100, layers: 10, frames: 20 };
+const USUAL: Size = Size { hosts: &[(1_000, 32)], jobs: 100, layers: 10, frames: 20 };
+/// 1,553 hosts of 57,000 cores, with as many frames of one core: from desks of 8 cores to servers of 128, more than half
+/// of the cores on those of 64.
+const FILL: Size = Size {
+    hosts: &[(161, 8), (422, 16), (450, 32), (500, 64), (20, 128)],
+    jobs: 100,
+    layers: 10,
+    frames: 57,
+};
+
+impl Size {
+    fn hosts(&self) -> u32 {
+        self.hosts.iter().map(|(count, _)| count).sum()
+    }
+
+    fn cores(&self) -> u32 {
+        self.hosts.iter().map(|(count, cores)| count * cores).sum()
+    }
+
+    /// The numbers of the first and the last host of each kind, and what each has, as rows of SQL.
+    fn kinds(&self) -> String {
+        let mut last = 0;
+        let mut rows = Vec::new();
+        for (count, cores) in self.hosts {
+            rows.push(format!("({}, {}, {})", last + 1, last + count, cores * 100));
+            last += count;
+        }
+        rows.join(", ")
+    }
+}
 
 fn farm_sql(size: Size) -> String {
-    let Size { hosts, host_cores, jobs, layers, frames } = size;
-    let cores = host_cores * 100;
+    let kinds = size.kinds();
+    let Size { jobs, layers, frames, .. } = size;
     format!(
         "INSERT INTO facility(pk_facility, str_name) VALUES ('fac', 'f');
          INSERT INTO dept(pk_dept, str_name) VALUES ('dept', 'd');
@@ -43,8 +72,9 @@ fn farm_sql(size: Size) -> String {
          INSERT INTO folder(pk_folder, pk_show, str_name, pk_dept) VALUES ('folder', 'show', 's', 'dept');
          INSERT INTO point(pk_point, pk_dept, pk_show) VALUES ('point', 'dept', 'show');
          INSERT INTO host(pk_host, pk_alloc, str_name, str_lock_state, int_cores, int_cores_idle, int_mem, int_mem_idle)
-             SELECT 'host' || n, 'alloc', '127.0.' || n / 250 || '.' || n % 250 + 1, 'OPEN', {cores}, {cores},
-                 134217728, 134217728 FROM generate_series(1, {hosts}) n;
+             SELECT 'host' || n, 'alloc', '127.0.' || n / 250 || '.' || n % 250 + 1, 'OPEN', cores, cores,
+                 134217728, 134217728
+             FROM (VALUES {kinds}) kind (first, last, cores), generate_series(first, last) n;
          INSERT INTO host_stat(pk_host_stat, pk_host, int_mem_total, int_mem_free, str_state, str_os, ts_ping)
              SELECT pk_host, pk_host, int_mem, int_mem, 'UP', 'linux', now() FROM host;
          INSERT INTO host_tag(pk_host_tag, pk_host, str_tag, str_tag_type)
@@ -163,10 +193,35 @@ async fn drain(what: &str, farm: &Farm<'_>, instances: Vec<Instance>) {
     farm.audit();
 }
 
+/// Passes until the farm is full. Prints when 99 percent of its cores were booked, and when all that fit were.
+async fn fill(farm: &Farm<'_>, mut instance: Instance) {
+    let (began, wanted) = (Instant::now(), (f64::from(FILL.cores()) * 0.99).ceil() as usize);
+    let (mut booked, mut passes, mut nearly_full_s) = (0, 0, None);
+    loop {
+        let passed = instance.pass().await.unwrap();
+        (booked, passes) = (booked + passed.booked, passes + 1);
+        if booked >= wanted {
+            nearly_full_s.get_or_insert(began.elapsed().as_secs_f64());
+        }
+        if passed.placed == 0 {
+            break;
+        }
+    }
+    let took_s = began.elapsed().as_secs_f64();
+    let nearly_full = nearly_full_s.map_or("never".to_owned(), |at| format!("after {at:.2} s"));
+    println!(
+        "{} hosts of {} cores are filled: 99 percent {nearly_full}, {booked} frames in {took_s:.2} s, {passes} passes",
+        FILL.hosts(),
+        FILL.cores()
+    );
+    println!("    {} cores are idle", farm.number("SELECT sum(int_cores_idle) / 100 FROM host"));
+    farm.audit();
+}
+
 /// From a frame that begins to wait on an idle farm to its launch.
 async fn latency(what: &str, cluster: &Cluster, installs_wake: bool) {
     const FRAMES: u32 = 40;
-    let size = Size { hosts: 100, host_cores: 32, jobs: 1, layers: 1, frames: FRAMES };
+    let size = Size { hosts: &[(100, 32)], jobs: 1, layers: 1, frames: FRAMES };
     let farm = Farm::new(cluster, size);
     cluster.sql(&farm.name, "UPDATE frame SET str_state = 'DEPEND', int_depend_count = 1");
     if installs_wake {
@@ -232,10 +287,8 @@ fn main() {
             drain("one layer of 5,000 frames", &farm, vec![farm.instance(DRY)]).await;
         }
         if wants("fill") {
-            let size = Size { hosts: 1_583, host_cores: 36, jobs: 100, layers: 10, frames: 57 };
-            let farm = Farm::new(&cluster, size);
-            drain("a farm of 56,988 cores is filled", &farm, vec![farm.instance(DRY)]).await;
-            println!("    {} cores are idle", farm.number("SELECT sum(int_cores_idle) / 100 FROM host"));
+            let farm = Farm::new(&cluster, FILL);
+            fill(&farm, farm.instance(DRY)).await;
         }
         for count in [2, 4] {
             if wants("instances") {
