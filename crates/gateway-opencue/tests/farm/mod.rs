@@ -1,15 +1,12 @@
-//! A private PostgreSQL with a small farm in OpenCue's tables, reached by a socket in a directory of its own.
-//!
-//! Tests use the crate's compact schema. Where `WINDLASS_OPENCUE_MIGRATIONS` names a directory with OpenCue's
-//! own migrations, the same tests run on those.
+//! A small farm in OpenCue's tables, in a database of its own of the tests' PostgreSQL.
 
 #![allow(dead_code)]
 
+#[path = "../support/postgres.rs"]
+pub mod postgres;
+
 use deadpool_postgres::{Manager, Pool};
 use prost::Message;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tokio_postgres::NoTls;
 use tonic::client::Grpc;
@@ -18,111 +15,23 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 use windlass_gateway_opencue::cuebot::{Cuebot, Settings};
-use windlass_gateway_opencue::schema;
 
-/// The shell that keeps the cluster. It ends it, and deletes its files, when this process closes its input.
-const KEEPER: &str = r#"
-bin=$1 dir=$2
-"$bin/initdb" -D "$dir/data" -U cue -A trust --no-sync -E UTF8 --locale=C >"$dir/log" 2>&1 &&
-"$bin/pg_ctl" -D "$dir/data" -w -l "$dir/log" -o "-k $dir -c listen_addresses='' -c fsync=off" start >/dev/null 2>&1 </dev/null
-echo "started $?"
-cat >/dev/null
-"$bin/pg_ctl" -D "$dir/data" -w -m immediate stop >/dev/null 2>&1
-rm -rf "$dir"
-"#;
-
-/// A farm: a show, an allocation, a host of 4 cores, a service.
+/// A farm: a show, an allocation, a group, a service.
 pub struct Farm {
     pub pool: Pool,
     pub cuebot: Arc<Cuebot>,
-    dir: PathBuf,
-    keeper: Child,
-}
-
-impl Drop for Farm {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
-    }
-}
-
-fn binaries() -> Option<PathBuf> {
-    let found = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut bins: Vec<PathBuf> = found.map(|entry| entry.path().join("bin")).collect();
-    bins.extend(std::env::split_paths(&std::env::var_os("PATH")?));
-    bins.into_iter().find(|bin| bin.join("initdb").is_file() && bin.join("pg_ctl").is_file())
-}
-
-/// The user `postgres`, where this process is root, because PostgreSQL refuses root.
-fn unprivileged() -> Result<Option<(u32, u32)>, String> {
-    use std::os::unix::fs::MetadataExt;
-    let me = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?.uid();
-    if me != 0 {
-        return Ok(None);
-    }
-    let users = std::fs::read_to_string("/etc/passwd").map_err(|error| error.to_string())?;
-    let line = users.lines().find(|line| line.starts_with("postgres:")).ok_or("there is no user postgres")?;
-    let ids: Vec<u32> = line.split(':').skip(2).take(2).filter_map(|id| id.parse().ok()).collect();
-    Ok(Some((ids[0], ids[1])))
 }
 
 /// A new farm. `None`, with a line that says so, where PostgreSQL is missing.
 pub async fn farm() -> Option<Farm> {
-    match start().await {
-        Ok(farm) => Some(farm),
-        Err(why) => {
-            println!("SKIP what needs PostgreSQL: {why}");
-            None
-        }
-    }
-}
-
-async fn start() -> Result<Farm, String> {
-    let bin = binaries().ok_or("initdb was not found; install the package postgresql")?;
-    let user = unprivileged()?;
-    let dir = tempfile::Builder::new().prefix("cue").tempdir().map_err(|error| error.to_string())?.keep();
-    let mut shell = Command::new("sh");
-    shell.args(["-c", KEEPER, "sh"]).arg(&bin).arg(&dir).current_dir(&dir);
-    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
-    if let Some((uid, gid)) = user {
-        use std::os::unix::process::CommandExt;
-        std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).map_err(|error| error.to_string())?;
-        shell.uid(uid).gid(gid);
-    }
-    let mut keeper = shell.spawn().map_err(|error| error.to_string())?;
-    let mut answer = String::new();
-    BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut answer).unwrap();
-    assert_eq!(
-        answer.trim(),
-        "started 0",
-        "{}",
-        std::fs::read_to_string(dir.join("log")).unwrap_or_default()
-    );
-    let mut config = tokio_postgres::Config::new();
-    config.host_path(&dir).user("cue").dbname("postgres");
+    let cluster = postgres::cluster()?;
+    let config: tokio_postgres::Config = cluster.database().parse().unwrap();
     let pool = Pool::builder(Manager::new(config, NoTls)).max_size(8).build().unwrap();
     let settings = Settings { log_root: "/logs".to_owned(), retries_max: 3 };
     let cuebot = Arc::new(Cuebot::new(pool.clone(), settings));
-    let farm = Farm { pool, cuebot, dir, keeper };
-    for sql in statements() {
-        farm.run(&sql).await;
-    }
+    let farm = Farm { pool, cuebot };
     farm.run(SEED).await;
-    Ok(farm)
-}
-
-fn statements() -> Vec<String> {
-    let Some(migrations) = std::env::var_os("WINDLASS_OPENCUE_MIGRATIONS") else {
-        return schema::COMPACT.map(str::to_owned).to_vec();
-    };
-    let number = |path: &Path| {
-        let name = path.file_name()?.to_str()?.strip_prefix('V')?.split("__").next()?.parse::<u32>().ok()?;
-        Some((name, path.to_owned()))
-    };
-    let files = std::fs::read_dir(migrations).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<(u32, PathBuf)> = files.filter_map(|path| number(&path)).collect();
-    files.sort();
-    files.into_iter().map(|(_, path)| std::fs::read_to_string(path).unwrap()).collect()
+    Some(farm)
 }
 
 /// Ids are as opaque here as OpenCue's.
