@@ -1,4 +1,5 @@
-//! A double of RQD: it answers for all hosts of 127.0.0.0/8 on one port, and takes, refuses or ignores frames.
+//! A double of RQD: it takes, refuses or ignores frames. One answers for all hosts of 127.0.0.0/8 on one port, or each
+//! host has its own, which can die.
 
 #![allow(dead_code)]
 
@@ -7,8 +8,11 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::routing::post;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
@@ -26,6 +30,8 @@ pub enum Mood {
     RefusesRoot,
     /// It takes them, and never answers.
     TakesSilently,
+    /// It answers nothing at all, as a stopped process, until it gets another mood.
+    Hangs,
 }
 
 /// What it knows.
@@ -33,6 +39,7 @@ pub struct Rqd {
     /// Where it listens.
     pub port: u16,
     mood: Mutex<Mood>,
+    changed: Notify,
     running: Mutex<BTreeMap<String, RunFrame>>,
     killed: Mutex<Vec<String>>,
     doubled: Mutex<Vec<String>>,
@@ -62,29 +69,42 @@ where
 }
 
 impl Rqd {
-    /// Starts it.
+    /// Starts one for all hosts.
     pub async fn start(mood: Mood) -> Arc<Rqd> {
         let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let rqd = Arc::new(Rqd {
+        let rqd = Rqd::new(listener.local_addr().unwrap().port(), mood);
+        let routes = routes(rqd.clone());
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        rqd
+    }
+
+    fn new(port: u16, mood: Mood) -> Arc<Rqd> {
+        Arc::new(Rqd {
             port,
             mood: Mutex::new(mood),
+            changed: Notify::new(),
             running: Mutex::default(),
             killed: Mutex::default(),
             doubled: Mutex::default(),
-        });
-        let routes = Router::new()
-            .route(LAUNCH, post(launch))
-            .route(KILL, post(kill))
-            .route("/rqd.RqdInterface/ReportStatus", post(status))
-            .with_state(rqd.clone());
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        rqd
+        })
     }
 
     /// Changes what it does.
     pub fn set(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits while it hangs.
+    async fn awake(&self) {
+        loop {
+            let changed = self.changed.notified();
+            let mood = *self.mood.lock().unwrap();
+            if mood != Mood::Hangs {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// It runs a frame, whoever told it.
@@ -108,12 +128,86 @@ impl Rqd {
     }
 }
 
+/// A host with a double of its own. It runs in a runtime of its own, so that its connections die with it.
+pub struct Machine {
+    /// Its double.
+    pub rqd: Arc<Rqd>,
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl Machine {
+    /// Starts one at an address of this machine, of which port 0 is any.
+    pub fn start(address: SocketAddr, mood: Mood) -> std::io::Result<Machine> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let rqd = Rqd::new(address.port(), mood);
+        let routes = routes(rqd.clone());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            axum::serve(listener, routes).await
+        });
+        Ok(Machine { rqd, address, runtime: Some(runtime) })
+    }
+
+    /// Its name as a host.
+    pub fn host(&self) -> String {
+        self.address.ip().to_string()
+    }
+
+    /// It loses power.
+    pub fn die(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    /// It starts again, and runs nothing.
+    pub fn revive(&mut self) {
+        self.die();
+        let began = std::time::Instant::now();
+        // The old listener is closed by the runtime's threads, a moment later.
+        loop {
+            match Machine::start(self.address, Mood::Takes) {
+                Ok(machine) => {
+                    *self = machine;
+                    return;
+                }
+                Err(error) => assert!(began.elapsed().as_secs() < 30, "{}: {error}", self.address),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The frames that run there.
+    pub fn running(&self) -> Vec<String> {
+        if self.runtime.is_some() { self.rqd.running().into_keys().collect() } else { Vec::new() }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.die();
+    }
+}
+
+fn routes(rqd: Arc<Rqd>) -> Router {
+    Router::new()
+        .route(LAUNCH, post(launch))
+        .route(KILL, post(kill))
+        .route("/rqd.RqdInterface/ReportStatus", post(status))
+        .with_state(rqd)
+}
+
 type Answer = axum::http::Response<tonic::body::Body>;
 
 async fn launch(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
     let call = Call(move |ask: LaunchRequest| {
         let rqd = rqd.clone();
         async move {
+            rqd.awake().await;
             let frame = ask.run_frame.unwrap_or_default();
             let mood = *rqd.mood.lock().unwrap();
             if mood == Mood::RefusesRoot && frame.uid.is_none_or(|uid| uid <= 0) {
@@ -139,6 +233,7 @@ async fn kill(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
     let call = Call(move |ask: KillRequest| {
         let rqd = rqd.clone();
         async move {
+            rqd.awake().await;
             rqd.running.lock().unwrap().remove(&ask.frame_id);
             rqd.killed.lock().unwrap().push(ask.frame_id);
             Ok(Empty {})
@@ -149,9 +244,13 @@ async fn kill(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
 
 async fn status(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
     let call = Call(move |_: Empty| {
-        let frames = rqd.running().into_keys();
-        let frames = frames.map(|frame_id| RunningFrameInfo { frame_id, ..Default::default() }).collect();
-        async move { Ok(StatusAnswer { host_report: Some(HostReport { frames, ..Default::default() }) }) }
+        let rqd = rqd.clone();
+        async move {
+            rqd.awake().await;
+            let frames = rqd.running().into_keys();
+            let frames = frames.map(|frame_id| RunningFrameInfo { frame_id, ..Default::default() }).collect();
+            Ok(StatusAnswer { host_report: Some(HostReport { frames, ..Default::default() }) })
+        }
     });
     Grpc::new(ProstCodec::<StatusAnswer, Empty>::default()).unary(call, request).await
 }
