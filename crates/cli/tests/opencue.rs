@@ -28,11 +28,8 @@ INSERT INTO folder (pk_folder, pk_show, str_name, pk_dept, b_default)
 INSERT INTO point (pk_point, pk_dept, pk_show) VALUES ('POINT', 'DEPT', 'SHOW');
 INSERT INTO service (pk_service, str_name, b_threadable, int_cores_min, int_mem_min, str_tags)
     VALUES ('SERVICE', 'default', false, 100, 262144, 'general')";
-/// A table that only clients need; the compact schema has the others.
-const SHOW_STATS: &str = "CREATE TABLE IF NOT EXISTS show_stats (pk_show varchar(36) PRIMARY KEY,
-    int_frame_insert_count bigint NOT NULL DEFAULT 0, int_job_insert_count bigint NOT NULL DEFAULT 0,
-    int_frame_success_count bigint NOT NULL DEFAULT 0, int_frame_fail_count bigint NOT NULL DEFAULT 0);
-    INSERT INTO show_stats (pk_show) VALUES ('SHOW')";
+/// Counts that clients are shown.
+const SHOW_STATS: &str = "INSERT INTO show_stats (pk_show) VALUES ('SHOW')";
 const FRAMES: &str = "
 INSERT INTO host (pk_host, pk_alloc, str_name, str_lock_state, int_cores, int_cores_idle, int_mem, int_mem_idle)
     SELECT 'host' || n, 'ALLOC', 'host' || n, 'OPEN', 6400, 6400, 134217728, 134217728 FROM generate_series(1, 100) n;

@@ -3,6 +3,7 @@
 pub mod booking;
 mod checkup;
 pub mod cuebot;
+mod dial;
 #[rustfmt::skip]
 pub mod generated;
 pub mod rqd;
@@ -11,4 +12,5 @@ pub mod schema;
 mod service;
 
 pub use checkup::{Finding, Severity};
+pub use dial::Dialer;
 pub use service::{Service, ServiceError, check_database};

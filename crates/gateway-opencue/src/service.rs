@@ -2,6 +2,7 @@
 
 use crate::checkup::{Finding, checkup, missing_column};
 use crate::cuebot::{Cuebot, LostFrame, Settings};
+use crate::dial::Dialer;
 use crate::scheduler::config::{Config, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
@@ -12,7 +13,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio_postgres::NoTls;
 
 /// Launches that are under way get so long when the service ends.
 const LEAVE_TIME: Duration = Duration::from_secs(15);
@@ -76,9 +76,9 @@ impl Service {
     /// # Errors
     ///
     /// The database is not there or not OpenCue's, or an address is taken.
-    pub async fn open(config: Config) -> Result<Service, ServiceError> {
+    pub async fn open(config: Config, dialer: Dialer) -> Result<Service, ServiceError> {
         let Config { database, instance, cuebot, metrics, .. } = config;
-        let (pool, connection) = connect(&database)?;
+        let (pool, connection) = connect(&database, &dialer)?;
         let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
         let client = pool.get().await.map_err(|error| failed(told(&error)))?;
         let missing = missing_column(&client, instance.scope.shows.is_some()).await;
@@ -102,7 +102,7 @@ impl Service {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
-        let instance = Instance::new(pool.clone(), connection, instance);
+        let instance = Instance::with_dialer(pool.clone(), connection, dialer, instance);
         Ok(Service { pool, instance, cuebot, metrics })
     }
 
@@ -169,13 +169,16 @@ impl Service {
     }
 }
 
-fn connect(database: &DatabaseSettings) -> Result<(Pool, tokio_postgres::Config), ServiceError> {
+fn connect(
+    database: &DatabaseSettings,
+    dialer: &Dialer,
+) -> Result<(Pool, tokio_postgres::Config), ServiceError> {
     let connection = database.connection().map_err(|why| ServiceError::Password {
         path: database.password_file.clone().unwrap_or_default(),
         why,
     })?;
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = Manager::from_config(connection.clone(), NoTls, recycling);
+    let manager = Manager::from_connect(connection.clone(), dialer.clone(), recycling);
     let pool = Pool::builder(manager).max_size(database.connections_max).build();
     let failed = |error: deadpool_postgres::BuildError| ServiceError::Database {
         database: format!("{database:?}"),
@@ -189,10 +192,10 @@ fn connect(database: &DatabaseSettings) -> Result<(Pool, tokio_postgres::Config)
 /// # Errors
 ///
 /// The database is not there, or refuses.
-pub async fn check_database(config: &Config) -> Result<Vec<Finding>, ServiceError> {
+pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Finding>, ServiceError> {
     let database = &config.database;
     let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
-    let (pool, _) = connect(database)?;
+    let (pool, _) = connect(database, dialer)?;
     let client = pool.get().await.map_err(|error| failed(told(&error)))?;
     checkup(&client, &config.instance.scope).await.map_err(|error| failed(told(&error)))
 }

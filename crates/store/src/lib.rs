@@ -31,7 +31,7 @@ pub use error::{Cause, StoreError};
 pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK};
 pub use memory::Memory;
 pub use ownership::{Ownership, ServerId, ServerRow, ServerState, ShardId, ShardRow, WHOLE_FARM};
-pub use postgres::{BookingRates, Postgres, bench_bookings, bench_ended_jobs};
+pub use postgres::{BookingRates, Postgres, TlsDialer, bench_bookings, bench_ended_jobs};
 pub use sqlite::{Sqlite, bench_raw_commits};
 pub use view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart,

@@ -8,9 +8,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use windlass_gateway_opencue::Service;
 use windlass_gateway_opencue::scheduler::{LayerReasons, Preview, config as opencue};
+use windlass_gateway_opencue::{Dialer, Service};
 use windlass_server::SccacheConfig;
+use windlass_store::{StoreError, TlsDialer};
 
 /// The longest wait that a client outlasts.
 const WAIT_S_MAX: f64 = 1_000.0;
@@ -119,6 +120,12 @@ impl OpencueArgs {
     }
 }
 
+/// Connections to a farm's database, with the TLS that the store has.
+pub fn dialer(database: &opencue::DatabaseSettings) -> Result<Dialer, StoreError> {
+    let tls = TlsDialer::of_options(database.tls_mode(), database.tls_root.as_deref())?;
+    Ok(Dialer::with(tls))
+}
+
 async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     let config = args.settle()?;
@@ -129,7 +136,8 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
         talk!("{path}: these keys change nothing here: {}", config.unused.join(", "));
     }
     let database = format!("{:?}", config.database);
-    let mut service = Service::open(config).await?;
+    let dialer = dialer(&config.database)?;
+    let mut service = Service::open(config, dialer).await?;
     if args.install_wake {
         service.install_wake().await?;
         talk!("The triggers windlass_wake_waiting, _job and _host are installed in {database}");

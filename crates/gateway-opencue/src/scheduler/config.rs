@@ -11,6 +11,7 @@ use super::snapshot::Scope;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio_postgres::config::SslMode;
 use values::Values;
 use windlass_core::worker::Saturation;
 
@@ -18,6 +19,15 @@ use windlass_core::worker::Saturation;
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 /// For a connection to the database.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// What libpq's `sslmode` may be.
+const TLS_MODES: [(&str, &str); 5] = [
+    ("disable", "disable"),
+    ("prefer", "prefer"),
+    ("require", "require"),
+    ("verify-ca", "verify-ca"),
+    ("verify-full", "verify-full"),
+];
+const TLS_MODES_TEXT: &str = "'disable', 'prefer', 'require', 'verify-ca' or 'verify-full'";
 const MIB_KIB: i64 = 1 << 10;
 const GIB_KIB: i64 = 1 << 20;
 
@@ -96,6 +106,10 @@ pub struct DatabaseSettings {
     pub password_file: Option<PathBuf>,
     /// Connections at most.
     pub connections_max: usize,
+    /// What libpq's `sslmode` says of encryption, in its words.
+    pub tls_mode: &'static str,
+    /// A file of certificates of those who sign the database's, or `system`.
+    pub tls_root: Option<String>,
 }
 
 impl std::fmt::Debug for DatabaseSettings {
@@ -132,6 +146,11 @@ pub struct Config {
 }
 
 impl DatabaseSettings {
+    /// What is asked of a connection, in libpq's words. A socket of this machine is not encrypted, as with libpq.
+    pub fn tls_mode(&self) -> &'static str {
+        if self.host.starts_with('/') { "disable" } else { self.tls_mode }
+    }
+
     /// How to connect. The password file goes before the config file, and that before `PGPASSWORD`.
     ///
     /// # Errors
@@ -140,7 +159,11 @@ impl DatabaseSettings {
     pub fn connection(&self) -> std::io::Result<tokio_postgres::Config> {
         let mut config = tokio_postgres::Config::new();
         config.host(&self.host).port(self.port).dbname(&self.name).user(&self.user);
-        config.application_name("windlass").connect_timeout(CONNECT_TIME);
+        config.application_name("windlass").connect_timeout(CONNECT_TIME).ssl_mode(match self.tls_mode() {
+            "disable" => SslMode::Disable,
+            "prefer" => SslMode::Prefer,
+            _ => SslMode::Require,
+        });
         let from_file = match &self.password_file {
             Some(path) => Some(std::fs::read_to_string(path)?.trim_end().to_owned()),
             None => None,
@@ -194,6 +217,8 @@ fn database(values: &mut Values) -> Result<DatabaseSettings, ConfigError> {
         password: values.text("database.db_pass")?,
         password_file: values.text("windlass.db_pass_file")?.map(PathBuf::from),
         connections_max: values.number("database.pool_size")?.unwrap_or(20).max(2),
+        tls_mode: values.choice("windlass.db_sslmode", &TLS_MODES, TLS_MODES_TEXT)?.unwrap_or("prefer"),
+        tls_root: values.text("windlass.db_sslrootcert")?,
     })
 }
 

@@ -3,12 +3,11 @@
 
 use super::faults::HeldLayer;
 use super::recovery::LOCKS;
+use crate::dial::{Dialed, Dialer};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tokio_postgres::{AsyncMessage, Client, Error, NoTls};
+use tokio_postgres::{Client, Error};
 
 /// The channel on which instances are asked.
 pub const ASK: &str = "windlass_opencue_ask";
@@ -16,8 +15,6 @@ pub const ASK: &str = "windlass_opencue_ask";
 const ANSWER: &str = "windlass_opencue_held";
 /// Bytes of an answer: PostgreSQL carries less than 8,000.
 const ANSWER_BYTES_MAX: usize = 7_500;
-/// Answers that wait to be read.
-const ANSWERS_MAX: usize = 256;
 /// Instances answer between passes, which take milliseconds. One that takes longer is not waited for.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
@@ -39,17 +36,8 @@ pub async fn answer(client: &Client, instance: u32, held: &[HeldLayer]) -> Resul
 /// # Errors
 ///
 /// PostgreSQL failed.
-pub async fn ask(config: &tokio_postgres::Config) -> Result<Vec<HeldLayer>, Error> {
-    let (client, mut connection) = config.connect(NoTls).await?;
-    let (sender, mut answers) = mpsc::channel(ANSWERS_MAX);
-    tokio::spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-            if let AsyncMessage::Notification(notification) = message {
-                // What does not fit is left out, as an answer that comes late is.
-                _ = sender.try_send(notification.payload().to_owned());
-            }
-        }
-    });
+pub async fn ask(dialer: &Dialer, config: &tokio_postgres::Config) -> Result<Vec<HeldLayer>, Error> {
+    let Dialed { client, mut notices, .. } = dialer.dial(config).await?;
     client.batch_execute(&format!("LISTEN {ANSWER}")).await?;
     let live: i64 = client.query_one(LIVE, &[&LOCKS]).await?.get(0);
     let (mut told, mut held) = (BTreeSet::new(), Vec::new());
@@ -59,9 +47,9 @@ pub async fn ask(config: &tokio_postgres::Config) -> Result<Vec<HeldLayer>, Erro
     client.execute("SELECT pg_notify($1, '')", &[&ASK]).await?;
     let deadline = tokio::time::Instant::now() + ANSWER_TIME;
     while (told.len() as i64) < live
-        && let Ok(Some(text)) = tokio::time::timeout_at(deadline, answers.recv()).await
+        && let Ok(Some(notice)) = tokio::time::timeout_at(deadline, notices.recv()).await
     {
-        if let Some((instance, layers)) = decode(&text)
+        if let Some((instance, layers)) = decode(notice.payload())
             && told.insert(instance)
         {
             held.extend(layers);

@@ -11,17 +11,17 @@ use super::recovery;
 use super::snapshot::{self, Scope};
 use super::why::{LayerReasons, why};
 use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
+use crate::dial::{Dialed, Dialer};
 use crate::rqd::RunFrame;
 use deadpool_postgres::{Object, Pool, PoolError};
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 /// How often a batch is tried that waited for another writer, and it for us.
 const ATTEMPTS_MAX: u32 = 8;
@@ -105,6 +105,7 @@ pub struct Preview {
 pub struct Instance {
     pool: Pool,
     config: tokio_postgres::Config,
+    dialer: Dialer,
     settings: InstanceSettings,
     /// Never waited for: it lets a borrowed instance cross threads, which the planner's caches alone do not.
     planning: Mutex<Planning>,
@@ -126,6 +127,16 @@ pub struct Instance {
 impl Instance {
     /// An instance on the database that both lead to: notifications need a connection of their own.
     pub fn new(pool: Pool, config: tokio_postgres::Config, settings: InstanceSettings) -> Instance {
+        Instance::with_dialer(pool, config, Dialer::plain(), settings)
+    }
+
+    /// The same, with connections that are made so.
+    pub fn with_dialer(
+        pool: Pool,
+        config: tokio_postgres::Config,
+        dialer: Dialer,
+        settings: InstanceSettings,
+    ) -> Instance {
         let metrics = Arc::new(Metrics::default());
         let launcher =
             Launcher::new(pool.clone(), Hosts::new(settings.rqd_port, settings.call_time), metrics.clone());
@@ -133,6 +144,7 @@ impl Instance {
         Instance {
             pool,
             config,
+            dialer,
             planning: Mutex::new(Planning::new(settings.rules.clone())),
             settings,
             launcher,
@@ -207,19 +219,17 @@ impl Instance {
 
     /// A connection that holds the instance's lock and wakes it. The receiver ends with the connection.
     async fn listen(&self) -> Result<(Client, tokio::sync::oneshot::Receiver<()>), PassError> {
-        let (client, mut connection) = self.config.connect(NoTls).await?;
+        let Dialed { client, mut notices, .. } = self.dialer.dial(&self.config).await?;
         let (ended, lost) = tokio::sync::oneshot::channel();
         let (wake, released, asked) = (self.wake.clone(), self.released.clone(), self.asked.clone());
         tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-                if let AsyncMessage::Notification(notification) = message {
-                    match notification.channel() {
-                        RELEASED => released.store(true, Ordering::Release),
-                        held::ASK => asked.store(true, Ordering::Release),
-                        _ => {}
-                    }
-                    wake.notify_one();
+            while let Some(notice) = notices.recv().await {
+                match notice.channel() {
+                    RELEASED => released.store(true, Ordering::Release),
+                    held::ASK => asked.store(true, Ordering::Release),
+                    _ => {}
                 }
+                wake.notify_one();
             }
             drop(ended);
         });
@@ -294,7 +304,7 @@ impl Instance {
     /// The database failed.
     pub async fn why(&self, job: &str, part: Option<&str>) -> Result<Vec<LayerReasons>, PassError> {
         let mut held = self.launcher.faults().held_layers(Instant::now());
-        held.extend(held::ask(&self.config).await?);
+        held.extend(held::ask(&self.dialer, &self.config).await?);
         let client = self.pool.get().await?;
         Ok(why(&client, &self.settings.scope, &self.settings.rules, &held, (job, part)).await?)
     }

@@ -27,6 +27,7 @@ mod turns;
 pub use address::without_secrets;
 pub use bench::{BookingRates, bench_bookings};
 pub use bench_ended::bench_ended_jobs;
+pub use tls::TlsDialer;
 pub(crate) use trouble::Trouble;
 
 use crate::StoreError;
@@ -38,7 +39,6 @@ use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tls::TlsDialer;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};

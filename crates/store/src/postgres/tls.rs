@@ -55,8 +55,18 @@ pub struct TlsDialer {
 }
 
 impl TlsDialer {
+    /// What libpq's `sslmode` and `sslrootcert` ask for, for a program with a database of its own. A root is a file of
+    /// certificates, or `system`. Whether TLS is tried at all is a setting of each connection.
+    ///
+    /// # Errors
+    ///
+    /// The mode is not one of libpq's, or the certificates cannot be read.
+    pub fn of_options(mode: &str, root: Option<&str>) -> Result<TlsDialer, StoreError> {
+        TlsDialer::new(Checks::parse(mode)?, root, false)
+    }
+
     /// `root` is a file of certificates, or `system`.
-    pub fn new(checks: Checks, root: Option<&str>, is_direct: bool) -> Result<TlsDialer, StoreError> {
+    pub(super) fn new(checks: Checks, root: Option<&str>, is_direct: bool) -> Result<TlsDialer, StoreError> {
         let provider = Arc::new(ring::default_provider());
         let checks = match (checks, root) {
             (Checks::Require, Some("system")) => Checks::VerifyFull,

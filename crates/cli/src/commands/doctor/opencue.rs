@@ -1,7 +1,7 @@
 //! Checks of an OpenCue farm's database for `gateway opencue`.
 
 use super::Check;
-use crate::commands::gateway::OpencueArgs;
+use crate::commands::gateway::{OpencueArgs, dialer};
 use windlass_gateway_opencue::scheduler::config::Config;
 use windlass_gateway_opencue::{Finding, Severity, check_database};
 
@@ -27,7 +27,15 @@ pub async fn checks(args: &OpencueArgs) -> Vec<Check> {
         let detail = format!("these keys change nothing here: {}", config.unused.join(", "));
         checks.push(Check::note("unused settings", detail, "nothing, unless one of them is misspelt"));
     }
-    match check_database(&config).await {
+    let dialer = match dialer(&config.database) {
+        Ok(dialer) => dialer,
+        Err(error) => {
+            let advice = "correct 'db_sslmode' and 'db_sslrootcert' in the settings";
+            checks.push(Check::missing("database", error.to_string(), advice));
+            return checks;
+        }
+    };
+    match check_database(&config, &dialer).await {
         Ok(findings) => checks.extend(findings.into_iter().map(Check::from)),
         Err(error) => {
             let advice = "correct 'database' in the settings, or start PostgreSQL";

@@ -138,3 +138,15 @@ const KEYS: [&str; 4] = [
     "host_cache.host_staleness_threshold",
     "windlass.shows",
 ];
+
+#[test]
+fn a_database_is_encrypted_as_the_file_says_and_a_socket_is_not() {
+    let mode = |text: &str| Config::parse(text).map(|config| config.database.tls_mode());
+    assert_eq!(mode("database: {db_host: db.farm}").unwrap(), "prefer");
+    assert_eq!(mode("windlass: {db_sslmode: verify-full, db_sslrootcert: /ca.pem}").unwrap(), "verify-full");
+    assert_eq!(mode("database: {db_host: /run/pg}\nwindlass: {db_sslmode: require}").unwrap(), "disable");
+    assert!(mode("windlass: {db_sslmode: always}").is_err());
+    let config = Config::parse("windlass: {db_sslmode: verify-ca}").unwrap();
+    let connection = config.database.connection().unwrap();
+    assert_eq!(connection.get_ssl_mode(), tokio_postgres::config::SslMode::Require);
+}
