@@ -65,6 +65,18 @@ END $$;
 CREATE TRIGGER before_insert_folder BEFORE INSERT ON folder FOR EACH ROW
     WHEN (NEW.pk_parent_folder IS NULL) EXECUTE FUNCTION root_folder();
 
+-- A job that moves to another folder takes its figures along.
+CREATE FUNCTION job_moved() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE folder_resource f SET int_cores = f.int_cores + r.int_cores, int_gpus = f.int_gpus + r.int_gpus
+        FROM job_resource r WHERE r.pk_job = NEW.pk_job AND f.pk_folder = NEW.pk_folder;
+    UPDATE folder_resource f SET int_cores = f.int_cores - r.int_cores, int_gpus = f.int_gpus - r.int_gpus
+        FROM job_resource r WHERE r.pk_job = NEW.pk_job AND f.pk_folder = OLD.pk_folder;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER after_job_moved AFTER UPDATE ON job FOR EACH ROW
+    WHEN (OLD.pk_folder <> NEW.pk_folder) EXECUTE FUNCTION job_moved();
+
 -- Nobody books more than there is.
 CREATE FUNCTION guard_host() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

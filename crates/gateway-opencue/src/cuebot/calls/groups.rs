@@ -271,21 +271,10 @@ const LOCK_FIGURES: [&str; 2] = [
         OR pk_folder IN (SELECT pk_folder FROM job WHERE pk_job = ANY($1::text[])) ORDER BY pk_folder FOR UPDATE",
     "SELECT 1 FROM job_resource WHERE pk_job = ANY($1::text[]) AND $2::text <> '' ORDER BY pk_job FOR UPDATE",
 ];
-/// What the jobs hold leaves one group and comes to the other. The sums are those of procs, so that a figure that was
-/// right stays right.
+/// A trigger of the schema takes what the jobs hold from one group to the other.
 const MOVE_JOBS: &str = "
 WITH moved AS (
-    SELECT job.pk_job, job.pk_folder AS pk_from, sum(coalesce(p.cores, 0))::int AS cores,
-           sum(coalesce(p.gpus, 0))::int AS gpus
-      FROM job LEFT JOIN (SELECT pk_job, sum(int_cores_reserved) AS cores, sum(int_gpus_reserved) AS gpus FROM proc
-                           WHERE pk_job = ANY($1::text[]) GROUP BY 1) p USING (pk_job)
-     WHERE job.pk_job = ANY($1::text[]) AND job.pk_folder <> $2::text GROUP BY 1, 2
-), changes AS (
-    SELECT pk_from AS pk_folder, -sum(cores) AS cores, -sum(gpus) AS gpus FROM moved GROUP BY 1
-    UNION ALL SELECT $2::text, sum(cores), sum(gpus) FROM moved HAVING count(*) > 0
-), figures AS (
-    UPDATE folder_resource r SET int_cores = r.int_cores + c.cores, int_gpus = r.int_gpus + c.gpus
-      FROM changes c WHERE r.pk_folder = c.pk_folder
+    SELECT pk_job FROM job WHERE pk_job = ANY($1::text[]) AND pk_folder <> $2::text
 ), defaults AS (
     UPDATE job_resource r
        SET int_priority = CASE WHEN o.int_job_priority >= 0 THEN o.int_job_priority ELSE r.int_priority END,
