@@ -187,11 +187,11 @@ async fn a_layer_waits_for_another_until_somebody_says_otherwise() {
     let ask = wire::LayerGetWhatDependsOnThisRequest { layer: layer("a") };
     let on: wire::LayerGetWhatDependsOnThisResponse =
         client.ok("job.LayerInterface/GetWhatDependsOnThis", ask).await;
-    assert_eq!(on.depends.unwrap().depends, [depend.clone()]);
+    assert_eq!(on.depends.unwrap().depends, std::slice::from_ref(&depend));
     let ask = wire::FrameGetWhatThisDependsOnRequest { frame: frame("b-1") };
     let of: wire::FrameGetWhatThisDependsOnResponse =
         client.ok("job.FrameInterface/GetWhatThisDependsOn", ask).await;
-    assert_eq!(of.depends.unwrap().depends, [depend.clone()]);
+    assert_eq!(of.depends.unwrap().depends, std::slice::from_ref(&depend));
 
     let ask = DependSatisfyRequest { depend: Some(depend.clone()) };
     let _: DependSatisfyResponse = client.ok("depend.DependInterface/Satisfy", ask).await;
