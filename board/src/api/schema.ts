@@ -2622,7 +2622,7 @@ export interface components {
             turn?: components["schemas"]["Turn"] | null;
         };
         /** @enum {string} */
-        WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
+        WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "other_shard" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
         /** @description A machine with its agent. */
         Worker: {
             /** @description Its attributes; a tag without a value has none here. */

@@ -127,3 +127,45 @@ pub const PARK_LOOKS_MAX: usize = 64;
 
 /// Requests of outside clients for places that may wait at a time.
 pub const PLACES_WAITING_MAX: usize = 100_000;
+
+/// Nanoseconds between two comparisons of what shards have room for and what waits. Shorter than a person notices, and
+/// longer than a commit with its message takes.
+pub const SHARD_LOOK_NS: u64 = NS_PER_S / 10;
+
+/// Nanoseconds between two such comparisons while nothing happens but some task is with another shard.
+pub const SHARD_IDLE_LOOK_NS: u64 = NS_PER_S;
+
+/// Steps that are looked at in one comparison for work that another shard has room for.
+pub const DELEGATION_LOOKS_MAX: usize = 1_024;
+
+/// Steps of which one comparison sends tasks.
+pub const DELEGATIONS_MAX: usize = 64;
+
+/// Milliseconds of work that is sent to another shard for each slot that is free there: several times what it takes to
+/// hear that the slot is free again.
+pub const DELEGATED_MS: f64 = 2_000.0;
+
+/// Tasks in one message.
+pub const DELEGATED_TASKS_MAX: u32 = 65_536;
+
+/// Ranges of tasks in one message that delegates.
+pub const DELEGATED_RANGES_MAX: usize = 1_024;
+
+/// Ranges of tasks in one message that returns.
+pub const RETURN_PARTS_MAX: usize = 1_024;
+
+/// Nanoseconds for which ends wait for others before they return. Short beside a task of a second, and so long that short
+/// tasks share a message.
+pub const RETURN_NS: u64 = NS_PER_S / 20;
+
+/// Nanoseconds after which tasks return that none of their job has started beside.
+pub const GUEST_IDLE_NS: u64 = 5 * NS_PER_S;
+
+/// Nanoseconds for which a shard that has no worker for a class gets no more of it, unless it tells of its room.
+pub const UNFIT_NS: u64 = 60 * NS_PER_S;
+
+/// Nanoseconds after which tasks that were sent and not heard of may be asked for again.
+pub const WITHDRAW_NS: u64 = 2 * NS_PER_S;
+
+/// Jobs whose tasks are asked for in one comparison.
+pub const WITHDRAWALS_MAX: usize = 16;

@@ -306,6 +306,7 @@ impl Promises {
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 // Only jobs that are not resident have this reason.
                 Reason::Parked { .. } => false,
+                Reason::Delegated { shard, .. } => *shard != engine.shard(),
                 Reason::Held => job.held,
                 Reason::Stopped(_) => job.stop.is_some(),
                 Reason::Ended => !matches!(explanation.state, TaskState::Ready | TaskState::Waiting),

@@ -14,8 +14,10 @@ mod copy;
 mod error;
 mod gather;
 mod journal;
+mod mail;
 mod mailbox;
 mod memory;
+mod message;
 mod neighbours;
 mod ownership;
 mod postgres;
@@ -28,9 +30,10 @@ mod views;
 
 pub use copy::{CopiedTable, copy};
 pub use error::{Cause, StoreError};
+pub use mail::{Mail, with_guest};
 pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK};
 pub use memory::Memory;
-pub use ownership::{Ownership, ServerId, ServerRow, ServerState, ShardId, ShardRow, WHOLE_FARM};
+pub use ownership::{Ownership, ServerId, ServerRow, ServerState, ShardRow};
 pub use postgres::{BookingRates, Postgres, TlsDialer, bench_bookings, bench_ended_jobs};
 pub use sqlite::{Sqlite, bench_raw_commits};
 pub use view::{
@@ -38,6 +41,7 @@ pub use view::{
     ParkedView, SeriesRow, Snapshot, StoredTask, TokenRecord,
 };
 pub use views::StepBodies;
+pub use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 use std::path::Path;
 

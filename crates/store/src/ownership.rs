@@ -4,13 +4,7 @@
 
 use crate::{Store, StoreError};
 use std::time::Duration;
-
-/// The only shard of a farm that is not divided.
-pub const WHOLE_FARM: ShardId = ShardId(1);
-
-/// A part of a farm.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ShardId(pub u32);
+use windlass_core::ids::ShardId;
 
 /// One run of a server, by the number that the store gave it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -138,10 +132,11 @@ impl Store {
         }
     }
 
-    /// A handle that commits as an owner.
+    /// A handle that commits as an owner, and by which an engine reads what the owner's shard has.
     pub fn as_owner(&self, ownership: Ownership) -> Store {
         match self {
-            Store::Memory(_) | Store::Sqlite(_) => self.clone(),
+            Store::Memory(memory) => Store::Memory(memory.of_shard(ownership.shard)),
+            Store::Sqlite(sqlite) => Store::Sqlite(sqlite.of_shard(ownership.shard)),
             Store::Postgres(postgres) => Store::Postgres(postgres.as_owner(ownership)),
         }
     }

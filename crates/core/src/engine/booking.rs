@@ -218,6 +218,7 @@ impl Engine {
         if booked < budget {
             self.expire_requests(out);
         }
+        self.tend_shards(booked < budget, is_needed, out);
         booked
     }
 }

@@ -11,6 +11,7 @@ impl Engine {
     /// `Ok` if the state is consistent, else what is not. Walks everything: not for production.
     pub fn check(&self) -> Result<(), String> {
         self.check_steps()?;
+        self.check_guests()?;
         self.check_workers()?;
         self.check_index()?;
         self.check_residency()
@@ -36,6 +37,8 @@ impl Engine {
             ("back-offs", self.licences.back_off_count()),
             ("steps in memory", self.residency.steps),
             ("signatures with steps", self.profiles.with_steps()),
+            ("jobs with tasks in other shards", self.shards.delegated.len()),
+            ("jobs of other shards", self.shards.guests.len()),
             ("keys of jobs that nobody remembers", pinned.len()),
         ];
         match left.iter().find(|(_, count)| *count > 0) {
@@ -62,7 +65,7 @@ impl Engine {
                     return Err(format!("{key:?}: {} tasks, more than may run at a time", step.active));
                 }
                 let mut seen = BTreeSet::new();
-                for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
+                for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled, &step.delegated] {
                     for index in set.iter() {
                         if !range.contains(&index) || attempts.contains(&index) || !seen.insert(index) {
                             return Err(format!("{key:?}: task {index} is in two states or none of its"));
@@ -71,7 +74,7 @@ impl Engine {
                 }
                 if job.stop.is_none() && job.ended.is_none() {
                     let mut unlocked = job.unlocked(number);
-                    for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
+                    for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled, &step.delegated] {
                         unlocked.subtract(set);
                     }
                     if let Some(lost) = unlocked.iter().find(|index| !attempts.contains(index)) {
@@ -96,7 +99,7 @@ impl Engine {
             if job.ended.is_some() && active > 0 {
                 return Err(format!("job {} ended with {active} attempts", job.id));
             }
-            if job.ended.is_none() && job.is_settled() {
+            if job.ended.is_none() && job.home.is_none() && job.is_settled() {
                 return Err(format!("job {} has nothing to do and has not ended", job.id));
             }
         }

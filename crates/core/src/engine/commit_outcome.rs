@@ -14,6 +14,7 @@ impl Engine {
     /// limits are from now on as they were set.
     pub fn committed(&mut self, batch: &Outbox) {
         self.come_into_force(&batch.writes);
+        self.settle_guests(&batch.writes);
         for id in &batch.ended {
             if self.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
                 self.residency.note_change(*id);
@@ -83,6 +84,7 @@ impl Engine {
             self.save_histories_again(&batch.writes);
             self.prune_again(&batch.writes);
             self.save_turns_again(&batch.writes);
+            self.untell(&batch.writes);
             touched.extend(batch.touched_jobs());
             self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
         }
@@ -140,7 +142,8 @@ impl Engine {
 
     /// After a reload: jobs that had stopped to wait for a job whose end is not durable.
     pub(super) fn wait_again(&mut self, active: &BTreeSet<JobId>) {
-        let waiting = self.jobs.values().filter(|job| job.stop.is_none() && job.ended.is_none());
+        let waiting = self.jobs.values().filter(|job| job.home.is_none());
+        let waiting = waiting.filter(|job| job.stop.is_none() && job.ended.is_none());
         let ids: Vec<JobId> = waiting.map(|job| job.id).collect();
         for id in ids {
             let Some(job) = self.jobs.get_mut(&id) else { continue };

@@ -13,7 +13,7 @@ use crate::resources::Resources;
 use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 impl Engine {
@@ -81,8 +81,8 @@ impl Engine {
         for number in 0..job.steps.len() {
             let mut ready = job.unlocked(number);
             let step = &mut job.steps[number];
-            for ended in [&step.succeeded, &step.failed, &step.canceled] {
-                ready.subtract(ended);
+            for other in [&step.succeeded, &step.failed, &step.canceled, &step.delegated] {
+                ready.subtract(other);
             }
             let first = running.partition_point(|index| *index < step.base);
             let tasks = job.spec.steps[number].tasks;
@@ -124,15 +124,8 @@ impl Engine {
     /// Takes in tasks that ended.
     pub(super) fn adopt_ended(&mut self, id: JobId, ended: EndedTasks) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let EndedTasks { mut tasks, state, tries } = ended;
-        // One range may be of several steps.
-        while !tasks.is_empty() {
-            let number = usize::from(job.step_of(tasks.start));
-            let end = job.steps[number].base + job.spec.steps[number].tasks;
-            let part = tasks.start..tasks.end.min(end);
-            if part.is_empty() {
-                return;
-            }
+        let EndedTasks { tasks, state, tries } = ended;
+        for (number, part) in job.by_step(tasks) {
             let step = &mut job.steps[number];
             match state {
                 TaskState::Succeeded => step.succeeded.insert_range(part.clone()),
@@ -143,7 +136,6 @@ impl Engine {
                 step.tries.insert(part.clone(), tries);
             }
             step.noted = step.succeeded.len();
-            tasks.start = part.end;
         }
     }
 
@@ -211,7 +203,7 @@ impl Engine {
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(key.step);
-        let stopped = job.stop.is_some();
+        let (stopped, is_guest) = (job.stop.is_some(), job.home.is_some());
         let StepSpec { retries, is_external, .. } = job.spec.steps[number];
         let step = &mut job.steps[number];
         step.leave(attempt.rides, attempt.chunk_end);
@@ -254,6 +246,8 @@ impl Engine {
             self.begin_back_off(key, &limit, attempt.booked, out);
         }
         match state {
+            // Its home decides what comes of that.
+            _ if is_guest => return self.unsettle_guest(key, task.index),
             TaskState::Ready => self.refresh(key),
             TaskState::Succeeded => {
                 self.had_licence(key, out);
@@ -327,7 +321,7 @@ impl Engine {
 
     /// Each time that many more tasks of a step succeeded, their ranges are written: whoever reads a job of
     /// millions need not look at the row of each.
-    fn note_done(&mut self, key: StepKey, out: &mut Outbox) {
+    pub(super) fn note_done(&mut self, key: StepKey, out: &mut Outbox) {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let step = &mut job.steps[usize::from(key.step)];
         if step.succeeded.len() - step.noted.min(step.succeeded.len()) < bounds::NOTED_TASKS {
@@ -384,7 +378,7 @@ impl Engine {
         let mut open = VecDeque::from([id]);
         while let Some(id) = open.pop_front() {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            if job.ended.is_some() || !job.is_settled() {
+            if job.ended.is_some() || job.home.is_some() || !job.is_settled() {
                 continue;
             }
             let state = end_state(job);
@@ -394,19 +388,30 @@ impl Engine {
             out.notes.push(Fact::JobEnded { job: id, state, counts });
             out.ended.push(id);
             self.remember_end(id, state, key);
-            for dependent in self.dependents.remove(&id).unwrap_or_default() {
-                let Some(job) = self.jobs.get_mut(&dependent) else { continue };
-                job.after.remove(&id);
-                if state != JobState::Succeeded && job.stop.is_none() {
-                    job.stop = Some(Stop::After(id));
-                    out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
-                }
-                self.refresh_all(dependent);
-                self.stand(dependent, None);
-                self.evict_if_behind(dependent, out);
-                open.push_back(dependent);
-            }
+            open.extend(self.release_dependents(id, state, out));
         }
+    }
+
+    /// A job ended: those that come after it wait for it no longer, or stop. Returns them.
+    pub(super) fn release_dependents(
+        &mut self,
+        id: JobId,
+        state: JobState,
+        out: &mut Outbox,
+    ) -> BTreeSet<JobId> {
+        let dependents = self.dependents.remove(&id).unwrap_or_default();
+        for dependent in dependents.iter().copied() {
+            let Some(job) = self.jobs.get_mut(&dependent) else { continue };
+            job.after.remove(&id);
+            if state != JobState::Succeeded && job.stop.is_none() {
+                job.stop = Some(Stop::After(id));
+                out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
+            }
+            self.refresh_all(dependent);
+            self.stand(dependent, None);
+            self.evict_if_behind(dependent, out);
+        }
+        dependents
     }
 
     /// A job ended; the one that ended before all others is remembered no more, nor is its key.
@@ -434,6 +439,7 @@ impl Engine {
         self.refresh_all(id);
         self.licences.forget(id);
         self.leave_subqueue(id);
+        self.forget_guest(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         self.residency.steps -= job.steps.len();
         self.plan.queues.count_job(job.queue, -1);
@@ -540,7 +546,7 @@ fn end_state(job: &Job) -> JobState {
 }
 
 /// Adds tasks to a waiting step, but for those that were tried.
-fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: Time) {
+pub(super) fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: Time) {
     let step = &mut job.steps[step];
     for known in [&step.succeeded, &step.failed, &step.canceled] {
         tasks.subtract(known);

@@ -45,8 +45,8 @@ pub(super) enum Refused {
         /// These, and all jobs that depend on them, directly or not.
         jobs: BTreeSet<JobId>,
     },
-    /// A refused row is of no job, or one of these jobs is parked (in the store only, not in memory) or was about to be:
-    /// the pipeline stalls.
+    /// A refused row is of no job, or one of these jobs is parked (in the store only, not in memory) or was about to be, or
+    /// tasks of it are with another shard: the pipeline stalls.
     Stalls(BTreeSet<JobId>),
 }
 
@@ -91,7 +91,12 @@ impl Engine {
         let parks = |write: &&Write| matches!(write, Write::Park { .. } | Write::Unpark { .. });
         let mut parking = batch.writes.iter().chain(&forming.writes).filter(parks).filter_map(Write::job);
         let is_parked = parking.any(|job| jobs.contains(&job)) || jobs.iter().any(|job| self.is_parked(*job));
-        if is_parked || writes.iter().any(|write| write.job().is_none()) {
+        // Messages are numbered, so those about such a job cannot be dropped alone.
+        let tells = |write: &&Write| matches!(write, Write::Tell { .. } | Write::Heard { .. });
+        let mut told = batch.writes.iter().chain(&forming.writes).filter(tells).filter_map(Write::job);
+        let is_between = jobs.iter().any(|job| self.is_between_shards(*job));
+        let is_between = is_between || told.any(|job| jobs.contains(&job));
+        if is_parked || is_between || writes.iter().any(|write| write.job().is_none()) {
             Refused::Stalls(named)
         } else {
             Refused::GoesOn { named, jobs }
@@ -271,6 +276,10 @@ impl Engine {
         before: &[BookedBefore],
         out: &mut Outbox,
     ) {
+        let (others, records): (Vec<_>, Vec<_>) =
+            records.into_iter().partition(|record| self.is_others(record));
+        let others: BTreeSet<JobId> = others.iter().map(|record| record.id).collect();
+        let jobs: BTreeSet<JobId> = jobs.difference(&others).copied().collect();
         let active = records.iter().filter(|record| record.state == JobState::Active).map(|record| record.id);
         let active: BTreeSet<JobId> = active.collect();
         for record in records {
@@ -283,12 +292,13 @@ impl Engine {
                 continue;
             }
             let mut open = self.open_among(&record.spec.after);
-            open.extend(record.spec.after.iter().filter(|id| active.contains(id)));
+            let is_open = |id: &&JobId| active.contains(id) || self.is_elsewhere(**id);
+            open.extend(record.spec.after.iter().filter(is_open));
             self.insert_record(record, open);
         }
         self.keep_volatile(before);
         self.wait_again(&active);
-        self.drop_settled_dependencies(jobs, out);
+        self.drop_settled_dependencies(&jobs, out);
     }
 
     /// Restores what is only in memory (start, charge, lent cpus) for each attempt that the store has under the same

@@ -221,9 +221,12 @@ impl Engine {
         let is_fresh = |step: &crate::job::Step| {
             step.active == 0
                 && step.tries.is_empty()
-                && [&step.succeeded, &step.failed, &step.canceled].into_iter().all(|set| set.is_empty())
+                && [&step.succeeded, &step.failed, &step.canceled, &step.delegated]
+                    .into_iter()
+                    .all(|set| set.is_empty())
         };
-        !job.held
+        job.home.is_none()
+            && !job.held
             && job.stop.is_none()
             && job.ended.is_none()
             && job.after.is_empty()
@@ -401,7 +404,10 @@ impl Engine {
         if let Event::Retry { job, .. } = event {
             // One that ended begins again from what the store has of it now.
             open.insert(*job);
+            let after = self.named_by(event, lookups).into_iter();
+            open.extend(after.filter(|id| self.is_elsewhere(*id)));
         }
+        open.extend(self.job_to_read(event));
         open.retain(|id| !lookups.contains_key(id));
         open
     }
@@ -485,7 +491,7 @@ impl Engine {
                 continue;
             }
             match found.remove(&job) {
-                Some(record) if record.parked.is_some() => {
+                Some(record) if record.parked.is_some() && record.home == self.shard() => {
                     self.insert_record(record, BTreeSet::new());
                     loaded.push(job);
                 }

@@ -19,7 +19,7 @@ pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, Wo
 
 use crate::bounds;
 use crate::engine::Engine;
-use crate::ids::{JobId, StepKey, TaskId, WorkerId};
+use crate::ids::{JobId, ShardId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, RunningCap, Stop, TaskState};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, Decision, Judged};
@@ -65,6 +65,13 @@ pub enum Reason {
     },
     /// Nothing of its job starts any more.
     Stopped(Stop),
+    /// It was handed to another shard of the farm, which starts it or returns it.
+    Delegated {
+        /// The other shard.
+        shard: ShardId,
+        /// Since when.
+        since: Time,
+    },
     /// Its job is held.
     Held,
     /// Its job comes after these.
@@ -264,6 +271,7 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
     let reason = match state {
         TaskState::Succeeded | TaskState::Failed => Reason::Ended,
         TaskState::Canceled | TaskState::Skipped => job.stop.map_or(Reason::Ended, Reason::Stopped),
+        _ if let Some((shard, since)) = engine.delegated_to(task) => Reason::Delegated { shard, since },
         _ if job.held => Reason::Held,
         _ if !job.after.is_empty() => Reason::AfterJobs(job.after.iter().copied().collect()),
         TaskState::Waiting => waiting_for(engine, key, task.index),

@@ -12,7 +12,7 @@ pub use tries::TriesMap;
 
 use crate::bounds;
 use crate::cache_keys::Reads;
-use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
+use crate::ids::{ClassId, Epoch, JobId, QueueId, ShardId, TaskId, WorkerId};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::tags::Need;
@@ -396,6 +396,33 @@ pub struct JobRecord {
     pub ended: Vec<EndedTasks>,
     /// Steps, by their place, that found a licence busy.
     pub back_offs: BTreeMap<u16, BackOff>,
+    /// The shard that accepted it.
+    pub home: ShardId,
+    /// Of a job of the reading shard: its tasks that are with other shards, by shard.
+    pub delegated: BTreeMap<ShardId, RangeSet>,
+    /// Of a job of another shard: its tasks that are with the reading shard.
+    pub guest: RangeSet,
+}
+
+impl JobRecord {
+    /// A job that no task of was tried, as it is accepted by a shard.
+    pub fn new(id: JobId, spec: Arc<JobSpec>, created: Time, home: ShardId) -> Self {
+        JobRecord {
+            id,
+            spec,
+            created,
+            state: JobState::Active,
+            stop: None,
+            held: false,
+            parked: None,
+            tasks: Vec::new(),
+            ended: Vec::new(),
+            back_offs: BTreeMap::new(),
+            home,
+            delegated: BTreeMap::new(),
+            guest: RangeSet::default(),
+        }
+    }
 }
 
 /// What earlier attempts of a task came to.
@@ -426,6 +453,10 @@ pub struct Step {
     pub failed: RangeSet,
     /// Killed on request.
     pub canceled: RangeSet,
+    /// With other shards.
+    pub delegated: RangeSet,
+    /// Of a guest job: the tasks that are with this shard.
+    pub guest: RangeSet,
     /// Booked or running.
     pub active: u32,
     /// Of these, how many another task's process runs.
@@ -477,6 +508,8 @@ pub struct Job {
     pub steps: Vec<Step>,
     /// Attempts that failed since the engine has it.
     pub failed_attempts: u64,
+    /// Of a guest job: the shard that accepted it.
+    pub home: Option<ShardId>,
 }
 
 impl Step {
@@ -522,6 +555,27 @@ impl Job {
         (next - 1) as u16
     }
 
+    /// Some tasks by the steps that they are of.
+    pub fn all_by_step(&self, tasks: &RangeSet) -> Vec<(usize, Range<u32>)> {
+        tasks.ranges().flat_map(|range| self.by_step(range)).collect()
+    }
+
+    /// A range of tasks by the steps that they are of.
+    pub fn by_step(&self, mut tasks: Range<u32>) -> Vec<(usize, Range<u32>)> {
+        let mut parts = Vec::new();
+        while !tasks.is_empty() {
+            let number = usize::from(self.step_of(tasks.start));
+            let end = self.steps[number].base + self.spec.steps[number].tasks;
+            let part = tasks.start..tasks.end.min(end);
+            if part.is_empty() {
+                break;
+            }
+            tasks.start = part.end;
+            parts.push((number, part));
+        }
+        parts
+    }
+
     /// The task's state, but for `Booked` and `Running`, which only the engine's attempts tell apart.
     pub fn state_of(&self, index: u32) -> TaskState {
         let step = &self.steps[usize::from(self.step_of(index))];
@@ -533,7 +587,7 @@ impl Job {
             TaskState::Canceled
         } else if self.stop.is_some() || self.ended.is_some() {
             unstarted_state(self.stop)
-        } else if step.ready.contains(index) && self.after.is_empty() {
+        } else if (step.ready.contains(index) || step.delegated.contains(index)) && self.after.is_empty() {
             TaskState::Ready
         } else {
             TaskState::Waiting
@@ -542,6 +596,10 @@ impl Job {
 
     /// The tasks of step number `step` whose dependencies are met, but for those of gangs that cannot start any more.
     pub fn unlocked(&self, step: usize) -> RangeSet {
+        if self.home.is_some() {
+            // Its home shard knows what has ended, and sends no other tasks.
+            return self.steps[step].guest.clone();
+        }
         let mut open = self.with_dependencies_met(step);
         if self.is_in_gang(step) {
             open.subtract(&self.tasks_of_lost_gangs(step));
@@ -594,7 +652,7 @@ impl Job {
 
     /// True if no task is booked, running, or could start.
     pub fn is_settled(&self) -> bool {
-        let idle = self.steps.iter().all(|s| s.active == 0);
+        let idle = self.steps.iter().all(|s| s.active == 0 && s.delegated.is_empty());
         idle && (self.stop.is_some()
             || (self.after.is_empty() && (0..self.steps.len()).all(|step| self.has_nothing_ready(step))))
     }
@@ -624,7 +682,8 @@ impl Job {
                 Some(_) => counts.canceled += rest,
                 None if self.ended.is_some() => counts.skipped += rest,
                 None => {
-                    let ready = if self.after.is_empty() { step.ready.len() } else { 0 };
+                    let ready =
+                        if self.after.is_empty() { step.ready.len() + step.delegated.len() } else { 0 };
                     counts.ready += ready;
                     counts.waiting += rest - ready;
                 }

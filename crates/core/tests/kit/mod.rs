@@ -9,7 +9,8 @@ use windlass_core::engine::{
     Engine, Event, Hello, Outbox, Pipeline, Reply, Report, Settings, StoredState, Submit, WorkerCommand,
 };
 use windlass_core::explain::Explanation;
-use windlass_core::job::{End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskRow, TaskState};
+use windlass_core::ids::ShardId;
+use windlass_core::job::{End, JobRecord, JobSpec, StepSpec, TaskResult, TaskRow, TaskState};
 use windlass_core::licences::Limit;
 use windlass_core::queues::QueueRecord;
 use windlass_core::time::NS_PER_S;
@@ -229,18 +230,7 @@ pub fn starts(out: &Outbox) -> Vec<(WorkerId, TaskId)> {
 
 /// An active job as a store has it.
 pub fn record(job: u64, spec: JobSpec, tasks: Vec<TaskRow>) -> JobRecord {
-    JobRecord {
-        id: JobId(job),
-        spec: spec.into(),
-        created: START,
-        state: JobState::Active,
-        stop: None,
-        held: false,
-        parked: None,
-        tasks,
-        ended: Vec::new(),
-        back_offs: BTreeMap::new(),
-    }
+    JobRecord { tasks, ..JobRecord::new(JobId(job), spec.into(), START, ShardId::default()) }
 }
 
 /// A job's first task as a store has it, booked for the first time under its worker's first epoch.

@@ -142,18 +142,8 @@ mod tests {
 
     fn record(tasks: u32, stop: Option<Stop>, ended: Vec<EndedTasks>) -> JobRecord {
         let spec = JobSpec { steps: vec![StepSpec { tasks, ..StepSpec::default() }], ..JobSpec::default() };
-        JobRecord {
-            id: JobId(1),
-            spec: Arc::new(spec),
-            created: Time(1),
-            state: JobState::Failed,
-            stop,
-            held: false,
-            parked: None,
-            tasks: Vec::new(),
-            ended,
-            back_offs: Default::default(),
-        }
+        let record = JobRecord::new(JobId(1), Arc::new(spec), Time(1), Default::default());
+        JobRecord { state: JobState::Failed, stop, ended, ..record }
     }
 
     fn ended(tasks: Range<u32>, state: TaskState) -> EndedTasks {

@@ -7,6 +7,7 @@ use super::statements::WriteKind;
 use super::trouble::Trouble;
 use super::{Database, int, text};
 use crate::StoreError;
+use crate::message::queue_key;
 use crate::ownership::Ownership;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
@@ -20,6 +21,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 use windlass_core::JobId;
 use windlass_core::engine::Write;
+use windlass_core::ids::ShardId;
 
 /// Fails with a division by zero if the row is not as this owner left it, so that the `COMMIT` that is already on its
 /// way commits nothing.
@@ -168,13 +170,14 @@ impl Attempt<'_> {
         let wanted: Vec<&'static str> = plan.groups.iter().map(|group| group.kind.sql()).collect();
         connection.prepare(&wanted).await?;
         let sorted: Vec<Vec<usize>> = plan.groups.iter().map(|group| in_key_order(group, writes)).collect();
+        let shard = self.ownership.shard;
         let columns: Vec<Vec<Column<'_>>> = plan
             .groups
             .iter()
             .zip(&sorted)
             .map(|(group, rows)| {
                 let writes: Vec<&Write> = rows.iter().map(|number| &writes[*number]).collect();
-                group.kind.columns(&writes)
+                group.kind.columns(shard, &writes)
             })
             .collect();
         let mut steps = if begun { Vec::new() } else { vec![connection.run("BEGIN")] };
@@ -213,7 +216,7 @@ impl Attempt<'_> {
     ) -> Result<(), Trouble> {
         let mut last: Vec<(&'static str, Vec<Column<'_>>)> = Vec::new();
         last.extend(totals(writes, refused));
-        last.extend(counts(writes, refused));
+        last.extend(counts(self.ownership.shard, writes, refused));
         if !ended.is_empty() {
             let (states, jobs): (Vec<i16>, Vec<i64>) =
                 ended.iter().map(|(state, jobs)| (*state, *jobs)).unzip();
@@ -263,7 +266,7 @@ fn in_key_order(group: &Group, writes: &[Write]) -> Vec<usize> {
 }
 
 fn not_taken(group: &Group, rows: &[Row], writes: &[Write]) -> Vec<usize> {
-    let second = |row: &Row| if group.kind.is_of_tasks() { row.get(1) } else { 0 };
+    let second = |row: &Row| if group.kind.has_two_columns() { row.get(1) } else { 0 };
     let taken: HashSet<(i64, i64)> = rows.iter().map(|row| (row.get(0), second(row))).collect();
     let is_refused = |number: &usize| !taken.contains(&WriteKind::key(&writes[*number]));
     group.rows.iter().copied().filter(is_refused).collect()
@@ -288,7 +291,7 @@ fn totals<'a>(writes: &[Write], refused: &[usize]) -> Option<(&'static str, Vec<
 }
 
 /// What parking adds to the counts by queue and class: jobs, ready tasks, waiting tasks.
-fn counts<'a>(writes: &[Write], refused: &[usize]) -> Vec<(&'static str, Vec<Column<'a>>)> {
+fn counts<'a>(shard: ShardId, writes: &[Write], refused: &[usize]) -> Vec<(&'static str, Vec<Column<'a>>)> {
     let mut sums: BTreeMap<(String, i64), [i64; 3]> = BTreeMap::new();
     for (number, write) in writes.iter().enumerate() {
         let (queue, parked, sign) = match write {
@@ -298,7 +301,8 @@ fn counts<'a>(writes: &[Write], refused: &[usize]) -> Vec<(&'static str, Vec<Col
         };
         if refused.binary_search(&number).is_err() {
             let backlog = parked.backlog;
-            let sum = sums.entry((text(queue).into_owned(), int(parked.class))).or_default();
+            let sum =
+                sums.entry((text(&queue_key(shard, queue)).into_owned(), int(parked.class))).or_default();
             let more = [backlog.jobs, backlog.ready, backlog.waiting];
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += sign * int(more));
         }

@@ -3,13 +3,13 @@
 use super::Postgres;
 use super::statements::WriteKind;
 use super::trouble::Trouble;
-use crate::ownership::{ShardId, WHOLE_FARM};
 use crate::{Store, StoreError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 use windlass_core::engine::{Outbox, Write};
+use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// The lease of the shard for the time of the measurement.

@@ -10,6 +10,7 @@ mod columns;
 mod commit;
 mod foreign;
 mod listen;
+mod mail;
 mod mailbox;
 mod ownership;
 mod parked;

@@ -4,10 +4,11 @@ use super::commit::Owner;
 use super::trouble::Trouble;
 use super::{Postgres, int};
 use crate::StoreError;
-use crate::ownership::{Ownership, ServerId, ServerRow, ServerState, ShardId, ShardRow};
+use crate::ownership::{Ownership, ServerId, ServerRow, ServerState, ShardRow};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Client;
+use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 /// How long the row of a server stays that beats no more and owns nothing.
 const GONE_AFTER: &str = "1 day";
@@ -116,6 +117,11 @@ impl Postgres {
     pub(crate) fn as_owner(&self, ownership: Ownership) -> Postgres {
         let batch = ownership.batch;
         Postgres { database: self.database.clone(), owner: Some(Arc::new(Owner::new(ownership, batch))) }
+    }
+
+    /// The shard that this handle is of: the one that it owns.
+    pub(crate) fn shard(&self) -> ShardId {
+        self.ownership().map_or(WHOLE_FARM, |ownership| ownership.shard)
     }
 
     pub(crate) fn ownership(&self) -> Option<&Ownership> {

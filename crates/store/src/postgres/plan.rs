@@ -9,6 +9,7 @@
 use super::statements::WriteKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use windlass_core::engine::Write;
+use windlass_core::ids::ShardId;
 use windlass_core::{JobId, TaskId, WorkerId};
 
 /// Rows of one statement.
@@ -44,6 +45,8 @@ enum Touched<'a> {
     History(&'a str),
     Queue(&'a str),
     Limit(&'a str),
+    Tell(ShardId, u64),
+    Heard(ShardId, u64),
     Turns,
 }
 
@@ -175,6 +178,8 @@ fn touched(write: &Write) -> Touched<'_> {
         Write::History { signature, .. } => Touched::History(signature),
         Write::Queue(queue) => Touched::Queue(&queue.name),
         Write::Limit { name, .. } => Touched::Limit(name),
+        Write::Tell { to, number, .. } => Touched::Tell(*to, *number),
+        Write::Heard { from, number, .. } => Touched::Heard(*from, *number),
         Write::Turns(_) => Touched::Turns,
         Write::Job { id: job, .. }
         | Write::JobHeld { job, .. }
@@ -183,6 +188,7 @@ fn touched(write: &Write) -> Touched<'_> {
         | Write::JobEnd { job, .. }
         | Write::JobRetry { job }
         | Write::Done { job, .. }
+        | Write::Delegated { job, .. }
         | Write::LicenceBackoffs { job, .. }
         | Write::Park { job, .. }
         | Write::Unpark { job, .. } => Touched::Job(*job),

@@ -5,6 +5,7 @@
 //! checksums differ is refused.
 
 mod foreign;
+mod mail;
 mod parked;
 mod read;
 mod series;
@@ -17,6 +18,7 @@ use crate::StoreError;
 use crate::view::{ForeignWrite, SeriesRow, TokenWrite};
 use read::Reader;
 use rusqlite::Connection;
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::Outbox;
+use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::residency::subqueues::ParkedDrift;
 use windlass_core::{JobId, Time};
 
@@ -43,9 +46,11 @@ const READERS_MAX: usize = 4;
 /// Pages of the write-ahead log after which a commit also moves them into the database file: 32 MiB.
 const CHECKPOINT_PAGES: u32 = 8192;
 
-/// An open SQLite store. Clones share it.
+/// An open SQLite store. Clones share it. A handle is one shard's: what it commits is that shard's, and what an engine reads
+/// by it is what this shard has.
 #[derive(Clone)]
 pub struct Sqlite {
+    shard: ShardId,
     inner: Arc<Inner>,
 }
 
@@ -59,11 +64,13 @@ struct Inner {
 }
 
 enum Job {
-    Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
+    Commit(ShardId, Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
     Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
     Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
     Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
-    Recount(oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
+    Shards(BTreeSet<ShardId>, oneshot::Sender<Result<(), StoreError>>),
+    Lease(u64, oneshot::Sender<Result<(Range<u64>, Range<u64>), StoreError>>),
+    Recount(ShardId, oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
     Number(&'static str, u64, oneshot::Sender<Result<(), StoreError>>),
     Series(Vec<SeriesRow>, Vec<(u8, Range<u64>)>, oneshot::Sender<Result<(), StoreError>>),
     Shrink(oneshot::Sender<Result<bool, StoreError>>),
@@ -83,7 +90,27 @@ impl Sqlite {
             .spawn(move || write_loop(&mut db, &thread_path, jobs))
             .map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
         let inner = Inner { path: path.to_owned(), id, writer, readers: Mutex::default(), _lock: lock };
-        Ok(Sqlite { inner: Arc::new(inner) })
+        Ok(Sqlite { shard: WHOLE_FARM, inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn of_shard(&self, shard: ShardId) -> Sqlite {
+        Sqlite { shard, inner: self.inner.clone() }
+    }
+
+    pub(crate) fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    pub(crate) async fn set_shards(&self, shards: BTreeSet<ShardId>) -> Result<(), StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Shards(shards, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) async fn lease_numbers(&self, count: u64) -> Result<(Range<u64>, Range<u64>), StoreError> {
+        let (done, result) = oneshot::channel();
+        self.inner.writer.send(Job::Lease(count, done)).await.map_err(|_| StoreError::Closed)?;
+        result.await.map_err(|_| StoreError::Closed)?
     }
 
     pub(crate) fn id(&self) -> i64 {
@@ -92,7 +119,7 @@ impl Sqlite {
 
     pub(crate) async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
         let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Commit(batch, done)).await.map_err(|_| StoreError::Closed)?;
+        self.inner.writer.send(Job::Commit(self.shard, batch, done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -104,11 +131,12 @@ impl Sqlite {
 
     /// Compares on a reading connection, which holds up no commit. The writer recounts only if something differs.
     pub(crate) async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
-        if self.read(|db| db.parked_drifts()).await?.is_empty() {
+        let shard = self.shard;
+        if self.read(move |db| db.parked_drifts(shard)).await?.is_empty() {
             return Ok(Vec::new());
         }
         let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Recount(done)).await.map_err(|_| StoreError::Closed)?;
+        self.inner.writer.send(Job::Recount(self.shard, done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -182,8 +210,9 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
     let _guard = AbortOnPanic;
     while let Some(job) = jobs.blocking_recv() {
         match job {
-            Job::Commit(batch, done) => {
-                let result = write::commit(db, &batch.writes).map_err(|e| sql_error(path, "committed", e));
+            Job::Commit(shard, batch, done) => {
+                let result =
+                    write::commit(db, shard, &batch.writes).map_err(|e| sql_error(path, "committed", e));
                 // Freed before the answer: the engine then takes the batch back as its only owner.
                 drop(batch);
                 _ = done.send(result);
@@ -209,8 +238,16 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             Job::Shrink(done) => {
                 _ = done.send(write::shrink(db, SHRINK_PAGES).map_err(|e| sql_error(path, "shrank", e)));
             }
-            Job::Recount(done) => {
-                _ = done.send(parked::recount(db).map_err(|e| sql_error(path, "counted", e)));
+            Job::Shards(shards, done) => {
+                let result = mail::set_shards(db, &shards);
+                _ = done.send(result.map_err(|e| sql_error(path, "set the shards", e)));
+            }
+            Job::Lease(count, done) => {
+                let result = mail::lease_numbers(db, count);
+                _ = done.send(result.map_err(|e| sql_error(path, "leased numbers", e)));
+            }
+            Job::Recount(shard, done) => {
+                _ = done.send(parked::recount(db, shard).map_err(|e| sql_error(path, "counted", e)));
             }
             Job::Token(change, done) => {
                 let result = tokens::apply(db, &change).map_err(|e| sql_error(path, "changed tokens", e));
@@ -382,7 +419,7 @@ pub fn bench_raw_commits(path: &Path, rows: u32, batch: u32) -> Result<f64, Stor
         let booked = (first..(first + batch).min(rows)).map(book);
         let ended = (first.saturating_sub(batch)..first).map(end);
         let writes: Vec<Write> = ended.chain(booked).collect();
-        write::commit(&mut db, &writes).map_err(|e| sql_error(path, "committed", e))?;
+        write::commit(&mut db, WHOLE_FARM, &writes).map_err(|e| sql_error(path, "committed", e))?;
         first += batch;
     }
     Ok(f64::from(rows) / clock.elapsed().as_secs_f64())

@@ -1,0 +1,287 @@
+//! The home's side of delegation: which ready tasks go to which shard, when they are asked back, and what becomes of them
+//! when they return. See [`shards`](super::shards).
+//!
+//! - Only work that could not start here at the end of a full round is delegated, in the order of the queues' turns, and
+//!   only to shards that told of room. What is sent is taken off that room until the shard tells of room again.
+//! - A message moves as many tasks as start at once there, and for short tasks as many as keep that room busy for
+//!   [`DELEGATED_MS`](bounds::DELEGATED_MS). So the number of messages follows time and room, not the backlog.
+//! - A look takes a bounded number of steps into account, whatever waits.
+//! - Work stays at home that is counted over the farm or needs a choice among all workers: gangs, external tasks, chunks,
+//!   caps on running tasks, limits, queues with a quota.
+
+use super::shards::Delegation;
+use super::{Engine, Outbox, Write};
+use crate::bounds;
+use crate::ids::{ClassId, JobId, ShardId, StepKey};
+use crate::job::{DependencyKind, Job, Stop, TaskState};
+use crate::places::Places;
+use crate::plan::placement;
+use crate::ranges::RangeSet;
+use crate::shards::{Message, TriedTasks};
+use crate::time::{NS_PER_MS, Time};
+use std::collections::BTreeMap;
+
+impl Engine {
+    /// Sends work that has no room here to shards that have room for it.
+    pub(super) fn delegate_work(&mut self, out: &mut Outbox) {
+        let now = self.now;
+        self.shards.unfit.retain(|_, until| now < *until);
+        if self.shards.rooms.values().all(|room| room.cpu == 0) {
+            return;
+        }
+        let waiting = self.plan.queues.in_turn().flat_map(|(_, queue)| queue.heads());
+        let waiting = waiting.map(|(step, class)| (step.step(), class)).take(bounds::DELEGATION_LOOKS_MAX);
+        let open = waiting.filter(|(key, _)| self.is_delegable(*key)).take(bounds::DELEGATIONS_MAX);
+        let open: Vec<(StepKey, ClassId)> = open.collect();
+        for (key, class) in open {
+            let request = self.plan.classes.get(class).request.clone();
+            let fitting = self.shards.rooms.iter().filter(|(shard, room)| {
+                room.tasks(&request) > 0 && !self.shards.unfit.contains_key(&(**shard, class))
+            });
+            let Some((shard, room)) =
+                fitting.max_by_key(|(shard, room)| (room.cpu, std::cmp::Reverse(**shard)))
+            else {
+                continue;
+            };
+            let (shard, slots) = (*shard, room.tasks(&request));
+            let tasks = self.tasks_to_delegate(key, slots);
+            if let Some(room) = self.shards.rooms.get_mut(&shard) {
+                room.take(tasks.len().min(slots), &request);
+            }
+            self.delegate(key, shard, tasks, out);
+        }
+    }
+
+    /// True if tasks of a step may run in another shard.
+    fn is_delegable(&self, key: StepKey) -> bool {
+        let Some(job) = self.jobs.get(&key.job).filter(|_| !Places::is_key(key)) else { return false };
+        let spec = &job.spec.steps[usize::from(key.step)];
+        let queue = &self.plan.queues.get(self.plan.queues.whole(job.queue)).record;
+        job.home.is_none()
+            && !job.has_gangs
+            && job.spec.max_running.is_none()
+            && spec.max_running.is_none()
+            && spec.chunks.is_none()
+            && spec.limits.is_empty()
+            && !spec.is_external
+            && queue.quota_cpu.is_none()
+            && queue.paused.is_none()
+    }
+
+    /// The first ready tasks of a step: those that start at once on so many slots. Where its tasks are short, half of
+    /// the others may go as well.
+    fn tasks_to_delegate(&self, key: StepKey, slots: u32) -> RangeSet {
+        let Some(step) = self.step(key) else { return RangeSet::default() };
+        let known = self.profiles.prediction(step.profile).and_then(|known| known.wall_ms);
+        let ahead = step.mean_ms.or(known).map_or(0.0, |ms| bounds::DELEGATED_MS / ms.max(1.0));
+        let rest = step.ready.len().saturating_sub(slots) / 2;
+        let wanted = slots.saturating_add(rest.min((f64::from(slots) * ahead) as u32));
+        let mut left = wanted.min(bounds::DELEGATED_TASKS_MAX);
+        let mut tasks = RangeSet::default();
+        for range in step.ready.ranges() {
+            let part = range.start..range.end.min(range.start.saturating_add(left));
+            left -= part.end - part.start;
+            tasks.insert_range(part);
+            if left == 0 || tasks.ranges().count() >= bounds::DELEGATED_RANGES_MAX {
+                break;
+            }
+        }
+        tasks
+    }
+
+    fn delegate(&mut self, key: StepKey, shard: ShardId, tasks: RangeSet, out: &mut Outbox) {
+        self.pin(key.job, out);
+        let Some(job) = self.jobs.get_mut(&key.job).filter(|_| !tasks.is_empty()) else { return };
+        let step = &mut job.steps[usize::from(key.step)];
+        step.ready.subtract(&tasks);
+        let mut tried = Vec::new();
+        for range in tasks.ranges() {
+            step.delegated.insert_range(range.clone());
+            tried.extend(step.tries.take(range).into_iter().map(|(tasks, tries)| TriedTasks {
+                tasks,
+                state: TaskState::Ready,
+                tries,
+            }));
+        }
+        let (now, ready_since) = (self.now, step.ready_since);
+        let delegation = self.shards.delegated.entry(key.job).or_default().entry(shard).or_default();
+        tasks.ranges().for_each(|range| delegation.tasks.insert_range(range));
+        (delegation.since, delegation.withdrawn) = (now, None);
+        delegation.ready_since = Some(ready_since.min(delegation.ready_since.unwrap_or(ready_since)));
+        out.writes.push(Write::Delegated { job: key.job, shard, tasks: delegation.tasks.clone() });
+        let waited_ms = now.since(ready_since) / NS_PER_MS;
+        self.tell(shard, Message::Delegate { job: key.job, tasks, tried, waited_ms }, out);
+        self.refresh(key);
+    }
+
+    /// Tasks return from another shard.
+    pub(super) fn take_back(
+        &mut self,
+        from: ShardId,
+        id: JobId,
+        parts: Vec<TriedTasks>,
+        fits: bool,
+        out: &mut Outbox,
+    ) {
+        let Some(known) = self.shards.delegated.get_mut(&id).and_then(|shards| shards.get_mut(&from)) else {
+            return;
+        };
+        // Of tasks that are not there nothing can return.
+        let mut returned: Vec<TriedTasks> = Vec::new();
+        for part in parts {
+            let there = known.tasks.intersection(&RangeSet::from_range(part.tasks.clone()));
+            returned.extend(there.ranges().map(|tasks| TriedTasks { tasks, ..part.clone() }));
+            known.tasks.subtract(&there);
+        }
+        let (left, ready_since) = (known.tasks.clone(), known.ready_since.unwrap_or(self.now));
+        if left.is_empty() {
+            self.drop_delegation(id, from);
+        }
+        out.writes.push(Write::Delegated { job: id, shard: from, tasks: left });
+        let (mut succeeded, mut has_failed) = (BTreeMap::<usize, RangeSet>::new(), false);
+        for part in returned {
+            has_failed |= part.state == TaskState::Failed;
+            let unfit_at = (!fits).then_some(from);
+            self.put_back(id, part, ready_since, unfit_at, &mut succeeded);
+        }
+        for (number, tasks) in succeeded {
+            self.note_done(StepKey { job: id, step: number as u16 }, out);
+            self.unlock_all(id, number, &tasks);
+        }
+        self.refresh_all(id);
+        let fails_fast = |job: &Job| job.stop.is_none() && job.spec.fail_fast != Default::default();
+        if has_failed && self.jobs.get(&id).is_some_and(fails_fast) {
+            self.stop_job(id, Stop::FailFast, out);
+        } else {
+            self.settle_job(id, out);
+        }
+    }
+
+    fn drop_delegation(&mut self, id: JobId, shard: ShardId) {
+        if let Some(shards) = self.shards.delegated.get_mut(&id) {
+            shards.remove(&shard);
+            if shards.is_empty() {
+                self.shards.delegated.remove(&id);
+            }
+        }
+    }
+
+    /// Puts returned tasks where they belong. Those that succeeded are added to `succeeded`, by step. The shard `unfit_at`
+    /// has no worker for those that did not run.
+    fn put_back(
+        &mut self,
+        id: JobId,
+        part: TriedTasks,
+        ready_since: Time,
+        unfit_at: Option<ShardId>,
+        succeeded: &mut BTreeMap<usize, RangeSet>,
+    ) {
+        let until = self.now.after(bounds::UNFIT_NS);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for (number, tasks) in job.by_step(part.tasks) {
+            let step = &mut job.steps[number];
+            step.delegated.subtract(&RangeSet::from_range(tasks.clone()));
+            match part.state {
+                TaskState::Succeeded => {
+                    step.succeeded.insert_range(tasks.clone());
+                    succeeded.entry(number).or_default().insert_range(tasks);
+                    continue;
+                }
+                TaskState::Failed => step.failed.insert_range(tasks.clone()),
+                TaskState::Canceled => step.canceled.insert_range(tasks.clone()),
+                _ => {
+                    if step.ready.is_empty() {
+                        step.ready_since = ready_since;
+                    }
+                    step.ready.insert_range(tasks.clone());
+                    self.shards.unfit.extend(unfit_at.map(|shard| ((shard, step.class), until)));
+                }
+            }
+            if part.tries != Default::default() {
+                step.tries.insert(tasks, part.tries);
+            }
+        }
+    }
+
+    /// Tasks of a step succeeded elsewhere: steps that wait for them, or for the whole step, may have ready tasks now.
+    fn unlock_all(&mut self, id: JobId, number: usize, tasks: &RangeSet) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let spec = job.spec.clone();
+        for (waiting, step) in spec.steps.iter().enumerate() {
+            for dependency in step.depends.iter().filter(|d| usize::from(d.on) == number) {
+                let mut opened = job.unlocked(waiting);
+                if dependency.kind == DependencyKind::Task {
+                    let by = i64::from(job.steps[waiting].base) - i64::from(job.steps[number].base);
+                    opened = opened.intersection(&tasks.shifted(by));
+                }
+                opened.subtract(&job.steps[waiting].delegated);
+                super::job_lifecycle::open_tasks(job, waiting, opened, now);
+            }
+        }
+    }
+
+    /// Tells the shards that have tasks of a job how it is now.
+    pub(super) fn tell_orders(&mut self, id: JobId, out: &mut Outbox) {
+        let Some(shards) = self.shards.delegated.get(&id) else { return };
+        let shards: Vec<ShardId> = shards.keys().copied().collect();
+        let Some(job) = self.jobs.get(&id) else { return };
+        let orders = Message::Orders { job: id, stop: job.stop, held: job.held, priority: job.spec.priority };
+        shards.into_iter().for_each(|shard| self.tell(shard, orders.clone(), out));
+    }
+
+    /// Asks for tasks that have not started elsewhere and could start here.
+    pub(super) fn withdraw_work(&mut self, out: &mut Outbox) {
+        let now = self.now;
+        let is_due = |delegation: &Delegation| {
+            let asked = delegation.withdrawn.unwrap_or(delegation.since);
+            asked.after(bounds::WITHDRAW_NS) <= now
+        };
+        let due = self.shards.delegated.iter().flat_map(|(job, shards)| {
+            shards.iter().filter(|(_, delegation)| is_due(delegation)).map(|(shard, _)| (*job, *shard))
+        });
+        let due: Vec<(JobId, ShardId)> = due.take(bounds::WITHDRAWALS_MAX).collect();
+        for (id, shard) in due {
+            let has_room = self.jobs.get(&id).is_some_and(|job| job.stop.is_none() && self.has_room_for(job));
+            let delegation = self.shards.delegated.get_mut(&id).and_then(|shards| shards.get_mut(&shard));
+            if let Some(delegation) = delegation {
+                delegation.withdrawn = Some(now);
+            }
+            if has_room {
+                self.tell(shard, Message::Withdraw { job: id }, out);
+            }
+        }
+    }
+
+    /// True if some delegated task of a job could start here now.
+    fn has_room_for(&self, job: &Job) -> bool {
+        let away = job.steps.iter().filter(|step| !step.delegated.is_empty());
+        let classes = away.map(|step| self.plan.classes.get(step.class));
+        let mut classes = classes.filter(|class| class.request.cpu > 0 || class.request.memory > 0);
+        classes.any(|class| self.plan.workers.present().any(|worker| placement::fits_now(class, worker)))
+    }
+
+    /// How long tasks took elsewhere says how many are worth sending.
+    pub(super) fn learn_means(&mut self, id: JobId, mean_us: &[(u16, u64)]) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for (number, us) in mean_us {
+            if let Some(step) = job.steps.get_mut(usize::from(*number)).filter(|step| step.mean_ms.is_none())
+            {
+                step.mean_ms = Some(*us as f64 / 1e3);
+            }
+        }
+    }
+
+    /// Takes in what a record says of tasks that are with other shards.
+    pub(super) fn adopt_delegated(&mut self, id: JobId, delegated: BTreeMap<ShardId, RangeSet>) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for (shard, tasks) in delegated.into_iter().filter(|(_, tasks)| !tasks.is_empty()) {
+            for (number, range) in job.all_by_step(&tasks) {
+                job.steps[number].delegated.insert_range(range);
+            }
+            let delegation = Delegation { tasks, since: now, ..Delegation::default() };
+            self.shards.delegated.entry(id).or_default().insert(shard, delegation);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A farm of several shards: work moves to a shard with room and comes home, by few messages.
+
+mod kit;
+
+use kit::{Farm, cores, spec, step, task};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use windlass_core::engine::{Event, FetchQuery, Outbox, Settings, WorkerCommand, Write};
+use windlass_core::explain::Reason;
+use windlass_core::ids::ShardId;
+use windlass_core::job::{FailFast, JobRecord, JobSpec, JobState, StepSpec, TaskState};
+use windlass_core::shards::{Mail, Message};
+use windlass_core::{JobId, Time};
+
+/// The engines of two shards, 1 and 2, and the messages between them.
+struct Divided {
+    farms: Vec<Farm>,
+    accepted: BTreeMap<JobId, (Arc<JobSpec>, Time, ShardId)>,
+    /// What was sent, for tests.
+    sent: Vec<(ShardId, Message)>,
+    writes: Vec<(usize, Write)>,
+    starts: usize,
+}
+
+const HOME: usize = 0;
+const OTHER: usize = 1;
+
+impl Divided {
+    /// Shard 1 has so many cores in one worker, shard 2 has workers of so many cores each.
+    fn new(home_cores: u32, others: &[u32]) -> Divided {
+        let mut farms = Vec::new();
+        for number in 1..=2_u64 {
+            let shard = ShardId(number as u32);
+            let mut farm = Farm::new(Settings { shard, ..Settings::default() });
+            farm.hear(Event::Shards([ShardId(1), ShardId(2)].into()));
+            let block = number * 1_000..number * 1_000 + 500;
+            farm.hear(Event::Numbers { jobs: block.clone(), workers: block });
+            farms.push(farm);
+        }
+        farms[HOME].worker("home", cores(home_cores));
+        for (number, slots) in others.iter().enumerate() {
+            farms[OTHER].worker(&format!("other{number}"), cores(*slots));
+        }
+        let (accepted, sent, writes) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut divided = Divided { farms, accepted, sent, writes, starts: 0 };
+        divided.carry();
+        divided
+    }
+
+    fn submit(&mut self, spec: JobSpec) -> JobId {
+        let job = self.farms[HOME].submit(spec);
+        self.carry();
+        job
+    }
+
+    /// Time passes, and messages are carried until there are none.
+    fn pass(&mut self, seconds: u64) {
+        self.farms.iter_mut().for_each(|farm| farm.pass(seconds));
+        self.carry();
+    }
+
+    fn carry(&mut self) {
+        for _ in 0..100 {
+            for farm in &mut self.farms {
+                farm.now = farm.now.after(110_000_000);
+                farm.tell(Event::Tick);
+            }
+            let mut mail = Vec::new();
+            for number in 0..self.farms.len() {
+                let out = self.farms[number].take();
+                self.note(number, &out, &mut mail);
+                self.answer(number, &out);
+            }
+            if mail.is_empty() && self.farms.iter().all(|farm| farm.out.is_empty()) {
+                return;
+            }
+            for (from, to, number, message) in mail {
+                self.sent.push((from, message.clone()));
+                let farm = &mut self.farms[to.0 as usize - 1];
+                farm.tell(Event::Told { from, number, message });
+            }
+        }
+        panic!("messages go to and fro without an end: {:?}", self.sent.iter().rev().take(20));
+    }
+
+    fn note(&mut self, number: usize, out: &Outbox, mail: &mut Vec<(ShardId, ShardId, u64, Message)>) {
+        let from = ShardId(number as u32 + 1);
+        self.starts += kit::starts(out).len();
+        for write in &out.writes {
+            self.writes.push((number, write.clone()));
+            match write {
+                Write::Tell { to, number, message } => mail.push((from, *to, *number, message.clone())),
+                Write::Job { id, spec, created } => {
+                    let spec = Arc::new(spec.without_bodies());
+                    self.accepted.insert(*id, (spec, *created, from));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers what an engine reads of jobs.
+    fn answer(&mut self, number: usize, out: &Outbox) {
+        for fetch in &out.fetches {
+            let FetchQuery::Jobs(jobs) = &fetch.wanted else { continue };
+            let records = jobs.iter().filter_map(|id| {
+                let (spec, created, home) = self.accepted.get(id)?;
+                Some(JobRecord::new(*id, spec.clone(), *created, *home))
+            });
+            let records = Some(records.collect());
+            self.farms[number].tell(Event::Fetched { number: fetch.number, records });
+        }
+    }
+
+    fn messages_of(&self, is_such: impl Fn(&Message) -> bool) -> usize {
+        self.sent.iter().filter(|(_, message)| is_such(message)).count()
+    }
+
+    fn ended(&self, job: JobId) -> Option<JobState> {
+        let ends = self.writes.iter().filter_map(|(number, write)| match write {
+            Write::JobEnd { job: id, state, .. } if *id == job => Some((*number, *state)),
+            _ => None,
+        });
+        let ends: Vec<_> = ends.collect();
+        assert!(ends.len() <= 1 && ends.iter().all(|(number, _)| *number == HOME), "{ends:?}");
+        ends.first().map(|(_, state)| *state)
+    }
+
+    /// All that runs in a shard ends.
+    fn end_all(&mut self, number: usize, exit: i32) -> usize {
+        let running: Vec<_> = self.farms[number].engine.attempts().map(|(task, _)| task).collect();
+        running.iter().for_each(|task| self.farms[number].end(*task, exit));
+        self.carry();
+        running.len()
+    }
+}
+
+#[test]
+fn work_goes_to_a_shard_with_room_and_its_ends_come_home() {
+    let mut divided = Divided::new(1, &[2]);
+    let second = StepSpec {
+        name: "t".to_owned(),
+        depends: vec![windlass_core::job::Dependency {
+            on: 0,
+            kind: windlass_core::job::DependencyKind::Step,
+        }],
+        ..step(1, cores(1))
+    };
+    let job = divided.submit(spec("q", [step(3, cores(1)), second]));
+    assert!(divided.farms[HOME].is_placed(task(job, 0)));
+    assert!(divided.farms[OTHER].is_placed(task(job, 1)) && divided.farms[OTHER].is_placed(task(job, 2)));
+    let why = divided.farms[HOME].why(task(job, 1));
+    assert!(matches!(why.reason, Reason::Delegated { shard: ShardId(2), .. }), "{why:?}");
+    assert_eq!(divided.end_all(OTHER, 0), 2);
+    assert_eq!(divided.farms[HOME].engine.job(job).unwrap().state_of(1), TaskState::Succeeded);
+    assert!(divided.farms[OTHER].engine.job(job).is_none(), "nothing of it is left there");
+    assert_eq!(divided.end_all(HOME, 0), 1);
+    // The last step may run in either shard.
+    assert_eq!(divided.end_all(OTHER, 0) + divided.end_all(HOME, 0), 1);
+    assert_eq!(divided.ended(job), Some(JobState::Succeeded));
+    let is_of_job = |write: &Write| {
+        let rows = ["Job", "JobHeld", "JobStop", "JobEnd", "JobRetry", "Done", "Delegated"];
+        rows.iter().any(|row| format!("{write:?}").starts_with(&format!("{row} ")))
+    };
+    let by_guest = divided.writes.iter().find(|(number, write)| *number == OTHER && is_of_job(write));
+    assert_eq!(by_guest, None, "only its home writes rows of a job");
+    divided.farms.iter().for_each(|farm| farm.engine.check_empty().unwrap());
+}
+
+#[test]
+fn a_million_tasks_are_few_messages() {
+    let mut divided = Divided::new(1, &[64, 64]);
+    divided.farms.iter_mut().for_each(|farm| farm.checks = false);
+    let before = divided.sent.len();
+    let job = divided.submit(spec("q", [step(1_000_000, cores(1))]));
+    assert_eq!(divided.starts, 1 + 128, "all room is used");
+    let sent = divided.sent.len() - before;
+    assert!(sent <= 5, "{sent} messages: {:?}", divided.sent);
+    // Tasks of 10 ms: from now on it is known how short they are.
+    for _ in 0..4 {
+        divided.end_all(OTHER, 0);
+    }
+    let sent = divided.messages_of(|message| matches!(message, Message::Delegate { .. }));
+    assert!(sent <= 8, "{sent} messages sent tasks");
+    let returns = divided.messages_of(|message| matches!(message, Message::Return { .. }));
+    assert!(returns <= 10, "{returns} messages returned tasks");
+    assert!(divided.farms[HOME].engine.job(job).unwrap().steps[0].succeeded.len() >= 128);
+    divided.farms.iter().for_each(Farm::check);
+}
+
+#[test]
+fn what_no_worker_there_could_run_returns_and_is_not_sent_again() {
+    let mut divided = Divided::new(1, &[4]);
+    divided.submit(spec("q", [step(1, cores(1))]));
+    let need = windlass_core::tags::Need { key: "gpu".to_owned(), any_of: Default::default() };
+    let special = StepSpec { needs: vec![need], ..step(2, cores(1)) };
+    let job = divided.submit(spec("q", [special]));
+    divided.pass(1);
+    let sent =
+        divided.messages_of(|message| matches!(message, Message::Delegate { job: id, .. } if *id == job));
+    assert_eq!(sent, 1);
+    assert_eq!(divided.farms[HOME].why(task(job, 0)).reason, Reason::FitsNowhere);
+    assert_eq!(divided.farms[HOME].engine.job(job).unwrap().steps[0].ready.len(), 2, "they are at home");
+}
+
+#[test]
+fn a_cancel_kills_what_runs_in_another_shard() {
+    let mut divided = Divided::new(1, &[4]);
+    let job = divided.submit(spec("q", [step(4, cores(1))]));
+    divided.farms[HOME].ask(|request| Event::Cancel { request, job });
+    let killed = |out: &Outbox| {
+        out.sends.iter().filter(|send| matches!(send.order, WorkerCommand::Kill { .. })).count()
+    };
+    assert_eq!(killed(&divided.farms[HOME].out), 1);
+    let out = divided.farms[HOME].take();
+    let orders = out.writes.iter().find_map(|write| match write {
+        Write::Tell { number, message, .. } => Some((*number, message.clone())),
+        _ => None,
+    });
+    let (number, message) = orders.expect("the other shard is told");
+    divided.farms[OTHER].tell(Event::Told { from: ShardId(1), number, message });
+    assert_eq!(killed(&divided.farms[OTHER].out), 3);
+    assert_eq!(divided.ended(job), None, "three tasks run still");
+    divided.end_all(OTHER, 130);
+    divided.end_all(HOME, 130);
+    assert_eq!(divided.ended(job), Some(JobState::Canceled));
+}
+
+#[test]
+fn a_failure_elsewhere_stops_a_job_that_fails_fast() {
+    let mut divided = Divided::new(1, &[1]);
+    let job = divided.submit(JobSpec { fail_fast: FailFast::Finish, ..spec("q", [step(9, cores(1))]) });
+    assert_eq!(divided.end_all(OTHER, 1), 1);
+    assert!(divided.farms[HOME].engine.job(job).unwrap().stop.is_some());
+    assert_eq!(divided.end_all(HOME, 0), 1);
+    assert_eq!(divided.ended(job), Some(JobState::Failed));
+}
+
+#[test]
+fn work_that_is_counted_over_the_farm_stays_at_home() {
+    let mut divided = Divided::new(1, &[8]);
+    let limited = StepSpec { limits: ["lic".to_owned()].into(), ..step(3, cores(1)) };
+    let gang = StepSpec { nodes: Some(2), ..step(2, cores(1)) };
+    let capped = StepSpec { max_running: Some(2), ..step(3, cores(1)) };
+    for steps in [limited, gang, capped] {
+        divided.submit(spec("q", [steps]));
+    }
+    divided.pass(1);
+    assert_eq!(divided.messages_of(|message| matches!(message, Message::Delegate { .. })), 0);
+}
+
+#[test]
+fn a_message_of_a_failed_batch_is_heard_again() {
+    let mut divided = Divided::new(1, &[2]);
+    let from = ShardId(1);
+    let number = divided.farms[OTHER].engine.heard(from) + 1;
+    let job = divided.farms[HOME].submit(spec("q", [step(3, cores(1))]));
+    divided.farms[HOME].pass(1);
+    let out = divided.farms[HOME].take();
+    divided.note(HOME, &out, &mut Vec::new());
+    let delegates = |write: &Write| match write {
+        Write::Tell { message, .. } if matches!(message, Message::Delegate { .. }) => Some(message.clone()),
+        _ => None,
+    };
+    let message = out.writes.iter().find_map(delegates).expect("it is sent");
+    let farm = &mut divided.farms[OTHER];
+    farm.handle(Event::Told { from, number, message: message.clone() });
+    farm.commit();
+    let fetch = farm.take().fetches.remove(0);
+    let (spec, created, home) = divided.accepted[&job].clone();
+    let records = Some(vec![JobRecord::new(job, spec.clone(), created, home)]);
+    farm.handle(Event::Fetched { number: fetch.number, records });
+    farm.engine.round(farm.now, 100, &mut farm.pipeline.forming);
+    assert!(farm.is_placed(task(job, 1)) && farm.engine.heard(from) == number);
+    farm.pipeline.next_batch(&mut farm.engine).expect("it writes");
+    farm.pipeline.failed(&mut farm.engine);
+    // The store has the message still, so nothing of the job is there.
+    let record = JobRecord::new(job, spec, created, home);
+    farm.pipeline.reload(&mut farm.engine, farm.now, vec![record], Vec::new());
+    assert!(!farm.is_placed(task(job, 1)) && farm.engine.job(job).is_none());
+    assert_eq!(farm.engine.heard(from), number - 1);
+    farm.check();
+}
+
+#[test]
+fn the_only_shard_of_a_farm_sends_nothing() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1)]);
+    let job = farm.submit(spec("q", [step(5, cores(1))]));
+    farm.pass(5);
+    assert_eq!(job, JobId(1));
+    let tells =
+        |write: &Write| matches!(write, Write::Tell { .. } | Write::Heard { .. } | Write::Delegated { .. });
+    assert!(!farm.out.writes.iter().any(tells));
+}
+
+proptest! {
+    #[test]
+    fn messages_take_effect_once_and_in_their_order(brought in prop::collection::vec(1_u64..8, 0..60)) {
+        let (mut mail, from, mut heard) = (Mail::default(), ShardId(2), Vec::new());
+        for number in brought.iter().copied() {
+            let mut next = Some((number, Message::AskRoom));
+            while let Some((number, message)) = next.take() {
+                if mail.is_next(from, number, &message) {
+                    mail.hear(from, number);
+                    heard.push(number);
+                    next = mail.take_waiting(from);
+                }
+            }
+        }
+        let first_missing = (1..).find(|number| !brought.contains(number)).unwrap_or(1);
+        prop_assert_eq!(heard, (1..first_missing).collect::<Vec<u64>>());
+    }
+}
