@@ -6,6 +6,7 @@
 use crate::cache::Cache;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, WorkerCommand};
+use windlass_core::ids::ShardId;
 use windlass_core::job::{End, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
@@ -103,6 +104,8 @@ pub struct Machine {
     pub away_until_ns: u64,
     /// Whether it never comes back.
     pub retired: bool,
+    /// The shard of the farm that it belongs to.
+    pub shard: ShardId,
     /// The living keeper; `None` while there is none.
     pub keeper: Option<Keeper>,
     /// Number of keepers so far, above a number that is unique to the machine.
@@ -188,6 +191,7 @@ impl Machine {
             drift_permille: 0,
             away_until_ns: 0,
             retired: false,
+            shard: ShardId::default(),
             keeper: None,
             // No two keepers of the farm have the same number.
             keepers: number << 16,

@@ -8,7 +8,7 @@ use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::{Event, Reply, Submit};
-use windlass_core::ids::AllocId;
+use windlass_core::ids::{AllocId, ShardId};
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::places::PlaceRequest;
@@ -126,7 +126,7 @@ impl People {
             }
             (77..81, _) => self.forget(world),
             (81..84, _) => {
-                let worker = WorkerId(world.rng.between(1, 5));
+                let worker = world.any_worker();
                 let draining = world.rng.chance(500);
                 let request = self.ask(Ask::Other);
                 world.tell(Event::Drain { request, worker, draining, note: None });
@@ -172,9 +172,14 @@ impl People {
     pub fn forget(&mut self, world: &mut World) {
         let alive = |name: &str| world.machines.iter().any(|m| m.name == name && m.keeper.is_some());
         let dead = world.machines.iter().map(|m| m.name.as_str()).filter(|name| !alive(name));
-        let workers = world.engine().map(|engine| engine.workers());
-        let known = |name: &str| workers.and_then(|workers| workers.by_name(name)).map(|w| w.id);
-        let ids: Vec<WorkerId> = dead.filter_map(known).collect();
+        let dead: Vec<String> = dead.map(str::to_owned).collect();
+        let mut ids: Vec<WorkerId> = Vec::new();
+        for shard in world.shards.clone() {
+            world.turn_to(shard);
+            let workers = world.engine().map(|engine| engine.workers());
+            let known = |name: &String| workers.and_then(|workers| workers.by_name(name)).map(|w| w.id);
+            ids.extend(dead.iter().filter_map(known));
+        }
         if let Some(worker) = world.rng.pick(&ids).copied() {
             let request = self.ask(Ask::Other);
             world.tell(Event::Forget { request, worker, force: false });
@@ -226,8 +231,8 @@ impl People {
     }
 
     /// Drops all requests of a scheduler that died. Its places are given back late, to a scheduler that never gave them.
-    pub fn scheduler_died(&mut self) {
-        self.asks.clear();
+    pub fn scheduler_died(&mut self, world: &World, shard: ShardId) {
+        self.asks.retain(|request, _| world.asked.get(request).is_some_and(|asked| *asked != shard));
     }
 
     /// Begins the life of a task that submits a job of its own.
@@ -297,14 +302,9 @@ impl People {
         while let Some(alloc) = self.places.pop_first() {
             world.tell(Event::Release { alloc });
         }
-        let Some(engine) = world.engine() else { return };
-        let retired = world.machines.iter().filter(|machine| machine.retired).filter_map(|machine| {
-            let worker = engine.workers().by_name(&machine.name)?;
-            (worker.identity == machine.identity && worker.has_attempts()).then_some(worker.id)
-        });
-        let retired: BTreeSet<WorkerId> = retired.collect();
-        let held: Vec<JobId> = engine.jobs().filter(|job| job.held).map(|job| job.id).collect();
-        let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
+        if !world.is_divided() && world.engine().is_none() {
+            return;
+        }
         for name in ["a", "b", "vip"].map(str::to_owned) {
             let (request, weight) = (self.ask(Ask::Other), 100);
             world.tell(Event::SetQueue {
@@ -316,6 +316,27 @@ impl People {
             let request = self.ask(Ask::Other);
             world.tell(Event::SetLimit { request, name, limit: None });
         }
+        for shard in world.shards.clone() {
+            world.turn_to(shard);
+            self.tidy_shard(world);
+        }
+        for job in hopeless {
+            let request = self.ask(Ask::Cancel(*job));
+            world.tell(Event::Cancel { request, job: *job });
+        }
+    }
+
+    /// The same for the jobs and workers of one shard.
+    fn tidy_shard(&mut self, world: &mut World) {
+        let Some(engine) = world.engine() else { return };
+        let retired = world.machines.iter().filter(|machine| machine.retired).filter_map(|machine| {
+            let worker = engine.workers().by_name(&machine.name)?;
+            (worker.identity == machine.identity && worker.has_attempts()).then_some(worker.id)
+        });
+        let retired: BTreeSet<WorkerId> = retired.collect();
+        let held: Vec<JobId> =
+            engine.jobs().filter(|job| job.held && job.home.is_none()).map(|job| job.id).collect();
+        let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
         for job in held {
             let request = self.ask(Ask::Other);
             world.tell(Event::Hold { request, job, held: false });
@@ -327,10 +348,6 @@ impl People {
         for worker in retired {
             let request = self.ask(Ask::Other);
             world.tell(Event::Forget { request, worker, force: false });
-        }
-        for job in hopeless {
-            let request = self.ask(Ask::Cancel(*job));
-            world.tell(Event::Cancel { request, job: *job });
         }
     }
 }

@@ -12,6 +12,7 @@ use windlass_core::ids::StepKey;
 use windlass_core::job::{
     BacklogCounts, DependencyKind, End, Job, JobRecord, JobSpec, JobState, QueuePos, TaskRow, TaskState,
 };
+use windlass_core::ranges::RangeSet;
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
 
@@ -273,6 +274,10 @@ impl Promises {
         let Some(job) = engine.jobs().nth(random.checked_rem(jobs).unwrap_or(0) as usize) else {
             return Ok(());
         };
+        if job.home.is_some() {
+            // Its home explains its tasks.
+            return Ok(());
+        }
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
         // Of a large job only some tasks are examined.
         let stride = total.div_ceil(EXPLAINED_MAX).max(1);
@@ -411,14 +416,44 @@ fn same_parked(store: &Memory, engine: &Engine) -> Checked {
     Ok(())
 }
 
+/// A record without the tasks that are with another shard than the engine's. The engine knows which are.
+fn here(job: &Job, record: &JobRecord) -> Result<JobRecord, String> {
+    let (mut away, mut guest) = (RangeSet::default(), RangeSet::default());
+    for step in &job.steps {
+        step.delegated.ranges().for_each(|range| away.insert_range(range));
+        step.guest.ranges().for_each(|range| guest.insert_range(range));
+    }
+    let mut stored = RangeSet::default();
+    for tasks in record.delegated.values() {
+        let twice = stored.intersection(tasks);
+        if !twice.is_empty() {
+            return Err(format!("job {}: tasks {twice:?} are with two shards", job.id));
+        }
+        tasks.ranges().for_each(|range| stored.insert_range(range));
+    }
+    if away != stored || guest != record.guest {
+        return Err(format!(
+            "job {}: the store says {:?} and {:?}, the engine {away:?} and {guest:?}",
+            job.id, record.delegated, record.guest
+        ));
+    }
+    let mut record = record.clone();
+    let is_guest = job.home.is_some();
+    record.tasks.retain(|row| if is_guest { guest.contains(row.index) } else { !away.contains(row.index) });
+    Ok(record)
+}
+
 fn same_job(engine: &Engine, record: &JobRecord) -> Checked {
     let id = record.id;
     let Some(job) = engine.job(id) else {
         return Err(format!("job {id} is active in the store, and the engine has it not"));
     };
-    if job.held != record.held || job.stop != record.stop {
+    // A guest hears later of what somebody did to the job.
+    let is_home = job.home.is_none();
+    if is_home && (job.held != record.held || job.stop != record.stop) {
         return Err(format!("job {id}: the store says {:?} {:?}", record.held, record.stop));
     }
+    let record = &here(job, record)?;
     let booked = with_state(record, TaskState::Booked).count();
     if engine.attempts_of(id).count() != booked {
         return Err(format!("job {id}: the store has {booked} bookings, the engine others"));

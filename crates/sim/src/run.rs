@@ -11,9 +11,11 @@ use crate::promises::bases;
 use crate::trace::Transcript;
 use crate::waits::Waits;
 use crate::world::{Alarm, CLOCK_START, Happening, Heard, MS, S, Tally, World};
+use std::collections::BTreeMap;
 use std::fmt;
 use windlass_core::engine::{Bounds, Fact};
 use windlass_core::explain::Reason;
+use windlass_core::ids::ShardId;
 use windlass_core::job::{End, JobState};
 use windlass_core::plan::Policy;
 use windlass_core::queues::Charge;
@@ -22,6 +24,8 @@ use windlass_core::{JobId, TaskId};
 
 /// Virtual time after the last fault within which every job must end.
 const QUIET: u64 = 2 * 3600 * S;
+/// Virtual time after the last fault in which work that its own shard cannot run must have found another shard.
+const OTHERS_TRY: u64 = 90 * S;
 /// Machines of one seed, with those that claim another's name.
 const MACHINES_MAX: usize = 18;
 /// Machines that claim another's name at a time.
@@ -71,17 +75,37 @@ impl fmt::Debug for Violation {
 ///
 /// The first promise that broke, with the last lines of the transcript and the command that runs it again.
 pub fn run_seed(seed: u64, faults: &Faults) -> Result<Summary, Violation> {
-    run(seed, faults, Transcript::new(false)).0
+    run(seed, faults, false, Transcript::new(false)).0
+}
+
+/// Like [`run_seed`], for a farm that is divided into three shards, each with a scheduler of its own.
+///
+/// # Errors
+///
+/// As [`run_seed`].
+pub fn run_divided_seed(seed: u64, faults: &Faults) -> Result<Summary, Violation> {
+    run(seed, faults, true, Transcript::new(false)).0
+}
+
+/// Like [`run_divided_seed`], and also returns all lines of the transcript.
+pub fn run_divided_seed_traced(seed: u64, faults: &Faults) -> (Result<Summary, Violation>, Vec<String>) {
+    let (outcome, trace) = run(seed, faults, true, Transcript::new(true));
+    (outcome, trace.lines().map(str::to_owned).collect())
 }
 
 /// Like [`run_seed`], and also returns all lines of the transcript.
 pub fn run_seed_traced(seed: u64, faults: &Faults) -> (Result<Summary, Violation>, Vec<String>) {
-    let (outcome, trace) = run(seed, faults, Transcript::new(true));
+    let (outcome, trace) = run(seed, faults, false, Transcript::new(true));
     (outcome, trace.lines().map(str::to_owned).collect())
 }
 
-fn run(seed: u64, faults: &Faults, trace: Transcript) -> (Result<Summary, Violation>, Transcript) {
-    let mut run = Run::new(seed, faults, trace);
+fn run(
+    seed: u64,
+    faults: &Faults,
+    is_divided: bool,
+    trace: Transcript,
+) -> (Result<Summary, Violation>, Transcript) {
+    let mut run = Run::new(seed, faults, is_divided, trace);
     while run.world.violation.is_none() && !run.is_over() {
         run.step();
     }
@@ -99,7 +123,7 @@ fn run(seed: u64, faults: &Faults, trace: Transcript) -> (Result<Summary, Violat
             step: world.tally.steps,
             what,
             trace: world.trace.last_lines(),
-            replay: crate::replay_command(seed),
+            replay: crate::replay_command(seed, is_divided),
         }),
     };
     let trace = std::mem::replace(&mut world.trace, Transcript::new(false));
@@ -128,13 +152,16 @@ struct Run {
     /// Virtual time in nanoseconds at which the disturbances end.
     quiet_ns: u64,
     /// Checks of waiting work.
-    waits: Waits,
+    waits: BTreeMap<ShardId, Waits>,
     over: bool,
 }
 
 impl Run {
-    fn new(seed: u64, faults: &Faults, trace: Transcript) -> Self {
+    fn new(seed: u64, faults: &Faults, is_divided: bool, trace: Transcript) -> Self {
         let mut world = World::new(seed, *faults, trace);
+        if is_divided {
+            world.divide();
+        }
         world.faults = faults.vary(&mut world.rng);
         let lease_s = [Some(3), Some(3), Some(30), Some(30), Some(300), None][world.rng.below(6) as usize];
         world.settings.lease_ns = lease_s.map(|s| s * S);
@@ -154,6 +181,7 @@ impl Run {
         }
         world.leases_vary = world.faults.clock_permille == 0;
         let machines = if seed % 16 == 9 { world.rng.between(8, 16) } else { world.rng.between(1, 4) };
+        let machines = if is_divided { machines + 2 } else { machines };
         for number in 0..machines {
             let name = format!("w{number}");
             add_machine(&mut world, &name, &name);
@@ -168,7 +196,7 @@ impl Run {
             armed: Vec::new(),
             rivals: Vec::new(),
             quiet_ns,
-            waits: Waits::default(),
+            waits: BTreeMap::new(),
             over: false,
         }
     }
@@ -187,12 +215,12 @@ impl Run {
                 Heard::Fact(Fact::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
                 Heard::Fact(Fact::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
                 Heard::Fact(Fact::Booked { task, worker, .. }) => {
-                    self.waits.booked(&self.world, task, worker)
+                    self.waits.entry(self.world.shard).or_default().booked(&self.world, task, worker)
                 }
                 Heard::Ends(..) | Heard::Fact(_) => {}
                 Heard::Reply(request, answer) => self.people.answered(&mut self.world, request, answer),
                 Heard::Unavailable(request) => self.people.unavailable(request),
-                Heard::SchedulerDied => self.people.scheduler_died(),
+                Heard::SchedulerDied(shard) => self.people.scheduler_died(&self.world, shard),
                 Heard::Alarm(Alarm::Disturb) => self.disturb(),
                 Heard::Alarm(Alarm::Parent(key)) => self.people.parent(&mut self.world, key),
                 Heard::Alarm(Alarm::Tidy) => self.tidy(),
@@ -269,8 +297,11 @@ impl Run {
     /// Checks the waiting work, each second.
     fn inspect(&mut self) {
         self.world.after(S, Happening::Alarm(Alarm::Inspect));
-        if let Err(what) = self.waits.inspect(&self.world) {
-            self.world.broken(what);
+        for shard in self.world.shards.clone() {
+            self.world.turn_to(shard);
+            if let Err(what) = self.waits.entry(shard).or_default().inspect(&self.world) {
+                self.world.broken(what);
+            }
         }
     }
 
@@ -323,6 +354,7 @@ impl Run {
             }
             Fault::Claim => {}
             Fault::Scheduler => {
+                world.turn_to(world.machines[machine].shard);
                 world.kill_scheduler();
                 let delay_ns = world.rng.between(10 * MS, 10 * S);
                 world.after(delay_ns, Happening::SchedulerStarts);
@@ -368,13 +400,16 @@ impl Run {
             world.broken(what);
         }
         if self.all_ended() {
-            if let Some(Err(what)) = self.world.engine().map(|engine| engine.check_empty()) {
-                self.world.broken(what);
+            for shard in self.world.shards.clone() {
+                self.world.turn_to(shard);
+                if let Some(Err(what)) = self.world.engine().map(|engine| engine.check_empty()) {
+                    self.world.broken(what);
+                }
             }
             self.over = true;
             return;
         }
-        let hopeless = hopeless(&self.world);
+        let hopeless = hopeless(&mut self.world, self.quiet_ns);
         self.people.tidy(&mut self.world, &hopeless);
         if self.world.now_ns > self.quiet_ns + QUIET {
             let what = self.still_open();
@@ -382,7 +417,15 @@ impl Run {
         }
     }
 
-    fn all_ended(&self) -> bool {
+    fn all_ended(&mut self) -> bool {
+        let shards = self.world.shards.clone();
+        shards.into_iter().all(|shard| {
+            self.world.turn_to(shard);
+            self.shard_has_ended()
+        })
+    }
+
+    fn shard_has_ended(&self) -> bool {
         let world = &self.world;
         let Some(scheduler) = &world.scheduler else { return false };
         let idle = |m: &Machine| m.retired || m.keeper.as_ref().is_some_and(|k| k.is_empty());
@@ -391,18 +434,30 @@ impl Run {
         idle && scheduler.is_idle()
             && ground.jobs.is_empty()
             && ground.parked.is_empty()
+            && world.store.mail().is_empty()
             && scheduler.engine.jobs().next().is_none()
             && world.promises.is_quiet()
     }
 
-    fn still_open(&self) -> String {
+    fn still_open(&mut self) -> String {
+        let mut open = String::new();
+        for shard in self.world.shards.clone() {
+            self.world.turn_to(shard);
+            open += &format!("shard {shard}: {}; ", self.still_open_in_shard());
+        }
+        open
+    }
+
+    fn still_open_in_shard(&self) -> String {
         let held: Vec<_> = self.world.machines.iter().flat_map(Machine::held).collect();
         let Some(engine) = self.world.engine() else { return "no scheduler".to_owned() };
         let jobs = engine.jobs().map(|job| {
             let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
             let tasks =
                 (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
-            let open = tasks.flatten().find(|e| e.reason != Reason::Ended);
+            // Tasks of a guest that are not here wait for nothing that is known here.
+            let is_elsewhere = |reason: &Reason| matches!(reason, Reason::Steps(steps) if steps.is_empty());
+            let open = tasks.flatten().find(|e| e.reason != Reason::Ended && !is_elsewhere(&e.reason));
             format!("job {} ({:?}): {open:?}", job.id, job.counts())
         });
         let jobs: Vec<String> = jobs.collect();
@@ -423,6 +478,8 @@ fn small_bounds(world: &mut World) {
 fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
     let (capacity, attributes) = jobs::random_machine(&mut world.rng);
     let mut machine = Machine::new(label, name, capacity, attributes);
+    let (number, same) = (world.machines.len(), world.machines.iter().find(|other| other.name == name));
+    machine.shard = same.map_or(world.shards[number % world.shards.len()], |other| other.shard);
     machine.skew_ns = world.rng.below(S) as i64;
     if world.rng.chance(world.faults.absurd_clock_permille) {
         // Its clock starts at 0, or is a century ahead.
@@ -437,14 +494,29 @@ fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
 }
 
 /// Active jobs with a task that no machine could run.
-fn hopeless(world: &World) -> Vec<JobId> {
+fn hopeless(world: &mut World, quiet_ns: u64) -> Vec<JobId> {
+    if world.is_divided() && world.now_ns < quiet_ns + OTHERS_TRY {
+        // Machines of another shard may be able to.
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for shard in world.shards.clone() {
+        world.turn_to(shard);
+        all.extend(hopeless_in_shard(world));
+    }
+    all
+}
+
+fn hopeless_in_shard(world: &World) -> Vec<JobId> {
     let Some(engine) = world.engine() else { return Vec::new() };
     let jobs = engine.jobs().filter(|job| {
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
         let mut tasks =
             (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
         let lost = |reason: &Reason| matches!(reason, Reason::FitsNowhere | Reason::NoWorkers);
-        job.ended != Some(JobState::Canceled) && tasks.any(|e| e.is_some_and(|e| lost(&e.reason)))
+        job.home.is_none()
+            && job.ended != Some(JobState::Canceled)
+            && tasks.any(|e| e.is_some_and(|e| lost(&e.reason)))
     });
     jobs.map(|job| job.id).collect()
 }

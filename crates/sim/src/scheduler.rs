@@ -55,6 +55,14 @@ impl Scheduler {
     pub fn is_idle(&self) -> bool {
         self.frozen.is_none() && self.pipeline.is_idle() && self.engine.jobs_being_reread().is_empty()
     }
+
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    pub fn has_link(&self, link: u64) -> bool {
+        self.links.contains_key(&link)
+    }
 }
 
 impl World {
@@ -70,7 +78,8 @@ impl World {
         let twice = self.leases_vary && self.rng.chance(300);
         let lease_ns = self.settings.lease_ns.map(|ns| if twice { 2 * ns } else { ns });
         let first_alloc = self.lives * 1_000_000 + 1;
-        let settings = Settings { first_job: snapshot.next_job, first_alloc, lease_ns, ..self.settings };
+        let (first_job, shard) = (snapshot.next_job, self.shard);
+        let settings = Settings { first_job, first_alloc, lease_ns, shard, ..self.settings };
         let mut engine = Engine::restore(settings, snapshot.ground);
         let mut pipeline = Pipeline::default();
         engine.settle_restored(self.clock(), &mut pipeline.forming);
@@ -78,6 +87,7 @@ impl World {
             self.broken(what);
         }
         self.lives += 1;
+        self.lives_of.insert(self.lives, shard);
         self.trace.line(&format!("scheduler {} starts", self.lives));
         self.scheduler = Some(Scheduler {
             engine,
@@ -91,6 +101,10 @@ impl World {
             clock_skew_ns: self.clock_skew_ns,
         });
         self.handled();
+        if self.is_divided() {
+            self.lease_numbers();
+            self.bring_mail();
+        }
     }
 
     /// Kills the scheduler with everything that it has in memory.
@@ -99,8 +113,11 @@ impl World {
         self.turns_before = crate::waits::turns(&scheduler);
         self.tally.scheduler_deaths += 1;
         self.trace.line("the scheduler dies");
-        self.heard.push_back(Heard::SchedulerDied);
+        self.heard.push_back(Heard::SchedulerDied(self.shard));
         for number in 0..self.machines.len() {
+            if self.machines[number].shard != self.shard {
+                continue;
+            }
             self.machines[number].link = None;
             self.machines[number].welcomed = false;
             if self.machines[number].keeper.is_some() {
@@ -194,6 +211,7 @@ impl World {
 
     /// Gives the engine an event; false if there is no scheduler.
     pub(crate) fn tell(&mut self, event: Event) -> bool {
+        self.turn_to_owner(&event);
         let now = self.clock();
         let Some(scheduler) = &mut self.scheduler else { return false };
         if let Some(waiting) = &mut scheduler.frozen {
@@ -225,7 +243,10 @@ impl World {
         self.tally.deleted += gone.len() as u64;
         self.trace.line(&format!("jobs {gone:?} are deleted"));
         self.promises.deleted(&gone, self.now_ns);
-        self.tell(Event::Deleted(gone));
+        for shard in self.shards.clone() {
+            self.turn_to(shard);
+            self.tell(Event::Deleted(gone.clone()));
+        }
     }
 
     /// Replies that rest on no write do not wait for one.
@@ -237,9 +258,9 @@ impl World {
 
     /// After each event: checks the engine, schedules a round, and begins a commit if none is under way.
     fn handled(&mut self) {
-        let life = self.lives;
         self.hear_volatile();
         let Some(scheduler) = &mut self.scheduler else { return };
+        let life = scheduler.life;
         let round_due = !std::mem::replace(&mut scheduler.round_due, true);
         if let Err(what) = scheduler.engine.check() {
             self.broken(format!("the engine's books are wrong: {what}"));
@@ -363,10 +384,12 @@ impl World {
             } else {
                 checked.and(Err(format!("the store refused writes {refused:?}, expected {rival:?}")))
             };
+            let batch = flight.batch.clone();
             flight.fate = Fate::Applied(refused);
             if let Err(what) = checked {
                 self.broken(what);
             }
+            self.hint(&batch.writes);
         }
         let delay_ns = self.rng.between(MS / 10, MS);
         self.after(delay_ns, Happening::CommitEnds(life));
@@ -419,7 +442,7 @@ impl World {
             self.heard.push_back(Heard::Reply(request, answer));
         }
         self.heard.extend(batch.notes.into_iter().map(Heard::Fact));
-        let life = self.lives;
+        let life = self.scheduler.as_ref().map_or(self.lives, |scheduler| scheduler.life);
         for fetch in batch.fetches {
             let delay_ns = self.rng.between(MS / 10, 5 * MS);
             self.after(delay_ns, Happening::Reads(life, fetch));
@@ -471,6 +494,8 @@ impl World {
         let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
         let touched = scheduler.pipeline.stalled().cloned().unwrap_or_default();
         let records: Vec<JobRecord> = self.store.records(&touched);
+        let is_shared = |record: &JobRecord| !record.guest.is_empty() || !record.delegated.is_empty();
+        self.tally.shared_reloads += u64::from(records.iter().any(is_shared));
         self.trace.line(&format!("reads jobs {touched:?} again"));
         let parked = self.store.parked_counts();
         scheduler.pipeline.reload(&mut scheduler.engine, now, records, parked);
