@@ -12,6 +12,7 @@
 mod codes;
 mod copy;
 mod error;
+mod farm;
 mod gather;
 mod journal;
 mod mail;
@@ -30,6 +31,7 @@ mod views;
 
 pub use copy::{CopiedTable, copy};
 pub use error::{Cause, StoreError};
+pub use farm::{FarmWorker, MAIL, SHARD_EVENTS, ShardEvents};
 pub use mail::{Mail, with_guest};
 pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK};
 pub use memory::Memory;

@@ -115,6 +115,15 @@ impl Store {
         }
     }
 
+    /// As [`Store::asked`], of requests to the owner of one shard, whose kind has a colon. The others are for the owner of
+    /// the first shard.
+    pub async fn asked_of(&self, kind: &str, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.asked_of(kind, after, limit).await,
+        }
+    }
+
     /// Answers a request, and tells of it on [`ANSWERED`]. False if it was answered before, or is not there any more.
     pub async fn answer(&self, id: AskId, status: i32, body: Vec<u8>) -> Result<bool, StoreError> {
         match self {

@@ -3,18 +3,20 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use support::postgres::{Cluster, cluster};
 use support::{LONG, block_on, commit, owned};
 use windlass_core::engine::{Outbox, Write};
+use windlass_core::ids::ShardId;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult, TaskState};
-use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
+use windlass_core::worker::{WorkerRecord, WorkerState};
+use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
-    ANSWERED, ASKED, AskId, Notice, Postgres, RELAYED, ServerId, ServerState, Store, StoreError, WHOLE_FARM,
-    WORK,
+    ANSWERED, ASKED, AskId, Asked, FarmWorker, Notice, Postgres, RELAYED, ServerId, ServerState, ShardEvents,
+    Store, StoreError, WHOLE_FARM, WORK,
 };
 
 fn task(index: u32) -> TaskId {
@@ -572,5 +574,64 @@ fn whether_notices_arrive_and_clocks_agree_can_be_tried() {
             "the cluster is on this machine"
         );
         assert_eq!(Store::open("memory").unwrap().clock_ahead_ms().await.unwrap(), None);
+    });
+}
+
+#[test]
+fn requests_and_events_of_shards_are_apart_and_workers_are_found_whichever_shard_they_are_of() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let store = Store::connect(&address).await.unwrap();
+        assert!(store.farm_shards().await.unwrap().is_empty());
+        let shards = BTreeSet::from([WHOLE_FARM, ShardId(2)]);
+        store.set_shards(shards.clone()).await.unwrap();
+        assert_eq!(store.farm_shards().await.unwrap(), shards);
+        let server = store.register_server("one", &[], "0").await.unwrap();
+        let first = store.ask(server, "http", Vec::new()).await.unwrap();
+        let second = store.ask(server, "http:2", Vec::new()).await.unwrap();
+        let ids = |asked: Vec<Asked>| asked.into_iter().map(|asked| asked.id).collect::<Vec<_>>();
+        assert_eq!(ids(store.asked(AskId(0), 9).await.unwrap()), [first]);
+        assert_eq!(ids(store.asked_of("http:2", AskId(0), 9).await.unwrap()), [second]);
+        assert!(store.asked_of("http:2", second, 9).await.unwrap().is_empty());
+        // Each shard numbers its events by itself.
+        let row = |shard, number, events: &str| ShardEvents {
+            shard: ShardId(shard),
+            number,
+            events: events.to_owned(),
+        };
+        for told in [row(2, 7, "a"), row(3, 1, "b"), row(2, 8, "c"), row(2, 8, "again")] {
+            store.tell_shard_events(told).await.unwrap();
+        }
+        let after = BTreeMap::from([(ShardId(2), 7)]);
+        assert_eq!(store.shard_events(&after, 9).await.unwrap(), [row(2, 8, "c"), row(3, 1, "b")]);
+        let last = BTreeMap::from([(ShardId(2), 8), (ShardId(3), 1)]);
+        assert_eq!(store.last_shard_events().await.unwrap(), last);
+        assert!(store.shard_events(&last, 9).await.unwrap().is_empty());
+        let old = "UPDATE shard_events SET created = created - interval '2 minutes'";
+        cluster.sql(database_of(&address), old);
+        store.tell_shard_events(row(2, 9, "d")).await.unwrap();
+        assert_eq!(store.shard_events(&BTreeMap::new(), 9).await.unwrap(), [row(2, 9, "d"), row(3, 1, "b")]);
+        // A worker is of the shard whose owner wrote it.
+        let owned = store.claim(ShardId(2), server, LONG).await.unwrap().unwrap();
+        let owner = store.as_owner(owned);
+        let worker = WorkerRecord {
+            id: WorkerId(3),
+            name: "w".to_owned(),
+            epoch: Epoch(1),
+            identity: 1,
+            incarnation: 1,
+            state: WorkerState::Up,
+            draining: false,
+            note: None,
+            lease_until: None,
+            capacity: Resources::default(),
+            attributes: BTreeMap::new(),
+        };
+        assert!(commit(&owner, vec![Write::Worker(worker.clone())]).await.is_empty());
+        assert_eq!(store.shard_of_worker("w").await.unwrap(), Some(ShardId(2)));
+        assert_eq!(store.shard_of_worker("x").await.unwrap(), None);
+        let found = store.farm_workers(vec![worker.id, WorkerId(99)]).await.unwrap();
+        assert_eq!(found, [FarmWorker { id: worker.id, name: "w".to_owned(), shard: ShardId(2) }]);
     });
 }

@@ -21,13 +21,33 @@ impl Postgres {
     }
 
     pub(crate) async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
+        self.asked_where("strpos(kind, ':') = 0 AND $3 = ''", "", after, limit).await
+    }
+
+    pub(crate) async fn asked_of(
+        &self,
+        kind: &str,
+        after: AskId,
+        limit: usize,
+    ) -> Result<Vec<Asked>, StoreError> {
+        self.asked_where("kind = $3", kind, after, limit).await
+    }
+
+    async fn asked_where(
+        &self,
+        condition: &str,
+        kind: &str,
+        after: AskId,
+        limit: usize,
+    ) -> Result<Vec<Asked>, StoreError> {
         let sql = format!(
             "SELECT id, asked_by, kind, body FROM requests WHERE answered IS NULL AND id > $1
                 AND asked_by IN (SELECT id FROM servers
                     WHERE beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}')
+                AND {condition}
             ORDER BY id LIMIT $2"
         );
-        let rows = self.client().await?.query(&sql, &[&after.0, &(limit as i64)]).await;
+        let rows = self.client().await?.query(&sql, &[&after.0, &(limit as i64), &kind]).await;
         let asked = |row: &tokio_postgres::Row| Asked {
             id: AskId(row.get(0)),
             by: ServerId(row.get(1)),

@@ -8,6 +8,7 @@ mod bench;
 mod bench_ended;
 mod columns;
 mod commit;
+mod farm;
 mod foreign;
 mod listen;
 mod mail;

@@ -1,0 +1,90 @@
+//! What the servers of a farm that is divided into shards must know of it, and the events that its shards tell. A store in
+//! memory or in a file has one server and one shard.
+
+use crate::{Store, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::WorkerId;
+use windlass_core::ids::ShardId;
+
+/// The channel on which messages between shards are told; the payload has the numbers of the receivers, with commas.
+pub const MAIL: &str = "windlass_mail";
+/// The channel on which events of shards are told.
+pub const SHARD_EVENTS: &str = "windlass_shard_events";
+
+/// A worker, whichever shard it is of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FarmWorker {
+    /// Its number.
+    pub id: WorkerId,
+    /// Its name.
+    pub name: String,
+    /// Its shard.
+    pub shard: ShardId,
+}
+
+/// Events of a shard, as its owner wrote them together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShardEvents {
+    /// Whose.
+    pub shard: ShardId,
+    /// Rises by one with each row of an owner, and by more with another owner.
+    pub number: i64,
+    /// The events.
+    pub events: String,
+}
+
+impl Store {
+    /// The shards of a farm that is divided. Empty for one that is not.
+    pub async fn farm_shards(&self) -> Result<BTreeSet<ShardId>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(BTreeSet::new()),
+            Store::Postgres(postgres) => postgres.farm_shards().await,
+        }
+    }
+
+    /// The shard that has a worker of that name; `None` if none has.
+    pub async fn shard_of_worker(&self, name: &str) -> Result<Option<ShardId>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(None),
+            Store::Postgres(postgres) => postgres.shard_of_worker(name).await,
+        }
+    }
+
+    /// Those of these workers that the farm has.
+    pub async fn farm_workers(&self, ids: Vec<WorkerId>) -> Result<Vec<FarmWorker>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.farm_workers(ids).await,
+        }
+    }
+
+    /// Leaves events of a shard for the owner of the first one, and tells of it on [`SHARD_EVENTS`]. They are kept for a
+    /// minute.
+    pub async fn tell_shard_events(&self, row: ShardEvents) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.tell_shard_events(&row).await,
+        }
+    }
+
+    /// Up to `limit` rows of events of all shards, those of each shard by number: those with higher numbers than `after` has
+    /// for their shard.
+    pub async fn shard_events(
+        &self,
+        after: &BTreeMap<ShardId, i64>,
+        limit: usize,
+    ) -> Result<Vec<ShardEvents>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
+            Store::Postgres(postgres) => postgres.shard_events(after, limit).await,
+        }
+    }
+
+    /// The number of the last row of events of each shard that has some.
+    pub async fn last_shard_events(&self) -> Result<BTreeMap<ShardId, i64>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(BTreeMap::new()),
+            Store::Postgres(postgres) => postgres.last_shard_events().await,
+        }
+    }
+}
