@@ -68,7 +68,6 @@ pub(crate) struct Parts {
 
 struct Shared {
     parts: Parts,
-    last_link: AtomicU64,
     disk: Arc<Disk>,
     closing: watch::Sender<bool>,
 }
@@ -78,7 +77,7 @@ impl Handle {
         let disk = Arc::new(Disk::of_store(parts.store.path()));
         disk.prepare();
         let (closing, _) = watch::channel(false);
-        let shared = Shared { parts, last_link: AtomicU64::new(0), disk, closing };
+        let shared = Shared { parts, disk, closing };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -166,9 +165,17 @@ impl Handle {
         &self.shared.disk
     }
 
-    /// A number for a new connection of a worker.
+    /// A number for a new connection of a worker. No other connection to this process has it: which engine of several it is
+    /// for is known later.
     pub fn next_link(&self) -> u64 {
-        self.shared.last_link.fetch_add(1, Ordering::Relaxed) + 1
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        LAST.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Another shard may have sent a message.
+    pub(crate) fn mail_came(&self) {
+        // Where too much waits, the next look finds it.
+        _ = self.inbox.try_send(Inbox::Mail);
     }
 
     /// Asks about the engine's state. `question` runs on the engine's thread: it must be quick.

@@ -1,5 +1,6 @@
 //! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
+use crate::between::{Between, Look};
 use crate::bodies::{self, LoadedBody, StepId};
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -21,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::{
     Engine, Event, Fetch, Hello, NextBatch, Outbox, Pipeline, Reply, Report, Settings,
 };
+use windlass_core::ids::WHOLE_FARM;
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::worker::WorkerRecord;
@@ -60,6 +62,8 @@ pub(crate) enum Inbox {
     Event(Event),
     /// What a worker says.
     Worker { link: u64, messages: Vec<WorkerMessage> },
+    /// Another shard may have sent a message.
+    Mail,
     /// A question about the engine's state.
     Query(Box<dyn FnOnce(&Engine) + Send>),
     /// End when what is under way is committed.
@@ -78,16 +82,21 @@ fn random_number() -> u64 {
 pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreError> {
     say_drifts(&store.audit_parked().await?);
     let snapshot = store.load().await?;
+    // A store that no other server can use has one owner for ever.
+    let (shard, epoch) = store.ownership().map_or((WHOLE_FARM, 1), |owned| (owned.shard, owned.epoch));
     let settings =
-        Settings { first_job: snapshot.next_job, first_alloc: random_number(), ..options.settings };
+        Settings { first_job: snapshot.next_job, first_alloc: random_number(), shard, ..options.settings };
     let (ended, placed) = (Arc::<EndedAttempts>::default(), Arc::<PlacedSteps>::default());
-    restore_ended(&ended, &store, &snapshot.ground.workers).await;
+    if shard == WHOLE_FARM {
+        restore_ended(&ended, &store, &snapshot.ground.workers).await;
+    }
+    let between = Between::new(shard, &snapshot.ground.peers);
+    let numbers = between.first_numbers(&store).await?;
     let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();
     let metrics = Arc::new(Metrics::new());
-    // A store that no other server can use has one owner for ever.
-    metrics.owns_farm(store.ownership().map_or(1, |ownership| ownership.epoch));
+    metrics.owns_farm(epoch);
     let links = Arc::new(Links::default());
     let progress = Arc::new(ProgressBoard::default());
     let clock = Arc::new(Clock::new());
@@ -129,11 +138,18 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         progress,
         fetches: VecDeque::new(),
         audited: Instant::now(),
+        between,
         stalled_by: None,
         stopping: None,
         sure,
     };
+    numbers.into_iter().for_each(|event| shell.handle(event));
     shell.engine.settle_restored(shell.clock.now(), &mut shell.pipeline.forming);
+    start_thread(shell, inbox)?;
+    Ok(handle)
+}
+
+fn start_thread(shell: Shell, inbox: mpsc::Receiver<Inbox>) -> Result<(), StoreError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -142,7 +158,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         .name("engine".to_owned())
         .spawn(move || runtime.block_on(shell.run(inbox)))
         .map_err(|source| StoreError::Io { path: "the engine's thread".into(), source })?;
-    Ok(handle)
+    Ok(())
 }
 
 /// Reads what ended last. What cannot be read is lacking in figures about the past, and nothing else.
@@ -188,6 +204,8 @@ struct Shell {
     fetches: VecDeque<Fetch>,
     /// When the counts of parked jobs were looked at last.
     audited: Instant,
+    /// What it has to do with other shards.
+    between: Between,
     /// Why the pipeline is stalled.
     stalled_by: Option<Unavailable>,
     stopping: Option<oneshot::Sender<()>>,
@@ -201,7 +219,7 @@ impl Shell {
         let mut messages = Vec::new();
         let mut commit: Option<Commit> = None;
         let (mut reading, mut audit): (Option<JobsRead>, Option<StoreLookup>) = (None, None);
-        let mut loading: Option<BodyLoads> = None;
+        let (mut loading, mut look): (Option<BodyLoads>, Option<Look>) = (None, None);
         loop {
             if self.pipeline.stalled().is_some() {
                 self.recover(&mut inbox).await;
@@ -219,10 +237,11 @@ impl Shell {
             reading = reading.or_else(|| self.read());
             audit = audit.or_else(|| self.audit());
             loading = loading.or_else(|| self.load_bodies());
+            look = look.or_else(|| self.between.look(&self.engine, &self.store));
             if self.stopping.is_some() && self.pipeline.is_idle() {
                 break;
             }
-            let wait_ns = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
+            let wait_ns = self.wait_ns(look.is_none());
             let wait = Duration::from_nanos(wait_ns.unwrap_or(0));
             tokio::select! {
                 biased;
@@ -237,6 +256,11 @@ impl Shell {
                 }
                 events = async { audit.as_mut().expect("guarded by the condition").await }, if audit.is_some() => {
                     audit = None;
+                    events.into_iter().for_each(|event| self.handle(event));
+                }
+                events = async { look.as_mut().expect("guarded by the condition").await }, if look.is_some() => {
+                    look = None;
+                    self.between.takes(&events);
                     events.into_iter().for_each(|event| self.handle(event));
                 }
                 bodies = async { loading.as_mut().expect("guarded by the condition").await }, if loading.is_some() => {
@@ -256,6 +280,13 @@ impl Shell {
         if let Some(done) = self.stopping.take() {
             _ = done.send(());
         }
+    }
+
+    /// How long to wait, in nanoseconds, if nothing comes in.
+    fn wait_ns(&self, may_look: bool) -> Option<u64> {
+        let engine = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
+        let look = self.between.wait_ns().filter(|_| may_look);
+        engine.into_iter().chain(look).min()
     }
 
     /// Begins to read what the engine asked for first.
@@ -390,6 +421,7 @@ impl Shell {
                     self.worker_says(link, message);
                 }
             }
+            Inbox::Mail => self.between.wake(),
             Inbox::Query(question) => question(&self.engine),
             Inbox::Stop(done) => {
                 self.engine.save_histories(&mut self.pipeline.forming);
@@ -465,7 +497,10 @@ impl Shell {
             self.external.repeat_ends(worker);
         }
         self.handle(Event::Hello(Box::new(hello)));
-        let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else { return };
+        let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else {
+            // There is no number for a new worker now.
+            return link.begin_again();
+        };
         self.outgoing.forget(worker);
         self.link_owners.insert(link.id(), worker);
         let id = link.id();
@@ -581,6 +616,7 @@ impl Shell {
                             before.push(last);
                         }
                     }
+                    Some(Inbox::Mail) => self.between.wake(),
                     Some(Inbox::Query(question)) => question(&self.engine),
                     Some(Inbox::Stop(done)) => self.stopping = Some(done),
                     Some(event @ Inbox::Event(_)) => later.push(event),
@@ -612,6 +648,7 @@ impl Shell {
 
     /// The batch is durable: tell everybody.
     fn deliver(&mut self, batch: Outbox) {
+        self.between.tell(&self.store, &batch.writes);
         self.metrics.count(&batch.notes);
         self.placed.take(&self.engine, &batch.notes);
         self.ended.take(&self.engine, &batch.notes, self.clock.now());
