@@ -29,7 +29,7 @@ pub struct FarmServer {
 /// A part of the farm with its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OwnedShard {
-    /// Its number. 1 is the whole farm.
+    /// Its number. 1 is the whole farm, or the first shard of one that is divided.
     pub shard: u32,
     /// Rises with each owner.
     pub epoch: u64,

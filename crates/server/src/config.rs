@@ -34,6 +34,8 @@ pub struct Config {
     pub lease: Lease,
     /// The worker on this machine.
     pub worker: Worker,
+    /// How the farm is divided.
+    pub farm: FarmConfig,
     /// How turns are taken.
     pub turn: Turn,
     /// How places are chosen.
@@ -64,6 +66,33 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// Settings of queues, by name. They hold from each start on, and only the file changes them.
     pub queues: BTreeMap<String, SetQueue>,
+}
+
+/// Shards that a farm may have. More would wait for each other rather than share the work.
+const SHARDS_MAX: u32 = 64;
+
+/// How the farm is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FarmConfig {
+    /// Shards, each with an engine of its own, that share the servers of one PostgreSQL database. They are only added: a
+    /// farm that has more keeps them.
+    pub shards: u32,
+}
+
+impl Default for FarmConfig {
+    fn default() -> Self {
+        FarmConfig { shards: 1 }
+    }
+}
+
+impl FarmConfig {
+    fn check(&self) -> Result<(), String> {
+        match self.shards {
+            1..=SHARDS_MAX => Ok(()),
+            shards => Err(format!("farm.shards must be from 1 to {SHARDS_MAX}, not {shards}")),
+        }
+    }
 }
 
 /// The interfaces of other systems that listen at addresses of their own.
@@ -347,6 +376,7 @@ impl Default for Config {
             idle_minutes: None,
             lease: Lease::Seconds(300.0),
             worker: Worker::default(),
+            farm: FarmConfig::default(),
             turn: Turn::default(),
             placement: Placement::default(),
             score: Score::default(),
@@ -400,6 +430,7 @@ impl Config {
             check_queue(name, queue).map_err(|why| format!("queues.{name}: {why}"))?;
         }
         config.lease.check()?;
+        config.farm.check()?;
         config.turn.check()?;
         config.score.check()?;
         config.load.check()?;

@@ -5,6 +5,7 @@ use crate::handle::Handle;
 use crate::link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, WorkerLink, WorkerMessage,
 };
+use crate::peers::{FarmShards, elsewhere};
 use crate::refusals::Refusals;
 use crate::spans;
 use axum::extract::ConnectInfo;
@@ -24,6 +25,7 @@ use windlass_api::wire::{
 };
 use windlass_api::{Params, StepBody};
 use windlass_core::cache_keys::CacheKeys;
+use windlass_core::engine::Hello;
 use windlass_core::{Epoch, JobId, Time};
 
 /// Connected workers.
@@ -70,6 +72,7 @@ impl WorkerTerms {
 /// The service.
 pub(crate) struct Workers {
     handle: Handle,
+    shards: FarmShards,
     terms: WorkerTerms,
     auth: Arc<Auth>,
     refusals: Arc<Refusals>,
@@ -79,12 +82,12 @@ pub(crate) struct Workers {
 impl Workers {
     /// The service as routes for the HTTP server.
     pub fn routes(
-        handle: Handle,
+        (handle, shards): (Handle, FarmShards),
         terms: WorkerTerms,
         auth: Arc<Auth>,
         refusals: Arc<Refusals>,
     ) -> axum::Router {
-        let workers = Workers { handle, terms, auth, refusals, open: Arc::default() };
+        let workers = Workers { handle, shards, terms, auth, refusals, open: Arc::default() };
         let service =
             workers_server::WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES_MAX);
         tonic::service::Routes::new(service).into_axum_router()
@@ -123,6 +126,8 @@ impl workers_server::Workers for Workers {
         }))]);
         let listener = WorkerReader {
             handle: self.handle.clone(),
+            shards: self.shards.clone(),
+            is_in_shard: false,
             link,
             auth: self.auth.clone(),
             caller: caller.clone(),
@@ -145,13 +150,21 @@ struct WorkerWriter {
     orders: VecDeque<Order>,
     /// With those in the parcels.
     waiting: Arc<AtomicUsize>,
+    /// What the stream ends with.
+    farewell: Arc<Mutex<Option<Status>>>,
 }
 
 impl WorkerWriter {
     /// The next message: what came together goes together, as far as one message may hold it.
     async fn next(mut self) -> Option<(Result<ToWorker, Status>, Self)> {
         if self.orders.is_empty() {
-            self.orders.extend(self.parcels.recv().await?);
+            match self.parcels.recv().await {
+                Some(parcel) => self.orders.extend(parcel),
+                None => {
+                    let status = lock(&self.farewell).take()?;
+                    return Some((Err(status), self));
+                }
+            }
         }
         while self.orders.len() < ORDERS_PER_MESSAGE
             && let Ok(parcel) = self.parcels.try_recv()
@@ -218,7 +231,11 @@ fn speaks_for_keeper(message: &FromWorker) -> bool {
 
 /// The half that hears the worker.
 struct WorkerReader {
+    /// The server's, and from the hello on that of the worker's shard.
     handle: Handle,
+    shards: FarmShards,
+    /// The handle is that of the worker's shard.
+    is_in_shard: bool,
     link: Arc<RemoteLink>,
     auth: Arc<Auth>,
     /// Who opened the stream.
@@ -261,6 +278,7 @@ impl WorkerReader {
                     }
                 },
                 () = turned(&mut closing) => break Some("the server is ending".to_owned()),
+                () = self.handle.ends(), if self.is_in_shard => break Some("its shard has another owner now".to_owned()),
                 () = self.handle.doubt() => break Some("the server does not reach its database".to_owned()),
                 () = turned(&mut ended) => break None,
             }
@@ -285,6 +303,12 @@ impl WorkerReader {
         let mut messages = Vec::with_capacity(message.reports.len());
         for Report { what } in message.reports {
             match what.map(|what| self.take(what)) {
+                Some(Ok(Some(WorkerMessage::Hello { hello, link }))) => {
+                    if !self.finds_shard(&hello).await {
+                        return true;
+                    }
+                    messages.push(WorkerMessage::Hello { hello, link });
+                }
                 Some(Ok(message)) => messages.extend(message),
                 Some(Err(bad)) => {
                     self.link.refuse(&bad.to_string());
@@ -295,6 +319,27 @@ impl WorkerReader {
             }
         }
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
+    }
+
+    /// Finds the engine of the worker's shard. False if another server has it: the stream ends, and tells which. A worker
+    /// that was here before stays in its shard, because that has its attempts.
+    async fn finds_shard(&mut self, hello: &Hello) -> bool {
+        if !self.shards.is_divided() {
+            return true;
+        }
+        let shard = match self.handle.store().shard_of_worker(&hello.name).await {
+            Ok(known) => known.unwrap_or_else(|| self.shards.of_worker(&hello.name, &hello.attributes)),
+            Err(_) => {
+                self.link.leave(Status::unavailable("this server does not reach its database"));
+                return false;
+            }
+        };
+        let Some(handle) = self.shards.handle(shard) else {
+            self.link.leave(elsewhere(self.shards.owner(shard), &format!("the worker's shard, {shard}")));
+            return false;
+        };
+        (self.handle, self.is_in_shard) = (handle, true);
+        true
     }
 
     /// What the worker measured, unless it cannot be. That is no reason to end the stream: the next report is
@@ -412,6 +457,7 @@ struct RemoteLink {
     /// Orders that were not sent yet.
     waiting: Arc<AtomicUsize>,
     parcels: Mutex<Option<mpsc::Sender<Vec<Order>>>>,
+    farewell: Arc<Mutex<Option<Status>>>,
     ended: watch::Sender<bool>,
     bodies: Mutex<SentBodies>,
     reads: Mutex<BTreeMap<u64, LogAnswer>>,
@@ -422,6 +468,7 @@ impl RemoteLink {
     fn new(id: u64, peer: Peer, refusals: Arc<Refusals>) -> (Arc<RemoteLink>, WorkerWriter) {
         let (sender, parcels) = mpsc::channel(PARCELS_MAX);
         let waiting: Arc<AtomicUsize> = Arc::default();
+        let farewell: Arc<Mutex<Option<Status>>> = Arc::default();
         let link = RemoteLink {
             id,
             version: Mutex::default(),
@@ -429,12 +476,13 @@ impl RemoteLink {
             refusals,
             waiting: waiting.clone(),
             parcels: Mutex::new(Some(sender)),
+            farewell: farewell.clone(),
             ended: watch::Sender::new(false),
             bodies: Mutex::default(),
             reads: Mutex::default(),
             last_read: AtomicU64::new(0),
         };
-        (Arc::new(link), WorkerWriter { parcels, orders: VecDeque::new(), waiting })
+        (Arc::new(link), WorkerWriter { parcels, orders: VecDeque::new(), waiting, farewell })
     }
 
     fn send(&self, orders: Vec<Order>) {
@@ -446,6 +494,12 @@ impl RemoteLink {
             // What is left out makes all that follows worthless: the worker says hello again.
             self.end();
         }
+    }
+
+    /// Ends the stream with a status.
+    fn leave(&self, status: Status) {
+        *lock(&self.farewell) = Some(status);
+        self.end();
     }
 
     fn end(&self) {

@@ -6,6 +6,7 @@
 
 mod audit;
 pub mod auth;
+mod between;
 mod bodies;
 mod clock;
 mod config;
@@ -34,8 +35,8 @@ mod tls;
 mod view;
 
 pub use config::{
-    AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig,
-    TelemetryConfig, Tls as TlsConfig,
+    AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, FarmConfig, Lease, Reads,
+    SccacheConfig, TelemetryConfig, Tls as TlsConfig,
 };
 pub use door::BoardOptions;
 pub use events::Subscription;
@@ -43,13 +44,13 @@ pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
-pub use http::{ApiError, OPENAPI_PATH, OpenRequest, ServeOptions, UserLimits, openapi, serve};
+pub use http::{ApiError, OPENAPI_PATH, OpenRequest, ServeOptions, UserLimits, openapi, serve, serve_shard};
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };
 pub use listen::{ListenError, Listener, Protection, RoomLimits};
 pub use panics::end_process_on_panic;
-pub use peers::{KnownOwner, OwnerWatch, StandBy, since_boot};
+pub use peers::{FarmShards, KnownOwner, OwnerWatch, StandBy, since_boot};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
 pub use spans::SPANS;

@@ -5,7 +5,7 @@ use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Grid, or_dash, print_list, talk};
 use crate::ui::quantity::elapsed;
 use clap::{Args, Subcommand};
-use windlass_api::FarmServer;
+use windlass_api::{FarmServer, OwnedShard};
 
 /// A server that was silent for this long is probably gone.
 const SILENT_MS_MAX: u64 = 6_000;
@@ -51,11 +51,13 @@ pub async fn command(context: &Context, command: SchedulerCommand) -> Result<(),
 }
 
 fn grid(servers: &[FarmServer]) -> Grid {
+    let shards = servers.iter().flat_map(|server| &server.shards).map(|shard| shard.shard);
+    let is_divided = shards.max().is_some_and(|last| last > 1);
     let row = |server: &FarmServer| {
         let since = server.shards.iter().filter_map(|shard| shard.since_ms).max();
         vec![
             server.name.clone(),
-            state(server),
+            state(server, is_divided),
             or_dash(since.map(elapsed)),
             elapsed(server.up_ms),
             server.release.clone(),
@@ -69,12 +71,25 @@ fn grid(servers: &[FarmServer]) -> Grid {
     }
 }
 
-fn state(server: &FarmServer) -> String {
-    let does = if server.shards.is_empty() { "stands by" } else { "owns the farm" };
+fn state(server: &FarmServer, is_divided: bool) -> String {
+    let does = match server.shards.is_empty() {
+        true => "stands by".to_owned(),
+        false if is_divided => owned(&server.shards),
+        false => "owns the farm".to_owned(),
+    };
     let silent = server.silent_ms > SILENT_MS_MAX;
     match (silent, server.draining) {
         (true, _) => format!("{does}, silent for {}", elapsed(server.silent_ms)),
         (false, true) => format!("{does}, drained"),
-        (false, false) => does.to_owned(),
+        (false, false) => does,
     }
+}
+
+/// The shards of a server, each with its epoch and since when it owns it.
+fn owned(shards: &[OwnedShard]) -> String {
+    let shown = shards.iter().map(|shard| {
+        let since = shard.since_ms.map(elapsed).unwrap_or_default();
+        format!("{} (epoch {}, {since})", shard.shard, shard.epoch)
+    });
+    format!("owns shard {}", shown.collect::<Vec<_>>().join(", "))
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
+use windlass_core::ids::ShardId;
 use windlass_server::{Handle, KnownOwner, OwnerWatch, StandBy, since_boot};
-use windlass_store::{ServerId, ServerRow, ShardRow, Store, StoreError, WHOLE_FARM};
+use windlass_store::{ServerId, ServerRow, ServerState, ShardRow, Store, StoreError, WHOLE_FARM};
 
 /// How long an owner may be silent before another server takes the farm. For as long after its last renewal it extends
 /// leases of workers; a lease that the next owner gives begins later.
-const LEASE: Duration = Duration::from_secs(5);
+pub const LEASE: Duration = Duration::from_secs(5);
 /// How often the owner renews its lease.
 const RENEW_EVERY: Duration = Duration::from_millis(500);
 /// How long one try to renew may take.
@@ -21,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often a server that stands by tells the list that it is alive.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// A server that was silent for this long is not one that could take the farm.
-const SILENT_MAX: Duration = Duration::from_secs(6);
+pub const SILENT_MAX: Duration = Duration::from_secs(6);
 
 /// A server in the list of those that use a database.
 #[derive(Clone)]
@@ -142,21 +143,31 @@ impl Member {
         let state = self.store.server_beat(self.server).await?;
         match state.is_draining && self.another_could().await {
             true => Ok(None),
-            false => self.claim().await,
+            false => self.claim(WHOLE_FARM).await,
         }
     }
 
-    /// Takes the farm if nobody owns it, or if the owner's lease has run out by the database's clock.
-    async fn claim(&self) -> Result<Option<OwnStore>, StoreError> {
+    /// This server's number in the list.
+    pub fn server(&self) -> ServerId {
+        self.server
+    }
+
+    /// Tells the list that this server is alive.
+    pub async fn beat(&self) -> Result<ServerState, StoreError> {
+        self.store.server_beat(self.server).await
+    }
+
+    /// Takes a shard if nobody owns it, or if the owner's lease has run out by the database's clock.
+    pub async fn claim(&self, shard: ShardId) -> Result<Option<OwnStore>, StoreError> {
         let asked = since_boot();
-        let Some(ownership) = self.store.claim(WHOLE_FARM, self.server, LEASE).await? else {
+        let Some(ownership) = self.store.claim(shard, self.server, LEASE).await? else {
             return Ok(None);
         };
         let owner = self.store.as_owner(ownership);
         let (sender, lost) = watch::channel(None);
         let renewed = Arc::<Renewed>::default();
         renewed.at(asked);
-        let renewal = tokio::spawn(renew(owner.clone(), self.server, renewed.clone(), sender));
+        let renewal = tokio::spawn(renew((owner.clone(), shard), self.server, renewed.clone(), sender));
         Ok(Some(OwnStore { store: owner, lease: Some(Lease { renewed, renewal, lost }) }))
     }
 
@@ -196,7 +207,7 @@ impl Member {
                     let is_free = watch.looked(since_boot(), row);
                     let waits = is_draining && self.another_could().await;
                     if is_free && !waits {
-                        match self.claim().await {
+                        match self.claim(WHOLE_FARM).await {
                             Ok(Some(owned)) => return Ok(owned),
                             Ok(None) => {}
                             Err(error) => tracing::warn!("cannot take the farm: {error}"),
@@ -233,8 +244,14 @@ fn another_could(servers: &[ServerRow], own: ServerId) -> bool {
     servers.iter().any(|server| server.id != own && !server.is_draining && server.silent < SILENT_MAX)
 }
 
-/// Renews the lease until another server has it.
-async fn renew(owner: Store, server: ServerId, renewed: Arc<Renewed>, lost: watch::Sender<Option<Lost>>) {
+/// Renews the lease until another server has the shard. The owner of the first shard also beats, and gives that one up when
+/// it is drained; which server is to have another shard is decided elsewhere ([`shards`](super::shards)).
+async fn renew(
+    (owner, shard): (Store, ShardId),
+    server: ServerId,
+    renewed: Arc<Renewed>,
+    lost: watch::Sender<Option<Lost>>,
+) {
     let (mut failed_since, mut drain_told) = (None, false);
     loop {
         sleep(RENEW_EVERY).await;
@@ -263,6 +280,9 @@ async fn renew(owner: Store, server: ServerId, renewed: Arc<Renewed>, lost: watc
                 failed_since = failed_since.or(Some(asked));
                 continue;
             }
+        }
+        if shard != WHOLE_FARM {
+            continue;
         }
         let Ok(Ok(state)) = timeout(RENEW_PATIENCE, owner.server_beat(server)).await else { continue };
         if !state.is_draining {

@@ -40,7 +40,7 @@ use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, RoomLimits, Served};
 use crate::network::Network;
-use crate::peers::{self, Postbox};
+use crate::peers::{self, FarmShards, Postbox};
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::body::Bytes;
@@ -62,6 +62,7 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate as _};
 use windlass_api::{ErrorCode, SetQueue};
 use windlass_core::TaskId;
+use windlass_core::ids::WHOLE_FARM;
 use windlass_store::ServerId;
 
 /// Connections over unix sockets at a time, where they are the administrator's alone and where they are everybody's.
@@ -115,6 +116,9 @@ struct AppShared {
     loans: Mutex<BTreeMap<TaskId, usize>>,
     /// How the owner is asked, on a server that stands by.
     postbox: Option<Arc<Postbox>>,
+    /// How the owners of other shards are asked, on the owner of the first one in a farm that is divided.
+    across: Option<Arc<Postbox>>,
+    shards: FarmShards,
 }
 
 impl App {
@@ -140,6 +144,16 @@ impl App {
     /// How the owner is asked; `None` on the owner.
     pub(crate) fn postbox(&self) -> Option<&Arc<Postbox>> {
         self.shared.postbox.as_ref()
+    }
+
+    /// How the owners of other shards are asked; `None` where this server does not own the first one, or there is no other.
+    pub(crate) fn across(&self) -> Option<&Arc<Postbox>> {
+        self.shared.across.as_ref()
+    }
+
+    /// The shards of the farm.
+    pub(crate) fn shards(&self) -> &FarmShards {
+        &self.shared.shards
     }
 
     /// Looks for tokens that another server made or revoked.
@@ -186,6 +200,8 @@ pub struct ServeOptions {
     pub board: BoardOptions,
     /// Settings of queues from the server's settings file, by name.
     pub queues: BTreeMap<String, SetQueue>,
+    /// The shards of the farm.
+    pub shards: FarmShards,
 }
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
@@ -203,11 +219,24 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     }
     if let Some(server) = handle.store().ownership().map(|ownership| ownership.server) {
         tasks.spawn(peers::send_events(handle.clone(), server));
-        tasks.spawn(peers::serve_others(app.clone(), routes::router().with_state(app.clone())));
+        let to_shard = middleware::from_fn_with_state(app.clone(), peers::to_shard);
+        let routes = routes::router().layer(to_shard).with_state(app.clone());
+        tasks.spawn(peers::serve_others(app.clone(), routes));
+    }
+    if let Some(across) = app.across().cloned() {
+        tasks.spawn(across.hear_shards(app.clone()));
     }
     let Some(paths) = start_gateways(&app).await else { return handle.close() };
     let router = router(app.clone(), terms, paths);
     listen(listeners, app, (router, asks), room, tasks).await;
+}
+
+/// Answers what the owner of the first shard asks of another one, and tells it what happens there, until the handle of that
+/// shard closes.
+pub async fn serve_shard(handle: Handle, options: ServeOptions) {
+    let (app, _) = new_app(&[], &handle, options, None);
+    let routes = routes::router().with_state(app.clone());
+    tokio::join!(peers::serve_others(app, routes), peers::tell_shard_events(handle));
 }
 
 /// Serves until the handle closes, on a server that owns nothing and passes requests on to the owner.
@@ -232,6 +261,9 @@ fn new_app(
     postbox: Option<Arc<Postbox>>,
 ) -> (App, DoorAsks) {
     let metrics = handle.metrics();
+    let owned = handle.store().ownership().filter(|owned| owned.shard == WHOLE_FARM);
+    let across = owned.filter(|_| options.shards.is_divided());
+    let across = across.map(|owned| Arc::new(Postbox::new(handle.store().clone(), owned.server)));
     let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
         started: Instant::now(),
@@ -255,6 +287,8 @@ fn new_app(
         file_queues: options.queues,
         loans: Mutex::default(),
         postbox,
+        across,
+        shards: options.shards,
     };
     (App { handle: handle.clone(), shared: Arc::new(shared) }, asks)
 }
@@ -325,7 +359,7 @@ async fn refresh(app: App) {
 
 fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
     let (auth, refusals) = (app.shared.auth.clone(), app.shared.refusals.clone());
-    let workers = Workers::routes(app.handle.clone(), terms, auth, refusals);
+    let workers = Workers::routes((app.handle.clone(), app.shards().clone()), terms, auth, refusals);
     routes::router()
         .route(OPENAPI_PATH, get(routes::document))
         .merge(of_gateways.with_state(()))
@@ -334,6 +368,7 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
         })
+        .layer(middleware::from_fn_with_state(app.clone(), peers::to_shard))
         .layer(middleware::from_fn_with_state(app.clone(), peers::to_owner))
         .layer(middleware::from_fn_with_state(app.clone(), intake::take_in))
         .layer(middleware::from_fn(guard::same_origin))

@@ -10,8 +10,8 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use utoipa::IntoParams;
 use windlass_api::{Attempt, ErrorCode, Judged, Page, StepBody, Task, TaskState, Why};
@@ -51,13 +51,14 @@ pub async fn list(
     let (Path(id), Query(query)) = (id?, query?);
     let limit = page_size(query.limit)?;
     let wanted = query.state.as_deref().map(parse_states).transpose()?;
-    let job = Snapshot::take(&app.handle, JobId(id), None).await?;
+    let mut job = Snapshot::take(&app.handle, JobId(id), None).await?;
     let candidates = job.candidates(wanted.as_deref());
     let mut items = Vec::new();
     let mut from = query.cursor.unwrap_or(0);
     'chunks: while let Some(start) = next_from(&candidates, from) {
         let end = start.saturating_add(CHUNK);
         let rows = app.handle.store().tasks(job.id, start..end).await?;
+        job.know_workers(&app, rows.iter().map(|task| task.row.worker)).await?;
         let rows: BTreeMap<u32, StoredTask> = rows.into_iter().map(|task| (task.row.index, task)).collect();
         for index in candidates.ranges().filter(|r| r.end > start && r.start < end).flatten() {
             if index < start || index >= end {
@@ -108,16 +109,18 @@ pub async fn show(
 /// One task with its history, and whether the caller may read what it wrote.
 pub async fn find(app: &App, caller: &Caller, id: TaskId) -> Result<(Task, bool), ApiError> {
     let handle = &app.handle;
-    let job = Snapshot::take(handle, id.job, Some(id.index)).await.map_err(|e| e.or_no_task(id))?;
+    let mut job = Snapshot::take(handle, id.job, Some(id.index)).await.map_err(|e| e.or_no_task(id))?;
     if id.index >= job.total() {
         return Err(ApiError::no_task(id));
     }
     let rows = handle.store().tasks(id.job, id.index..id.index + 1).await?;
+    let history = handle.store().history(id).await?;
+    let tried = history.iter().map(|attempt| attempt.worker);
+    job.know_workers(app, tried.chain(rows.iter().map(|task| task.row.worker))).await?;
     let mut tasks = [job.task(id.index, rows.first())];
     let readable = may_read(app, caller, &job.spec.user);
     job.fill_values(handle, &mut tasks, readable).await?;
     let [mut task] = tasks;
-    let history = handle.store().history(id).await?;
     task.history = history.into_iter().map(|attempt| job.earlier(attempt)).collect();
     Ok((task, readable))
 }
@@ -216,6 +219,8 @@ struct Snapshot {
     live: Live,
     /// Its booked and running tasks.
     attempts: BTreeMap<u32, LiveAttempt>,
+    /// Its tasks that are with other shards.
+    away: RangeSet,
     workers: BTreeMap<WorkerId, String>,
 }
 
@@ -247,6 +252,11 @@ impl Snapshot {
         let look = move |engine: &windlass_core::Engine| {
             let job = engine.job(id)?;
             let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
+            let mut away = RangeSet::default();
+            job.steps
+                .iter()
+                .flat_map(|step| step.delegated.ranges())
+                .for_each(|range| away.insert_range(range));
             let live = match one {
                 Some(index) if index < total => Live::Task(job.state_of(index)),
                 Some(_) => Live::No,
@@ -263,18 +273,32 @@ impl Snapshot {
                 };
                 (task.index, live)
             });
-            Some((job.spec.clone(), job.stop, live, attempts.collect::<BTreeMap<_, _>>()))
+            Some((job.spec.clone(), job.stop, live, attempts.collect::<BTreeMap<_, _>>(), away))
         };
         let names = |engine: &windlass_core::Engine| {
             engine.workers().iter().map(|w| (w.id, w.name.to_string())).collect::<BTreeMap<_, _>>()
         };
         let (found, workers) = handle.query(move |engine| (look(engine), names(engine))).await?;
-        if let Some((spec, stop, live, attempts)) = found {
-            return Ok(Snapshot { id, spec, stop, live, attempts, workers });
+        if let Some((spec, stop, live, attempts, away)) = found {
+            return Ok(Snapshot { id, spec, stop, live, attempts, away, workers });
         }
         let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
         let live = if view.state == core::JobState::Active { Live::Parked } else { Live::No };
-        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts: BTreeMap::new(), workers })
+        let (attempts, away) = (BTreeMap::new(), RangeSet::default());
+        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts, away, workers })
+    }
+
+    /// Looks up the names of workers of other shards.
+    async fn know_workers(&mut self, app: &App, ids: impl Iterator<Item = WorkerId>) -> Result<(), ApiError> {
+        if !app.shards().is_divided() {
+            return Ok(());
+        }
+        let unknown: BTreeSet<WorkerId> = ids.filter(|id| !self.workers.contains_key(id)).collect();
+        if !unknown.is_empty() {
+            let found = app.handle.store().farm_workers(unknown.into_iter().collect()).await?;
+            self.workers.extend(found.into_iter().map(|worker| (worker.id, worker.name)));
+        }
+        Ok(())
     }
 
     fn total(&self) -> u32 {
@@ -295,6 +319,7 @@ impl Snapshot {
         for step in &job.steps {
             let sets = [
                 (TaskState::Ready, &step.ready),
+                (TaskState::Ready, &step.delegated),
                 (TaskState::Succeeded, &step.succeeded),
                 (TaskState::Failed, &step.failed),
             ];
@@ -304,6 +329,7 @@ impl Snapshot {
         }
         if wanted.iter().any(|state| matches!(state, TaskState::Booked | TaskState::Running)) {
             self.attempts.keys().for_each(|index| _ = some.insert(*index));
+            self.away.ranges().for_each(|range| some.insert_range(range));
         }
         some
     }
@@ -342,7 +368,8 @@ impl Snapshot {
                 let state = TaskState::from(state);
                 // The engine knows of an end before it is durable; until then the task is said to run.
                 let booked = stored.is_some_and(|task| task.row.state == core::TaskState::Booked);
-                if booked && state.is_end() { TaskState::Running } else { state }
+                let is_away = booked && self.away.contains(index);
+                if is_away || booked && state.is_end() { TaskState::Running } else { state }
             }
             (None, None, Some(stored)) if stored.row.state >= core::TaskState::Succeeded => {
                 stored.row.state.into()

@@ -4,7 +4,7 @@
 //! owner answers it.
 
 use super::packed;
-use super::postbox::KIND;
+use super::postbox::kind_for;
 use super::{OnePart, packed::RequestHead};
 use crate::http::{ApiError, App};
 use axum::Router;
@@ -18,7 +18,8 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tower_http::catch_panic::CatchPanicLayer;
 use windlass_api::ErrorCode;
-use windlass_store::{ASKED, AskId, Asked, Notice, TOKENS};
+use windlass_core::ids::{ShardId, WHOLE_FARM};
+use windlass_store::{ASKED, AskId, Asked, MAIL, Notice, StoreError, TOKENS};
 
 /// Requests that are answered at a time. Most of them wait for the ends of jobs.
 const UNDER_WAY_MAX: usize = 8_192;
@@ -32,8 +33,10 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Answers requests of other servers until this one ends.
 pub(crate) async fn serve_others(app: App, routes: Router) {
     let routes = routes.layer(CatchPanicLayer::new());
+    let shard = app.handle.store().ownership().map_or(WHOLE_FARM, |ownership| ownership.shard);
     let mut desk = Desk {
         app,
+        shard,
         routes,
         after: AskId(0),
         under_way: BTreeMap::new(),
@@ -41,7 +44,7 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
         is_away: false,
     };
     let handle = desk.app.handle.clone();
-    let mut listener = handle.store().listen(&[ASKED, TOKENS]);
+    let mut listener = handle.store().listen(&[ASKED, TOKENS, MAIL]);
     let mut tick = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
@@ -49,8 +52,15 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
             () = handle.ends() => return,
             notice = listener.next() => match notice {
                 Notice::Said { channel, .. } if channel == TOKENS => desk.app.refresh_tokens().await,
+                Notice::Said { channel, payload } if channel == MAIL => {
+                    let own = desk.shard.to_string();
+                    if payload.split(',').any(|receiver| receiver == own) {
+                        handle.mail_came();
+                    }
+                }
                 Notice::Said { .. } => desk.take_in().await,
                 Notice::Listens => {
+                    handle.mail_came();
                     desk.after = AskId(0);
                     desk.take_in().await;
                 }
@@ -71,6 +81,8 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
 
 struct Desk {
     app: App,
+    /// For whose owner the requests are.
+    shard: ShardId,
     routes: Router,
     /// Requests up to this number were looked at.
     after: AskId,
@@ -85,7 +97,7 @@ impl Desk {
     async fn take_in(&mut self) {
         // In doubt, the next owner answers.
         while self.app.handle.is_sure() && self.under_way.len() < UNDER_WAY_MAX {
-            let asked = match self.app.handle.store().asked(self.after, READ_MAX).await {
+            let asked = match self.read().await {
                 Ok(asked) => asked,
                 Err(error) => {
                     // Said once, and not again by each look.
@@ -106,6 +118,14 @@ impl Desk {
             if count < READ_MAX {
                 return;
             }
+        }
+    }
+
+    async fn read(&self) -> Result<Vec<Asked>, StoreError> {
+        let store = self.app.handle.store();
+        match self.shard {
+            WHOLE_FARM => store.asked(self.after, READ_MAX).await,
+            shard => store.asked_of(&kind_for(shard), self.after, READ_MAX).await,
         }
     }
 
@@ -141,9 +161,10 @@ impl Desk {
 
 /// Status and row of the answer; `None` if it is left to the next owner.
 async fn answer(app: &App, routes: Router, asked: Asked) -> Option<(i32, Vec<u8>)> {
-    let unpacked = match asked.kind.as_str() {
-        KIND => packed::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
-        other => Err(format!("its kind '{other}' is not known")),
+    let shard = app.handle.store().ownership().map_or(WHOLE_FARM, |ownership| ownership.shard);
+    let unpacked = match asked.kind == kind_for(shard) {
+        true => packed::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
+        false => Err(format!("its kind '{}' is not known", asked.kind)),
     };
     let response = match unpacked {
         Ok((head, request)) => routed(routes, &head, request).await,

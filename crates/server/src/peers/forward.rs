@@ -8,11 +8,13 @@ use crate::auth::{Caller, WORKER_PATHS};
 use crate::http::{ApiError, App};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::request::Parts;
 use axum::http::{Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::time::Duration;
 use windlass_api::{ErrorCode, OWNER_METADATA};
+use windlass_core::ids::WHOLE_FARM;
 
 /// How long the owner may take, a takeover by another server included.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +49,11 @@ fn is_local(pattern: &str) -> bool {
 pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(postbox) = app.postbox().cloned() else { return next.run(request).await };
     if request.uri().path().starts_with(WORKER_PATHS) {
-        return worker_elsewhere(&postbox);
+        if app.shards().is_divided() {
+            // The worker's hello tells whose it is.
+            return next.run(request).await;
+        }
+        return elsewhere(postbox.owner(), "the farm").into_http();
     }
     let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let Some(pattern) = pattern else { return not_here(&postbox, request, next).await };
@@ -59,11 +65,25 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
         Ok(body) => body,
         Err(error) => return ApiError::new(ErrorCode::BadRequest, error.to_string()).into_response(),
     };
+    let head = head_of(&parts, &pattern, caller);
+    app.handle.metrics().requests_passed.inc();
+    if head.one_part {
+        return log_parts::read(app, postbox, WHOLE_FARM, head).await;
+    }
+    let patience = if pattern == WAIT_PATTERN { WAIT_PATIENCE } else { PATIENCE };
+    match postbox.ask(&head, &body, patience).await {
+        Ok(answer) => answer.map(Body::from).into_response(),
+        Err(why) => unanswered(why).into_response(),
+    }
+}
+
+/// What is asked, and by whom.
+pub(super) fn head_of(parts: &Parts, pattern: &str, caller: Caller) -> RequestHead {
     let is_submission = parts.method == Method::POST && pattern == "/api/v1/jobs";
     let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let head = RequestHead {
+    RequestHead {
         method: parts.method.to_string(),
-        uri: parts.uri.path_and_query().map_or_else(|| pattern.clone(), ToString::to_string),
+        uri: parts.uri.path_and_query().map_or_else(|| pattern.to_owned(), ToString::to_string),
         content_type: kind.map(str::to_owned),
         user: caller.user,
         role: caller.role,
@@ -71,15 +91,6 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
         token: caller.token,
         key: is_submission.then(new_key).flatten(),
         one_part: pattern == LOG_PATTERN,
-    };
-    app.handle.metrics().requests_passed.inc();
-    if head.one_part {
-        return log_parts::read(app, postbox, head).await;
-    }
-    let patience = if pattern == WAIT_PATTERN { WAIT_PATIENCE } else { PATIENCE };
-    match postbox.ask(&head, &body, patience).await {
-        Ok(answer) => answer.map(Body::from).into_response(),
-        Err(why) => unanswered(why).into_response(),
     }
 }
 
@@ -97,17 +108,16 @@ fn new_key() -> Option<String> {
     crate::auth::random::<16>().ok().map(|random| format!("server:{random}"))
 }
 
-/// Workers speak with the owner alone. They are told where it is.
-fn worker_elsewhere(postbox: &Postbox) -> Response {
-    let mut status = match postbox.owner() {
-        Some(owner) => tonic::Status::unavailable(format!("the server '{}' owns the farm", owner.name)),
-        None => tonic::Status::unavailable("no server owns the farm now"),
+/// Workers speak with the owner of their shard alone. They are told where it is.
+pub(crate) fn elsewhere(owner: Option<KnownOwner>, owned: &str) -> tonic::Status {
+    let mut status = match &owner {
+        Some(owner) => tonic::Status::unavailable(format!("the server '{}' owns {owned}", owner.name)),
+        None => tonic::Status::unavailable(format!("no server owns {owned} now")),
     };
-    let address = postbox.owner().and_then(|owner| owner.address?.parse().ok());
-    if let Some(address) = address {
+    if let Some(address) = owner.and_then(|owner| owner.address?.parse().ok()) {
         status.metadata_mut().insert(OWNER_METADATA, address);
     }
-    status.into_http()
+    status
 }
 
 /// Paths that are in no table: most are of gateways, which the owner serves alone.

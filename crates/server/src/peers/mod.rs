@@ -3,22 +3,32 @@
 //! One of them owns the farm: its engine decides. The others stand by. They let clients in, check who asks, and pass what
 //! is asked on to the owner as a row of the database; a client need not know who the owner is. Events come the other way.
 //! When the owner is gone, one of the others claims the farm and starts an engine with what the database has.
+//!
+//! A farm that is divided has an engine for each shard. The owner of the first shard is "the owner" of all this. It asks the
+//! owners of the other shards for what only they know ([`across`]), and hears of their events ([`shard_events`]).
 
+mod across;
 mod desk;
+mod farm;
 mod forward;
 mod log_parts;
 mod packed;
 mod postbox;
 mod relay;
+mod rendezvous;
+mod shard_events;
 mod sure;
 mod watch;
 
+pub(crate) use across::to_shard;
 pub(crate) use desk::serve_others;
-pub(crate) use forward::to_owner;
+pub use farm::FarmShards;
+pub(crate) use forward::{elsewhere, to_owner};
 pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 pub(crate) use packed::SubmitKey;
 pub(crate) use postbox::Postbox;
 pub(crate) use relay::send_events;
+pub(crate) use shard_events::tell as tell_shard_events;
 pub(crate) use sure::SureUntil;
 pub use sure::since_boot;
 pub use watch::OwnerWatch;

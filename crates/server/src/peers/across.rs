@@ -1,0 +1,253 @@
+//! What the owner of the first shard passes on to the owners of other shards: requests about their workers, and about tasks
+//! that run there. A shard's owner runs such a request with the handlers and the engine of that shard ([`desk`]).
+//!
+//! [`desk`]: super::desk
+
+use super::forward::{PATIENCE, head_of, unanswered};
+use super::log_parts::{self, LOG_PATTERN};
+use super::packed::RequestHead;
+use super::{OnePart, Postbox};
+use crate::auth::Caller;
+use crate::http::{ApiError, App};
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use windlass_api::{ErrorCode, Page, Worker};
+use windlass_core::ids::{ShardId, WHOLE_FARM};
+use windlass_core::{Engine, TaskId};
+
+const WORKERS_PATTERN: &str = "/api/v1/workers";
+const WHY_PATTERN: &str = "/api/v1/tasks/{id}/why";
+/// Requests about one worker that its shard's owner answers.
+const WORKER_PATTERNS: [&str; 5] = [
+    "/api/v1/workers/{name}",
+    "/api/v1/workers/{name}/why",
+    "/api/v1/workers/{name}/drain",
+    "/api/v1/workers/{name}/resume",
+    "/api/v1/workers/{name}/forget",
+];
+/// How long the list of a shard's workers may take, a takeover of that shard included.
+const LIST_PATIENCE: Duration = Duration::from_secs(20);
+/// Entries of a list where the caller does not say.
+const PAGE_DEFAULT: usize = 100;
+/// How often it is looked where a task begins whose output is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long it may be waited for where output is asked for part by part.
+const PART_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Passes a request on where another shard must answer it.
+pub(crate) async fn to_shard(
+    State(app): State<App>,
+    params: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some(across) = app.across().cloned() else { return next.run(request).await };
+    let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let caller = request.extensions().get::<Caller>().cloned();
+    let (Some(pattern), Some(caller)) = (pattern, caller) else { return next.run(request).await };
+    let named = params.ok().and_then(|params| params.iter().next().map(|(_, value)| value.to_owned()));
+    let named = named.unwrap_or_default();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let is_one_part = request.extensions().get::<OnePart>().is_some();
+    let shard = match pattern.as_str() {
+        WORKERS_PATTERN => return list_all(&app, &across, caller, request, next).await,
+        LOG_PATTERN => of_output(&app, &named, &query, is_one_part).await,
+        WHY_PATTERN => of_waiting(&app, &named).await,
+        pattern if WORKER_PATTERNS.contains(&pattern) => of_worker(&app, &named).await,
+        _ => Ok(WHOLE_FARM),
+    };
+    let shard = match shard {
+        Ok(WHOLE_FARM) => return next.run(request).await,
+        Ok(shard) => shard,
+        Err(error) => return error.into_response(),
+    };
+    let (parts, body) = request.into_parts();
+    // The body was taken in before, within its limit.
+    let body = match axum::body::to_bytes(body, usize::MAX).await {
+        Ok(body) => body,
+        Err(error) => return ApiError::new(ErrorCode::BadRequest, error.to_string()).into_response(),
+    };
+    let head = RequestHead { one_part: pattern == LOG_PATTERN, ..head_of(&parts, &pattern, caller) };
+    if head.one_part && !is_one_part {
+        return log_parts::read(app, across, shard, head).await;
+    }
+    match across.ask_shard(shard, &head, &body, PATIENCE).await {
+        Ok(answer) => answer.map(Body::from).into_response(),
+        Err(why) => unanswered(why).into_response(),
+    }
+}
+
+async fn of_worker(app: &App, name: &str) -> Result<ShardId, ApiError> {
+    let found = app.handle.store().shard_of_worker(name).await?;
+    // One that no shard has, the first one's handler says so.
+    Ok(found.filter(|shard| app.shards().shards().contains(shard)).unwrap_or(WHOLE_FARM))
+}
+
+/// The shard that has a task now.
+async fn of_waiting(app: &App, id: &str) -> Result<ShardId, ApiError> {
+    let Ok(task) = id.parse::<TaskId>() else { return Ok(WHOLE_FARM) };
+    let look = move |engine: &Engine| engine.delegated_to(task).map(|(shard, _)| shard);
+    Ok(app.handle.query(look).await?.unwrap_or(WHOLE_FARM))
+}
+
+/// Where a task is, as far as the engine of its home knows.
+enum Place {
+    /// It runs in this shard.
+    Here,
+    /// It is with another one.
+    Away(ShardId),
+    /// It has not begun.
+    Waits,
+    /// It has ended, or its job is not in memory.
+    Unknown,
+}
+
+/// The shard whose worker has the output that is asked for. Where a task that has not begun is followed, it is waited for.
+async fn of_output(app: &App, id: &str, query: &str, is_one_part: bool) -> Result<ShardId, ApiError> {
+    let Ok(task) = id.parse::<TaskId>() else { return Ok(WHOLE_FARM) };
+    let asked = value_of(query, "attempt").and_then(|attempt| attempt.parse::<u32>().ok());
+    let follows = value_of(query, "follow") == Some("true");
+    let until = is_one_part.then(|| Instant::now() + PART_PATIENCE);
+    let mut closing = app.handle.closing();
+    while asked.is_none() {
+        match place_of(app, task).await? {
+            Place::Here => return Ok(WHOLE_FARM),
+            Place::Away(shard) => return Ok(shard),
+            Place::Waits if follows => {}
+            Place::Waits | Place::Unknown => break,
+        }
+        if until.is_some_and(|until| until <= Instant::now()) || *closing.borrow() {
+            return Ok(WHOLE_FARM);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+    }
+    of_attempt(app, task, asked).await
+}
+
+async fn place_of(app: &App, task: TaskId) -> Result<Place, ApiError> {
+    let look = move |engine: &Engine| {
+        let Some(job) = engine.job(task.job) else { return Place::Unknown };
+        let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
+        if engine.attempt(task).is_some() {
+            return Place::Here;
+        }
+        match engine.delegated_to(task) {
+            Some((shard, _)) => Place::Away(shard),
+            None if task.index >= total || job.ended.is_some() => Place::Unknown,
+            None if windlass_api::TaskState::from(job.state_of(task.index)).is_end() => Place::Unknown,
+            None => Place::Waits,
+        }
+    };
+    let place = app.handle.query(look).await?;
+    let may_wait = matches!(place, Place::Unknown);
+    if may_wait && app.handle.store().parked(task.job).await?.is_some() {
+        return Ok(Place::Waits);
+    }
+    Ok(place)
+}
+
+/// The shard of the worker on which an attempt ran, by default the last one.
+async fn of_attempt(app: &App, task: TaskId, asked: Option<u32>) -> Result<ShardId, ApiError> {
+    let store = app.handle.store();
+    let last = store.tasks(task.job, task.index..task.index.saturating_add(1)).await?;
+    let last = last.first().map(|stored| (stored.row.attempt, stored.row.worker));
+    let worker = match (asked, last) {
+        (Some(asked), Some((attempt, _))) if asked != attempt => {
+            let before = store.history(task).await?;
+            before.into_iter().find(|attempt| attempt.attempt == asked).map(|attempt| attempt.worker)
+        }
+        (_, last) => last.map(|(_, worker)| worker),
+    };
+    let Some(worker) = worker else { return Ok(WHOLE_FARM) };
+    let found = store.farm_workers(vec![worker]).await?;
+    let shards = app.shards().shards();
+    Ok(found.first().map(|worker| worker.shard).filter(|shard| shards.contains(shard)).unwrap_or(WHOLE_FARM))
+}
+
+/// What a query says for a name that needs no decoding.
+fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The workers of all shards, by number.
+async fn list_all(
+    app: &App,
+    across: &Arc<Postbox>,
+    caller: Caller,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let head = head_of(&parts, WORKERS_PATTERN, caller);
+    let limit = parts.uri.query().and_then(|query| value_of(query, "limit")?.parse().ok());
+    let own = next.run(Request::from_parts(parts, body)).await;
+    if !own.status().is_success() {
+        return own;
+    }
+    let own = axum::body::to_bytes(own.into_body(), usize::MAX).await;
+    let mut pages: Vec<Bytes> = own.into_iter().collect();
+    let others: Vec<ShardId> = app.shards().shards().into_iter().filter(|id| *id != WHOLE_FARM).collect();
+    let asked = others.iter().map(|shard| across.ask_shard(*shard, &head, b"", LIST_PATIENCE));
+    for answer in join_all(asked).await {
+        match answer {
+            Ok(answer) if answer.status().is_success() => pages.push(answer.into_body()),
+            Ok(other) => return other.map(Body::from).into_response(),
+            Err(why) => return unanswered(why).into_response(),
+        }
+    }
+    match merged(&pages, limit.unwrap_or(PAGE_DEFAULT)) {
+        Ok(page) => Json(page).into_response(),
+        Err(error) => {
+            let why = format!("another server's list of workers is not understood: {error}");
+            ApiError::new(ErrorCode::Internal, why).into_response()
+        }
+    }
+}
+
+/// One page of several, each of which has the first workers of its shard.
+fn merged(pages: &[Bytes], limit: usize) -> serde_json::Result<Page<Worker>> {
+    let (mut items, mut has_more) = (Vec::new(), false);
+    for page in pages {
+        let page: Page<Worker> = serde_json::from_slice(page)?;
+        has_more |= page.next.is_some();
+        items.extend(page.items);
+    }
+    items.sort_by_key(|worker| worker.id);
+    has_more |= items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| has_more).map(|worker| worker.id.to_string());
+    Ok(Page { items, next })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_are_in_the_table_of_requests() {
+        let document: serde_json::Value = serde_json::from_str(&crate::http::openapi()).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        for path in WORKER_PATTERNS.iter().chain([&WORKERS_PATTERN, &WHY_PATTERN]) {
+            assert!(paths.contains_key(*path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_a_query_is_found_by_its_whole_name() {
+        assert_eq!(value_of("a=1&follow=true&b", "follow"), Some("true"));
+        assert_eq!(value_of("following=true&a=", "follow"), None);
+        assert_eq!(value_of("", "limit"), None);
+        assert_eq!(value_of("limit=", "limit"), Some(""));
+    }
+}
