@@ -3,6 +3,7 @@
 use super::port::KillOnDrop;
 use super::{Farm, kill, show, wait_until};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -14,22 +15,29 @@ pub struct Server {
     /// `HOST:PORT`, the same after a restart.
     pub address: String,
     store: String,
+    flags: Vec<String>,
     process: Option<KillOnDrop>,
 }
 
 impl Server {
     /// Starts one and waits until it answers.
     pub fn start(name: &'static str, store: &str) -> Server {
+        Server::start_with(name, store, &[])
+    }
+
+    /// The same, with more flags.
+    pub fn start_with(name: &'static str, store: &str, flags: &[&str]) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (farm, store) = (Farm::new(), store.to_owned());
-        let mut server = Server { name, farm, address: port.to_string(), store, process: None };
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut server = Server { name, farm, address: port.to_string(), store, flags, process: None };
         server.start_again();
         server
     }
 
     pub fn start_again(&mut self) {
         let mut command = self.farm.command(&["server", "start", "--no-worker", "--lease", "20", "--name"]);
-        command.args([self.name, "--listen", &self.address, "--store", &self.store]);
+        command.args([self.name, "--listen", &self.address, "--store", &self.store]).args(&self.flags);
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.log_path()).unwrap();
         command.stdout(Stdio::null()).stderr(log);
         self.process = Some(KillOnDrop(command.spawn().unwrap()));
@@ -87,6 +95,19 @@ impl Server {
         Some(owner["name"].as_str()?.to_owned())
     }
 
+    /// The name of each shard's owner, as this server knows it.
+    pub fn owners(&self) -> BTreeMap<u64, String> {
+        let list = self.run(&["scheduler", "list", "-o", "json"]).stdout;
+        let servers: Value = serde_json::from_slice(&list).unwrap_or_default();
+        let mut owners = BTreeMap::new();
+        for server in servers.as_array().into_iter().flatten() {
+            for shard in server["shards"].as_array().into_iter().flatten() {
+                owners.insert(shard["shard"].as_u64().unwrap(), server["name"].as_str().unwrap().to_owned());
+            }
+        }
+        owners
+    }
+
     pub fn await_owner(&self, name: &str) {
         wait_until(&format!("{name} owns the farm"), || self.owner().as_deref() == Some(name));
     }
@@ -94,8 +115,14 @@ impl Server {
 
 /// A worker of these servers, with two cpus, and a token that `of` makes. Returns once it is up.
 pub fn worker(of: &Server, name: &str, servers: &[&Server]) -> KillOnDrop {
+    worker_with(of, name, servers, &[])
+}
+
+/// The same, with more flags.
+pub fn worker_with(of: &Server, name: &str, servers: &[&Server], flags: &[&str]) -> KillOnDrop {
     let token = of.ok(&["token", "create", "--role", "worker", "--worker", name]);
     let mut command = of.farm.command(&["worker", "start", "--name", name, "--cpus", "2", "--as-root"]);
+    command.args(flags);
     command.env("WINDLASS_STATE", of.farm.work().join(name)).env("WINDLASS_TOKEN", token.trim());
     let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
     command.env("WINDLASS_SERVER", addresses.join(","));

@@ -1,0 +1,209 @@
+//! A farm of several shards on one PostgreSQL database, with an engine for each, spread over two servers: a job's tasks run
+//! in all shards, what people ask reaches the shard that knows, and a server that dies or is drained leaves its shards to
+//! the other.
+
+#[path = "../../store/tests/support/postgres.rs"]
+mod database;
+mod support;
+
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use support::cluster::{Server, worker_with};
+use support::port::KillOnDrop;
+use support::{show, wait_until};
+
+const SHARDS: [&str; 2] = ["--shards", "4"];
+
+/// A task that notes if it runs twice at once, and if more tasks run than the workers have cpus.
+const AUDITED: &str = r#"exec 9>locks/{}; flock -n 9 || { echo {} runs twice >> wrong; exit 1; }
+    [ -e done/{} ] && echo {} runs again >> wrong
+    for slot in 0 1 2 3 4 5 6 7; do
+        exec 8>slot$slot; if flock -n 8; then echo {}; sleep 0.2; : > done/{}; exit; fi
+    done; echo {} has no cpu >> wrong; exit 1"#;
+
+/// A farm of four shards, of which each has a worker.
+struct Divided {
+    one: Server,
+    two: Server,
+    token: String,
+    _workers: Vec<KillOnDrop>,
+}
+
+impl Divided {
+    /// `None` where there is no PostgreSQL.
+    fn start() -> Option<Divided> {
+        let store = database::database()?;
+        let one = Server::start_with("one", &store, &SHARDS);
+        let two = Server::start_with("two", &store, &SHARDS);
+        wait_until("both servers own shards", || {
+            let owners = two.owners();
+            owners.len() == 4 && owners.values().collect::<BTreeSet<_>>().len() == 2
+        });
+        let token = one.ok(&["token", "create", "--role", "admin"]).trim().to_owned();
+        let worker = |shard: u32| {
+            let (name, shard) = (format!("w{shard}"), shard.to_string());
+            worker_with(&one, &name, &[&one, &two], &["--shard", &shard])
+        };
+        let workers = (1..=4).map(worker).collect();
+        for directory in ["locks", "done"] {
+            std::fs::create_dir(one.farm.work().join(directory)).unwrap();
+        }
+        Some(Divided { one, two, token, _workers: workers })
+    }
+
+    /// A command for whichever server answers.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.one.farm.command(args);
+        let servers = format!("{},{}", self.two.address, self.one.address);
+        command.env("WINDLASS_SERVER", servers).env("WINDLASS_TOKEN", &self.token);
+        command
+    }
+
+    fn logs(&self) -> String {
+        format!("{}\n== two\n{}", self.one.log(), self.two.log())
+    }
+
+    fn begun(&self) -> usize {
+        std::fs::read_dir(self.one.farm.work().join("locks")).unwrap().count()
+    }
+
+    fn wrong(&self) -> String {
+        std::fs::read_to_string(self.one.farm.work().join("wrong")).unwrap_or_default()
+    }
+}
+
+/// The workers on which tasks of a job ran.
+fn ran_on(server: &Server, job: &str) -> BTreeSet<String> {
+    let tasks = server.json(&["job", "tasks", job]);
+    let names = tasks.as_array().unwrap().iter().filter_map(|task| task["worker"].as_str());
+    names.map(str::to_owned).collect()
+}
+
+/// Runs a command in the background and gathers the lines that it prints.
+fn listen(mut command: Command) -> (KillOnDrop, Arc<Mutex<Vec<String>>>) {
+    let mut process = KillOnDrop(command.stdout(Stdio::piped()).spawn().unwrap());
+    let (lines, output) = (Arc::<Mutex<Vec<String>>>::default(), process.0.stdout.take().unwrap());
+    let gathered = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            gathered.lock().unwrap().push(line);
+        }
+    });
+    (process, lines)
+}
+
+fn names(workers: &Value) -> BTreeSet<&str> {
+    workers.as_array().unwrap().iter().map(|worker| worker["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_job_runs_in_all_shards_and_what_people_ask_reaches_them() {
+    let Some(farm) = Divided::start() else { return };
+    let (one, two) = (&farm.one, &farm.two);
+    let all = BTreeSet::from(["w1", "w2", "w3", "w4"]);
+    assert_eq!(names(&one.json(&["worker", "list"])), all);
+    assert_eq!(names(&two.json(&["worker", "list"])), all, "from the server that stands by");
+    let list = two.ok(&["scheduler", "list"]);
+    assert!(list.contains("owns shard 1 (epoch 1, "), "{list}");
+    // Each start and each end is told once, in whichever shard it is.
+    let (first, gate) = (one.farm.work().join("first"), one.farm.work().join("go"));
+    let until = |gate: &Path| format!("while [ ! -e {} ]; do sleep 0.01; done; echo {{}}", gate.display());
+    let before = two.ok(&["submit", "--quiet", "--", "sh", "-c", &until(&first)]);
+    let after = format!("--after={}", before.trim());
+    let job = two.ok(&["submit", "--quiet", &after, "--array", "1-40", "--", "sh", "-c", &until(&gate)]);
+    let job = job.trim();
+    let (_listening, events) = listen(farm.command(&["events", job, "-o", "jsonl"]));
+    wait_until("events are told", || {
+        one.ok(&["job", "hold", job]);
+        two.ok(&["job", "release", job]);
+        !events.lock().unwrap().is_empty()
+    });
+    std::fs::write(&first, "").unwrap();
+    wait_until("tasks run in all shards", || ran_on(two, job).len() == 4);
+    let away = two.json(&["job", "tasks", job, "--state", "running"]);
+    let away = away.as_array().unwrap().iter().find(|task| task["worker"] == "w3").unwrap().clone();
+    let id = away["id"].as_str().unwrap();
+    let follow = farm.command(&["logs", "-f", id, "--stdout"]).stdout(Stdio::piped()).spawn().unwrap();
+    std::fs::write(&gate, "").unwrap();
+    two.ok(&["job", "wait", job]);
+    let followed = follow.wait_with_output().unwrap();
+    let value = (away["index"].as_u64().unwrap() + 1).to_string();
+    assert_eq!(String::from_utf8(followed.stdout).unwrap().trim(), value, "{}", farm.logs());
+    assert_eq!(two.ok(&["logs", id, "--stdout"]).trim(), value);
+    let told = || {
+        let mut told = BTreeMap::<(u64, String), u32>::new();
+        for line in events.lock().unwrap().iter() {
+            let event: Value = serde_json::from_str(line).unwrap();
+            for task in event["tasks"]["tasks"].as_array().into_iter().flatten() {
+                let key = (task["index"].as_u64().unwrap(), task["state"].as_str().unwrap().to_owned());
+                *told.entry(key).or_default() += 1;
+            }
+        }
+        told
+    };
+    wait_until("all starts and ends were told", || told().len() == 80);
+    assert!(told().values().all(|times| *times == 1), "{:?}", told());
+    // Requests about one worker reach its shard.
+    two.ok(&["worker", "drain", "w3", "--note", "disk"]);
+    assert_eq!(one.json(&["worker", "show", "w3"])["state"], json!("draining"));
+    assert!(two.ok(&["why", "--worker", "w3"]).contains("draining"), "{}", farm.logs());
+    one.ok(&["worker", "resume", "w3"]);
+    assert_eq!(two.json(&["worker", "show", "w3"])["state"], json!("up"));
+    let unknown = two.run(&["worker", "show", "w9"]);
+    assert!(show(&unknown).contains("there is no worker 'w9'"), "{}", show(&unknown));
+}
+
+#[test]
+fn a_killed_servers_shards_are_served_by_the_other_and_each_result_counts_once() {
+    const TASKS: usize = 400;
+    let Some(mut farm) = Divided::start() else { return };
+    let array = format!("1-{TASKS}");
+    let mut run = farm.command(&["run", "--quiet", "--array", &array, "--", "sh", "-c", AUDITED]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("tasks run in all shards", || ran_on(&farm.two, "1").len() == 4);
+    farm.one.end("KILL");
+    let kept = farm.begun();
+    wait_until("the other one owns all shards", || {
+        let owners = farm.two.owners();
+        owners.len() == 4 && owners.values().all(|owner| owner == "two")
+    });
+    wait_until("tasks begin again", || farm.begun() > kept + 16);
+    farm.one.start_again();
+    wait_until("the first one has its part again", || farm.two.owners().values().any(|owner| owner == "one"));
+    farm.two.end("KILL");
+    farm.two.start_again();
+    let output = run.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}\n{}", show(&output), farm.logs());
+    assert_eq!(farm.wrong(), "", "{}", farm.logs());
+    let mut told: Vec<usize> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|n| n.parse().unwrap()).collect();
+    told.sort_unstable();
+    assert_eq!(told, (1..=TASKS).collect::<Vec<_>>(), "each task's output is told once");
+    let counts = farm.one.json(&["job", "show", "1"])["counts"].clone();
+    assert_eq!(counts["succeeded"], json!(TASKS), "{counts}");
+    for server in [&farm.one, &farm.two] {
+        assert!(!server.log().contains("panicked"), "{}", server.log());
+    }
+}
+
+#[test]
+fn a_drained_server_gives_its_shards_up_and_gets_some_again() {
+    let Some(farm) = Divided::start() else { return };
+    let (one, two) = (&farm.one, &farm.two);
+    let array = ["submit", "--quiet", "--array", "1-200", "--", "sh", "-c", AUDITED];
+    let job = one.ok(&array);
+    let job = job.trim();
+    wait_until("tasks run in all shards", || ran_on(two, job).len() == 4);
+    one.ok(&["scheduler", "drain", "two"]);
+    wait_until("the first one owns all shards", || one.owners().values().all(|owner| owner == "one"));
+    one.ok(&["scheduler", "resume", "two"]);
+    wait_until("the other one has its part again", || one.owners().values().any(|owner| owner == "two"));
+    two.ok(&["job", "wait", job]);
+    assert_eq!(farm.wrong(), "", "{}", farm.logs());
+    assert_eq!(one.json(&["job", "show", job])["counts"]["succeeded"], json!(200));
+    assert_eq!(names(&two.json(&["worker", "list"])).len(), 4);
+}
