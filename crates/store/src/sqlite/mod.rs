@@ -63,13 +63,16 @@ struct Inner {
     _lock: File,
 }
 
+/// Numbers for new jobs, and for new workers.
+type LeasedNumbers = (Range<u64>, Range<u64>);
+
 enum Job {
     Commit(ShardId, Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
     Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
     Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
     Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
     Shards(BTreeSet<ShardId>, oneshot::Sender<Result<(), StoreError>>),
-    Lease(u64, oneshot::Sender<Result<(Range<u64>, Range<u64>), StoreError>>),
+    Lease(u64, oneshot::Sender<Result<LeasedNumbers, StoreError>>),
     Recount(ShardId, oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
     Number(&'static str, u64, oneshot::Sender<Result<(), StoreError>>),
     Series(Vec<SeriesRow>, Vec<(u8, Range<u64>)>, oneshot::Sender<Result<(), StoreError>>),
