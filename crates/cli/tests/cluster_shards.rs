@@ -164,7 +164,10 @@ fn a_killed_servers_shards_are_served_by_the_other_and_each_result_counts_once()
     let array = format!("1-{TASKS}");
     let mut run = farm.command(&["run", "--quiet", "--array", &array, "--", "sh", "-c", AUDITED]);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("tasks run in all shards", || ran_on(&farm.two, "1").len() == 4);
+    let jobs = || farm.two.json(&["job", "list"]).as_array().cloned().unwrap_or_default();
+    wait_until("the job is accepted", || !jobs().is_empty());
+    let job = jobs()[0]["id"].to_string();
+    wait_until("tasks run in all shards", || ran_on(&farm.two, &job).len() == 4);
     farm.one.end("KILL");
     let kept = farm.begun();
     wait_until("the other one owns all shards", || {
@@ -183,7 +186,7 @@ fn a_killed_servers_shards_are_served_by_the_other_and_each_result_counts_once()
         String::from_utf8(output.stdout).unwrap().lines().map(|n| n.parse().unwrap()).collect();
     told.sort_unstable();
     assert_eq!(told, (1..=TASKS).collect::<Vec<_>>(), "each task's output is told once");
-    let counts = farm.one.json(&["job", "show", "1"])["counts"].clone();
+    let counts = farm.one.json(&["job", "show", &job])["counts"].clone();
     assert_eq!(counts["succeeded"], json!(TASKS), "{counts}");
     for server in [&farm.one, &farm.two] {
         assert!(!server.log().contains("panicked"), "{}", server.log());
