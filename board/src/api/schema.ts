@@ -1212,7 +1212,7 @@ export interface components {
             epoch: number;
             /**
              * Format: int32
-             * @description Its number. 1 is the whole farm.
+             * @description Its number. 1 is the whole farm, or the first shard of one that is divided.
              */
             shard: number;
             /**
