@@ -9,6 +9,7 @@
 use crate::keeper::upgrade::{kept_file, kept_option};
 use crate::mounts::{AGENT_GROUP, MAIN_GROUP, Mounts};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd, RawFd};
@@ -36,9 +37,13 @@ pub struct Cgroups {
 #[derive(Serialize, Deserialize)]
 pub struct Slot {
     dir: PathBuf,
-    /// The directory, in which processes are made. It is opened again by a program that takes over.
+    /// The directory, in which processes are made; `None` in a program that took over.
     #[serde(skip)]
     group: Option<File>,
+    /// Whether the group was ever killed. Linux then also kills each process that is made in it, up to 6.18 at least,
+    /// because it compares the group's kills with those of the group of the maker. Processes that join it live.
+    #[serde(skip)]
+    was_killed: Cell<bool>,
     #[serde(with = "kept_file")]
     procs: File,
     #[serde(with = "kept_file")]
@@ -112,10 +117,7 @@ impl Cgroups {
 
     /// An empty group for one task, from the pool if it has one.
     pub fn take(&mut self) -> io::Result<Slot> {
-        if let Some(mut slot) = self.free.pop() {
-            if slot.group.is_none() {
-                slot.group = Some(File::open(&slot.dir)?);
-            }
+        if let Some(slot) = self.free.pop() {
             return Ok(slot);
         }
         let name = format!("slot-{}", self.made);
@@ -137,6 +139,7 @@ impl Cgroups {
         }
         Ok(Slot {
             group: Some(File::open(&dir)?),
+            was_killed: Cell::new(false),
             procs: OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?,
             events: File::open(dir.join("cgroup.events"))?,
             kill: OpenOptions::new().write(true).open(dir.join("cgroup.kill"))?,
@@ -173,9 +176,9 @@ impl Slot {
         Ok(true)
     }
 
-    /// The group's directory, in which a process can be made.
+    /// The group's directory, if a process can be made in it.
     pub fn group_fd(&self) -> Option<RawFd> {
-        self.group.as_ref().map(AsRawFd::as_raw_fd)
+        self.group.as_ref().filter(|_| !self.was_killed.get()).map(AsRawFd::as_raw_fd)
     }
 
     /// Files into which a process writes `0` to join the slot's groups. The v1 memory group is joined only
@@ -187,6 +190,7 @@ impl Slot {
 
     /// Kills all processes of the group in one write.
     pub fn kill(&self) {
+        self.was_killed.set(true);
         _ = (&self.kill).write(b"1");
     }
 
