@@ -12,7 +12,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 use support::cluster::{Server, worker_with};
+use support::notices::Deaf;
 use support::port::KillOnDrop;
 use support::{show, wait_until};
 
@@ -209,4 +211,53 @@ fn a_drained_server_gives_its_shards_up_and_gets_some_again() {
     assert_eq!(farm.wrong(), "", "{}", farm.logs());
     assert_eq!(one.json(&["job", "show", job])["counts"]["succeeded"], json!(200));
     assert_eq!(names(&two.json(&["worker", "list"])).len(), 4);
+}
+
+/// Milliseconds from each submission, through a server that owns neither shard 1 nor the shard that has all workers, to the
+/// start of its task there, from least to most.
+fn waits_ms(store: &str, jobs: usize) -> Vec<f64> {
+    let start = |name| Server::start_with(name, store, &["--shards", "3"]);
+    let servers = [start("one"), start("two"), start("three")];
+    let owners = || servers[0].owners();
+    wait_until("all shards have owners", || owners().len() == 3);
+    // The shards of the second and third server are spread by their names: one of these may have both or none.
+    let owners = owners();
+    let asked = servers.iter().find(|server| owners[&1] != server.name).unwrap();
+    let away = [2, 3].into_iter().find(|shard| owners[shard] != asked.name && owners[shard] != owners[&1]);
+    let shard = away.unwrap_or(2).to_string();
+    let all: Vec<&Server> = servers.iter().collect();
+    let _worker = worker_with(&servers[0], "away", &all, &["--shard", &shard]);
+    let work = asked.farm.work();
+    let mut waits_ms = Vec::new();
+    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() * 1000.0;
+    for _ in 0..jobs {
+        let asked_ms = now_ms();
+        let job = asked.ok(&["submit", "--quiet", "--", "sh", "-c", "date +%s%3N > began"]);
+        asked.ok(&["job", "wait", job.trim()]);
+        let began_ms: f64 = std::fs::read_to_string(work.join("began")).unwrap().trim().parse().unwrap();
+        assert!(began_ms >= asked_ms.floor(), "a task of an earlier job ran");
+        waits_ms.push(began_ms - asked_ms);
+    }
+    assert_eq!(ran_on(asked, "1"), BTreeSet::from(["away".to_owned()]));
+    waits_ms.sort_by(f64::total_cmp);
+    waits_ms
+}
+
+#[test]
+fn a_task_starts_in_another_shard_soon_after_its_submission() {
+    let Some(store) = database::database() else { return };
+    let waits_ms = waits_ms(&store, 15);
+    println!("submission through a server to the start in another one's shard: {waits_ms:.0?} ms");
+    assert_eq!(waits_ms.len(), 15);
+}
+
+#[test]
+fn without_notifications_a_task_starts_in_another_shard() {
+    let Some(store) = database::database() else { return };
+    let deaf = Deaf::new(database::cluster().unwrap().dir().join(".s.PGSQL.5432"));
+    let name = store.split_once("@/").unwrap().1.split_once('?').unwrap().0;
+    let address = format!("postgres://{}@{}/{name}?sslmode=disable", database::USER, deaf.address);
+    let waits_ms = waits_ms(&address, 7);
+    println!("the same without notifications: {waits_ms:.0?} ms");
+    assert!(deaf.lost() > 0, "the servers would have been notified");
 }

@@ -173,7 +173,7 @@ impl Handle {
     }
 
     /// Another shard may have sent a message.
-    pub(crate) fn mail_came(&self) {
+    pub fn mail_came(&self) {
         // Where too much waits, the next look finds it.
         _ = self.inbox.try_send(Inbox::Mail);
     }

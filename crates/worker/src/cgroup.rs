@@ -362,6 +362,32 @@ mod tests {
         assert_eq!(of("/sys/fs/cgroup/session-1.scope"), ("/sys/fs/cgroup/session-1.scope".into(), true));
     }
 
+    /// Linux up to 6.18 kills what is made in a group that was killed before, so a process has to join such a group.
+    #[test]
+    fn a_process_lives_in_a_group_that_was_killed_before() {
+        let mut groups = match Cgroups::open("windlass-test-of-killed-groups", false) {
+            Ok(groups) => groups,
+            Err(why) => return println!("SKIP no control groups: {why}"),
+        };
+        let slot = groups.take().unwrap();
+        assert!(slot.group_fd().is_some(), "a process can be made in a new group");
+        slot.kill();
+        groups.give_back(slot);
+        let slot = groups.take().unwrap();
+        assert_eq!(slot.group_fd(), None);
+        // A shell that joins the group as tasks do, and only then becomes its program.
+        let joins = format!("echo 0 > {}/cgroup.procs && echo joined && exec sleep 600", slot.dir.display());
+        let mut shell = std::process::Command::new("sh");
+        let mut child = shell.args(["-c", &joins]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 7];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+        assert_eq!(&said, b"joined\n");
+        assert_eq!(slot.pids(), [child.id() as i32]);
+        slot.kill();
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+    }
+
     #[test]
     fn a_field_is_found_by_its_whole_name() {
         assert_eq!(field("oom_kill_disable 0\noom_kill 3", "oom_kill"), Some(3));

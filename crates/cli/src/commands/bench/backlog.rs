@@ -215,17 +215,18 @@ impl WorkerLink for BacklogLink {
     }
 }
 
-/// Processor time of the engine's thread.
+/// Processor time of the threads of all engines.
 pub(super) fn engine_time() -> anyhow::Result<Duration> {
+    let mut sum = None;
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
         if std::fs::read_to_string(task.join("comm"))?.trim() == "engine" {
             let text = std::fs::read_to_string(task.join("schedstat"))?;
             let ns = text.split(' ').next().context("schedstat is empty")?.parse()?;
-            return Ok(Duration::from_nanos(ns));
+            sum = Some(sum.unwrap_or(Duration::ZERO) + Duration::from_nanos(ns));
         }
     }
-    anyhow::bail!("there is no engine's thread")
+    sum.context("there is no engine's thread")
 }
 
 /// What callgrind counts: an engine over a store in memory places so many tasks of a backlog, and takes in the

@@ -185,7 +185,7 @@ enum Which {
         #[arg(long, default_value_t = 10_000_000)]
         many: u64,
     },
-    /// Tasks placed and booked by an engine on an empty PostgreSQL database, on workers that run nothing; not among all
+    /// Tasks placed and booked by engines on an empty PostgreSQL database, on workers that run nothing; not among all
     Shard {
         /// What is placed
         #[arg(value_enum)]
@@ -199,6 +199,10 @@ enum Which {
         /// Jobs of `jobs`, tasks of `step`
         #[arg(long, default_value_t = 100)]
         count: u32,
+        /// Shards of the farm, each with an engine in this process; workers are spread over them, and all jobs are
+        /// submitted to the first
+        #[arg(long, default_value_t = 1)]
+        shards: u32,
     },
     /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
     Share {
@@ -262,7 +266,9 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Share { runs } => share::run(runs)?,
             Which::Postgres { store, bookings, batches } => bookings::run(&store, bookings, &batches).await?,
             Which::Ended { store, few, many } => ended::run(&store, few, many).await?,
-            Which::Shard { what, store, workers, count } => shard::run(&store, what, workers, count).await?,
+            Which::Shard { what, store, workers, count, shards } => {
+                shard::run(&store, what, workers, count, shards.max(1)).await?;
+            }
             Which::Large { tasks } => large::run(&dir, tasks).await?,
             Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
                 let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };

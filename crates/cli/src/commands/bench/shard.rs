@@ -1,9 +1,10 @@
-//! One shard on PostgreSQL: an engine, its shell and the store as in a server, and many workers inside this process that
-//! run nothing. A task counts as booked when its worker has the order to start it, so its row is durable by then.
+//! A farm on PostgreSQL: for each of its shards an engine, its shell and the store as in a server, and many workers inside
+//! this process that run nothing. A task counts as booked when its worker has the order to start it, so its row is durable
+//! by then.
 
 use super::instant;
 use anyhow::Context as _;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use windlass_api::StepBody;
@@ -11,7 +12,7 @@ use windlass_core::engine::{Engine, Event, Reply, Settings, Submit, WorkerComman
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, Resources, TaskId, Time};
 use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
-use windlass_store::{Store, WHOLE_FARM};
+use windlass_store::{MAIL, Notice, ServerId, ShardId, Store};
 
 /// The lease of the shard. Commits renew it.
 const LEASE: Duration = Duration::from_secs(600);
@@ -24,10 +25,10 @@ const CORES: [u32; 5] = [16, 24, 32, 48, 64];
 /// How long its tasks run, and how long wide work is blocked before a worker is reserved, as servers have it.
 const RUN: Duration = Duration::from_secs(20);
 const RESERVED_AFTER: Duration = Duration::from_secs(60);
-/// ShardWork rounds and commits may take beside these.
+/// What rounds and commits may take beside these.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// ShardWork is measured.
+/// What is measured.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Debug)]
 pub enum ShardWork {
     /// Jobs of ten steps of a hundred tasks on idle workers, beside bookings by hand
@@ -39,24 +40,25 @@ pub enum ShardWork {
 }
 
 /// Measures in an empty database, in which the jobs stay.
-pub async fn run(store: &str, what: ShardWork, workers: u32, count: u32) -> anyhow::Result<()> {
-    let shown = windlass_store::shown_address(store);
+pub async fn run(store: &str, what: ShardWork, workers: u32, count: u32, shards: u32) -> anyhow::Result<()> {
+    let shown = format!("{} of {shards} shards", windlass_store::shown_address(store));
     match what {
-        ShardWork::Jobs => jobs(store, &shown, workers, count).await,
-        ShardWork::Fill => fill(store, &shown, workers).await,
-        ShardWork::Step => step(store, &shown, workers, count).await,
+        ShardWork::Jobs => jobs((store, shards), &shown, workers, count).await,
+        ShardWork::Fill => fill((store, shards), &shown, workers).await,
+        ShardWork::Step => step((store, shards), &shown, workers, count).await,
     }
 }
 
 /// `count` jobs of 10 steps of 100 tasks, on workers with a core for each task.
-async fn jobs(store: &str, shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
+async fn jobs(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     let tasks = count * 1_000;
     let slots = tasks.div_ceil(workers);
-    let mut farm = ShardFarm::start(store, &vec![slots; workers as usize], None).await?;
+    let mut farm = ShardFarm::start(at, &vec![slots; workers as usize], None).await?;
+    let store = at.0;
     let (clock, before, engine) = (Instant::now(), farm.spent().await?, super::backlog::engine_time()?);
     let mut requests = tokio::task::JoinSet::new();
     for job in 0..count {
-        let (handle, queue) = (farm.handle.clone(), format!("queue-{}", job % 10));
+        let (handle, queue) = (farm.home().clone(), format!("queue-{}", job % 10));
         requests.spawn(async move { submit(&handle, &queue, 10, 100, 1).await });
     }
     while let Some(accepted) = requests.join_next().await {
@@ -84,7 +86,7 @@ async fn jobs(store: &str, shown: &str, workers: u32, count: u32) -> anyhow::Res
         rate / by_hand.floor
     );
     println!(
-        "  the engine's thread {:.1} µs a booking; batches of the store alone {:.0}/s, ratio {:.2}",
+        "  the engines' threads {:.1} µs a booking; batches of the store alone {:.0}/s, ratio {:.2}",
         secs(engine) * 1e6 / f64::from(tasks),
         by_hand.commit,
         by_hand.commit / by_hand.floor
@@ -93,10 +95,10 @@ async fn jobs(store: &str, shown: &str, workers: u32, count: u32) -> anyhow::Res
 }
 
 /// One step of `count` tasks.
-async fn step(store: &str, shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
-    let mut farm = ShardFarm::start(store, &vec![count.div_ceil(workers); workers as usize], None).await?;
+async fn step(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
+    let mut farm = ShardFarm::start(at, &vec![count.div_ceil(workers); workers as usize], None).await?;
     let (clock, before) = (Instant::now(), farm.spent().await?);
-    submit(&farm.handle, "queue", 1, count, 1).await?;
+    submit(farm.home(), "queue", 1, count, 1).await?;
     farm.await_started(count).await?;
     let took = clock.elapsed();
     let (statements, batches) = farm.spent().await?;
@@ -114,18 +116,18 @@ async fn step(store: &str, shown: &str, workers: u32, count: u32) -> anyhow::Res
 
 /// A cold farm of mixed sizes. Its tasks end after a while, and others take their place: the wide task starts only because
 /// a worker is reserved for it.
-async fn fill(store: &str, shown: &str, workers: u32) -> anyhow::Result<()> {
+async fn fill(at: (&str, u32), shown: &str, workers: u32) -> anyhow::Result<()> {
     let sizes = mixed(workers);
     let cores: u32 = sizes.iter().sum();
-    let mut farm = ShardFarm::start(store, &sizes, Some(RUN)).await?;
+    let mut farm = ShardFarm::start(at, &sizes, Some(RUN)).await?;
     let clock = Instant::now();
     for queue in 0..10 {
-        submit(&farm.handle, &format!("queue-{queue}"), 1, cores, 1).await?;
+        submit(farm.home(), &format!("queue-{queue}"), 1, cores, 1).await?;
     }
     farm.await_started(cores - cores / 100).await?;
     let most = clock.elapsed();
     let wide = Instant::now();
-    submit(&farm.handle, "wide", 1, 1, 64).await?;
+    submit(farm.home(), "wide", 1, 1, 64).await?;
     let bound = RESERVED_AFTER + RUN + SLACK;
     println!("{workers} workers of {cores} cores, cold, ten queues with a task for each core, {shown}");
     println!("  99 percent booked after {:.2} s", secs(most));
@@ -162,15 +164,44 @@ fn secs(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
-/// ShardWork a worker was sent: tasks that begin, and whether one of them is wide.
+/// What a worker was sent: tasks that begin, and whether one of them is wide.
 struct BegunTasks {
     tasks: u32,
     has_wide: bool,
 }
 
-struct ShardFarm {
+/// The engine of a shard.
+struct ShardEngine {
     handle: Handle,
     store: Store,
+}
+
+fn handles(engines: &[ShardEngine]) -> BTreeMap<String, Handle> {
+    (1..).zip(engines).map(|(shard, engine)| (ShardId(shard).to_string(), engine.handle.clone())).collect()
+}
+
+/// The store to which the owner of a shard commits.
+async fn own(store: &Store, server: ServerId, shard: ShardId) -> anyhow::Result<Store> {
+    let owned = store.claim(shard, server, LEASE).await?;
+    Ok(store.as_owner(owned.context("a server owns a shard in this database")?))
+}
+
+/// Wakes the engines for which other shards have messages, as servers do.
+async fn bring_mail(store: Store, handles: BTreeMap<String, Handle>) {
+    let mut listener = store.listen(&[MAIL]);
+    loop {
+        let receivers: BTreeSet<String> = match listener.next().await {
+            Notice::Said { payload, .. } => payload.split(',').map(str::to_owned).collect(),
+            Notice::Listens => handles.keys().cloned().collect(),
+        };
+        let woken = handles.iter().filter(|(shard, _)| receivers.contains(*shard));
+        woken.for_each(|(_, handle)| handle.mail_came());
+    }
+}
+
+struct ShardFarm {
+    engines: Vec<ShardEngine>,
+    mail: Option<tokio::task::JoinHandle<()>>,
     begun: tokio::sync::mpsc::UnboundedReceiver<BegunTasks>,
     /// Tasks that workers were sent.
     started: u32,
@@ -178,36 +209,68 @@ struct ShardFarm {
 }
 
 impl ShardFarm {
-    /// Workers of so many cores each, which end tasks after a time, or never.
-    async fn start(address: &str, sizes: &[u32], run: Option<Duration>) -> anyhow::Result<ShardFarm> {
+    /// Workers with these numbers of cores, spread over the shards in turn. They end tasks after `run`, or never.
+    async fn start(
+        (address, shards): (&str, u32),
+        sizes: &[u32],
+        run: Option<Duration>,
+    ) -> anyhow::Result<ShardFarm> {
         let store = Store::connect(address).await?;
-        anyhow::ensure!(matches!(store, Store::Postgres(_)), "this measures a shard on PostgreSQL");
+        anyhow::ensure!(matches!(store, Store::Postgres(_)), "this measures shards on PostgreSQL");
         let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION")).await?;
-        let owned = store.claim(WHOLE_FARM, server, LEASE).await?;
-        let store = store.as_owner(owned.context("a server owns the farm in this database")?);
-        let found = store.load().await?;
+        let mut owned = vec![own(&store, server, ShardId(1)).await?];
+        let found = owned[0].load().await?;
         anyhow::ensure!(
             found.next_job == 1 && found.ground.workers.is_empty(),
             "the database has a farm; give a new one, because what is measured stays in it"
         );
-        let settings = Settings { lease_ns: None, ..Settings::default() };
-        let handle = windlass_server::start(store.clone(), ShellOptions { settings }).await?;
+        if shards > 1 {
+            owned[0].set_shards((1..=shards).map(ShardId).collect()).await?;
+        }
+        for shard in 2..=shards {
+            owned.push(own(&store, server, ShardId(shard)).await?);
+        }
+        let mut engines = Vec::new();
+        for store in owned {
+            let settings = Settings { lease_ns: None, ..Settings::default() };
+            let handle = windlass_server::start(store.clone(), ShellOptions { settings }).await?;
+            engines.push(ShardEngine { handle, store });
+        }
+        let mail = (shards > 1).then(|| tokio::spawn(bring_mail(store, handles(&engines))));
         let (starts, begun) = tokio::sync::mpsc::unbounded_channel();
         let (parcels, inbox) = mpsc::channel();
-        for (number, cores) in sizes.iter().enumerate() {
-            let (id, parcels) = (handle.next_link(), parcels.clone());
+        let mut up = BTreeMap::new();
+        for (number, (cores, engine)) in sizes.iter().zip(engines.iter().cycle()).enumerate() {
+            let (id, parcels) = (engine.handle.next_link(), parcels.clone());
             let hello = instant::hello(format!("bench-{number:05}"), id, *cores);
             let link = Arc::new(ShardLink { id, parcels });
-            handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
+            up.insert(id, engine.handle.clone());
+            engine.handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
         }
-        let up = handle.clone();
         std::thread::spawn(move || serve(&up, &inbox, run, &starts));
-        let (count, deadline) = (sizes.len(), Instant::now() + PATIENCE);
-        while handle.query(move |engine: &Engine| engine.workers().iter().count() < count).await? {
+        let farm = ShardFarm { engines, mail, begun, started: 0, wide: false };
+        farm.await_workers(sizes.len()).await?;
+        Ok(farm)
+    }
+
+    async fn await_workers(&self, count: usize) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut known = 0;
+            for engine in &self.engines {
+                known += engine.handle.query(|engine: &Engine| engine.workers().iter().count()).await?;
+            }
+            if known == count {
+                return Ok(());
+            }
             anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
             tokio::task::yield_now().await;
         }
-        Ok(ShardFarm { handle, store, begun, started: 0, wide: false })
+    }
+
+    /// The shard that accepts jobs.
+    fn home(&self) -> &Handle {
+        &self.engines[0].handle
     }
 
     async fn hear(&mut self) -> anyhow::Result<()> {
@@ -235,15 +298,19 @@ impl ShardFarm {
 
     /// Statements of commits, and commits, so far.
     async fn spent(&self) -> anyhow::Result<(u64, u64)> {
-        let Store::Postgres(postgres) = &self.store else { anyhow::bail!("it was PostgreSQL") };
-        let batches = self.store.shards().await?.iter().map(|shard| shard.batch).sum();
+        let store = &self.engines[0].store;
+        let Store::Postgres(postgres) = store else { anyhow::bail!("it was PostgreSQL") };
+        let batches = store.shards().await?.iter().map(|shard| shard.batch).sum();
         Ok((postgres.statements(), batches))
     }
 
-    /// Ends it, so that another measurement may own the shard.
+    /// Ends it, so that another measurement may own the shards.
     async fn stop(self) {
-        self.handle.stop().await;
-        _ = self.store.release().await;
+        self.mail.inspect(tokio::task::JoinHandle::abort);
+        for engine in self.engines {
+            engine.handle.stop().await;
+            _ = engine.store.release().await;
+        }
     }
 }
 
@@ -298,12 +365,12 @@ struct RunningOrder {
 
 /// The thread of all workers.
 fn serve(
-    up: &Handle,
+    up: &BTreeMap<u64, Handle>,
     inbox: &mpsc::Receiver<(u64, Vec<Delivery>)>,
     run: Option<Duration>,
     starts: &tokio::sync::mpsc::UnboundedSender<BegunTasks>,
 ) {
-    let mut epochs = std::collections::BTreeMap::new();
+    let mut epochs = BTreeMap::new();
     let mut running: BinaryHeap<RunningOrder> = BinaryHeap::new();
     loop {
         let next =
@@ -335,6 +402,7 @@ fn serve(
         }
         while running.peek().is_some_and(|first| first.ends.0 <= Instant::now()) {
             let Some(RunningOrder { link, task, attempt, .. }) = running.pop() else { break };
+            let Some(up) = up.get(&link) else { continue };
             let epoch = epochs.get(&link).copied().unwrap_or(Epoch(0));
             let now = Time(up.now().0);
             let began = Time(now.0.saturating_sub(run.unwrap_or_default().as_nanos() as u64));
