@@ -6,7 +6,7 @@ use kit::{Farm, cores, spec, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_core::engine::{Event, FetchQuery, Outbox, Settings, WorkerCommand, Write};
+use windlass_core::engine::{Event, FetchQuery, Outbox, Reply, Settings, WorkerCommand, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::ShardId;
 use windlass_core::job::{FailFast, JobRecord, JobSpec, JobState, StepSpec, TaskState};
@@ -248,6 +248,18 @@ fn work_that_is_counted_over_the_farm_stays_at_home() {
     }
     divided.pass(1);
     assert_eq!(divided.messages_of(|message| matches!(message, Message::Delegate { .. })), 0);
+}
+
+/// Shard 1 does not know the workers of shard 2, so only of steps that stay in shard 1 it can say that none could run them.
+#[test]
+fn a_step_that_other_shards_may_run_is_not_called_unplaceable() {
+    let mut divided = Divided::new(1, &[8]);
+    let gang = StepSpec { nodes: Some(2), ..step(2, cores(4)) };
+    for (steps, expected) in [(step(1, cores(4)), 0), (gang, 1)] {
+        let reply = divided.farms[HOME].submission(spec("q", [steps]));
+        let Reply::Submitted { unplaceable, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(unplaceable.len(), expected);
+    }
 }
 
 #[test]

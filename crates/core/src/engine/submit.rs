@@ -105,11 +105,16 @@ impl Engine {
         }
     }
 
-    /// The steps that no worker could run even if it were empty.
+    /// The steps that no worker could run even if it were empty. What other shards could run is not known here, so steps
+    /// that may run there are left out.
     fn unplaceable(&self, spec: &JobSpec) -> Vec<Unplaceable> {
         let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
         let (mut present, has_gangs): (Option<usize>, _) = (None, spec.has_gangs());
-        let steps = spec.steps.iter().enumerate().filter_map(|(number, step)| {
+        let stays = |step: &StepSpec| {
+            self.shards.is_alone() || has_gangs || step.chunks.is_some() || step.is_external
+        };
+        let steps = spec.steps.iter().enumerate().filter(|(_, step)| stays(step));
+        let steps = steps.filter_map(|(number, step)| {
             let reasons = known.entry(self.class_with_mates(spec, number, has_gangs));
             let reasons = reasons.or_insert_with_key(|class| self.all_ruled_out(class, &mut present)).clone();
             Some(Unplaceable { step: step.name.clone(), reasons: reasons? })
