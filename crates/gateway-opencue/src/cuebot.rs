@@ -18,6 +18,7 @@ mod upkeep;
 pub mod verdict;
 
 pub use report::{Completion, complete};
+pub(crate) use report::{HOST_SYSTEM_KIB, clear, share_host};
 pub use server::{Cuebot, MESSAGE_BYTES_MAX, Settings, served_paths};
 pub use trouble::CallError;
 pub use upkeep::LostFrame;

@@ -10,7 +10,9 @@ pub mod rqd;
 pub mod scheduler;
 pub mod schema;
 mod service;
+mod workers;
 
 pub use checkup::{Finding, Severity};
 pub use dial::Dialer;
 pub use service::{Service, ServiceError, check_database};
+pub use workers::{NoServer, Workers};

@@ -18,6 +18,7 @@ pub mod snapshot;
 mod why;
 
 pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};
+pub(crate) use launcher::Launch;
 pub use launcher::Launcher;
 pub use order::{JobOrder, Order};
 pub use recovery::LOCKS as INSTANCE_LOCKS;

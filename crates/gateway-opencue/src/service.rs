@@ -6,6 +6,7 @@ use crate::dial::Dialer;
 use crate::scheduler::config::{Config, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
+use crate::workers::{NoServer, Workers};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -57,6 +58,12 @@ pub enum ServiceError {
         /// Why.
         why: std::io::Error,
     },
+    /// The Windlass server of the workers cannot be asked.
+    #[error(
+        "the Windlass server of the workers cannot be used: {}; 'windlass.workers' in the config file says where it is",
+        told(.0)
+    )]
+    Workers(NoServer),
     /// A pass failed.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -68,6 +75,7 @@ pub struct Service {
     instance: Instance,
     cuebot: Option<(TcpListener, Settings)>,
     metrics: Option<TcpListener>,
+    workers: Option<Workers>,
 }
 
 impl Service {
@@ -77,7 +85,7 @@ impl Service {
     ///
     /// The database is not there or not OpenCue's, or an address is taken.
     pub async fn open(config: Config, dialer: Dialer) -> Result<Service, ServiceError> {
-        let Config { database, instance, cuebot, metrics, .. } = config;
+        let Config { database, instance, cuebot, metrics, workers, .. } = config;
         let (pool, connection) = connect(&database, &dialer)?;
         let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
         let client = pool.get().await.map_err(|error| failed(told(&error)))?;
@@ -86,6 +94,15 @@ impl Service {
             let database = format!("{database:?}");
             return Err(ServiceError::Schema { database, column, migration });
         }
+        let workers = match workers {
+            // What is booked for a measurement is launched nowhere, and nothing of it is missing.
+            Some(settings) if !instance.is_dry => {
+                let workers = Workers::new(settings, pool.clone()).map_err(ServiceError::Workers)?;
+                workers.read_names(&client).await.map_err(PassError::from)?;
+                Some(workers)
+            }
+            _ => None,
+        };
         drop(client);
         let cuebot = match cuebot {
             Some(CuebotSettings { listen: address, log_root, retries_max }) => {
@@ -102,8 +119,8 @@ impl Service {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
-        let instance = Instance::with_dialer(pool.clone(), connection, dialer, instance);
-        Ok(Service { pool, instance, cuebot, metrics })
+        let instance = Instance::with_dialer(pool.clone(), connection, dialer, instance, workers.clone());
+        Ok(Service { pool, instance, cuebot, metrics, workers })
     }
 
     /// Where hosts and clients call.
@@ -149,8 +166,12 @@ impl Service {
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut serving = tokio::task::JoinSet::new();
         if let Some((listener, settings)) = self.cuebot {
-            let cuebot = Arc::new(Cuebot::new(self.pool.clone(), settings));
+            let cuebot = Cuebot::new(self.pool.clone(), settings).with_workers(self.workers.clone());
+            let cuebot = Arc::new(cuebot);
             serving.spawn(cuebot.clone().serve(listener));
+            if let Some(workers) = self.workers {
+                serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher()));
+            }
             serving.spawn(upkeep(cuebot, self.instance.launcher()));
         }
         if let Some(listener) = self.metrics {

@@ -114,7 +114,7 @@ impl OpencueArgs {
         }
         if self.dry_run || self.install_wake || self.why.is_some() {
             // A gateway of the same file may be running on this machine, and have its addresses.
-            (config.cuebot, config.metrics) = (None, None);
+            (config.cuebot, config.metrics, config.workers) = (None, None, None);
         }
         Ok(config)
     }

@@ -1,5 +1,8 @@
-//! Ends commands on hosts, after the tables say that they shall end.
+//! Ends commands on hosts, after the tables say that they shall end. On a Windlass worker the job of the frame is
+//! cancelled.
 
+use super::server::Cuebot;
+use crate::workers::Workers;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::client::Grpc;
@@ -21,6 +24,8 @@ pub(crate) struct Victim {
     pub host: String,
     /// The frame's id.
     pub frame: String,
+    /// The id of the proc that it ran in, if it had one.
+    pub proc_id: Option<String>,
 }
 
 /// RQD's request, with the numbers that it has there.
@@ -37,19 +42,20 @@ struct KillRunningFrame {
 struct Killed {}
 
 /// Asks hosts to end commands, beside the call that wants it. RQD reports each ending, which frees its proc.
-pub(crate) fn end(victims: Vec<Victim>, why: String) {
+pub(crate) fn end(cuebot: &Cuebot, victims: Vec<Victim>, why: String) {
     if victims.is_empty() {
         return;
     }
+    let workers = cuebot.workers.clone();
     tokio::spawn(async move {
         let mut asked = JoinSet::new();
         for victim in victims {
             if asked.len() >= HOSTS_AT_A_TIME {
                 asked.join_next().await;
             }
-            let why = why.clone();
+            let (why, workers) = (why.clone(), workers.clone());
             asked.spawn(async move {
-                let answer = tokio::time::timeout(HOST_TIME, ask(&victim, why)).await;
+                let answer = tokio::time::timeout(HOST_TIME, tell(workers, &victim, why)).await;
                 if !matches!(answer, Ok(Ok(()))) {
                     tracing::warn!(host = victim.host, frame = victim.frame, "a host did not end a frame");
                 }
@@ -57,6 +63,15 @@ pub(crate) fn end(victims: Vec<Victim>, why: String) {
         }
         asked.join_all().await;
     });
+}
+
+async fn tell(workers: Option<Workers>, victim: &Victim, why: String) -> Result<(), Status> {
+    let Some(workers) = workers.filter(|workers| workers.has(&victim.host)) else {
+        return ask(victim, why).await;
+    };
+    // Without a proc nothing of the frame is on the worker.
+    let Some(proc_id) = &victim.proc_id else { return Ok(()) };
+    workers.end(&victim.frame, proc_id).await.map_err(|error| Status::unavailable(error.to_string()))
 }
 
 async fn ask(victim: &Victim, why: String) -> Result<(), Status> {

@@ -5,12 +5,12 @@ mod host;
 
 use super::server::{Cuebot, Routes, unary};
 use super::trouble::CallError;
-use crate::generated::report as wire;
+use crate::generated::report::{self as wire, RenderHost};
 use std::sync::Arc;
 
 pub use complete::{Completion, complete};
 pub(crate) use complete::{finish_job, stop};
-pub(crate) use host::clear;
+pub(crate) use host::{SYSTEM_KIB as HOST_SYSTEM_KIB, clear};
 
 /// Adds the paths of reports.
 pub(crate) fn routes(routes: Routes) -> Routes {
@@ -18,6 +18,17 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .route("/report.RqdReportInterface/ReportRqdStartup", unary(started))
         .route("/report.RqdReportInterface/ReportStatus", unary(status))
         .route("/report.RqdReportInterface/ReportRunningFrameCompletion", unary(ended))
+}
+
+/// A Windlass worker is there, as what RQD would report of it.
+pub(crate) async fn share_host(cuebot: &Cuebot, host: RenderHost) -> Result<(), CallError> {
+    let known = Arc::new(host::Known::read(host, None)?);
+    cuebot
+        .transact(move |tx| {
+            let known = known.clone();
+            Box::pin(async move { host::share(tx, &known).await })
+        })
+        .await
 }
 
 async fn started(

@@ -3,6 +3,7 @@
 use super::calls;
 use super::report;
 use super::trouble::CallError;
+use crate::workers::Workers;
 use axum::Router;
 use axum::extract::Request as HttpRequest;
 use axum::routing::{MethodRouter, post};
@@ -38,6 +39,8 @@ pub struct Cuebot {
     pub(crate) pool: Pool,
     /// What its operator decided.
     pub settings: Settings,
+    /// Hosts that are Windlass workers.
+    pub(crate) workers: Option<Workers>,
 }
 
 /// Calls a function for each request of one path.
@@ -116,7 +119,12 @@ where
 impl Cuebot {
     /// Serves from the tables that `pool` leads to.
     pub fn new(pool: Pool, settings: Settings) -> Cuebot {
-        Cuebot { pool, settings }
+        Cuebot { pool, settings, workers: None }
+    }
+
+    /// The same, with Windlass workers among the hosts.
+    pub fn with_workers(self, workers: Option<Workers>) -> Cuebot {
+        Cuebot { workers, ..self }
     }
 
     /// Serves hosts and clients until the task is dropped.

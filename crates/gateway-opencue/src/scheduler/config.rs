@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio_postgres::config::SslMode;
 use values::Values;
+use windlass_api::Addresses;
+use windlass_core::tags::Need;
 use windlass_core::worker::Saturation;
 
 /// Bytes of a config file.
@@ -130,6 +132,27 @@ pub struct CuebotSettings {
     pub retries_max: Option<i32>,
 }
 
+/// Windlass workers that are hosts of the farm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkersSettings {
+    /// Their server, or the servers that share it.
+    pub server: Addresses,
+    /// A file with a token of the role admin. A unix socket needs none.
+    pub token_file: Option<PathBuf>,
+    /// Certificates to trust for the server; `None` means those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// What a worker must have to be a host.
+    pub tag: Need,
+    /// The queue of the frames' jobs, which is this farm's alone.
+    pub queue: String,
+    /// The allocation that a worker belongs to when it is first seen; `None` is the default one.
+    pub allocation: Option<String>,
+    /// Tags that a worker gets then.
+    pub tags: Vec<String>,
+    /// The operating system that jobs ask for.
+    pub os: String,
+}
+
 /// A whole config file.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -141,6 +164,8 @@ pub struct Config {
     pub cuebot: Option<CuebotSettings>,
     /// Where counts and health are served.
     pub metrics: Option<SocketAddr>,
+    /// Windlass workers among the hosts.
+    pub workers: Option<WorkersSettings>,
     /// Keys of the file that change nothing here: OpenCue's own, and those that nobody knows.
     pub unused: Vec<String>,
 }
@@ -193,9 +218,17 @@ impl Config {
             instance: instance(&mut values)?,
             cuebot: cuebot(&mut values)?,
             metrics: metrics(&mut values)?,
+            workers: workers(&mut values)?,
             unused: Vec::new(),
         };
         config.instance.is_alone = config.cuebot.is_some();
+        if let (Some(workers), None) = (&config.workers, &config.cuebot) {
+            return Err(ConfigError::Value {
+                key: "windlass.workers.server".to_owned(),
+                value: workers.server.to_string(),
+                expected: "beside 'windlass.cuebot.listen', because the gateway reports for the workers itself",
+            });
+        }
         let is_known =
             |key: &str| UNUSED.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
         let unused = values
@@ -276,6 +309,22 @@ fn cuebot(values: &mut Values) -> Result<Option<CuebotSettings>, ConfigError> {
     let log_root = values.text("windlass.cuebot.log_root")?;
     let retries_max = values.number("windlass.cuebot.retries_max")?;
     Ok(listen.map(|listen| CuebotSettings { listen, log_root, retries_max }))
+}
+
+/// The other keys are taken only with a server: without it they are named as unknown.
+fn workers(values: &mut Values) -> Result<Option<WorkersSettings>, ConfigError> {
+    let Some(server) = values.servers("windlass.workers.server")? else { return Ok(None) };
+    let word = |given: Option<String>, default: &str| given.unwrap_or_else(|| default.to_owned());
+    Ok(Some(WorkersSettings {
+        server,
+        token_file: values.text("windlass.workers.token_file")?.map(PathBuf::from),
+        ca_file: values.text("windlass.workers.ca_file")?.map(PathBuf::from),
+        tag: Need::parse(&word(values.text("windlass.workers.tag")?, "opencue")),
+        queue: word(values.text("windlass.workers.queue")?, "opencue"),
+        allocation: values.text("windlass.workers.allocation")?,
+        tags: values.texts("windlass.workers.tags")?.unwrap_or_default(),
+        os: word(values.text("windlass.workers.os")?, "Linux"),
+    }))
 }
 
 /// OpenCue's own scheduler serves its counts on all addresses; here a port alone means this machine.

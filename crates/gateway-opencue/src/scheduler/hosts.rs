@@ -1,9 +1,13 @@
-//! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes.
+//! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes. Hosts that are Windlass workers
+//! have no RQD; for them the Windlass server is asked.
 
+use super::launcher::Launch;
 use crate::generated::report::HostReport;
-use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest, RunFrame};
+use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
+use crate::workers::Workers;
 use std::collections::HashMap;
 use std::error::Error as _;
+use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tonic::client::Grpc;
@@ -30,12 +34,23 @@ pub struct Hosts {
     port: u16,
     call_time: Duration,
     channels: Mutex<HashMap<String, Channel>>,
+    workers: Option<Workers>,
 }
 
 impl Hosts {
-    /// Hosts whose RQD listens on this port, and has so long to answer, with the connection.
-    pub fn new(port: u16, call_time: Duration) -> Hosts {
-        Hosts { port, call_time, channels: Mutex::default() }
+    /// Hosts whose RQD listens on this port, and has so long to answer, with the connection; and workers, whose server
+    /// has as long.
+    pub fn new(port: u16, call_time: Duration, workers: Option<Workers>) -> Hosts {
+        Hosts { port, call_time, channels: Mutex::default(), workers }
+    }
+
+    /// Whether a host is a Windlass worker.
+    pub fn is_worker(&self, host: &str) -> bool {
+        self.workers_of(host).is_some()
+    }
+
+    fn workers_of(&self, host: &str) -> Option<&Workers> {
+        self.workers.as_ref().filter(|workers| workers.has(host))
     }
 
     fn channel(&self, host: &str) -> Result<Channel, Status> {
@@ -66,6 +81,14 @@ impl Hosts {
             let answer = grpc.unary(Request::new(ask), path, ProstCodec::<Q, A>::default()).await?;
             Ok(answer.into_inner())
         };
+        self.in_time(host, answer).await
+    }
+
+    async fn in_time<A>(
+        &self,
+        host: &str,
+        answer: impl Future<Output = Result<A, Status>>,
+    ) -> Result<A, Status> {
         match tokio::time::timeout(self.call_time, answer).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -79,17 +102,23 @@ impl Hosts {
     /// # Errors
     ///
     /// RQD refused, or nobody knows whether it runs the frame.
-    pub async fn launch(&self, host: &str, frame: RunFrame) -> Result<(), Status> {
-        let ask = LaunchRequest { run_frame: Some(frame) };
-        self.call::<_, Empty>(host, LAUNCH, ask).await.map(|_| ())
+    pub async fn launch(&self, launch: &Launch) -> Result<(), Status> {
+        if let Some(workers) = self.workers_of(&launch.host) {
+            return self.in_time(&launch.host, workers.launch(launch)).await;
+        }
+        let ask = LaunchRequest { run_frame: Some(launch.frame.clone()) };
+        self.call::<_, Empty>(&launch.host, LAUNCH, ask).await.map(|_| ())
     }
 
-    /// Tells a host to end a frame. RQD answers the same if it does not run.
+    /// Tells a host to end a frame, in its proc. RQD answers the same if it does not run.
     ///
     /// # Errors
     ///
     /// It was not heard, or did not answer.
-    pub async fn kill(&self, host: &str, frame: &str, why: &str) -> Result<(), Status> {
+    pub async fn kill(&self, host: &str, (frame, proc_id): (&str, &str), why: &str) -> Result<(), Status> {
+        if let Some(workers) = self.workers_of(host) {
+            return self.in_time(host, workers.kill(frame, proc_id)).await;
+        }
         let ask = KillRequest { frame_id: frame.to_owned(), message: why.to_owned() };
         match self.call::<_, Empty>(host, KILL, ask).await {
             Ok(_) => Ok(()),

@@ -13,6 +13,7 @@ use super::why::{LayerReasons, why};
 use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
 use crate::dial::{Dialed, Dialer};
 use crate::rqd::RunFrame;
+use crate::workers::Workers;
 use deadpool_postgres::{Object, Pool, PoolError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -127,19 +128,20 @@ pub struct Instance {
 impl Instance {
     /// An instance on the database that both lead to: notifications need a connection of their own.
     pub fn new(pool: Pool, config: tokio_postgres::Config, settings: InstanceSettings) -> Instance {
-        Instance::with_dialer(pool, config, Dialer::plain(), settings)
+        Instance::with_dialer(pool, config, Dialer::plain(), settings, None)
     }
 
-    /// The same, with connections that are made so.
+    /// The same, with connections that are made so, and with Windlass workers among the hosts.
     pub fn with_dialer(
         pool: Pool,
         config: tokio_postgres::Config,
         dialer: Dialer,
         settings: InstanceSettings,
+        workers: Option<Workers>,
     ) -> Instance {
         let metrics = Arc::new(Metrics::default());
-        let launcher =
-            Launcher::new(pool.clone(), Hosts::new(settings.rqd_port, settings.call_time), metrics.clone());
+        let hosts = Hosts::new(settings.rqd_port, settings.call_time, workers);
+        let launcher = Launcher::new(pool.clone(), hosts, metrics.clone());
         let keys = RandomState::new();
         Instance {
             pool,
@@ -489,8 +491,9 @@ impl Instance {
             if self.settings.is_dry {
                 continue;
             }
-            let host = hosts.get(planned.booking.host.as_str()).copied().unwrap_or_default().to_owned();
-            self.launcher.start(Launch { host_id: planned.booking.host, host, frame: planned.run });
+            let Booking { host: host_id, mem_kib, gpu_mem_kib, .. } = planned.booking;
+            let host = hosts.get(host_id.as_str()).copied().unwrap_or_default().to_owned();
+            self.launcher.start(Launch { host_id, host, frame: planned.run, mem_kib, gpu_mem_kib });
         }
         Ok(booked.len())
     }

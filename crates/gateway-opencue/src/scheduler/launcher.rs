@@ -31,6 +31,10 @@ pub struct Launch {
     pub host: String,
     /// What it is to run.
     pub frame: RunFrame,
+    /// Memory that it holds.
+    pub mem_kib: i64,
+    /// Memory of devices that it holds.
+    pub gpu_mem_kib: i64,
 }
 
 /// Launches frames.
@@ -130,7 +134,7 @@ impl Shared {
         let (layer, job) = (launch.frame.layer_id.clone(), launch.frame.job_name.clone());
         let launched = {
             let _permit = self.calls.acquire().await;
-            self.hosts.launch(&launch.host, launch.frame).await
+            self.hosts.launch(&launch).await
         };
         match launched {
             Ok(()) => self.metrics.launched(),
@@ -166,7 +170,7 @@ impl Shared {
     }
 
     async fn undo(&self, host: &str, frame: &str, proc_id: &str) {
-        self.kill(host, frame).await;
+        self.kill(host, frame, proc_id).await;
         loop {
             match self.release(proc_id).await {
                 Ok(()) => return,
@@ -179,12 +183,12 @@ impl Shared {
     }
 
     /// Returns when the host has answered, or has had no RQD for long.
-    async fn kill(&self, host: &str, frame: &str) {
+    async fn kill(&self, host: &str, frame: &str, proc_id: &str) {
         let mut refused_since = None;
         loop {
             let killed = {
                 let _permit = self.calls.acquire().await;
-                self.hosts.kill(host, frame, WHY).await
+                self.hosts.kill(host, (frame, proc_id), WHY).await
             };
             match killed {
                 Ok(()) => return,

@@ -2,7 +2,8 @@
 //!
 //! Each instance has a number, with which the keys of its procs begin, and holds an advisory lock of that number as
 //! long as it lives. PostgreSQL gives the lock back when the instance's connection ends, however it ends. A proc whose
-//! instance is gone, and of which no host has reported yet, may never have been launched: its host is asked.
+//! instance is gone, and of which no host has reported yet, may never have been launched: its host is asked. Of procs on
+//! Windlass workers that comparison is made in `workers`, which also knows how their frames ended.
 
 use super::hosts::Hosts;
 use super::launcher::Launcher;
@@ -46,6 +47,7 @@ pub async fn sweep(
     for row in client.query(&sql, &[&scope.shows, &LOCKS, &YOUNG_S]).await? {
         by_host.entry(row.get(2)).or_default().push((row.get(0), row.get(1)));
     }
+    by_host.retain(|host, _| !launcher.hosts().is_worker(host));
     let mut lost = 0;
     let hosts: Vec<(String, Vec<(String, String)>)> = by_host.into_iter().collect();
     for some in hosts.chunks(HOSTS_AT_A_TIME) {

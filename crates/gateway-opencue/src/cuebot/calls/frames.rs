@@ -334,8 +334,9 @@ pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Resul
         if before == "RUNNING" {
             stop(tx, &frame, state, 1, 0).await?;
             // The proc keeps its share of the host until the command ended there, but the frame is free.
-            tx.execute("UPDATE proc SET pk_frame = NULL WHERE pk_frame = $1", &[&frame]).await?;
-            victims.push(Victim { host, frame: frame.clone() });
+            let left = "UPDATE proc SET pk_frame = NULL WHERE pk_frame = $1 RETURNING pk_proc";
+            let proc_id = tx.query_opt(left, &[&frame]).await?.map(|row| row.get(0));
+            victims.push(Victim { host, frame: frame.clone(), proc_id });
         } else if deed == Deed::Kill {
             continue;
         }
@@ -385,7 +386,7 @@ async fn act(cuebot: &Cuebot, wanted: Wanted, deed: Deed, why: &str) -> Result<(
             Box::pin(async move { apply(tx, &wanted, deed).await })
         })
         .await?;
-    kills::end(victims, why.to_owned());
+    kills::end(cuebot, victims, why.to_owned());
     Ok(())
 }
 
@@ -466,7 +467,7 @@ pub(crate) async fn kill_job(
             })
         })
         .await?;
-    kills::end(victims, ask.reason);
+    kills::end(&cuebot, victims, ask.reason);
     Ok(wire::JobKillResponse {})
 }
 

@@ -232,7 +232,7 @@ async fn give_up(cuebot: &Cuebot, procs: Vec<String>, kills_them: bool) -> Resul
             })
         })
         .await?;
-    kills::end(victims, "somebody unbooked the proc".to_owned());
+    kills::end(cuebot, victims, "somebody unbooked the proc".to_owned());
     Ok(())
 }
 

@@ -15,7 +15,7 @@ const TAGS_MAX: usize = 200;
 /// Bytes of a host's name: its column.
 const NAME_BYTES_MAX: usize = 45;
 /// Memory that no frame gets, in KiB: it is the host's own, as in OpenCue.
-const SYSTEM_KIB: i64 = 512 << 10;
+pub(crate) const SYSTEM_KIB: i64 = 512 << 10;
 /// The operating system of hosts that name none.
 const OS: &str = "rhel40";
 
@@ -148,6 +148,34 @@ pub(crate) async fn status(
     Ok(())
 }
 
+/// A Windlass worker is there. Its size is what Windlass's own tasks leave of it, and changes also while frames run on
+/// it. What these hold stays theirs.
+pub(crate) async fn share(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
+    let host = arrive(tx, known).await?;
+    tx.execute(
+        "WITH held AS (
+             SELECT coalesce(sum(int_cores_reserved), 0)::bigint AS cores,
+                    coalesce(sum(int_mem_reserved), 0)::bigint AS mem,
+                    coalesce(sum(int_gpus_reserved), 0)::bigint AS gpus,
+                    coalesce(sum(int_gpu_mem_reserved), 0)::bigint AS gpu_mem
+               FROM proc WHERE pk_host = $1::text
+         )
+         UPDATE host SET int_procs = $2::bigint,
+                int_cores = greatest($3::bigint, held.cores),
+                int_cores_idle = greatest($3::bigint, held.cores) - held.cores,
+                int_mem = greatest($4::bigint, held.mem),
+                int_mem_idle = greatest($4::bigint, held.mem) - held.mem,
+                int_gpus = greatest($5::bigint, held.gpus),
+                int_gpus_idle = greatest($5::bigint, held.gpus) - held.gpus,
+                int_gpu_mem = greatest($6::bigint, held.gpu_mem),
+                int_gpu_mem_idle = greatest($6::bigint, held.gpu_mem) - held.gpu_mem
+           FROM held WHERE host.pk_host = $1::text",
+        &[&host, &known.procs, &known.cores, &known.memory_kib, &known.gpus, &known.gpu_memory_kib],
+    )
+    .await?;
+    Ok(())
+}
+
 /// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
 pub(crate) async fn clear(tx: &Transaction<'_>, proc: &str, exit_status: i64) -> Result<(), CallError> {
     // Frames are locked before procs everywhere.
@@ -176,7 +204,8 @@ async fn arrive(tx: &Transaction<'_>, known: &Known) -> Result<String, CallError
     tx.execute(
         "UPDATE host_stat SET int_mem_total = $2, int_mem_free = $3, int_swap_total = $4, int_swap_free = $5,
                 int_mcp_total = $6, int_mcp_free = $7, int_gpu_mem_total = $8, int_gpu_mem_free = $9,
-                int_load = $10, ts_booted = to_timestamp($11), ts_ping = current_timestamp, str_os = $12,
+                int_load = $10, ts_ping = current_timestamp, str_os = $12,
+                ts_booted = CASE WHEN $11::float8 > 0 THEN to_timestamp($11::float8) ELSE ts_booted END,
                 str_state = CASE WHEN str_state = 'REPAIR' OR (str_state = 'REBOOT_WHEN_IDLE' AND $13::text = 'UP')
                                  THEN str_state ELSE $13::text END
           WHERE pk_host = $1",

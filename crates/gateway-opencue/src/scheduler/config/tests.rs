@@ -100,6 +100,21 @@ fn the_section_of_windlass_is_read() {
 }
 
 #[test]
+fn workers_are_read_with_their_server() {
+    let text = "windlass:
+  cuebot: {listen: '127.0.0.1:8443'}
+  workers: {server: 'http://farm:7117', token_file: /etc/token, tag: 'pool=film', allocation: local.general, tags: [a]}";
+    let workers = Config::parse(text).unwrap().workers.unwrap();
+    assert_eq!(workers.server.to_string(), "http://farm:7117");
+    assert_eq!(workers.token_file.as_deref(), Some(std::path::Path::new("/etc/token")));
+    assert_eq!((workers.tag.to_string().as_str(), workers.queue.as_str()), ("pool=film", "opencue"));
+    assert_eq!((workers.allocation.as_deref(), workers.tags.len()), (Some("local.general"), 1));
+    assert_eq!((workers.os.as_str(), workers.ca_file), ("Linux", None));
+    let without = Config::parse("windlass: {workers: {tag: film}}").unwrap();
+    assert_eq!((without.workers, without.unused), (None, vec!["windlass.workers.tag (unknown)".to_owned()]));
+}
+
+#[test]
 fn a_value_of_another_kind_is_refused_by_name() {
     let cases = [
         ("database: {db_port: seven}", "database.db_port = \"seven\": this must be a number in its range"),
@@ -108,6 +123,8 @@ fn a_value_of_another_kind_is_refused_by_name() {
         ("windlass: {jobs_by: luck}", "'priority_only', 'fifo' or 'balanced'"),
         ("scheduler: {alloc_tags: [general]}", "a list of mappings with 'show' and 'tag'"),
         ("windlass: {cuebot: {listen: here}}", "ADDRESS:PORT"),
+        ("windlass: {workers: {server: [a]}}", "a socket's path"),
+        ("windlass: {workers: {server: 'farm:7117'}}", "beside 'windlass.cuebot.listen'"),
     ];
     for (text, why) in cases {
         let error = Config::parse(text).unwrap_err();

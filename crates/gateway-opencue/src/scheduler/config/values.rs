@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use windlass_api::Addresses;
 
 /// Levels of a file at most.
 const LEVELS_MAX: usize = 16;
@@ -119,6 +120,12 @@ impl Values {
 
     pub(super) fn address(&mut self, key: &str) -> Result<Option<SocketAddr>, ConfigError> {
         self.read(key, "ADDRESS:PORT", |value| value.as_str()?.parse().ok())
+    }
+
+    /// Servers of Windlass.
+    pub(super) fn servers(&mut self, key: &str) -> Result<Option<Addresses>, ConfigError> {
+        let expected = "HOST:PORT, http://HOST:PORT or a socket's path, or several with commas";
+        self.read(key, expected, |value| Addresses::parse(value.as_str()?).ok())
     }
 
     /// Seconds, from a number with a unit.

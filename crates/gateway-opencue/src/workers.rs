@@ -1,0 +1,263 @@
+//! Windlass workers as hosts of OpenCue, without RQD. A frame that is booked on one is a job of the Windlass server,
+//! pinned to that worker.
+//!
+//! - The key of a proc is the key of its job, which the server takes once. So a launch whose answer was lost is asked
+//!   about, and no frame is launched twice.
+//! - A frame's booking is taken back only when its job has ended, or when another job has taken its key. A launch that
+//!   is still on its way then comes to nothing.
+//! - Nothing is stored here. Jobs carry the keys of frame and proc in their names, and the tables have the procs. What
+//!   was missed, such as an end while no gateway ran, is found by comparing them.
+
+mod ending;
+mod follow;
+mod frame;
+mod live;
+mod reports;
+
+use crate::cuebot::CallError;
+use crate::scheduler::Launch;
+use crate::scheduler::config::WorkersSettings;
+use deadpool_postgres::{Pool, PoolError};
+use frame::Run;
+use live::Live;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tokio::sync::{Notify, mpsc};
+use tonic::Status;
+use windlass_api::client::{Client, ClientError, Credentials, CredentialsError};
+use windlass_api::{ErrorCode, JobState};
+
+/// Ends of jobs that wait to be told to OpenCue. What does not fit is found by the next comparison.
+const ENDED_MAX: usize = 65_536;
+
+const USER: &str = "SELECT j.str_user::text FROM proc p JOIN job j USING (pk_job) WHERE p.pk_proc = $1";
+const TAGGED: &str =
+    "SELECT DISTINCT h.str_name::text FROM host h JOIN host_tag t USING (pk_host) WHERE t.str_tag = $1";
+
+/// The workers of a Windlass server.
+#[derive(Clone)]
+pub struct Workers {
+    state: Arc<WorkersState>,
+}
+
+struct WorkersState {
+    client: Client,
+    pool: Pool,
+    settings: WorkersSettings,
+    /// Hosts that are workers, by name. One that was is one until the gateway starts again.
+    names: RwLock<BTreeSet<String>>,
+    live: Mutex<Live>,
+    ended: mpsc::Sender<u64>,
+    /// Taken by the part that follows the server.
+    to_tell: Mutex<Option<mpsc::Receiver<u64>>>,
+    /// Ends may have been missed.
+    missed: Notify,
+}
+
+/// Why something about a worker's frame could not be done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkersError {
+    /// The Windlass server refused, or did not answer.
+    #[error("the Windlass server: {}", .0.root())]
+    Server(ClientError),
+    /// OpenCue's tables could not be read or written.
+    #[error("OpenCue's tables: {0}")]
+    Tables(CallError),
+}
+
+impl From<ClientError> for WorkersError {
+    fn from(error: ClientError) -> WorkersError {
+        WorkersError::Server(error)
+    }
+}
+
+impl From<CallError> for WorkersError {
+    fn from(error: CallError) -> WorkersError {
+        WorkersError::Tables(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for WorkersError {
+    fn from(error: tokio_postgres::Error) -> WorkersError {
+        WorkersError::Tables(error.into())
+    }
+}
+
+impl From<PoolError> for WorkersError {
+    fn from(error: PoolError) -> WorkersError {
+        WorkersError::Tables(error.into())
+    }
+}
+
+/// Why the gateway cannot ask the Windlass server.
+#[derive(Debug, thiserror::Error)]
+pub enum NoServer {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The address or the certificates cannot be used.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl Workers {
+    /// The workers of the server that the settings name. Nothing is asked yet.
+    ///
+    /// # Errors
+    ///
+    /// A file of the settings cannot be read, or the address cannot be used.
+    pub fn new(settings: WorkersSettings, pool: Pool) -> Result<Workers, NoServer> {
+        let (ca, token) = (settings.ca_file.as_deref(), settings.token_file.as_deref());
+        let credentials = Credentials::read(ca, None, token, (None, None))?;
+        let servers = settings.server.iter().map(|address| (address.clone(), credentials.clone()));
+        let client = Client::among(servers.collect(), |what| tracing::warn!("{what}"))?;
+        let (ended, to_tell) = mpsc::channel(ENDED_MAX);
+        let state = WorkersState {
+            client,
+            pool,
+            settings,
+            names: RwLock::default(),
+            live: Mutex::default(),
+            ended,
+            to_tell: Mutex::new(Some(to_tell)),
+            missed: Notify::new(),
+        };
+        Ok(Workers { state: Arc::new(state) })
+    }
+
+    /// Reads which hosts were registered as workers: none of them shall be asked for an RQD before the Windlass server
+    /// has answered.
+    pub(crate) async fn read_names(
+        &self,
+        client: &tokio_postgres::Client,
+    ) -> Result<(), tokio_postgres::Error> {
+        let rows = client.query(TAGGED, &[&reports::HOST_TAG]).await?;
+        self.add_names(rows.iter().map(|row| row.get(0)));
+        Ok(())
+    }
+
+    fn add_names(&self, names: impl Iterator<Item = String>) {
+        self.state.names.write().unwrap_or_else(PoisonError::into_inner).extend(names);
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.state.names.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.state.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a host is a worker.
+    pub(crate) fn has(&self, host: &str) -> bool {
+        self.state.names.read().unwrap_or_else(PoisonError::into_inner).contains(host)
+    }
+
+    /// Submits the job of a frame.
+    ///
+    /// # Errors
+    ///
+    /// The server refused, or nobody knows whether it has the job.
+    pub(crate) async fn launch(&self, launch: &Launch) -> Result<(), Status> {
+        let run = Run { frame: launch.frame.frame_id.clone(), proc_id: launch.frame.resource_id.clone() };
+        let request = frame::request(launch, &self.state.settings.queue);
+        let submitted = self.state.client.submit(&request).await.map_err(status)?;
+        if submitted.existing {
+            // A second server was asked, or the frame was taken back while this was on its way.
+            let job = self.state.client.job(submitted.job).await.map_err(status)?;
+            if job.state == JobState::Canceled {
+                return Err(Status::aborted("the frame was taken back before its launch arrived"));
+            }
+        }
+        self.began(submitted.job, run);
+        Ok(())
+    }
+
+    /// Ends the frame of a proc. Returns when none of its processes runs any more.
+    ///
+    /// # Errors
+    ///
+    /// The server did not answer, or the tables did not.
+    pub(crate) async fn kill(&self, frame: &str, proc_id: &str) -> Result<(), Status> {
+        let run = Run { frame: frame.to_owned(), proc_id: proc_id.to_owned() };
+        match self.end_and_wait(&run).await {
+            Ok(()) => Ok(()),
+            Err(WorkersError::Server(error)) => Err(status(error)),
+            Err(WorkersError::Tables(error)) => Err(Status::unavailable(error.to_string())),
+        }
+    }
+
+    async fn end_and_wait(&self, run: &Run) -> Result<(), WorkersError> {
+        let Some(job) = self.cancel(run).await? else { return Ok(()) };
+        match self.state.client.wait(job, None).await {
+            Err(error) if error.code() == Some(ErrorCode::NotFound) => Ok(()),
+            waited => waited.map(|_| ()).map_err(WorkersError::from),
+        }
+    }
+
+    /// Asks for the end of a frame, and returns its job. `None` where its proc is gone, and nothing is to be ended.
+    async fn cancel(&self, run: &Run) -> Result<Option<u64>, WorkersError> {
+        let known = self.live().job(&run.proc_id);
+        let job = match known {
+            Some(job) => job,
+            None => match self.claim(run).await? {
+                Some((job, _)) => job,
+                None => return Ok(None),
+            },
+        };
+        self.cancel_job(job).await?;
+        Ok(Some(job))
+    }
+
+    /// Asks for the end of a frame that a client of OpenCue killed.
+    ///
+    /// # Errors
+    ///
+    /// The server did not answer, or the tables did not. The next comparison asks again.
+    pub(crate) async fn end(&self, frame: &str, proc_id: &str) -> Result<(), WorkersError> {
+        let run = Run { frame: frame.to_owned(), proc_id: proc_id.to_owned() };
+        self.cancel(&run).await.map(|_| ())
+    }
+
+    async fn cancel_job(&self, job: u64) -> Result<(), WorkersError> {
+        match self.state.client.act(job, "cancel").await {
+            // It has ended, or it ended so long ago that the server has forgotten it.
+            Err(error) if matches!(error.code(), Some(ErrorCode::Conflict | ErrorCode::NotFound)) => Ok(()),
+            answer => answer.map(|_| ()).map_err(WorkersError::from),
+        }
+    }
+
+    /// The job of a proc, whose key is taken if there is none: then no launch can take it any more. True if the frame's
+    /// own job was there. `None` where the proc is gone.
+    async fn claim(&self, run: &Run) -> Result<Option<(u64, bool)>, WorkersError> {
+        let row = self.state.pool.get().await?.query_opt(USER, &[&run.proc_id]).await?;
+        let Some(user) = row.map(|row| row.get::<_, String>(0)) else { return Ok(None) };
+        let request = run.claim(&user, &self.state.settings.queue);
+        let submitted = self.state.client.submit(&request).await?;
+        Ok(Some((submitted.job, submitted.existing)))
+    }
+
+    /// A job runs a frame from now on.
+    fn began(&self, job: u64, run: Run) {
+        if self.live().add(job, run) {
+            self.tell(job);
+        }
+    }
+
+    /// Has the end of a job told to OpenCue.
+    fn tell(&self, job: u64) {
+        if self.state.ended.try_send(job).is_err() {
+            self.state.missed.notify_one();
+        }
+    }
+}
+
+/// A refusal is an answer, by which a host and a layer are judged. All else is no answer.
+fn status(error: ClientError) -> Status {
+    match &error {
+        ClientError::Refused(detail) if !error.is_temporary() => {
+            Status::failed_precondition(detail.message.clone())
+        }
+        _ => Status::unavailable(error.root()),
+    }
+}

@@ -1,0 +1,176 @@
+//! Workers as hosts: what a worker of the Windlass server is in OpenCue's tables.
+
+use crate::cuebot::HOST_SYSTEM_KIB;
+use crate::generated::host::HardwareState;
+use crate::generated::report::RenderHost;
+use crate::scheduler::config::WorkersSettings;
+use std::collections::HashMap;
+use windlass_api::{Resources, Worker, WorkerState};
+
+/// The tag of hosts that are workers, by which another instance of the gateway knows them.
+pub(super) const HOST_TAG: &str = "windlass";
+
+/// What procs hold of a worker, by the tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Amounts {
+    /// Hundredths of a core.
+    pub cores: i64,
+    /// Memory.
+    pub mem_kib: i64,
+    /// Devices.
+    pub gpus: i64,
+    /// Their memory.
+    pub gpu_mem_kib: i64,
+}
+
+/// What OpenCue may use of a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Share {
+    /// All of the worker but what Windlass's own jobs hold.
+    pub amounts: Amounts,
+    /// It takes no new frames.
+    pub is_drained: bool,
+}
+
+/// Whether a worker is a host: it has the tag, and it is there. One that is silent is not reported, and is down by the
+/// rule for silent hosts.
+pub(super) fn is_host(worker: &Worker, settings: &WorkersSettings) -> bool {
+    let is_there = matches!(worker.state, WorkerState::Up | WorkerState::Draining);
+    is_there && settings.tag.met_by(&worker.attributes)
+}
+
+/// What OpenCue may use of a worker on which procs hold these amounts. The tasks that no proc accounts for are
+/// Windlass's own. A frame that is booked and has not reached the worker makes these look smaller for a moment; then the
+/// next job waits for room.
+pub(super) fn share(worker: &Worker, held: Amounts) -> Share {
+    let (all, booked) = (amounts(&worker.capacity), amounts(&worker.booked));
+    let left = |all: i64, booked: i64, held: i64| (all - (booked - held).max(0)).max(0);
+    Share {
+        amounts: Amounts {
+            cores: left(all.cores, booked.cores, held.cores),
+            mem_kib: left(all.mem_kib, booked.mem_kib, held.mem_kib),
+            gpus: left(all.gpus, booked.gpus, held.gpus),
+            gpu_mem_kib: left(all.gpu_mem_kib, booked.gpu_mem_kib, held.gpu_mem_kib),
+        },
+        is_drained: worker.state == WorkerState::Draining,
+    }
+}
+
+fn amounts(of: &Resources) -> Amounts {
+    Amounts {
+        cores: (of.cpus * 100.0).round() as i64,
+        mem_kib: kib(of.memory),
+        gpus: i64::from(of.gpus),
+        gpu_mem_kib: kib(of.gpu_memory),
+    }
+}
+
+/// What RQD would report of the worker.
+pub(super) fn report(worker: &Worker, share: &Share, settings: &WorkersSettings) -> RenderHost {
+    let Amounts { cores, mem_kib, gpus, gpu_mem_kib } = share.amounts;
+    let narrow = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
+    let load = worker.load.as_deref();
+    let available_kib = load.and_then(|load| load.memory_available).map_or(mem_kib, kib);
+    let load_average = load.and_then(|load| load.load_average).map_or(0.0, |[minute, ..]| minute);
+    let tags = [HOST_TAG.to_owned()].into_iter().chain(settings.allocation.clone());
+    RenderHost {
+        name: worker.name.clone(),
+        nimby_enabled: false,
+        nimby_locked: share.is_drained,
+        num_procs: 1,
+        cores_per_proc: narrow(cores),
+        // Of RQD's host a part is kept for the system. What a worker offers is without that.
+        total_mem: mem_kib + HOST_SYSTEM_KIB,
+        free_mem: available_kib,
+        load: (load_average * 100.0) as i32,
+        tags: tags.chain(settings.tags.iter().cloned()).collect(),
+        state: HardwareState::Up.into(),
+        attributes: HashMap::from([("SP_OS".to_owned(), settings.os.clone())]),
+        num_gpus: narrow(gpus),
+        free_gpu_mem: gpu_mem_kib,
+        total_gpu_mem: gpu_mem_kib,
+        ..RenderHost::default()
+    }
+}
+
+fn kib(bytes: u64) -> i64 {
+    i64::try_from(bytes / 1_024).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use windlass_api::Addresses;
+    use windlass_core::tags::Need;
+
+    fn settings(tag: &str) -> WorkersSettings {
+        WorkersSettings {
+            server: Addresses::parse("/run/windlass.sock").unwrap(),
+            token_file: None,
+            ca_file: None,
+            tag: Need::parse(tag),
+            queue: "opencue".to_owned(),
+            allocation: Some("local.general".to_owned()),
+            tags: vec!["linux".to_owned()],
+            os: "Linux".to_owned(),
+        }
+    }
+
+    fn worker(booked_cpus: f64, booked_memory: u64) -> Worker {
+        let resources = |cpus: f64, memory: u64| Resources { cpus, memory, ..Resources::default() };
+        Worker {
+            id: 1,
+            name: "box1".to_owned(),
+            state: WorkerState::Up,
+            note: None,
+            capacity: resources(8.0, 16 << 30),
+            booked: resources(booked_cpus, booked_memory),
+            attributes: BTreeMap::from([("opencue".to_owned(), BTreeSet::new())]),
+            running: 0,
+            queued: 0,
+            epoch: 1,
+            connected: Some(true),
+            heard_ms: None,
+            lease_until_ms: None,
+            version: None,
+            load: None,
+            core_score: None,
+            cache_keys: None,
+            tasks: None,
+        }
+    }
+
+    #[test]
+    fn opencue_gets_what_windlass_leaves() {
+        let held = |cores: i64, mem_kib: i64| Amounts { cores, mem_kib, ..Amounts::default() };
+        let cases = [
+            // Booked cpus and memory; held by procs; left for OpenCue, what its procs hold included.
+            ((0.0, 0), held(0, 0), held(800, 16 << 20)),
+            ((3.0, 4 << 30), held(0, 0), held(500, 12 << 20)),
+            ((3.0, 4 << 30), held(100, 1 << 20), held(600, 13 << 20)),
+            ((2.5, 2 << 30), held(250, 2 << 20), held(800, 16 << 20)),
+            // Booked in the tables, and not yet on the worker.
+            ((0.0, 0), held(250, 2 << 20), held(800, 16 << 20)),
+            ((9.0, 17 << 30), held(0, 0), held(0, 0)),
+        ];
+        for ((cpus, memory), held, left) in cases {
+            assert_eq!(share(&worker(cpus, memory), held).amounts, left, "{cpus} {memory} {held:?}");
+        }
+    }
+
+    #[test]
+    fn a_worker_is_reported_as_rqd_would() {
+        let (own, other, worker) = (settings("opencue"), settings("opencue=no"), worker(1.0, 0));
+        assert!(is_host(&worker, &own) && !is_host(&worker, &other));
+        let silent = Worker { state: WorkerState::Suspect, ..worker.clone() };
+        assert!(!is_host(&silent, &own));
+        let host = report(&worker, &share(&worker, Amounts::default()), &own);
+        assert_eq!((host.num_procs * host.cores_per_proc, host.nimby_locked), (700, false));
+        assert_eq!(host.total_mem - HOST_SYSTEM_KIB, 16 << 20);
+        assert_eq!(host.tags, ["windlass", "local.general", "linux"]);
+        let drained = Worker { state: WorkerState::Draining, ..worker };
+        assert!(is_host(&drained, &own));
+        assert!(report(&drained, &share(&drained, Amounts::default()), &own).nimby_locked);
+    }
+}
