@@ -190,6 +190,7 @@ fn users(entries: &[UserEntry], as_root: bool) -> Finding {
     };
     let bad: Vec<String> = entries
         .iter()
+        .filter(|e| e.names_one_user())
         .filter_map(|e| map.resolve(e.submitter()).err())
         .map(|e: BadUser| e.to_string())
         .collect();

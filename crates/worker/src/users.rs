@@ -12,6 +12,11 @@ use std::str::FromStr;
 const GROUPS_MAX: usize = 1_024;
 /// How often a lookup that fails is tried.
 const LOOK_UPS_MAX: u32 = 3;
+/// The user of an entry that stands for the one of the submitter's own name.
+const SAME_NAME: &str = "*";
+/// Numbers below it belong to accounts of the system, such as daemons, by convention. A submitter chooses no name that
+/// makes tasks run as one of them.
+const PEOPLE_UID_MIN: u32 = 1_000;
 /// Bytes of one user's entry in the user database.
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 
@@ -22,7 +27,8 @@ pub struct UserMap {
     entries: BTreeMap<String, String>,
 }
 
-/// One entry, `SUBMITTER=USER`. The submitter `*` stands for all that have no entry of their own.
+/// One entry, `SUBMITTER=USER`. The submitter `*` stands for all that have no entry of their own, and the user `*` for the
+/// one of the submitter's name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserEntry {
     submitter: String,
@@ -58,6 +64,9 @@ pub enum BadUser {
         /// The user of the entry.
         user: String,
     },
+    /// The submitter is mapped to the user of the same name, which is an account of the system.
+    #[error("submitter '{0}' is mapped to an account of the system; its operator adds --map-user {0}=USER")]
+    System(String),
     /// The user database failed, or did not answer.
     #[error(
         "user '{user}' cannot be looked up on this worker: {why}; submit it again when its user database answers"
@@ -86,6 +95,11 @@ impl UserEntry {
     pub fn submitter(&self) -> &str {
         &self.submitter
     }
+
+    /// Whether it maps one user, who can be looked up before anyone submits: all entries but `*=*`.
+    pub fn names_one_user(&self) -> bool {
+        self.user != SAME_NAME || self.submitter != "*"
+    }
 }
 
 impl UserMap {
@@ -108,7 +122,9 @@ impl UserMap {
         }
         let user = self.entries.get(submitter).or_else(|| self.entries.get("*"));
         let user = user.ok_or_else(|| BadUser::NotMapped(submitter.to_owned()))?;
-        let unknown = || BadUser::Unknown { submitter: submitter.to_owned(), user: user.clone() };
+        let is_same_name = user == SAME_NAME;
+        let user = if is_same_name { submitter } else { user };
+        let unknown = || BadUser::Unknown { submitter: submitter.to_owned(), user: user.to_owned() };
         let mut found = look_up(user);
         for _ in 1..LOOK_UPS_MAX {
             if found.is_ok() {
@@ -116,10 +132,13 @@ impl UserMap {
             }
             found = look_up(user);
         }
-        let found = found.map_err(|e| BadUser::LookUp { user: user.clone(), why: e.to_string() })?;
+        let found = found.map_err(|e| BadUser::LookUp { user: user.to_owned(), why: e.to_string() })?;
         let found = found.ok_or_else(unknown)?;
         if found.uid == 0 || found.gid == 0 {
             return Err(BadUser::Root(submitter.to_owned()));
+        }
+        if is_same_name && found.uid < PEOPLE_UID_MIN {
+            return Err(BadUser::System(submitter.to_owned()));
         }
         Ok(Some(found))
     }
@@ -212,6 +231,16 @@ mod tests {
     #[test]
     fn nobody_becomes_root() {
         assert_eq!(map(&["*=root"]).resolve("alice"), Err(BadUser::Root("alice".to_owned())));
+    }
+
+    #[test]
+    fn a_name_may_stand_for_itself_and_never_for_an_account_of_the_system() {
+        let map = map(&["*=*", "ann=nobody"]);
+        assert_eq!(map.resolve("nobody").unwrap().unwrap().name, "nobody");
+        assert_eq!(map.resolve("ann").unwrap().unwrap().name, "nobody");
+        assert_eq!(map.resolve("root"), Err(BadUser::Root("root".to_owned())));
+        assert_eq!(map.resolve("daemon"), Err(BadUser::System("daemon".to_owned())));
+        assert!(matches!(map.resolve("no-such-user-here"), Err(BadUser::Unknown { .. })));
     }
 
     #[test]

@@ -61,8 +61,8 @@ pub struct StartArgs {
     /// Cache directory: tasks that name an entry as NAME/ENTRY prefer workers that have it; may be repeated
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     caches: Vec<CacheDir>,
-    /// Run the tasks of a submitter as this user of the machine, SUBMITTER=USER or *=USER; may be repeated [default:
-    /// all run as the worker's own user]
+    /// Run the tasks of a submitter as this user of the machine, SUBMITTER=USER or *=USER; the user * is the one of the
+    /// submitter's name; may be repeated [default: all run as the worker's own user]
     #[arg(long = "map-user", env = "WINDLASS_WORKER_USERS", value_delimiter = ',', value_name = "MAP")]
     pub map_user: Vec<UserEntry>,
     /// Run the tasks of all submitters as root, if the worker runs as root without --map-user
