@@ -1,6 +1,6 @@
-//! `windlass gateway opencue` as a process: on OpenCue's tables alone, and with stock clients and a stock RQD. The second
-//! runs where `rqd` and a Python with `outline` are installed, in PATH or in the directory that `OPENCUE_BIN` names;
-//! docs/src/opencue.md says how to install them.
+//! `windlass gateway opencue` as a process: on OpenCue's tables alone, with a Windlass worker as a host, and with stock
+//! clients and a stock RQD. The last runs where `rqd` and a Python with `outline` are installed, in PATH or in the
+//! directory that `OPENCUE_BIN` names; docs/src/opencue.md says how to install them.
 
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
@@ -8,10 +8,17 @@ mod support;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use support::port::Port;
 use support::windlass;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Endpoint;
+use tonic_prost::ProstCodec;
+use windlass_gateway_opencue::generated::job as wire;
 use windlass_gateway_opencue::schema;
 
 /// A show without frames: a job, its layer, hosts that nobody reaches, and services.
@@ -315,4 +322,196 @@ fn stock_clients_and_a_stock_host_need_nobody_else() {
     );
     site.until("SELECT str_state FROM job", |state| state == "FINISHED");
     drop(farm);
+}
+
+/// A call of a client of OpenCue.
+fn call<Q, A>(port: u16, path: &'static str, ask: Q) -> A
+where
+    Q: prost::Message + Default + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let address = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+        let mut grpc = Grpc::new(address.connect().await.unwrap());
+        grpc.ready().await.unwrap();
+        let path = PathAndQuery::from_static(path);
+        let answer = grpc.unary(tonic::Request::new(ask), path, ProstCodec::<Q, A>::default()).await;
+        answer.unwrap_or_else(|status| panic!("{status:?}")).into_inner()
+    })
+}
+
+/// A job of `nobody` whose frames run again once. Layers are name, range and command.
+fn spec(job: &str, layers: &[(&str, &str, &str)]) -> String {
+    let layers = layers.iter().map(|(name, range, command)| {
+        let command = command.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        format!(
+            "<layer name='{name}' type='Render'><cmd>{command}</cmd><range>{range}</range><chunk>1</chunk>\
+             <cores>1.0</cores><threadable>False</threadable><memory>256m</memory>\
+             <services><service>default</service></services></layer>"
+        )
+    });
+    format!(
+        "<spec><facility>local</facility><show>testing</show><shot>sh01</shot><user>nobody</user><uid>65534</uid>\
+         <job name='{job}'><paused>False</paused><priority>1</priority><maxretries>1</maxretries>\
+         <autoeat>False</autoeat><os>Linux</os><layers>{}</layers></job></spec>",
+        layers.collect::<String>()
+    )
+}
+
+/// A farm whose only host is a worker of two cores, without RQD.
+struct WorkerFarm {
+    site: Site,
+    server: Port,
+    agent: Option<support::port::KillOnDrop>,
+    config: PathBuf,
+    port: u16,
+}
+
+impl WorkerFarm {
+    fn start() -> Option<WorkerFarm> {
+        let site = Site::new(&[FARM, SHOW_STATS, schema::WAKE])?;
+        let server = Port::open(&["--no-worker"]);
+        let token = server.token(&["--role", "worker", "--worker", "box1"]);
+        // Frames run as the users of the same names, and what this test submits itself as nobody.
+        let worker = server.mapping_worker(&token, "box1", "2", "root=nobody,*=*");
+        let dir = site.dir.path().to_owned();
+        let open = |path: &Path, mode: u32| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        open(&dir, 0o755);
+        for name in ["logs", "ran"] {
+            std::fs::create_dir(dir.join(name)).unwrap();
+            open(&dir.join(name), 0o777);
+        }
+        std::fs::write(dir.join("token"), server.token(&["--role", "admin"])).unwrap();
+        open(&dir.join("token"), 0o600);
+        let (port, at, dir) = (free_port(), server.address.clone(), dir.display());
+        let cuebot = format!("{{listen: '127.0.0.1:{port}', log_root: '{dir}/logs', retries_max: 2}}");
+        let workers = format!(
+            "{{server: '{at}', token_file: '{dir}/token', tag: 'os=linux', allocation: local.general}}"
+        );
+        let config = site.config(&format!("windlass:\n  cuebot: {cuebot}\n  workers: {workers}"));
+        Some(WorkerFarm { site, server, agent: Some(worker), config, port })
+    }
+
+    fn submit(&self, job: &str, layers: &[(&str, &str, &str)]) {
+        let ask = wire::JobLaunchSpecRequest { spec: spec(job, layers) };
+        let answer: wire::JobLaunchSpecResponse = call(self.port, "/job.JobInterface/LaunchSpec", ask);
+        assert_eq!(answer.names, [format!("testing-sh01-nobody_{job}")]);
+    }
+
+    fn kill(&self, job: &str) {
+        let id = self.site.sql(&format!("SELECT pk_job FROM job WHERE str_name LIKE '%\\_{job}'"));
+        let job = Some(wire::Job { id, ..Default::default() });
+        let ask = wire::JobKillRequest { job, reason: "test".to_owned(), ..Default::default() };
+        let _: wire::JobKillResponse = call(self.port, "/job.JobInterface/Kill", ask);
+    }
+
+    /// A file in the directory of a job's logs.
+    fn log(&self, job: &str, file: &str) -> String {
+        let dir = self.site.sql(&format!("SELECT str_log_dir FROM job WHERE str_name LIKE '%\\_{job}'"));
+        let path = format!("{dir}/testing-sh01-nobody_{job}.{file}");
+        std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{path}: {why}"))
+    }
+
+    fn nothing_is_held(&self) {
+        self.site.until("SELECT count(*) FROM proc", |count| count == "0");
+        assert_eq!(self.site.sql(AUDIT), "0");
+    }
+}
+
+impl Drop for WorkerFarm {
+    fn drop(&mut self) {
+        // The agent would start another keeper.
+        drop(self.agent.take());
+        if self.server.dir.join("box1/keeper.json").exists() {
+            support::kill(self.server.keeper_pid("box1") as i32, "KILL");
+        }
+    }
+}
+
+#[test]
+fn frames_run_on_a_windlass_worker_without_rqd() {
+    if !support::is_root("frames on a Windlass worker") {
+        return;
+    }
+    let Some(farm) = WorkerFarm::start() else { return };
+    let site = &farm.site;
+    let gateway = site.start(&farm.config);
+    let is_there =
+        "SELECT count(*) FROM host WHERE str_name = 'box1' AND int_cores = 200 AND str_lock_state = 'OPEN'";
+    site.until(is_there, |count| count == "1");
+    farm.submit(
+        "ends",
+        &[
+            ("good", "1-3", "echo frame #IFRAME# of $CUE_SHOW by $(id -un) on $jobhost"),
+            ("bad", "1", "echo about to fail; exit 3"),
+        ],
+    );
+    let ended =
+        "SELECT string_agg(str_name || ' ' || str_state || ' ' || int_retries || ' ' || int_exit_status, ', '
+        ORDER BY str_name) FROM frame WHERE str_state IN ('SUCCEEDED', 'DEAD')";
+    let expected =
+        "0001-bad DEAD 1 3, 0001-good SUCCEEDED 0 0, 0002-good SUCCEEDED 0 0, 0003-good SUCCEEDED 0 0";
+    site.until(ended, |frames| frames == expected);
+    farm.nothing_is_held();
+    let log = farm.log("ends", "0002-good.rqlog");
+    for part in ["RenderQ JobSpec", "frame 2 of testing by nobody on box1\n", "RenderQ Job Complete"] {
+        assert!(log.contains(part), "{part:?} is missing: {log}");
+    }
+    for file in ["0001-bad.rqlog", "0001-bad.rqlog.1"] {
+        let log = farm.log("ends", file);
+        assert!(log.contains("about to fail\n") && log.contains("exitStatus          3\n"), "{file}: {log}");
+    }
+    // A kill reaches it, and the host is free again.
+    farm.submit("long", &[("stays", "1", "exec sleep 1000.6875")]);
+    support::wait_until("the frame runs", || !support::processes_with("sleep 1000.6875").is_empty());
+    farm.kill("long");
+    support::wait_until("the frame was killed", || support::processes_with("sleep 1000.6875").is_empty());
+    farm.nothing_is_held();
+    // A drained worker gets no frames.
+    farm.server.admin(&["worker", "drain", "box1"]);
+    site.until("SELECT str_lock_state FROM host", |state| state == "NIMBY_LOCKED");
+    farm.server.admin(&["worker", "resume", "box1"]);
+    site.until("SELECT str_lock_state FROM host", |state| state == "OPEN");
+    drop(gateway);
+}
+
+#[test]
+fn windlass_and_opencue_share_a_worker_and_each_frame_ends_once_whoever_kills_the_gateway() {
+    if !support::is_root("a killed gateway with a Windlass worker") {
+        return;
+    }
+    let Some(farm) = WorkerFarm::start() else { return };
+    let (site, dir) = (&farm.site, farm.site.dir.path());
+    let gateway = site.start(&farm.config);
+    let cores = "SELECT string_agg(int_cores || ' ' || int_cores_idle, ', ') FROM host";
+    site.until(cores, |cores| cores == "200 200");
+    let own = ["submit", "--cwd", "/", "--cpus", "1", "-o", "name", "--", "sleep", "1000"];
+    let own = farm.server.admin(&own);
+    site.until(cores, |cores| cores == "100 100");
+    farm.server.admin(&["job", "cancel", own.trim()]);
+    site.until(cores, |cores| cores == "200 200");
+    let dir = dir.display();
+    let command =
+        format!("echo ran >>{dir}/ran/$CUE_FRAME; while [ ! -e {dir}/go ]; do sleep 0.1; done; exit 0");
+    farm.submit("once", &[("wait", "1-6", &command)]);
+    let ran = site.dir.path().join("ran");
+    support::wait_until("two frames run", || support::names(&ran).len() == 2);
+    // It is killed, and what runs ends while no gateway hears of it.
+    drop(gateway);
+    std::fs::write(site.dir.path().join("go"), "").unwrap();
+    let live = ["jobs", "--state", "pending,running,held", "-o", "name"];
+    support::wait_until("their jobs ended", || farm.server.admin(&live).trim().is_empty());
+    assert_eq!(site.sql("SELECT count(*) FROM frame WHERE str_state = 'RUNNING'"), "2");
+    let gateway = site.start(&farm.config);
+    site.until("SELECT str_state FROM job", |state| state == "FINISHED");
+    farm.nothing_is_held();
+    assert_eq!(support::names(&ran).len(), 6);
+    for name in support::names(&ran) {
+        assert_eq!(std::fs::read_to_string(ran.join(&name)).unwrap(), "ran\n", "{name} ran once");
+    }
+    assert_eq!(site.sql("SELECT sum(int_retries) FROM frame"), "0");
+    drop(gateway);
 }
