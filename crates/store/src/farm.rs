@@ -3,8 +3,10 @@
 
 use crate::{Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::WorkerId;
+use std::ops::Range;
 use windlass_core::ids::ShardId;
+use windlass_core::ranges::RangeSet;
+use windlass_core::{JobId, WorkerId};
 
 /// The channel on which messages between shards are told; the payload has the numbers of the receivers, with commas.
 pub const MAIL: &str = "windlass_mail";
@@ -58,8 +60,36 @@ impl Store {
         }
     }
 
+    /// How many of these tasks are booked or run, by job; no job of which none is. A task that another shard has is among
+    /// them from the batch that books it to the batch that ends it.
+    pub async fn booked_counts(
+        &self,
+        tasks: Vec<(JobId, Range<u32>)>,
+    ) -> Result<BTreeMap<JobId, u32>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(BTreeMap::new()),
+            Store::Postgres(postgres) => postgres.booked_counts(tasks).await,
+        }
+    }
+
+    /// Those of these tasks of a job that are booked or run.
+    pub async fn booked_tasks(&self, job: JobId, tasks: &RangeSet) -> Result<RangeSet, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(RangeSet::default()),
+            Store::Postgres(postgres) => postgres.booked_tasks(job, tasks).await,
+        }
+    }
+
+    /// The tasks of a job that are with other shards than its home, or on their way there or back.
+    pub async fn delegated(&self, job: JobId) -> Result<BTreeMap<ShardId, RangeSet>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(BTreeMap::new()),
+            Store::Postgres(postgres) => postgres.delegated(job).await,
+        }
+    }
+
     /// Leaves events of a shard for the owner of the first one, and tells of it on [`SHARD_EVENTS`]. They are kept for a
-    /// minute.
+    /// minute, and may be lost where the database itself ends: the next row's number shows that.
     pub async fn tell_shard_events(&self, row: ShardEvents) -> Result<(), StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(()),

@@ -148,6 +148,14 @@ impl Store {
         }
     }
 
+    /// Deletes requests whose answers were read and that nobody else could answer again.
+    pub async fn drop_answered(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(()),
+            Store::Postgres(postgres) => postgres.drop_answered(ids).await,
+        }
+    }
+
     /// Those of these requests that still wait for an answer.
     pub async fn still_asked(&self, ids: Vec<AskId>) -> Result<Vec<AskId>, StoreError> {
         match self {

@@ -12,6 +12,7 @@ use support::{LONG, block_on, commit, owned};
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::ids::ShardId;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult, TaskState};
+use windlass_core::ranges::RangeSet;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
@@ -502,6 +503,9 @@ fn requests_of_servers_that_are_gone_and_those_taken_back_are_not_served() {
         store.withdraw(vec![ids[1], ids[2]]).await.unwrap();
         assert_eq!(store.answers(ids.clone()).await.unwrap().len(), 1, "what is answered stays");
         assert_eq!(store.still_asked(ids.clone()).await.unwrap(), [ids[0], ids[3]]);
+        store.drop_answered(ids.clone()).await.unwrap();
+        assert!(store.answers(ids.clone()).await.unwrap().is_empty(), "its answer was read");
+        assert_eq!(store.still_asked(ids.clone()).await.unwrap(), [ids[0], ids[3]]);
         let served = async || store.asked(AskId(0), 9).await.unwrap().into_iter().map(|asked| asked.id);
         assert_eq!(served().await.collect::<Vec<_>>(), [ids[0], ids[3]]);
         let silent = format!("UPDATE servers SET beat = beat - interval '1 minute' WHERE id = {}", one.0);
@@ -633,5 +637,27 @@ fn requests_and_events_of_shards_are_apart_and_workers_are_found_whichever_shard
         assert_eq!(store.shard_of_worker("x").await.unwrap(), None);
         let found = store.farm_workers(vec![worker.id, WorkerId(99)]).await.unwrap();
         assert_eq!(found, [FarmWorker { id: worker.id, name: "w".to_owned(), shard: ShardId(2) }]);
+    });
+}
+
+#[test]
+fn which_delegated_tasks_run_is_read_from_their_rows() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let store = owned(&address).await;
+        let (job, range) = (JobId(1), RangeSet::from_range);
+        let delegated = Write::Delegated { job, shard: ShardId(2), tasks: range(1..6) };
+        assert!(commit(&store, vec![new_job(10), delegated]).await.is_empty());
+        assert!(commit(&store, [0, 2, 3, 5, 8].map(book).into()).await.is_empty());
+        assert!(commit(&store, vec![end(3)]).await.is_empty());
+        assert_eq!(store.delegated(job).await.unwrap(), [(ShardId(2), range(1..6))].into());
+        assert!(store.delegated(JobId(2)).await.unwrap().is_empty());
+        let counts = store.booked_counts(vec![(job, 1..4), (job, 5..6), (JobId(2), 0..9)]).await.unwrap();
+        assert_eq!(counts, [(job, 2)].into(), "tasks 2 and 5");
+        let mut asked = range(1..4);
+        asked.insert(5);
+        let booked = store.booked_tasks(job, &asked).await.unwrap();
+        assert_eq!(booked.iter().collect::<Vec<_>>(), [2, 5]);
     });
 }

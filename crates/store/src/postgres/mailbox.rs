@@ -84,6 +84,12 @@ impl Postgres {
         done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("took back a request to another server"))
     }
 
+    pub(crate) async fn drop_answered(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
+        let sql = "DELETE FROM requests WHERE id = ANY($1) AND answered IS NOT NULL";
+        let done = self.client().await?.execute(sql, &[&numbers(ids)]).await;
+        done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("deleted answers of other servers"))
+    }
+
     pub(crate) async fn still_asked(&self, ids: Vec<AskId>) -> Result<Vec<AskId>, StoreError> {
         let sql = "SELECT id FROM requests WHERE id = ANY($1) AND answered IS NULL";
         let rows = self.client().await?.query(sql, &[&numbers(ids)]).await.map_err(Trouble::from)?;
