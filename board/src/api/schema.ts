@@ -1019,6 +1019,29 @@ export interface components {
             /** @description Its state. */
             state: components["schemas"]["JobState"];
         };
+        /** @description Tasks of a job that are with another shard of the farm. */
+        JobShard: {
+            /** @description The id of the first task that waits; absent if none does. */
+            first?: string | null;
+            /** @description The same as a sentence. */
+            message?: string | null;
+            reason?: components["schemas"]["WhyWord"] | null;
+            /**
+             * Format: int32
+             * @description Tasks that are booked or run there.
+             */
+            running: number;
+            /**
+             * Format: int32
+             * @description The shard's number.
+             */
+            shard: number;
+            /**
+             * Format: int32
+             * @description Tasks that wait there, or are on their way there or back.
+             */
+            waiting: number;
+        };
         /**
          * @description The state of a job.
          * @enum {string}
@@ -2047,6 +2070,8 @@ export interface components {
         };
         /** @description A part of the list of workers with their loads. */
         ServerLoads: {
+            /** @description The ids of these workers; absent in a farm that is not divided. */
+            ids?: number[];
             /**
              * Format: int64
              * @description Give this as `cursor` for the next part; absent in the last.

@@ -37,7 +37,7 @@ pub use body::{
 pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
-pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
+pub use job::{Counts, Hints, Job, JobShard, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};

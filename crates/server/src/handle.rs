@@ -4,15 +4,15 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
-use crate::figures::{EndedAttempts, PlacedSteps};
+use crate::figures::{EndedAttempts, Entitled, PlacedSteps};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::peers::SureUntil;
 use crate::progress::ProgressBoard;
 use crate::shell::Inbox;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
@@ -70,6 +70,8 @@ struct Shared {
     parts: Parts,
     disk: Arc<Disk>,
     closing: watch::Sender<bool>,
+    /// What queues were entitled to when that was computed last.
+    entitled: Mutex<Entitled>,
 }
 
 impl Handle {
@@ -77,7 +79,7 @@ impl Handle {
         let disk = Arc::new(Disk::of_store(parts.store.path()));
         disk.prepare();
         let (closing, _) = watch::channel(false);
-        let shared = Shared { parts, disk, closing };
+        let shared = Shared { parts, disk, closing, entitled: Mutex::default() };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -217,6 +219,16 @@ impl Handle {
     /// The attempts that ended last.
     pub(crate) fn ended(&self) -> &EndedAttempts {
         &self.shared.parts.ended
+    }
+
+    /// What queues were entitled to when that was computed last.
+    pub(crate) fn entitled(&self) -> Entitled {
+        self.shared.entitled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Remembers what queues are entitled to.
+    pub(crate) fn set_entitled(&self, entitled: Entitled) {
+        *self.shared.entitled.lock().unwrap_or_else(PoisonError::into_inner) = entitled;
     }
 
     /// Names of what was placed lately.

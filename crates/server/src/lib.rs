@@ -6,6 +6,7 @@
 
 mod audit;
 pub mod auth;
+mod away;
 mod between;
 mod bodies;
 mod clock;
@@ -29,6 +30,7 @@ mod peers;
 mod progress;
 mod refusals;
 mod retention;
+mod scrape;
 mod shell;
 mod spans;
 mod tls;

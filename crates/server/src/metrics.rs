@@ -1,6 +1,6 @@
 //! Numbers for monitoring, in OpenMetrics text.
 
-use crate::figures::Tally;
+use crate::figures::{Tally, counts_here};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -385,7 +385,7 @@ impl Gauges {
             left_out += i64::from(worker.health.out().is_some());
         }
         Gauges {
-            counts: engine.counts(),
+            counts: counts_here(engine),
             workers,
             held,
             left_out,

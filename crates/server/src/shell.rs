@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::Events;
 use crate::external::ExternalTasks;
-use crate::figures::{ENDED_MAX, EndedAttempts, PlacedSteps};
+use crate::figures::{EndedAttempts, OwnWorkers, PlacedSteps, restore_ended};
 use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
@@ -25,7 +25,6 @@ use windlass_core::engine::{
 use windlass_core::ids::WHOLE_FARM;
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
-use windlass_core::worker::WorkerRecord;
 use windlass_core::{JobId, RequestId, WorkerId};
 use windlass_store::{Store, StoreError};
 
@@ -42,8 +41,6 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Reads of the store that are made in one go.
 const FETCHES_MAX: usize = 64;
-/// Jobs, active ones and those that ended last, whose attempts are read at the start for figures about the past.
-const ENDED_JOBS_MAX: usize = 500;
 /// Between two looks whether the store counts right what is parked.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -87,9 +84,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let settings =
         Settings { first_job: snapshot.next_job, first_alloc: random_number(), shard, ..options.settings };
     let (ended, placed) = (Arc::<EndedAttempts>::default(), Arc::<PlacedSteps>::default());
-    if shard == WHOLE_FARM {
-        restore_ended(&ended, &store, &snapshot.ground.workers).await;
-    }
+    restore_ended(&ended, &store, OwnWorkers::of(shard, &snapshot.ground)).await;
     let between = Between::new(shard, &snapshot.ground.peers);
     let numbers = between.first_numbers(&store).await?;
     let engine = Engine::restore(settings, snapshot.ground);
@@ -159,15 +154,6 @@ fn start_thread(shell: Shell, inbox: mpsc::Receiver<Inbox>) -> Result<(), StoreE
         .spawn(move || runtime.block_on(shell.run(inbox)))
         .map_err(|source| StoreError::Io { path: "the engine's thread".into(), source })?;
     Ok(())
-}
-
-/// Reads what ended last. What cannot be read is lacking in figures about the past, and nothing else.
-async fn restore_ended(ended: &EndedAttempts, store: &Store, workers: &[WorkerRecord]) {
-    let names: BTreeMap<WorkerId, &str> = workers.iter().map(|worker| (worker.id, &*worker.name)).collect();
-    match store.last_ended(ENDED_JOBS_MAX, ENDED_MAX).await {
-        Ok(jobs) => ended.restore(&jobs, |id| names.get(&id).map(|name| (*name).to_owned())),
-        Err(error) => tracing::warn!("the history of attempts begins again: {error}"),
-    }
 }
 
 /// A look into the store, and what it makes happen.

@@ -141,7 +141,7 @@ impl EndedAttempts {
         }
     }
 
-    /// Takes in what a store has of earlier times; before anything else is taken.
+    /// Takes in what a store has of earlier times.
     pub fn restore(&self, jobs: &[EndedJob], worker_name: impl Fn(WorkerId) -> Option<String>) {
         let mut ring = self.lock();
         for EndedJob { view, tasks, attempts } in jobs {

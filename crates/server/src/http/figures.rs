@@ -5,7 +5,9 @@ use super::rights::may_read;
 use super::workers::no_worker;
 use super::{App, within};
 use crate::auth::Caller;
-use crate::figures::HistoryQuestion;
+use crate::away;
+use crate::figures::{HistoryQuestion, ShardFigures, WantedFigures};
+use crate::peers::{WorkerElsewhere, name_missing};
 use crate::view;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -18,8 +20,9 @@ use windlass_api::figures::{
     EndedJobs, FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, WorkerSeries,
 };
 use windlass_core::job::JobState;
+use windlass_core::ranges::RangeSet;
 use windlass_core::worker::WorkerState;
-use windlass_core::{Engine, JobId};
+use windlass_core::{Engine, JobId, WorkerId};
 use windlass_store::EndedTotals;
 
 /// Milliseconds that rates look back, and quantiles.
@@ -31,18 +34,40 @@ const FIVE_MINUTES_MS: u64 = 300_000;
 pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
-        let overview = app.handle.query(move |engine| view::overview(engine, now)).await?;
-        let tally = app.handle.metrics().tally();
+        let look = move |engine: &Engine| (view::overview(engine, now), view::BetweenShards::of(engine));
+        let (mut overview, between) = app.handle.query(look).await?;
+        let others = app.figures_of_others().await;
+        if let Some(others) = &others {
+            overview = view::join_overviews(overview, &between, &others.figures);
+        }
         let figures = app.figures();
+        let tally = figures.with_others(app.handle.metrics().tally());
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
         let mut overview = view::with_rates(overview, &minute, &five);
+        let missing = others.map(|others| others.missing.clone()).unwrap_or_default();
+        overview.holds.extend(missing.iter().map(|shard| {
+            format!(
+                "shard {shard} does not answer: its workers, and what runs there, are not in these figures"
+            )
+        }));
         let EndedTotals { succeeded, failed, canceled } = app.handle.store().ended_totals().await?;
         overview.ended = Some(EndedJobs { succeeded, failed, canceled });
         overview.holds.extend(app.handle.disk().may_submit().err().map(|why| why.to_string()));
-        Ok::<_, ApiError>(overview)
+        Ok::<_, ApiError>((overview, missing))
     };
-    Ok(Json(&*app.figures().overview.get(make).await?).into_response())
+    let made = app.figures().overview.get(make).await?;
+    let (overview, missing) = &*made;
+    Ok(name_missing(Json(overview).into_response(), missing))
+}
+
+/// Tells the figures of this shard to the server that owns the first one. No client can ask for it.
+pub async fn of_shard(
+    State(app): State<App>,
+    query: Result<Query<WantedFigures>, QueryRejection>,
+) -> Result<Json<ShardFigures>, ApiError> {
+    let Query(wanted) = query?;
+    Ok(Json(ShardFigures::read(&app.handle, wanted).await?))
 }
 
 /// Shows the scheduler at work. The answer is at most a second old.
@@ -51,15 +76,27 @@ pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
 pub async fn scheduler(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
-        let shown = app.handle.query(move |engine| view::scheduler(engine, now)).await?;
-        let metrics = app.handle.metrics();
-        let (tally, figures) = (metrics.tally(), app.figures());
+        let mut shown = app.handle.query(move |engine| view::scheduler(engine, now)).await?;
+        let (metrics, figures) = (app.handle.metrics(), app.figures());
+        let own = metrics.tally();
+        let mut since_start = (metrics.results_late(), own.store_failures);
+        let mut missing = Vec::new();
+        if let Some(others) = app.figures_of_others().await {
+            missing.clone_from(&others.missing);
+            shown = view::join_scheduler(shown, &others.figures);
+            for there in &others.figures {
+                since_start.0 += there.late_results;
+                since_start.1 += there.tally.store_failures;
+            }
+        }
+        let tally = figures.with_others(own);
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
-        let since_start = (metrics.results_late(), tally.store_failures);
-        Ok::<_, ApiError>(view::with_scheduler_rates(shown, &minute, &five, since_start))
+        Ok::<_, ApiError>((view::with_scheduler_rates(shown, &minute, &five, since_start), missing))
     };
-    Ok(Json(&*app.figures().scheduler.get(make).await?).into_response())
+    let made = app.figures().scheduler.get(make).await?;
+    let (figures, missing) = &*made;
+    Ok(name_missing(Json(figures).into_response(), missing))
 }
 
 /// Which stretch of time.
@@ -93,8 +130,13 @@ pub async fn worker_series(
     State(app): State<App>,
     name: Result<Path<String>, PathRejection>,
     query: Result<Query<SeriesQuery>, QueryRejection>,
+    elsewhere: Option<Extension<WorkerElsewhere>>,
 ) -> Result<Json<WorkerSeries>, ApiError> {
     let (Path(name), Query(SeriesQuery { span })) = (name?, query?);
+    if let Some(Extension(WorkerElsewhere { id, cpus })) = elsewhere {
+        let now_ms = app.handle.now().as_ms();
+        return Ok(Json(app.figures().worker_series(WorkerId(id), cpus, span, now_ms)));
+    }
     let wanted = name.clone();
     let look = move |engine: &Engine| {
         let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
@@ -155,10 +197,15 @@ pub async fn grid(
 ) -> Result<Json<TaskGrid>, ApiError> {
     let (Path(id), Query(GridQuery { from })) = (id?, query?);
     let id = JobId(id);
-    if let Some(grid) = app.handle.query(move |engine| view::active_grid(engine, id, from)).await? {
+    let store = app.handle.store();
+    let delegated = app.handle.query(move |engine| engine.job(id).map(away::delegated)).await?;
+    let away = match delegated.filter(|delegated| !delegated.is_empty()) {
+        Some(delegated) => store.booked_tasks(id, &delegated).await?,
+        None => RangeSet::default(),
+    };
+    if let Some(grid) = app.handle.query(move |engine| view::active_grid(engine, id, from, &away)).await? {
         return Ok(Json(grid));
     }
-    let store = app.handle.store();
     let job = store.job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
     if job.state == JobState::Active {
         return Ok(Json(view::parked_grid(&job.spec, from)));

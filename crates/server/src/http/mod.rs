@@ -16,6 +16,7 @@ mod rights;
 mod routes;
 mod servers;
 mod session;
+mod shards;
 mod status;
 mod tasks;
 mod tokens;
@@ -34,13 +35,13 @@ use crate::auth::{self, Auth};
 use crate::door::BoardOptions;
 use crate::door::loopback::{self, DoorAsks, LoopbackDoor};
 use crate::door::sessions::Sessions;
-use crate::figures::Figures;
+use crate::figures::{Figures, WantedFigures};
 use crate::gateway::{Front, Gateways};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, RoomLimits, Served};
 use crate::network::Network;
-use crate::peers::{self, FarmShards, Postbox};
+use crate::peers::{self, FarmShards, Gathered, OtherShards, Postbox};
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::body::Bytes;
@@ -52,6 +53,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -151,6 +153,35 @@ impl App {
         self.shared.across.as_ref()
     }
 
+    /// The other shards; `None` where this server does not own the first one, or there is no other.
+    pub(crate) fn others(&self) -> Option<OtherShards> {
+        Some(OtherShards::new(self.across()?.clone(), self.shards().clone()))
+    }
+
+    /// What the other shards say of themselves, at most a second old.
+    async fn figures_of_others(&self) -> Option<Arc<Gathered>> {
+        self.gather(WantedFigures::default()).await
+    }
+
+    /// The same with their queues.
+    async fn queues_of_others(&self) -> Option<Arc<Gathered>> {
+        self.gather(WantedFigures { queues: true, workers: false }).await
+    }
+
+    async fn gather(&self, wanted: WantedFigures) -> Option<Arc<Gathered>> {
+        let (others, figures) = (self.others()?, self.figures());
+        let recent = if wanted.queues { &figures.queues_of_others } else { &figures.of_others };
+        let ask = async || {
+            let told = others.figures(wanted).await;
+            figures.heard(&told.figures);
+            Ok::<_, Infallible>(told)
+        };
+        match recent.get(ask).await {
+            Ok(told) => Some(told),
+            Err(never) => match never {},
+        }
+    }
+
     /// The shards of the farm.
     pub(crate) fn shards(&self) -> &FarmShards {
         &self.shared.shards
@@ -213,7 +244,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         return handle.close();
     }
     let mut tasks = JoinSet::new();
-    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone()));
+    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone(), app.others()));
     if let Some(idle) = idle {
         tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }
@@ -235,7 +266,8 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
 /// shard closes.
 pub async fn serve_shard(handle: Handle, options: ServeOptions) {
     let (app, _) = new_app(&[], &handle, options, None);
-    let routes = routes::router().with_state(app.clone());
+    let figures = get(figures::of_shard);
+    let routes = routes::router().route(peers::FIGURES_PATH, figures).with_state(app.clone());
     tokio::join!(peers::serve_others(app, routes), peers::tell_shard_events(handle));
 }
 

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use utoipa::IntoParams;
 use windlass_api::{Attempt, ErrorCode, Judged, Page, StepBody, Task, TaskState, Why};
+use windlass_core::ids::WHOLE_FARM;
 use windlass_core::job::{self as core, JobSpec, Stop};
 use windlass_core::plan::Decision;
 use windlass_core::ranges::RangeSet;
@@ -136,19 +137,22 @@ pub async fn why(
     let Path(text) = id?;
     let id = parse_id(&text)?;
     let explain = move |engine: &windlass_core::Engine| {
+        if is_elsewhere(engine, id) {
+            return None;
+        }
         let policy = engine.planner().policy().name();
         let name_of =
             |n| engine.workers().get(WorkerId(n)).map(|worker| worker.name.to_string()).unwrap_or_default();
-        match windlass_core::explain::task(engine, id) {
+        Some(match windlass_core::explain::task(engine, id) {
             Some(why) => (Some(Why::from_core(id.to_string(), why, policy, name_of)), None),
             // The engine does not hold its job: it has ended. How it was placed may still be remembered.
             None => (
                 None,
                 windlass_core::explain::decision(engine, id).map(|decision| decided(decision, name_of)),
             ),
-        }
+        })
     };
-    let (why, decided) = app.handle.query(explain).await?;
+    let (why, decided) = app.handle.query(explain).await?.ok_or_else(|| ApiError::no_task(id))?;
     if let Some(why) = why {
         return Ok(Json(why));
     }
@@ -162,22 +166,7 @@ pub async fn why(
         return app.handle.query(explain).await?.map(Json).ok_or_else(|| ApiError::no_task(id));
     }
     let (task, _) = find(&app, &caller, id).await?;
-    let message = match (task.state, task.attempt.end) {
-        (TaskState::Skipped, _) => {
-            let stopped = super::jobs::find(&app.handle, id.job).await?.stopped;
-            format!(
-                "it never started: {}",
-                stopped.unwrap_or_else(|| "a step that it waited for failed".to_owned())
-            )
-        }
-        (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
-        (state, end) => {
-            let end = end.map_or("", windlass_api::End::as_str);
-            let code =
-                task.attempt.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-            format!("it is over: {} ({end}){code}", state.as_str())
-        }
-    };
+    let message = how_it_ended(&app, id, &task).await?;
     let mut why = Why {
         task: text,
         state: task.state,
@@ -196,6 +185,33 @@ pub async fn why(
         (why.policy, why.decided_ms, why.judged) = (policy, Some(at_ms), judged);
     }
     Ok(Json(why))
+}
+
+/// Of a task that is over, or never starts.
+async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiError> {
+    Ok(match (task.state, task.attempt.end) {
+        (TaskState::Skipped, _) => {
+            let stopped = super::jobs::find(&app.handle, id.job).await?.stopped;
+            format!(
+                "it never started: {}",
+                stopped.unwrap_or_else(|| "a step that it waited for failed".to_owned())
+            )
+        }
+        (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
+        (state, end) => {
+            let end = end.map_or("", windlass_api::End::as_str);
+            let code =
+                task.attempt.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+            format!("it is over: {} ({end}){code}", state.as_str())
+        }
+    })
+}
+
+/// True of a task that is not with the engine's shard, where that is another one than its job's home.
+fn is_elsewhere(engine: &windlass_core::Engine, task: TaskId) -> bool {
+    let is_guest = |job: &core::Job| job.steps.iter().any(|step| step.guest.contains(task.index));
+    engine.shard() != WHOLE_FARM
+        && engine.job(task.job).is_none_or(|job| job.home.is_some() && !is_guest(job))
 }
 
 /// A decision: by which policy, when, and how workers were judged, by name.

@@ -1,30 +1,34 @@
 //! What the owner of the first shard passes on to the owners of other shards: requests about their workers, and about tasks
-//! that run there. A shard's owner runs such a request with the handlers and the engine of that shard ([`desk`]).
+//! that run there. A shard's owner runs such a request with the handlers and the engine of that shard ([`desk`]). Requests
+//! that every shard answers are in [`joined`].
 //!
 //! [`desk`]: super::desk
+//! [`joined`]: super::joined
 
 use super::forward::{PATIENCE, head_of, unanswered};
+use super::joined::JOINED;
 use super::log_parts::{self, LOG_PATTERN};
 use super::packed::RequestHead;
 use super::{OnePart, Postbox};
 use crate::auth::Caller;
 use crate::http::{ApiError, App};
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use windlass_api::{ErrorCode, Page, Worker};
+use windlass_api::{ErrorCode, TaskState, Why, Worker};
 use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::{Engine, TaskId};
 
-const WORKERS_PATTERN: &str = "/api/v1/workers";
+pub(super) const WORKERS_PATTERN: &str = "/api/v1/workers";
 const WHY_PATTERN: &str = "/api/v1/tasks/{id}/why";
+/// A worker over time. The first shard has the series of all workers; what a worker is, its own shard says.
+const SERIES_PATTERN: &str = "/api/v1/workers/{name}/series";
 /// Requests about one worker that its shard's owner answers.
 const WORKER_PATTERNS: [&str; 5] = [
     "/api/v1/workers/{name}",
@@ -33,14 +37,21 @@ const WORKER_PATTERNS: [&str; 5] = [
     "/api/v1/workers/{name}/resume",
     "/api/v1/workers/{name}/forget",
 ];
-/// How long the list of a shard's workers may take, a takeover of that shard included.
-const LIST_PATIENCE: Duration = Duration::from_secs(20);
-/// Entries of a list where the caller does not say.
-const PAGE_DEFAULT: usize = 100;
+/// How long a shard may take to say why a task waits there, or what a worker is.
+const WHY_PATIENCE: Duration = Duration::from_secs(5);
 /// How often it is looked where a task begins whose output is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it may be waited for where output is asked for part by part.
 const PART_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A worker of another shard. In the extensions of a request for its series.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerElsewhere {
+    /// Its number.
+    pub id: u64,
+    /// Cpus that it declares.
+    pub cpus: f64,
+}
 
 /// Passes a request on where another shard must answer it.
 pub(crate) async fn to_shard(
@@ -58,9 +69,14 @@ pub(crate) async fn to_shard(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let is_one_part = request.extensions().get::<OnePart>().is_some();
     let shard = match pattern.as_str() {
-        WORKERS_PATTERN => return list_all(&app, &across, caller, request, next).await,
         LOG_PATTERN => of_output(&app, &named, &query, is_one_part).await,
-        WHY_PATTERN => of_waiting(&app, &named).await,
+        WHY_PATTERN => return why(&app, &across, (caller, named.as_str()), request, next).await,
+        SERIES_PATTERN => return series(&app, &across, (caller, named.as_str()), request, next).await,
+        pattern if let Some(joined) = JOINED.iter().find(|joined| joined.pattern == pattern) => {
+            let (parts, body) = request.into_parts();
+            let head = head_of(&parts, pattern, caller);
+            return joined.answer(&app, &across, &head, Request::from_parts(parts, body), next).await;
+        }
         pattern if WORKER_PATTERNS.contains(&pattern) => of_worker(&app, &named).await,
         _ => Ok(WHOLE_FARM),
     };
@@ -91,11 +107,68 @@ async fn of_worker(app: &App, name: &str) -> Result<ShardId, ApiError> {
     Ok(found.filter(|shard| app.shards().shards().contains(shard)).unwrap_or(WHOLE_FARM))
 }
 
-/// The shard that has a task now.
-async fn of_waiting(app: &App, id: &str) -> Result<ShardId, ApiError> {
-    let Ok(task) = id.parse::<TaskId>() else { return Ok(WHOLE_FARM) };
+/// Explains a task. Of one that is with another shard, that one says why it waits. It does not know a task that is on its way
+/// there or back: then its home says with which shard it is.
+async fn why(
+    app: &App,
+    across: &Arc<Postbox>,
+    (caller, id): (Caller, &str),
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some(shard) = of_waiting(app, id).await else { return next.run(request).await };
+    let (parts, body) = request.into_parts();
+    let head = head_of(&parts, WHY_PATTERN, caller);
+    let request = Request::from_parts(parts, body);
+    let answer = across.ask_shard(shard, &head, b"", WHY_PATIENCE).await;
+    let why = answer.ok().filter(|answer| answer.status().is_success());
+    match why.and_then(|answer| serde_json::from_slice::<Why>(answer.body()).ok()) {
+        Some(mut why) => {
+            if matches!(why.state, TaskState::Ready | TaskState::Waiting) {
+                why.message = format!("in shard {shard}: {}", why.message);
+            }
+            Json(why).into_response()
+        }
+        None => next.run(request).await,
+    }
+}
+
+/// The shard that has a task now; `None` of one that is at home, or not known.
+async fn of_waiting(app: &App, id: &str) -> Option<ShardId> {
+    let task = id.parse::<TaskId>().ok()?;
     let look = move |engine: &Engine| engine.delegated_to(task).map(|(shard, _)| shard);
-    Ok(app.handle.query(look).await?.unwrap_or(WHOLE_FARM))
+    app.handle.query(look).await.ok()?
+}
+
+/// Shows a worker over time. Of a worker of another shard its number and its cpus are found out first.
+async fn series(
+    app: &App,
+    across: &Arc<Postbox>,
+    (caller, name): (Caller, &str),
+    request: Request,
+    next: Next,
+) -> Response {
+    let shard = match of_worker(app, name).await {
+        Ok(WHOLE_FARM) => return next.run(request).await,
+        Ok(shard) => shard,
+        Err(error) => return error.into_response(),
+    };
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
+    // The path of the worker, with its name as it came.
+    let worker = path.strip_suffix("/series").unwrap_or(path).to_owned();
+    let head = RequestHead { uri: worker, ..head_of(&parts, SERIES_PATTERN, caller) };
+    let mut request = Request::from_parts(parts, body);
+    let answer = match across.ask_shard(shard, &head, b"", WHY_PATIENCE).await {
+        Ok(answer) if answer.status().is_success() => answer,
+        Ok(other) => return other.map(Body::from).into_response(),
+        Err(why) => return unanswered(why).into_response(),
+    };
+    if let Ok(worker) = serde_json::from_slice::<Worker>(answer.body()) {
+        let known = WorkerElsewhere { id: worker.id, cpus: worker.capacity.cpus };
+        request.extensions_mut().insert(known);
+    }
+    next.run(request).await
 }
 
 /// Where a task is, as far as the engine of its home knows.
@@ -176,58 +249,8 @@ async fn of_attempt(app: &App, task: TaskId, asked: Option<u32>) -> Result<Shard
 }
 
 /// What a query says for a name that needs no decoding.
-fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
-}
-
-/// The workers of all shards, by number.
-async fn list_all(
-    app: &App,
-    across: &Arc<Postbox>,
-    caller: Caller,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (parts, body) = request.into_parts();
-    let head = head_of(&parts, WORKERS_PATTERN, caller);
-    let limit = parts.uri.query().and_then(|query| value_of(query, "limit")?.parse().ok());
-    let own = next.run(Request::from_parts(parts, body)).await;
-    if !own.status().is_success() {
-        return own;
-    }
-    let own = axum::body::to_bytes(own.into_body(), usize::MAX).await;
-    let mut pages: Vec<Bytes> = own.into_iter().collect();
-    let others: Vec<ShardId> = app.shards().shards().into_iter().filter(|id| *id != WHOLE_FARM).collect();
-    let asked = others.iter().map(|shard| across.ask_shard(*shard, &head, b"", LIST_PATIENCE));
-    for answer in join_all(asked).await {
-        match answer {
-            Ok(answer) if answer.status().is_success() => pages.push(answer.into_body()),
-            Ok(other) => return other.map(Body::from).into_response(),
-            Err(why) => return unanswered(why).into_response(),
-        }
-    }
-    match merged(&pages, limit.unwrap_or(PAGE_DEFAULT)) {
-        Ok(page) => Json(page).into_response(),
-        Err(error) => {
-            let why = format!("another server's list of workers is not understood: {error}");
-            ApiError::new(ErrorCode::Internal, why).into_response()
-        }
-    }
-}
-
-/// One page of several, each of which has the first workers of its shard.
-fn merged(pages: &[Bytes], limit: usize) -> serde_json::Result<Page<Worker>> {
-    let (mut items, mut has_more) = (Vec::new(), false);
-    for page in pages {
-        let page: Page<Worker> = serde_json::from_slice(page)?;
-        has_more |= page.next.is_some();
-        items.extend(page.items);
-    }
-    items.sort_by_key(|worker| worker.id);
-    has_more |= items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| has_more).map(|worker| worker.id.to_string());
-    Ok(Page { items, next })
 }
 
 #[cfg(test)]
@@ -238,7 +261,7 @@ mod tests {
     fn the_paths_are_in_the_table_of_requests() {
         let document: serde_json::Value = serde_json::from_str(&crate::http::openapi()).unwrap();
         let paths = document["paths"].as_object().unwrap();
-        for path in WORKER_PATTERNS.iter().chain([&WORKERS_PATTERN, &WHY_PATTERN]) {
+        for path in WORKER_PATTERNS.iter().chain([&SERIES_PATTERN, &WHY_PATTERN]) {
             assert!(paths.contains_key(*path), "{path}");
         }
     }

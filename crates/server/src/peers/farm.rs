@@ -70,6 +70,11 @@ impl FarmShards {
         self.lock().own.get(&shard).cloned()
     }
 
+    /// The ways to all engines in this process, by shard.
+    pub(crate) fn handles(&self) -> BTreeMap<ShardId, Handle> {
+        self.lock().own.clone()
+    }
+
     /// Who owns a shard, as far as this process knows.
     pub(crate) fn owner(&self, shard: ShardId) -> Option<KnownOwner> {
         self.lock().owners.get(&shard).cloned()

@@ -5,13 +5,16 @@
 //! When the owner is gone, one of the others claims the farm and starts an engine with what the database has.
 //!
 //! A farm that is divided has an engine for each shard. The owner of the first shard is "the owner" of all this. It asks the
-//! owners of the other shards for what only they know ([`across`]), and hears of their events ([`shard_events`]).
+//! owners of the other shards for what only they know ([`across`]), joins answers of which each has a part ([`joined`],
+//! [`others`]), and hears of their events ([`shard_events`]).
 
 mod across;
 mod desk;
 mod farm;
 mod forward;
+mod joined;
 mod log_parts;
+mod others;
 mod packed;
 mod postbox;
 mod relay;
@@ -20,11 +23,12 @@ mod shard_events;
 mod sure;
 mod watch;
 
-pub(crate) use across::to_shard;
+pub(crate) use across::{WorkerElsewhere, to_shard};
 pub(crate) use desk::serve_others;
 pub use farm::FarmShards;
 pub(crate) use forward::{elsewhere, to_owner};
 pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
+pub(crate) use others::{FIGURES_PATH, Gathered, OtherShards, name_missing};
 pub(crate) use packed::SubmitKey;
 pub(crate) use postbox::Postbox;
 pub(crate) use relay::send_events;

@@ -25,6 +25,8 @@ const WAITING_MAX: usize = 8_192;
 const WAITING_OF_USER_MAX: usize = 1_024;
 /// Numbers of answers that came before this server knew the number of its request.
 const EARLY_MAX: usize = 4_096;
+/// Answers of other shards that were read and are not deleted yet. More of them go with their age.
+const READ_MAX: usize = 10_000;
 /// How often answers and events are looked for, where a notice of them was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -48,6 +50,8 @@ pub(crate) struct Postbox {
 struct Waiting {
     asks: BTreeMap<AskId, oneshot::Sender<Answered>>,
     early: BTreeSet<AskId>,
+    /// Requests to other shards whose answers were read.
+    read: Vec<AskId>,
     /// Requests under way, by user.
     users: BTreeMap<String, usize>,
 }
@@ -128,6 +132,13 @@ impl Postbox {
             WHOLE_FARM => Unanswered::Patience(patience),
             shard => Unanswered::PatienceOfShard(shard, patience),
         })?;
+        // Figures are asked for all the time, and their rows would lie about until they are old.
+        if shard != WHOLE_FARM {
+            let mut waiting = self.waiting();
+            if waiting.read.len() < READ_MAX {
+                waiting.read.push(id);
+            }
+        }
         Ok(packed::unpack_answer(answer.status, answer.body)?)
     }
 
@@ -162,6 +173,9 @@ impl Postbox {
             if heard.tokens {
                 app.refresh_tokens().await;
             }
+            if heard.all_answers {
+                looked = looked.and(self.drop_read().await);
+            }
             if heard.events {
                 looked = looked.and(inbound.read().await);
             }
@@ -186,6 +200,11 @@ impl Postbox {
             waiting.early.pop_first();
         }
         known
+    }
+
+    async fn drop_read(&self) -> Result<(), StoreError> {
+        let read = std::mem::take(&mut self.waiting().read);
+        if read.is_empty() { Ok(()) } else { self.store.drop_answered(read).await }
     }
 
     async fn fetch(&self, ids: Vec<AskId>) -> Result<(), StoreError> {

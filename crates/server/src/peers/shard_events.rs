@@ -3,6 +3,7 @@
 //! [`relay`](super::relay) to those of the servers that stand by. So each event has one way to each listener.
 
 use super::relay::{EventRow, next};
+use crate::away;
 use crate::handle::Handle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,6 +17,8 @@ use windlass_store::{Ownership, ShardEvents, StoreError};
 const PAUSE: Duration = Duration::from_secs(1);
 /// Rows that are read at a time.
 const ROWS_MAX: usize = 64;
+/// Jobs of which it is looked at once how many tasks run in other shards.
+const JOBS_MAX: usize = 1_000;
 /// Bits of a row's number that count the rows of one owner. The bits above are its epoch.
 const COUNT_BITS: u32 = 32;
 
@@ -49,13 +52,15 @@ pub(super) struct ShardInbound {
     handle: Handle,
     /// The rows that were read last, by shard; `None` until they are known.
     after: Option<BTreeMap<ShardId, i64>>,
+    /// The listeners' events have counts of what runs in other shards.
+    knows_away: bool,
 }
 
 impl ShardInbound {
     /// From now on.
     pub async fn new(handle: Handle) -> ShardInbound {
         let after = handle.store().last_shard_events().await.ok();
-        ShardInbound { handle, after }
+        ShardInbound { handle, after, knows_away: false }
     }
 
     /// Reads what is new and tells the listeners.
@@ -72,7 +77,20 @@ impl ShardInbound {
                 let known = after.entry(shard).or_insert(number);
                 *known = (*known).max(number);
             }
+            self.knows_away = false;
+            self.handle.events().forget_away();
             return Ok(());
+        }
+        if !self.knows_away {
+            let has_some = |engine: &Engine| {
+                let away =
+                    engine.jobs().filter(|job| job.steps.iter().any(|step| !step.delegated.is_empty()));
+                away.map(|job| job.id).take(JOBS_MAX).collect::<BTreeSet<_>>()
+            };
+            if let Ok(jobs) = self.handle.query(has_some).await {
+                self.counts(jobs).await?;
+                self.knows_away = true;
+            }
         }
         while let Some(after) = &mut self.after {
             let rows = self.handle.store().shard_events(after, ROWS_MAX).await?;
@@ -97,18 +115,32 @@ impl ShardInbound {
         Ok(())
     }
 
+    /// What jobs of this shard count, with what of them runs in others. Later events of theirs count that too.
+    async fn counts(&self, jobs: BTreeSet<JobId>) -> Result<BTreeMap<u64, Counts>, StoreError> {
+        let look = move |engine: &Engine| {
+            let known = jobs.iter().filter_map(|id| engine.job(*id));
+            known.map(|job| (job.id, job.counts(), away::delegated(job))).collect::<Vec<_>>()
+        };
+        let known = self.handle.query(look).await.unwrap_or_default();
+        let delegated = known.iter().map(|(id, _, delegated)| (*id, delegated));
+        let running = away::running(self.handle.store(), delegated).await?;
+        let mut counts = BTreeMap::new();
+        for (id, own, _) in known {
+            let running = running.get(&id).copied().unwrap_or(0);
+            self.handle.events().set_away(id, running);
+            counts.insert(id.0, away::counted(own, running).into());
+        }
+        Ok(counts)
+    }
+
     /// Of a job only its home knows how many tasks are in which state.
     async fn tell(&self, events: Vec<ServerEvent>) {
         let jobs = events.iter().filter_map(|event| match event {
             ServerEvent::Tasks(event) => Some(JobId(event.job)),
             _ => None,
         });
-        let jobs: BTreeSet<JobId> = jobs.collect();
-        let counts = move |engine: &Engine| {
-            let known = jobs.iter().filter_map(|id| engine.job(*id));
-            known.map(|job| (job.id.0, Counts::from(job.counts()))).collect::<BTreeMap<_, _>>()
-        };
-        let mut counts = self.handle.query(counts).await.unwrap_or_default();
+        // Where they cannot be read, events keep the counts of their own shard: nothing reads these events again.
+        let mut counts = self.counts(jobs.collect()).await.unwrap_or_default();
         for event in events {
             match event {
                 ServerEvent::Tasks(mut event) => {
