@@ -8,7 +8,8 @@ mod support;
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -98,6 +99,79 @@ fn listen(mut command: Command) -> (KillOnDrop, Arc<Mutex<Vec<String>>>) {
     (process, lines)
 }
 
+/// What a server answers to a path, as its administrator.
+fn get(server: &Server, path: &str) -> String {
+    let mut stream = UnixStream::connect(server.farm.state().join("admin.sock")).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    body.to_owned()
+}
+
+fn get_json(server: &Server, path: &str) -> Value {
+    serde_json::from_str(&get(server, path)).unwrap()
+}
+
+/// While tasks of a job run on all eight cpus: what people look at is of the whole farm, from any server.
+fn figures_are_of_all_shards(farm: &Divided, job: &str) {
+    let (one, two) = (&farm.one, &farm.two);
+    wait_until("a job counts what runs in all shards", || {
+        let counts = two.json(&["job", "show", job])["counts"].clone();
+        let listed = one.json(&["job", "list"]);
+        let listed =
+            listed.as_array().unwrap().iter().find(|listed| listed["id"].to_string() == job).cloned();
+        let running = |counts: &Value| counts["running"].as_u64().unwrap();
+        let all: u64 =
+            ["running", "ready", "waiting", "succeeded"].map(|of| counts[of].as_u64().unwrap()).iter().sum();
+        running(&counts) >= 8 && running(&listed.unwrap()["counts"]) >= 8 && all == 40
+    });
+    wait_until("the overview is of all shards", || {
+        let seen = get_json(two, "/api/v1/board/overview");
+        let running = seen["tasks"]["running"].as_u64().unwrap();
+        seen["workers"]["online"] == 4
+            && (&seen["cpus"]["total"], &seen["cpus"]["booked"]) == (&json!(8.0), &json!(8.0))
+            && seen["jobs"]["running"] == 1
+            && running >= 8
+            && seen["holds"] == json!([])
+    });
+    wait_until("the job's queue has what it has in all shards", || {
+        let queues = one.json(&["queue", "list"]);
+        queues.as_array().unwrap().iter().any(|queue| queue["running_cpus"] == json!(8.0))
+    });
+    wait_until("lists are of all shards, page by page", || {
+        let workers = get_json(two, "/api/v1/board/workers")["message"].clone();
+        let page = get_json(one, "/api/v1/scheduler/server_loads?limit=3");
+        let rest = get_json(one, &format!("/api/v1/scheduler/server_loads?cursor={}", page["ids"][2]));
+        let count = |page: &Value| page["servers"].as_array().unwrap().len();
+        names(&workers).len() == 4
+            && (count(&page), &page["next"]) == (3, &page["ids"][2])
+            && (count(&rest), rest.get("next")) == (1, None)
+    });
+    let grid = get_json(two, &format!("/api/v1/jobs/{job}/grid"));
+    let runs = grid["runs"].as_array().unwrap().iter().filter(|run| run[0] == "r" || run[0] == "p");
+    assert!(runs.map(|run| run[1].as_u64().unwrap()).sum::<u64>() >= 8, "{grid}");
+    wait_until("the other shards have their tasks", || {
+        let shards = get_json(two, &format!("/api/v1/jobs/{job}/shards"));
+        let shards = shards.as_array().unwrap();
+        let runs = |shard: &Value| shard["shard"].as_u64() > Some(1) && shard["running"].as_u64() >= Some(2);
+        shards.len() == 3 && shards.iter().all(runs)
+    });
+    let why = one.ok(&["why", job]);
+    assert!(
+        ["in shard 2: ", "in shard 3: ", "in shard 4: "].iter().all(|there| why.contains(there)),
+        "{why}"
+    );
+    // Each shard is told by the server that runs it, and by no other one.
+    let metrics = [get(one, "/metrics"), get(two, "/metrics")].concat();
+    for shard in 1..=4 {
+        let up = format!("windlass_workers{{shard=\"{shard}\",state=\"up\"}} 1");
+        assert_eq!(metrics.lines().filter(|line| *line == up).count(), 1, "{up}\n{metrics}");
+    }
+    assert!(!metrics.contains("windlass_workers{state="), "{metrics}");
+}
+
 fn names(workers: &Value) -> BTreeSet<&str> {
     workers.as_array().unwrap().iter().map(|worker| worker["name"].as_str().unwrap()).collect()
 }
@@ -129,6 +203,8 @@ fn a_job_runs_in_all_shards_and_what_people_ask_reaches_them() {
     let away = two.json(&["job", "tasks", job, "--state", "running"]);
     let away = away.as_array().unwrap().iter().find(|task| task["worker"] == "w3").unwrap().clone();
     let id = away["id"].as_str().unwrap();
+    assert!(one.ok(&["why", id]).contains("w3"), "{}", farm.logs());
+    figures_are_of_all_shards(&farm, job);
     let follow = farm.command(&["logs", "-f", id, "--stdout"]).stdout(Stdio::piped()).spawn().unwrap();
     std::fs::write(&gate, "").unwrap();
     two.ok(&["job", "wait", job]);
@@ -149,6 +225,16 @@ fn a_job_runs_in_all_shards_and_what_people_ask_reaches_them() {
     };
     wait_until("all starts and ends were told", || told().len() == 80);
     assert!(told().values().all(|times| *times == 1), "{:?}", told());
+    wait_until("what came of attempts is known of all shards", || {
+        let history = get_json(one, "/api/v1/board/history");
+        let workers: BTreeSet<&str> = history["workers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|record| record["worker"].as_str().unwrap())
+            .collect();
+        history["tasks"] == 41 && workers == all
+    });
     // Requests about one worker reach its shard.
     two.ok(&["worker", "drain", "w3", "--note", "disk"]);
     assert_eq!(one.json(&["worker", "show", "w3"])["state"], json!("draining"));
