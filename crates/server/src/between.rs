@@ -11,12 +11,10 @@ use std::time::{Duration, Instant};
 use windlass_core::JobId;
 use windlass_core::engine::{Engine, Event, Write};
 use windlass_core::ids::ShardId;
-use windlass_store::{MAIL, Mail, Store, StoreError};
+use windlass_store::{MAIL, Mail, MailPlace, Store, StoreError};
 
 /// How often messages are looked for whose notice was lost, and shards that were added.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Messages that are given to the engine after one look. The next look follows at once.
-const MESSAGES_MAX: usize = 1_024;
 /// Numbers that are leased at a time. Those that are left when an engine ends are lost, so there are few of them.
 const NUMBERS: u64 = 256;
 /// Numbers that are left when more are leased: more than jobs are accepted while the store answers.
@@ -25,7 +23,15 @@ const NUMBERS_MIN: u64 = 128;
 const AWAITED_MAX: usize = 64;
 
 /// A look into the store, and what it makes happen.
-pub(crate) type Look = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
+pub(crate) type Look = Pin<Box<dyn Future<Output = Found> + Send>>;
+
+/// What a look brought.
+#[derive(Default)]
+pub(crate) struct Found {
+    events: Vec<Event>,
+    /// Where the next page of messages begins; `None` if all were read.
+    mail_after: Option<MailPlace>,
+}
 
 /// When to look next, and what was seen before.
 pub(crate) struct Between {
@@ -35,8 +41,10 @@ pub(crate) struct Between {
     looked: Instant,
     /// The job whose state is looked up next.
     awaited_from: JobId,
-    /// A message may have come since.
+    /// A message may have come since the first page was read.
     is_woken: bool,
+    /// Where the next page of messages begins; `None` if the last look read all that there were.
+    mail_after: Option<MailPlace>,
     /// The last look failed, which was said.
     is_away: Arc<AtomicBool>,
 }
@@ -53,6 +61,7 @@ impl Between {
             looked: Instant::now(),
             awaited_from: JobId(0),
             is_woken: true,
+            mail_after: None,
             is_away: Arc::default(),
         }
     }
@@ -86,13 +95,16 @@ impl Between {
         let needs_numbers = jobs.min(workers) < NUMBERS_MIN;
         let is_late = self.looked.elapsed() >= LOOK_EVERY;
         // After a failure it waits for the next second.
-        let is_due = (self.is_woken || needs_numbers) && !self.is_away.load(Ordering::Relaxed);
+        let is_due = (self.is_woken || self.mail_after.is_some() || needs_numbers)
+            && !self.is_away.load(Ordering::Relaxed);
         if !is_late && !is_due {
             return None;
         }
-        self.is_woken = false;
+        let mail_after = self.mail_after.take();
+        // A message that came meanwhile may be on a page before this one.
+        self.is_woken &= mail_after.is_some();
         let heard = self.shards.iter().map(|shard| (*shard, engine.heard(*shard))).collect();
-        let mut seen = BeforeLook { shards: None, heard, awaited: Vec::new(), needs_numbers };
+        let mut seen = BeforeLook { shards: None, heard, mail_after, awaited: Vec::new(), needs_numbers };
         if is_late {
             self.looked = Instant::now();
             seen.shards = Some(self.shards.clone());
@@ -103,12 +115,12 @@ impl Between {
             let found = seen.look(&store).await;
             let was_away = is_away.swap(found.is_err(), Ordering::Relaxed);
             match found {
-                Ok(events) => events,
+                Ok(found) => found,
                 Err(error) => {
                     if !was_away {
                         tracing::error!("messages of other shards wait: {}", Unavailable::from_store(&error));
                     }
-                    Vec::new()
+                    Found::default()
                 }
             }
         }))
@@ -124,15 +136,15 @@ impl Between {
         next
     }
 
-    /// What a look brought is given to the engine.
-    pub fn takes(&mut self, events: &[Event]) {
-        for event in events {
+    /// Takes in what a look brought; returns what of it is for the engine.
+    pub fn takes(&mut self, found: Found) -> Vec<Event> {
+        for event in &found.events {
             if let Event::Shards(shards) = event {
                 self.shards = shards.clone();
             }
         }
-        let told = events.iter().filter(|event| matches!(event, Event::Told { .. })).count();
-        self.is_woken |= told >= MESSAGES_MAX;
+        self.mail_after = found.mail_after;
+        found.events
     }
 
     /// Tells the shards for which a durable batch has messages. Where that fails, they look by themselves.
@@ -157,13 +169,15 @@ struct BeforeLook {
     shards: Option<BTreeSet<ShardId>>,
     /// The last messages that took effect, by sender.
     heard: BTreeMap<ShardId, u64>,
+    /// Where the page of messages begins.
+    mail_after: Option<MailPlace>,
     /// Jobs of other shards, or ended ones, that jobs of this one come after.
     awaited: Vec<JobId>,
     needs_numbers: bool,
 }
 
 impl BeforeLook {
-    async fn look(self, store: &Store) -> Result<Vec<Event>, StoreError> {
+    async fn look(self, store: &Store) -> Result<Found, StoreError> {
         let mut events = Vec::new();
         if self.needs_numbers {
             let (jobs, workers) = store.lease_numbers(NUMBERS).await?;
@@ -176,7 +190,8 @@ impl BeforeLook {
             }
         }
         let is_new = |mail: &Mail| self.heard.get(&mail.from).is_none_or(|heard| *heard < mail.number);
-        let new = store.mail().await?.into_iter().filter(is_new).take(MESSAGES_MAX);
+        let page = store.mail(self.mail_after).await?;
+        let new = page.mail.into_iter().filter(is_new);
         events.extend(new.map(|Mail { from, number, message }| Event::Told { from, number, message }));
         let mut states = BTreeMap::new();
         for id in self.awaited {
@@ -185,6 +200,6 @@ impl BeforeLook {
         if !states.is_empty() {
             events.push(Event::EndedElsewhere(states));
         }
-        Ok(events)
+        Ok(Found { events, mail_after: page.next })
     }
 }

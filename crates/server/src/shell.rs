@@ -244,10 +244,9 @@ impl Shell {
                     audit = None;
                     events.into_iter().for_each(|event| self.handle(event));
                 }
-                events = async { look.as_mut().expect("guarded by the condition").await }, if look.is_some() => {
+                found = async { look.as_mut().expect("guarded by the condition").await }, if look.is_some() => {
                     look = None;
-                    self.between.takes(&events);
-                    events.into_iter().for_each(|event| self.handle(event));
+                    self.between.takes(found).into_iter().for_each(|event| self.handle(event));
                 }
                 bodies = async { loading.as_mut().expect("guarded by the condition").await }, if loading.is_some() => {
                     loading = None;

@@ -1,6 +1,6 @@
 //! What the engine asks of a store: its batches, and what it starts from and reads again.
 
-use crate::mail::Mail;
+use crate::mail::{MailPage, MailPlace};
 use crate::view::{ParkedView, Snapshot};
 use crate::{Store, StoreError};
 use std::collections::BTreeSet;
@@ -83,15 +83,19 @@ impl Store {
         }
     }
 
-    /// The messages of other shards to this handle's that were not heard yet: those of each sender in their order.
-    pub async fn mail(&self) -> Result<Vec<Mail>, StoreError> {
+    /// Messages of other shards to this handle's that were not heard yet, those of each sender in their order. `after` is
+    /// where the page before ended; `None` begins with the first message. A page has up to
+    /// [`MAIL_ROWS_MAX`](crate::MAIL_ROWS_MAX) messages, and no further one after
+    /// [`MAIL_BYTES_MAX`](crate::MAIL_BYTES_MAX) bytes.
+    pub async fn mail(&self, after: Option<MailPlace>) -> Result<MailPage, StoreError> {
+        let after = after.unwrap_or(MailPlace::START);
         match self {
-            Store::Memory(memory) => Ok(memory.mail()),
+            Store::Memory(memory) => Ok(memory.mail_page(after)),
             Store::Sqlite(sqlite) => {
                 let shard = sqlite.shard();
-                sqlite.read(move |db| db.mail(shard)).await
+                sqlite.read(move |db| db.mail(shard, after)).await
             }
-            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.mail().await?),
+            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.mail(after).await?),
         }
     }
 

@@ -4,11 +4,18 @@
 //! writes it: with the message that sends tasks, and when it hears the message that returns them. So the tasks that another
 //! shard really has are these, less the ones in messages that were not heard ([`with_guest`]).
 
+use crate::message::message_to_json;
 use std::collections::BTreeMap;
 use windlass_core::JobId;
 use windlass_core::ids::ShardId;
 use windlass_core::ranges::RangeSet;
 use windlass_core::shards::Message;
+
+/// Messages of one page of [`Store::mail`](crate::Store::mail).
+pub const MAIL_ROWS_MAX: usize = 1_024;
+/// Bytes of messages, as JSON, at which a page ends. The settings of a queue name up to a thousand users, so a thousand
+/// messages may be large.
+pub const MAIL_BYTES_MAX: usize = 4 << 20;
 
 /// A message that was not heard yet.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +26,54 @@ pub struct Mail {
     pub number: u64,
     /// What.
     pub message: Message,
+}
+
+/// The place of a message among all messages to one shard: they are in the order of their senders, and of their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct MailPlace {
+    /// The sender.
+    pub from: ShardId,
+    /// The number.
+    pub number: u64,
+}
+
+impl MailPlace {
+    /// Before the first message: shards and messages are numbered from 1.
+    pub(crate) const START: MailPlace = MailPlace { from: ShardId(0), number: 0 };
+}
+
+/// Messages in the order of their places.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct MailPage {
+    /// The messages.
+    pub mail: Vec<Mail>,
+    /// The place after which the next page begins; `None` if this was the last one.
+    pub next: Option<MailPlace>,
+}
+
+/// Collects a page.
+#[derive(Default)]
+pub(crate) struct PageBuilder {
+    mail: Vec<Mail>,
+    bytes: usize,
+}
+
+impl PageBuilder {
+    /// Adds a message of `bytes` bytes.
+    pub fn add(&mut self, mail: Mail, bytes: usize) {
+        self.mail.push(mail);
+        self.bytes += bytes;
+    }
+
+    /// True if no further message belongs to this page.
+    pub fn is_full(&self) -> bool {
+        self.mail.len() >= MAIL_ROWS_MAX || self.bytes >= MAIL_BYTES_MAX
+    }
+
+    pub fn finish(self) -> MailPage {
+        let last = self.mail.last().map(|mail| MailPlace { from: mail.from, number: mail.number });
+        MailPage { next: last.filter(|_| self.is_full()), mail: self.mail }
+    }
 }
 
 /// The tasks of a job that a shard has, where `away` are those that its home takes to be there or on their way.
@@ -78,6 +133,21 @@ impl MailRows {
         let to = self.unheard.iter().filter(|((_, to, _), _)| *to == shard);
         to.map(|((from, _, number), message)| Mail { from: *from, number: *number, message: message.clone() })
             .collect()
+    }
+
+    /// A page of the messages to a shard.
+    pub fn page(&self, shard: ShardId, after: MailPlace) -> MailPage {
+        let mut page = PageBuilder::default();
+        for mail in self.to(shard) {
+            if page.is_full() {
+                break;
+            }
+            if (MailPlace { from: mail.from, number: mail.number }) > after {
+                let bytes = message_to_json(&mail.message).len();
+                page.add(mail, bytes);
+            }
+        }
+        page.finish()
     }
 
     fn last_heard(&self, from: ShardId, to: ShardId) -> u64 {

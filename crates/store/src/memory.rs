@@ -4,7 +4,7 @@
 
 use crate::HISTORY_MAX;
 use crate::gather::Gather;
-use crate::mail::{Mail, MailRows};
+use crate::mail::{Mail, MailPage, MailPlace, MailRows};
 use crate::spec::spec_to_json;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart,
@@ -99,9 +99,14 @@ impl Memory {
         self.lock().shards_of_workers.get(&worker).copied()
     }
 
-    /// See [`Store::mail`](crate::Store::mail).
+    /// All messages to this handle's shard that were not heard yet, those of each sender in their order.
     pub fn mail(&self) -> Vec<Mail> {
         self.lock().mail.to(self.shard)
+    }
+
+    /// See [`Store::mail`](crate::Store::mail).
+    pub(crate) fn mail_page(&self, after: MailPlace) -> MailPage {
+        self.lock().mail.page(self.shard, after)
     }
 
     /// See [`Store::lease_numbers`](crate::Store::lease_numbers).

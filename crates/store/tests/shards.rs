@@ -15,7 +15,7 @@ use windlass_core::ranges::RangeSet;
 use windlass_core::shards::{Message, Room, TriedTasks};
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{Mail, ServerId, ShardId, Store};
+use windlass_store::{MAIL_BYTES_MAX, MAIL_ROWS_MAX, Mail, MailPlace, ServerId, ShardId, Store};
 
 const ONE: ShardId = ShardId(1);
 const TWO: ShardId = ShardId(2);
@@ -52,6 +52,19 @@ fn back(tasks: std::ops::Range<u32>, state: TaskState) -> Message {
     let tries = Tries { attempt: 2, failures: 1, losses: 1, failed_on: Some(WorkerId(4)) };
     let tasks = vec![TriedTasks { tasks, state, tries }];
     Message::Return { job: JOB, tasks, fits: true, mean_us: vec![(0, 1_500)] }
+}
+
+/// All messages to a handle's shard, page by page.
+async fn mail(store: &Store) -> Vec<Mail> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.mail(after).await.unwrap();
+        all.extend(page.mail);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
 }
 
 async fn guest(store: &Store) -> RangeSet {
@@ -94,14 +107,14 @@ fn a_message_is_sent_once_and_heard_once() {
         let tell = |number| Write::Tell { to: TWO, number, message: Message::AskRoom };
         assert!(commit(&one, vec![tell(1), tell(2)]).await.is_empty());
         assert_eq!(commit(&one, vec![tell(2)]).await, [0], "its number is taken");
-        let mail = |number| Mail { from: ONE, number, message: Message::AskRoom };
-        assert_eq!(two.mail().await.unwrap(), [mail(1), mail(2)]);
-        assert!(one.mail().await.unwrap().is_empty());
+        let asks = |number| Mail { from: ONE, number, message: Message::AskRoom };
+        assert_eq!(mail(&two).await, [asks(1), asks(2)]);
+        assert!(mail(&one).await.is_empty());
         assert_eq!(one.load().await.unwrap().ground.sent, [(TWO, 2)].into());
         assert!(commit(&two, vec![heard(ONE, 1)]).await.is_empty());
         assert_eq!(commit(&two, vec![heard(ONE, 1)]).await, [0], "it took effect before");
         assert_eq!(commit(&one, vec![tell(1)]).await, [0], "that was sent before");
-        assert_eq!(two.mail().await.unwrap(), [mail(2)]);
+        assert_eq!(mail(&two).await, [asks(2)]);
         assert!(commit(&two, vec![heard(ONE, 2)]).await.is_empty());
         assert_eq!(one.load().await.unwrap().ground.sent, [(TWO, 2)].into(), "numbers are not used again");
     });
@@ -146,8 +159,35 @@ fn every_message_is_read_as_it_was_written() {
             message: message.clone(),
         });
         assert!(commit(&one, tells.collect()).await.is_empty());
-        let read: Vec<Message> = two.mail().await.unwrap().into_iter().map(|mail| mail.message).collect();
+        let read: Vec<Message> = mail(&two).await.into_iter().map(|mail| mail.message).collect();
         assert_eq!(read, messages);
+    });
+}
+
+#[test]
+fn messages_are_read_in_pages_of_bounded_rows_and_bytes_and_none_is_left_out() {
+    on_all(async |store| {
+        let (one, two) = two(&store).await;
+        let small = MAIL_ROWS_MAX as u64 + 5;
+        let tell = |number, message| Write::Tell { to: TWO, number, message };
+        let asks = (1..=small).map(|number| tell(number, Message::AskRoom)).collect();
+        assert!(commit(&one, asks).await.is_empty());
+        let first = two.mail(None).await.unwrap();
+        assert_eq!((first.mail.len(), first.mail[0].number), (MAIL_ROWS_MAX, 1));
+        let last = two.mail(first.next).await.unwrap();
+        let numbers: Vec<u64> = last.mail.iter().map(|mail| mail.number).collect();
+        assert_eq!((numbers, last.next), ((small - 4..=small).collect(), None));
+        // A page ends behind the message that fills it, so each page brings something.
+        let paused = Some("p".repeat(MAIL_BYTES_MAX / 2 + 1));
+        let queue = QueueRecord { paused, ..QueueRecord::named("films") };
+        let large = (1..=3).map(|n| tell(small + n, Message::Queue(Box::new(queue.clone())))).collect();
+        assert!(commit(&one, large).await.is_empty());
+        let after = first.next.map(|place| MailPlace { number: small, ..place });
+        let full = two.mail(after).await.unwrap();
+        assert_eq!(full.mail.len(), 2);
+        let rest = two.mail(full.next).await.unwrap();
+        assert_eq!((rest.mail.len(), rest.mail[0].number, rest.next), (1, small + 3, None));
+        assert_eq!(mail(&two).await.len() as u64, small + 3);
     });
 }
 

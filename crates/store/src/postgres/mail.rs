@@ -5,11 +5,14 @@ use super::rows::number_at;
 use super::trouble::Trouble;
 use super::{Postgres, int};
 use crate::StoreError;
-use crate::mail::{LastNumbers, Mail, with_guest};
+use crate::mail::{
+    LastNumbers, MAIL_BYTES_MAX, MAIL_ROWS_MAX, Mail, MailPage, MailPlace, PageBuilder, with_guest,
+};
 use crate::message::{message_from_json, message_to_json};
 use crate::spec::{ranges_from_json, ranges_to_json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 use windlass_core::JobId;
 use windlass_core::engine::Write;
@@ -128,18 +131,29 @@ pub async fn peers(at: &Transaction<'_>, shard: ShardId) -> Result<BTreeSet<Shar
     Ok(rows.iter().map(|row| shard_at(row, 0)).collect())
 }
 
-/// The messages to a shard, those of each sender in their order.
-pub async fn mail(at: &Transaction<'_>, shard: ShardId) -> Result<Vec<Mail>, Trouble> {
-    let sql = "SELECT sender, number, body FROM messages WHERE receiver = $1 ORDER BY sender, number";
-    let rows = at.query(sql, &[&(shard.0 as i32)]).await?;
-    let mail = |row: &Row| {
-        Ok(Mail {
-            from: shard_at(row, 0),
-            number: number_at(row, 1),
-            message: message_from_json(row.get(2))?,
-        })
-    };
-    rows.iter().map(mail).collect()
+/// A page of the messages to a shard. The bodies that are behind its end do not leave the database.
+pub async fn mail(at: &Transaction<'_>, shard: ShardId, after: MailPlace) -> Result<MailPage, Trouble> {
+    let sql = "SELECT sender, number, body FROM (
+            SELECT sender, number, body,
+                sum(octet_length(body)) OVER (ORDER BY sender, number) - octet_length(body) AS ahead
+            FROM (SELECT sender, number, body FROM messages
+                WHERE receiver = $1 AND (sender, number) > ($2::integer, $3::bigint)
+                ORDER BY sender, number LIMIT $4::bigint) AS page) AS sized
+        WHERE ahead < $5::bigint ORDER BY sender, number";
+    let values: [&(dyn ToSql + Sync); 5] = [
+        &(shard.0 as i32),
+        &(after.from.0 as i32),
+        &int(after.number),
+        &(MAIL_ROWS_MAX as i64),
+        &(MAIL_BYTES_MAX as i64),
+    ];
+    let mut page = PageBuilder::default();
+    for row in at.query(sql, &values).await? {
+        let body: &str = row.get(2);
+        let message = message_from_json(body)?;
+        page.add(Mail { from: shard_at(&row, 0), number: number_at(&row, 1), message }, body.len());
+    }
+    Ok(page.finish())
 }
 
 fn shard_at(row: &Row, column: usize) -> ShardId {

@@ -7,7 +7,7 @@ use super::rows::{self, ATTEMPT, JOB, RESULT, TASK, WORKER};
 use super::trouble::Trouble;
 use super::{Postgres, int, mail, settings, time, turns};
 use crate::gather::Gather;
-use crate::mail::Mail;
+use crate::mail::{MailPage, MailPlace};
 use crate::message::queue_key;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, Snapshot, StoredTask,
@@ -95,10 +95,10 @@ impl PgReader {
         records(&self.moment().await?, shard, ids).await
     }
 
-    pub async fn mail(&mut self) -> Read<Vec<Mail>> {
+    pub async fn mail(&mut self, after: MailPlace) -> Read<MailPage> {
         let shard = self.shard;
         let at = self.moment().await?;
-        mail::mail(&at, shard).await
+        mail::mail(&at, shard, after).await
     }
 
     /// All answers are of one moment.

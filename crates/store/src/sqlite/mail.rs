@@ -1,7 +1,7 @@
 //! Rows of messages between shards, and of the tasks that these move.
 
 use super::write::int;
-use crate::mail::{LastNumbers, Mail, with_guest};
+use crate::mail::{LastNumbers, Mail, MailPage, MailPlace, PageBuilder, with_guest};
 use crate::message::{message_from_json, message_to_json};
 use crate::spec;
 use rusqlite::types::Type;
@@ -99,16 +99,22 @@ pub fn guests(db: &Connection, shard: ShardId) -> rusqlite::Result<BTreeSet<JobI
     rows.query_map([shard.0], |row| Ok(JobId(row.get::<_, i64>(0)? as u64)))?.collect()
 }
 
-/// The messages to a shard, those of each sender in their order.
-pub fn mail(db: &Connection, shard: ShardId) -> rusqlite::Result<Vec<Mail>> {
-    let mut rows = db.prepare_cached(
-        "SELECT sender, number, body FROM messages WHERE receiver = ?1 ORDER BY sender, number",
+/// A page of the messages to a shard.
+pub fn mail(db: &Connection, shard: ShardId, after: MailPlace) -> rusqlite::Result<MailPage> {
+    let mut statement = db.prepare_cached(
+        "SELECT sender, number, body FROM messages WHERE receiver = ?1 AND (sender, number) > (?2, ?3)
+         ORDER BY sender, number",
     )?;
-    let rows = rows.query_map([shard.0], |row| {
-        let number = row.get::<_, i64>(1)? as u64;
-        Ok(Mail { from: ShardId(row.get(0)?), number, message: message(row, 2)? })
-    })?;
-    rows.collect()
+    let mut rows = statement.query((shard.0, after.from.0, int(after.number)))?;
+    let mut page = PageBuilder::default();
+    while !page.is_full()
+        && let Some(row) = rows.next()?
+    {
+        let (from, number) = (ShardId(row.get(0)?), row.get::<_, i64>(1)? as u64);
+        let bytes = row.get_ref(2)?.as_str()?.len();
+        page.add(Mail { from, number, message: message(row, 2)? }, bytes);
+    }
+    Ok(page.finish())
 }
 
 /// The numbers of the last messages from a shard, and of those to it that were heard.

@@ -10,7 +10,7 @@ use super::tokens;
 use super::turns;
 use super::write::int;
 use crate::gather::Gather;
-use crate::mail::Mail;
+use crate::mail::{MailPage, MailPlace};
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot,
     StoredTask, TokenRecord,
@@ -88,8 +88,8 @@ impl Reader {
         Ok(Snapshot { next_job: next_job.unwrap_or(1) as u64, ground })
     }
 
-    pub fn mail(&self, shard: ShardId) -> rusqlite::Result<Vec<Mail>> {
-        mail::mail(&self.db, shard)
+    pub fn mail(&self, shard: ShardId, after: MailPlace) -> rusqlite::Result<MailPage> {
+        mail::mail(&self.db, shard, after)
     }
 
     pub fn records(&self, shard: ShardId, ids: &BTreeSet<JobId>) -> rusqlite::Result<Vec<JobRecord>> {
