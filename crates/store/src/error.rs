@@ -162,6 +162,18 @@ pub enum StoreError {
         /// The first table that has rows.
         table: &'static str,
     },
+    /// A divided farm has tasks between its shards, and the target of the copy has one shard.
+    #[error(
+        "{database} is a divided farm, and {jobs} of its jobs have tasks that another shard than 1 has. A file has one \
+         shard, so these tasks would be lost. Start a server, drain the workers of the other shards \
+         ('windlass worker drain NAME'), wait until they run nothing, stop the servers, and copy again"
+    )]
+    Divided {
+        /// The source.
+        database: String,
+        /// Jobs with tasks in other shards, or on the way between shards.
+        jobs: u64,
+    },
     /// A PostgreSQL database is not a file.
     #[error("a PostgreSQL database is copied by pg_dump, or into a file by 'windlass store copy'")]
     NoBackup,
