@@ -821,6 +821,8 @@ export interface components {
             is_this: boolean;
             /** @description Its name. */
             name: string;
+            /** @description The shards that it has before other servers. */
+            pins?: number[];
             /** @description Its release of Windlass. */
             release: string;
             /** @description The parts of the farm that it owns. Empty if it stands by. */
@@ -835,6 +837,11 @@ export interface components {
              * @description Time since its start.
              */
             up_ms: number;
+            /**
+             * Format: int32
+             * @description Its part of the shards, in proportion to the weights of the other servers. Absent of a release without weights.
+             */
+            weight?: number | null;
         };
         /**
          * @description A letter and a number of tasks. `b`: waits for other tasks; `w`: waits for its turn; `p`: placed, not started; `r`:

@@ -24,6 +24,12 @@ pub struct FarmServer {
     pub silent_ms: u64,
     /// The parts of the farm that it owns. Empty if it stands by.
     pub shards: Vec<OwnedShard>,
+    /// Its part of the shards, in proportion to the weights of the other servers. Absent of a release without weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// The shards that it has before other servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<u32>,
 }
 
 /// A part of the farm with its owner.

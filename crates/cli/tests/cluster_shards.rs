@@ -1,6 +1,6 @@
 //! A farm of several shards on one PostgreSQL database, with an engine for each, spread over two servers: a job's tasks run
 //! in all shards, what people ask reaches the shard that knows, and a server that dies or is drained leaves its shards to
-//! the other.
+//! the other. Workers go to the shard to which they belong, and servers have the shards that their weights and pins say.
 
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
@@ -170,6 +170,12 @@ fn figures_are_of_all_shards(farm: &Divided, job: &str) {
         assert_eq!(metrics.lines().filter(|line| *line == up).count(), 1, "{up}\n{metrics}");
     }
     assert!(!metrics.contains("windlass_workers{state="), "{metrics}");
+}
+
+/// The answer of the database to a query.
+fn ask(store: &str, sql: &str) -> String {
+    let name = store.split_once("@/").unwrap().1.split_once('?').unwrap().0;
+    database::cluster().unwrap().sql(name, sql)
 }
 
 fn names(workers: &Value) -> BTreeSet<&str> {
@@ -346,4 +352,77 @@ fn without_notifications_a_task_starts_in_another_shard() {
     let waits_ms = waits_ms(&address, 7);
     println!("the same without notifications: {waits_ms:.0?} ms");
     assert!(deaf.lost() > 0, "the servers would have been notified");
+}
+
+#[test]
+fn workers_that_were_there_before_go_to_their_shards_when_nothing_is_booked_on_them() {
+    let Some(store) = database::database() else { return };
+    let mut one = Server::start("one", &store);
+    let worker = |name: &str, shard: &str| worker_with(&one, name, &[&one], &["--shard", shard]);
+    let _workers = [worker("idle", "2"), worker("busy", "2"), worker("drained", "2"), worker("stays", "1")];
+    let gates = ["first", "second"].map(|name| one.farm.work().join(name));
+    let [first, second] = gates
+        .each_ref()
+        .map(|gate| format!("echo begun; while [ ! -e {} ]; do sleep 0.01; done", gate.display()));
+    let job = one.ok(&["submit", "--quiet", "--worker", "busy", "--", "sh", "-c", &first]);
+    let job = job.trim();
+    wait_until("the task runs", || one.json(&["job", "tasks", job])[0]["state"] == json!("running"));
+    one.ok(&["worker", "drain", "drained"]);
+    one.end("TERM");
+    one.start_again_with(&["--shards", "2"]);
+    // Shard and state: 0 is up, 1 is draining, and 4, which is left out, forgotten.
+    let place_of = |name: &str| {
+        ask(&store, &format!("SELECT shard, state FROM workers WHERE name = '{name}' AND state <> 4"))
+    };
+    wait_until("the idle worker is in its shard", || place_of("idle") == "2|0");
+    wait_until("the busy one is connected", || place_of("busy") == "1|0");
+    // Where it is now it gets work.
+    let array = one.ok(&["submit", "--quiet", "--array", "1-20", "--", "sh", "-c", &second]);
+    let array = array.trim();
+    wait_until("tasks run in the second shard", || ran_on(&one, array).contains("idle"));
+    wait_until("all are connected", || {
+        [place_of("busy"), place_of("stays"), place_of("drained")] == ["1|0", "1|0", "1|1"]
+    });
+    gates.iter().for_each(|gate| std::fs::write(gate, "").unwrap());
+    one.ok(&["job", "wait", job]);
+    one.ok(&["job", "wait", array]);
+    wait_until("the busy one follows when it has nothing to do", || place_of("busy") == "2|0");
+    let task = one.json(&["job", "tasks", job])[0].clone();
+    assert_eq!((&task["attempt"], &task["state"]), (&json!(1), &json!("succeeded")), "{}", one.log());
+    let id = task["id"].as_str().unwrap();
+    assert_eq!(one.ok(&["logs", id, "--stdout"]).trim(), "begun", "its output is on the same machine");
+    assert_eq!(one.json(&["job", "show", array])["counts"]["succeeded"], json!(20));
+    // A drained worker stays where it is known to be drained.
+    assert_eq!(place_of("drained"), "1|1");
+    one.ok(&["worker", "resume", "drained"]);
+    wait_until("the resumed one follows", || place_of("drained") == "2|0");
+    assert_eq!(place_of("stays"), "1|0");
+    let all = BTreeSet::from(["busy", "drained", "idle", "stays"]);
+    wait_until("the list has each once", || {
+        let list = one.json(&["worker", "list"]);
+        list.as_array().unwrap().len() == 4 && names(&list) == all
+    });
+    assert!(!one.log().contains("panicked"), "{}", one.log());
+}
+
+#[test]
+fn a_server_has_the_shards_that_it_pins_and_its_part_by_weight() {
+    let Some(store) = database::database() else { return };
+    let one = Server::start_with("one", &store, &SHARDS);
+    let flags = ["--shards", "4", "--shard", "3", "--shard-weight", "0"];
+    let mut two = Server::start_with("two", &store, &flags);
+    let shared = BTreeMap::from([(1, "one"), (2, "one"), (3, "two"), (4, "one")]);
+    let owners_are = |wanted: &BTreeMap<u64, &str>| {
+        let owners = one.owners();
+        owners.len() == wanted.len() && wanted.iter().all(|(shard, name)| owners[shard] == *name)
+    };
+    wait_until("each server has its part", || owners_are(&shared));
+    let list = one.ok(&["scheduler", "list"]);
+    let of = |name: &str| list.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(of("two").contains("; weight 0; pins 3") && !of("one").contains("weight"), "{list}");
+    two.end("KILL");
+    let alone: BTreeMap<u64, &str> = shared.keys().map(|shard| (*shard, "one")).collect();
+    wait_until("the other one has the pinned shard", || owners_are(&alone));
+    two.start_again();
+    wait_until("the pinned shard is back", || owners_are(&shared));
 }

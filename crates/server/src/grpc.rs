@@ -5,7 +5,7 @@ use crate::handle::Handle;
 use crate::link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, WorkerLink, WorkerMessage,
 };
-use crate::peers::{FarmShards, elsewhere};
+use crate::peers::{FarmShards, KnownOwner, elsewhere};
 use crate::refusals::Refusals;
 use crate::spans;
 use axum::extract::ConnectInfo;
@@ -26,6 +26,7 @@ use windlass_api::wire::{
 use windlass_api::{Params, StepBody};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::Hello;
+use windlass_core::ids::ShardId;
 use windlass_core::{Epoch, JobId, Time};
 
 /// Connected workers.
@@ -322,20 +323,21 @@ impl WorkerReader {
     }
 
     /// Finds the engine of the worker's shard. False if another server has it: the stream ends, and tells which. A worker
-    /// that was here before stays in its shard, because that has its attempts.
+    /// that was here before comes to the shard in which it is, because that has its attempts. A forgotten one has none.
     async fn finds_shard(&mut self, hello: &Hello) -> bool {
         if !self.shards.is_divided() {
             return true;
         }
-        let shard = match self.handle.store().shard_of_worker(&hello.name).await {
-            Ok(known) => known.unwrap_or_else(|| self.shards.of_worker(&hello.name, &hello.attributes)),
+        let shard = match self.handle.store().farm_worker(&hello.name).await {
+            Ok(Some(known)) if !known.is_forgotten => known.shard,
+            Ok(_) => self.shards.of_worker(&hello.name, &hello.attributes),
             Err(_) => {
                 self.link.leave(Status::unavailable("this server does not reach its database"));
                 return false;
             }
         };
         let Some(handle) = self.shards.handle(shard) else {
-            self.link.leave(elsewhere(self.shards.owner(shard), &format!("the worker's shard, {shard}")));
+            self.link.leave(elsewhere(self.shards.owner(shard), &shard_named(shard)));
             return false;
         };
         (self.handle, self.is_in_shard) = (handle, true);
@@ -444,6 +446,11 @@ impl WorkerReader {
         };
         Ok(message)
     }
+}
+
+/// A worker's shard, as its agent is told of it.
+fn shard_named(shard: ShardId) -> String {
+    format!("the worker's shard, {shard}")
 }
 
 type LogAnswer = oneshot::Sender<io::Result<Option<LogChunk>>>;
@@ -578,6 +585,14 @@ impl WorkerLink for RemoteLink {
 
     fn begin_again(&self) {
         self.end();
+    }
+
+    fn may_change_shards(&self) -> bool {
+        true
+    }
+
+    fn change_shards(&self, shard: ShardId, owner: KnownOwner) {
+        self.leave(elsewhere(Some(owner), &shard_named(shard)));
     }
 
     fn read_log(&self, request: LogRequest) -> LogFuture {

@@ -131,6 +131,14 @@ impl Handle {
         wait.await.map_err(|_| closed())?
     }
 
+    /// Forgets a worker at the first moment at which nothing is booked on it, and answers when that is durable. `None` if it
+    /// may not leave its shard any more. After an answer its connection is heard no more, and the caller ends it.
+    pub(crate) async fn forget_idle(&self, worker: WorkerId) -> Option<Result<Reply, Unavailable>> {
+        let (answer, wait) = oneshot::channel();
+        self.inbox.send(Inbox::ForgetIdle(worker, answer)).await.ok()?;
+        wait.await.ok()
+    }
+
     /// Tells the engine something that needs no answer.
     pub async fn tell(&self, event: Event) {
         // A closed inbox is a server that ends: nobody is left to care.
@@ -239,6 +247,11 @@ impl Handle {
     /// The connection to a worker, while there is one.
     pub(crate) fn link(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
         self.shared.parts.links.get(worker)
+    }
+
+    /// This connection to a worker has ended.
+    pub(crate) fn unlink(&self, worker: WorkerId, link: u64) {
+        self.shared.parts.links.remove_one(worker, link);
     }
 
     /// Attends to an external job from now on, in the place of whoever did before.

@@ -11,7 +11,7 @@ use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::Metrics;
 use crate::outgoing::Outgoing;
-use crate::peers::SureUntil;
+use crate::peers::{SureUntil, may_leave, may_leave_now};
 use crate::progress::ProgressBoard;
 use crate::spans;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -59,6 +59,8 @@ pub(crate) enum Inbox {
     Event(Event),
     /// What a worker says.
     Worker { link: u64, messages: Vec<WorkerMessage> },
+    /// A worker goes to another shard as soon as nothing is booked on it.
+    ForgetIdle(WorkerId, oneshot::Sender<Result<Reply, Unavailable>>),
     /// Another shard may have sent a message.
     Mail,
     /// A question about the engine's state.
@@ -122,6 +124,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         commit_began: Instant::now(),
         pending: BTreeMap::new(),
         next_request: 1,
+        busy_leavers: BTreeMap::new(),
+        leaving: BTreeMap::new(),
         links: links.clone(),
         link_owners: BTreeMap::new(),
         outgoing: Outgoing::new(links.clone(), external.clone()),
@@ -174,6 +178,10 @@ struct Shell {
     commit_began: Instant,
     pending: BTreeMap<RequestId, oneshot::Sender<Result<Reply, Unavailable>>>,
     next_request: u64,
+    /// Workers that go to another shard when nothing is booked on them.
+    busy_leavers: BTreeMap<WorkerId, oneshot::Sender<Result<Reply, Unavailable>>>,
+    /// Workers that were forgotten because they go to another shard, until that is durable.
+    leaving: BTreeMap<RequestId, WorkerId>,
     links: Arc<Links>,
     /// Whose each connection is, once it said hello.
     link_owners: BTreeMap<u64, WorkerId>,
@@ -215,6 +223,7 @@ impl Shell {
                 }
             }
             self.refuse_unsendable();
+            self.forget_idle();
             self.round();
             self.answer_volatile();
             if commit.is_none() {
@@ -395,11 +404,10 @@ impl Shell {
     fn take(&mut self, message: Inbox) {
         match message {
             Inbox::Request(event, answer) => {
-                let request = RequestId(self.next_request);
-                self.next_request += 1;
-                self.pending.insert(request, answer);
+                let request = self.new_request(answer);
                 self.handle(event(request));
             }
+            Inbox::ForgetIdle(worker, answer) => _ = self.busy_leavers.insert(worker, answer),
             Inbox::Event(event) => self.handle(event),
             Inbox::Worker { link, messages } => {
                 for message in messages {
@@ -412,6 +420,34 @@ impl Shell {
                 self.engine.save_histories(&mut self.pipeline.forming);
                 self.engine.save_turns(&mut self.pipeline.forming);
                 self.stopping = Some(done);
+            }
+        }
+    }
+
+    fn new_request(&mut self, answer: oneshot::Sender<Result<Reply, Unavailable>>) -> RequestId {
+        let request = RequestId(self.next_request);
+        self.next_request += 1;
+        self.pending.insert(request, answer);
+        request
+    }
+
+    /// Forgets workers that go to another shard and on which nothing is booked. Called before a round, which would book
+    /// something. What the connection of such a worker says after that is of a worker that is not here any more: a beat
+    /// would bring it back.
+    fn forget_idle(&mut self) {
+        for (worker, answer) in std::mem::take(&mut self.busy_leavers) {
+            match self.engine.workers().get(worker) {
+                Some(found) if may_leave_now(found) => {
+                    if let Some(link) = self.links.get(worker) {
+                        self.link_owners.remove(&link.id());
+                    }
+                    let request = self.new_request(answer);
+                    self.leaving.insert(request, worker);
+                    self.handle(Event::Forget { request, worker, force: true });
+                }
+                Some(found) if may_leave(found) => _ = self.busy_leavers.insert(worker, answer),
+                // Without an answer it stays.
+                _ => {}
             }
         }
     }
@@ -470,6 +506,9 @@ impl Shell {
 
     fn worker_hello(&mut self, mut hello: Hello, link: Arc<dyn WorkerLink>) {
         let named = self.engine.workers().by_name(&hello.name).map(|worker| worker.id);
+        if named.is_some_and(|id| self.leaving.values().any(|leaving| *leaving == id)) {
+            return link.begin_again();
+        }
         let known = named.and_then(|id| self.links.get(id));
         hello.new_link = known.is_none_or(|known| known.id() != link.id());
         if let Err(refusal) = self.engine.admit(&hello) {
@@ -587,6 +626,8 @@ impl Shell {
                 }
                 message = inbox.recv() => match message {
                     Some(Inbox::Request(_, answer)) => _ = answer.send(Err(why.clone())),
+                    // Without an answer the worker stays.
+                    Some(Inbox::ForgetIdle(..)) => {}
                     Some(Inbox::Worker { link, mut messages }) => {
                         messages.iter().for_each(|message| self.keep_lease(link, message));
                         // Without its hello there is no way to reach a worker.
@@ -653,6 +694,7 @@ impl Shell {
     }
 
     fn answer(&mut self, request: RequestId, answer: Result<Reply, Unavailable>) {
+        self.leaving.remove(&request);
         if let Some(waiting) = self.pending.remove(&request) {
             // Whoever asked may have gone.
             _ = waiting.send(answer);

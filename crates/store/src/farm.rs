@@ -22,6 +22,8 @@ pub struct FarmWorker {
     pub name: String,
     /// Its shard.
     pub shard: ShardId,
+    /// It was forgotten: by an operator, or because it went to another shard.
+    pub is_forgotten: bool,
 }
 
 /// Events of a shard, as its owner wrote them together.
@@ -44,11 +46,12 @@ impl Store {
         }
     }
 
-    /// The shard that has a worker of that name; `None` if none has.
-    pub async fn shard_of_worker(&self, name: &str) -> Result<Option<ShardId>, StoreError> {
+    /// The worker of that name. Of several, which have gone from shard to shard, the one that is not forgotten, or else the
+    /// newest. `None` if no shard has one.
+    pub async fn farm_worker(&self, name: &str) -> Result<Option<FarmWorker>, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(None),
-            Store::Postgres(postgres) => postgres.shard_of_worker(name).await,
+            Store::Postgres(postgres) => postgres.farm_worker(name).await,
         }
     }
 

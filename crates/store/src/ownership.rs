@@ -3,6 +3,7 @@
 //! nothing. A store in memory or in a file has one server, which owns everything.
 
 use crate::{Store, StoreError};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use windlass_core::ids::ShardId;
 
@@ -23,6 +24,21 @@ pub struct Ownership {
     pub(crate) batch: i64,
 }
 
+/// Which of a farm's shards a server is to have. It counts where the farm is divided, for all shards but the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerShare {
+    /// Its part of the shards, in proportion to the weights of the other servers. 0 is none but its pins.
+    pub weight: u32,
+    /// Shards that it has before other servers, while it is alive and not drained.
+    pub pins: BTreeSet<ShardId>,
+}
+
+impl Default for ServerShare {
+    fn default() -> Self {
+        ServerShare { weight: 1, pins: BTreeSet::new() }
+    }
+}
+
 /// A server that uses the store.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServerRow {
@@ -36,6 +52,8 @@ pub struct ServerRow {
     pub release: String,
     /// It takes no shard, and gives up those that it has.
     pub is_draining: bool,
+    /// Which shards it is to have; `None` of an earlier release, which knows of no shares.
+    pub share: Option<ServerShare>,
     /// Since when it runs, by the database's clock.
     pub age: Duration,
     /// How long ago it beat last, by the database's clock.
@@ -72,16 +90,27 @@ pub struct ServerState {
 }
 
 impl Store {
-    /// Enters a server into the store's list.
+    /// Enters a server into the store's list, with the default share.
     pub async fn register_server(
         &self,
         name: &str,
         addresses: &[String],
         release: &str,
     ) -> Result<ServerId, StoreError> {
+        self.register_server_with(name, addresses, release, &ServerShare::default()).await
+    }
+
+    /// As [`Store::register_server`], with a share of the shards.
+    pub async fn register_server_with(
+        &self,
+        name: &str,
+        addresses: &[String],
+        release: &str,
+        share: &ServerShare,
+    ) -> Result<ServerId, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(ServerId(1)),
-            Store::Postgres(postgres) => postgres.register_server(name, addresses, release).await,
+            Store::Postgres(postgres) => postgres.register_server(name, addresses, release, share).await,
         }
     }
 
@@ -132,7 +161,17 @@ impl Store {
         }
     }
 
-    /// A handle that commits as an owner, and by which an engine reads what the owner's shard has.
+    /// A handle with connections of its own, for what must not wait while reads take all connections of the server: the
+    /// list of servers and the owners of shards.
+    pub fn with_own_connections(&self) -> Store {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => self.clone(),
+            Store::Postgres(postgres) => Store::Postgres(postgres.with_own_connections()),
+        }
+    }
+
+    /// A handle that commits as an owner, and by which an engine reads what the owner's shard has. The owner of another
+    /// shard than the first has connections of its own.
     pub fn as_owner(&self, ownership: Ownership) -> Store {
         match self {
             Store::Memory(memory) => Store::Memory(memory.of_shard(ownership.shard)),

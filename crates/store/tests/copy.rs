@@ -259,6 +259,9 @@ fn a_divided_farm_is_copied_into_a_file_when_no_task_is_between_its_shards() {
             capacity: Resources::new(100, 0),
             attributes: Default::default(),
         };
+        // The worker was in the first shard before.
+        let before = WorkerRecord { id: WorkerId(7), state: WorkerState::Forgotten, ..worker.clone() };
+        commit(&one, vec![Write::Worker(before)]).await;
         let ask = |to| Write::Tell { to, number: 1, message: Message::AskRoom };
         let turn = TurnRecord { queue: "q".to_owned(), user: None, turn: Some(turn()) };
         let turns = SavedTurns { turns: vec![turn], clocks: Vec::new() };

@@ -16,8 +16,8 @@ use windlass_core::ranges::RangeSet;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
-    ANSWERED, ASKED, AskId, Asked, FarmWorker, Notice, Postgres, RELAYED, ServerId, ServerState, ShardEvents,
-    Store, StoreError, WHOLE_FARM, WORK,
+    ANSWERED, ASKED, AskId, Asked, FarmWorker, Notice, Postgres, RELAYED, ServerId, ServerShare, ServerState,
+    ShardEvents, Store, StoreError, WHOLE_FARM, WORK,
 };
 
 fn task(index: u32) -> TaskId {
@@ -113,6 +113,7 @@ fn a_superseded_owner_commits_nothing() {
         assert_eq!((shards[0].owner, shards[0].epoch), (Some(second), 2));
         assert!(shards[0].left > LONG / 2 && shards[0].age.is_some());
         let servers = two.servers().await.unwrap();
+        assert_eq!(servers[0].share, Some(ServerShare::default()));
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!((names, &servers[0].addresses[..]), (vec!["one", "two"], &["http://one".to_owned()][..]));
         new.release().await.unwrap();
@@ -399,7 +400,7 @@ fn servers_that_start_together_make_the_schema_once() {
         }
     });
     let versions = "SELECT string_agg(version::text, ' ' ORDER BY version) FROM refinery_schema_history";
-    assert_eq!(cluster.sql(database_of(&address), versions), "1 2 3 4");
+    assert_eq!(cluster.sql(database_of(&address), versions), "1 2 3 4 5");
     let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
         VALUES (9999, 'later', '2030-01-01T00:00:00Z', '1')";
     cluster.sql(database_of(&address), newer);
@@ -633,10 +634,86 @@ fn requests_and_events_of_shards_are_apart_and_workers_are_found_whichever_shard
             attributes: BTreeMap::new(),
         };
         assert!(commit(&owner, vec![Write::Worker(worker.clone())]).await.is_empty());
-        assert_eq!(store.shard_of_worker("w").await.unwrap(), Some(ShardId(2)));
-        assert_eq!(store.shard_of_worker("x").await.unwrap(), None);
+        let row = |id, shard, is_forgotten| FarmWorker {
+            id: WorkerId(id),
+            name: "w".to_owned(),
+            shard: ShardId(shard),
+            is_forgotten,
+        };
+        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(3, 2, false)));
+        assert_eq!(store.farm_worker("x").await.unwrap(), None);
         let found = store.farm_workers(vec![worker.id, WorkerId(99)]).await.unwrap();
-        assert_eq!(found, [FarmWorker { id: worker.id, name: "w".to_owned(), shard: ShardId(2) }]);
+        assert_eq!(found, [row(3, 2, false)]);
+        // One that is forgotten may have a row in another shard, in either direction; of the others each name has one.
+        let first = store.as_owner(store.claim(WHOLE_FARM, server, LONG).await.unwrap().unwrap());
+        let write =
+            |id, state| vec![Write::Worker(WorkerRecord { id: WorkerId(id), state, ..worker.clone() })];
+        assert!(first.commit(batch(write(5, WorkerState::Up))).await.is_err(), "two shards would have it");
+        assert!(commit(&owner, write(3, WorkerState::Forgotten)).await.is_empty());
+        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(3, 2, true)));
+        assert!(commit(&first, write(5, WorkerState::Up)).await.is_empty());
+        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(5, 1, false)));
+        assert!(commit(&first, write(5, WorkerState::Forgotten)).await.is_empty());
+        assert!(commit(&owner, write(3, WorkerState::Suspect)).await.is_empty());
+        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(3, 2, false)));
+        let found = store.farm_workers(vec![WorkerId(3), WorkerId(5)]).await.unwrap();
+        assert_eq!(found.iter().filter(|worker| worker.is_forgotten).count(), 1);
+    });
+}
+
+#[test]
+fn the_share_of_a_server_is_in_its_row_and_a_server_of_the_release_before_has_none() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let store = Store::connect(&address).await.unwrap();
+        let share = ServerShare { weight: 0, pins: [ShardId(3), ShardId(64)].into() };
+        let server = store.register_server_with("one", &[], "0", &share).await.unwrap();
+        // As a server inserts its row that knows the schema up to its fourth step.
+        let insert = "INSERT INTO servers (name, addresses, release) VALUES ('old', '{}', '0')";
+        cluster.sql(database_of(&address), insert);
+        let servers = store.servers().await.unwrap();
+        let shares: Vec<_> = servers.into_iter().map(|server| (server.name, server.share)).collect();
+        assert_eq!(shares, [("one".to_owned(), Some(share)), ("old".to_owned(), None)]);
+        assert!(store.server_beat(server).await.unwrap().is_listed);
+    });
+}
+
+#[test]
+fn reads_of_a_shard_that_hang_delay_neither_another_shard_nor_the_list_of_servers() {
+    let Some(cluster) = cluster() else { return };
+    let address = cluster.database();
+    block_on(async {
+        let store = Store::connect(&address).await.unwrap();
+        let list = store.with_own_connections();
+        let server = list.register_server("one", &[], "0").await.unwrap();
+        let own = async |shard| store.as_owner(store.claim(shard, server, LONG).await.unwrap().unwrap());
+        let (first, second, third) = (own(WHOLE_FARM).await, own(ShardId(2)).await, own(ShardId(3)).await);
+        let (locker, watcher) = (raw(&address).await, raw(&address).await);
+        locker.batch_execute("BEGIN; LOCK TABLE bodies IN ACCESS EXCLUSIVE MODE").await.unwrap();
+        let mut hanging = Vec::new();
+        for owner in [&first, &second].into_iter().cycle().take(40) {
+            let owner = owner.clone();
+            hanging.push(tokio::spawn(async move { owner.body(JobId(1), 0).await.map(|_| ()) }));
+        }
+        // All connections of both shards wait for the table.
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+            WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        while watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 8 + 4 {
+            tokio::task::yield_now().await;
+        }
+        let others = async {
+            assert!(third.mail(None).await.unwrap().mail.is_empty());
+            assert!(list.server_beat(server).await.unwrap().is_listed);
+            assert_eq!(list.shards().await.unwrap().len(), 3);
+        };
+        tokio::time::timeout(Duration::from_secs(20), others)
+            .await
+            .expect("they have connections of their own");
+        locker.batch_execute("ROLLBACK").await.unwrap();
+        for read in hanging {
+            read.await.unwrap().unwrap();
+        }
     });
 }
 

@@ -78,11 +78,25 @@ fn state(server: &FarmServer, is_divided: bool) -> String {
         false => "owns the farm".to_owned(),
     };
     let silent = server.silent_ms > SILENT_MS_MAX;
-    match (silent, server.draining) {
+    let does = match (silent, server.draining) {
         (true, _) => format!("{does}, silent for {}", elapsed(server.silent_ms)),
         (false, true) => format!("{does}, drained"),
         (false, false) => does,
+    };
+    does + &share(server)
+}
+
+/// Which shards the server is to have, where an administrator set that.
+fn share(server: &FarmServer) -> String {
+    let mut text = String::new();
+    if let Some(weight) = server.weight.filter(|weight| *weight != 1) {
+        text += &format!("; weight {weight}");
     }
+    if !server.pins.is_empty() {
+        let pins: Vec<String> = server.pins.iter().map(u32::to_string).collect();
+        text += &format!("; pins {}", pins.join(", "));
+    }
+    text
 }
 
 /// The shards of a server, each with its epoch and since when it owns it.
@@ -92,4 +106,30 @@ fn owned(shards: &[OwnedShard]) -> String {
         format!("{} (epoch {}, {since})", shard.shard, shard.epoch)
     });
     format!("owns shard {}", shown.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_shows_weights_and_pins_that_are_not_the_default() {
+        let server = |weight, pins: &[u32]| FarmServer {
+            id: 1,
+            name: "east".to_owned(),
+            addresses: Vec::new(),
+            release: "0.1.0".to_owned(),
+            is_this: true,
+            draining: true,
+            up_ms: 1,
+            silent_ms: 1,
+            shards: vec![OwnedShard { shard: 3, epoch: 2, since_ms: None }],
+            weight,
+            pins: pins.to_vec(),
+        };
+        let shown = |weight, pins: &[u32]| state(&server(weight, pins), true);
+        assert_eq!(shown(Some(1), &[]), "owns shard 3 (epoch 2, ), drained");
+        assert_eq!(shown(None, &[]), "owns shard 3 (epoch 2, ), drained");
+        assert_eq!(shown(Some(0), &[3, 5]), "owns shard 3 (epoch 2, ), drained; weight 0; pins 3, 5");
+    }
 }

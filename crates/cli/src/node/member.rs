@@ -8,7 +8,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use windlass_core::ids::ShardId;
 use windlass_server::{Handle, KnownOwner, OwnerWatch, StandBy, since_boot};
-use windlass_store::{ServerId, ServerRow, ServerState, ShardRow, Store, StoreError, WHOLE_FARM};
+use windlass_store::{
+    ServerId, ServerRow, ServerShare, ServerState, ShardRow, Store, StoreError, WHOLE_FARM,
+};
 
 /// How long an owner may be silent before another server takes the farm. For as long after its last renewal it extends
 /// leases of workers; a lease that the next owner gives begins later.
@@ -28,6 +30,9 @@ pub const SILENT_MAX: Duration = Duration::from_secs(6);
 #[derive(Clone)]
 pub struct Member {
     store: Store,
+    /// The store, by connections for the list of servers and the owners of shards alone. While reads take all others, this
+    /// server must still beat: a silent one has no shards.
+    list: Store,
     server: ServerId,
 }
 
@@ -118,17 +123,23 @@ impl OwnStore {
 
 impl Member {
     /// Enters this server into the list; `None` where no other server can use the store.
-    pub async fn join(store: &Store, name: &str, addresses: &[String]) -> anyhow::Result<Option<Member>> {
+    pub async fn join(
+        store: &Store,
+        name: &str,
+        addresses: &[String],
+        share: &ServerShare,
+    ) -> anyhow::Result<Option<Member>> {
         if !matches!(store, Store::Postgres(_)) {
             return Ok(None);
         }
-        let server = store.register_server(name, addresses, env!("CARGO_PKG_VERSION")).await?;
-        Ok(Some(Member { store: store.clone(), server }))
+        let list = store.with_own_connections();
+        let server = list.register_server_with(name, addresses, env!("CARGO_PKG_VERSION"), share).await?;
+        Ok(Some(Member { store: store.clone(), list, server }))
     }
 
     /// Takes this server out of the list.
     pub async fn leave(self) {
-        if let Err(error) = self.store.server_leaves(self.server).await {
+        if let Err(error) = self.list.server_leaves(self.server).await {
             tracing::warn!("{error}");
         }
     }
@@ -140,11 +151,16 @@ impl Member {
 
     /// Takes the farm if nobody owns it, unless this server is drained and another one could take it.
     pub async fn claim_unless_drained(&self) -> Result<Option<OwnStore>, StoreError> {
-        let state = self.store.server_beat(self.server).await?;
+        let state = self.list.server_beat(self.server).await?;
         match state.is_draining && self.another_could().await {
             true => Ok(None),
             false => self.claim(WHOLE_FARM).await,
         }
+    }
+
+    /// The store, for reads of the list of servers and of the owners of shards.
+    pub fn list(&self) -> &Store {
+        &self.list
     }
 
     /// This server's number in the list.
@@ -154,20 +170,21 @@ impl Member {
 
     /// Tells the list that this server is alive.
     pub async fn beat(&self) -> Result<ServerState, StoreError> {
-        self.store.server_beat(self.server).await
+        self.list.server_beat(self.server).await
     }
 
     /// Takes a shard if nobody owns it, or if the owner's lease has run out by the database's clock.
     pub async fn claim(&self, shard: ShardId) -> Result<Option<OwnStore>, StoreError> {
         let asked = since_boot();
-        let Some(ownership) = self.store.claim(shard, self.server, LEASE).await? else {
+        let Some(ownership) = self.list.claim(shard, self.server, LEASE).await? else {
             return Ok(None);
         };
         let owner = self.store.as_owner(ownership);
         let (sender, lost) = watch::channel(None);
         let renewed = Arc::<Renewed>::default();
         renewed.at(asked);
-        let renewal = tokio::spawn(renew((owner.clone(), shard), self.server, renewed.clone(), sender));
+        let member = self.clone();
+        let renewal = tokio::spawn(renew((owner.clone(), shard), member, renewed.clone(), sender));
         Ok(Some(OwnStore { store: owner, lease: Some(Lease { renewed, renewal, lost }) }))
     }
 
@@ -179,7 +196,7 @@ impl Member {
         let mut known: Option<(u64, Option<ServerId>)> = None;
         loop {
             if beat.is_none_or(|at| since_boot() >= at + BEAT_EVERY)
-                && let Ok(state) = self.store.server_beat(self.server).await
+                && let Ok(state) = self.list.server_beat(self.server).await
             {
                 anyhow::ensure!(
                     state.is_listed,
@@ -187,7 +204,7 @@ impl Member {
                 );
                 (beat, is_draining) = (Some(since_boot()), state.is_draining);
             }
-            match self.store.shards().await {
+            match self.list.shards().await {
                 Err(error) => {
                     watch.failed();
                     if !fails {
@@ -221,21 +238,21 @@ impl Member {
 
     async fn owner_of(&self, row: Option<&ShardRow>) -> Option<KnownOwner> {
         let owner = row?.owner?;
-        let server = self.store.servers().await.ok()?.into_iter().find(|server| server.id == owner)?;
+        let server = self.list.servers().await.ok()?.into_iter().find(|server| server.id == owner)?;
         tracing::info!("the server '{}' owns the farm", server.name);
         Some(KnownOwner { name: server.name, address: server.addresses.into_iter().next() })
     }
 
     /// The name of the owner, for people.
     pub async fn owner_name(&self) -> Option<String> {
-        let shards = self.store.shards().await.ok()?;
+        let shards = self.list.shards().await.ok()?;
         let owner = shards.iter().find(|shard| shard.id == WHOLE_FARM)?.owner?;
-        let servers = self.store.servers().await.ok()?;
+        let servers = self.list.servers().await.ok()?;
         servers.into_iter().find(|server| server.id == owner).map(|server| server.name)
     }
 
     async fn another_could(&self) -> bool {
-        self.store.servers().await.is_ok_and(|servers| another_could(&servers, self.server))
+        self.list.servers().await.is_ok_and(|servers| another_could(&servers, self.server))
     }
 }
 
@@ -248,7 +265,7 @@ fn another_could(servers: &[ServerRow], own: ServerId) -> bool {
 /// it is drained; which server is to have another shard is decided elsewhere ([`shards`](super::shards)).
 async fn renew(
     (owner, shard): (Store, ShardId),
-    server: ServerId,
+    member: Member,
     renewed: Arc<Renewed>,
     lost: watch::Sender<Option<Lost>>,
 ) {
@@ -284,13 +301,12 @@ async fn renew(
         if shard != WHOLE_FARM {
             continue;
         }
-        let Ok(Ok(state)) = timeout(RENEW_PATIENCE, owner.server_beat(server)).await else { continue };
+        let Ok(Ok(state)) = timeout(RENEW_PATIENCE, member.beat()).await else { continue };
         if !state.is_draining {
             drain_told = false;
             continue;
         }
-        let servers = owner.servers().await.unwrap_or_default();
-        if another_could(&servers, server) {
+        if member.another_could().await {
             tracing::info!("this server is drained, and gives the farm up");
             lost.send_replace(Some(Lost::Drained));
             return;

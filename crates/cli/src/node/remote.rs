@@ -54,8 +54,7 @@ pub struct StartArgs {
         value_name = "QUEUE"
     )]
     for_queues: Vec<String>,
-    /// Shard of the farm that the worker belongs to, when it comes for the first time [default: by its name, and by its tags
-    /// facility and pool]
+    /// Shard of the farm that the worker belongs to [default: by its name, and by its tags facility and pool]
     #[arg(long, env = "WINDLASS_WORKER_SHARD", value_name = "N")]
     shard: Option<u32>,
     /// Cache directory: tasks that name an entry as NAME/ENTRY prefer workers that have it; may be repeated

@@ -79,6 +79,12 @@ pub struct ServeOptions {
     /// Shards that the farm is divided into, each with an engine of its own; needs PostgreSQL [default: 1]
     #[arg(long, env = "WINDLASS_SHARDS", value_name = "N")]
     pub shards: Option<u32>,
+    /// Shard that this server has before others, from 2 on; may be repeated
+    #[arg(long = "shard", env = "WINDLASS_SERVER_SHARDS", value_delimiter = ',', value_name = "N")]
+    pub pins: Vec<u32>,
+    /// This server's part of the shards, in proportion to the weights of the others; 0 is none [default: 1]
+    #[arg(long, env = "WINDLASS_SHARD_WEIGHT", value_name = "N")]
+    pub shard_weight: Option<u32>,
     /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
     pub compass: bool,
@@ -227,6 +233,8 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.keep_days = options.keep_days.unwrap_or(config.keep_days);
     config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
     config.farm.shards = options.shards.unwrap_or(config.farm.shards);
+    config.farm.weight = options.shard_weight.unwrap_or(config.farm.weight);
+    config.farm.pins.extend(options.pins);
     config.compass.enabled |= options.compass;
     options.access.put_over(&mut config);
     options.placement.put_over(&mut config);

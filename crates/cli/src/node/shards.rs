@@ -5,13 +5,15 @@
 //! - A server that beats no more, leaves or is drained has no part in that, so its shards belong to others. These take them
 //!   when the owner has released them, or has not renewed its lease for five seconds.
 //! - Two servers that see the list differently for a moment do no harm: the database gives a shard to one owner at a time.
+//! - One task looks at the list and says what is to become of each shard. Each shard has a task of its own, which takes the
+//!   shard, runs it and gives it up. So a shard that loads for long, or whose last commit hangs, delays no other one.
 
 use crate::commands::select::user_name;
 use crate::node::member::{LEASE, Member, OwnStore, SILENT_MAX};
 use crate::node::site::serve_options;
 use crate::ui::output::talk;
 use futures_util::FutureExt as _;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use windlass_core::ids::ShardId;
 use windlass_server::auth::Auth;
 use windlass_server::{Config, FarmShards, Handle, KnownOwner, OwnerWatch, ShellOptions, since_boot};
-use windlass_store::{ServerId, ServerRow, ShardRow, Store, StoreError};
+use windlass_store::{ServerId, ServerRow, ServerShare, ShardRow, Store, StoreError};
 
 /// How often the list of servers and the owners of shards are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -53,14 +55,8 @@ impl ShardKeeper {
     /// For this entry in the list of servers.
     pub fn start(member: Member, site: ShardSite) -> ShardKeeper {
         let (stop, stopped) = watch::channel(false);
-        let keeping = Keeping {
-            member,
-            site,
-            running: BTreeMap::new(),
-            watches: BTreeMap::new(),
-            beat: None,
-            fails: false,
-        };
+        let (tasks, watches) = (BTreeMap::new(), BTreeMap::new());
+        let keeping = Keeping { member, site, tasks, watches, beat: None, fails: false };
         ShardKeeper { stop, task: tokio::spawn(keeping.run(stopped)) }
     }
 
@@ -76,7 +72,7 @@ impl ShardKeeper {
 struct Keeping {
     member: Member,
     site: ShardSite,
-    running: BTreeMap<ShardId, RunningShard>,
+    tasks: BTreeMap<ShardId, ShardTask>,
     /// What was seen of the leases of shards.
     watches: BTreeMap<ShardId, OwnerWatch>,
     /// When this server beat last.
@@ -91,7 +87,7 @@ impl Keeping {
             match timeout(LOOK_PATIENCE, self.see()).await {
                 Ok(Ok(Some(seen))) => {
                     self.fails = false;
-                    self.act(seen).await;
+                    self.act(&seen);
                 }
                 Ok(Ok(None)) => self.fails = false,
                 Ok(Err(error)) => self.failed(&error.to_string()),
@@ -103,8 +99,12 @@ impl Keeping {
                 _ = stopped.wait_for(|stopped| *stopped) => break,
             }
         }
-        for (shard, running) in std::mem::take(&mut self.running) {
-            running.stop(shard, &self.site.shards).await;
+        // All of them give their shards back at the same time.
+        let ending: Vec<JoinHandle<()>> = self.tasks.into_values().map(ShardTask::end).collect();
+        for task in ending {
+            if let Err(error) = task.await {
+                tracing::error!("a shard was not given back: {error}");
+            }
         }
     }
 
@@ -117,7 +117,7 @@ impl Keeping {
 
     /// Looks at the servers and shards of the farm; `None` of one that is not divided.
     async fn see(&mut self) -> Result<Option<Seen>, StoreError> {
-        let store = &self.site.store;
+        let store = self.member.list();
         self.site.shards.add_shards(store.farm_shards().await?);
         if !self.site.shards.is_divided() {
             return Ok(None);
@@ -130,40 +130,102 @@ impl Keeping {
         Ok(Some(Seen { servers, rows }))
     }
 
-    async fn act(&mut self, seen: Seen) {
+    /// Says what is to become of each shard.
+    fn act(&mut self, seen: &Seen) {
         self.site.shards.set_owners(seen.owners());
         let own = seen.servers.iter().find(|server| server.id == self.member.server());
         let own = own.map(|server| server.name.clone());
-        let belongs = self.site.shards.spread(&able(&seen.servers, self.member.server()));
-        for (shard, to) in &belongs {
-            let row = seen.rows.iter().find(|row| row.id == *shard);
-            let watch = self.watches.entry(*shard).or_insert_with(|| OwnerWatch::new(LEASE));
+        let able = Able::of(&seen.servers, self.member.server());
+        self.site.shards.let_workers_move(!able.is_mixed);
+        for (shard, to) in self.site.shards.spread(&able.servers) {
+            let row = seen.rows.iter().find(|row| row.id == shard);
+            let watch = self.watches.entry(shard).or_insert_with(|| OwnerWatch::new(LEASE));
             let was_here = row.is_some_and(|row| row.owner == Some(self.member.server()));
             let is_free = watch.looked(since_boot(), row) || was_here;
-            let is_own = Some(to) == own.as_ref();
-            match self.running.get(shard) {
-                Some(running) if running.is_lost() || !is_own => self.give_up(*shard).await,
-                None if is_own && is_free => self.take(*shard).await,
-                _ => {}
-            }
+            let wish = match Some(to) == own {
+                false => ShardWish::Leave,
+                true if is_free => ShardWish::Take,
+                true => ShardWish::Keep,
+            };
+            let (member, site) = (&self.member, &self.site);
+            let task = self.tasks.entry(shard).or_insert_with(|| ShardTask::start(shard, member, site));
+            task.wish.send_replace(wish);
         }
     }
+}
 
-    async fn take(&mut self, shard: ShardId) {
-        let own_store = match self.member.claim(shard).await {
-            Ok(Some(own_store)) => own_store,
-            Ok(None) => return,
-            Err(error) => return tracing::warn!("cannot take shard {shard}: {error}"),
-        };
-        match RunningShard::start(shard, own_store, &self.site).await {
-            Ok(running) => _ = self.running.insert(shard, running),
-            Err(error) => tracing::error!("cannot run shard {shard}: {error}; trying again"),
-        }
+/// What is to become of a shard at this server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ShardWish {
+    /// It belongs to another server.
+    Leave,
+    /// It belongs here, and another server may own it still.
+    Keep,
+    /// It belongs here, and no other server owns it.
+    Take,
+}
+
+/// The task of one shard.
+struct ShardTask {
+    wish: watch::Sender<ShardWish>,
+    task: JoinHandle<()>,
+}
+
+impl ShardTask {
+    fn start(shard: ShardId, member: &Member, site: &ShardSite) -> ShardTask {
+        let (wish, wishes) = watch::channel(ShardWish::Leave);
+        let task = tokio::spawn(keep_shard(shard, member.clone(), site.clone(), wishes));
+        ShardTask { wish, task }
     }
 
-    async fn give_up(&mut self, shard: ShardId) {
-        if let Some(running) = self.running.remove(&shard) {
-            running.stop(shard, &self.site.shards).await;
+    /// The task ends when it has given the shard back.
+    fn end(self) -> JoinHandle<()> {
+        self.task
+    }
+}
+
+/// Takes, runs and gives up one shard as it is told, until the sender of wishes is gone. Wishes are repeated with each look,
+/// so one that could not be met is tried again.
+async fn keep_shard(shard: ShardId, member: Member, site: ShardSite, mut wishes: watch::Receiver<ShardWish>) {
+    let mut running: Option<RunningShard> = None;
+    loop {
+        tokio::select! {
+            told = wishes.changed() => if told.is_err() { break },
+            () = lost(running.as_ref()) => {}
+        }
+        let wish = *wishes.borrow_and_update();
+        if let Some(ending) = running.take_if(|running| running.is_lost() || wish == ShardWish::Leave) {
+            ending.stop(shard, &site.shards).await;
+        } else if running.is_none() && wish == ShardWish::Take {
+            running = take(shard, &member, &site).await;
+        }
+    }
+    if let Some(running) = running {
+        running.stop(shard, &site.shards).await;
+    }
+}
+
+/// Returns when this server must cease to own a shard that it runs.
+async fn lost(running: Option<&RunningShard>) {
+    match running {
+        Some(running) => _ = running.own_store.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn take(shard: ShardId, member: &Member, site: &ShardSite) -> Option<RunningShard> {
+    let own_store = match member.claim(shard).await {
+        Ok(own_store) => own_store?,
+        Err(error) => {
+            tracing::warn!("cannot take shard {shard}: {error}");
+            return None;
+        }
+    };
+    match RunningShard::start(shard, own_store, site).await {
+        Ok(running) => Some(running),
+        Err(error) => {
+            tracing::error!("cannot run shard {shard}: {error}; trying again");
+            None
         }
     }
 }
@@ -185,12 +247,28 @@ impl Seen {
     }
 }
 
-/// The names of the servers that may have shards: those that beat and are not drained. Where all are drained, they go on.
-fn able(servers: &[ServerRow], own: ServerId) -> BTreeSet<String> {
-    let there = || servers.iter().filter(|server| server.id == own || server.silent < SILENT_MAX);
-    let able: BTreeSet<String> =
-        there().filter(|server| !server.is_draining).map(|server| server.name.clone()).collect();
-    if able.is_empty() { there().map(|server| server.name.clone()).collect() } else { able }
+/// The servers that may have shards, by name: those that beat and are not drained. Where all are drained, they go on.
+struct Able {
+    servers: BTreeMap<String, ServerShare>,
+    /// Some server that beats is of a release without shares. It could not compute the same as the others if shares
+    /// counted, so they do not.
+    is_mixed: bool,
+}
+
+impl Able {
+    fn of(servers: &[ServerRow], own: ServerId) -> Able {
+        let beating: Vec<&ServerRow> =
+            servers.iter().filter(|server| server.id == own || server.silent < SILENT_MAX).collect();
+        let is_mixed = beating.iter().any(|server| server.share.is_none());
+        let all_drained = beating.iter().all(|server| server.is_draining);
+        let mut able = BTreeMap::new();
+        // Of two of one name the later one counts: it is another start of the same server.
+        for server in beating.into_iter().filter(|server| all_drained || !server.is_draining) {
+            let share = server.share.clone().filter(|_| !is_mixed).unwrap_or_default();
+            able.insert(server.name.clone(), share);
+        }
+        Able { servers: able, is_mixed }
+    }
 }
 
 /// A shard whose engine is in this process.
@@ -258,6 +336,7 @@ mod tests {
             addresses: vec![format!("http://s{id}")],
             release: String::new(),
             is_draining,
+            share: Some(ServerShare::default()),
             age: Duration::ZERO,
             silent: Duration::from_secs(silent_s),
         }
@@ -265,11 +344,26 @@ mod tests {
 
     #[test]
     fn servers_that_are_silent_or_drained_have_no_shard_unless_all_are() {
-        let names =
-            |servers: &[ServerRow]| able(servers, ServerId(1)).into_iter().collect::<Vec<_>>().join(" ");
+        let names = |servers: &[ServerRow]| {
+            Able::of(servers, ServerId(1)).servers.into_keys().collect::<Vec<_>>().join(" ")
+        };
         assert_eq!(names(&[server(1, 9, false), server(2, 1, false), server(3, 9, false)]), "s1 s2");
         assert_eq!(names(&[server(1, 0, true), server(2, 1, false), server(3, 9, false)]), "s2");
         assert_eq!(names(&[server(1, 0, true), server(2, 1, true), server(3, 9, false)]), "s1 s2");
         assert_eq!(names(&[]), "");
+    }
+
+    #[test]
+    fn shares_count_when_all_servers_that_beat_know_them() {
+        let share = |weight| Some(ServerShare { weight, ..ServerShare::default() });
+        let heavy = ServerRow { share: share(7), ..server(1, 0, false) };
+        let old = |silent_s| ServerRow { share: None, ..server(2, silent_s, false) };
+        let able = Able::of(&[heavy.clone(), old(9)], ServerId(1));
+        assert!(!able.is_mixed && able.servers["s1"].weight == 7, "the old one is gone");
+        let able = Able::of(&[heavy.clone(), old(1)], ServerId(1));
+        assert!(able.is_mixed && able.servers.values().all(|share| *share == ServerShare::default()));
+        // A server that was started again has another share.
+        let again = ServerRow { id: ServerId(5), share: share(3), ..heavy.clone() };
+        assert_eq!(Able::of(&[heavy, again], ServerId(5)).servers["s1"].weight, 3);
     }
 }

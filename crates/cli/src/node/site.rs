@@ -91,7 +91,8 @@ impl Site {
         }
         let name = config.worker.name.clone();
         let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-        let member = Member::join(&store, &name, std::slice::from_ref(&address)).await?;
+        let addresses = std::slice::from_ref(&address);
+        let member = Member::join(&store, &name, addresses, &config.farm.share()).await?;
         if member.is_some() && config.worker.enabled {
             talk!(
                 "this server runs no worker, because other servers may share its store: 'windlass worker start' starts one"
@@ -190,9 +191,8 @@ impl Site {
                 () = stop.as_mut() => return Ok(None),
                 () = tokio::time::sleep(AGAIN_AFTER) => {}
             }
-            if let Ok(Some(member)) =
-                Member::join(&self.store, &self.name, std::slice::from_ref(&self.address)).await
-            {
+            let (addresses, share) = (std::slice::from_ref(&self.address), self.config.farm.share());
+            if let Ok(Some(member)) = Member::join(&self.store, &self.name, addresses, &share).await {
                 if let Some(keeper) = self.keeper.take() {
                     keeper.stop().await;
                 }

@@ -44,6 +44,12 @@ impl Server {
         wait_until("the server answers", || self.run(&["version"]).status.success());
     }
 
+    /// The same, with other flags from now on.
+    pub fn start_again_with(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        self.start_again();
+    }
+
     fn log_path(&self) -> PathBuf {
         self.farm.path().join("server.log")
     }

@@ -256,6 +256,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     }
     if let Some(across) = app.across().cloned() {
         tasks.spawn(across.hear_shards(app.clone()));
+        tasks.spawn(peers::move_workers(handle.clone(), app.shards().clone()));
     }
     let Some(paths) = start_gateways(&app).await else { return handle.close() };
     let router = router(app.clone(), terms, paths);
@@ -268,7 +269,8 @@ pub async fn serve_shard(handle: Handle, options: ServeOptions) {
     let (app, _) = new_app(&[], &handle, options, None);
     let figures = get(figures::of_shard);
     let routes = routes::router().route(peers::FIGURES_PATH, figures).with_state(app.clone());
-    tokio::join!(peers::serve_others(app, routes), peers::tell_shard_events(handle));
+    let moves = peers::move_workers(handle.clone(), app.shards().clone());
+    tokio::join!(peers::serve_others(app, routes), peers::tell_shard_events(handle), moves);
 }
 
 /// Serves until the handle closes, on a server that owns nothing and passes requests on to the owner.

@@ -30,9 +30,12 @@ fn show(server: ServerRow, shards: &[ShardRow], is_this: bool) -> FarmServer {
         epoch: shard.epoch,
         since_ms: shard.age.map(|age| age.as_millis() as u64),
     });
+    let pins = server.share.iter().flat_map(|share| &share.pins).map(|shard| shard.0);
     FarmServer {
         id: server.id.0,
         shards: owned.collect(),
+        weight: server.share.as_ref().map(|share| share.weight),
+        pins: pins.collect(),
         name: server.name,
         addresses: server.addresses,
         release: server.release,

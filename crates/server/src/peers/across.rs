@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use windlass_api::{ErrorCode, TaskState, Why, Worker};
 use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::{Engine, TaskId};
+use windlass_store::FarmWorker;
 
 pub(super) const WORKERS_PATTERN: &str = "/api/v1/workers";
 const WHY_PATTERN: &str = "/api/v1/tasks/{id}/why";
@@ -102,9 +103,15 @@ pub(crate) async fn to_shard(
 }
 
 async fn of_worker(app: &App, name: &str) -> Result<ShardId, ApiError> {
-    let found = app.handle.store().shard_of_worker(name).await?;
+    let found = app.handle.store().farm_worker(name).await?;
     // One that no shard has, the first one's handler says so.
-    Ok(found.filter(|shard| app.shards().shards().contains(shard)).unwrap_or(WHOLE_FARM))
+    Ok(known_shard(app, found.as_ref()))
+}
+
+/// The shard of a worker, as far as the farm has it; else the first one.
+fn known_shard(app: &App, worker: Option<&FarmWorker>) -> ShardId {
+    let shards = app.shards().shards();
+    worker.map(|worker| worker.shard).filter(|shard| shards.contains(shard)).unwrap_or(WHOLE_FARM)
 }
 
 /// Explains a task. Of one that is with another shard, that one says why it waits. It does not know a task that is on its way
@@ -243,9 +250,12 @@ async fn of_attempt(app: &App, task: TaskId, asked: Option<u32>) -> Result<Shard
         (_, last) => last.map(|(_, worker)| worker),
     };
     let Some(worker) = worker else { return Ok(WHOLE_FARM) };
-    let found = store.farm_workers(vec![worker]).await?;
-    let shards = app.shards().shards();
-    Ok(found.first().map(|worker| worker.shard).filter(|shard| shards.contains(shard)).unwrap_or(WHOLE_FARM))
+    let mut found = store.farm_workers(vec![worker]).await?.pop();
+    if let Some(before) = found.take_if(|worker| worker.is_forgotten) {
+        // Its output is on its machine, which may be in another shard now.
+        found = store.farm_worker(&before.name).await?.or(Some(before));
+    }
+    Ok(known_shard(app, found.as_ref()))
 }
 
 /// What a query says for a name that needs no decoding.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::ids::ShardId;
 use windlass_core::tags::Attributes;
+use windlass_store::ServerShare;
 
 /// The shards of a farm; cheap to clone, and all clones know the same. A farm that is not divided has none.
 #[derive(Clone, Default)]
@@ -20,6 +21,7 @@ struct Known {
     shards: BTreeSet<ShardId>,
     own: BTreeMap<ShardId, Handle>,
     owners: BTreeMap<ShardId, KnownOwner>,
+    workers_may_move: bool,
 }
 
 impl FarmShards {
@@ -45,6 +47,17 @@ impl FarmShards {
         known.owners.remove(&shard);
     }
 
+    /// Sets whether workers may go to the shard to which they belong: not while some server is of a release that does not
+    /// find them after that.
+    pub fn let_workers_move(&self, may_move: bool) {
+        self.lock().workers_may_move = may_move;
+    }
+
+    /// Whether workers may go to the shard to which they belong.
+    pub(crate) fn workers_may_move(&self) -> bool {
+        self.lock().workers_may_move
+    }
+
     /// True if there is more than one shard.
     pub fn is_divided(&self) -> bool {
         self.lock().shards.len() > 1
@@ -61,7 +74,7 @@ impl FarmShards {
     }
 
     /// The servers to which the shards belong, but for the first. `servers` are those that may own some.
-    pub fn spread(&self, servers: &BTreeSet<String>) -> BTreeMap<ShardId, String> {
+    pub fn spread(&self, servers: &BTreeMap<String, ServerShare>) -> BTreeMap<ShardId, String> {
         rendezvous::spread(&self.lock().shards, servers)
     }
 

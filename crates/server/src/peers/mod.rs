@@ -6,7 +6,8 @@
 //!
 //! A farm that is divided has an engine for each shard. The owner of the first shard is "the owner" of all this. It asks the
 //! owners of the other shards for what only they know ([`across`]), joins answers of which each has a part ([`joined`],
-//! [`others`]), and hears of their events ([`shard_events`]).
+//! [`others`]), and hears of their events ([`shard_events`]). Each owner lets workers go that belong to another shard
+//! ([`moves`]).
 
 mod across;
 mod desk;
@@ -14,6 +15,7 @@ mod farm;
 mod forward;
 mod joined;
 mod log_parts;
+mod moves;
 mod others;
 mod packed;
 mod postbox;
@@ -28,6 +30,7 @@ pub(crate) use desk::serve_others;
 pub use farm::FarmShards;
 pub(crate) use forward::{elsewhere, to_owner};
 pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
+pub(crate) use moves::{may_leave, may_leave_now, move_workers};
 pub(crate) use others::{FIGURES_PATH, Gathered, OtherShards, name_missing};
 pub(crate) use packed::SubmitKey;
 pub(crate) use postbox::Postbox;

@@ -16,28 +16,29 @@ use windlass_core::{JobId, WorkerId};
 /// How long events of shards are kept.
 const EVENTS_KEPT: &str = "1 minute";
 
+/// The code of `WorkerState::Forgotten`, as in the constraint of the names of workers.
+const IS_FORGOTTEN: &str = "state = 4";
+
 impl Postgres {
     pub(crate) async fn farm_shards(&self) -> Result<BTreeSet<ShardId>, StoreError> {
         let rows = self.client().await?.query("SELECT id FROM farm_shards", &[]).await;
         Ok(rows.map_err(Trouble::from)?.iter().map(|row| shard_at(row, 0)).collect())
     }
 
-    pub(crate) async fn shard_of_worker(&self, name: &str) -> Result<Option<ShardId>, StoreError> {
-        let sql = "SELECT shard FROM workers WHERE name = $1";
-        let row = self.client().await?.query_opt(sql, &[&name]).await.map_err(Trouble::from)?;
-        Ok(row.map(|row| shard_at(&row, 0)))
+    pub(crate) async fn farm_worker(&self, name: &str) -> Result<Option<FarmWorker>, StoreError> {
+        let sql = format!(
+            "SELECT id, name, shard, {IS_FORGOTTEN} FROM workers WHERE name = $1
+            ORDER BY {IS_FORGOTTEN}, id DESC LIMIT 1"
+        );
+        let row = self.client().await?.query_opt(&sql, &[&name]).await.map_err(Trouble::from)?;
+        Ok(row.as_ref().map(worker_of))
     }
 
     pub(crate) async fn farm_workers(&self, ids: Vec<WorkerId>) -> Result<Vec<FarmWorker>, StoreError> {
         let ids: Vec<i64> = ids.into_iter().map(|id| int(id.0)).collect();
-        let sql = "SELECT id, name, shard FROM workers WHERE id = ANY($1::bigint[])";
-        let rows = self.client().await?.query(sql, &[&ids]).await.map_err(Trouble::from)?;
-        let worker = |row: &Row| FarmWorker {
-            id: WorkerId(number_at(row, 0)),
-            name: row.get(1),
-            shard: shard_at(row, 2),
-        };
-        Ok(rows.iter().map(worker).collect())
+        let sql = format!("SELECT id, name, shard, {IS_FORGOTTEN} FROM workers WHERE id = ANY($1::bigint[])");
+        let rows = self.client().await?.query(&sql, &[&ids]).await.map_err(Trouble::from)?;
+        Ok(rows.iter().map(worker_of).collect())
     }
 
     pub(crate) async fn booked_counts(
@@ -126,6 +127,15 @@ impl Postgres {
 /// The first task of each range, and the first one behind it.
 fn bounds(ranges: impl Iterator<Item = Range<u32>>) -> (Vec<i64>, Vec<i64>) {
     ranges.map(|range| (i64::from(range.start), i64::from(range.end))).unzip()
+}
+
+fn worker_of(row: &Row) -> FarmWorker {
+    FarmWorker {
+        id: WorkerId(number_at(row, 0)),
+        name: row.get(1),
+        shard: shard_at(row, 2),
+        is_forgotten: row.get(3),
+    }
 }
 
 fn shard_at(row: &Row, column: usize) -> ShardId {

@@ -49,11 +49,17 @@ mod embedded {
     refinery::embed_migrations!("src/postgres/migrations");
 }
 
-/// Connections of the pool, for reads and for writes that are not the engine's.
+/// Connections of a server's pool, for reads and for writes that are not the engine's.
 const POOL_MAX: usize = 8;
-/// Connections of one server at most: the pool's, one for commits, one that renews the lease, one each that listens for
-/// requests and for answers, and one that migrates at the start.
-const CONNECTIONS_MAX: usize = POOL_MAX + 5;
+/// Connections of the pool of a shard's owner, for all shards but the first. Reads of one shard that take all of them delay
+/// no other shard.
+const SHARD_POOL_MAX: usize = 4;
+/// Connections of the pool for the list of servers and for the owners of shards. One task looks at these all the time,
+/// while others beat and claim.
+const LIST_POOL_MAX: usize = 2;
+/// Connections of one server at most, without those of the further shards that it owns: the two pools', one for commits,
+/// one that renews the lease, one each that listens for requests and for answers, and one that migrates at the start.
+const CONNECTIONS_MAX: usize = POOL_MAX + LIST_POOL_MAX + 5;
 /// How long a connection of the pool is waited for.
 const POOL_WAIT: Duration = Duration::from_secs(30);
 /// How long a server waits for another one that migrates the schema.
@@ -72,6 +78,8 @@ const SESSION: &str =
 #[derive(Clone)]
 pub struct Postgres {
     database: Arc<Database>,
+    /// Where this handle gets connections.
+    pool: Pool,
     /// What this handle may commit; `None` for a handle that only reads.
     owner: Option<Arc<Owner>>,
 }
@@ -80,6 +88,7 @@ struct Database {
     target: Target,
     /// Where connections are driven. Whoever uses the store may have a runtime of its own, or be busy.
     runtime: Handle,
+    /// The server's pool.
     pool: Pool,
     id: i64,
     /// Statements that commits have run.
@@ -101,9 +110,14 @@ impl Postgres {
             Err(error) => Err(error),
         };
         connection.abort();
-        let pool = pool(&target, &runtime)?;
-        let database = Database { pool, runtime, id: id?, statements: AtomicU64::new(0), target };
-        Ok(Postgres { database: Arc::new(database), owner: None })
+        let pool = pool(&target, &runtime, POOL_MAX)?;
+        let database =
+            Database { pool: pool.clone(), runtime, id: id?, statements: AtomicU64::new(0), target };
+        Ok(Postgres { database: Arc::new(database), pool, owner: None })
+    }
+
+    pub(crate) fn with_own_connections(&self) -> Postgres {
+        Postgres { pool: self.database.another_pool(LIST_POOL_MAX), ..self.clone() }
     }
 
     pub(crate) fn id(&self) -> i64 {
@@ -122,11 +136,11 @@ impl Postgres {
 
     /// A connection of the pool.
     async fn client(&self) -> Result<Object, StoreError> {
-        self.database.pool.get().await.map_err(|error| match error {
+        self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => trouble::connecting(error, self.shown(), CONNECTIONS_MAX),
             PoolError::Timeout(_) => StoreError::Busy {
                 database: self.shown().to_owned(),
-                connections: POOL_MAX,
+                connections: self.pool.status().max_size,
                 seconds: POOL_WAIT.as_secs(),
             },
             _ => StoreError::Closed,
@@ -175,13 +189,21 @@ impl Connect for PoolDialer {
     }
 }
 
-fn pool(target: &Target, runtime: &Handle) -> Result<Pool, StoreError> {
+impl Database {
+    /// A pool whose users do not wait for those of the server's pool.
+    fn another_pool(&self, max: usize) -> Pool {
+        // The first pool was built in the same way. Building connects to nothing.
+        pool(&self.target, &self.runtime, max).unwrap_or_else(|_| self.pool.clone())
+    }
+}
+
+fn pool(target: &Target, runtime: &Handle, max: usize) -> Result<Pool, StoreError> {
     // Each connection is tried before it is used, so reads go on after the database was restarted.
     let config = ManagerConfig { recycling_method: RecyclingMethod::Verified };
     let dialer = PoolDialer { tls: target.tls.clone(), runtime: runtime.clone() };
     let manager = Manager::from_connect(target.config.clone(), dialer, config);
     let built = Pool::builder(manager)
-        .max_size(POOL_MAX)
+        .max_size(max)
         .runtime(deadpool_postgres::Runtime::Tokio1)
         .wait_timeout(Some(POOL_WAIT))
         .create_timeout(Some(POOL_WAIT))

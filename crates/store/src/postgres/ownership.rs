@@ -2,12 +2,12 @@
 
 use super::commit::Owner;
 use super::trouble::Trouble;
-use super::{Postgres, int};
+use super::{Postgres, SHARD_POOL_MAX, int};
 use crate::StoreError;
-use crate::ownership::{Ownership, ServerId, ServerRow, ServerState, ShardRow};
+use crate::ownership::{Ownership, ServerId, ServerRow, ServerShare, ServerState, ShardRow};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 /// How long the row of a server stays that beats no more and owns nothing.
@@ -41,9 +41,13 @@ impl Postgres {
         name: &str,
         addresses: &[String],
         release: &str,
+        share: &ServerShare,
     ) -> Result<ServerId, StoreError> {
-        let sql = "INSERT INTO servers (name, addresses, release) VALUES ($1, $2, $3) RETURNING id";
-        let row = self.client().await?.query_one(sql, &[&name, &addresses, &release]).await;
+        let sql = "INSERT INTO servers (name, addresses, release, weight, pins) VALUES ($1, $2, $3, $4, $5)
+            RETURNING id";
+        let weight = i32::try_from(share.weight).unwrap_or(i32::MAX);
+        let pins: Vec<i32> = share.pins.iter().map(|shard| shard.0 as i32).collect();
+        let row = self.client().await?.query_one(sql, &[&name, &addresses, &release, &weight, &pins]).await;
         Ok(ServerId(row.map_err(|e| Trouble::Sql(e).while_it("registered this server"))?.get(0)))
     }
 
@@ -84,15 +88,16 @@ impl Postgres {
     pub(crate) async fn servers(&self) -> Result<Vec<ServerRow>, StoreError> {
         let sql = "SELECT id, name, addresses, release, draining,
                 (extract(epoch FROM clock_timestamp() - started) * 1000)::bigint,
-                (extract(epoch FROM clock_timestamp() - beat) * 1000)::bigint
+                (extract(epoch FROM clock_timestamp() - beat) * 1000)::bigint, weight, pins
             FROM servers ORDER BY id";
         let rows = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
-        let server = |row: &tokio_postgres::Row| ServerRow {
+        let server = |row: &Row| ServerRow {
             id: ServerId(row.get(0)),
             name: row.get(1),
             addresses: row.get(2),
             release: row.get(3),
             is_draining: row.get(4),
+            share: share_at(row, 7, 8),
             age: ms(row.get(5)),
             silent: ms(row.get(6)),
         };
@@ -115,8 +120,12 @@ impl Postgres {
     }
 
     pub(crate) fn as_owner(&self, ownership: Ownership) -> Postgres {
-        let batch = ownership.batch;
-        Postgres { database: self.database.clone(), owner: Some(Arc::new(Owner::new(ownership, batch))) }
+        let (batch, database) = (ownership.batch, self.database.clone());
+        let pool = match ownership.shard {
+            WHOLE_FARM => database.pool.clone(),
+            _ => database.another_pool(SHARD_POOL_MAX),
+        };
+        Postgres { database, pool, owner: Some(Arc::new(Owner::new(ownership, batch))) }
     }
 
     /// The shard that this handle is of: the one that it owns.
@@ -157,7 +166,7 @@ impl Postgres {
 
     pub(crate) async fn shards(&self) -> Result<Vec<ShardRow>, StoreError> {
         let rows = self.client().await?.query(SHARDS, &[]).await.map_err(Trouble::from)?;
-        let shard = |row: &tokio_postgres::Row| ShardRow {
+        let shard = |row: &Row| ShardRow {
             id: ShardId(row.get::<_, i32>(0) as u32),
             owner: row.get::<_, Option<i64>>(1).map(ServerId),
             epoch: row.get::<_, i64>(2) as u64,
@@ -177,6 +186,13 @@ impl Postgres {
         let row = self.client().await?.query_opt(sql, &[]).await.map_err(Trouble::from)?;
         Ok(row.map(|row| row.get(0)))
     }
+}
+
+/// The share that columns of a server's row say; `None` where it has no weight.
+fn share_at(row: &Row, weight: usize, pins: usize) -> Option<ServerShare> {
+    let weight = row.get::<_, Option<i32>>(weight)?;
+    let pins = row.get::<_, Vec<i32>>(pins).into_iter().map(|shard| ShardId(shard as u32)).collect();
+    Some(ServerShare { weight: weight.max(0) as u32, pins })
 }
 
 async fn change_owned(client: &Client, ownership: &Ownership, sql: &str) -> Result<(), StoreError> {
