@@ -40,7 +40,7 @@ pub use config::{
     AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, FarmConfig, Lease, Reads,
     SccacheConfig, TelemetryConfig, Tls as TlsConfig,
 };
-pub use door::BoardOptions;
+pub use door::{BoardOptions, TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 pub use events::Subscription;
 pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};

@@ -5,6 +5,7 @@
 //! - A browser shows a session, which a person gets for a token or for a code that is good once. The session has the
 //!   rights of that token, ends with it, and ends with the server. A script of the page cannot read it.
 //! - A request with a session must come from the board's own page: by the rules of [`crossing`].
+//! - Another program shows the board of its own farm through a door with one token for all: [`token_door`].
 //! - A server on a unix socket opens a port of this machine for the board while it is used: [`loopback`].
 
 pub(crate) mod cookie;
@@ -13,8 +14,10 @@ pub(crate) mod loopback;
 mod owner;
 pub(crate) mod pages;
 pub(crate) mod sessions;
+mod token_door;
 
 pub(crate) use owner::{is_own_or_root, user_at};
+pub use token_door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 
 /// How the board is served.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -172,7 +172,7 @@ impl Tickets {
 }
 
 /// A secret has 256 random bits: a plain hash of it cannot be searched.
-fn hash(secret: &str) -> [u8; 32] {
+pub(super) fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
 }
 

@@ -102,7 +102,7 @@ fn peer_of(request: &Request) -> Peer {
 
 /// How a request that signs in or out addressed the server. In its extensions.
 #[derive(Clone, Debug)]
-pub(super) struct Addressed {
+pub(crate) struct Addressed {
     /// `HOST` or `HOST:PORT`.
     pub host: String,
     /// Whether the browser's way is encrypted; a proxy may do that.
@@ -110,7 +110,7 @@ pub(super) struct Addressed {
 }
 
 impl Addressed {
-    fn of(peer: &Peer, request: &Request) -> Addressed {
+    pub(crate) fn of(peer: &Peer, request: &Request) -> Addressed {
         let by_proxy =
             text_of(request.headers(), "origin").is_some_and(|origin| origin.starts_with("https://"));
         let is_tls = by_proxy || peer.entrance.is_some_and(|entrance| entrance.is_tls);
@@ -273,7 +273,7 @@ pub async fn same_origin(request: Request, next: Next) -> Response {
 
 /// The host and port that the client addressed: from the URI over HTTP/2, from the Host header over HTTP/1. A Host header
 /// that is not text becomes `?`, which no check accepts.
-pub(super) fn host_of(request: &Request) -> String {
+pub(crate) fn host_of(request: &Request) -> String {
     let of_uri = request.uri().authority().map(|authority| authority.as_str().to_owned());
     let of_header = || request.headers().get("host").map(|host| host.to_str().unwrap_or("?").to_owned());
     of_uri.or_else(of_header).unwrap_or_else(|| "localhost".to_owned())

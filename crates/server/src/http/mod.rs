@@ -25,7 +25,7 @@ mod workers;
 
 pub use error::ApiError;
 pub use guard::OpenRequest;
-pub(crate) use guard::{busy, known_as};
+pub(crate) use guard::{Addressed, busy, host_of, known_as};
 pub use rights::UserLimits;
 pub(crate) use rights::{may_submit, may_use_queue};
 pub use routes::{OPENAPI_PATH, openapi};
@@ -452,7 +452,7 @@ fn part<T>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> wi
 }
 
 /// What the body of a small request says.
-fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
+pub(crate) fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     serde_json::from_slice(&body)
         .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))
