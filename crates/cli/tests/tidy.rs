@@ -39,7 +39,7 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
     ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     ("windlass-gateway-nix", &["windlass-core", "windlass-api", "windlass-server"]),
-    ("windlass-gateway-opencue", &["windlass-core", "windlass-api"]),
+    ("windlass-gateway-opencue", &["windlass-core", "windlass-api", "windlass-server"]),
     ("windlass-gateway-sccache", &["windlass-core", "windlass-store", "windlass-server"]),
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),

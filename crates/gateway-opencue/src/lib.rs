@@ -1,5 +1,7 @@
-//! OpenCue's own tables as the only truth: what its hosts report, what its clients call, and bookings under its caps.
+//! OpenCue's own tables as the only truth: what its hosts report, what its clients call, bookings under its caps, and a
+//! board that shows them.
 
+pub mod board;
 pub mod booking;
 mod checkup;
 pub mod cuebot;

@@ -1,9 +1,10 @@
-//! The whole gateway as one service: the scheduler, the part that stands in for Cuebot, and counts.
+//! The whole gateway as one service: the scheduler, the part that stands in for Cuebot, counts, and the board.
 
+use crate::board::{self, Board};
 use crate::checkup::{Finding, checkup, missing_column};
 use crate::cuebot::{Cuebot, LostFrame, Settings};
 use crate::dial::Dialer;
-use crate::scheduler::config::{Config, CuebotSettings, DatabaseSettings};
+use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
 use crate::workers::{NoServer, Workers};
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use windlass_server::{TokenDoor, TokenDoorError};
 
 /// Launches that are under way get so long when the service ends.
 const LEAVE_TIME: Duration = Duration::from_secs(15);
@@ -64,6 +66,17 @@ pub enum ServiceError {
         told(.0)
     )]
     Workers(NoServer),
+    /// The board's token file cannot be read.
+    #[error("the board's token file {path} cannot be read: {why}")]
+    BoardToken {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// The board would be open to everybody.
+    #[error("{0}; 'windlass.board.token_file' in the config file names the token's file")]
+    Board(TokenDoorError),
     /// A pass failed.
     #[error(transparent)]
     Pass(#[from] PassError),
@@ -76,6 +89,14 @@ pub struct Service {
     cuebot: Option<(TcpListener, Settings)>,
     metrics: Option<TcpListener>,
     workers: Option<Workers>,
+    board: Option<OpenBoard>,
+}
+
+/// The board before it is served.
+struct OpenBoard {
+    listener: TcpListener,
+    door: TokenDoor,
+    pool: Pool,
 }
 
 impl Service {
@@ -85,8 +106,8 @@ impl Service {
     ///
     /// The database is not there or not OpenCue's, or an address is taken.
     pub async fn open(config: Config, dialer: Dialer) -> Result<Service, ServiceError> {
-        let Config { database, instance, cuebot, metrics, workers, .. } = config;
-        let (pool, connection) = connect(&database, &dialer)?;
+        let Config { database, instance, cuebot, metrics, workers, board, .. } = config;
+        let (pool, connection) = connect(&database, &dialer, database.connections_max)?;
         let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
         let client = pool.get().await.map_err(|error| failed(told(&error)))?;
         let missing = missing_column(&client, instance.scope.shows.is_some()).await;
@@ -119,8 +140,17 @@ impl Service {
             Some(address) => Some(listen(address).await?),
             None => None,
         };
+        let board = match board {
+            // Connections of its own: people who look do not take those of the scheduler.
+            Some(settings) => {
+                let (pool, _) = connect(&database, &dialer, board::CONNECTIONS_MAX)?;
+                let (listener, door) = open_door(settings).await?;
+                Some(OpenBoard { listener, door, pool })
+            }
+            None => None,
+        };
         let instance = Instance::with_dialer(pool.clone(), connection, dialer, instance, workers.clone());
-        Ok(Service { pool, instance, cuebot, metrics, workers })
+        Ok(Service { pool, instance, cuebot, metrics, workers, board })
     }
 
     /// Where hosts and clients call.
@@ -131,6 +161,11 @@ impl Service {
     /// Where counts are served.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Where browsers find the board.
+    pub fn board_address(&self) -> Option<SocketAddr> {
+        self.board.as_ref().and_then(|board| board.listener.local_addr().ok())
     }
 
     /// What would be booked now.
@@ -178,6 +213,13 @@ impl Service {
             let routes = metrics::routes(self.instance.metrics());
             serving.spawn(async move { axum::serve(listener, routes).await });
         }
+        if let Some(OpenBoard { listener, door, pool }) = self.board {
+            let routes = Board::new(pool, &self.instance).routes();
+            serving.spawn(async move {
+                door.serve(listener, routes).await;
+                Ok(())
+            });
+        }
         tokio::select! {
             () = stop => {}
             () = self.instance.run() => tracing::info!("nothing has waited for long; the scheduler ends"),
@@ -193,6 +235,7 @@ impl Service {
 fn connect(
     database: &DatabaseSettings,
     dialer: &Dialer,
+    connections_max: usize,
 ) -> Result<(Pool, tokio_postgres::Config), ServiceError> {
     let connection = database.connection().map_err(|why| ServiceError::Password {
         path: database.password_file.clone().unwrap_or_default(),
@@ -200,7 +243,7 @@ fn connect(
     })?;
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_connect(connection.clone(), dialer.clone(), recycling);
-    let pool = Pool::builder(manager).max_size(database.connections_max).build();
+    let pool = Pool::builder(manager).max_size(connections_max).build();
     let failed = |error: deadpool_postgres::BuildError| ServiceError::Database {
         database: format!("{database:?}"),
         why: error.to_string(),
@@ -216,7 +259,7 @@ fn connect(
 pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Finding>, ServiceError> {
     let database = &config.database;
     let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
-    let (pool, _) = connect(database, dialer)?;
+    let (pool, _) = connect(database, dialer, database.connections_max)?;
     let client = pool.get().await.map_err(|error| failed(told(&error)))?;
     checkup(&client, &config.instance.scope).await.map_err(|error| failed(told(&error)))
 }
@@ -243,6 +286,22 @@ async fn upkeep(cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> 
             Err(error) => tracing::warn!("{error}"),
         }
     }
+}
+
+async fn open_door(settings: BoardSettings) -> Result<(TcpListener, TokenDoor), ServiceError> {
+    let BoardSettings { listen: address, token_file, hosts } = settings;
+    let token = match token_file {
+        Some(path) => {
+            let token = std::fs::read_to_string(&path);
+            Some(token.map_err(|why| ServiceError::BoardToken { path, why })?)
+        }
+        None => None,
+    };
+    let listener = listen(address).await?;
+    let listens = listener.local_addr().map_err(|why| ServiceError::Listen { address, why })?;
+    let token = token.as_deref().map(str::trim);
+    let door = TokenDoor::new(listens, hosts, token).map_err(ServiceError::Board)?;
+    Ok((listener, door))
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, ServiceError> {

@@ -114,7 +114,8 @@ impl OpencueArgs {
         }
         if self.dry_run || self.install_wake || self.why.is_some() {
             // A gateway of the same file may be running on this machine, and have its addresses.
-            (config.cuebot, config.metrics, config.workers) = (None, None, None);
+            (config.cuebot, config.metrics) = (None, None);
+            (config.workers, config.board) = (None, None);
         }
         Ok(config)
     }
@@ -158,6 +159,9 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     }
     if let Some(address) = service.metrics_address() {
         talk!("metrics: http://{address}/metrics");
+    }
+    if let Some(address) = service.board_address() {
+        talk!("the board: http://{address}/");
     }
     service.run(serve::stop_signal()?).await;
     Ok(())

@@ -153,6 +153,17 @@ pub struct WorkersSettings {
     pub os: String,
 }
 
+/// The board, for browsers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardSettings {
+    /// Where browsers reach it.
+    pub listen: SocketAddr,
+    /// A file with the token that all who look show. Without one the address must be a loopback one.
+    pub token_file: Option<PathBuf>,
+    /// Names, `HOST` or `HOST:PORT`, under which a reverse proxy serves it.
+    pub hosts: Vec<String>,
+}
+
 /// A whole config file.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -166,6 +177,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Windlass workers among the hosts.
     pub workers: Option<WorkersSettings>,
+    /// Shows the farm to browsers, where that is wanted.
+    pub board: Option<BoardSettings>,
     /// Keys of the file that change nothing here: OpenCue's own, and those that nobody knows.
     pub unused: Vec<String>,
 }
@@ -219,6 +232,7 @@ impl Config {
             cuebot: cuebot(&mut values)?,
             metrics: metrics(&mut values)?,
             workers: workers(&mut values)?,
+            board: board(&mut values)?,
             unused: Vec::new(),
         };
         config.instance.is_alone = config.cuebot.is_some();
@@ -332,6 +346,13 @@ fn metrics(values: &mut Values) -> Result<Option<SocketAddr>, ConfigError> {
     let port: Option<u16> = values.number("queue.metrics_port")?;
     let address = values.address("windlass.metrics_listen")?;
     Ok(address.or(port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)))))
+}
+
+fn board(values: &mut Values) -> Result<Option<BoardSettings>, ConfigError> {
+    let listen = values.address_or_port("windlass.board.listen")?;
+    let token_file = values.text("windlass.board.token_file")?.map(PathBuf::from);
+    let hosts = values.texts("windlass.board.hosts")?.unwrap_or_default();
+    Ok(listen.map(|listen| BoardSettings { listen, token_file, hosts }))
 }
 
 #[cfg(test)]

@@ -98,6 +98,12 @@ impl Faults {
         .collect()
     }
 
+    /// The hosts that get nothing now, by key, and how much longer.
+    pub fn held_hosts(&self, now: Instant) -> Vec<(String, Duration)> {
+        let held = self.held_hosts.iter().filter(|(_, until)| **until > now);
+        held.map(|(host, until)| (host.clone(), until.duration_since(now))).collect()
+    }
+
     /// True if the host gets nothing now.
     pub fn is_host_held(&self, host: &str, now: Instant) -> bool {
         self.held_hosts.get(host).is_some_and(|until| *until > now)
@@ -172,6 +178,8 @@ mod tests {
         assert!(["a", "b", "c"].iter().all(|host| !faults.is_host_held(host, soon)), "{faults:?}");
         faults.unanswered("a", now);
         assert!(faults.is_host_held("a", soon));
+        assert_eq!(faults.held_hosts(soon), [("a".to_owned(), HELD_TIME - SUSPECT_TIME)]);
+        assert_eq!(faults.held_hosts(now + HELD_TIME), []);
     }
 
     #[test]

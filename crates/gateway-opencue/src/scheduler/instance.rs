@@ -9,7 +9,7 @@ use super::planning::{Placement, Planning, PlanningRules};
 use super::recount::recount;
 use super::recovery;
 use super::snapshot::{self, Scope};
-use super::why::{LayerReasons, why};
+use super::why::{LayerReasons, Reasons};
 use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
 use crate::dial::{Dialed, Dialer};
 use crate::rqd::RunFrame;
@@ -305,10 +305,24 @@ impl Instance {
     ///
     /// The database failed.
     pub async fn why(&self, job: &str, part: Option<&str>) -> Result<Vec<LayerReasons>, PassError> {
-        let mut held = self.launcher.faults().held_layers(Instant::now());
-        held.extend(held::ask(&self.dialer, &self.config).await?);
         let client = self.pool.get().await?;
-        Ok(why(&client, &self.settings.scope, &self.settings.rules, &held, (job, part)).await?)
+        Ok(self.reasons().of(&client, job, part).await?)
+    }
+
+    /// Says why frames wait, while this schedules.
+    pub fn reasons(&self) -> Reasons {
+        Reasons {
+            dialer: self.dialer.clone(),
+            config: self.config.clone(),
+            scope: self.settings.scope.clone(),
+            rules: self.settings.rules.clone(),
+            launcher: self.launcher.clone(),
+        }
+    }
+
+    /// Which shows, hosts and tags are its.
+    pub fn scope(&self) -> &Scope {
+        &self.settings.scope
     }
 
     async fn pass_with(&mut self, client: &mut Object, began: Instant) -> Result<Passed, PassError> {

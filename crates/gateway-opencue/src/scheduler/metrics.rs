@@ -1,6 +1,7 @@
 //! Counts of the scheduler, as text for Prometheus. Names begin as those of OpenCue's own scheduler do, so that panels
 //! made for it go on.
 
+use super::rate::BookingRate;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
 
 /// Serves the counts at `/metrics`, and at `/health` whether the last pass reached the database.
 pub fn routes(metrics: Arc<Metrics>) -> Router {
@@ -51,9 +53,28 @@ pub struct Metrics {
     passes: Mutex<Passes>,
 }
 
+/// The counts that people look at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tally {
+    /// When the last pass that read the farm ended, and what it did; `None` before the first.
+    pub last: Option<(SystemTime, PassCounts)>,
+    /// Frames a second that were booked lately; `None` before that is known.
+    pub booked_per_s: Option<f64>,
+    /// Frames that hosts took, since the start.
+    pub launched: u64,
+    /// Frames that no host took, since the start.
+    pub launches_failed: u64,
+    /// Placements that no longer held, since the start.
+    pub refused: u64,
+    /// True if the last pass reached the database.
+    pub is_healthy: bool,
+}
+
 #[derive(Default)]
 struct Passes {
     last: PassCounts,
+    last_ended: Option<SystemTime>,
+    rate: BookingRate,
     took_s: f64,
     buckets: [u64; PASS_BUCKETS.len()],
     count: u64,
@@ -99,6 +120,21 @@ impl Metrics {
             *bucket += u64::from(counts.took_s <= *end_s);
         }
         passes.last = counts;
+        passes.last_ended = Some(SystemTime::now());
+        passes.rate.add(counts.booked, Instant::now());
+    }
+
+    /// The counts that people look at, as they are now.
+    pub fn tally(&self) -> Tally {
+        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        Tally {
+            last: passes.last_ended.map(|at| (at, passes.last)),
+            booked_per_s: passes.rate.per_s(Instant::now()),
+            launched: self.launched.load(Ordering::Relaxed),
+            launches_failed: self.launches_failed.load(Ordering::Relaxed),
+            refused: passes.refused,
+            is_healthy: self.is_healthy(),
+        }
     }
 
     /// Frames of a show were booked.

@@ -1,9 +1,13 @@
 //! Why frames of a job wait, from the tables and by the planner's own predicates.
 
 use super::faults::HeldLayer;
+use super::held;
+use super::launcher::Launcher;
 use super::planning::{Planning, PlanningRules};
-use super::snapshot::{self, Scope};
+use super::snapshot::{self, Scope, Snapshot};
+use crate::dial::Dialer;
 use std::collections::BTreeMap;
+use std::time::Instant;
 use tokio_postgres::{Client, Error, Row};
 
 /// What one layer of a job waits for.
@@ -31,13 +35,37 @@ const LAYERS: &str = "SELECT l.pk_layer, l.str_name, j.str_state, j.b_paused, w.
 const FRAME: &str = "SELECT f.str_state, f.str_host, f.int_depend_count, f.int_exit_status, f.int_retries
     FROM frame f WHERE f.pk_layer = $1 AND f.str_name = $2";
 
-/// What layers of a job wait for: those of the name `part`, or with a frame of that name; `None` is all. Empty where there
-/// is no such job or part. `held` are layers that instances leave out.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
-pub async fn why(
+/// Says why frames wait, with the settings of an instance and beside it.
+#[derive(Clone)]
+pub struct Reasons {
+    pub(super) dialer: Dialer,
+    pub(super) config: tokio_postgres::Config,
+    pub(super) scope: Scope,
+    pub(super) rules: PlanningRules,
+    pub(super) launcher: Launcher,
+}
+
+impl Reasons {
+    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name. Layers that the
+    /// instance or a running one leaves out are among them. Empty where there is no such job or part.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn of(
+        &self,
+        client: &Client,
+        job: &str,
+        part: Option<&str>,
+    ) -> Result<Vec<LayerReasons>, Error> {
+        let mut held = self.launcher.faults().held_layers(Instant::now());
+        let of_others = held::ask(&self.dialer, &self.config).await?;
+        held.extend(of_others);
+        why(client, &self.scope, &self.rules, &held, (job, part)).await
+    }
+}
+
+async fn why(
     client: &Client,
     scope: &Scope,
     rules: &PlanningRules,
@@ -49,21 +77,37 @@ pub async fn why(
     if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let snapshot = snapshot::read(client, scope, false).await?;
-    let mut planning = Planning::new(rules.clone());
-    let mut placed: BTreeMap<String, usize> = BTreeMap::new();
-    for placement in planning.pass(&snapshot) {
-        *placed.entry(placement.layer).or_default() += 1;
-    }
-    let mut found = Vec::new();
+    let mut frames = Vec::new();
     for row in &rows {
         let (id, layer): (String, String) = (row.get(0), row.get(1));
-        let mut reasons = Vec::new();
+        let mut reason = None;
         if let Some(name) = part.filter(|part| **part != *layer)
             && let Some(frame) = client.query_opt(FRAME, &[&id, &name]).await?
         {
-            reasons.push(frame_reason(name, &frame));
+            reason = Some(frame_reason(name, &frame));
         }
+        frames.push(reason);
+    }
+    let snapshot = snapshot::read(client, scope, false).await?;
+    Ok(explain(rules, held, &snapshot, rows.iter().zip(frames)))
+}
+
+/// Explains layers on a snapshot, each with what is said of its frame that was asked for.
+fn explain<'a>(
+    rules: &PlanningRules,
+    held: &[HeldLayer],
+    snapshot: &Snapshot,
+    layers: impl Iterator<Item = (&'a Row, Option<String>)>,
+) -> Vec<LayerReasons> {
+    let mut planning = Planning::new(rules.clone());
+    let mut placed: BTreeMap<String, usize> = BTreeMap::new();
+    for placement in planning.pass(snapshot) {
+        *placed.entry(placement.layer).or_default() += 1;
+    }
+    let mut found = Vec::new();
+    for (row, frame) in layers {
+        let (id, layer): (String, String) = (row.get(0), row.get(1));
+        let mut reasons: Vec<String> = frame.into_iter().collect();
         let of_tables = table_reasons(row);
         if of_tables.is_empty() && row.get::<_, i64>(11) > 0 {
             let longest = held.iter().filter(|held| held.layer == id).max_by_key(|held| held.left);
@@ -77,7 +121,7 @@ pub async fn why(
         reasons.extend(of_tables);
         found.push(LayerReasons { layer, frames: counts(row), reasons });
     }
-    Ok(found)
+    found
 }
 
 fn counts(row: &Row) -> String {

@@ -1,6 +1,6 @@
 //! The file that OpenCue's own scheduler comes with is read, and says what it does not do here.
 
-use super::{Config, ConfigError, CuebotSettings};
+use super::{BoardSettings, Config, ConfigError, CuebotSettings};
 use crate::scheduler::order::{JobOrder, Order};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -76,7 +76,22 @@ fn an_empty_file_is_the_defaults() {
     assert_eq!((config.database.host.as_str(), config.cuebot), ("localhost", None));
     assert_eq!(config.instance.rules.amounts.stranded_mem_kib, 2 << 20);
     assert_eq!(config.instance.look_time, Duration::from_secs(1));
-    assert_eq!(config.metrics, None);
+    assert_eq!((config.metrics, config.board), (None, None));
+}
+
+#[test]
+fn a_board_is_at_an_address_or_at_a_port_of_this_machine() {
+    let text = "windlass:
+  board: {listen: '10.0.0.5:8448', token_file: /etc/windlass/board-token, hosts: [farm.example]}";
+    let config = Config::parse(text).unwrap();
+    let board = BoardSettings {
+        listen: "10.0.0.5:8448".parse().unwrap(),
+        token_file: Some("/etc/windlass/board-token".into()),
+        hosts: vec!["farm.example".to_owned()],
+    };
+    assert_eq!((config.board, config.unused), (Some(board), Vec::new()));
+    let here = Config::parse("windlass: {board: {listen: 8448}}").unwrap().board.unwrap();
+    assert_eq!((here.listen, here.token_file), ("127.0.0.1:8448".parse().unwrap(), None));
 }
 
 #[test]
@@ -125,6 +140,7 @@ fn a_value_of_another_kind_is_refused_by_name() {
         ("windlass: {cuebot: {listen: here}}", "ADDRESS:PORT"),
         ("windlass: {workers: {server: [a]}}", "a socket's path"),
         ("windlass: {workers: {server: 'farm:7117'}}", "beside 'windlass.cuebot.listen'"),
+        ("windlass: {board: {listen: 70000}}", "ADDRESS:PORT, or a port of this machine"),
     ];
     for (text, why) in cases {
         let error = Config::parse(text).unwrap_err();
@@ -149,7 +165,8 @@ proptest! {
     }
 }
 
-const KEYS: [&str; 4] = [
+const KEYS: [&str; 5] = [
+    "windlass.board",
     "database.db_port",
     "queue.memory_stranded_threshold",
     "host_cache.host_staleness_threshold",

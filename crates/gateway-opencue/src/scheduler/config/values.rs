@@ -128,6 +128,16 @@ impl Values {
         self.read(key, expected, |value| Addresses::parse(value.as_str()?).ok())
     }
 
+    /// An address, or a port of this machine.
+    pub(super) fn address_or_port(&mut self, key: &str) -> Result<Option<SocketAddr>, ConfigError> {
+        self.read(key, "ADDRESS:PORT, or a port of this machine", |value| match value {
+            Value::Number(port) => {
+                Some(SocketAddr::from(([127, 0, 0, 1], u16::try_from(port.as_u64()?).ok()?)))
+            }
+            value => value.as_str()?.parse().ok(),
+        })
+    }
+
     /// Seconds, from a number with a unit.
     pub(super) fn seconds(&mut self, key: &str) -> Result<Option<f64>, ConfigError> {
         let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0), ("", 1.0)];

@@ -1,0 +1,245 @@
+//! The board of a farm: Windlass's pages for browsers, and what they read of OpenCue's tables.
+//!
+//! - Nothing is written: sessions of the board's connections are read-only.
+//! - No statement counts frames. Counts are those that OpenCue keeps, lists have pages, and a page of frames is looked
+//!   up by their names. So what an answer costs does not follow the number of frames.
+//! - Cores are numbers of cores, memory is bytes, times are milliseconds of Unix time. What is not known is null.
+
+mod frames;
+mod hosts;
+mod jobs;
+mod overview;
+mod shows;
+mod trouble;
+mod whys;
+
+use crate::scheduler::metrics::Metrics;
+use crate::scheduler::snapshot::Scope;
+use crate::scheduler::{Instance, Launcher, Reasons};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use deadpool_postgres::{Object, Pool};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::Semaphore;
+use trouble::BoardTrouble;
+use windlass_api::{BoardMe, Page, Role, SignedInBy};
+
+/// Connections to the database at a time.
+pub const CONNECTIONS_MAX: usize = 3;
+/// Entries of one page of a list.
+pub const PAGE_MAX: usize = 1_000;
+/// Entries of a page where nobody says.
+const PAGE_DEFAULT: usize = 100;
+/// Characters of a filter, of a name and of a cursor.
+const TEXT_CHARS_MAX: usize = 512;
+/// How long a request waits for a connection, or for its turn.
+const WAIT_TIME: Duration = Duration::from_secs(5);
+/// What the board's sessions are, whoever had them before: read-only, and no statement takes longer than 5 s.
+const SESSION: &str = "SET default_transaction_read_only = on; SET statement_timeout = 5000";
+const KIB: i64 = 1 << 10;
+/// A host that reports and counts as up, in a statement about rows `s` of `host_stat`. `$1` is the age in seconds at
+/// which a host counts as silent.
+const IS_UP: &str = "coalesce(s.str_state = 'UP' AND s.ts_ping > now() - make_interval(secs => $1), false)";
+
+/// What answers the board's requests.
+pub struct Board {
+    pool: Pool,
+    scope: Scope,
+    metrics: Arc<Metrics>,
+    launcher: Launcher,
+    reasons: Reasons,
+    /// A question why something waits plans the whole farm once. One is answered at a time.
+    explaining: Semaphore,
+}
+
+impl Board {
+    /// The board of the farm that an instance schedules, with connections of its own.
+    pub fn new(pool: Pool, instance: &Instance) -> Board {
+        Board {
+            pool,
+            scope: instance.scope().clone(),
+            metrics: instance.metrics(),
+            launcher: instance.launcher(),
+            reasons: instance.reasons(),
+            explaining: Semaphore::new(1),
+        }
+    }
+
+    /// Its requests. All are GET. Whoever serves them says among the extensions of each how the caller is known.
+    pub fn routes(self) -> Router {
+        Router::new()
+            .route("/api/v1/board/me", get(me))
+            .route("/api/v1/opencue/overview", get(overview::show))
+            .route("/api/v1/opencue/shows", get(shows::list))
+            .route("/api/v1/opencue/jobs", get(jobs::list))
+            .route("/api/v1/opencue/jobs/{id}", get(jobs::show))
+            .route("/api/v1/opencue/jobs/{id}/layers", get(jobs::layers))
+            .route("/api/v1/opencue/jobs/{id}/frames", get(frames::list))
+            .route("/api/v1/opencue/jobs/{id}/why", get(whys::show))
+            .route("/api/v1/opencue/hosts", get(hosts::list))
+            .route("/api/v1/opencue/hosts/{name}", get(hosts::show))
+            .with_state(Arc::new(self))
+    }
+
+    /// A connection that only reads.
+    async fn client(&self) -> Result<Object, BoardTrouble> {
+        let client = tokio::time::timeout(WAIT_TIME, self.pool.get()).await;
+        let client = client.map_err(|_| BoardTrouble::Busy)??;
+        client.batch_execute(SESSION).await?;
+        Ok(client)
+    }
+}
+
+/// Who looks, and at what.
+#[derive(Serialize)]
+struct GatewayMe {
+    #[serde(flatten)]
+    me: BoardMe,
+    /// The page shows this farm's views in the place of a server's.
+    farm: &'static str,
+}
+
+async fn me(Extension(by): Extension<SignedInBy>) -> Json<GatewayMe> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let me = BoardMe {
+        // OpenCue has no users here: all look with the same right.
+        name: "OpenCue".to_owned(),
+        role: Role::Viewer,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        time_ms: now.as_millis() as u64,
+        signed_in_by: by,
+    };
+    Json(GatewayMe { me, farm: "opencue" })
+}
+
+/// How many entries of a list are given.
+fn page_size(asked: Option<usize>) -> Result<usize, BoardTrouble> {
+    match asked {
+        None => Ok(PAGE_DEFAULT),
+        Some(size) if (1..=PAGE_MAX).contains(&size) => Ok(size),
+        Some(size) => Err(BoardTrouble::Asked(format!("limit must be from 1 to {PAGE_MAX}, not {size}"))),
+    }
+}
+
+/// A part of a list of which one entry more was read than is given.
+fn part<T>(mut items: Vec<T>, size: usize, cursor: impl Fn(&T) -> String) -> Page<T> {
+    let more = items.len() > size;
+    items.truncate(size);
+    let next = items.last().filter(|_| more).map(cursor);
+    Page { items, next }
+}
+
+/// A text of a request that PostgreSQL takes. An empty one is none.
+fn text(name: &str, text: Option<String>) -> Result<Option<String>, BoardTrouble> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
+    if text.contains('\0') {
+        return Err(BoardTrouble::Asked(format!("{name} must not contain the character NUL")));
+    }
+    if text.chars().count() > TEXT_CHARS_MAX {
+        return Err(BoardTrouble::Asked(format!("{name} has more than {TEXT_CHARS_MAX} characters")));
+    }
+    Ok(Some(text))
+}
+
+/// A cursor of a number and a key, as [`cursor`] writes it.
+fn read_cursor(shown: Option<String>) -> Result<(Option<i64>, Option<String>), BoardTrouble> {
+    let Some(shown) = text("cursor", shown)? else { return Ok((None, None)) };
+    let parts = shown.split_once('.').and_then(|(number, key)| Some((number.parse().ok()?, key.to_owned())));
+    let (number, key) =
+        parts.ok_or_else(|| BoardTrouble::Asked(format!("'{shown}' is not a valid cursor")))?;
+    Ok((Some(number), Some(key)))
+}
+
+fn cursor(number: i64, key: &str) -> String {
+    format!("{number}.{key}")
+}
+
+/// Cores of hundredths.
+fn cores(hundredths: i64) -> f64 {
+    hundredths as f64 / 100.0
+}
+
+/// A maximum of cores of hundredths; below 1 there is none.
+fn cores_max(hundredths: i64) -> Option<f64> {
+    (hundredths > 0).then(|| cores(hundredths))
+}
+
+/// Bytes of KiB.
+fn bytes(kib: i64) -> i64 {
+    kib.saturating_mul(KIB)
+}
+
+/// Frames by state, as OpenCue counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct FrameCounts {
+    waiting: i64,
+    running: i64,
+    /// They wait for frames that they depend on.
+    depend: i64,
+    dead: i64,
+    succeeded: i64,
+    eaten: i64,
+    checkpoint: i64,
+}
+
+/// The columns of [`FrameCounts`], of a row of counts `s`.
+const COUNTS: &str = "s.int_waiting_count::bigint, s.int_running_count::bigint, s.int_depend_count::bigint,
+    s.int_dead_count::bigint, s.int_succeeded_count::bigint, s.int_eaten_count::bigint,
+    s.int_checkpoint_count::bigint";
+
+impl FrameCounts {
+    /// Of a row whose column `first` is the first of them.
+    fn of(row: &tokio_postgres::Row, first: usize) -> FrameCounts {
+        FrameCounts {
+            waiting: row.get(first),
+            running: row.get(first + 1),
+            depend: row.get(first + 2),
+            dead: row.get(first + 3),
+            succeeded: row.get(first + 4),
+            eaten: row.get(first + 5),
+            checkpoint: row.get(first + 6),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_page_has_as_many_entries_as_asked_for_within_bounds() {
+        assert_eq!(page_size(None).unwrap(), PAGE_DEFAULT);
+        assert_eq!(page_size(Some(PAGE_MAX)).unwrap(), PAGE_MAX);
+        for size in [0, PAGE_MAX + 1] {
+            assert!(page_size(Some(size)).is_err(), "{size}");
+        }
+        let all = part(vec![1, 2, 3], 2, i32::to_string);
+        assert_eq!((all.items, all.next), (vec![1, 2], Some("2".to_owned())));
+        let last = part(vec![3], 2, i32::to_string);
+        assert_eq!((last.items, last.next), (vec![3], None));
+    }
+
+    #[test]
+    fn a_maximum_below_one_is_none() {
+        assert_eq!((cores_max(-1), cores_max(0), cores_max(250)), (None, None, Some(2.5)));
+        assert_eq!((bytes(3), bytes(i64::MAX)), (3_072, i64::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn a_cursor_is_read_as_it_was_written(number: i64, key in "[!-~]{1,36}") {
+            let (read, read_key) = read_cursor(Some(cursor(number, &key))).unwrap();
+            prop_assert_eq!((read, read_key), (Some(number), Some(key)));
+        }
+
+        #[test]
+        fn any_text_is_taken_or_refused(shown in "(?s).{0,600}") {
+            let taken = text("name", Some(shown.clone()));
+            prop_assert_eq!(taken.is_err(), shown.contains('\0') || shown.chars().count() > TEXT_CHARS_MAX);
+            let _ = read_cursor(Some(shown));
+        }
+    }
+}
