@@ -1,8 +1,8 @@
 //! Frames of a layer by number, a page at a time.
 //!
-//! No index of OpenCue's gives the frames of a layer in order. But the layer's range says the numbers of its frames, the
-//! numbers say their names, and the names have an index. So a page costs the same in a layer of ten frames and of a
-//! hundred thousand. Frames in a state that few have are found by the index of states.
+//! No index of OpenCue's gives the frames of a layer in order. But the layer's range says the numbers of its frames,
+//! the numbers say their names, and the names have an index. So a page costs the same in a layer of ten frames and of
+//! a hundred thousand. Frames in a state that few have are found by the index of states.
 
 use super::jobs::key;
 use super::trouble::BoardTrouble;

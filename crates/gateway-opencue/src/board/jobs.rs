@@ -12,10 +12,13 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_api::Page;
 
+/// A cursor of a later time is one of the year 2112, which PostgreSQL can still compute with.
+const CURSOR_US_MAX: i64 = 1 << 52;
+
 /// What a job is described by: 7 counts of frames from column 9 on.
 const JOBS: &str = "SELECT j.pk_job, j.str_name, w.str_name, j.str_user, j.str_shot, o.str_name, j.str_state,
-        j.b_paused, r.int_priority::bigint, {counts}, j.int_frame_count::bigint, j.int_layer_count::bigint, r.int_cores::bigint,
-        r.int_min_cores::bigint, r.int_max_cores::bigint, (extract(epoch FROM j.ts_started) * 1e6)::bigint,
+        j.b_paused, r.int_priority::bigint, {counts}, j.int_frame_count::bigint, j.int_layer_count::bigint,
+        r.int_cores::bigint, r.int_min_cores::bigint, r.int_max_cores::bigint, (extract(epoch FROM j.ts_started) * 1e6)::bigint,
         (extract(epoch FROM j.ts_stopped) * 1e3)::bigint
     FROM job j JOIN show w ON w.pk_show = j.pk_show JOIN folder o ON o.pk_folder = j.pk_folder
         JOIN job_stat s ON s.pk_job = j.pk_job JOIN job_resource r ON r.pk_job = j.pk_job";
@@ -136,6 +139,7 @@ pub(super) async fn list(
     let (show, user, name) =
         (text("show", asked.show)?, text("user", asked.user)?, text("name", asked.name)?);
     let (before_us, before) = read_cursor(asked.cursor)?;
+    let before_us = before_us.map(|us| us.clamp(0, CURSOR_US_MAX));
     let statement =
         format!("{} WHERE {} AND {LISTED}", JOBS.replace("{counts}", COUNTS), asked.state.condition());
     let client = board.client().await?;
