@@ -12,7 +12,8 @@ export type ErrorBody = Schemas['ErrorBody'];
 export type History = Schemas['History'];
 export type Job = Schemas['Job'];
 export type JobState = Schemas['JobState'];
-export type Me = Schemas['BoardMe'];
+/** Who looks. The gateway of another scheduler adds whose farm it shows; a server says nothing of it. */
+export type Me = Schemas['BoardMe'] & { farm?: 'opencue' };
 export type Overview = Schemas['Overview'];
 export type PendingJobs = Schemas['PendingJobs'];
 export type Percents = Schemas['Percents'];

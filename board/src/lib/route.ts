@@ -14,10 +14,7 @@ export type Route =
 
 /** Finds the view of a path. */
 export function parseRoute(path: string): Route {
-  const parts = path
-    .split('/')
-    .filter((part) => part !== '')
-    .map(decode);
+  const parts = splitPath(path);
   const [first, second, third] = parts;
   if (first === undefined) return { view: 'overview' };
   if (parts.length === 1) {
@@ -36,6 +33,14 @@ export function parseRoute(path: string): Route {
   }
   if (first === 'workers' && second !== undefined && parts.length === 2) return { view: 'worker', worker: second };
   return { view: 'unknown' };
+}
+
+/** The parts of a path, decoded. */
+export function splitPath(path: string): string[] {
+  return path
+    .split('/')
+    .filter((part) => part !== '')
+    .map(decode);
 }
 
 function decode(part: string): string {

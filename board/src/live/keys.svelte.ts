@@ -20,6 +20,8 @@ export const PLACES: Record<string, { path: string; name: string }> = {
 
 class Keys {
   helpShown = $state(false);
+  /** Where g and a letter lead now. */
+  places = $state.raw(PLACES);
   private lists: KeyList[] = [];
   private go = false;
 
@@ -45,7 +47,8 @@ class Keys {
     }
     const went = this.go;
     this.go = false;
-    if (went && PLACES[event.key]) router.go(PLACES[event.key]!.path);
+    const place = went ? this.places[event.key] : undefined;
+    if (place) router.go(place.path);
     else if (!this.command(event, target)) return;
     event.preventDefault();
   }

@@ -17,6 +17,8 @@ class Live {
   open = $state(false);
   /** True once the stream was open. */
   opened = $state(false);
+  /** True where there is no stream: views read again by themselves. */
+  polls = $state(false);
   /** The job whose changes are wanted task by task; null asks for all jobs, without tasks. */
   private job: number | null = null;
   private source: EventSource | undefined;
@@ -40,6 +42,14 @@ class Live {
     this.running = false;
     document.removeEventListener('visibilitychange', this.visibility);
     this.disconnect();
+  }
+
+  /** Goes on without a stream, until the returned function is called. */
+  poll(): () => void {
+    this.open = this.opened = this.polls = true;
+    return () => {
+      this.open = this.polls = false;
+    };
   }
 
   /** Asks for the changes of one job, or of all. */
