@@ -7,6 +7,7 @@ pub mod nix;
 pub mod notices;
 pub mod port;
 pub mod proxy;
+pub mod tools;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
