@@ -120,8 +120,12 @@ fn figures_are_of_all_shards(farm: &Divided, job: &str) {
     wait_until("a job counts what runs in all shards", || {
         let counts = two.json(&["job", "show", job])["counts"].clone();
         let listed = one.json(&["job", "list"]);
-        let listed =
-            listed.as_array().unwrap().iter().find(|listed| listed["id"].to_string() == job).cloned();
+        let listed = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|listed| listed["id"].as_u64() == job.parse().ok())
+            .cloned();
         let running = |counts: &Value| counts["running"].as_u64().unwrap();
         let all: u64 =
             ["running", "ready", "waiting", "succeeded"].map(|of| counts[of].as_u64().unwrap()).iter().sum();

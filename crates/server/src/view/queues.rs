@@ -95,7 +95,9 @@ impl QueueList {
             *had.entry(*band).or_default() += charged;
         }
         let joined = self.queues.into_iter().map(|ChargedQueue { mut queue, mut charged }| {
-            for there in others.iter().filter_map(|other| other.find(&queue.name)) {
+            let there: Vec<&ChargedQueue> =
+                others.iter().filter_map(|other| other.find(&queue.name)).collect();
+            for there in there {
                 add(&mut queue, &there.queue);
                 charged += there.charged;
             }
