@@ -2,15 +2,20 @@
 
 mod kit;
 
-use kit::{Farm, cores, spec, step, task};
+use kit::{Farm, cores, set_limit, set_queue, spec, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_core::engine::{Event, FetchQuery, Outbox, Reply, Settings, WorkerCommand, Write};
+use windlass_core::engine::{Event, FetchQuery, Outbox, Reply, Settings, StoredState, WorkerCommand, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::ShardId;
-use windlass_core::job::{FailFast, JobRecord, JobSpec, JobState, StepSpec, TaskState};
-use windlass_core::shards::{Mail, Message};
+use windlass_core::job::{
+    ChunkSize, Chunks, FailFast, Hints, JobRecord, JobSpec, JobState, RunningCap, StepSpec, TaskState, Tries,
+};
+use windlass_core::licences::{Busy, Limit};
+use windlass_core::queues::QueueRecord;
+use windlass_core::ranges::RangeSet;
+use windlass_core::shards::{Mail, Message, TriedTasks};
 use windlass_core::{JobId, Time};
 
 /// The engines of two shards, 1 and 2, and the messages between them.
@@ -111,6 +116,35 @@ impl Divided {
             let records = Some(records.collect());
             self.farms[number].tell(Event::Fetched { number: fetch.number, records });
         }
+    }
+
+    fn set_limit(&mut self, name: &str, limit: Limit) {
+        self.farms[HOME].hear(set_limit(name, limit));
+        self.carry();
+    }
+
+    /// How many tasks run in each shard.
+    fn running(&self) -> (usize, usize) {
+        (self.farms[HOME].engine.attempts().len(), self.farms[OTHER].engine.attempts().len())
+    }
+
+    /// How many of a limit the home counts as taken.
+    fn taken(&self, name: &str) -> u32 {
+        self.farms[HOME].engine.licences().taken().get(name).copied().unwrap_or(0)
+    }
+
+    /// Ends all that runs until nothing does, and returns how many tasks ran at a time at most, and how many in the other
+    /// shard at all.
+    fn run_to_the_end(&mut self) -> (usize, usize) {
+        let (mut most, mut in_other) = (0, 0);
+        while self.running() != (0, 0) {
+            let (home, other) = self.running();
+            most = most.max(home + other);
+            in_other += other;
+            self.end_all(OTHER, 0);
+            self.end_all(HOME, 0);
+        }
+        (most, in_other)
     }
 
     fn messages_of(&self, is_such: impl Fn(&Message) -> bool) -> usize {
@@ -238,12 +272,13 @@ fn a_failure_elsewhere_stops_a_job_that_fails_fast() {
 }
 
 #[test]
-fn work_that_is_counted_over_the_farm_stays_at_home() {
+fn work_that_needs_a_choice_among_all_workers_stays_at_home() {
     let mut divided = Divided::new(1, &[8]);
-    let limited = StepSpec { limits: ["lic".to_owned()].into(), ..step(3, cores(1)) };
     let gang = StepSpec { nodes: Some(2), ..step(2, cores(1)) };
-    let capped = StepSpec { max_running: Some(2), ..step(3, cores(1)) };
-    for steps in [limited, gang, capped] {
+    let chunks = Chunks { block: 10, size: ChunkSize::Fixed(2) };
+    let chunked = StepSpec { chunks: Some(chunks), ..step(3, cores(1)) };
+    let external = StepSpec { is_external: true, ..step(3, cores(1)) };
+    for steps in [gang, chunked, external] {
         divided.submit(spec("q", [steps]));
     }
     divided.pass(1);
@@ -260,6 +295,188 @@ fn a_step_that_other_shards_may_run_is_not_called_unplaceable() {
         let Reply::Submitted { unplaceable, .. } = reply else { panic!("{reply:?}") };
         assert_eq!(unplaceable.len(), expected);
     }
+}
+
+/// A step of so many tasks, each of which takes a core and one of the limit `lic`.
+fn limited(tasks: u32) -> StepSpec {
+    StepSpec { limits: ["lic".to_owned()].into(), ..step(tasks, cores(1)) }
+}
+
+#[test]
+fn a_limit_counts_over_all_shards() {
+    let mut divided = Divided::new(1, &[8]);
+    divided.set_limit("lic", Limit::of(3));
+    let job = divided.submit(spec("q", [limited(20)]));
+    assert_eq!(divided.running(), (1, 2), "one for each licence, and no more are sent");
+    assert_eq!(divided.farms[HOME].engine.job(job).unwrap().steps[0].delegated.len(), 2);
+    let why = divided.farms[HOME].why(task(job, 19)).reason;
+    assert_eq!(why, Reason::Limit { name: "lic".to_owned(), max: 3 });
+    let (most, in_other) = divided.run_to_the_end();
+    assert!(most == 3 && in_other >= 10, "{most} at a time, {in_other} in the other shard");
+    assert_eq!(divided.ended(job), Some(JobState::Succeeded));
+    divided.farms.iter().for_each(|farm| farm.engine.check_empty().unwrap());
+}
+
+#[test]
+fn a_quota_counts_over_all_shards() {
+    let mut divided = Divided::new(1, &[8]);
+    let queue = QueueRecord { quota_cpu: Some(350), ..QueueRecord::named("q") };
+    divided.farms[HOME].hear(set_queue(queue));
+    divided.carry();
+    // It could use more cpus, but its home counts what it asks for.
+    let wide = StepSpec { hints: Hints { cpus_max: Some(400), ..Hints::default() }, ..step(12, cores(1)) };
+    let job = divided.submit(spec("q", [wide]));
+    assert_eq!(divided.running(), (1, 2));
+    let queues = divided.farms[OTHER].engine.queues();
+    assert_eq!(queues.get(queues.id("q").unwrap()).booked_cpu, 200, "no task is wider than it asked for");
+    let why = divided.farms[HOME].why(task(job, 11)).reason;
+    assert_eq!(why, Reason::Quota { quota_cpu: 350, booked_cpu: 300 });
+    let (most, in_other) = divided.run_to_the_end();
+    assert!(most == 3 && in_other >= 6, "{most} at a time, {in_other} in the other shard");
+    divided.farms.iter().for_each(|farm| farm.engine.check_empty().unwrap());
+}
+
+#[test]
+fn caps_of_steps_and_jobs_count_over_all_shards() {
+    for (of_job, of_step) in [(None, Some(3)), (Some(3), None)] {
+        let mut divided = Divided::new(1, &[8]);
+        let steps = ["a", "b"].map(|name| StepSpec {
+            name: name.to_owned(),
+            max_running: of_step,
+            ..step(6, cores(1))
+        });
+        let job = divided.submit(JobSpec { max_running: of_job, ..spec("q", steps) });
+        let (most, reason) = match of_job {
+            Some(max) => (3, Reason::MaxRunning(RunningCap { max, is_of_job: true })),
+            None => (6, Reason::MaxRunning(RunningCap { max: 3, is_of_job: false })),
+        };
+        assert_eq!(divided.running(), (1, most - 1));
+        assert_eq!(divided.farms[HOME].why(task(job, 5)).reason, reason);
+        let (at_a_time, in_other) = divided.run_to_the_end();
+        assert!(at_a_time == most && in_other >= 6, "{at_a_time} at a time, {in_other} in the other shard");
+        assert_eq!(divided.ended(job), Some(JobState::Succeeded));
+    }
+}
+
+#[test]
+fn a_licence_that_comes_home_starts_what_waits_for_it() {
+    let mut divided = Divided::new(1, &[1]);
+    divided.set_limit("lic", Limit::of(1));
+    let first = divided.submit(spec("q", [step(1, cores(1))]));
+    let away = divided.submit(spec("q", [limited(1)]));
+    assert!(divided.farms[OTHER].is_placed(task(away, 0)));
+    let waits = divided.submit(spec("r", [limited(1)]));
+    divided.farms[HOME].end(task(first, 0), 0);
+    divided.carry();
+    let why = divided.farms[HOME].why(task(waits, 0)).reason;
+    assert_eq!(why, Reason::Limit { name: "lic".to_owned(), max: 1 }, "there is room, and no licence");
+    divided.end_all(OTHER, 0);
+    assert!(divided.farms[HOME].is_placed(task(waits, 0)));
+}
+
+#[test]
+fn a_limit_that_is_set_lower_starts_nothing_until_it_sinks() {
+    let mut divided = Divided::new(1, &[8]);
+    divided.set_limit("lic", Limit::of(4));
+    let job = divided.submit(spec("q", [limited(20)]));
+    assert_eq!(divided.running(), (1, 3));
+    divided.set_limit("lic", Limit::of(2));
+    assert_eq!((divided.running(), divided.taken("lic")), ((1, 3), 4), "what runs goes on");
+    let in_other: Vec<_> = divided.farms[OTHER].engine.attempts().map(|(task, _)| task).collect();
+    divided.farms[OTHER].end(in_other[0], 0);
+    divided.carry();
+    assert_eq!((divided.running(), divided.taken("lic")), ((1, 2), 3));
+    divided.end_all(HOME, 0);
+    assert_eq!((divided.running(), divided.taken("lic")), ((0, 2), 2), "two others hold all");
+    divided.farms[OTHER].end(in_other[1], 0);
+    divided.carry();
+    assert_eq!((divided.running(), divided.taken("lic")), ((1, 1), 2));
+    assert_eq!(divided.run_to_the_end().0, 2);
+    assert_eq!(divided.ended(job), Some(JobState::Succeeded));
+}
+
+#[test]
+fn a_restored_home_counts_what_is_away() {
+    let away = [(ShardId(2), RangeSet::from_range(0..2))].into();
+    let spec = Arc::new(JobSpec { max_running: Some(3), ..spec("q", [limited(9)]) });
+    let new = JobRecord::new(JobId(1), spec, kit::START, ShardId(1));
+    let stored = StoredState {
+        jobs: vec![JobRecord { delegated: away, ..new }],
+        limits: [("lic".to_owned(), Limit::of(5))].into(),
+        queues: vec![QueueRecord { quota_cpu: Some(900), ..QueueRecord::named("q") }],
+        peers: [ShardId(2)].into(),
+        ..StoredState::default()
+    };
+    let settings = Settings { shard: ShardId(1), ..Settings::default() };
+    let mut farm = Farm::restored(settings, stored, kit::START);
+    let engine = &farm.engine;
+    assert_eq!(engine.licences().taken().get("lic"), Some(&2));
+    assert_eq!(engine.queues().get(engine.queues().id("q").unwrap()).counted_cpu(), 200);
+    farm.hear(Event::Numbers { jobs: 10..20, workers: 10..20 });
+    farm.worker("home", cores(8));
+    assert_eq!(farm.engine.attempts().len(), 1, "two of three are away");
+    let tasks =
+        [0..2].map(|tasks| TriedTasks { tasks, state: TaskState::Succeeded, tries: Tries::default() });
+    let message = Message::Return { job: JobId(1), tasks: tasks.into(), fits: true, mean_us: Vec::new() };
+    farm.tell(Event::Told { from: ShardId(2), number: 1, message });
+    assert_eq!(farm.engine.attempts().len(), 3);
+    assert_eq!(farm.engine.licences().taken().get("lic"), Some(&3));
+}
+
+#[test]
+fn what_a_failed_batch_delegated_does_not_count() {
+    let mut divided = Divided::new(1, &[8]);
+    divided.set_limit("lic", Limit::of(3));
+    let farm = &mut divided.farms[HOME];
+    let job = farm.accept(spec("q", [limited(9)]));
+    let accepted = farm.engine.job(job).unwrap();
+    let record = JobRecord::new(job, accepted.spec.clone(), accepted.created, ShardId(1));
+    farm.now = farm.now.after(1_000_000_000);
+    farm.engine.round(farm.now, 100, &mut farm.pipeline.forming);
+    let delegated = |farm: &Farm| farm.engine.job(job).unwrap().steps[0].delegated.len();
+    assert_eq!((farm.engine.attempts().len(), delegated(farm)), (1, 2));
+    farm.pipeline.next_batch(&mut farm.engine).expect("it writes");
+    farm.pipeline.failed(&mut farm.engine);
+    farm.pipeline.reload(&mut farm.engine, farm.now, vec![record], Vec::new());
+    farm.check();
+    assert!(farm.engine.licences().taken().is_empty() && delegated(farm) == 0);
+    // Its worker has not said hello again, so all three licences go to the other shard.
+    divided.pass(1);
+    assert_eq!((divided.running(), divided.taken("lic")), ((0, 3), 3));
+}
+
+#[test]
+fn what_cannot_start_there_gives_its_licence_back() {
+    // By the sum of its cores the other shard has room for three tasks. Each of its workers has room for one.
+    let mut divided = Divided::new(1, &[3, 3]);
+    divided.set_limit("lic", Limit::of(3));
+    let wide = StepSpec { request: cores(2), ..limited(3) };
+    divided.submit(spec("q", [wide]));
+    assert_eq!((divided.running(), divided.taken("lic")), ((0, 2), 3));
+    let small = divided.submit(spec("q", [limited(1)]));
+    assert!(!divided.farms[HOME].is_placed(task(small, 0)), "no licence is left");
+    for _ in 0..7 {
+        divided.pass(1);
+    }
+    assert!(divided.farms[HOME].is_placed(task(small, 0)));
+    assert_eq!((divided.running(), divided.taken("lic")), ((1, 2), 3));
+}
+
+#[test]
+fn a_step_backs_off_in_the_shard_where_its_licence_was_busy() {
+    let mut divided = Divided::new(1, &[2]);
+    let busy = Busy { exits: [75].into(), back_off_ms: 2_000 };
+    divided.set_limit("lic", Limit { busy: Some(busy), ..Limit::of(2) });
+    divided.submit(spec("q", [step(1, cores(1))]));
+    let job = divided.submit(spec("q", [limited(1)]));
+    assert_eq!(divided.end_all(OTHER, 75), 1);
+    assert_eq!(divided.running(), (1, 0), "it waits there");
+    let of_guest = divided.writes.iter().filter(|(number, _)| *number == OTHER);
+    let saved = of_guest.filter(|(_, write)| matches!(write, Write::LicenceBackoffs { .. })).count();
+    assert_eq!(saved, 0, "only its home writes rows of a job");
+    divided.pass(3);
+    assert_eq!((divided.running(), divided.end_all(OTHER, 0)), ((1, 1), 1));
+    assert_eq!(divided.ended(job), Some(JobState::Succeeded));
 }
 
 #[test]

@@ -12,6 +12,7 @@ impl Engine {
     pub fn check(&self) -> Result<(), String> {
         self.check_steps()?;
         self.check_guests()?;
+        self.check_counted()?;
         self.check_workers()?;
         self.check_index()?;
         self.check_residency()
@@ -61,8 +62,8 @@ impl Engine {
                 if running != step.active {
                     return Err(format!("{key:?}: {running} attempts, counted {}", step.active));
                 }
-                if job.spec.steps[number].max_running.is_some_and(|max| step.active > max) {
-                    return Err(format!("{key:?}: {} tasks, more than may run at a time", step.active));
+                if job.spec.steps[number].max_running.is_some_and(|max| step.counted() > max) {
+                    return Err(format!("{key:?}: {} tasks, more than may run at a time", step.counted()));
                 }
                 let mut seen = BTreeSet::new();
                 for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled, &step.delegated] {
@@ -89,7 +90,7 @@ impl Engine {
             if job.active != job.steps.iter().map(|step| step.active).sum::<u32>() {
                 return Err(format!("job {}: counts {} active tasks", job.id, job.active));
             }
-            if job.spec.max_running.is_some_and(|max| job.active > max) {
+            if job.spec.max_running.is_some_and(|max| job.counted() > max) {
                 return Err(format!("job {}: more tasks than may run at a time", job.id));
             }
             self.check_chunks(job)?;
@@ -188,7 +189,7 @@ impl Engine {
                 names.push(name);
             }
         }
-        self.licences.check(names.into_iter().chain(self.limits_kept()))?;
+        self.licences.check(names.into_iter().chain(self.limits_kept()).chain(self.limits_delegated()))?;
         let none = Licences::default();
         let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
         match self.plan.workers.iter().find(wrong) {

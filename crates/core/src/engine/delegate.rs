@@ -6,8 +6,9 @@
 //! - A message moves as many tasks as start at once there, and for short tasks as many as keep that room busy for
 //!   [`DELEGATED_MS`](bounds::DELEGATED_MS). So the number of messages follows time and room, not the backlog.
 //! - A look takes a bounded number of steps into account, whatever waits.
-//! - Work stays at home that is counted over the farm or needs a choice among all workers: gangs, external tasks, chunks,
-//!   caps on running tasks, limits, queues with a quota.
+//! - What is counted over the farm counts here while it is away ([`counted`](super::counted)). Of a step with a limit, a cap
+//!   or a queue with a quota as many tasks go as may run, and no others: these would keep back what could run here.
+//! - Work stays at home that needs a choice among all workers: gangs, external tasks, chunks.
 
 use super::shards::Delegation;
 use super::{Engine, Outbox, Write};
@@ -22,13 +23,15 @@ use crate::time::{NS_PER_MS, Time};
 use std::collections::BTreeMap;
 
 impl Engine {
-    /// Sends work that has no room here to shards that have room for it.
-    pub(super) fn delegate_work(&mut self, out: &mut Outbox) {
+    /// Sends work that has no room here to shards that have room for it. Returns true if it sent some: what stands behind
+    /// that in its queue comes next.
+    pub(super) fn delegate_work(&mut self, out: &mut Outbox) -> bool {
         let now = self.now;
         self.shards.unfit.retain(|_, until| now < *until);
         if self.shards.rooms.values().all(|room| room.cpu == 0) {
-            return;
+            return false;
         }
+        let mut has_sent = false;
         let waiting = self.plan.queues.in_turn().flat_map(|(_, queue)| queue.heads());
         let waiting = waiting.map(|(step, class)| (step.step(), class)).take(bounds::DELEGATION_LOOKS_MAX);
         let open = waiting.filter(|(key, _)| self.is_delegable(*key)).take(bounds::DELEGATIONS_MAX);
@@ -45,35 +48,44 @@ impl Engine {
             };
             let (shard, slots) = (*shard, room.tasks(&request));
             let tasks = self.tasks_to_delegate(key, slots);
+            // Another step may have taken the last of a limit just now.
+            if tasks.is_empty() {
+                continue;
+            }
             if let Some(room) = self.shards.rooms.get_mut(&shard) {
                 room.take(tasks.len().min(slots), &request);
             }
+            has_sent = true;
             self.delegate(key, shard, tasks, out);
         }
+        has_sent
     }
 
-    /// True if tasks of a step may run in another shard.
+    /// True if tasks of a step may run in another shard now.
     fn is_delegable(&self, key: StepKey) -> bool {
         let Some(job) = self.jobs.get(&key.job).filter(|_| !Places::is_key(key)) else { return false };
         let spec = &job.spec.steps[usize::from(key.step)];
         let queue = &self.plan.queues.get(self.plan.queues.whole(job.queue)).record;
+        // The other shard would size it by what it ran itself, and the quota is counted by what the step asks for.
+        let has_unknown_cpu = queue.quota_cpu.is_some() && spec.hints.cpus_auto;
         job.home.is_none()
             && !job.has_gangs
-            && job.spec.max_running.is_none()
-            && spec.max_running.is_none()
             && spec.chunks.is_none()
-            && spec.limits.is_empty()
             && !spec.is_external
-            && queue.quota_cpu.is_none()
+            && !has_unknown_cpu
             && queue.paused.is_none()
+            && self.counted_room(key) != Some(0)
     }
 
-    /// The first ready tasks of a step: those that start at once on so many slots. Where its tasks are short, half of
-    /// the others may go as well.
+    /// The first ready tasks of a step: those that start at once on so many slots. Where its tasks are short and nothing
+    /// counts them over the farm, half of the others may go as well.
     fn tasks_to_delegate(&self, key: StepKey, slots: u32) -> RangeSet {
         let Some(step) = self.step(key) else { return RangeSet::default() };
+        let counted = self.counted_room(key);
+        let slots = slots.min(counted.unwrap_or(u32::MAX));
         let known = self.profiles.prediction(step.profile).and_then(|known| known.wall_ms);
-        let ahead = step.mean_ms.or(known).map_or(0.0, |ms| bounds::DELEGATED_MS / ms.max(1.0));
+        let known = step.mean_ms.or(known).filter(|_| counted.is_none());
+        let ahead = known.map_or(0.0, |ms| bounds::DELEGATED_MS / ms.max(1.0));
         let rest = step.ready.len().saturating_sub(slots) / 2;
         let wanted = slots.saturating_add(rest.min((f64::from(slots) * ahead) as u32));
         let mut left = wanted.min(bounds::DELEGATED_TASKS_MAX);
@@ -91,7 +103,7 @@ impl Engine {
 
     fn delegate(&mut self, key: StepKey, shard: ShardId, tasks: RangeSet, out: &mut Outbox) {
         self.pin(key.job, out);
-        let Some(job) = self.jobs.get_mut(&key.job).filter(|_| !tasks.is_empty()) else { return };
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let step = &mut job.steps[usize::from(key.step)];
         step.ready.subtract(&tasks);
         let mut tried = Vec::new();
@@ -110,8 +122,10 @@ impl Engine {
         delegation.ready_since = Some(ready_since.min(delegation.ready_since.unwrap_or(ready_since)));
         out.writes.push(Write::Delegated { job: key.job, shard, tasks: delegation.tasks.clone() });
         let waited_ms = now.since(ready_since) / NS_PER_MS;
+        self.count_delegated(key, tasks.len() as i32);
         self.tell(shard, Message::Delegate { job: key.job, tasks, tried, waited_ms }, out);
-        self.refresh(key);
+        // The cap of the job may be reached, which keeps its other steps, too.
+        self.refresh_all(key.job);
     }
 
     /// Tasks return from another shard.
@@ -177,8 +191,10 @@ impl Engine {
         succeeded: &mut BTreeMap<usize, RangeSet>,
     ) {
         let until = self.now.after(bounds::UNFIT_NS);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get(&id) else { return };
         for (number, tasks) in job.by_step(part.tasks) {
+            self.count_delegated(StepKey { job: id, step: number as u16 }, -(tasks.len() as i32));
+            let Some(job) = self.jobs.get_mut(&id) else { return };
             let step = &mut job.steps[number];
             step.delegated.subtract(&RangeSet::from_range(tasks.clone()));
             match part.state {
@@ -275,9 +291,11 @@ impl Engine {
     /// Takes in what a record says of tasks that are with other shards.
     pub(super) fn adopt_delegated(&mut self, id: JobId, delegated: BTreeMap<ShardId, RangeSet>) {
         let now = self.now;
-        let Some(job) = self.jobs.get_mut(&id) else { return };
         for (shard, tasks) in delegated.into_iter().filter(|(_, tasks)| !tasks.is_empty()) {
+            let Some(job) = self.jobs.get(&id) else { return };
             for (number, range) in job.all_by_step(&tasks) {
+                self.count_delegated(StepKey { job: id, step: number as u16 }, range.len() as i32);
+                let Some(job) = self.jobs.get_mut(&id) else { return };
                 job.steps[number].delegated.insert_range(range);
             }
             let delegation = Delegation { tasks, since: now, ..Delegation::default() };

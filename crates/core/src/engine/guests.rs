@@ -6,12 +6,13 @@
 //! - Ends return together, [`RETURN_NS`](bounds::RETURN_NS) after the first of them; at once where one failed or nothing of
 //!   the job is left here.
 //! - Tasks that have not started return where the job is stopped or held, where no worker here could run them, where none of
-//!   them started for [`GUEST_IDLE_NS`](bounds::GUEST_IDLE_NS), and half of them whenever the home asks.
+//!   them started for [`GUEST_IDLE_NS`](bounds::GUEST_IDLE_NS), and half of them whenever the home asks. Where they hold a
+//!   limit, a quota or a cap at home, others of the job that run make no difference: what waits keeps others from starting.
 
 use super::shards::Guest;
 use super::{Engine, Outbox, Write};
 use crate::bounds;
-use crate::ids::{JobId, ShardId, StepKey};
+use crate::ids::{JobId, ShardId, StepKey, TaskId};
 use crate::job::{JobRecord, JobState, Step, Stop, TaskState, TriesMap};
 use crate::plan::placement;
 use crate::ranges::RangeSet;
@@ -131,11 +132,16 @@ impl Engine {
     }
 
     /// The last write about a task of a guest job is not durable yet. The task has ended, or is ready again.
-    pub(super) fn unsettle_guest(&mut self, key: StepKey, index: u32) {
-        if let Some(guest) = self.shards.guests.get_mut(&key.job) {
-            guest.unsettled.insert(index);
+    pub(super) fn unsettle_guest(&mut self, task: TaskId, state: TaskState, out: &mut Outbox) {
+        let key = self.key_of(task);
+        if let Some(guest) = self.shards.guests.get_mut(&task.job) {
+            guest.unsettled.insert(task.index);
+        }
+        if state == TaskState::Succeeded {
+            self.had_licence(key, out);
         }
         self.refresh(key);
+        self.refresh_capped(key);
     }
 
     /// Ends of guest jobs are durable: they may return.
@@ -161,20 +167,34 @@ impl Engine {
         }
     }
 
-    /// Notes how long guest jobs have had no task that runs, and gives back what waits for too long.
+    /// Notes how long guest jobs have had no task that starts, and gives back what waits for too long.
     pub(super) fn look_after_guests(&mut self) {
         let now = self.now;
-        let mut waited = Vec::new();
-        for (id, guest) in &mut self.shards.guests {
-            let Some(job) = self.jobs.get(id) else { continue };
-            let is_idle = job.active == 0 && job.steps.iter().any(|step| !step.ready.is_empty());
+        let ids: Vec<JobId> = self.shards.guests.keys().copied().collect();
+        for id in ids {
+            let is_idle = self.is_idle_guest(id);
+            let Some(guest) = self.shards.guests.get_mut(&id) else { continue };
             let since = guest.idle_since.filter(|_| is_idle).unwrap_or(now);
             guest.idle_since = is_idle.then_some(since);
             if is_idle && since.after(bounds::GUEST_IDLE_NS) <= now {
-                waited.push(*id);
+                self.give_back(id, u32::MAX);
             }
         }
-        waited.into_iter().for_each(|id| self.give_back(id, u32::MAX));
+    }
+
+    /// True if tasks of a guest job wait and none of it runs. Others that run make no difference to tasks that are counted
+    /// over the farm.
+    fn is_idle_guest(&self, id: JobId) -> bool {
+        let Some(job) = self.jobs.get(&id) else { return false };
+        let mut waiting = (0..).zip(&job.steps).filter(|(_, step)| !step.ready.is_empty());
+        waiting.any(|(step, _)| job.active == 0 || self.counted_room(StepKey { job: id, step }).is_some())
+    }
+
+    /// A task is booked: those of its job that wait may be next.
+    pub(super) fn note_guest_start(&mut self, id: JobId) {
+        if let Some(guest) = self.shards.guests.get_mut(&id) {
+            guest.idle_since = None;
+        }
     }
 
     /// Sends tasks of a guest job home: all that have ended, and those that are to be given back.

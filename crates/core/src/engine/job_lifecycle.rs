@@ -57,7 +57,8 @@ impl Engine {
     pub(super) fn refresh_capped(&mut self, key: StepKey) {
         let Some(job) = self.jobs.get(&key.job) else { return };
         // Tasks that start together need more room below the cap than one.
-        let is_crossed = |max: u32| job.has_gangs || job.active == max || job.active + 1 == max;
+        let counted = job.counted();
+        let is_crossed = |max: u32| job.has_gangs || counted == max || counted + 1 == max;
         if job.spec.max_running.is_some_and(is_crossed) {
             self.refresh_all(key.job);
         } else if job.spec.steps[usize::from(key.step)].max_running.is_some() {
@@ -247,7 +248,7 @@ impl Engine {
         }
         match state {
             // Its home decides what comes of that.
-            _ if is_guest => return self.unsettle_guest(key, task.index),
+            _ if is_guest => return self.unsettle_guest(task, state, out),
             TaskState::Ready => self.refresh(key),
             TaskState::Succeeded => {
                 self.had_licence(key, out);
@@ -439,6 +440,7 @@ impl Engine {
         self.refresh_all(id);
         self.licences.forget(id);
         self.leave_subqueue(id);
+        self.uncount_delegated(id);
         self.forget_guest(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         self.residency.steps -= job.steps.len();

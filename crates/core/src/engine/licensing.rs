@@ -52,7 +52,7 @@ impl Engine {
         if !self.licences.begin_back_off(key, limit, booked, self.now) {
             return;
         }
-        out.writes.push(self.write_of_back_offs(key.job, None));
+        self.save_back_offs(key.job, None, out);
         let of_step = |(task, attempt): &(TaskId, &Attempt)| attempt.queued && self.key_of(*task) == key;
         let queued = self.attempts_of(key.job).filter(of_step);
         let queued: Vec<_> = queued.map(|(task, attempt)| (task, attempt.number, attempt.worker)).collect();
@@ -62,7 +62,7 @@ impl Engine {
     /// A task of the step succeeded, so there were licences.
     pub(super) fn had_licence(&mut self, key: StepKey, out: &mut Outbox) {
         if self.licences.succeeded(key, self.now) {
-            out.writes.push(self.write_of_back_offs(key.job, None));
+            self.save_back_offs(key.job, None, out);
         }
     }
 
@@ -77,7 +77,7 @@ impl Engine {
     /// durable.
     pub(super) fn write_tried_again(&self, limit: &str, out: &mut Outbox) {
         let jobs: BTreeSet<JobId> = self.licences.found_busy(limit).map(|key| key.job).collect();
-        out.writes.extend(jobs.into_iter().map(|job| self.write_of_back_offs(job, Some(limit))));
+        jobs.into_iter().for_each(|job| self.save_back_offs(job, Some(limit), out));
     }
 
     /// Steps that found this limit busy are tried again.
@@ -89,10 +89,15 @@ impl Engine {
         }
     }
 
-    /// What a store keeps of a job: the back-offs of all its steps, except those that found the limit `but` busy.
-    fn write_of_back_offs(&self, job: JobId, but: Option<&str>) -> Write {
+    /// What a store keeps of a job: the back-offs of all its steps, except those that found the limit `but` busy. Those of
+    /// a guest are in memory alone, for only its home writes rows of a job.
+    fn save_back_offs(&self, job: JobId, but: Option<&str>, out: &mut Outbox) {
+        if self.jobs.get(&job).is_some_and(|job| job.home.is_some()) {
+            return;
+        }
         let known = self.licences.back_offs_of(job);
         let kept = known.filter(|(_, back_off)| Some(&*back_off.limit) != but);
-        Write::LicenceBackoffs { job, steps: kept.map(|(key, known)| (key.step, known.clone())).collect() }
+        let steps = kept.map(|(key, known)| (key.step, known.clone())).collect();
+        out.writes.push(Write::LicenceBackoffs { job, steps });
     }
 }

@@ -16,6 +16,7 @@ mod charge;
 mod check;
 mod chunks;
 mod commit_outcome;
+mod counted;
 mod delegate;
 mod event;
 mod gangs;

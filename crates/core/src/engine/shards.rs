@@ -68,7 +68,7 @@ pub(super) struct Guest {
     /// Tasks whose last write is not durable.
     pub(super) unsettled: BTreeSet<u32>,
     pub(super) due: Option<Time>,
-    /// Since when some of its tasks are ready and none runs.
+    /// Since when some of its tasks wait and none has started.
     pub(super) idle_since: Option<Time>,
     /// How many of its ready tasks return although they could start here.
     pub(super) gives_back: u32,
@@ -286,11 +286,12 @@ impl Engine {
         }
         self.shards.last_look = self.now;
         self.look_after_guests();
-        self.delegate_work(out);
+        let has_sent = self.delegate_work(out);
         self.withdraw_work(out);
         self.tell_room(out);
         let is_between = !self.shards.has_nothing_between();
-        let later = self.now.after(bounds::SHARD_IDLE_LOOK_NS);
+        let pause_ns = if has_sent { bounds::SHARD_LOOK_NS } else { bounds::SHARD_IDLE_LOOK_NS };
+        let later = self.now.after(pause_ns);
         self.shards.next_look = is_between.then_some(later);
     }
 

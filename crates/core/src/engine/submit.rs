@@ -355,6 +355,7 @@ impl Engine {
             queue,
             has_gangs,
             active: 0,
+            delegated: 0,
             created: record.created,
             stop: record.stop,
             held: record.held,
@@ -386,7 +387,7 @@ impl Engine {
         for row in record.tasks.into_iter().filter(|row| here.contains(row.index)) {
             self.adopt_row(record.id, row);
         }
-        for (step, back_off) in record.back_offs {
+        for (step, back_off) in record.back_offs.into_iter().filter(|_| home.is_none()) {
             self.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
         }
         self.recompute_ready(record.id, record.parked.map(|parked| parked.ready));

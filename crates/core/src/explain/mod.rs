@@ -88,7 +88,7 @@ pub enum Reason {
     Quota {
         /// Hundredths of a core that it may hold.
         quota_cpu: u32,
-        /// Hundredths of a core that it holds.
+        /// Hundredths of a core that it holds, also by its tasks with other shards.
         booked_cpu: u64,
     },
     /// A licence was busy when its step was tried last; the step starts nothing until then.
@@ -356,9 +356,10 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
         () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
         () => match (over_quota(engine, job.queue, leader), limit, found.closed) {
             (Some(quota_cpu), ..) => {
-                let needed = queue.booked_cpu + u64::from(whole.cpu_at_a_time());
+                let booked_cpu = queue.counted_cpu();
+                let needed = booked_cpu + u64::from(whole.cpu_at_a_time());
                 explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
-                Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
+                Reason::Quota { quota_cpu, booked_cpu }
             }
             (None, Some((name, max)), _) => {
                 explanation.changes.insert(0, Change::Limit(name.clone(), max + 1));

@@ -494,6 +494,8 @@ pub struct Job {
     pub has_gangs: bool,
     /// Tasks of all its steps that are booked or run.
     pub active: u32,
+    /// Tasks of all its steps that are with other shards.
+    pub delegated: u32,
     /// When it was accepted.
     pub created: Time,
     /// Why no further task starts.
@@ -531,22 +533,33 @@ impl Step {
         let worker = failed_on(first.next()?)?;
         first.all(|index| failed_on(index) == Some(worker)).then_some(worker)
     }
+
+    /// How many of its tasks count against its cap: those that are booked or run here, and those with other shards.
+    pub fn counted(&self) -> u32 {
+        self.active + self.delegated.len()
+    }
 }
 
 impl Job {
-    /// The most tasks of the step, or else of the job, that may be booked or run at a time, where as many are.
+    /// The most tasks of the step, or else of the job, that may be booked or run at a time, where as many are. Those with
+    /// other shards count as if they ran.
     pub fn cap_reached(&self, step: usize) -> Option<RunningCap> {
         let nodes = |step: usize| self.spec.steps[step].nodes.unwrap_or(1);
         let mut all = 0;
         for step in self.gang_steps(step) {
             all += nodes(step);
             let max = self.spec.steps[step].max_running;
-            if let Some(max) = max.filter(|max| self.steps[step].active + nodes(step) > *max) {
+            if let Some(max) = max.filter(|max| self.steps[step].counted() + nodes(step) > *max) {
                 return Some(RunningCap { max, is_of_job: false });
             }
         }
         let max = self.spec.max_running?;
-        (self.active + all > max).then_some(RunningCap { max, is_of_job: true })
+        (self.counted() + all > max).then_some(RunningCap { max, is_of_job: true })
+    }
+
+    /// How many of its tasks count against its cap: those that are booked or run here, and those with other shards.
+    pub fn counted(&self) -> u32 {
+        self.active + self.delegated
     }
 
     /// The place in the job of the step that task `index` belongs to.
