@@ -6,11 +6,14 @@ use kit::{Farm, cores, set_limit, set_queue, spec, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_core::engine::{Event, FetchQuery, Outbox, Reply, Settings, StoredState, WorkerCommand, Write};
+use windlass_core::engine::{
+    Event, FetchQuery, Hello, Outbox, Reply, Settings, StoredState, WorkerCommand, Write,
+};
 use windlass_core::explain::Reason;
 use windlass_core::ids::ShardId;
 use windlass_core::job::{
-    ChunkSize, Chunks, FailFast, Hints, JobRecord, JobSpec, JobState, RunningCap, StepSpec, TaskState, Tries,
+    ChunkSize, Chunks, End, FailFast, Hints, JobRecord, JobSpec, JobState, RunningCap, StepSpec, Stop,
+    TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::QueueRecord;
@@ -510,6 +513,51 @@ fn a_message_of_a_failed_batch_is_heard_again() {
     assert!(!farm.is_placed(task(job, 1)) && farm.engine.job(job).is_none());
     assert_eq!(farm.engine.heard(from), number - 1);
     farm.check();
+}
+
+#[test]
+fn a_failed_batch_does_not_use_up_the_room_of_another_shard() {
+    let mut divided = Divided::new(1, &[2]);
+    let farm = &mut divided.farms[HOME];
+    let job = farm.accept(spec("q", [step(9, cores(1))]));
+    let accepted = farm.engine.job(job).unwrap();
+    let record = JobRecord::new(job, accepted.spec.clone(), accepted.created, ShardId(1));
+    farm.now = farm.now.after(1_000_000_000);
+    farm.engine.round(farm.now, 100, &mut farm.pipeline.forming);
+    assert_eq!(farm.engine.job(job).unwrap().steps[0].delegated.len(), 2, "all of its room");
+    farm.pipeline.next_batch(&mut farm.engine).expect("it writes");
+    farm.pipeline.failed(&mut farm.engine);
+    farm.pipeline.reload(&mut farm.engine, farm.now, vec![record], Vec::new());
+    divided.pass(1);
+    assert_eq!(divided.running(), (0, 2), "the other shard was asked for its room again");
+}
+
+#[test]
+fn a_later_end_of_a_task_does_not_return_when_an_earlier_one_is_durable() {
+    let mut divided = Divided::new(1, &[1]);
+    divided.submit(spec("q", [step(1, cores(1))]));
+    let job = divided.submit(spec("q", [StepSpec { retries: 1, ..step(1, cores(1)) }]));
+    let farm = &mut divided.farms[OTHER];
+    let by = farm.report(task(job, 0));
+    farm.handle(Event::Finished { by, result: TaskResult::bare(End::Exited(1)) });
+    farm.pipeline.next_batch(&mut farm.engine).expect("it writes that the task is ready again");
+    farm.engine.round(farm.now, 100, &mut farm.pipeline.forming);
+    assert_eq!(farm.engine.attempt(task(job, 0)).unwrap().number, 2);
+    let orders = Message::Orders { job, stop: Some(Stop::Canceled), held: false, priority: 0 };
+    let number = farm.engine.heard(ShardId(1)) + 1;
+    farm.handle(Event::Told { from: ShardId(1), number, message: orders });
+    let hello = kit::hello("other0", cores(1));
+    farm.handle(Event::Lost { worker: by.worker });
+    farm.handle(Event::Hello(Box::new(Hello { incarnation: hello.incarnation + 1, ..hello })));
+    assert!(!farm.is_placed(task(job, 0)), "its keeper is another one");
+    let committed = farm.pipeline.committed(&mut farm.engine, &[]);
+    farm.engine.committed(&committed.batch);
+    let returns = |write: &Write| matches!(write, Write::Tell { message: Message::Return { .. }, .. });
+    farm.engine.round(farm.now, 100, &mut farm.pipeline.forming);
+    assert!(!farm.pipeline.forming.writes.iter().any(returns), "its end is in the batch that forms");
+    farm.commit();
+    farm.round();
+    assert!(farm.out.writes.iter().any(returns));
 }
 
 #[test]

@@ -131,11 +131,11 @@ impl Engine {
         }
     }
 
-    /// The last write about a task of a guest job is not durable yet. The task has ended, or is ready again.
-    pub(super) fn unsettle_guest(&mut self, task: TaskId, state: TaskState, out: &mut Outbox) {
+    /// That an attempt of a task of a guest job ended is not durable yet. The task has ended, or is ready again.
+    pub(super) fn unsettle_guest(&mut self, task: TaskId, attempt: u32, state: TaskState, out: &mut Outbox) {
         let key = self.key_of(task);
         if let Some(guest) = self.shards.guests.get_mut(&task.job) {
-            guest.unsettled.insert(task.index);
+            guest.unsettled.insert(task.index, attempt);
         }
         if state == TaskState::Succeeded {
             self.had_licence(key, out);
@@ -150,12 +150,16 @@ impl Engine {
             return;
         }
         for write in writes {
-            let (task, state) = match write {
-                Write::End { task, state, .. } => (*task, *state),
-                Write::Again { task, .. } => (*task, TaskState::Ready),
+            let (task, attempt, state) = match write {
+                Write::End { task, attempt, state, .. } => (*task, *attempt, *state),
+                Write::Again { task, attempt, .. } => (*task, *attempt, TaskState::Ready),
                 _ => continue,
             };
             let Some(guest) = self.shards.guests.get_mut(&task.job) else { continue };
+            // A later attempt may have been lost before it was sent.
+            if guest.unsettled.get(&task.index).is_some_and(|last| *last > attempt) {
+                continue;
+            }
             guest.unsettled.remove(&task.index);
             let Some(job) = self.jobs.get(&task.job) else { continue };
             let is_idle = job.steps.iter().all(|step| step.active == 0 && step.ready.is_empty());
@@ -204,7 +208,7 @@ impl Engine {
         let (home, mut unsettled) = (guest.home, RangeSet::default());
         guest.due = None;
         let mut gives_back = std::mem::take(&mut guest.gives_back);
-        guest.unsettled.iter().for_each(|index| _ = unsettled.insert(*index));
+        guest.unsettled.keys().for_each(|index| _ = unsettled.insert(*index));
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.stop.is_some() || job.held {
             gives_back = u32::MAX;

@@ -248,7 +248,7 @@ impl Engine {
         }
         match state {
             // Its home decides what comes of that.
-            _ if is_guest => return self.unsettle_guest(task, state, out),
+            _ if is_guest => return self.unsettle_guest(task, number_of_attempt, state, out),
             TaskState::Ready => self.refresh(key),
             TaskState::Succeeded => {
                 self.had_licence(key, out);

@@ -65,8 +65,8 @@ pub(super) struct Delegation {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Guest {
     pub(super) home: ShardId,
-    /// Tasks whose last write is not durable.
-    pub(super) unsettled: BTreeSet<u32>,
+    /// Tasks of which the end of an attempt is not durable, each with the number of the last such attempt.
+    pub(super) unsettled: BTreeMap<u32, u32>,
     pub(super) due: Option<Time>,
     /// Since when some of its tasks wait and none has started.
     pub(super) idle_since: Option<Time>,
@@ -302,7 +302,8 @@ impl Engine {
                 Write::Tell { to, number, message } => {
                     self.shards.mail.unsend(*to, *number);
                     match message {
-                        Message::AskRoom => self.shards.asked = false,
+                        // What a message that was not sent took off another shard's room is there still.
+                        Message::AskRoom | Message::Delegate { .. } => self.shards.asked = false,
                         Message::Room(_) => self.shards.told = None,
                         _ => {}
                     }
