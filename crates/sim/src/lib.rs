@@ -11,6 +11,7 @@
 
 mod brief;
 mod cache;
+mod counted;
 mod faults;
 mod jobs;
 mod machine;

@@ -4,6 +4,7 @@
 
 use crate::jobs::{child_job, made_alike, random_job, stream};
 use crate::machine::AttemptKey;
+use crate::shards::may_have_quota;
 use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -99,6 +100,9 @@ impl People {
 
     /// One random request.
     pub fn act(&mut self, world: &mut World) {
+        if world.is_divided() && self.next_request == 0 {
+            self.set_counts(world);
+        }
         if world.seed % 8 == 5 && self.known.len() < 4 {
             self.submit_stream(world);
         }
@@ -146,13 +150,8 @@ impl People {
             }
             (94..96, _) => {
                 let request = self.ask(Ask::Other);
-                let name = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
-                let quota_cpu = world.rng.chance(600).then(|| world.rng.between(1, 8) as u32 * 50);
-                let weight = world.rng.between(1, 300) as u32;
-                world.tell(Event::SetQueue {
-                    request,
-                    queue: QueueRecord { weight, quota_cpu, ..QueueRecord::named(&name) },
-                });
+                let queue = random_queue(world);
+                world.tell(Event::SetQueue { request, queue });
             }
             (96..98, _) => {
                 let request = self.ask(Ask::Other);
@@ -166,6 +165,17 @@ impl People {
                 }
             }
         }
+    }
+
+    /// Gives a divided farm limits and a quota from the start.
+    fn set_counts(&mut self, world: &mut World) {
+        for (name, max) in [("l0", 2), ("l1", 4)] {
+            let (request, name) = (self.ask(Ask::Other), name.to_owned());
+            world.tell(Event::SetLimit { request, name, limit: Some(Limit::of(max)) });
+        }
+        let request = self.ask(Ask::Other);
+        let quota_cpu = Some(world.rng.between(2, 6) as u32 * 100);
+        world.tell(Event::SetQueue { request, queue: QueueRecord { quota_cpu, ..QueueRecord::named("b") } });
     }
 
     /// Forgets a worker whose machines are all without a keeper, or never come back.
@@ -350,6 +360,15 @@ impl People {
             world.tell(Event::Forget { request, worker, force: false });
         }
     }
+}
+
+/// A queue with a random weight, and mostly a quota. In a divided farm only some queues may have one.
+fn random_queue(world: &mut World) -> QueueRecord {
+    let name = ["a", "b", "vip"][world.rng.below(3) as usize];
+    let quota_cpu = world.rng.chance(600).then(|| world.rng.between(1, 8) as u32 * 50);
+    let quota_cpu = quota_cpu.filter(|_| !world.is_divided() || may_have_quota(name));
+    let weight = world.rng.between(1, 300) as u32;
+    QueueRecord { weight, quota_cpu, ..QueueRecord::named(name) }
 }
 
 /// A limit of `max` tasks. Some limits count per worker, and some have a busy exit code.

@@ -2,6 +2,7 @@
 //! store really has, never against what the engine believes. `world`, `scheduler` and `people` report each
 //! event here. The checks change nothing that the scheduler sees.
 
+use crate::counted::Counted;
 use crate::machine::{AttemptKey, Machine};
 use crate::world::MS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,7 @@ pub(crate) struct Promises {
     deleted: BTreeMap<JobId, u64>,
     /// Jobs that were retried. They need not wait for failed jobs that they come after.
     retried: BTreeSet<JobId>,
+    pub counted: Counted,
 }
 
 impl Promises {
@@ -175,6 +177,7 @@ impl Promises {
 
     /// Checks that an end that becomes durable is the real end of an attempt that does not run.
     fn judge_write(&mut self, write: &Write) -> Checked {
+        self.counted.note(write);
         let (task, attempt, result) = match write {
             Write::End { task, attempt, result, .. } | Write::Again { task, attempt, result, .. } => {
                 (*task, *attempt, result)

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use windlass_core::engine::{Bounds, Fact};
 use windlass_core::explain::Reason;
-use windlass_core::ids::ShardId;
+use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::job::{End, JobState};
 use windlass_core::plan::Policy;
 use windlass_core::queues::Charge;
@@ -299,6 +299,9 @@ impl Run {
         self.world.after(S, Happening::Alarm(Alarm::Inspect));
         for shard in self.world.shards.clone() {
             self.world.turn_to(shard);
+            if shard == WHOLE_FARM {
+                self.world.settle_counted();
+            }
             if let Err(what) = self.waits.entry(shard).or_default().inspect(&self.world) {
                 self.world.broken(what);
             }

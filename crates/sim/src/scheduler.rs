@@ -510,6 +510,13 @@ impl World {
         }
     }
 
+    /// Settings that are lower than before count from now on, while no write is under way.
+    pub(crate) fn settle_counted(&mut self) {
+        if self.scheduler.as_ref().is_some_and(Scheduler::is_idle) {
+            self.promises.counted.settle(&self.store);
+        }
+    }
+
     /// Checks that the store and the engine agree, while no write is under way.
     fn check_durable(&mut self) {
         let Some(scheduler) = self.scheduler.as_ref().filter(|scheduler| scheduler.is_idle()) else { return };

@@ -15,8 +15,15 @@ use windlass_store::Mail;
 pub const SHARDS: u32 = 3;
 /// Numbers of jobs and workers that a scheduler leases at a time. Few, so that it often leases more.
 const NUMBERS: u64 = 8;
+/// Queues that have quotas in a world with several schedulers. Their jobs have one home.
+const QUOTA_QUEUES: [&str; 2] = ["b", "vip"];
 /// In thousandths: commits with messages whose receivers are not told.
 const HINT_LOST_PERMILLE: u32 = 200;
+
+/// True of a queue that may have a quota in a world with several schedulers.
+pub(crate) fn may_have_quota(queue: &str) -> bool {
+    QUOTA_QUEUES.contains(&queue)
+}
 
 /// A shard to which the world does not attend.
 #[derive(Default)]
@@ -99,7 +106,11 @@ impl World {
             Event::Submit(submit) => {
                 let limits = submit.spec.steps.iter().any(|step| !step.limits.is_empty());
                 let key = submit.spec.key.as_ref().map_or(submit.request.0, |key| key.len() as u64);
-                if limits { WHOLE_FARM } else { self.shards[key as usize % self.shards.len()] }
+                // As in the server: what is counted over the farm is counted by the first shard. A key that somebody chose
+                // may come with any of their jobs, and two shards that hear of it at a time know nothing of each other.
+                let is_chosen = submit.spec.key.is_some() && submit.spec.parent.is_none();
+                let is_first = limits || may_have_quota(&submit.spec.queue) || is_chosen;
+                if is_first { WHOLE_FARM } else { self.shards[key as usize % self.shards.len()] }
             }
             Event::Cancel { job, .. }
             | Event::Hold { job, .. }
@@ -140,6 +151,19 @@ impl World {
     /// Whether a job's home is another shard than the one to which the world attends.
     pub(crate) fn is_guest(&self, job: JobId) -> bool {
         self.is_divided() && self.home(job) != self.shard
+    }
+
+    /// Counts the start of a process, if its job's home is another shard.
+    pub(crate) fn tally_guest_start(&mut self, task: TaskId) {
+        if !self.is_guest(task.job) {
+            return;
+        }
+        self.tally.guest_starts += 1;
+        if let Some(by) = self.promises.counted.by(task) {
+            self.tally.limited_guest_starts += u64::from(by.limit);
+            self.tally.quota_guest_starts += u64::from(by.quota);
+            self.tally.capped_guest_starts += u64::from(by.cap);
+        }
     }
 
     /// The shard of the worker on which a task is booked, or else its home.

@@ -5,7 +5,7 @@
 use crate::scheduler::Scheduler;
 use crate::world::{S, World};
 use std::collections::BTreeMap;
-use windlass_core::engine::Engine;
+use windlass_core::engine::{Engine, Outbox};
 use windlass_core::explain::Reason;
 use windlass_core::ids::{QueueId, StepKey};
 use windlass_core::job::Job;
@@ -162,10 +162,13 @@ pub(crate) fn newcomers(engine: &Engine, before: &Waited) -> Result<(), String> 
 }
 
 /// The queues that wait, with their band and start tag, if tasks count and all that was decided is durable. Elsewhere
-/// none: what tasks run is charged from time to time, and written with the next batch.
+/// none: what tasks run is charged from time to time, and what a place costs when it is given. Both are written with the
+/// next batch, and are no reason for one.
 pub(crate) fn turns(scheduler: &Scheduler) -> BTreeMap<String, (u8, i128)> {
     let engine = &scheduler.engine;
-    if engine.turn().charge == Charge::Time || !scheduler.is_idle() {
+    let mut unsaved = Outbox::default();
+    engine.clone().save_turns(&mut unsaved);
+    if engine.turn().charge == Charge::Time || !scheduler.is_idle() || !unsaved.writes.is_empty() {
         return BTreeMap::new();
     }
     let turn =

@@ -149,6 +149,12 @@ pub struct Tally {
     pub messages: u64,
     /// Processes that started in another shard than their job's home.
     pub guest_starts: u64,
+    /// Of these, such as hold a limit.
+    pub limited_guest_starts: u64,
+    /// Such as are of a queue with a quota.
+    pub quota_guest_starts: u64,
+    /// Such as are of a step or a job with a cap on running tasks.
+    pub capped_guest_starts: u64,
     /// Reads of jobs after a failed commit, or after refused rows, while some of their tasks were with another shard.
     pub shared_reloads: u64,
 }
@@ -176,6 +182,9 @@ impl Tally {
         self.lies += other.lies;
         self.messages += other.messages;
         self.guest_starts += other.guest_starts;
+        self.limited_guest_starts += other.limited_guest_starts;
+        self.quota_guest_starts += other.quota_guest_starts;
+        self.capped_guest_starts += other.capped_guest_starts;
         self.shared_reloads += other.shared_reloads;
     }
 }
@@ -466,9 +475,11 @@ impl World {
                 }
                 Effect::Starts(key) => {
                     self.tally.starts += 1;
-                    self.tally.guest_starts += u64::from(self.is_guest(key.0.job));
+                    self.tally_guest_start(key.0);
                     self.trace.line(&format!("{}: {}#{} runs", self.machines[number].label, key.0, key.1));
-                    if let Err(what) = self.promises.starts(&self.store, &self.machines[number], key) {
+                    let checked = self.promises.starts(&self.store, &self.machines[number], key);
+                    let counted = self.promises.counted.check(&self.machines, key.0);
+                    if let Err(what) = checked.and(counted) {
                         self.broken(what);
                     }
                     self.heard.push_back(Heard::Starts(number, key));

@@ -37,6 +37,9 @@ fn every_fault_struck(sum: &Tally) {
         sum.expiries,
         sum.messages,
         sum.guest_starts,
+        sum.limited_guest_starts,
+        sum.quota_guest_starts,
+        sum.capped_guest_starts,
         sum.shared_reloads,
     ];
     assert!(all.iter().all(|count| *count > 0), "some fault never struck: {sum:?}");

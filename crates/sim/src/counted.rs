@@ -1,0 +1,163 @@
+//! The promise about what the farm counts: over all shards, no more tasks run at any instant than a limit, a cap on running
+//! tasks or the quota of a queue allows. It is checked at each start, against the processes of all machines.
+//!
+//! A limit or a quota that is set lower takes nothing back. So it is held to its new value from when the store has no more
+//! booked and delegated than that.
+
+use crate::machine::{AttemptKey, Machine};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use windlass_core::engine::Write;
+use windlass_core::ids::WHOLE_FARM;
+use windlass_core::job::{JobSpec, StepSpec, TaskState};
+use windlass_core::ranges::RangeSet;
+use windlass_core::{JobId, TaskId};
+use windlass_store::Memory;
+
+/// The most that may be held, by name. What is absent has no bound.
+#[derive(Default)]
+struct Most(BTreeMap<String, u32>);
+
+impl Most {
+    /// It is set to this, which counts at once if it is more.
+    fn set(&mut self, name: &str, to: Option<u32>) {
+        match (to, self.0.get_mut(name)) {
+            (Some(to), Some(most)) => *most = to.max(*most),
+            (Some(_), None) => {}
+            (None, _) => _ = self.0.remove(name),
+        }
+    }
+
+    /// It is set to this, and so much is held: it counts from now on, unless more is held.
+    fn settle(&mut self, name: &str, to: Option<u32>, held: u32) {
+        if let Some(to) = to.filter(|to| held <= *to) {
+            self.0.insert(name.to_owned(), to);
+        }
+    }
+}
+
+/// What counts a task over the farm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CountedBy {
+    /// A limit.
+    pub limit: bool,
+    /// The quota of its queue.
+    pub quota: bool,
+    /// A cap on running tasks, of its step or its job.
+    pub cap: bool,
+}
+
+/// What the farm counts, as the store has it.
+#[derive(Default)]
+pub(crate) struct Counted {
+    specs: BTreeMap<JobId, Arc<JobSpec>>,
+    limits: Most,
+    /// In hundredths of a core.
+    quotas: Most,
+}
+
+impl Counted {
+    /// A write becomes durable.
+    pub fn note(&mut self, write: &Write) {
+        match write {
+            Write::Job { id, spec, .. } => _ = self.specs.insert(*id, spec.clone()),
+            Write::Limit { name, limit } => {
+                self.limits.set(name, limit.as_ref().and_then(|limit| limit.max));
+            }
+            Write::Queue(queue) => self.quotas.set(&queue.name, queue.burst_cpu.or(queue.quota_cpu)),
+            _ => {}
+        }
+    }
+
+    /// The first shard's scheduler knows all that the store has: settings that are lower than before count, where no more
+    /// is booked or delegated.
+    pub fn settle(&mut self, store: &Memory) {
+        let ground = store.load().ground;
+        let (mut limits, mut quotas) = (BTreeMap::<&String, u32>::new(), BTreeMap::<&String, u32>::new());
+        for record in ground.jobs.iter().filter(|record| record.home == WHOLE_FARM) {
+            let mut away = RangeSet::default();
+            record.delegated.values().flat_map(RangeSet::ranges).for_each(|tasks| away.insert_range(tasks));
+            let mut held: BTreeMap<u32, Option<u32>> = away.iter().map(|index| (index, None)).collect();
+            // What is booked may be wider than it asked for, from before there was a quota.
+            for row in store.tasks(record.id, 0..u32::MAX).into_iter().map(|task| task.row) {
+                if row.state == TaskState::Booked {
+                    held.insert(row.index, row.amounts.map(|(cpu, _)| cpu));
+                }
+            }
+            for (index, cpu) in held {
+                let step = step_of(&record.spec, index);
+                step.limits.iter().for_each(|name| *limits.entry(name).or_default() += 1);
+                *quotas.entry(&record.spec.queue).or_default() += cpu.unwrap_or(step.request.cpu);
+            }
+        }
+        for (name, limit) in &ground.limits {
+            self.limits.settle(name, limit.max, limits.get(name).copied().unwrap_or(0));
+        }
+        for queue in &ground.queues {
+            let held = quotas.get(&queue.name).copied().unwrap_or(0);
+            self.quotas.settle(&queue.name, queue.burst_cpu.or(queue.quota_cpu), held);
+        }
+    }
+
+    /// What counts a task; `None` of a job that was never durable.
+    pub fn by(&self, task: TaskId) -> Option<CountedBy> {
+        let spec = self.specs.get(&task.job)?;
+        let step = step_of(spec, task.index);
+        Some(CountedBy {
+            limit: step.limits.iter().any(|name| self.limits.0.contains_key(name)),
+            quota: self.quotas.0.contains_key(&spec.queue),
+            cap: step.max_running.or(spec.max_running).is_some(),
+        })
+    }
+
+    /// Checks what runs on all machines, after a task started.
+    pub fn check(&self, machines: &[Machine], started: TaskId) -> Result<(), String> {
+        let Some(spec) = self.specs.get(&started.job) else { return Ok(()) };
+        let step = step_of(spec, started.index);
+        let same_step = |task: TaskId| task.job == started.job && step_of(spec, task.index) == step;
+        let same_job = |task: TaskId| task.job == started.job;
+        let caps = [
+            ("its step", step.max_running, running(machines).filter(|(key, _)| same_step(key.0)).count()),
+            ("its job", spec.max_running, running(machines).filter(|(key, _)| same_job(key.0)).count()),
+        ];
+        for (what, most, count) in caps {
+            if most.is_some_and(|most| count > most as usize) {
+                return Err(format!("{started} starts, and {count} tasks of {what} run: {most:?} may"));
+            }
+        }
+        for name in &step.limits {
+            let holds = |task: TaskId| {
+                self.specs.get(&task.job).is_some_and(|spec| step_of(spec, task.index).limits.contains(name))
+            };
+            let held = running(machines).filter(|(key, _)| holds(key.0)).count();
+            let most = self.limits.0.get(name);
+            if most.is_some_and(|most| held > *most as usize) {
+                return Err(format!("{started} starts, and {held} tasks hold limit {name}: {most:?} may"));
+            }
+        }
+        let of_queue =
+            |task: TaskId| self.specs.get(&task.job).is_some_and(|other| other.queue == spec.queue);
+        let held: u32 = running(machines).filter(|(key, _)| of_queue(key.0)).map(|(_, cpu)| cpu).sum();
+        match self.quotas.0.get(&spec.queue) {
+            Some(most) if held > *most => {
+                Err(format!("{started} starts, and queue {} holds {held} of {most}", spec.queue))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The attempts that run, each with its hundredths of a core.
+fn running(machines: &[Machine]) -> impl Iterator<Item = (AttemptKey, u32)> {
+    let keepers = machines.iter().flat_map(|machine| &machine.keeper);
+    keepers.flat_map(|keeper| keeper.running()).map(|(key, request, _)| (key, request.cpu))
+}
+
+fn step_of(spec: &JobSpec, index: u32) -> &StepSpec {
+    let mut end = 0;
+    let step = spec.steps.iter().find(|step| {
+        end += step.tasks;
+        index < end
+    });
+    step.expect("a task is of a step of its job")
+}
