@@ -8,7 +8,6 @@ mod database;
 mod support;
 
 use serde_json::json;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -69,11 +68,10 @@ fn killed_servers_of_six_shards_run_each_task_once_and_book_no_worker_twice() {
     run_and_kill(6);
 }
 
-/// The servers, and workers in all of their shards. All of them are on one machine, so its load says nothing of a worker.
-fn farm(store: &str, shards: u32, scale: &Scale, settings: &Path) -> (Vec<Server>, Vec<KillOnDrop>) {
-    std::fs::write(settings, "[load]\npressure = false\n").unwrap();
+/// The servers, and workers in all of their shards.
+fn farm(store: &str, shards: u32, scale: &Scale) -> (Vec<Server>, Vec<KillOnDrop>) {
     let shard_count = shards.to_string();
-    let flags = ["--config", settings.to_str().unwrap(), "--shards", &shard_count];
+    let flags = ["--shards", &shard_count];
     let start = |name: &&'static str| Server::start_with(name, store, &flags);
     let servers: Vec<Server> = ["one", "two", "three"][..scale.servers].iter().map(start).collect();
     wait_until("all shards have owners", || servers[0].owners().len() == shards as usize);
@@ -89,8 +87,7 @@ fn farm(store: &str, shards: u32, scale: &Scale, settings: &Path) -> (Vec<Server
 fn run_and_kill(shards: u32) {
     let Some(store) = database::database() else { return };
     let scale = scale();
-    let settings = tempfile::NamedTempFile::new().unwrap();
-    let (mut servers, _workers) = farm(&store, shards, &scale, settings.path());
+    let (mut servers, _workers) = farm(&store, shards, &scale);
     let Scale { tasks, workers, servers: count, every } = scale;
     let token = servers[0].ok(&["token", "create", "--role", "admin"]).trim().to_owned();
     let work = servers[0].farm.work();
