@@ -430,3 +430,25 @@ fn a_server_has_the_shards_that_it_pins_and_its_part_by_weight() {
     two.start_again();
     wait_until("the pinned shard is back", || owners_are(&shared));
 }
+
+#[test]
+fn a_task_in_another_servers_shard_lends_its_cpus_while_it_waits() {
+    let Some(store) = database::database() else { return };
+    let one = Server::start_with("one", &store, &["--shards", "2"]);
+    let two = Server::start_with("two", &store, &["--shards", "2", "--shard", "2"]);
+    wait_until("the second server has the second shard", || {
+        one.owners() == BTreeMap::from([(1, "one".to_owned()), (2, "two".to_owned())])
+    });
+    let token = one.ok(&["token", "create", "--role", "admin"]);
+    let _worker = worker_with(&one, "w2", &[&one, &two], &["--shard", "2"]);
+    // Both cpus of the only worker are taken by tasks that wait for jobs of their own.
+    let nested = format!("{} run --quiet --cwd / -- echo nested", support::windlass());
+    let mut command = one.farm.command(&["run", "--quiet", "--array", "1-2", "--env", "WINDLASS_TOKEN"]);
+    command.env("WINDLASS_SERVER", &one.address).env("WINDLASS_TOKEN", token.trim());
+    let mut run = command.args(["--", "sh", "-c", &nested]).stdout(Stdio::piped()).spawn().unwrap();
+    wait_until("the tasks have ended", || run.try_wait().unwrap().is_some());
+    let output = run.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}\n{}", one.log(), two.log());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "nested\nnested\n");
+    assert_eq!(one.json(&["workers"])[0]["booked"]["cpus"], json!(0.0));
+}

@@ -128,9 +128,9 @@ pub const PARK_LOOKS_MAX: usize = 64;
 /// Requests of outside clients for places that may wait at a time.
 pub const PLACES_WAITING_MAX: usize = 100_000;
 
-/// Nanoseconds between two comparisons of what shards have room for and what waits. Shorter than a person notices, and
-/// longer than a commit with its message takes.
-pub const SHARD_LOOK_NS: u64 = NS_PER_S / 10;
+/// Nanoseconds between two comparisons of what shards have room for and what waits. Work that goes to another shard waits
+/// for that long, and each comparison costs the engine a look at all of its workers.
+pub const SHARD_LOOK_NS: u64 = NS_PER_S / 50;
 
 /// Nanoseconds between two such comparisons while nothing happens but some task is with another shard.
 pub const SHARD_IDLE_LOOK_NS: u64 = NS_PER_S;

@@ -14,7 +14,7 @@ use windlass_core::ids::ShardId;
 use windlass_store::{MAIL, Mail, MailPlace, Store, StoreError};
 
 /// How often messages are looked for whose notice was lost, and shards that were added.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Numbers that are leased at a time. Those that are left when an engine ends are lost, so there are few of them.
 const NUMBERS: u64 = 256;
 /// Numbers that are left when more are leased: more than jobs are accepted while the store answers.

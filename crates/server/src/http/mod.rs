@@ -9,6 +9,7 @@ mod intake;
 mod jobs;
 mod limits;
 mod loads;
+mod loans;
 mod logs;
 mod places;
 mod queues;
@@ -50,7 +51,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -268,7 +269,8 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
 pub async fn serve_shard(handle: Handle, options: ServeOptions) {
     let (app, _) = new_app(&[], &handle, options, None);
     let figures = get(figures::of_shard);
-    let routes = routes::router().route(peers::FIGURES_PATH, figures).with_state(app.clone());
+    let routes = routes::router().route(peers::FIGURES_PATH, figures);
+    let routes = routes.route(peers::LOANS_PATH, post(loans::of_shard)).with_state(app.clone());
     let moves = peers::move_workers(handle.clone(), app.shards().clone());
     tokio::join!(peers::serve_others(app, routes), peers::tell_shard_events(handle), moves);
 }

@@ -3,6 +3,7 @@
 use super::App;
 use super::error::ApiError;
 use super::jobs;
+use super::loans::Loan;
 use crate::auth::Caller;
 use crate::events::{BriefEvents, Subscription};
 use crate::handle::Handle;
@@ -18,8 +19,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Job, ServerEvent};
-use windlass_core::engine::Event;
-use windlass_core::{JobId, RequestId, TaskId};
+use windlass_core::JobId;
 
 /// Which events.
 #[derive(Deserialize, IntoParams)]
@@ -131,9 +131,12 @@ pub async fn wait(
         EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
     let mut job = jobs::find(&app.handle, JobId(id)).await?;
     // Even if the job has ended: an earlier wait, cut off with its server, may have lent them.
-    let loan = lend.map(|task| Loan::new(&app, task));
+    let loan = match lend {
+        Some(task) => Some(Loan::open(&app, task).await?),
+        None => None,
+    };
     if let Some(loan) = loan.as_ref().filter(|_| !job.state.is_end()) {
-        app.handle.tell(Event::Lend { task: loan.task }).await;
+        loan.lend().await;
     }
     while !job.state.is_end() {
         let ended = match listener.next().await.as_deref() {
@@ -150,54 +153,4 @@ pub async fn wait(
         loan.give_back().await?;
     }
     Ok(Json(job))
-}
-
-/// The cpus that a waiting task lends. A task may wait for several jobs at once: it has its cpus again
-/// when the last of these waits is over. Whoever waits may go away at any moment, so they are asked back
-/// at the latest when this is dropped.
-struct Loan {
-    app: App,
-    task: TaskId,
-    open: bool,
-}
-
-impl Loan {
-    fn new(app: &App, task: TaskId) -> Loan {
-        *app.loans().entry(task).or_default() += 1;
-        Loan { app: app.clone(), task, open: true }
-    }
-
-    /// Returns when the task has its cpus again, or at once if it waits for others still.
-    async fn give_back(mut self) -> Result<(), ApiError> {
-        let (task, last) = (self.task, self.close());
-        if last && let Err(e) = self.app.handle.request(move |request| Event::Reclaim { request, task }).await
-        {
-            // Nobody waits for the answer to another try.
-            self.app.handle.tell_now(Event::Reclaim { request: RequestId(0), task });
-            return Err(e.into());
-        }
-        Ok(())
-    }
-
-    /// Counts this wait as over; true if it was the task's last.
-    fn close(&mut self) -> bool {
-        self.open = false;
-        let mut loans = self.app.loans();
-        let left = loans.get_mut(&self.task).map_or(0, |count| {
-            *count -= 1;
-            *count
-        });
-        if left == 0 {
-            loans.remove(&self.task);
-        }
-        left == 0
-    }
-}
-
-impl Drop for Loan {
-    fn drop(&mut self) {
-        if self.open && self.close() {
-            self.app.handle.tell_now(Event::Reclaim { request: RequestId(0), task: self.task });
-        }
-    }
 }

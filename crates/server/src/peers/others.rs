@@ -1,4 +1,5 @@
-//! What the owner of the first shard asks the other shards for figures of the whole farm, and for explanations.
+//! What the owner of the first shard asks the other shards: figures of the whole farm, explanations, and cpus that tasks
+//! lend.
 //!
 //! It asks as it does for requests about one worker ([`across`]), and not by rows that each shard writes every second: so
 //! nothing is written while nobody looks, and an answer is never older than its question. A shard whose engine is in this
@@ -6,10 +7,12 @@
 //!
 //! [`across`]: super::across
 
+use super::forward::unanswered;
 use super::packed::RequestHead;
 use super::{FarmShards, Postbox};
 use crate::auth::Role;
 use crate::figures::{ShardFigures, WantedFigures};
+use crate::http::ApiError;
 use axum::body::Bytes;
 use axum::http::{HeaderValue, Method, Response};
 use futures_util::future::join_all;
@@ -17,10 +20,13 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+use windlass_api::ErrorCode;
 use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 /// Where a shard's owner tells figures. It answers there to servers alone.
 pub(crate) const FIGURES_PATH: &str = "/api/v1/shard/figures";
+/// Where a shard's owner is told that a task lends its cpus, or wants them back. It answers there to servers alone.
+pub(crate) const LOANS_PATH: &str = "/api/v1/shard/loans";
 /// Names the shards that are lacking in an answer, with commas.
 const MISSING_HEADER: &str = "windlass-missing-shards";
 /// How long another shard may take. Pages wait for that long at most.
@@ -76,20 +82,40 @@ impl OtherShards {
     pub async fn ask<T: DeserializeOwned>(&self, shard: ShardId, path: String) -> Option<T> {
         // One that nobody owns cannot answer.
         self.shards.owner(shard)?;
-        let head = RequestHead {
-            method: Method::GET.to_string(),
-            uri: path,
-            content_type: None,
-            user: ASKING_USER.to_owned(),
-            role: Role::Viewer,
-            worker: None,
-            token: None,
-            key: None,
-            one_part: false,
-        };
+        let head = head(Method::GET, path);
         let asked = self.postbox.ask_shard(shard, &head, b"", FIGURES_PATIENCE);
         let answer = timeout(FIGURES_PATIENCE, asked).await.ok()?.ok()?;
         read(shard, &answer)
+    }
+
+    /// Has the owner of a shard do something.
+    ///
+    /// # Errors
+    ///
+    /// It did not answer in time, or with an error.
+    pub async fn order(&self, shard: ShardId, path: String, patience: Duration) -> Result<(), ApiError> {
+        let head = head(Method::POST, path);
+        let answer = self.postbox.ask_shard(shard, &head, b"", patience).await.map_err(unanswered)?;
+        if answer.status().is_success() {
+            return Ok(());
+        }
+        let why = format!("shard {shard} answered with {}", answer.status());
+        Err(ApiError::new(ErrorCode::Unavailable, why))
+    }
+}
+
+/// A request in the name of this server.
+fn head(method: Method, path: String) -> RequestHead {
+    RequestHead {
+        method: method.to_string(),
+        uri: path,
+        content_type: None,
+        user: ASKING_USER.to_owned(),
+        role: Role::Viewer,
+        worker: None,
+        token: None,
+        key: None,
+        one_part: false,
     }
 }
 
