@@ -418,8 +418,7 @@ fn a_restored_home_counts_what_is_away() {
     farm.hear(Event::Numbers { jobs: 10..20, workers: 10..20 });
     farm.worker("home", cores(8));
     assert_eq!(farm.engine.attempts().len(), 1, "two of three are away");
-    let tasks =
-        [0..2].map(|tasks| TriedTasks { tasks, state: TaskState::Succeeded, tries: Tries::default() });
+    let tasks = [TriedTasks { tasks: 0..2, state: TaskState::Succeeded, tries: Tries::default() }];
     let message = Message::Return { job: JobId(1), tasks: tasks.into(), fits: true, mean_us: Vec::new() };
     farm.tell(Event::Told { from: ShardId(2), number: 1, message });
     assert_eq!(farm.engine.attempts().len(), 3);
