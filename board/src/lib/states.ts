@@ -33,6 +33,30 @@ export const LETTERS: Record<TaskState | JobState | WorkerState, string> = {
   forgotten: '-',
 };
 
+/** Which colours a state has: those of a task's state that means as much. */
+const TONES: Record<keyof typeof LETTERS, TaskState> = {
+  waiting: 'waiting',
+  ready: 'ready',
+  booked: 'booked',
+  running: 'running',
+  succeeded: 'succeeded',
+  failed: 'failed',
+  canceled: 'canceled',
+  skipped: 'skipped',
+  pending: 'ready',
+  held: 'skipped',
+  up: 'succeeded',
+  draining: 'ready',
+  suspect: 'ready',
+  expired: 'failed',
+  forgotten: 'canceled',
+};
+
+/** The name of a state's colours. One that this page does not know looks as if it waited. */
+export function toneOf(state: string): TaskState {
+  return Object.hasOwn(TONES, state) ? TONES[state as keyof typeof TONES] : 'waiting';
+}
+
 /** The word that people read. The interface spells one state as Americans do, and everything else says `cancelled`. */
 export function wordOf(state: string): string {
   return state === 'canceled' ? 'cancelled' : state;

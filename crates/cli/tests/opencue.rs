@@ -4,15 +4,18 @@
 
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
+#[path = "support/opencue.rs"]
+mod site;
 mod support;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use site::{Site, free_port, gateway, start_until};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::port::Port;
+use support::port::{KillOnDrop, Port};
 use support::windlass;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -59,44 +62,9 @@ const AUDIT: &str = "SELECT (SELECT count(*) FROM frame f WHERE (str_state = 'RU
     + (SELECT count(*) FROM job_resource WHERE int_cores <> (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc))
     + (SELECT count(*) FROM layer_stat WHERE int_running_count <> (SELECT count(*) FROM proc))";
 
-/// OpenCue's tables, and a directory for files.
-struct Site {
-    cluster: &'static database::Cluster,
-    name: String,
-    dir: tempfile::TempDir,
-}
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
 impl Site {
-    fn new(tables: &[&str]) -> Option<Site> {
-        let cluster = database::cluster()?;
-        let address = cluster.empty_database();
-        let name = address.split_once("@/").unwrap().1.split_once('?').unwrap().0.to_owned();
-        cluster.sql(&name, &schema::COMPACT.concat());
-        tables.iter().for_each(|sql| _ = cluster.sql(&name, sql));
-        Some(Site { cluster, name, dir: tempfile::tempdir().unwrap() })
-    }
-
     fn sql(&self, sql: &str) -> String {
         self.cluster.sql(&self.name, sql)
-    }
-
-    /// Writes a config file with these lines besides those of the database.
-    fn config(&self, lines: &str) -> PathBuf {
-        let path = self.dir.path().join("scheduler.yaml");
-        let (socket, user, name) = (self.cluster.dir().display(), database::USER, &self.name);
-        let database = format!("database: {{db_host: '{socket}', db_name: {name}, db_user: {user}}}");
-        std::fs::write(&path, format!("{database}\n{lines}\n")).unwrap();
-        path
     }
 
     fn run(&self, config: &Path, flags: &[&str]) -> Output {
@@ -104,16 +72,8 @@ impl Site {
     }
 
     /// Starts it, and waits until it says that it schedules.
-    fn start(&self, config: &Path) -> Running {
-        let mut child = gateway(config).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("windlass schedules the farm") {
-            assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it ended: {said}");
-        }
-        // Whoever closes a pipe ends who writes to it.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Running(child)
+    fn start(&self, config: &Path) -> KillOnDrop {
+        start_until(config, "windlass schedules the farm")
     }
 
     fn until(&self, sql: &str, holds: impl Fn(&str) -> bool) {
@@ -126,16 +86,6 @@ impl Site {
             assert!(began.elapsed() < Duration::from_secs(60), "{sql}: {answer}");
         }
     }
-}
-
-fn gateway(config: &Path) -> Command {
-    let mut command = Command::new(windlass());
-    command.args(["gateway", "opencue", "--config"]).arg(config);
-    command
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn err(output: &Output) -> String {
@@ -280,7 +230,7 @@ fn stock_clients_and_a_stock_host_need_nobody_else() {
     farm.args(["--net", "--pid", "--fork", "--kill-child", "sh", "-c", FARM_OF_ITS_OWN, "sh"]);
     farm.arg(windlass()).arg(dir).arg(&programs);
     farm.env("CUEBOT_HOSTS", "127.0.0.1").env("HOME", dir).env("USER", "nobody").env("LOGNAME", "nobody");
-    let farm = Running(farm.stdin(Stdio::null()).spawn().unwrap());
+    let farm = KillOnDrop(farm.stdin(Stdio::null()).spawn().unwrap());
     let told = || {
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
         ["gateway.log", "rqd.log", "submit.log"].map(read).join("\n==\n")

@@ -2,15 +2,16 @@
 
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
+#[path = "support/opencue.rs"]
+mod site;
 mod support;
 
-use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
+use site::{Site, free_port, gateway, start_until};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use support::browser::Browser;
-use support::{show, tools, wait_until, windlass};
-use windlass_gateway_opencue::schema;
+use support::port::KillOnDrop;
+use support::{show, tools, wait_until};
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 /// A job of 5,000 frames, and 100 hosts that have room for all of them. Nothing runs there: the gateway only books.
@@ -43,58 +44,23 @@ INSERT INTO frame (pk_frame, pk_layer, pk_job, str_name, str_state, int_number, 
 UPDATE layer_stat SET int_waiting_count = 5000, int_total_count = 5000;
 UPDATE job_stat SET int_waiting_count = 5000";
 
-/// A farm, and a directory for files.
-struct Site {
-    cluster: &'static database::Cluster,
-    name: String,
-    dir: tempfile::TempDir,
-}
-
-/// A gateway that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
 impl Site {
-    fn new(farm: &str) -> Option<Site> {
-        let cluster = database::cluster()?;
-        let address = cluster.empty_database();
-        let name = address.split_once("@/").unwrap().1.split_once('?').unwrap().0.to_owned();
-        cluster.sql(&name, &schema::COMPACT.concat());
-        cluster.sql(&name, farm);
-        Some(Site { cluster, name, dir: tempfile::tempdir().unwrap() })
+    /// A config file of a gateway that books and does not launch, with these settings of its board.
+    fn board_config(&self, board: &str) -> PathBuf {
+        self.config(&format!(
+            "rqd: {{dry_run_mode: true}}\nhost_cache: {{host_staleness_threshold: 3h}}\nwindlass: {{board: {board}}}"
+        ))
     }
 
-    /// A gateway that books and does not launch, with these settings of its board.
     fn gateway(&self, board: &str) -> Command {
-        let path = self.dir.path().join("scheduler.yaml");
-        let (socket, user, name) = (self.cluster.dir().display(), database::USER, &self.name);
-        let text = format!(
-            "database: {{db_host: '{socket}', db_name: {name}, db_user: {user}}}\nrqd: {{dry_run_mode: true}}\n\
-             host_cache: {{host_staleness_threshold: 3h}}\nwindlass: {{board: {board}}}\n"
-        );
-        std::fs::write(&path, text).unwrap();
-        let mut command = Command::new(windlass());
-        command.args(["gateway", "opencue", "--config"]).arg(path).stdout(Stdio::null());
+        let mut command = gateway(&self.board_config(board));
+        command.stdout(Stdio::null());
         command
     }
 
     /// Starts one, and waits until it says where its board is.
-    fn start(&self, board: &str) -> Running {
-        let mut child = self.gateway(board).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("the board: http://") {
-            assert_ne!(lines.read_line(&mut said).unwrap(), 0, "it ended: {said}");
-        }
-        // A program ends when it writes to a pipe that nobody reads.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Running(child)
+    fn start(&self, board: &str) -> KillOnDrop {
+        start_until(&self.board_config(board), "the board: http://")
     }
 
     fn token_file(&self, token: &str) -> PathBuf {
@@ -104,13 +70,9 @@ impl Site {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
 #[test]
 fn the_board_is_open_to_this_machine_alone_or_to_those_who_show_the_token() {
-    let Some(site) = Site::new(FARM) else { return };
+    let Some(site) = Site::new(&[FARM]) else { return };
     let port = free_port();
     let running = site.start(&format!("{{listen: {port}}}"));
     let browser = Browser::new(&format!("127.0.0.1:{port}"));
@@ -147,7 +109,7 @@ fn the_board_is_open_to_this_machine_alone_or_to_those_who_show_the_token() {
 
 #[test]
 fn a_board_that_others_could_open_is_refused() {
-    let Some(site) = Site::new(FARM) else { return };
+    let Some(site) = Site::new(&[FARM]) else { return };
     let fails = |board: &str| {
         let output = site.gateway(board).output().unwrap();
         assert!(!output.status.success(), "{board}");
@@ -171,7 +133,7 @@ fn a_board_that_others_could_open_is_refused() {
 #[test]
 fn a_person_sees_the_farm_in_a_browser() {
     let Some(board) = tools::of_board("the board of OpenCue in a browser") else { return };
-    let Some(site) = Site::new(FARM) else { return };
+    let Some(site) = Site::new(&[FARM]) else { return };
     let port = free_port();
     let file = site.token_file(TOKEN);
     let running = site.start(&format!("{{listen: {port}, token_file: '{}'}}", file.display()));

@@ -300,7 +300,7 @@ fn a_step_that_other_shards_may_run_is_not_called_unplaceable() {
     }
 }
 
-/// A step of so many tasks, each of which takes a core and one of the limit `lic`.
+/// A step whose tasks each take a core and one of the limit `lic`.
 fn limited(tasks: u32) -> StepSpec {
     StepSpec { limits: ["lic".to_owned()].into(), ..step(tasks, cores(1)) }
 }

@@ -157,7 +157,7 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// The server refused, or nobody knows whether it has the job.
+    /// The server refused, or did not answer: then it may have the job.
     pub(crate) async fn launch(&self, launch: &Launch) -> Result<(), Status> {
         let run = Run { frame: launch.frame.frame_id.clone(), proc_id: launch.frame.resource_id.clone() };
         let request = frame::request(launch, &self.state.settings.queue);

@@ -5,13 +5,13 @@ mod support;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{block_on, commit, owned};
+use support::{block_on, commit, owned, turn};
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, BacklogCounts, Counts, End, JobSpec, JobState, Parked, QueuePos, StepSpec, TaskResult, TaskState,
 };
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::queues::{QueueRecord, QueueTurn, SavedTurns, TurnRecord};
+use windlass_core::queues::{QueueRecord, SavedTurns, TurnRecord};
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
 use windlass_core::shards::Message;
@@ -263,7 +263,7 @@ fn a_divided_farm_is_copied_into_a_file_when_no_task_is_between_its_shards() {
         let before = WorkerRecord { id: WorkerId(7), state: WorkerState::Forgotten, ..worker.clone() };
         commit(&one, vec![Write::Worker(before)]).await;
         let ask = |to| Write::Tell { to, number: 1, message: Message::AskRoom };
-        let turn = TurnRecord { queue: "q".to_owned(), user: None, turn: Some(turn()) };
+        let turn = TurnRecord { queue: "q".to_owned(), user: None, turn: Some(turn(1 << 56)) };
         let turns = SavedTurns { turns: vec![turn], clocks: Vec::new() };
         commit(&other, vec![Write::Worker(worker), ask(WHOLE_FARM), Write::Turns(turns)]).await;
         let tasks = RangeSet::from_range(90..95);
@@ -290,23 +290,6 @@ fn a_divided_farm_is_copied_into_a_file_when_no_task_is_between_its_shards() {
         commit(&whole, vec![Write::WorkerGone(WorkerId(9))]).await;
         assert_eq!(shown(&whole).await, alone);
     });
-}
-
-fn turn() -> QueueTurn {
-    QueueTurn {
-        band: 3,
-        start: 1 << 56,
-        rest: 0,
-        weight: 100,
-        task: 1,
-        since: 1,
-        waits: true,
-        passed: false,
-        express: false,
-        ahead: 0,
-        rate: 0,
-        at: Time(7),
-    }
 }
 
 #[test]

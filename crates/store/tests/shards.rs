@@ -4,13 +4,13 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use support::{LONG, commit, on_all};
+use support::{LONG, commit, on_all, turn};
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BacklogCounts, End, JobSpec, Parked, QueuePos, StepSpec, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::queues::{QueueRecord, QueueTurn, SavedTurns, TurnRecord};
+use windlass_core::queues::{QueueRecord, SavedTurns, TurnRecord};
 use windlass_core::ranges::RangeSet;
 use windlass_core::shards::{Message, Room, TriedTasks};
 use windlass_core::worker::{WorkerRecord, WorkerState};
@@ -229,20 +229,7 @@ fn each_shard_reads_its_own_jobs_workers_turns_and_parked_jobs() {
             let place = QueuePos { job, ..QueuePos::FIRST };
             let backlog = BacklogCounts { jobs: 1, ready: number, waiting: 0 };
             let parked = Parked { class: 5, place, ready: Time(7), backlog };
-            let turn = QueueTurn {
-                band: 3,
-                start: i128::from(number) << 56,
-                rest: 0,
-                weight: 100,
-                task: 1,
-                since: 1,
-                waits: true,
-                passed: false,
-                express: false,
-                ahead: 0,
-                rate: 0,
-                at: Time(7),
-            };
+            let turn = turn(i128::from(number) << 56);
             let turns = vec![TurnRecord { queue: "q".to_owned(), user: None, turn: Some(turn) }];
             let worker = WorkerRecord {
                 id: WorkerId(number),

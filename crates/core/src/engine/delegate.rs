@@ -77,8 +77,8 @@ impl Engine {
             && self.counted_room(key) != Some(0)
     }
 
-    /// The first ready tasks of a step: those that start at once on so many slots. Where its tasks are short and nothing
-    /// counts them over the farm, half of the others may go as well.
+    /// The first ready tasks of a step: one for each slot. If they are short and nothing counts them over the farm, up to
+    /// half of the others as well.
     fn tasks_to_delegate(&self, key: StepKey, slots: u32) -> RangeSet {
         let Some(step) = self.step(key) else { return RangeSet::default() };
         let counted = self.counted_room(key);

@@ -13,7 +13,7 @@ pub(super) enum BoardTrouble {
     /// The request makes no sense.
     #[error("{0}")]
     Asked(String),
-    /// There is no such thing.
+    /// The job, layer, frame or host that was asked for does not exist.
     #[error("there is no {0}")]
     Missing(String),
     /// Others ask as much as the board answers.

@@ -46,8 +46,8 @@ pub struct Reasons {
 }
 
 impl Reasons {
-    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name. Layers that the
-    /// instance or a running one leaves out are among them. Empty where there is no such job or part.
+    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name. Layers that
+    /// this instance or a running one leaves out are included. Empty if the job or the part does not exist.
     ///
     /// # Errors
     ///

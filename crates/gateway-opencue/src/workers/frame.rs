@@ -19,7 +19,7 @@ const DIR: &str = "/tmp";
 /// A tag that no worker has.
 const NOWHERE: &str = "opencue-nowhere";
 
-/// What the name of a job tells of its frame.
+/// The frame and the proc that a job runs; the job's name has both keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
     /// The frame's key.
@@ -35,7 +35,7 @@ impl Run {
         format!("{}{keys}", shortened(label, NAME_BYTES_MAX.saturating_sub(keys.len())))
     }
 
-    /// What the name of a job tells. `None` where it is no job of a frame.
+    /// Reads frame and proc from the name of a job. `None` if the job runs no frame.
     pub(super) fn of_job(name: &str) -> Option<Run> {
         let (rest, proc_id) = name.rsplit_once(' ')?;
         let (rest, frame) = rest.rsplit_once(' ')?;
