@@ -124,8 +124,8 @@ impl Engine {
         let waited_ms = now.since(ready_since) / NS_PER_MS;
         self.count_delegated(key, tasks.len() as i32);
         self.tell(shard, Message::Delegate { job: key.job, tasks, tried, waited_ms }, out);
-        // The cap of the job may be reached, which keeps its other steps, too.
-        self.refresh_all(key.job);
+        self.refresh(key);
+        self.refresh_capped(key);
     }
 
     /// Tasks return from another shard.
