@@ -142,7 +142,7 @@ const CORE_EDGES: [(&str, &[&str]); 24] = [
     ("places", &["cache_keys", "class", "ids", "job", "resources", "tags", "time"]),
     ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "workers"]),
     ("residency", &["hash", "ids", "job"]),
-    ("shards", &["ids", "job", "licences", "queues", "ranges", "resources"]),
+    ("shards", &["class", "ids", "job", "licences", "queues", "ranges", "resources"]),
     (
         "engine",
         &[

@@ -141,6 +141,13 @@ pub const DELEGATION_LOOKS_MAX: usize = 1_024;
 /// Steps of which one comparison sends tasks.
 pub const DELEGATIONS_MAX: usize = 64;
 
+/// Tasks of a step that wait in other shards because no worker of their own shard could run them, or gangs.
+pub const DELEGATED_WAITING_MAX: u32 = 16;
+
+/// Nanoseconds for which counted work that no worker of its own shard could run has waited before it waits in another shard
+/// for as long as it takes: what is counted keeps others from starting while it waits there.
+pub const COUNTED_STAYS_NS: u64 = 60 * NS_PER_S;
+
 /// Milliseconds of work that is sent to another shard for each slot that is free there: several times what it takes to
 /// hear that the slot is free again.
 pub const DELEGATED_MS: f64 = 2_000.0;

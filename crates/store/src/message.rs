@@ -30,6 +30,8 @@ enum MessageRow {
         tried: Vec<TriedRow>,
         #[serde(default)]
         waited_ms: u64,
+        #[serde(default)]
+        stays: bool,
     },
     Return {
         job: u64,
@@ -95,11 +97,12 @@ fn row_of(message: &Message) -> MessageRow {
             largest_memory: room.largest.memory,
             version: room.version,
         },
-        Message::Delegate { job, tasks, tried, waited_ms } => MessageRow::Delegate {
+        Message::Delegate { job, tasks, tried, waited_ms, stays } => MessageRow::Delegate {
             job: job.0,
             tasks: tasks.ranges().map(|range| (range.start, range.end - range.start)).collect(),
             tried: tried.iter().map(tried_row).collect(),
             waited_ms: *waited_ms,
+            stays: *stays,
         },
         Message::Return { job, tasks, fits, mean_us } => MessageRow::Return {
             job: job.0,
@@ -125,7 +128,7 @@ fn message_of(row: MessageRow) -> Message {
             let largest = windlass_core::Resources::new(largest_cpu, largest_memory);
             Message::Room(Room { cpu, memory, largest, version })
         }
-        MessageRow::Delegate { job, tasks, tried, waited_ms } => {
+        MessageRow::Delegate { job, tasks, tried, waited_ms, stays } => {
             let mut set = RangeSet::default();
             tasks.into_iter().for_each(|(first, count)| set.insert_range(first..first.saturating_add(count)));
             Message::Delegate {
@@ -133,6 +136,7 @@ fn message_of(row: MessageRow) -> Message {
                 tasks: set,
                 tried: tried.into_iter().filter_map(tried_of).collect(),
                 waited_ms,
+                stays,
             }
         }
         MessageRow::Return { job, tasks, fits, mean_us } => Message::Return {

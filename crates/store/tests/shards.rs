@@ -40,7 +40,7 @@ fn range(from: u32, to: u32) -> RangeSet {
 }
 
 fn delegate(number: u64, tasks: RangeSet) -> Vec<Write> {
-    let message = Message::Delegate { job: JOB, tasks: tasks.clone(), tried: Vec::new(), waited_ms: 5 };
+    let message = Message::Delegate { job: JOB, tasks: tasks.clone(), tried: Vec::new(), waited_ms: 5, stays: false };
     vec![Write::Delegated { job: JOB, shard: TWO, tasks }, Write::Tell { to: TWO, number, message }]
 }
 
@@ -143,7 +143,7 @@ fn every_message_is_read_as_it_was_written() {
     let messages = [
         Message::AskRoom,
         Message::Room(room),
-        Message::Delegate { job: JOB, tasks, tried, waited_ms: 7 },
+        Message::Delegate { job: JOB, tasks, tried, waited_ms: 7, stays: true },
         back(3..4, TaskState::Canceled),
         Message::Orders { job: JOB, stop, held: true, priority: -5 },
         Message::Withdraw { job: JOB },

@@ -8,19 +8,23 @@
 //! - A look takes a bounded number of steps into account, whatever waits.
 //! - What is counted over the farm counts here while it is away ([`counted`](super::counted)). Of a step with a limit, a cap
 //!   or a queue with a quota as many tasks go as may run, and no others: these would keep back what could run here.
-//! - Work stays at home that needs a choice among all workers: gangs, external tasks, chunks.
+//! - A gang goes whole, and returns whole.
+//! - What no worker here could run goes to a shard that may have one, room or not, a few tasks at a time. It waits for a
+//!   worker there, because here it would wait for ever.
+//! - External tasks stay at home: their client speaks to this shard's server.
 
 use super::shards::Delegation;
 use super::{Engine, Outbox, Write};
 use crate::bounds;
 use crate::ids::{ClassId, JobId, ShardId, StepKey};
-use crate::job::{DependencyKind, Job, Stop, TaskState};
+use crate::job::{DependencyKind, Gang, Job, Stop, TaskState};
 use crate::places::Places;
-use crate::plan::placement;
 use crate::ranges::RangeSet;
 use crate::shards::{Message, TriedTasks};
 use crate::time::{NS_PER_MS, Time};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 impl Engine {
     /// Sends work that has no room here to shards that have room for it. Returns true if it sent some: what stands behind
@@ -28,64 +32,113 @@ impl Engine {
     pub(super) fn delegate_work(&mut self, out: &mut Outbox) -> bool {
         let now = self.now;
         self.shards.unfit.retain(|_, until| now < *until);
-        if self.shards.rooms.values().all(|room| room.cpu == 0) {
-            return false;
-        }
-        let mut has_sent = false;
         let waiting = self.plan.queues.in_turn().flat_map(|(_, queue)| queue.heads());
         let waiting = waiting.map(|(step, class)| (step.step(), class)).take(bounds::DELEGATION_LOOKS_MAX);
-        let open = waiting.filter(|(key, _)| self.is_delegable(*key)).take(bounds::DELEGATIONS_MAX);
-        let open: Vec<(StepKey, ClassId)> = open.collect();
-        for (key, class) in open {
-            let request = self.plan.classes.get(class).request.clone();
-            let fitting = self.shards.rooms.iter().filter(|(shard, room)| {
-                room.tasks(&request) > 0 && !self.shards.unfit.contains_key(&(**shard, class))
-            });
-            let Some((shard, room)) =
-                fitting.max_by_key(|(shard, room)| (room.cpu, std::cmp::Reverse(**shard)))
-            else {
+        let waiting: Vec<(StepKey, ClassId)> = waiting.collect();
+        let mut is_stuck: BTreeMap<ClassId, bool> = BTreeMap::new();
+        let mut sent = 0;
+        for (key, class) in waiting {
+            if sent >= bounds::DELEGATIONS_MAX {
+                break;
+            }
+            let with_room = self.shard_with_room(class);
+            let is_stuck = *is_stuck.entry(class).or_insert_with(|| !self.plan.could_start(class));
+            if (with_room.is_none() && !is_stuck) || !self.is_delegable(key, class) {
                 continue;
-            };
-            let (shard, slots) = (*shard, room.tasks(&request));
-            let tasks = self.tasks_to_delegate(key, slots);
+            }
+            let place = with_room.or_else(|| self.shard_to_wait_in(key, class));
+            let Some((shard, slots)) = place else { continue };
+            let tasks = self.tasks_to_delegate(key, class, slots);
             // Another step may have taken the last of a limit just now.
             if tasks.is_empty() {
                 continue;
             }
+            let class = self.plan.classes.get(class);
             if let Some(room) = self.shards.rooms.get_mut(&shard) {
-                room.take(tasks.len().min(slots), &request);
+                let starts = tasks.len().div_ceil(class.tasks_at_a_time()).min(slots);
+                room.take(starts, class);
             }
-            has_sent = true;
-            self.delegate(key, shard, tasks, out);
+            sent += 1;
+            let stays = is_stuck && self.may_wait_there(key);
+            self.delegate(key, shard, tasks, stays, out);
         }
-        has_sent
+        sent > 0
+    }
+
+    /// The shard with most room of those that have some for the class, and how often it may start there.
+    fn shard_with_room(&self, class: ClassId) -> Option<(ShardId, u32)> {
+        let asks = self.plan.classes.get(class);
+        let fitting = self.shards.rooms.iter().filter(|(shard, room)| {
+            room.starts(asks) > 0 && !self.shards.unfit.contains_key(&(**shard, class))
+        });
+        let most = fitting.max_by_key(|(shard, room)| (room.cpu, Reverse(**shard)));
+        most.map(|(shard, room)| (*shard, room.starts(asks)))
+    }
+
+    /// A shard that may have a worker for what no worker here could run, and how many more tasks of the step may wait there.
+    fn shard_to_wait_in(&self, key: StepKey, class: ClassId) -> Option<(ShardId, u32)> {
+        let away = self.step(key)?.delegated.len();
+        let left = bounds::DELEGATED_WAITING_MAX.checked_sub(away).filter(|left| *left > 0)?;
+        let may =
+            self.shards.rooms.iter().filter(|(shard, _)| !self.shards.unfit.contains_key(&(**shard, class)));
+        let most = may.max_by_key(|(shard, room)| (room.cpu, Reverse(**shard)));
+        most.map(|(shard, _)| (*shard, left))
+    }
+
+    /// True if work that cannot run here may wait in another shard however long it takes.
+    fn may_wait_there(&self, key: StepKey) -> bool {
+        let waited = self.step(key).map(|step| self.now.since(step.ready_since));
+        self.counted_room(key).is_none() || waited.is_some_and(|ns| ns >= bounds::COUNTED_STAYS_NS)
     }
 
     /// True if tasks of a step may run in another shard now.
-    fn is_delegable(&self, key: StepKey) -> bool {
+    fn is_delegable(&self, key: StepKey, class: ClassId) -> bool {
         let Some(job) = self.jobs.get(&key.job).filter(|_| !Places::is_key(key)) else { return false };
-        let spec = &job.spec.steps[usize::from(key.step)];
         let queue = &self.plan.queues.get(self.plan.queues.whole(job.queue)).record;
-        // The other shard would size it by what it ran itself, and the quota is counted by what the step asks for.
-        let has_unknown_cpu = queue.quota_cpu.is_some() && spec.hints.cpus_auto;
+        let number = usize::from(key.step);
+        let may_leave = |step: usize| {
+            let spec = &job.spec.steps[step];
+            // The other shard would size it by what it ran itself, and the quota is counted by what the step asks for.
+            let has_unknown_cpu = queue.quota_cpu.is_some() && spec.hints.cpus_auto;
+            !spec.is_external && !has_unknown_cpu
+        };
         job.home.is_none()
-            && !job.has_gangs
-            && spec.chunks.is_none()
-            && !spec.is_external
-            && !has_unknown_cpu
             && queue.paused.is_none()
-            && self.counted_room(key) != Some(0)
+            && job.gang_steps(number).all(may_leave)
+            && match job.is_in_gang(number) {
+                true => self.gang_may_leave(job, key, class),
+                false => self.counted_room(key) != Some(0),
+            }
     }
 
-    /// The first ready tasks of a step: one for each slot. If they are short and nothing counts them over the farm, up to
-    /// half of the others as well.
-    fn tasks_to_delegate(&self, key: StepKey, slots: u32) -> RangeSet {
-        let Some(step) = self.step(key) else { return RangeSet::default() };
+    /// True if all that counts the tasks of a gang over the farm has room for the whole gang.
+    fn gang_may_leave(&self, job: &Job, key: StepKey, class: ClassId) -> bool {
+        let class = self.plan.classes.get(class);
+        let quota = self.plan.queues.room_in_quota(job.queue);
+        job.cap_reached(key.step.into()).is_none()
+            && self.licences.reached(class).is_none()
+            && quota.is_none_or(|cpu| class.cpu_at_a_time() <= cpu)
+    }
+
+    /// The first ready tasks of a step: one for each slot. If they are short or run in chunks, and nothing counts them over
+    /// the farm, up to half of the others as well. Of a step that leads gangs, the next gang.
+    fn tasks_to_delegate(&self, key: StepKey, class: ClassId, slots: u32) -> RangeSet {
+        let (Some(job), Some(step)) = (self.jobs.get(&key.job), self.step(key)) else {
+            return RangeSet::default();
+        };
+        if self.plan.classes.get(class).is_gang() {
+            let mut gang = RangeSet::default();
+            let tasks = job.next_gang(key.step.into()).unwrap_or_default();
+            tasks.iter().for_each(|task| _ = gang.insert(task.index));
+            return gang;
+        }
         let counted = self.counted_room(key);
         let slots = slots.min(counted.unwrap_or(u32::MAX));
         let known = self.profiles.prediction(step.profile).and_then(|known| known.wall_ms);
-        let known = step.mean_ms.or(known).filter(|_| counted.is_none());
-        let ahead = known.map_or(0.0, |ms| bounds::DELEGATED_MS / ms.max(1.0));
+        let known = step.mean_ms.or(known).map(|ms| bounds::DELEGATED_MS / ms.max(1.0));
+        let is_chunked = job.spec.steps[usize::from(key.step)].chunks.is_some();
+        let known = if is_chunked { Some(f64::INFINITY) } else { known };
+        let ahead = known.filter(|_| counted.is_none()).unwrap_or(0.0);
         let rest = step.ready.len().saturating_sub(slots) / 2;
         let wanted = slots.saturating_add(rest.min((f64::from(slots) * ahead) as u32));
         let mut left = wanted.min(bounds::DELEGATED_TASKS_MAX);
@@ -101,29 +154,31 @@ impl Engine {
         tasks
     }
 
-    fn delegate(&mut self, key: StepKey, shard: ShardId, tasks: RangeSet, out: &mut Outbox) {
+    /// Sends tasks of a step, and of those that start with it. `stays` if no worker here could run them.
+    fn delegate(&mut self, key: StepKey, shard: ShardId, tasks: RangeSet, stays: bool, out: &mut Outbox) {
         self.pin(key.job, out);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        let step = &mut job.steps[usize::from(key.step)];
-        step.ready.subtract(&tasks);
-        let mut tried = Vec::new();
-        for range in tasks.ranges() {
+        let (now, ready_since) = (self.now, job.steps[usize::from(key.step)].ready_since);
+        let (mut tried, mut counts) = (Vec::new(), Vec::new());
+        for (number, range) in job.all_by_step(&tasks) {
+            let step = &mut job.steps[number];
+            step.ready.subtract(&RangeSet::from_range(range.clone()));
             step.delegated.insert_range(range.clone());
+            counts.push((StepKey { step: number as u16, ..key }, range.len() as i32));
             tried.extend(step.tries.take(range).into_iter().map(|(tasks, tries)| TriedTasks {
                 tasks,
                 state: TaskState::Ready,
                 tries,
             }));
         }
-        let (now, ready_since) = (self.now, step.ready_since);
         let delegation = self.shards.delegated.entry(key.job).or_default().entry(shard).or_default();
         tasks.ranges().for_each(|range| delegation.tasks.insert_range(range));
         (delegation.since, delegation.withdrawn) = (now, None);
         delegation.ready_since = Some(ready_since.min(delegation.ready_since.unwrap_or(ready_since)));
         out.writes.push(Write::Delegated { job: key.job, shard, tasks: delegation.tasks.clone() });
         let waited_ms = now.since(ready_since) / NS_PER_MS;
-        self.count_delegated(key, tasks.len() as i32);
-        self.tell(shard, Message::Delegate { job: key.job, tasks, tried, waited_ms }, out);
+        counts.into_iter().for_each(|(step, count)| self.count_delegated(step, count));
+        self.tell(shard, Message::Delegate { job: key.job, tasks, tried, waited_ms, stays }, out);
         self.refresh(key);
         self.refresh_capped(key);
     }
@@ -153,8 +208,12 @@ impl Engine {
         }
         out.writes.push(Write::Delegated { job: id, shard: from, tasks: left });
         let (mut succeeded, mut has_failed) = (BTreeMap::<usize, RangeSet>::new(), false);
+        let mut lost: Vec<Range<u32>> = Vec::new();
         for part in returned {
             has_failed |= part.state == TaskState::Failed;
+            if matches!(part.state, TaskState::Failed | TaskState::Canceled) {
+                lost.push(part.tasks.clone());
+            }
             let unfit_at = (!fits).then_some(from);
             self.put_back(id, part, ready_since, unfit_at, &mut succeeded);
         }
@@ -162,6 +221,7 @@ impl Engine {
             self.note_done(StepKey { job: id, step: number as u16 }, out);
             self.unlock_all(id, number, &tasks);
         }
+        self.close_lost_gangs(id, lost);
         self.refresh_all(id);
         let fails_fast = |job: &Job| job.stop.is_none() && job.spec.fail_fast != Default::default();
         if has_failed && self.jobs.get(&id).is_some_and(fails_fast) {
@@ -169,6 +229,14 @@ impl Engine {
         } else {
             self.settle_job(id, out);
         }
+    }
+
+    /// What is left of the gangs of tasks that failed does not start.
+    fn close_lost_gangs(&mut self, id: JobId, failed: Vec<Range<u32>>) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.has_gangs) else { return };
+        let gangs = failed.into_iter().flatten().filter_map(|index| job.gang_of(index));
+        let gangs: BTreeSet<Gang> = gangs.collect();
+        gangs.iter().for_each(|gang| job.close_gang(gang));
     }
 
     fn drop_delegation(&mut self, id: JobId, shard: ShardId) {
@@ -195,6 +263,7 @@ impl Engine {
         for (number, tasks) in job.by_step(part.tasks) {
             self.count_delegated(StepKey { job: id, step: number as u16 }, -(tasks.len() as i32));
             let Some(job) = self.jobs.get_mut(&id) else { return };
+            let class = job.steps[job.leader_of(number)].class;
             let step = &mut job.steps[number];
             step.delegated.subtract(&RangeSet::from_range(tasks.clone()));
             match part.state {
@@ -210,7 +279,7 @@ impl Engine {
                         step.ready_since = ready_since;
                     }
                     step.ready.insert_range(tasks.clone());
-                    self.shards.unfit.extend(unfit_at.map(|shard| ((shard, step.class), until)));
+                    self.shards.unfit.extend(unfit_at.map(|shard| ((shard, class), until)));
                 }
             }
             if part.tries != Default::default() {
@@ -271,10 +340,12 @@ impl Engine {
 
     /// True if some delegated task of a job could start here now.
     fn has_room_for(&self, job: &Job) -> bool {
-        let away = job.steps.iter().filter(|step| !step.delegated.is_empty());
-        let classes = away.map(|step| self.plan.classes.get(step.class));
+        // The turn of what starts with another step is that step's.
+        let lead = job.steps.iter().zip(&job.spec.steps).filter(|(_, spec)| spec.with.is_none());
+        let away = lead.filter(|(step, _)| !step.delegated.is_empty());
+        let classes = away.map(|(step, _)| self.plan.classes.get(step.class));
         let mut classes = classes.filter(|class| class.request.cpu > 0 || class.request.memory > 0);
-        classes.any(|class| self.plan.workers.present().any(|worker| placement::fits_now(class, worker)))
+        classes.any(|class| self.plan.has_room_for(class))
     }
 
     /// How long tasks took elsewhere says how many are worth sending.

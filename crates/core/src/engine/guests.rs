@@ -8,18 +8,19 @@
 //! - Tasks that have not started return where the job is stopped or held, where no worker here could run them, where none of
 //!   them started for [`GUEST_IDLE_NS`](bounds::GUEST_IDLE_NS), and half of them whenever the home asks. Where they hold a
 //!   limit, a quota or a cap at home, others of the job that run make no difference: what waits keeps others from starting.
+//! - What no worker of its home could run stays, however long it waits: it earns a reservation here as all work does.
 
 use super::shards::Guest;
 use super::{Engine, Outbox, Write};
 use crate::bounds;
 use crate::ids::{JobId, ShardId, StepKey, TaskId};
-use crate::job::{JobRecord, JobState, Step, Stop, TaskState, TriesMap};
+use crate::job::{JobRecord, JobState, Step, Stop, TaskState};
 use crate::plan::placement;
 use crate::ranges::RangeSet;
-use crate::shards::{Message, TriedTasks};
+use crate::shards::{Message, Room, TriedTasks};
 use crate::time::Time;
+use crate::worker::Worker;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 impl Engine {
@@ -30,7 +31,7 @@ impl Engine {
         (id, record): (JobId, Option<JobRecord>),
         tasks: &RangeSet,
         tried: Vec<TriedTasks>,
-        ready_since: Time,
+        (ready_since, stays): (Time, bool),
     ) {
         if let Some(record) = record.filter(|_| !self.jobs.contains_key(&id)) {
             // What of it is here and how it went, the messages say.
@@ -60,8 +61,11 @@ impl Engine {
         for (class, tasks) in taken {
             let request = &self.plan.classes.get(class).request;
             if let Some(told) = &mut self.shards.told {
-                told.take(tasks, request);
+                told.take_tasks(tasks, request);
             }
+        }
+        if let Some(guest) = self.shards.guests.get_mut(&id) {
+            guest.stays = stays;
         }
         self.refresh_all(id);
         if is_held_back || !self.suits_guest(id) {
@@ -70,12 +74,13 @@ impl Engine {
     }
 
     /// True if some worker here could run what of a guest job is ready.
-    fn suits_guest(&self, id: JobId) -> bool {
+    pub(super) fn suits_guest(&self, id: JobId) -> bool {
         let Some(job) = self.jobs.get(&id) else { return false };
-        let mut classes = job.steps.iter().filter(|step| !step.ready.is_empty()).map(|step| step.class);
-        classes.all(|class| {
-            let class = self.plan.classes.get(class);
-            self.plan.workers.present().any(|worker| placement::eligible_when_idle(class, worker))
+        let waiting = (0..job.steps.len()).filter(|step| !job.steps[*step].ready.is_empty());
+        let mut classes = waiting.map(|step| self.plan.classes.get(job.steps[job.leader_of(step)].class));
+        classes.all(|class| match class.is_gang() {
+            true => self.too_few_at_a_time(class).is_none(),
+            false => self.plan.workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
         })
     }
 
@@ -96,7 +101,7 @@ impl Engine {
         }
     }
 
-    fn return_by(&mut self, id: JobId, at: Time) {
+    pub(super) fn return_by(&mut self, id: JobId, at: Time) {
         let Some(guest) = self.shards.guests.get_mut(&id) else { return };
         if guest.due.is_some_and(|due| due <= at) {
             return;
@@ -180,8 +185,14 @@ impl Engine {
             let Some(guest) = self.shards.guests.get_mut(&id) else { continue };
             let since = guest.idle_since.filter(|_| is_idle).unwrap_or(now);
             guest.idle_since = is_idle.then_some(since);
-            if is_idle && since.after(bounds::GUEST_IDLE_NS) <= now {
+            if !is_idle || now < since.after(bounds::GUEST_IDLE_NS) {
+                continue;
+            }
+            // Workers that could run it may have left.
+            if !guest.stays || !self.suits_guest(id) {
                 self.give_back(id, u32::MAX);
+            } else if let Some(guest) = self.shards.guests.get_mut(&id) {
+                guest.idle_since = Some(now);
             }
         }
     }
@@ -198,41 +209,6 @@ impl Engine {
     pub(super) fn note_guest_start(&mut self, id: JobId) {
         if let Some(guest) = self.shards.guests.get_mut(&id) {
             guest.idle_since = None;
-        }
-    }
-
-    /// Sends tasks of a guest job home: all that have ended, and those that are to be given back.
-    pub(super) fn return_tasks(&mut self, id: JobId, out: &mut Outbox) {
-        let fits = self.suits_guest(id);
-        let Some(guest) = self.shards.guests.get_mut(&id) else { return };
-        let (home, mut unsettled) = (guest.home, RangeSet::default());
-        guest.due = None;
-        let mut gives_back = std::mem::take(&mut guest.gives_back);
-        guest.unsettled.keys().for_each(|index| _ = unsettled.insert(*index));
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        if job.stop.is_some() || job.held {
-            gives_back = u32::MAX;
-        }
-        let (mut parts, mut mean_us) = (Vec::new(), Vec::new());
-        for (number, step) in (0..).zip(&mut job.steps) {
-            let before = parts.len();
-            take_ended(step, &unsettled, &mut parts);
-            take_ready(step, &unsettled, &mut gives_back, &mut parts);
-            if let Some(ms) = step.mean_ms.filter(|_| parts.len() > before) {
-                mean_us.push((number, (ms * 1e3) as u64));
-            }
-        }
-        let is_gone = job.steps.iter().all(|step| step.guest.is_empty());
-        if parts.len() >= bounds::RETURN_PARTS_MAX {
-            self.return_by(id, self.now);
-        }
-        if !parts.is_empty() {
-            self.tell(home, Message::Return { job: id, tasks: parts, fits, mean_us }, out);
-        }
-        self.refresh_all(id);
-        if is_gone {
-            self.residency.note_change(id);
-            self.forget(id);
         }
     }
 
@@ -260,18 +236,33 @@ impl Engine {
     /// Tells other shards of idle room, where that differs much from what they know.
     pub(super) fn tell_room(&mut self, out: &mut Outbox) {
         let version = self.plan.workers.version();
-        let mut room = crate::shards::Room { version, ..Default::default() };
-        for worker in self.plan.workers.present().filter(|worker| worker.takes_work()) {
+        let mut room = Room { version, ..Default::default() };
+        // What is reserved is for the holder.
+        let is_open =
+            |worker: &&Worker| worker.takes_work() && self.plan.reservations().holder(worker.id).is_none();
+        for worker in self.plan.workers.present().filter(is_open) {
             let (free, memory) = (worker.free(), worker.memory_room());
             room.cpu += u64::from(free.cpu);
             room.memory = room.memory.saturating_add(memory);
             room.largest.cpu = room.largest.cpu.max(free.cpu);
             room.largest.memory = room.largest.memory.max(memory);
         }
+        self.take_what_waits(&mut room);
         let is_news = self.shards.told.as_ref().is_none_or(|told| room.is_news(told));
         if is_news {
             self.tell_all(&Message::Room(room.clone()), out);
             self.shards.told = Some(room);
+        }
+    }
+
+    /// Takes what waits here of other shards' jobs off the room that is told: else as much would be sent again and again. What
+    /// stays here may wait for a worker that others cannot use, and nothing is sent in its place.
+    fn take_what_waits(&self, room: &mut Room) {
+        let come_and_go = self.shards.guests.iter().filter(|(_, guest)| !guest.stays);
+        for job in come_and_go.filter_map(|(id, _)| self.jobs.get(id)) {
+            for step in job.steps.iter().filter(|step| !step.ready.is_empty()) {
+                room.take_tasks(step.ready.len(), &self.plan.classes.get(step.class).request);
+            }
         }
     }
 
@@ -332,60 +323,4 @@ impl Engine {
 fn step_tasks(job: &crate::job::Job, step: &Step) -> u32 {
     let number = usize::from(job.step_of(step.base));
     job.spec.steps[number].tasks
-}
-
-/// Takes out the tasks that have ended, but for the last ones, and adds them to `parts`.
-fn take_ended(step: &mut Step, unsettled: &RangeSet, parts: &mut Vec<TriedTasks>) {
-    let sets = [TaskState::Succeeded, TaskState::Failed, TaskState::Canceled];
-    for state in sets {
-        let set = match state {
-            TaskState::Succeeded => &mut step.succeeded,
-            TaskState::Failed => &mut step.failed,
-            _ => &mut step.canceled,
-        };
-        let mut ended = set.clone();
-        ended.subtract(unsettled);
-        for tasks in ended.ranges() {
-            if parts.len() >= bounds::RETURN_PARTS_MAX {
-                return;
-            }
-            let gone = RangeSet::from_range(tasks.clone());
-            set.subtract(&gone);
-            step.guest.subtract(&gone);
-            add_parts(&mut step.tries, tasks, state, parts);
-        }
-    }
-}
-
-/// Takes out the last `left` of the tasks that are ready.
-fn take_ready(step: &mut Step, unsettled: &RangeSet, left: &mut u32, parts: &mut Vec<TriedTasks>) {
-    let mut ready = step.ready.clone();
-    ready.subtract(unsettled);
-    for tasks in ready.ranges().rev() {
-        if *left == 0 || parts.len() >= bounds::RETURN_PARTS_MAX {
-            return;
-        }
-        let tasks = tasks.end - tasks.len().min(*left as usize) as u32..tasks.end;
-        *left -= tasks.len() as u32;
-        let gone = RangeSet::from_range(tasks.clone());
-        step.ready.subtract(&gone);
-        step.guest.subtract(&gone);
-        add_parts(&mut step.tries, tasks, TaskState::Ready, parts);
-    }
-}
-
-/// Adds tasks, by ranges whose attempts came to the same.
-fn add_parts(tries: &mut TriesMap, tasks: Range<u32>, state: TaskState, parts: &mut Vec<TriedTasks>) {
-    let mut from = tasks.start;
-    let tried = tries.take(tasks.clone());
-    for (part, tries) in tried.into_iter().rev().filter(|_| state != TaskState::Succeeded) {
-        if from < part.start {
-            parts.push(TriedTasks { tasks: from..part.start, state, tries: Default::default() });
-        }
-        from = part.end;
-        parts.push(TriedTasks { tasks: part, state, tries });
-    }
-    if from < tasks.end {
-        parts.push(TriedTasks { tasks: from..tasks.end, state, tries: Default::default() });
-    }
 }

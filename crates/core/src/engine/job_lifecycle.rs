@@ -247,8 +247,13 @@ impl Engine {
             self.begin_back_off(key, &limit, attempt.booked, out);
         }
         match state {
-            // Its home decides what comes of that.
-            _ if is_guest => return self.unsettle_guest(task, number_of_attempt, state, out),
+            // Its home decides what comes of that, but for its gang, which is here as a whole.
+            _ if is_guest => {
+                if let Some(gang) = gang {
+                    self.end_mates(task, gang, (state, &result_end), out);
+                }
+                return self.unsettle_guest(task, number_of_attempt, state, out);
+            }
             TaskState::Ready => self.refresh(key),
             TaskState::Succeeded => {
                 self.had_licence(key, out);

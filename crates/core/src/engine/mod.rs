@@ -33,6 +33,7 @@ mod prune;
 mod recent_outcomes;
 mod reread;
 mod residency;
+mod returns;
 mod settings;
 mod shards;
 mod submit;

@@ -72,6 +72,8 @@ pub(super) struct Guest {
     pub(super) idle_since: Option<Time>,
     /// How many of its ready tasks return although they could start here.
     pub(super) gives_back: u32,
+    /// No worker of its home could run what was sent last.
+    pub(super) stays: bool,
 }
 
 impl Shards {
@@ -225,10 +227,10 @@ impl Engine {
                 self.shards.rooms.insert(from, room);
                 self.shards.next_look = Some(self.now);
             }
-            Message::Delegate { job, tasks, tried, waited_ms } => {
+            Message::Delegate { job, tasks, tried, waited_ms, stays } => {
                 let record = { lookups }.remove(&job).flatten();
                 let ready_since = Time(self.now.0.saturating_sub(waited_ms.saturating_mul(NS_PER_MS)));
-                self.take_in(from, (job, record), &tasks, tried, ready_since);
+                self.take_in(from, (job, record), &tasks, tried, (ready_since, stays));
             }
             Message::Return { job, tasks, fits, mean_us } => {
                 self.take_back(from, job, tasks, fits, out);

@@ -110,9 +110,7 @@ impl Engine {
     fn unplaceable(&self, spec: &JobSpec) -> Vec<Unplaceable> {
         let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
         let (mut present, has_gangs): (Option<usize>, _) = (None, spec.has_gangs());
-        let stays = |step: &StepSpec| {
-            self.shards.is_alone() || has_gangs || step.chunks.is_some() || step.is_external
-        };
+        let stays = |step: &StepSpec| self.shards.is_alone() || step.is_external;
         let steps = spec.steps.iter().enumerate().filter(|(_, step)| stays(step));
         let steps = steps.filter_map(|(number, step)| {
             let reasons = known.entry(self.class_with_mates(spec, number, has_gangs));

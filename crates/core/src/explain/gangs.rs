@@ -47,8 +47,8 @@ pub(super) fn unready_mates(job: &Job, index: u32) -> Option<Reason> {
     let gang = job.gang_of(index)?;
     let mut waiting = 0;
     for mate in job.gang_tasks(gang).filter(|mate| mate.index != index) {
-        let step = &job.steps[mate.step];
-        waiting += u32::from(!step.ready.contains(mate.index) && !step.succeeded.contains(mate.index));
+        let is_ready = job.steps[mate.step].ready.contains(mate.index);
+        waiting += u32::from(!is_ready && !job.has_succeeded(&mate));
     }
     (waiting > 0).then(|| Reason::Mates { waiting, lost: job.is_lost(&gang) })
 }

@@ -609,11 +609,11 @@ impl Job {
 
     /// The tasks of step number `step` whose dependencies are met, but for those of gangs that cannot start any more.
     pub fn unlocked(&self, step: usize) -> RangeSet {
-        if self.home.is_some() {
+        let mut open = match self.home {
+            None => self.with_dependencies_met(step),
             // Its home shard knows what has ended, and sends no other tasks.
-            return self.steps[step].guest.clone();
-        }
-        let mut open = self.with_dependencies_met(step);
+            Some(_) => self.steps[step].guest.clone(),
+        };
         if self.is_in_gang(step) {
             open.subtract(&self.tasks_of_lost_gangs(step));
         }

@@ -62,6 +62,15 @@ impl Planner {
         feasible.is_some()
     }
 
+    /// True if workers that take work could run a task of the class, or the whole gang that it leads, were they empty.
+    pub(crate) fn could_start(&mut self, id: ClassId) -> bool {
+        if !self.could_run(id) {
+            return false;
+        }
+        let class = self.classes.find(id).filter(|class| class.is_gang());
+        class.is_none_or(|class| gang::could_start_all(self, class))
+    }
+
     /// Drops reservations that nobody needs, and returns the workers that become free for all.
     fn drop_unneeded(&mut self, blocked: &BTreeSet<ClassId>) -> Vec<WorkerId> {
         let (workers, classes) = (&self.workers, &self.classes);

@@ -6,6 +6,7 @@ mod mail;
 
 pub use mail::Mail;
 
+use crate::class::Class;
 use crate::ids::JobId;
 use crate::job::{Stop, TaskState, Tries};
 use crate::licences::Limit;
@@ -31,6 +32,8 @@ pub enum Message {
         tried: Vec<TriedTasks>,
         /// Milliseconds for which their step has had ready tasks: what waits for a time does not begin to wait again.
         waited_ms: u64,
+        /// No worker of the sender could run them, so they wait in the receiver's shard however long it takes.
+        stays: bool,
     },
     /// Tasks of a job of the receiver are the receiver's again.
     Return {
@@ -121,20 +124,29 @@ pub struct Room {
 }
 
 impl Room {
-    /// How many tasks like this might start there, by cpu and memory. Whether they really can, the other shard finds out.
-    pub fn tasks(&self, request: &Resources) -> u32 {
-        if request.cpu > self.largest.cpu || request.memory > self.largest.memory {
+    /// How many tasks of the class might start there, or how many gangs, by cpu and memory. Whether they really can, the
+    /// other shard finds out.
+    pub fn starts(&self, class: &Class) -> u32 {
+        let is_too_large =
+            |part: &Class| part.request.cpu > self.largest.cpu || part.request.memory > self.largest.memory;
+        if class.parts().any(is_too_large) {
             return 0;
         }
-        let by_cpu = self.cpu.checked_div(request.cpu.into()).unwrap_or(u64::MAX);
-        let by_memory = self.memory.checked_div(request.memory).unwrap_or(u64::MAX);
+        let by_cpu = self.cpu.checked_div(class.cpu_at_a_time().into()).unwrap_or(u64::MAX);
+        let by_memory = self.memory.checked_div(class.memory_at_a_time()).unwrap_or(u64::MAX);
         by_cpu.min(by_memory).min(u32::MAX.into()) as u32
     }
 
-    /// Less room, because tasks were sent there.
-    pub fn take(&mut self, tasks: u32, request: &Resources) {
+    /// Less room, because tasks wait there that ask for so much each.
+    pub fn take_tasks(&mut self, tasks: u32, request: &Resources) {
         self.cpu = self.cpu.saturating_sub(u64::from(tasks) * u64::from(request.cpu));
         self.memory = self.memory.saturating_sub(u64::from(tasks).saturating_mul(request.memory));
+    }
+
+    /// Less room, because tasks or gangs of the class were sent there that start so many times.
+    pub fn take(&mut self, starts: u32, class: &Class) {
+        self.cpu = self.cpu.saturating_sub(u64::from(starts) * u64::from(class.cpu_at_a_time()));
+        self.memory = self.memory.saturating_sub(u64::from(starts).saturating_mul(class.memory_at_a_time()));
     }
 
     /// True if it differs so much from what was told that it is told again: a little more or less starts nothing.

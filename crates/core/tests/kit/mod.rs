@@ -2,6 +2,7 @@
 //! moves it. Its workers do nothing by themselves; those of [`live::LiveFarm`] run what they are sent.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod divided;
 pub mod live;
 
 use std::collections::BTreeMap;

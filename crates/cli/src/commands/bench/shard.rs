@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const FLOOR_BOOKINGS: u32 = 100_000;
 /// Sizes of the mixed farm's workers, in cores.
 const CORES: [u32; 5] = [16, 24, 32, 48, 64];
+/// Workers that say hello to a shard at a time.
+const HELLOS: usize = 100;
 /// How long its tasks run, and how long wide work is blocked before a worker is reserved, as servers have it.
 const RUN: Duration = Duration::from_secs(20);
 const RESERVED_AFTER: Duration = Duration::from_secs(60);
@@ -240,17 +242,40 @@ impl ShardFarm {
         let (starts, begun) = tokio::sync::mpsc::unbounded_channel();
         let (parcels, inbox) = mpsc::channel();
         let mut up = BTreeMap::new();
+        let mut links = Vec::new();
         for (number, (cores, engine)) in sizes.iter().zip(engines.iter().cycle()).enumerate() {
-            let (id, parcels) = (engine.handle.next_link(), parcels.clone());
+            let id = engine.handle.next_link();
             let hello = instant::hello(format!("bench-{number:05}"), id, *cores);
-            let link = Arc::new(ShardLink { id, parcels });
             up.insert(id, engine.handle.clone());
-            engine.handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
+            let link = Arc::new(ShardLink { id, parcels: parcels.clone() });
+            links.push((engine.handle.clone(), id, WorkerMessage::Hello { hello, link }));
         }
         std::thread::spawn(move || serve(&up, &inbox, run, &starts));
         let farm = ShardFarm { engines, mail, begun, started: 0, wide: false };
-        farm.await_workers(sizes.len()).await?;
+        let mut known = 0;
+        while !links.is_empty() {
+            // A farm of several shards leases the workers' numbers in small blocks.
+            let more = links.split_off(links.len().min(HELLOS * shards as usize));
+            known += links.len();
+            farm.await_numbers(shards).await?;
+            for (handle, id, hello) in std::mem::replace(&mut links, more) {
+                handle.worker_tells(id, vec![hello]).await;
+            }
+            farm.await_workers(known).await?;
+        }
         Ok(farm)
+    }
+
+    /// Waits until each of several engines has numbers for as many workers as say hello to it at a time.
+    async fn await_numbers(&self, shards: u32) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        for engine in self.engines.iter().filter(|_| shards > 1) {
+            while engine.handle.query(|engine: &Engine| engine.numbers_left().1).await? < HELLOS as u64 {
+                anyhow::ensure!(Instant::now() < deadline, "a shard has no numbers for workers");
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
     }
 
     async fn await_workers(&self, count: usize) -> anyhow::Result<()> {
