@@ -139,7 +139,7 @@ pub const SHARD_IDLE_LOOK_NS: u64 = NS_PER_S;
 pub const DELEGATION_LOOKS_MAX: usize = 1_024;
 
 /// Steps of which one comparison sends tasks.
-pub const DELEGATIONS_MAX: usize = 64;
+pub const DELEGATIONS_MAX: usize = 256;
 
 /// Tasks of a step that wait in other shards because no worker of their own shard could run them, or gangs.
 pub const DELEGATED_WAITING_MAX: u32 = 16;

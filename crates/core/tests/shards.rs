@@ -148,6 +148,23 @@ fn limited(tasks: u32) -> StepSpec {
 }
 
 #[test]
+fn what_waits_beyond_the_room_at_home_goes_before_the_home_is_full() {
+    let mut divided = Divided::new(20, &[20, 20]);
+    let farm = &mut divided.farms[HOME];
+    let second = StepSpec { name: "t".to_owned(), ..step(15, cores(1)) };
+    let job = farm.accept(spec("q", [step(15, cores(1)), second]));
+    farm.now = farm.now.after(1_000_000_000);
+    assert_eq!(farm.engine.round(farm.now, 4, &mut farm.pipeline.forming), 4);
+    let away = |farm: &Farm| -> u32 {
+        farm.engine.job(job).unwrap().steps.iter().map(|step| step.delegated.len()).sum()
+    };
+    assert_eq!(away(farm), 10, "26 wait, and 16 cores are free");
+    farm.now = farm.now.after(1_000_000_000);
+    farm.engine.round(farm.now, 4, &mut farm.pipeline.forming);
+    assert_eq!(away(farm), 10, "the others have room here");
+}
+
+#[test]
 fn a_limit_counts_over_all_shards() {
     let mut divided = Divided::new(1, &[8]);
     divided.set_limit("lic", Limit::of(3));

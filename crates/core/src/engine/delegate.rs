@@ -2,7 +2,8 @@
 //! when they return. See [`shards`](super::shards).
 //!
 //! - Only work that could not start here at the end of a full round is delegated, in the order of the queues' turns, and
-//!   only to shards that told of room. What is sent is taken off that room until the shard tells of room again.
+//!   only to shards that told of room. While rounds are not full, because more waits than one may book, what waits beyond
+//!   the room here is sent. What is sent is taken off that room until the shard tells of room again.
 //! - A message moves as many tasks as start at once there, and for short tasks as many as keep that room busy for
 //!   [`DELEGATED_MS`](bounds::DELEGATED_MS). So the number of messages follows time and room, not the backlog.
 //! - A look takes a bounded number of steps into account, whatever waits.
@@ -27,42 +28,81 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 impl Engine {
-    /// Sends work that has no room here to shards that have room for it. Returns true if it sent some: what stands behind
-    /// that in its queue comes next.
-    pub(super) fn delegate_work(&mut self, out: &mut Outbox) -> bool {
+    /// Sends work that has no room here to shards that have room for it: at most so many hundredths of a core. Returns true
+    /// if it sent some: there may be more.
+    pub(super) fn delegate_work(&mut self, mut cpu_max: u64, out: &mut Outbox) -> bool {
         let now = self.now;
         self.shards.unfit.retain(|_, until| now < *until);
-        let waiting = self.plan.queues.in_turn().flat_map(|(_, queue)| queue.heads());
-        let waiting = waiting.map(|(step, class)| (step.step(), class)).take(bounds::DELEGATION_LOOKS_MAX);
-        let waiting: Vec<(StepKey, ClassId)> = waiting.collect();
         let mut is_stuck: BTreeMap<ClassId, bool> = BTreeMap::new();
         let mut sent = 0;
-        for (key, class) in waiting {
-            if sent >= bounds::DELEGATIONS_MAX {
-                break;
+        // The first steps of all queues, then the next ones: no queue's backlog keeps the others from room.
+        loop {
+            let before = sent;
+            let waiting = self.plan.queues.in_turn().flat_map(|(_, queue)| queue.heads());
+            let waiting = waiting.map(|(step, class)| (step.step(), class));
+            let waiting: Vec<(StepKey, ClassId)> = waiting.take(bounds::DELEGATION_LOOKS_MAX).collect();
+            for (key, class) in waiting {
+                if sent >= bounds::DELEGATIONS_MAX || cpu_max == 0 {
+                    return true;
+                }
+                let cpu = self.delegate_some((key, class), cpu_max, &mut is_stuck, out);
+                sent += usize::from(cpu.is_some());
+                cpu_max = cpu_max.saturating_sub(cpu.unwrap_or(0));
             }
-            let with_room = self.shard_with_room(class);
-            let is_stuck = *is_stuck.entry(class).or_insert_with(|| !self.plan.could_start(class));
-            if (with_room.is_none() && !is_stuck) || !self.is_delegable(key, class) {
-                continue;
+            if sent == before {
+                return sent > 0;
             }
-            let place = with_room.or_else(|| self.shard_to_wait_in(key, class));
-            let Some((shard, slots)) = place else { continue };
-            let tasks = self.tasks_to_delegate(key, class, slots);
-            // Another step may have taken the last of a limit just now.
-            if tasks.is_empty() {
-                continue;
-            }
-            let class = self.plan.classes.get(class);
-            if let Some(room) = self.shards.rooms.get_mut(&shard) {
-                let starts = tasks.len().div_ceil(class.tasks_at_a_time()).min(slots);
-                room.take(starts, class);
-            }
-            sent += 1;
-            let stays = is_stuck && self.may_wait_there(key);
-            self.delegate(key, shard, tasks, stays, out);
         }
-        sent > 0
+    }
+
+    /// Sends tasks of a step to a shard with room, or to one in which they may wait. Returns the hundredths of a core that
+    /// they ask for; `None` if there is no such shard, or they stay here. `is_stuck` has the classes that were looked at.
+    fn delegate_some(
+        &mut self,
+        (key, class): (StepKey, ClassId),
+        cpu_max: u64,
+        is_stuck: &mut BTreeMap<ClassId, bool>,
+        out: &mut Outbox,
+    ) -> Option<u64> {
+        let with_room = self.shard_with_room(class);
+        let is_stuck = *is_stuck.entry(class).or_insert_with(|| !self.plan.could_start(class));
+        if (with_room.is_none() && !is_stuck) || !self.is_delegable(key, class) {
+            return None;
+        }
+        let (shard, slots) = with_room.or_else(|| self.shard_to_wait_in(key, class))?;
+        let cpu = u64::from(self.plan.classes.get(class).cpu_at_a_time());
+        let most =
+            cpu_max.checked_div(cpu).map_or(u32::MAX, |starts| starts.clamp(1, u32::MAX.into()) as u32);
+        let tasks = self.tasks_to_delegate(key, class, slots.min(most));
+        // Another step may have taken the last of a limit just now.
+        if tasks.is_empty() {
+            return None;
+        }
+        let class = self.plan.classes.get(class);
+        let starts = tasks.len().div_ceil(class.tasks_at_a_time());
+        if let Some(room) = self.shards.rooms.get_mut(&shard) {
+            room.take(starts.min(slots), class);
+        }
+        let stays = is_stuck && self.may_wait_there(key);
+        self.delegate(key, shard, tasks, stays, out);
+        Some(u64::from(starts) * cpu)
+    }
+
+    /// Hundredths of a core that ready work asks for beyond what is free here, as far as the first steps tell; 0 where no
+    /// other shard has room.
+    pub(super) fn surplus_cpu(&self) -> u64 {
+        if self.shards.rooms.values().all(|room| room.cpu == 0) {
+            return 0;
+        }
+        let working = self.plan.workers.present().filter(|worker| worker.takes_work());
+        let free: u64 = working.map(|worker| u64::from(worker.free().cpu)).sum();
+        let waiting = self.plan.queues.in_turn().flat_map(|(_, queue)| queue.in_order());
+        let mut wanted: u64 = 0;
+        for (queued, class) in waiting.take(bounds::DELEGATION_LOOKS_MAX) {
+            let ready = self.step(queued.step()).map_or(0, |step| step.ready.len());
+            wanted += u64::from(ready) * u64::from(self.plan.classes.get(class).request.cpu);
+        }
+        wanted.saturating_sub(free)
     }
 
     /// The shard with most room of those that have some for the class, and how often it may start there.

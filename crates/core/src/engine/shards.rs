@@ -282,13 +282,21 @@ impl Engine {
         if !was_round && self.shards.next_look.is_none_or(|at| self.now < at) {
             return;
         }
-        if !is_full || self.now < earliest {
+        if self.now < earliest {
             self.shards.next_look = Some(earliest);
             return;
         }
         self.shards.last_look = self.now;
+        if !is_full {
+            let surplus = self.surplus_cpu();
+            if surplus > 0 {
+                self.delegate_work(surplus, out);
+            }
+            self.shards.next_look = Some(self.now.after(bounds::SHARD_LOOK_NS));
+            return;
+        }
         self.look_after_guests();
-        let has_sent = self.delegate_work(out);
+        let has_sent = self.delegate_work(u64::MAX, out);
         self.withdraw_work(out);
         self.tell_room(out);
         let is_between = !self.shards.has_nothing_between();
