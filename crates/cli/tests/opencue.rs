@@ -9,6 +9,7 @@ mod site;
 mod support;
 
 use site::{Site, free_port, gateway, start_until};
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
@@ -92,6 +93,13 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// What `doctor opencue` finds.
+fn doctor(config: &Path) -> BTreeMap<String, (String, String)> {
+    let mut doctor = Command::new(windlass());
+    doctor.args(["-o", "json", "doctor", "opencue", "--config"]).arg(config);
+    support::findings(&doctor.output().unwrap())
+}
+
 #[test]
 fn a_farm_is_booked_whoever_kills_the_gateway_and_metrics_tell() {
     let Some(site) = Site::new(&[FARM, FRAMES]) else { return };
@@ -110,14 +118,18 @@ fn a_farm_is_booked_whoever_kills_the_gateway_and_metrics_tell() {
     assert!(told.contains("of its frames fit now"), "{told}");
     let unknown = site.run(&config, &["--why", "nothing"]);
     assert!(err(&unknown).contains("there is no job, layer or frame 'nothing'"), "{}", err(&unknown));
-    let mut doctor = Command::new(windlass());
-    let doctor = doctor.args(["doctor", "opencue", "--config"]).arg(&config).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&doctor.stdout), err(&doctor));
-    for part in
-        ["schema", "100 of 100 hosts", "OpenCue's own count", "--install-wake", "testing", "hundredths"]
-    {
-        assert!(said.contains(part), "{part} is missing: {said}");
+    let found = doctor(&config);
+    for (what, part) in [
+        ("schema", "V47"),
+        ("hosts", "100 of 100 hosts"),
+        ("triggers", "OpenCue's own count"),
+        ("wake-up", "--install-wake"),
+        ("shows", "testing"),
+        ("units", "hundredths"),
+    ] {
+        assert!(found[what].1.contains(part), "{what}: {found:?}");
     }
+    assert!(!found.keys().any(|what| what.starts_with("Windlass")), "no server is named: {found:?}");
     for least in [1, 1_000, 2_000] {
         let running = site.start(&config);
         site.until("SELECT count(*) FROM proc", |count| count.parse::<u32>().unwrap() >= least);
@@ -164,6 +176,16 @@ fn what_cannot_be_followed_is_said_with_the_reason() {
     std::fs::write(&other, "database: {db_host: /nonexistent, db_pass: secret}").unwrap();
     let said = fails(&other, &[]);
     assert!(said.contains("/nonexistent:5432/cuebot cannot be used") && !said.contains("secret"), "{said}");
+    // The Windlass server is checked beside a database that is not there.
+    let workers =
+        "windlass: {cuebot: {listen: '127.0.0.1:1'}, workers: {server: /nonexistent/windlass.sock}}";
+    std::fs::write(&other, format!("database: {{db_host: /nonexistent}}\n{workers}\n")).unwrap();
+    let found = doctor(&other);
+    assert_eq!(found["database"].0, "missing", "{found:?}");
+    let (state, said) = &found["Windlass server"];
+    assert_eq!(state, "missing", "{found:?}");
+    assert!(said.contains("/nonexistent/windlass.sock gives no answer"), "{said}");
+    assert!(said.contains("'windlass server status' on its machine"), "{said}");
 }
 
 /// Where OpenCue's programs are. `None`, with a line that says so, where one is missing.
@@ -420,11 +442,32 @@ fn frames_run_on_a_windlass_worker_without_rqd() {
     farm.kill("long");
     support::wait_until("the frame was killed", || support::processes_with("sleep 1000.6875").is_empty());
     farm.nothing_is_held();
+    let well = doctor(&farm.config);
+    for (what, part) in [
+        ("Windlass server", "answers"),
+        ("Windlass token", "has the role admin"),
+        ("Windlass workers", "1 of 1 workers with the tag 'os=linux' take frames"),
+    ] {
+        assert!(well[what].0 == "ok" && well[what].1.contains(part), "{what}: {well:?}");
+    }
     // A drained worker gets no frames.
     farm.server.admin(&["worker", "drain", "box1"]);
     site.until("SELECT str_lock_state FROM host", |state| state == "NIMBY_LOCKED");
+    let drained = doctor(&farm.config);
+    assert_eq!(drained["Windlass workers"].0, "note", "{drained:?}");
     farm.server.admin(&["worker", "resume", "box1"]);
     site.until("SELECT str_lock_state FROM host", |state| state == "OPEN");
+    // The gateway has read its token already.
+    let token = site.dir.path().join("token");
+    for (shown, part) in [
+        (farm.server.token(&["--role", "user", "--user", "ann"]), "it has the role user"),
+        ("wl_0_0".to_owned(), "malformed token"),
+    ] {
+        std::fs::write(&token, shown).unwrap();
+        let found = doctor(&farm.config);
+        let (state, said) = &found["Windlass token"];
+        assert!(state == "missing" && said.contains(part) && said.contains("--role admin"), "{said}");
+    }
     drop(gateway);
 }
 

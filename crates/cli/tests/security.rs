@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::port::{Port, connect_from};
-use support::{Farm, Random, is_root, show, wait_until};
+use support::{Farm, Random, findings, is_root, show, wait_until};
 
 #[test]
 fn a_token_lets_in_as_far_as_its_role_goes() {
@@ -238,18 +238,6 @@ fn a_million_random_frames_disturb_nobody() {
     assert!(tls.log().contains("no TLS"), "{}", tls.log());
     let jobs = plain.admin(&["jobs", "-o", "name"]);
     assert_eq!(jobs.trim(), "1", "garbage became jobs: {jobs}");
-}
-
-/// The findings of `doctor` by check: the state, and the detail with the advice.
-fn findings(output: &Output) -> std::collections::BTreeMap<String, (String, String)> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let all: Vec<serde_json::Value> =
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {}", show(output)));
-    let word = |finding: &serde_json::Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
-    let each = all
-        .iter()
-        .map(|f| (word(f, "what"), (word(f, "state"), word(f, "detail") + "; " + &word(f, "advice"))));
-    each.collect()
 }
 
 #[test]

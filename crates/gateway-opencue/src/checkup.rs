@@ -88,7 +88,8 @@ pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Err
     Ok(found)
 }
 
-fn ok(what: &'static str, detail: String) -> Finding {
+/// What is as it should be.
+pub(crate) fn ok(what: &'static str, detail: String) -> Finding {
     Finding { what, severity: Severity::Ok, detail, advice: "" }
 }
 

@@ -17,4 +17,4 @@ mod workers;
 pub use checkup::{Finding, Severity};
 pub use dial::Dialer;
 pub use service::{Service, ServiceError, check_database};
-pub use workers::{NoServer, Workers};
+pub use workers::{NoServer, Workers, check_workers};

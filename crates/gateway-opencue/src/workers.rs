@@ -8,11 +8,16 @@
 //! - Nothing is stored here. Jobs carry the keys of frame and proc in their names, and the tables have the procs. What
 //!   was missed, such as an end while no gateway ran, is found by comparing them.
 
+mod checkup;
 mod ending;
 mod follow;
 mod frame;
 mod live;
 mod reports;
+#[cfg(test)]
+mod samples;
+
+pub use checkup::check_workers;
 
 use crate::cuebot::CallError;
 use crate::scheduler::Launch;
@@ -107,8 +112,7 @@ impl Workers {
     ///
     /// A file of the settings cannot be read, or the address cannot be used.
     pub fn new(settings: WorkersSettings, pool: Pool) -> Result<Workers, NoServer> {
-        let (ca, token) = (settings.ca_file.as_deref(), settings.token_file.as_deref());
-        let credentials = Credentials::read(ca, None, token, (None, None))?;
+        let credentials = read_credentials(&settings)?;
         let servers = settings.server.iter().map(|address| (address.clone(), credentials.clone()));
         let client = Client::among(servers.collect(), |what| tracing::warn!("{what}"))?;
         let (ended, to_tell) = mpsc::channel(ENDED_MAX);
@@ -250,6 +254,12 @@ impl Workers {
             self.state.missed.notify_one();
         }
     }
+}
+
+/// What each server is shown, and by what it is known.
+fn read_credentials(settings: &WorkersSettings) -> Result<Credentials, CredentialsError> {
+    let (ca, token) = (settings.ca_file.as_deref(), settings.token_file.as_deref());
+    Credentials::read(ca, None, token, (None, None))
 }
 
 /// A refusal is an answer, by which a host and a layer are judged. All else is no answer.

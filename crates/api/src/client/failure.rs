@@ -132,7 +132,9 @@ impl ClientError {
         self.is_untrusted() || matches!(self, ClientError::Garbled { .. })
     }
 
-    fn is_untrusted(&self) -> bool {
+    /// True if the connection failed by its encryption: the server's certificate is not trusted, names another host or has
+    /// expired, or the server speaks no TLS. Of several servers it is asked of each.
+    pub fn is_untrusted(&self) -> bool {
         matches!(self, ClientError::Unreachable { source, .. } if is_of_tls(source))
     }
 

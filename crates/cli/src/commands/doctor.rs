@@ -46,7 +46,7 @@ enum Role {
     Server(Box<ServeOptions>),
     /// Diagnose this machine as a scheduler of sccache; takes the flags of 'gateway sccache'
     Sccache(Box<SccacheArgs>),
-    /// Diagnose the database of an OpenCue farm; takes the flags of 'gateway opencue'
+    /// Diagnose an OpenCue farm: its database and its Windlass server; takes the flags of 'gateway opencue'
     Opencue(Box<OpencueArgs>),
     /// Diagnose this machine as a client of Nix whose build hook is 'windlass nix-hook'
     Nix,

@@ -9,6 +9,7 @@ pub mod port;
 pub mod proxy;
 pub mod tools;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -290,6 +291,18 @@ pub fn show(output: &Output) -> String {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// The findings of `doctor -o json` by check: the state, and the detail with the advice.
+pub fn findings(output: &Output) -> BTreeMap<String, (String, String)> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let all: Vec<serde_json::Value> =
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {}", show(output)));
+    let word = |finding: &serde_json::Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    let each = all
+        .iter()
+        .map(|f| (word(f, "what"), (word(f, "state"), word(f, "detail") + "; " + &word(f, "advice"))));
+    each.collect()
 }
 
 /// Processes whose command line, arguments joined by spaces, holds `text`.

@@ -99,47 +99,8 @@ fn kib(bytes: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::{settings, worker};
     use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
-    use windlass_api::Addresses;
-    use windlass_core::tags::Need;
-
-    fn settings(tag: &str) -> WorkersSettings {
-        WorkersSettings {
-            server: Addresses::parse("/run/windlass.sock").unwrap(),
-            token_file: None,
-            ca_file: None,
-            tag: Need::parse(tag),
-            queue: "opencue".to_owned(),
-            allocation: Some("local.general".to_owned()),
-            tags: vec!["linux".to_owned()],
-            os: "Linux".to_owned(),
-        }
-    }
-
-    fn worker(booked_cpus: f64, booked_memory: u64) -> Worker {
-        let resources = |cpus: f64, memory: u64| Resources { cpus, memory, ..Resources::default() };
-        Worker {
-            id: 1,
-            name: "box1".to_owned(),
-            state: WorkerState::Up,
-            note: None,
-            capacity: resources(8.0, 16 << 30),
-            booked: resources(booked_cpus, booked_memory),
-            attributes: BTreeMap::from([("opencue".to_owned(), BTreeSet::new())]),
-            running: 0,
-            queued: 0,
-            epoch: 1,
-            connected: Some(true),
-            heard_ms: None,
-            lease_until_ms: None,
-            version: None,
-            load: None,
-            core_score: None,
-            cache_keys: None,
-            tasks: None,
-        }
-    }
 
     #[test]
     fn opencue_gets_what_windlass_leaves() {

@@ -1,11 +1,11 @@
-//! Checks of an OpenCue farm's database for `gateway opencue`.
+//! Checks of an OpenCue farm for `gateway opencue`: its database, and the Windlass server whose workers are hosts.
 
 use super::Check;
 use crate::commands::gateway::{OpencueArgs, dialer};
 use windlass_gateway_opencue::scheduler::config::Config;
-use windlass_gateway_opencue::{Finding, Severity, check_database};
+use windlass_gateway_opencue::{Finding, Severity, check_database, check_workers};
 
-/// Checks the settings, and what is in the database.
+/// Checks the settings, the database, and the Windlass server where the settings name one.
 pub async fn checks(args: &OpencueArgs) -> Vec<Check> {
     let path = args.config.display();
     let text = match std::fs::read_to_string(&args.config) {
@@ -27,22 +27,28 @@ pub async fn checks(args: &OpencueArgs) -> Vec<Check> {
         let detail = format!("these keys change nothing here: {}", config.unused.join(", "));
         checks.push(Check::note("unused settings", detail, "nothing, unless one of them is misspelt"));
     }
+    checks.extend(database(&config).await);
+    if let Some(settings) = &config.workers {
+        checks.extend(check_workers(settings).await.into_iter().map(Check::from));
+    }
+    checks
+}
+
+async fn database(config: &Config) -> Vec<Check> {
     let dialer = match dialer(&config.database) {
         Ok(dialer) => dialer,
         Err(error) => {
             let advice = "correct 'db_sslmode' and 'db_sslrootcert' in the settings";
-            checks.push(Check::missing("database", error.to_string(), advice));
-            return checks;
+            return vec![Check::missing("database", error.to_string(), advice)];
         }
     };
-    match check_database(&config, &dialer).await {
-        Ok(findings) => checks.extend(findings.into_iter().map(Check::from)),
+    match check_database(config, &dialer).await {
+        Ok(findings) => findings.into_iter().map(Check::from).collect(),
         Err(error) => {
             let advice = "correct 'database' in the settings, or start PostgreSQL";
-            checks.push(Check::missing("database", error.to_string(), advice));
+            vec![Check::missing("database", error.to_string(), advice)]
         }
     }
-    checks
 }
 
 impl From<Finding> for Check {
