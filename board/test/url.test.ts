@@ -1,5 +1,17 @@
 import { describe, expect, it } from 'vitest';
-import { compare, formatFilter, formatSort, parseFilter, parseSort, parseWords, withQuery } from '../src/lib/query';
+import {
+  compare,
+  filterOf,
+  filterParams,
+  formatFilter,
+  formatSort,
+  parseFilter,
+  parseSort,
+  parseWords,
+  sortKeys,
+  sortList,
+  withQuery,
+} from '../src/lib/query';
 import { parseRoute, splitTask, taskPath, whyPath, wholeNumber, workerPath } from '../src/lib/route';
 
 describe('addresses', () => {
@@ -50,6 +62,17 @@ describe('the query string', () => {
     expect(parseFilter(formatFilter(filter), ['user', 'queue'])).toEqual(filter);
   });
 
+  it('gives back the filter that was put into it, and loses a field that the next filter leaves out', () => {
+    const fields = ['show', 'user'];
+    const typed = parseFilter('user=ann film', fields);
+    expect(filterParams(typed, fields)).toEqual({ name: 'film', show: '', user: 'ann' });
+    const search = withQuery('?show=old&cursor=7', filterParams(typed, fields));
+    expect(formatFilter(filterOf(new URLSearchParams(search), fields))).toBe('user=ann film');
+    expect(search).not.toContain('old');
+    expect(search).toContain('cursor=7');
+    expect(filterOf(new URLSearchParams(''), fields)).toEqual({ text: '', fields: { show: '', user: '' } });
+  });
+
   it('takes only words and columns that are there', () => {
     expect(parseWords('failed,nonsense,running', ['running', 'failed'])).toEqual(['running', 'failed']);
     expect(parseWords(null, ['running'])).toEqual([]);
@@ -69,5 +92,30 @@ describe('sorting', () => {
     expect(values.toSorted((a, b) => compare(a, b, false)).slice(0, 3)).toEqual([1, 2, 3]);
     expect(values.toSorted((a, b) => compare(a, b, true)).slice(0, 3)).toEqual([3, 2, 1]);
     expect(['box10', 'box9', 'box1'].toSorted((a, b) => compare(a, b, false))).toEqual(['box1', 'box9', 'box10']);
+  });
+
+  it('of a list goes by the value of a column, then by the tie, and without one keeps the order', () => {
+    interface Host {
+      name: string;
+      free: number | null;
+    }
+    const columns = [
+      { key: 'name', value: (host: Host) => host.name },
+      { key: 'bar' },
+      { key: 'free', value: (host: Host) => host.free },
+    ];
+    const list: Host[] = [
+      { name: 'box10', free: 4 },
+      { name: 'box2', free: 4 },
+      { name: 'box3', free: null },
+      { name: 'box1', free: 8 },
+    ];
+    const names = (key: string, down: boolean, tie?: (host: Host) => unknown) =>
+      sortList(list, columns, { key, down }, tie).map((host) => host.name);
+    expect(sortKeys(columns)).toEqual(['name', 'free']);
+    expect(names('name', false)).toEqual(['box1', 'box2', 'box3', 'box10']);
+    expect(names('free', true)).toEqual(['box1', 'box10', 'box2', 'box3']);
+    expect(names('free', true, (host) => host.name)).toEqual(['box1', 'box2', 'box10', 'box3']);
+    expect(names('bar', true)).toEqual(['box10', 'box2', 'box3', 'box1']);
   });
 });

@@ -18,6 +18,35 @@ export function formatSort(sort: Sort): string {
   return (sort.down ? '-' : '') + sort.key;
 }
 
+/** A column of a list, as far as sorting needs it. */
+export interface SortColumn<T> {
+  key: string;
+  /** What the list is sorted by in this column. A column without it cannot be sorted by. */
+  value?: (entry: T) => unknown;
+}
+
+/** The keys of the columns that a list can be sorted by. */
+export function sortKeys<T>(columns: readonly SortColumn<T>[]): string[] {
+  return columns.filter((column) => column.value !== undefined).map((column) => column.key);
+}
+
+/**
+ * The list in the order of a column. Entries that are equal there stand by `tie`, smallest first; without it they keep
+ * their order.
+ */
+export function sortList<T>(
+  list: readonly T[],
+  columns: readonly SortColumn<T>[],
+  sort: Sort,
+  tie?: (entry: T) => unknown,
+): T[] {
+  const value = columns.find((column) => column.key === sort.key)?.value;
+  return list.toSorted((a, b) => {
+    const order = value ? compare(value(a), value(b), sort.down) : 0;
+    return order !== 0 || !tie ? order : compare(tie(a), tie(b), false);
+  });
+}
+
 /** A filter: words, and values of named fields. */
 export interface Filter {
   text: string;
@@ -41,6 +70,19 @@ export function parseFilter(typed: string, allowed: readonly string[]): Filter {
 export function formatFilter(filter: Filter): string {
   const fields = Object.entries(filter.fields).filter(([, value]) => value !== '');
   return [...fields.map(([key, value]) => `${key}=${value}`), filter.text].filter((word) => word !== '').join(' ');
+}
+
+/** The filter in an address: its text is `name`, and each field has a parameter of its own name. */
+export function filterOf(query: URLSearchParams, fields: readonly string[]): Filter {
+  return {
+    text: query.get('name') ?? '',
+    fields: Object.fromEntries(fields.map((field) => [field, query.get(field) ?? ''])),
+  };
+}
+
+/** The parameters of a filter in an address or in a request; one that the filter does not restrict is empty. */
+export function filterParams(filter: Filter, fields: readonly string[]): Record<string, string> {
+  return { name: filter.text, ...Object.fromEntries(fields.map((field) => [field, filter.fields[field] ?? ''])) };
 }
 
 /** The words of a list in the query string, as far as they are allowed. */
