@@ -7,6 +7,8 @@ import { chromium } from 'playwright-core';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 export const SIZES = { phone: [400, 860], desk: [1280, 860], wide: [3840, 2160] };
+/** Bound of waits that only a fault reaches. */
+const PATIENCE_MS = 60_000;
 
 /** Opens Debian's Chromium, or the one that CHROMIUM names. */
 export function launch(args = []) {
@@ -25,6 +27,7 @@ export async function openPage(browser, { size = 'desk', dark = false, ...option
     reducedMotion: 'reduce',
     ...options,
   });
+  context.setDefaultTimeout(PATIENCE_MS);
   const page = await context.newPage();
   const errors = [];
   page.on('console', (message) => {
@@ -39,7 +42,33 @@ export async function signIn(page, base, token) {
   await page.goto(`${base}/`);
   await page.getByLabel('Token').fill(token);
   await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+  await waitForHeading(page, 'Overview');
+}
+
+/** Waits for a view by its heading. */
+export async function waitForHeading(page, name) {
+  await page.getByRole('heading', { name, level: 1 }).waitFor();
+}
+
+/** Runs steps on the page; fails if it was loaded again meanwhile. */
+export async function withoutReload(page, steps) {
+  await page.evaluate(() => {
+    window.sameDocument = true;
+  });
+  await steps();
+  check(await page.evaluate(() => window.sameDocument === true), 'the page was loaded again');
+}
+
+/** Opens a view, keeps a picture of it, and returns its serious faults, as lines. */
+export async function lookAt(page, address, picture, settle_ms = 1_000) {
+  await page.goto(address);
+  await page.locator('h1').first().waitFor();
+  await page.waitForTimeout(settle_ms);
+  await shot(page, picture);
+  const faults = await audit(page);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (wide > 0) faults.push(`${wide} px too wide`);
+  return faults;
 }
 
 /** Serious faults that axe finds, as lines. The page's policy keeps scripts out, so it is run in an isolated world. */

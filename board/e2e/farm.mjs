@@ -8,14 +8,14 @@
 //   SHOTS    a directory for pictures of every view, light and dark
 // It ends with status 1 if something differs, or if a page showed an error or a serious fault of accessibility.
 
-import { audit, check, launch, openPage, shot, signIn } from './browser.mjs';
+import { check, signIn, waitForHeading } from './browser.mjs';
 import * as flows from './flows.mjs';
+import { openParts } from './parts.mjs';
 
 const base = (process.env.BASE ?? '').replace(/\/$/, '');
 const { TOKEN: token, CODE: code, VIEWER: viewer } = process.env;
 if (!base || !(token || code)) throw new Error('give BASE, and TOKEN or CODE');
 const queue = process.env.QUEUE ?? 'board-test';
-let failed = 0;
 
 /** Asks the server as a program does. */
 async function api(method, path, body) {
@@ -47,42 +47,19 @@ async function submit(name, command, tasks, into) {
   return job;
 }
 
-const browser = await launch();
-
-async function part(name, run, options = {}) {
-  const { page, context, errors } = await openPage(browser, options);
-  page.setDefaultTimeout(30_000);
-  try {
-    await enter(page, options.token ?? token);
-    errors.length = 0;
-    await run(page, context);
-    check(errors.length === 0, `errors on the page: ${errors.join('; ')}`);
-    console.log(`ok     ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(
-      `FAILED ${name}\n       ${String(error.message ?? error)
-        .split('\n')
-        .slice(0, 8)
-        .join('\n       ')}`,
-    );
-    await shot(page, `failed-${name.replaceAll(/[^a-z]+/gi, '-')}`).catch(() => {});
-  } finally {
-    await context.close();
-  }
-}
-
 // A link works once: its session is used by all pages.
 let shared;
-async function enter(page, secret) {
+async function enter(page, { token: secret = token }) {
   if (secret) return signIn(page, base, secret);
   if (shared) await page.context().addCookies(shared);
   await page.goto(shared ? `${base}/` : `${base}/#code=${code}`);
-  await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+  await waitForHeading(page, 'Overview');
   check(!page.url().includes('code'), 'the code is still in the address');
   shared ??= await page.context().cookies();
   return undefined;
 }
+
+const { part, lookAtAll, end } = await openParts({ enter });
 
 await part('a job ends before the eyes of the person', async (page) => {
   const job = process.env.JOB ?? (await submit('board-watch', 'sleep 0.3; echo frame {}', 20));
@@ -178,28 +155,5 @@ const views = {
   }),
   ...(worker && { worker: `/workers/${worker}` }),
 };
-for (const dark of [false, true]) {
-  for (const size of ['phone', 'desk', 'wide']) {
-    await part(
-      `all views, ${size}, ${dark ? 'dark' : 'light'}`,
-      async (page) => {
-        const faults = [];
-        for (const [name, path] of Object.entries(views)) {
-          await page.goto(base + path);
-          await page.locator('h1').first().waitFor();
-          await page.waitForTimeout(1000);
-          await shot(page, `${name}-${size}-${dark ? 'dark' : 'light'}`);
-          faults.push(...(await audit(page)).map((fault) => `${name}: ${fault}`));
-          const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-          if (wide > 0) faults.push(`${name}: ${wide} px too wide`);
-        }
-        check(faults.length === 0, faults.join('\n'));
-      },
-      { size, dark },
-    );
-  }
-}
-
-await browser.close();
-console.log(failed === 0 ? 'all passed' : `${failed} failed`);
-process.exitCode = failed === 0 ? 0 : 1;
+await lookAtAll(base, views);
+await end();

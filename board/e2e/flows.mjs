@@ -1,38 +1,30 @@
 // What a person does on the board, step by step. Each returns when the page shows that it was done, without reloading.
 
-import { check } from './browser.mjs';
-
-/** Bound of waits that only a fault reaches. */
-const PATIENCE_MS = 60_000;
+import { waitForHeading, withoutReload } from './browser.mjs';
 
 /** Opens a view by its link in the header. */
 export async function open(page, view) {
   await page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: view }).click();
-  await page.getByRole('heading', { name: view, level: 1 }).waitFor();
+  await waitForHeading(page, view);
 }
 
 /** Watches a job until it has ended; fails if the page was loaded again meanwhile. Returns its last state. */
 export async function watchToTheEnd(page, base, job) {
   await page.goto(`${base}/jobs/${job}`);
   await page.getByRole('heading', { level: 1 }).waitFor();
-  await page.evaluate(() => {
-    window.sameDocument = true;
-  });
-  const chip = page.locator('.title .chip').first();
-  await page.waitForFunction(
-    () => /succeeded|failed|cancelled/.test(document.querySelector('.title .chip')?.textContent ?? ''),
-    null,
-    { timeout: PATIENCE_MS },
+  await withoutReload(page, () =>
+    page.waitForFunction(() =>
+      /succeeded|failed|cancelled/.test(document.querySelector('.title .chip')?.textContent ?? ''),
+    ),
   );
-  check(await page.evaluate(() => window.sameDocument === true), 'the page was loaded again');
-  return (await chip.innerText()).trim().split(/\s+/).pop();
+  return (await page.locator('.title .chip').first().innerText()).trim().split(/\s+/).pop();
 }
 
 /** Follows the log of a task until a text appears in it. */
 export async function followLog(page, base, job, task, text) {
   await page.goto(`${base}/jobs/${job}?tab=log&task=${task}`);
   const log = page.getByRole('log');
-  await log.getByText(text, { exact: false }).first().waitFor({ timeout: PATIENCE_MS });
+  await log.getByText(text, { exact: false }).first().waitFor();
   return log;
 }
 
@@ -40,7 +32,7 @@ export async function followLog(page, base, job, task, text) {
 export async function readReason(page, base, job, task = null) {
   await page.goto(`${base}/jobs/${job}/why${task === null ? '' : `?task=${task}`}`);
   const answer = page.getByRole('region', { name: 'The reason' });
-  await answer.locator('.word').waitFor({ timeout: PATIENCE_MS });
+  await answer.locator('.word').waitFor();
   const word = await answer.locator('.word').innerText();
   return {
     word,
@@ -51,9 +43,7 @@ export async function readReason(page, base, job, task = null) {
 
 /** Waits until the reason that is shown is this word, without reloading. */
 export async function waitForReason(page, words) {
-  await page.waitForFunction((wanted) => wanted.includes(document.querySelector('.answer .word')?.textContent), words, {
-    timeout: PATIENCE_MS,
-  });
+  await page.waitForFunction((wanted) => wanted.includes(document.querySelector('.answer .word')?.textContent), words);
 }
 
 async function confirm(page, verb, value) {
@@ -62,7 +52,7 @@ async function confirm(page, verb, value) {
   if (value !== undefined)
     await dialog.getByRole(typeof value === 'number' ? 'spinbutton' : 'textbox').fill(String(value));
   await dialog.getByRole('button', { name: verb, exact: true }).click();
-  await dialog.waitFor({ state: 'hidden', timeout: PATIENCE_MS });
+  await dialog.waitFor({ state: 'hidden' });
 }
 
 /** Drains a worker on its page. */
@@ -70,14 +60,14 @@ export async function drainWorker(page, base, worker, note) {
   await page.goto(`${base}/workers/${encodeURIComponent(worker)}`);
   await page.getByRole('button', { name: 'Drain…' }).click();
   await confirm(page, 'Drain', note);
-  await page.locator('.title .chip', { hasText: 'draining' }).waitFor({ timeout: PATIENCE_MS });
+  await page.locator('.title .chip', { hasText: 'draining' }).waitFor();
 }
 
 /** Lets it take work again. */
 export async function resumeWorker(page) {
   await page.getByRole('button', { name: 'Resume…' }).click();
   await confirm(page, 'Resume');
-  await page.locator('.title .chip', { hasText: 'up' }).waitFor({ timeout: PATIENCE_MS });
+  await page.locator('.title .chip', { hasText: 'up' }).waitFor();
 }
 
 const queueRow = (page, queue) =>
@@ -88,21 +78,21 @@ export async function pauseQueue(page, base, queue, note) {
   await page.goto(`${base}/queues`);
   await queueRow(page, queue).getByRole('button', { name: 'Pause…' }).click();
   await confirm(page, 'Pause', note);
-  await queueRow(page, queue).getByText(note).waitFor({ timeout: PATIENCE_MS });
+  await queueRow(page, queue).getByText(note).waitFor();
 }
 
 export async function resumeQueue(page, base, queue) {
   await page.goto(`${base}/queues`);
   await queueRow(page, queue).getByRole('button', { name: 'Resume…' }).click();
   await confirm(page, 'Resume');
-  await queueRow(page, queue).getByRole('button', { name: 'Pause…' }).waitFor({ timeout: PATIENCE_MS });
+  await queueRow(page, queue).getByRole('button', { name: 'Pause…' }).waitFor();
 }
 
 export async function weighQueue(page, base, queue, weight) {
   await page.goto(`${base}/queues`);
   await queueRow(page, queue).getByRole('button', { name: 'Weight…' }).click();
   await confirm(page, 'Set', weight);
-  await queueRow(page, queue).getByText(String(weight), { exact: true }).first().waitFor({ timeout: PATIENCE_MS });
+  await queueRow(page, queue).getByText(String(weight), { exact: true }).first().waitFor();
 }
 
 /** Does an action of a job on its page, and waits for the state it leads to. */
@@ -110,5 +100,5 @@ export async function actOnJob(page, base, job, action, state, value) {
   await page.goto(`${base}/jobs/${job}`);
   await page.getByRole('button', { name: `${action}…` }).click();
   await confirm(page, action === 'Priority' ? 'Set' : action, value);
-  if (state) await page.locator('.title .chip', { hasText: state }).first().waitFor({ timeout: PATIENCE_MS });
+  if (state) await page.locator('.title .chip', { hasText: state }).first().waitFor();
 }

@@ -1,58 +1,35 @@
 // The board against a made-up farm, in Chromium: `npm run e2e`. Each part has its own page; all must show no errors.
 
-import { audit, check, launch, openPage, signIn } from './browser.mjs';
+import { audit, check, signIn, waitForHeading } from './browser.mjs';
 import * as flows from './flows.mjs';
+import { openParts } from './parts.mjs';
 import { serve } from '../mock/server.mjs';
 
 const { farm, state, address: base, stop } = await serve();
-const browser = await launch();
-const only = process.argv[2];
-let failed = 0;
-
-/** Runs a part on a page of its own. `signedOut` begins before a session is there. */
-async function part(name, run, { token = 'admin', signedOut = false } = {}) {
-  if (only && !name.includes(only)) return;
-  const { page, context, errors } = await openPage(browser);
-  page.setDefaultTimeout(20_000);
-  try {
-    if (!signedOut) {
-      await signIn(page, base, token);
-      errors.length = 0;
-    }
-    await run(page, errors, context);
-    check(errors.length === 0, `errors on the page: ${errors.join('; ')}`);
-    console.log(`ok     ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(
-      `FAILED ${name}\n       ${String(error.message ?? error)
-        .split('\n')
-        .slice(0, 6)
-        .join('\n       ')}`,
-    );
-  } finally {
-    await context.close();
-  }
-}
+const { part, end } = await openParts({
+  // `signedOut` begins before a session is there.
+  enter: (page, { token = 'admin', signedOut = false }) => (signedOut ? undefined : signIn(page, base, token)),
+  only: process.argv[2],
+});
 const running = () =>
   farm.open.find((job) => job.state === 'running' && job.counts[3] > 0 && job.states.length < 400 && !job.impossible);
 
 await part(
   'a wrong token is refused, a right one is kept nowhere in the page',
-  async (page, errors, context) => {
+  async (page, errors) => {
     await page.goto(`${base}/jobs?state=running`);
     await page.getByLabel('Token').fill('wrong');
     await page.getByRole('button', { name: 'Sign in' }).click();
     await page.getByText('the token is not known').waitFor();
     await page.getByLabel('Token').fill('admin');
     await page.getByRole('button', { name: 'Sign in' }).click();
-    await page.getByRole('heading', { name: 'Jobs', level: 1 }).waitFor();
+    await waitForHeading(page, 'Jobs');
     check(page.url().endsWith('/jobs?state=running'), `the address is ${page.url()}`);
     const kept = await page.evaluate(
       () => JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + document.cookie,
     );
     check(kept === '{}{}', `the page kept ${kept}`);
-    const [cookie] = await context.cookies();
+    const [cookie] = await page.context().cookies();
     check(cookie.httpOnly && cookie.sameSite === 'Strict', 'the cookie can be read by scripts, or by other sites');
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.getByLabel('Token').waitFor();
@@ -65,7 +42,7 @@ await part(
   'a link signs in once, and its code leaves the address',
   async (page, errors) => {
     await page.goto(`${base}/#code=once`);
-    await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+    await waitForHeading(page, 'Overview');
     check(page.url() === `${base}/`, `the address is ${page.url()}`);
     await page.getByRole('button', { name: 'Sign out' }).click();
     await page.goto(`${base}/workers#code=once`);
@@ -214,18 +191,18 @@ await part('data that gets old says so, and is read again when the server is bac
   await page.locator('.mark.live').waitFor();
   state.cut = true;
   await page.context().setOffline(true);
-  await page.locator('.mark.stale').waitFor({ timeout: 60_000 });
+  await page.locator('.mark.stale').waitFor();
   await page.getByText('The data is stale').waitFor({ state: 'attached' });
   state.cut = false;
   await page.context().setOffline(false);
-  await page.locator('.mark.live').waitFor({ timeout: 60_000 });
+  await page.locator('.mark.live').waitFor();
   errors.length = 0;
 });
 
 await part('keys lead everywhere', async (page) => {
   await page.keyboard.press('g');
   await page.keyboard.press('j');
-  await page.getByRole('heading', { name: 'Jobs', level: 1 }).waitFor();
+  await waitForHeading(page, 'Jobs');
   await page.keyboard.press('/');
   await page.keyboard.type('user=ann r');
   await page.waitForURL(/name=r&user=ann|user=ann&name=r/);
@@ -308,7 +285,5 @@ await part('dialogs and help have no serious faults', async (page) => {
   check(faults.length === 0, faults.join('\n'));
 });
 
-await browser.close();
+await end();
 await stop();
-console.log(failed === 0 ? 'all passed' : `${failed} failed`);
-process.exitCode = failed === 0 ? 0 : 1;

@@ -1,7 +1,7 @@
 // Pictures of every view, light and dark, at three widths: SHOTS=shots node e2e/shots.mjs [view ...]
 // BASE and TOKEN take them from a running server; else from a made-up farm.
 
-import { audit, launch, openPage, shot, signIn } from './browser.mjs';
+import { launch, lookAt, openPage, shot, signIn } from './browser.mjs';
 import { serve } from '../mock/server.mjs';
 
 const only = process.argv.slice(2);
@@ -34,36 +34,24 @@ if (mock)
   await new Promise((resolve) => {
     setTimeout(resolve, Number(process.env.WARM ?? 15_000));
   });
-for (const dark of [false, true]) {
+for (const theme of ['light', 'dark']) {
   for (const size of sizes) {
-    const { page, context, errors } = await openPage(browser, { size, dark });
+    const { page, context, errors } = await openPage(browser, { size, dark: theme === 'dark' });
     if (only.length === 0 || only.includes('signin')) {
       await page.goto(base);
       await page.getByLabel('Token').waitFor();
-      await shot(page, `signin-${size}-${dark ? 'dark' : 'light'}`);
+      await shot(page, `signin-${size}-${theme}`);
       errors.length = 0;
     }
     await signIn(page, base, process.env.TOKEN ?? 'admin');
     errors.length = 0;
     for (const [name, path] of Object.entries(VIEWS)) {
       if (only.length > 0 && !only.includes(name)) continue;
-      await page.goto(base + path);
-      await page.locator('h1').first().waitFor();
-      await page.waitForTimeout(1500);
-      await shot(page, `${name}-${size}-${dark ? 'dark' : 'light'}`);
-      for (const error of errors.splice(0)) {
-        faults += 1;
-        console.log(`${name} ${size} ${dark ? 'dark' : 'light'} error: ${error}`);
-      }
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      if (wide > 0) console.log(`${name} ${size}: ${wide} px too wide`);
-      for (const fault of await audit(page)) {
-        faults += 1;
-        console.log(`${name} ${size} ${dark ? 'dark' : 'light'} axe ${fault}`);
-      }
+      const found = await lookAt(page, base + path, `${name}-${size}-${theme}`, 1_500);
+      found.push(...errors.splice(0).map((error) => `error of the page: ${error}`));
+      for (const fault of found) console.log(`${name}, ${size}, ${theme}: ${fault}`);
+      faults += found.length;
     }
-    for (const error of errors) console.log(`${size} ${dark ? 'dark' : 'light'} error: ${error}`);
-    faults += errors.length;
     await context.close();
   }
 }
