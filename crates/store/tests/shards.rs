@@ -40,7 +40,8 @@ fn range(from: u32, to: u32) -> RangeSet {
 }
 
 fn delegate(number: u64, tasks: RangeSet) -> Vec<Write> {
-    let message = Message::Delegate { job: JOB, tasks: tasks.clone(), tried: Vec::new(), waited_ms: 5, stays: false };
+    let message =
+        Message::Delegate { job: JOB, tasks: tasks.clone(), tried: Vec::new(), waited_ms: 5, stays: false };
     vec![Write::Delegated { job: JOB, shard: TWO, tasks }, Write::Tell { to: TWO, number, message }]
 }
 
