@@ -33,7 +33,7 @@ impl Engine {
     pub(super) fn delegate_work(&mut self, mut cpu_max: u64, out: &mut Outbox) -> bool {
         let now = self.now;
         self.shards.unfit.retain(|_, until| now < *until);
-        let mut is_stuck: BTreeMap<ClassId, bool> = BTreeMap::new();
+        self.shards.stuck_gangs.retain(|_, (until, _)| now < *until);
         let mut sent = 0;
         // The first steps of all queues, then the next ones: no queue's backlog keeps the others from room.
         loop {
@@ -45,7 +45,7 @@ impl Engine {
                 if sent >= bounds::DELEGATIONS_MAX || cpu_max == 0 {
                     return true;
                 }
-                let cpu = self.delegate_some((key, class), cpu_max, &mut is_stuck, out);
+                let cpu = self.delegate_some((key, class), cpu_max, out);
                 sent += usize::from(cpu.is_some());
                 cpu_max = cpu_max.saturating_sub(cpu.unwrap_or(0));
             }
@@ -56,16 +56,15 @@ impl Engine {
     }
 
     /// Sends tasks of a step to a shard with room, or to one in which they may wait. Returns the hundredths of a core that
-    /// they ask for; `None` if there is no such shard, or they stay here. `is_stuck` has the classes that were looked at.
+    /// they ask for; `None` if there is no such shard, or they stay here.
     fn delegate_some(
         &mut self,
         (key, class): (StepKey, ClassId),
         cpu_max: u64,
-        is_stuck: &mut BTreeMap<ClassId, bool>,
         out: &mut Outbox,
     ) -> Option<u64> {
         let with_room = self.shard_with_room(class);
-        let is_stuck = *is_stuck.entry(class).or_insert_with(|| !self.plan.could_start(class));
+        let is_stuck = self.is_stuck(class);
         if (with_room.is_none() && !is_stuck) || !self.is_delegable(key, class) {
             return None;
         }
@@ -103,6 +102,19 @@ impl Engine {
             wanted += u64::from(ready) * u64::from(self.plan.classes.get(class).request.cpu);
         }
         wanted.saturating_sub(free)
+    }
+
+    /// True if no workers here could run the class. A gang is compared with all workers, so what is found out holds for a while.
+    fn is_stuck(&mut self, class: ClassId) -> bool {
+        if let Some((_, is_stuck)) = self.shards.stuck_gangs.get(&class) {
+            return *is_stuck;
+        }
+        let is_stuck = !self.plan.could_start(class);
+        if self.plan.classes.get(class).is_gang() {
+            let until = self.now.after(bounds::SHARD_IDLE_LOOK_NS);
+            self.shards.stuck_gangs.insert(class, (until, is_stuck));
+        }
+        is_stuck
     }
 
     /// The shard with most room of those that have some for the class, and how often it may start there.

@@ -31,6 +31,8 @@ pub(super) struct Shards {
     pub(super) rooms: BTreeMap<ShardId, Room>,
     /// Classes of which another shard has no worker, as far as is known, and until when that is believed.
     pub(super) unfit: BTreeMap<(ShardId, ClassId), Time>,
+    /// Classes of gangs, whether workers of this shard are too few for them, and until when that is not looked at again.
+    pub(super) stuck_gangs: BTreeMap<ClassId, (Time, bool)>,
     /// The room that this shard told of last; `None` if it is to be told again.
     pub(super) told: Option<Room>,
     pub(super) told_at: Time,
