@@ -227,22 +227,9 @@ impl Engine {
         };
         let gang = job.gang_of(task.index);
         let state = settle_in_gang(job, task.index, (gang, state), tries, self.now);
-        let Tries { failures, losses, .. } = tries;
         self.answer_reclaims(task, out);
         let result_end = result.end.clone();
-        out.notes.push(Fact::Ended {
-            task,
-            attempt: number_of_attempt,
-            worker: attempt.worker,
-            cpu: attempt.request.cpu,
-            state,
-            result: result.clone(),
-        });
-        out.writes.push(if state == TaskState::Ready {
-            Write::Again { task, attempt: number_of_attempt, failures, losses, result }
-        } else {
-            Write::End { task, attempt: number_of_attempt, state, failures, losses, result }
-        });
+        write_end(task, attempt, (state, tries), result, out);
         if let Some(limit) = busy.filter(|_| !stopped) {
             self.begin_back_off(key, &limit, attempt.booked, out);
         }
@@ -472,6 +459,29 @@ fn ran(attempt: &Attempt, result: &TaskResult, now: Time) -> Option<Range<Time>>
     }
     let told = result.started.zip(result.finished).map(|(started, finished)| started..finished);
     told.or_else(|| Some(attempt.started?..now))
+}
+
+/// Notes the end of an attempt, and writes what the task is now.
+fn write_end(
+    task: TaskId,
+    attempt: &Attempt,
+    (state, tries): (TaskState, Tries),
+    result: TaskResult,
+    out: &mut Outbox,
+) {
+    let (number, Tries { failures, losses, .. }) = (attempt.number, tries);
+    out.notes.push(Fact::Ended {
+        task,
+        attempt: number,
+        worker: attempt.worker,
+        cpu: attempt.request.cpu,
+        state,
+        result: result.clone(),
+    });
+    out.writes.push(match state {
+        TaskState::Ready => Write::Again { task, attempt: number, failures, losses, result },
+        _ => Write::End { task, attempt: number, state, failures, losses, result },
+    });
 }
 
 /// The same as [`settle_task`]; returns the state that the task has in its gang. Where others of that are lost, it does
