@@ -28,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 impl Engine {
-    /// Sends work that has no room here to shards that have room for it: at most so many hundredths of a core. Returns true
-    /// if it sent some: there may be more.
+    /// Sends ready work to shards that have room for it. The work asks for at most `cpu_max` hundredths of a core. Returns
+    /// true if it sent some, because more may be waiting.
     pub(super) fn delegate_work(&mut self, mut cpu_max: u64, out: &mut Outbox) -> bool {
         let now = self.now;
         self.shards.unfit.retain(|_, until| now < *until);
@@ -56,7 +56,7 @@ impl Engine {
     }
 
     /// Sends tasks of a step to a shard with room, or to one in which they may wait. Returns the hundredths of a core that
-    /// they ask for; `None` if there is no such shard, or they stay here.
+    /// the sent tasks ask for. Returns `None` if it sent none.
     fn delegate_some(
         &mut self,
         (key, class): (StepKey, ClassId),
@@ -80,7 +80,7 @@ impl Engine {
         let class = self.plan.classes.get(class);
         let starts = tasks.len().div_ceil(class.tasks_at_a_time());
         if let Some(room) = self.shards.rooms.get_mut(&shard) {
-            room.take(starts.min(slots), class);
+            room.take(starts.min(slots), class.cpu_at_a_time(), class.memory_at_a_time());
         }
         let stays = is_stuck && self.may_wait_there(key);
         self.delegate(key, shard, tasks, stays, out);

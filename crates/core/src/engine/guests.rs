@@ -61,7 +61,7 @@ impl Engine {
         for (class, tasks) in taken {
             let request = &self.plan.classes.get(class).request;
             if let Some(told) = &mut self.shards.told {
-                told.take_tasks(tasks, request);
+                told.take(tasks, request.cpu, request.memory);
             }
         }
         if let Some(guest) = self.shards.guests.get_mut(&id) {
@@ -261,7 +261,8 @@ impl Engine {
         let come_and_go = self.shards.guests.iter().filter(|(_, guest)| !guest.stays);
         for job in come_and_go.filter_map(|(id, _)| self.jobs.get(id)) {
             for step in job.steps.iter().filter(|step| !step.ready.is_empty()) {
-                room.take_tasks(step.ready.len(), &self.plan.classes.get(step.class).request);
+                let request = &self.plan.classes.get(step.class).request;
+                room.take(step.ready.len(), request.cpu, request.memory);
             }
         }
     }

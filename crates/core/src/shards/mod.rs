@@ -137,16 +137,10 @@ impl Room {
         by_cpu.min(by_memory).min(u32::MAX.into()) as u32
     }
 
-    /// Less room, because tasks wait there that ask for so much each.
-    pub fn take_tasks(&mut self, tasks: u32, request: &Resources) {
-        self.cpu = self.cpu.saturating_sub(u64::from(tasks) * u64::from(request.cpu));
-        self.memory = self.memory.saturating_sub(u64::from(tasks).saturating_mul(request.memory));
-    }
-
-    /// Less room, because tasks or gangs of the class were sent there that start so many times.
-    pub fn take(&mut self, starts: u32, class: &Class) {
-        self.cpu = self.cpu.saturating_sub(u64::from(starts) * u64::from(class.cpu_at_a_time()));
-        self.memory = self.memory.saturating_sub(u64::from(starts).saturating_mul(class.memory_at_a_time()));
+    /// Takes `times` times these hundredths of a core and bytes off the room.
+    pub fn take(&mut self, times: u32, cpu: u32, memory: u64) {
+        self.cpu = self.cpu.saturating_sub(u64::from(times) * u64::from(cpu));
+        self.memory = self.memory.saturating_sub(u64::from(times).saturating_mul(memory));
     }
 
     /// True if it differs so much from what was told that it is told again: a little more or less starts nothing.

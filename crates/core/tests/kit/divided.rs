@@ -26,7 +26,7 @@ pub const HOME: usize = 0;
 pub const OTHER: usize = 1;
 
 impl Divided {
-    /// Shard 1 has so many cores in one worker, shard 2 has workers of so many cores each.
+    /// Shard 1 has one worker with `home_cores`. Shard 2 has a worker for each entry of `others`, with that many cores.
     pub fn new(home_cores: u32, others: &[u32]) -> Divided {
         let mut farms = Vec::new();
         for number in 1..=2_u64 {
