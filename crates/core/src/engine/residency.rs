@@ -188,14 +188,21 @@ impl Engine {
         }
     }
 
-    /// Puts a job that nobody touched into its line; `parked` is how the store has it parked, if it has.
+    /// Puts a job that nobody touched into its line; `parked` is how the store has it parked, if it has. One that cannot be
+    /// parked is unparked with the next batch.
     pub(super) fn stand(&mut self, id: JobId, parked: Option<Parked>) {
-        let Some(job) = self.jobs.get(&id).filter(|job| self.is_parkable(job)) else { return };
-        let stored = parked.is_some();
+        let Some(job) = self.jobs.get(&id) else { return };
+        let (is_parkable, stored) = (self.is_parkable(job), parked.is_some());
+        if !is_parkable && !stored {
+            return;
+        }
         let parked = parked.unwrap_or_else(|| self.parked_as(job));
         let subqueue = (self.plan.queues.whole(job.queue), parked.class);
         let evictable = Evictable { subqueue, part: job.queue, parked, steps: job.steps.len(), stored };
-        if self.residency.evictable.insert(id, evictable).is_none() {
+        if !is_parkable {
+            // After a failed batch it waits until it is known again how a job of another shard ended.
+            self.residency.to_unpark.push(evictable);
+        } else if self.residency.evictable.insert(id, evictable).is_none() {
             self.residency.subqueues.stand(&evictable);
         }
     }
