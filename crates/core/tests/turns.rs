@@ -10,7 +10,10 @@ use windlass_core::engine::Settings;
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{QueuedStep, StepSpec};
 use windlass_core::licences::Limit;
-use windlass_core::queues::{Charge, QueueRecord, Queues, RoundFilter, TurnSettings};
+use windlass_core::queues::{
+    Charge, ClockOf, ClockRecord, QueueRecord, QueueTurn, Queues, RoundFilter, SavedTurns, TurnClock,
+    TurnRecord, TurnSettings, band_of,
+};
 use windlass_core::{JobId, Resources, Time};
 
 /// Queues of these weights that always have work, and the queues that `n` bookings went to.
@@ -95,6 +98,51 @@ fn started(farm: &LiveFarm, from: usize, queue: &str) -> usize {
 
 fn turn(charge: Charge, express: Option<u32>) -> TurnSettings {
     TurnSettings { charge, express }
+}
+
+#[test]
+fn a_restored_queue_stands_where_it_stood_though_its_first_step_leaves_while_jobs_are_taken_in() {
+    let stood = QueueTurn {
+        band: band_of("q"),
+        start: 40,
+        rest: 0,
+        weight: 100,
+        task: 1,
+        since: 1,
+        waits: true,
+        passed: false,
+        express: false,
+        ahead: 0,
+        rate: 0,
+        at: Time(0),
+    };
+    let record = |user: Option<&str>, turn: QueueTurn| TurnRecord {
+        queue: "q".to_owned(),
+        user: user.map(str::to_owned),
+        turn: Some(turn),
+    };
+    let turns = vec![
+        record(None, stood.clone()),
+        record(Some("ann"), QueueTurn { band: 0, ..stood.clone() }),
+        record(Some("bob"), QueueTurn { band: 0, ..stood.clone() }),
+    ];
+    let clock = Some(TurnClock { virtual_time: 1_000, express_in: 0, charge: Charge::Task });
+    let clock_of = |of| ClockRecord { of, clock };
+    let clocks = vec![clock_of(ClockOf::Band(stood.band)), clock_of(ClockOf::Users("q".to_owned()))];
+    let mut queues = Queues::new(turn(Charge::Task, None));
+    assert!(queues.restore_turns(SavedTurns { turns, clocks }));
+    let (ann, bob) = (queues.intern_for("q", "ann"), queues.intern_for("q", "bob"));
+    let queued = |job| QueuedStep::new(0, Time(0), StepKey { job: JobId(job), step: 0 });
+    // A step is throttled as soon as it is known what runs of it.
+    queues.insert(ann, ClassId(0), queued(1));
+    queues.remove(ann, ClassId(0), &queued(1));
+    queues.insert(ann, ClassId(0), queued(2));
+    queues.settle_restored();
+    assert_eq!(queues.get(ann).share().start_tag(), 40);
+    assert_eq!(queues.user_share(ann).map(|share| share.start_tag()), Some(40));
+    // Of the other user there is no work.
+    queues.insert(bob, ClassId(0), queued(3));
+    assert!(queues.user_share(bob).is_some_and(|share| share.start_tag() >= 1_000));
 }
 
 /// After how many bookings the only task of a light queue starts that comes when twenty heavy queues have

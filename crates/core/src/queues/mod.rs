@@ -28,7 +28,7 @@ use crate::ids::{ClassId, QueueId, StepKey};
 use crate::job::QueuedStep;
 use crate::time::Time;
 use queue::Waiting;
-use saved::RestoredTurn;
+use saved::RestoredTurns;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use turn::TurnOrder;
@@ -90,7 +90,7 @@ pub struct Queues {
     /// Records of turns that are to go.
     forgotten: SavedTurns,
     /// Turns that were taken up from a store, until all of its work was.
-    restored: Vec<RestoredTurn>,
+    restored: RestoredTurns,
 }
 
 impl Queues {
@@ -276,9 +276,10 @@ impl Queues {
         if queue.by_class.is_empty() {
             self.user_is_done(id);
         }
+        let is_restored = self.restored.has_queue(whole);
         let queue = &mut self.all[whole.0 as usize];
         if waited && !queue.is_waiting() {
-            queue.awaits = queue.parked;
+            queue.awaits = queue.parked || is_restored;
             if queue.awaits {
                 self.turns.suspend(whole, queue.band(), &mut queue.tags);
             } else {

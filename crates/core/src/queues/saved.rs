@@ -113,12 +113,22 @@ pub struct TurnClock {
     pub charge: Charge,
 }
 
-/// What a restored queue, or a user of one, was charged in advance.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct RestoredTurn {
-    id: QueueId,
-    turn: QueueTurn,
-    is_user: bool,
+/// Restored queues, and users of them, until all work that the store has was taken in. Until then they keep their places:
+/// that nothing of them waits may be for a moment only.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct RestoredTurns {
+    queues: BTreeMap<QueueId, QueueTurn>,
+    users: BTreeMap<QueueId, QueueTurn>,
+}
+
+impl RestoredTurns {
+    pub fn has_queue(&self, id: QueueId) -> bool {
+        self.queues.contains_key(&id)
+    }
+
+    pub fn has_user(&self, id: QueueId) -> bool {
+        self.users.contains_key(&id)
+    }
 }
 
 /// What was charged in advance, and its tasks have still to run.
@@ -274,7 +284,7 @@ impl Queues {
         let queue = &mut self.all[id.0 as usize];
         self.turns.restore(band, &mut queue.tags, turn);
         queue.awaits = turn.waits;
-        self.restored.push(RestoredTurn { id, turn: turn.clone(), is_user: false });
+        self.restored.queues.insert(id, turn.clone());
         true
     }
 
@@ -292,21 +302,22 @@ impl Queues {
                 users.awaits.insert(id);
             }
         });
-        self.restored.push(RestoredTurn { id, turn: turn.clone(), is_user: true });
+        self.restored.users.insert(id, turn.clone());
         true
     }
 
     /// What restored queues were charged in advance and have not run, by their parts.
     pub fn restored_advances(&self) -> BTreeMap<QueueId, RestoredAdvance> {
         let mut advances: BTreeMap<QueueId, RestoredAdvance> = BTreeMap::new();
-        for RestoredTurn { id, turn, is_user } in &self.restored {
+        for (id, turn) in &self.restored.queues {
             let (advance, left) = (advances.entry(*id).or_default(), turn.left(self.now));
-            if !is_user {
-                advance.whole = left;
-            }
-            if *is_user || !self.has_users(*id) {
+            advance.whole = left;
+            if !self.has_users(*id) {
                 advance.part = left;
             }
+        }
+        for (id, turn) in &self.restored.users {
+            advances.entry(*id).or_default().part = turn.left(self.now);
         }
         advances
     }
@@ -325,18 +336,22 @@ impl Queues {
     /// All work that a store has was taken in: restored queues and users that waited, and of whom nothing is here or
     /// parked, wait no more.
     pub fn settle_restored(&mut self) {
-        for RestoredTurn { id, is_user, .. } in std::mem::take(&mut self.restored) {
+        let RestoredTurns { queues, users } = std::mem::take(&mut self.restored);
+        for id in queues.into_keys() {
             let queue = &mut self.all[id.0 as usize];
             queue.used = queue.used.max(self.now);
-            if is_user {
-                self.with_user(id, |users, tags| {
-                    if !users.parked.contains(&id) && users.awaits.remove(&id) {
-                        users.order.deactivate(id, BAND, tags);
-                    }
-                });
-            } else if !queue.parked {
+            if !queue.parked {
                 self.set_parked(id, false);
             }
+        }
+        for id in users.into_keys() {
+            let part = &mut self.all[id.0 as usize];
+            part.used = part.used.max(self.now);
+            self.with_user(id, |users, tags| {
+                if !users.parked.contains(&id) && users.awaits.remove(&id) {
+                    users.order.deactivate(id, BAND, tags);
+                }
+            });
         }
     }
 }

@@ -217,9 +217,10 @@ impl Queues {
     /// A part has no steps any more.
     pub(super) fn user_is_done(&mut self, id: QueueId) {
         let is_first = self.whole(id) == id;
+        let is_restored = self.restored.has_user(id);
         self.with_user(id, |users, tags| {
             users.waiting -= usize::from(!is_first);
-            if users.parked.contains(&id) {
+            if is_restored || users.parked.contains(&id) {
                 users.awaits.insert(id);
                 users.order.suspend(id, BAND, tags);
             } else {
