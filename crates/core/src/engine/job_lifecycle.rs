@@ -27,13 +27,13 @@ impl Engine {
         if wanted == step.enlisted {
             return;
         }
-        if let Some(old) = step.enlisted.take() {
-            self.plan.withdraw(queue, step.class, &old);
-        }
+        // The new place first: a queue without a step for a moment would count as idle, and come in again behind others.
         if let Some(new) = wanted {
             self.plan.enlist(queue, step.class, new);
         }
-        step.enlisted = wanted;
+        if let Some(old) = std::mem::replace(&mut step.enlisted, wanted) {
+            self.plan.withdraw(queue, step.class, &old);
+        }
     }
 
     /// Where a step should stand in its queue; `None` if it may start nothing now.
