@@ -102,7 +102,7 @@ fn a_cancel_kills_what_runs_in_another_shard() {
         _ => None,
     });
     let (number, message) = orders.expect("the other shard is told");
-    divided.farms[OTHER].tell(Event::Told { from: ShardId(1), number, message });
+    divided.farms[OTHER].tell(Event::Told { from: ShardId(1), number, message, record: None });
     assert_eq!(killed(&divided.farms[OTHER].out), 3);
     assert_eq!(divided.ended(job), None, "three tasks run still");
     divided.end_all(OTHER, 130);
@@ -279,7 +279,7 @@ fn a_restored_home_counts_what_is_away() {
     assert_eq!(farm.engine.attempts().len(), 1, "two of three are away");
     let tasks = [TriedTasks { tasks: 0..2, state: TaskState::Succeeded, tries: Tries::default() }];
     let message = Message::Return { job: JobId(1), tasks: tasks.into(), fits: true, mean_us: Vec::new() };
-    farm.tell(Event::Told { from: ShardId(2), number: 1, message });
+    farm.tell(Event::Told { from: ShardId(2), number: 1, message, record: None });
     assert_eq!(farm.engine.attempts().len(), 3);
     assert_eq!(farm.engine.licences().taken().get("lic"), Some(&3));
 }
@@ -355,7 +355,7 @@ fn a_message_of_a_failed_batch_is_heard_again() {
     };
     let message = out.writes.iter().find_map(delegates).expect("it is sent");
     let farm = &mut divided.farms[OTHER];
-    farm.handle(Event::Told { from, number, message: message.clone() });
+    farm.handle(Event::Told { from, number, message: message.clone(), record: None });
     farm.commit();
     let fetch = farm.take().fetches.remove(0);
     let (spec, created, home) = divided.accepted[&job].clone();
@@ -371,6 +371,28 @@ fn a_message_of_a_failed_batch_is_heard_again() {
     assert!(!farm.is_placed(task(job, 1)) && farm.engine.job(job).is_none());
     assert_eq!(farm.engine.heard(from), number - 1);
     farm.check();
+}
+
+#[test]
+fn a_job_that_is_read_with_its_message_is_not_asked_for() {
+    let mut farm = Farm::new(Settings { shard: ShardId(2), ..Settings::default() });
+    farm.hear(Event::Shards([ShardId(1), ShardId(2)].into()));
+    farm.hear(Event::Numbers { jobs: 10..20, workers: 10..20 });
+    farm.worker("other", cores(4));
+    farm.take();
+    let from = ShardId(1);
+    for number in 1..=4 {
+        let job = JobId(100 + number);
+        let (tasks, tried) = (RangeSet::from_range(0..1), Vec::new());
+        let message = Message::Delegate { job, tasks, tried, waited_ms: 0, stays: false };
+        let new = JobRecord::new(job, Arc::new(spec("q", [step(1, cores(1))])), kit::START, from);
+        // Of the last job the store says nothing with the message.
+        let record = (number < 4).then(|| Box::new(new));
+        farm.handle(Event::Told { from, number, message, record });
+    }
+    farm.round();
+    assert_eq!((farm.engine.attempts().len(), farm.engine.heard(from)), (3, 3));
+    assert_eq!(farm.out.fetches.len(), 1);
 }
 
 #[test]
@@ -403,7 +425,7 @@ fn a_later_end_of_a_task_does_not_return_when_an_earlier_one_is_durable() {
     assert_eq!(farm.engine.attempt(task(job, 0)).unwrap().number, 2);
     let orders = Message::Orders { job, stop: Some(Stop::Canceled), held: false, priority: 0 };
     let number = farm.engine.heard(ShardId(1)) + 1;
-    farm.handle(Event::Told { from: ShardId(1), number, message: orders });
+    farm.handle(Event::Told { from: ShardId(1), number, message: orders, record: None });
     let hello = kit::hello("other0", cores(1));
     farm.handle(Event::Lost { worker: by.worker });
     farm.handle(Event::Hello(Box::new(Hello { incarnation: hello.incarnation + 1, ..hello })));

@@ -2,6 +2,7 @@
 //! numbers for it, and says what became of jobs that only the store knows. The engine forgets nothing that it was told, so
 //! all this may come twice, or late.
 
+use crate::bodies::{self, steps_of};
 use crate::handle::Unavailable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 use windlass_core::JobId;
 use windlass_core::engine::{Engine, Event, Write};
 use windlass_core::ids::ShardId;
-use windlass_store::{MAIL, Mail, MailPlace, Store, StoreError};
+use windlass_core::job::JobRecord;
+use windlass_core::shards::Message;
+use windlass_store::{MAIL, Mail, MailPlace, StepBodies, Store, StoreError};
 
 /// How often messages are looked for whose notice was lost, and shards that were added.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -21,6 +24,8 @@ const NUMBERS: u64 = 256;
 const NUMBERS_MIN: u64 = 128;
 /// Jobs of other shards that are looked up in one look.
 const AWAITED_MAX: usize = 64;
+/// Jobs that are read with a page of messages. The engine holds each of them afterwards.
+const JOBS_MAX: usize = 256;
 
 /// A look into the store, and what it makes happen.
 pub(crate) type Look = Pin<Box<dyn Future<Output = Found> + Send>>;
@@ -29,8 +34,48 @@ pub(crate) type Look = Pin<Box<dyn Future<Output = Found> + Send>>;
 #[derive(Default)]
 pub(crate) struct Found {
     events: Vec<Event>,
+    mail: Vec<Mail>,
     /// Where the next page of messages begins; `None` if all were read.
     mail_after: Option<MailPlace>,
+    /// What the store has of jobs of which messages bring tasks; `None` before it was asked.
+    jobs: Option<BTreeMap<JobId, JobRecord>>,
+    /// What these tasks run, where that is small.
+    pub bodies: StepBodies,
+}
+
+impl Found {
+    /// The jobs of which messages bring tasks and that the engine has not. The messages end after [`JOBS_MAX`] of them, and the
+    /// others are on the next page.
+    pub fn jobs_to_read(&mut self, engine: &Engine) -> BTreeSet<JobId> {
+        let mut jobs = BTreeSet::new();
+        if self.jobs.is_some() {
+            return jobs;
+        }
+        for (at, mail) in self.mail.iter().enumerate() {
+            let Message::Delegate { job, .. } = mail.message else { continue };
+            if engine.job(job).is_some() || jobs.contains(&job) {
+                continue;
+            }
+            if jobs.len() == JOBS_MAX {
+                let last = &self.mail[at - 1];
+                self.mail_after = Some(MailPlace { from: last.from, number: last.number });
+                self.mail.truncate(at);
+                break;
+            }
+            jobs.insert(job);
+        }
+        jobs
+    }
+
+    /// Reads these jobs in one go. An engine that asks for each of them when the turn of its message comes waits for a commit and
+    /// a read each time. Where this fails, it does.
+    pub async fn read(mut self, jobs: BTreeSet<JobId>, store: Store) -> Found {
+        let records = store.records(jobs).await.unwrap_or_default();
+        let steps = steps_of(records.iter());
+        self.bodies = store.small_bodies(steps, bodies::TINY_BYTES).await.unwrap_or_default();
+        self.jobs = Some(records.into_iter().map(|record| (record.id, record)).collect());
+        self
+    }
 }
 
 /// When to look next, and what was seen before.
@@ -138,13 +183,19 @@ impl Between {
 
     /// Takes in what a look brought; returns what of it is for the engine.
     pub fn takes(&mut self, found: Found) -> Vec<Event> {
-        for event in &found.events {
+        let mut events = found.events;
+        for event in &events {
             if let Event::Shards(shards) = event {
                 self.shards = shards.clone();
             }
         }
         self.mail_after = found.mail_after;
-        found.events
+        let mut jobs = found.jobs.unwrap_or_default();
+        events.extend(found.mail.into_iter().map(|Mail { from, number, message }| {
+            let record = message.job().and_then(|job| jobs.remove(&job)).map(Box::new);
+            Event::Told { from, number, message, record }
+        }));
+        events
     }
 
     /// Tells the shards for which a durable batch has messages. Where that fails, they look by themselves.
@@ -190,9 +241,8 @@ impl BeforeLook {
             }
         }
         let is_new = |mail: &Mail| self.heard.get(&mail.from).is_none_or(|heard| *heard < mail.number);
-        let page = store.mail(self.mail_after).await?;
-        let new = page.mail.into_iter().filter(is_new);
-        events.extend(new.map(|Mail { from, number, message }| Event::Told { from, number, message }));
+        let mut page = store.mail(self.mail_after).await?;
+        page.mail.retain(is_new);
         let mut states = BTreeMap::new();
         for id in self.awaited {
             states.insert(id, store.job(id).await?.map(|job| job.state));
@@ -200,6 +250,6 @@ impl BeforeLook {
         if !states.is_empty() {
             events.push(Event::EndedElsewhere(states));
         }
-        Ok(Found { events, mail_after: page.next })
+        Ok(Found { events, mail: page.mail, mail_after: page.next, ..Found::default() })
     }
 }

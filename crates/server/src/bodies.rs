@@ -6,6 +6,7 @@ use std::sync::Arc;
 use windlass_api::{BODY_BYTES_MAX, StepBody};
 use windlass_core::JobId;
 use windlass_core::engine::Write;
+use windlass_core::job::JobRecord;
 
 /// Bytes of bodies, as they were submitted, that are kept. One body may be larger alone.
 pub const BYTES_MAX: usize = 32 << 20;
@@ -22,6 +23,11 @@ const SENT_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 
 /// The step of a job.
 pub type StepId = (JobId, u16);
+
+/// The steps of these jobs.
+pub fn steps_of<'a>(records: impl Iterator<Item = &'a JobRecord>) -> Vec<StepId> {
+    records.flat_map(|record| (0..record.spec.steps.len()).map(|step| (record.id, step as u16))).collect()
+}
 
 /// A body that is kept.
 enum Kept {

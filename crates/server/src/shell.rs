@@ -1,6 +1,6 @@
 //! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
-use crate::between::{Between, Look};
+use crate::between::{Between, Found, Look};
 use crate::bodies::{self, LoadedBody, StepId};
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -254,8 +254,7 @@ impl Shell {
                     events.into_iter().for_each(|event| self.handle(event));
                 }
                 found = async { look.as_mut().expect("guarded by the condition").await }, if look.is_some() => {
-                    look = None;
-                    self.between.takes(found).into_iter().for_each(|event| self.handle(event));
+                    look = self.take_mail(found);
                 }
                 bodies = async { loading.as_mut().expect("guarded by the condition").await }, if loading.is_some() => {
                     loading = None;
@@ -296,7 +295,7 @@ impl Shell {
             metrics.read_took(began.elapsed(), found.iter().flatten().flatten().count());
             let failed = |error| tracing::error!("{}", Unavailable::from_store(&error));
             let found = found.map_err(failed).ok();
-            let steps = steps_of(found.iter().flatten().flatten());
+            let steps = bodies::steps_of(found.iter().flatten().flatten());
             // Where this fails, each is read when it is needed.
             let bodies = store.small_bodies(steps, bodies::TINY_BYTES).await.unwrap_or_default();
             let mut found = found.map(Vec::into_iter);
@@ -306,6 +305,17 @@ impl Shell {
             };
             (numbers.into_iter().map(event).collect(), bodies)
         }))
+    }
+
+    /// What a look brought takes effect. Jobs of which tasks came are read before that.
+    fn take_mail(&mut self, mut found: Found) -> Option<Look> {
+        let jobs = found.jobs_to_read(&self.engine);
+        if !jobs.is_empty() {
+            return Some(Box::pin(found.read(jobs, self.store.clone())));
+        }
+        found.bodies.drain(..).for_each(|(step, raw)| self.outgoing.bodies.found(step, raw));
+        self.between.takes(found).into_iter().for_each(|event| self.handle(event));
+        None
     }
 
     /// Begins to read what tasks run that are to be started, and to parse it where nobody waits.
@@ -722,10 +732,6 @@ fn say_drifts(drifts: &[ParkedDrift]) {
             counted.jobs
         );
     }
-}
-
-fn steps_of<'a>(records: impl Iterator<Item = &'a JobRecord>) -> Vec<StepId> {
-    records.flat_map(|record| (0..record.spec.steps.len()).map(|step| (record.id, step as u16))).collect()
 }
 
 async fn parse(raw: Option<Arc<[u8]>>) -> LoadedBody {

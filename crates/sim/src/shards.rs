@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Brings the scheduler all messages that it has not heard.
+    /// Brings the scheduler all messages that it has not heard, half of them with what the store has of their jobs.
     pub(crate) fn bring_mail(&mut self) {
         if self.scheduler.as_ref().is_none_or(|scheduler| scheduler.is_frozen()) || self.disk_full {
             return;
@@ -195,7 +195,10 @@ impl World {
         for Mail { from, number, message } in self.store.mail() {
             if self.engine().is_some_and(|engine| engine.heard(from) < number) {
                 self.tally.messages += 1;
-                self.tell(Event::Told { from, number, message });
+                let jobs: BTreeSet<JobId> =
+                    message.job().filter(|_| self.rng.chance(500)).into_iter().collect();
+                let record = self.store.records(&jobs).pop().map(Box::new);
+                self.tell(Event::Told { from, number, message, record });
             }
         }
     }

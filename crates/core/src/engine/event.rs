@@ -204,6 +204,9 @@ pub enum Event {
         number: u64,
         /// What.
         message: Message,
+        /// What the store had of its job after the message was durable. Without it an engine that has not the job asks for it,
+        /// and the message waits for a batch and a read.
+        record: Option<Box<JobRecord>>,
     },
     /// What the store says of jobs of other shards that jobs of this one come after; `None` of one that is gone.
     EndedElsewhere(BTreeMap<JobId, Option<JobState>>),

@@ -446,7 +446,10 @@ impl Engine {
             Event::Deleted(jobs) => self.deleted(&jobs),
             Event::Shards(shards) => self.set_peers(shards),
             Event::Numbers { jobs, workers } => self.add_numbers(jobs, workers),
-            Event::Told { from, number, message } => self.told(from, number, message, lookups, out),
+            Event::Told { from, number, message, record } => {
+                let read = message.job().and_then(|job| lookups.remove(&job).flatten());
+                self.told((from, number), message, record.map(|record| *record).or(read), out);
+            }
             Event::EndedElsewhere(states) => self.ended_elsewhere(states, out),
         }
     }

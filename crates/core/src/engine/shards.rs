@@ -14,7 +14,7 @@
 use super::{Engine, Event, Outbox, Write};
 use crate::bounds;
 use crate::ids::{ClassId, JobId, ShardId, TaskId};
-use crate::job::JobState;
+use crate::job::{JobRecord, JobState};
 use crate::ranges::RangeSet;
 use crate::shards::{Mail, Message, Room};
 use crate::time::{NS_PER_MS, Time};
@@ -194,10 +194,10 @@ impl Engine {
         }
     }
 
-    /// The job of which a message needs what the store has, because it is not here.
+    /// The job of which a message needs what the store has, because it is not here and did not come with the message.
     pub(super) fn job_to_read(&self, event: &Event) -> Option<JobId> {
         match event {
-            Event::Told { from, number, message: Message::Delegate { job, .. } }
+            Event::Told { from, number, message: Message::Delegate { job, .. }, record: None }
                 if *number == self.heard(*from) + 1 && !self.jobs.contains_key(job) =>
             {
                 Some(*job)
@@ -206,13 +206,13 @@ impl Engine {
         }
     }
 
-    /// A message arrives. Messages of a shard take effect in their order, each once.
+    /// A message arrives. Messages of a shard take effect in their order, each once. `record` is what the store has of its
+    /// job.
     pub(super) fn told(
         &mut self,
-        from: ShardId,
-        number: u64,
+        (from, number): (ShardId, u64),
         message: Message,
-        lookups: super::Lookups,
+        record: Option<JobRecord>,
         out: &mut Outbox,
     ) {
         if !self.shards.mail.is_next(from, number, &message) {
@@ -230,7 +230,6 @@ impl Engine {
                 self.shards.next_look = Some(self.now);
             }
             Message::Delegate { job, tasks, tried, waited_ms, stays } => {
-                let record = { lookups }.remove(&job).flatten();
                 let ready_since = Time(self.now.0.saturating_sub(waited_ms.saturating_mul(NS_PER_MS)));
                 self.take_in(from, (job, record), &tasks, tried, (ready_since, stays));
             }
@@ -245,7 +244,8 @@ impl Engine {
         }
         self.plan.request_round();
         if let Some((number, message)) = self.shards.mail.take_waiting(from) {
-            self.act_with_jobs(Event::Told { from, number, message }, super::Lookups::new(), out);
+            let event = Event::Told { from, number, message, record: None };
+            self.act_with_jobs(event, super::Lookups::new(), out);
         }
     }
 

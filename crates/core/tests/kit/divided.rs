@@ -77,7 +77,7 @@ impl Divided {
             for (from, to, number, message) in mail {
                 self.sent.push((from, message.clone()));
                 let farm = &mut self.farms[to.0 as usize - 1];
-                farm.tell(Event::Told { from, number, message });
+                farm.tell(Event::Told { from, number, message, record: None });
             }
         }
         panic!("messages go to and fro without an end: {:?}", self.sent.iter().rev().take(20));
