@@ -55,7 +55,8 @@ impl Pipeline {
         if self.in_flight.is_some() || self.stalled.is_some() || self.forming.is_empty() {
             return None;
         }
-        let mut batch = std::mem::take(&mut self.forming);
+        let next = Outbox::with_room_of(&self.forming);
+        let mut batch = std::mem::replace(&mut self.forming, next);
         if batch.writes.is_empty() {
             return Some(NextBatch::Deliver(Box::new(batch)));
         }

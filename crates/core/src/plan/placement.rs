@@ -343,6 +343,16 @@ pub enum PlacementOutcome {
 impl MatchContext<'_> {
     /// What keeps a task of the step off a worker that has room for its class, or how it is judged there.
     pub fn judge(&self, request: &PlacementRequest, worker: &Worker) -> Result<ScoredWorker, Ineligible> {
+        self.judge_as(request, worker, &worker_context(worker, self.workers.load_settings()))
+    }
+
+    /// The same of a worker whose `context` is known.
+    fn judge_as(
+        &self,
+        request: &PlacementRequest,
+        worker: &Worker,
+        context: &WorkerContext,
+    ) -> Result<ScoredWorker, Ineligible> {
         let reserved = self.reserved.get(&worker.id);
         if let Some(reserved) = reserved.filter(|r| r.class != request.class_id && r.band >= request.band)
             && !request.class.request.fits(&reserved.spare)
@@ -367,12 +377,14 @@ impl MatchContext<'_> {
             return Err(Ineligible::Vetoed { rule: "retry", reason: "the task failed there the last time" });
         }
         let load = worker.load_with(request.class.request.cpu, self.workers.load_settings());
-        let mut context = worker_context(worker, self.workers.load_settings());
-        if worker.only_lends() {
+        let lent = worker.only_lends().then(|| {
+            let mut context = *context;
             context.memory_free = context.memory_free.map(|free| free.saturating_add(request.class.guess));
             context.booked.memory = 0;
-        }
-        match self.policy_for(request).score(&self.pair(request, worker, &context, load)) {
+            context
+        });
+        let context = lent.as_ref().unwrap_or(context);
+        match self.policy_for(request).score(&self.pair(request, worker, context, load)) {
             Verdict::Score(score) => Ok(ScoredWorker { worker: worker.id, score, load }),
             Verdict::Vetoed { rule, reason } => Err(Ineligible::Vetoed { rule, reason }),
         }
@@ -556,11 +568,12 @@ pub fn pick_for_worker<'a>(
     context: &MatchContext,
 ) -> Option<(StepKey, f64)> {
     let mut best: Option<(StepKey, f64)> = None;
+    let seen = worker_context(worker, context.workers.load_settings());
     for request in asks {
         if !fits_now(request.class, worker) {
             continue;
         }
-        let Ok(judged) = context.judge(&request, worker) else { continue };
+        let Ok(judged) = context.judge_as(&request, worker, &seen) else { continue };
         if best.is_none_or(|(_, score)| judged.score.total_cmp(&score).is_gt()) {
             best = Some((request.step, judged.score));
         }
