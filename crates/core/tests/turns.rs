@@ -6,7 +6,7 @@ use kit::live::{LiveFarm, run};
 use kit::{Farm, GIB, cores, set_limit, set_queue, spec, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use windlass_core::engine::Settings;
+use windlass_core::engine::{Event, Settings};
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{QueuedStep, StepSpec};
 use windlass_core::licences::Limit;
@@ -143,6 +143,17 @@ fn a_restored_queue_stands_where_it_stood_though_its_first_step_leaves_while_job
     // Of the other user there is no work.
     queues.insert(bob, ClassId(0), queued(3));
     assert!(queues.user_share(bob).is_some_and(|share| share.start_tag() >= 1_000));
+}
+
+#[test]
+fn a_queue_whose_only_step_changes_places_keeps_its_turn() {
+    let mut farm = farm_of(1, turn(Charge::Task, None));
+    let running = farm.submit(spec("running", [step(1, cores(1))]));
+    let first = farm.submit(spec("first", [step(1, cores(1))]));
+    farm.submit(spec("second", [step(1, cores(1))]));
+    farm.ask(|request| Event::Prioritize { request, job: first, priority: 1 });
+    farm.end(task(running, 0), 0);
+    assert!(farm.is_placed(task(first, 0)));
 }
 
 /// After how many bookings the only task of a light queue starts that comes when twenty heavy queues have
