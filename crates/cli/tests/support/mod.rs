@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How long anything in a test may take before it counts as hung.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Lines of a server's log that a failed test shows.
+const LOG_LINES_SHOWN: usize = 100;
+
 /// The binary under test.
 pub fn windlass() -> &'static str {
     env!("CARGO_BIN_EXE_windlass")
@@ -211,6 +214,16 @@ impl Farm {
 
 impl Drop for Farm {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The directory is deleted, and with it what the servers wrote: the one that the test started, and the one
+            // that a command started in the background.
+            for log in [self.dir.path().join("server.log"), self.state().join("server.log")] {
+                let text = std::fs::read_to_string(&log).unwrap_or_default();
+                let lines: Vec<&str> = text.lines().collect();
+                let last = lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n");
+                eprintln!("{} ends with:\n{last}", log.display());
+            }
+        }
         for job in
             self.run(&["jobs", "--state", "pending,running,held", "-o", "name"]).stdout.split(|b| *b == b'\n')
         {

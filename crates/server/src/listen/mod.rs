@@ -6,6 +6,7 @@
 //! a worker is heard.
 
 mod room;
+mod unix_socket;
 
 pub use room::{ConnectionPlace, RoomLimits};
 
@@ -36,6 +37,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use unix_socket::SocketFile;
 
 /// TLS handshakes at a time.
 const HANDSHAKES_MAX: usize = 2048;
@@ -79,16 +81,7 @@ pub struct Listener {
 
 enum Socket {
     Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener, Arc<SocketPath>),
-}
-
-/// The file of a unix socket. It is removed when nobody has the socket any more.
-struct SocketPath(PathBuf);
-
-impl Drop for SocketPath {
-    fn drop(&mut self) {
-        _ = std::fs::remove_file(&self.0);
-    }
+    Unix(std::os::unix::net::UnixListener, Arc<SocketFile>),
 }
 
 /// Why the server does not listen there.
@@ -130,23 +123,12 @@ impl Listener {
             _ => ListenError::Io { address: address.to_owned(), source },
         };
         if let Some(path) = address.strip_prefix("unix:") {
-            let path = PathBuf::from(path);
-            if let Some(parent) = path.parent() {
-                std::fs::create_dir_all(parent).map_err(io)?;
-            }
-            // A socket that nobody answers on is left from a server that was killed.
-            if std::os::unix::net::UnixStream::connect(&path).is_ok() {
-                return Err(ListenError::Taken(address.to_owned()));
-            }
-            _ = std::fs::remove_file(&path);
-            // Nobody else may come in between its making and the change of its mode.
-            let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-            let bound = std::os::unix::net::UnixListener::bind(&path);
-            rustix::process::umask(before);
-            let listener = bound.map_err(io)?;
-            listener.set_nonblocking(true).map_err(io)?;
-            let path = Arc::new(SocketPath(path));
-            return Ok(Listener { socket: Socket::Unix(listener, path), tls: None, for_board: false });
+            let (listener, file) = unix_socket::bind(PathBuf::from(path))?;
+            return Ok(Listener {
+                socket: Socket::Unix(listener, Arc::new(file)),
+                tls: None,
+                for_board: false,
+            });
         }
         let mut found = address.to_socket_addrs().map_err(|_| ListenError::Address(address.to_owned()))?;
         let found = found.next().ok_or_else(|| ListenError::Address(address.to_owned()))?;
@@ -208,7 +190,7 @@ impl Listener {
                 Ok(address) => address.to_string(),
                 Err(e) => e.to_string(),
             },
-            Socket::Unix(_, path) => format!("unix:{}", path.0.display()),
+            Socket::Unix(_, file) => format!("unix:{}", file.path().display()),
         }
     }
 
@@ -276,7 +258,7 @@ impl Served {
         }
     }
 
-    async fn serve_unix(mut self, listener: &UnixListener, path: Arc<SocketPath>) {
+    async fn serve_unix(mut self, listener: &UnixListener, file: Arc<SocketFile>) {
         let mut connections = JoinSet::new();
         loop {
             let next = async {
@@ -300,7 +282,7 @@ impl Served {
             }
         }
         // Nobody new finds the server from here on, unless it goes on to listen with a clone.
-        drop(path);
+        drop(file);
         while connections.join_next().await.is_some() {}
     }
 
