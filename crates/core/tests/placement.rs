@@ -190,6 +190,23 @@ fn expected_starts_are_kept_where_lengths_are_known() {
     }
 }
 
+/// Of a queue's steps that are alike only the first is judged for the worker that was found.
+#[test]
+fn a_worker_gets_the_step_of_the_queue_that_suits_it_best() {
+    let step = |name: &str| StepSpec { name: name.to_owned(), ..kit::step(1, cores(1)) };
+    let hurried = || StepSpec { hints: Hints { deadline_ms: Some(1_000), ..Hints::default() }, ..step("d") };
+    for (last, is_preferred) in [(step("d"), false), (step("warm"), true), (hurried(), true)] {
+        let mut farm = Farm::with_workers(Settings::default(), vec![cores(2)]);
+        let [_, other] = ["warm", "other"].map(|name| farm.submit(spec("q", [step(name)])));
+        let steps = [step("a"), step("b"), step("c"), last];
+        let jobs = steps.map(|step| farm.accept(spec("q", [step])));
+        farm.pass(10);
+        farm.end(task(other, 0), 0);
+        let placed: Vec<bool> = jobs.iter().map(|job| farm.is_placed(task(*job, 0))).collect();
+        assert_eq!(placed, [!is_preferred, false, false, is_preferred]);
+    }
+}
+
 fn random_worker() -> impl Strategy<Value = (Resources, Attributes)> {
     (1u32..9, 1u64..17, 0u8..3).prop_map(|(cores, gib, kind)| {
         let attributes = Attributes::from([("kind".to_owned(), BTreeSet::from([kind.to_string()]))]);

@@ -91,14 +91,15 @@ pub(super) fn record_decision<W: Work>(work: &mut W, booking: &Booking, index: u
     let Some(request) = placement_request(work, key, booking.queue) else { return };
     let plan = work.plan();
     let farm = plan.match_context();
-    let ranked = ranked.iter().filter_map(|id| {
+    let mut seen = Vec::with_capacity(ranked.len());
+    seen.extend(ranked.iter().filter_map(|id| {
         let worker = farm.workers.get(*id)?;
         let load = worker.load_with(request.class.request.cpu, farm.workers.load_settings());
         let context = placement::worker_context(worker, farm.workers.load_settings());
         let pair = farm.pair(&request, worker, &context, load);
         let Pair { missing, step_cpu, warmth, load, .. } = pair;
         Some(Seen { worker: *id, context, missing, step_cpu, warmth, load })
-    });
+    }));
     let decision = Decision {
         task: TaskId { job: key.job, index },
         at: plan.now,
@@ -106,7 +107,7 @@ pub(super) fn record_decision<W: Work>(work: &mut W, booking: &Booking, index: u
         job: request.job,
         instance: plan.instance,
         others_wait: request.others_wait,
-        seen: ranked.collect(),
+        seen,
     };
     let decisions = &mut work.plan_mut().decisions;
     if decisions.len() == bounds::DECISIONS_MAX {

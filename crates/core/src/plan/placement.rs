@@ -520,7 +520,8 @@ pub(super) fn rank(
         (false, true) => f64::from(worker.free().cpu),
         (false, false) => load,
     };
-    let mut ranked: Vec<(ScoredWorker, f64, &str)> = Vec::new();
+    let judged_max = wanted.max(context.workers.index().candidates_max()).min(context.workers.len());
+    let mut ranked: Vec<(ScoredWorker, f64, &str)> = Vec::with_capacity(judged_max);
     let (mut held, mut looks) = (None, 0);
     let mut consider = |id: WorkerId| {
         let Some(worker) = context.workers.get(id).filter(|worker| fits_now(request.class, worker)) else {

@@ -4,7 +4,7 @@
 use super::decision::BlockedWork;
 use super::placement::{self, Ineligible, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
 use super::reserving;
-use super::work::{Booking, Work};
+use super::work::{Booking, StepFacts, Work};
 use super::{Planner, gang, prefetch};
 use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
 use crate::job::QueuedStep;
@@ -316,22 +316,29 @@ fn prefer_rival<W: Work>(
     // A gang has more to find than this worker.
     let is_open = |class| {
         let asks = plan.classes.get(class);
-        !asks.is_gang() && (!plan.full.contains(class) || placement::fits_now(asks, worker))
+        !asks.is_gang()
+            && (!plan.full.contains(class) || placement::fits_now(asks, worker))
+            && !work.is_limit_reached(asks)
+            && plan.queues.over_quota(queue, asks.request.cpu, round.in_burst).is_none()
     };
     let rivals = plan.queues.get(queue).rivals(queue, &queued_step, &round.filter, &is_open);
     let rivals: Vec<_> = rivals.collect();
     if rivals.is_empty() {
         return (queued_step, class, ranked);
     }
-    let open = rivals.iter().filter(|(_, class)| {
-        let class = plan.classes.get(*class);
-        !work.is_limit_reached(class)
-            && plan.queues.over_quota(queue, class.request.cpu, round.in_burst).is_none()
-    });
     // How one step is spread over workers is no reason to prefer another.
-    let steps = std::iter::once(queued_step.step()).chain(open.map(|(rival, _)| rival.step()));
+    let steps = std::iter::once(queued_step.step()).chain(rivals.iter().map(|(rival, _)| rival.step()));
+    let mut before: Option<StepFacts> = None;
     let requests = steps.filter_map(|step| {
-        let request = placement_request(work, step, queue)?;
+        let facts = work.facts(step)?;
+        // Most steps of a queue are alike, and of those the first one wins.
+        let ran_here = worker.steps.contains_key(&step) || worker.warmth.of(&facts.profile) > 0.0;
+        let is_plain = !ran_here && facts.avoids != Some(worker.id);
+        if is_plain && before.is_some_and(|before| facts.is_judged_like(&before)) {
+            return None;
+        }
+        before = Some(facts).filter(|_| is_plain);
+        let request = request_with(work, step, queue, facts);
         Some(PlacementRequest { others_wait: false, locality: true, ..request })
     });
     match placement::pick_for_worker(worker, requests, &context) {
@@ -349,7 +356,16 @@ fn prefer_rival<W: Work>(
 
 /// What a task of a step asks of workers; `None` if there is no such step.
 pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Option<PlacementRequest<'_>> {
-    let (plan, facts) = (work.plan(), work.facts(key)?);
+    Some(request_with(work, key, queue, work.facts(key)?))
+}
+
+fn request_with<'a, W: Work>(
+    work: &'a W,
+    key: StepKey,
+    queue: QueueId,
+    facts: StepFacts<'a>,
+) -> PlacementRequest<'a> {
+    let plan = work.plan();
     let class = plan.classes.get(facts.class);
     let has_arch = class.needs.iter().any(|need| need.key == "arch");
     let mut context = JobContext::of(facts.hints, has_arch, (&class.request).into());
@@ -358,7 +374,7 @@ pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Opt
     context.prediction = facts.prediction.copied();
     // What was booked is as much of the prediction as any worker has.
     context.largest_memory = Some(class.request.memory);
-    Some(PlacementRequest {
+    PlacementRequest {
         step: key,
         class_id: facts.class,
         class,
@@ -371,7 +387,7 @@ pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Opt
         others_wait: plan.queues.has_choice(queue),
         locality: !facts.reads.is_empty() || facts.hints.prefer_local,
         prefers: &facts.hints.prefers,
-    })
+    }
 }
 
 /// Steps that a worker with new room would take are judged again by this round. Of each class no more are looked at

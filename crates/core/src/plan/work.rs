@@ -127,6 +127,23 @@ impl StepFacts<'_> {
         within_limit(known, self.time_limit_ms)
     }
 
+    /// True if a worker on which neither step left anything is judged for both alike.
+    pub(super) fn is_judged_like(&self, other: &StepFacts) -> bool {
+        let (hints, others) = (self.hints, other.hints);
+        self.class == other.class
+            && self.ready_since == other.ready_since
+            && self.dependents == other.dependents
+            && self.prediction == other.prediction
+            && self.longest_ms() == other.longest_ms()
+            && self.reads.is_empty()
+            && other.reads.is_empty()
+            && hints.prefers.is_empty()
+            && others.prefers.is_empty()
+            && hints.deadline_ms == others.deadline_ms
+            && (hints.kind, hints.network_bound, hints.prefer_local, hints.fetches)
+                == (others.kind, others.network_bound, others.prefer_local, others.fetches)
+    }
+
     /// Milliseconds that a task runs at most: its time limit, where it has one; else what is expected of it. Whether it
     /// would delay the holder of a reservation is judged by this, for a mean is exceeded by every other task.
     pub fn longest_ms(&self) -> Option<f64> {

@@ -13,6 +13,7 @@ use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::worker::{Saturation, Worker};
 use std::cmp::{Ordering, Reverse};
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
@@ -301,10 +302,14 @@ impl Index {
             }
         }
         while accepted < wanted
-            && let Some(Head(Reverse((_, id)), mut entries)) = open.pop()
+            && let Some(mut first) = open.peek_mut()
         {
+            let Reverse((_, id)) = first.0;
             accepted += usize::from(consider(id));
-            open.extend(entries.next().map(|next| Head(Reverse(*next), entries)));
+            match first.1.next() {
+                Some(next) => first.0 = Reverse(*next),
+                None => _ = PeekMut::pop(first),
+            }
         }
     }
 }

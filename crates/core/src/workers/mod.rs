@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// index (checkout) and puts it back by its new room (checkin).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Workers {
-    all: BTreeMap<WorkerId, Worker>,
+    /// Boxed, so that a search by id reads ids alone: a worker is large, and a search for a place looks at many.
+    all: BTreeMap<WorkerId, Box<Worker>>,
     by_name: BTreeMap<Arc<str>, WorkerId>,
     index: Index,
     /// Queues that some worker is or was for alone.
@@ -113,7 +114,7 @@ impl Workers {
         self.index.place(&worker, rank(&worker, &self.load));
         let deadline = self.deadline(&worker);
         move_deadline(&mut self.deadlines, worker.id, None, deadline);
-        self.all.insert(worker.id, worker);
+        self.all.insert(worker.id, Box::new(worker));
         self.narrow();
     }
 
@@ -134,7 +135,7 @@ impl Workers {
 
     /// A worker says what it has and is.
     pub fn describe(&mut self, id: WorkerId, capacity: Resources, attributes: Attributes) {
-        let Some(mut worker) = self.all.get(&id).cloned() else { return };
+        let Some(mut worker) = self.get(id).cloned() else { return };
         worker.capacity = capacity;
         worker.flags = WorkerFlags::of(&attributes);
         worker.attributes = attributes;
@@ -228,10 +229,9 @@ impl Workers {
         let up = |w: &&Worker| {
             w.state == WorkerState::Up && w.health.out().is_none() && !w.saturated.lacks_space()
         };
-        let strained = self.all.values().filter(up).all(|w| w.saturated.is_pressed());
+        let strained = self.iter().filter(up).all(|w| w.saturated.is_pressed());
         let held: Vec<WorkerId> = self
-            .all
-            .values()
+            .iter()
             .filter(|w| w.last_resort != (strained && w.saturated.is_pressed()))
             .map(|w| w.id)
             .collect();
@@ -382,12 +382,12 @@ impl Workers {
 
     /// The worker with this id.
     pub fn get(&self, id: WorkerId) -> Option<&Worker> {
-        self.all.get(&id)
+        self.all.get(&id).map(Box::as_ref)
     }
 
     /// The worker of this name.
     pub fn by_name(&self, name: &str) -> Option<&Worker> {
-        self.all.get(self.by_name.get(name)?)
+        self.get(*self.by_name.get(name)?)
     }
 
     /// The workers of the farm by id: all but those that somebody said are gone.
@@ -397,12 +397,12 @@ impl Workers {
 
     /// The workers of the farm by id, from this one on.
     pub fn present_from(&self, first: WorkerId) -> impl Iterator<Item = &Worker> {
-        self.all.range(first..).map(|(_, worker)| worker).filter(|w| w.state != WorkerState::Forgotten)
+        self.all.range(first..).map(|(_, worker)| &**worker).filter(|w| w.state != WorkerState::Forgotten)
     }
 
     /// All workers by id, also those that are gone.
     pub fn iter(&self) -> impl Iterator<Item = &Worker> {
-        self.all.values()
+        self.all.values().map(Box::as_ref)
     }
 
     /// How many there are, forgotten ones too.
