@@ -8,6 +8,7 @@ mod faults;
 mod held;
 mod hosts;
 mod instance;
+mod lanes;
 mod launcher;
 pub mod metrics;
 mod order;

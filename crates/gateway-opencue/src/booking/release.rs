@@ -1,6 +1,6 @@
 //! A frame that was booked and does not run waits again, and what it held is given back.
 
-use super::{BATCH_FRAMES_MAX, BookingError, FOLDERS, HOSTS, JOBS, SUBSCRIPTIONS, column};
+use super::{BATCH_FRAMES_MAX, BookingError, COUNTS, FOLDERS, HOSTS, JOBS, SUBSCRIPTIONS, column};
 use tokio_postgres::Client;
 
 const PROCS: &str = "SELECT p.pk_show, h.pk_alloc, j.pk_folder, p.pk_job, p.pk_host
@@ -8,10 +8,14 @@ const PROCS: &str = "SELECT p.pk_show, h.pk_alloc, j.pk_folder, p.pk_job, p.pk_h
 /// The exit status by which OpenCue's own parts know a frame that was never launched. It costs no retry, and the
 /// trigger drops its row of history.
 const NOT_LAUNCHED: i64 = 299;
+const RETURN: &str = "UPDATE frame t SET str_state = 'WAITING', int_exit_status = $2, ts_updated = now(),
+        ts_started = NULL, ts_stopped = NULL, int_version = int_version + 1
+    FROM proc p WHERE p.pk_proc = ANY($1::text[]) AND t.pk_frame = p.pk_frame AND t.str_state = 'RUNNING'
+    RETURNING t.pk_frame";
 const RELEASE: &str = "WITH d AS (
         DELETE FROM proc p USING host h, job j
         WHERE p.pk_proc = ANY($1::text[]) AND h.pk_host = p.pk_host AND j.pk_job = p.pk_job
-        RETURNING p.pk_frame, p.pk_host, p.pk_show, p.pk_layer, p.pk_job, j.pk_folder, j.pk_dept, h.pk_alloc,
+        RETURNING p.pk_host, p.pk_show, p.pk_layer, p.pk_job, j.pk_folder, j.pk_dept, h.pk_alloc,
             p.int_cores_reserved AS cores, p.int_mem_reserved AS mem, p.int_gpus_reserved AS gpus,
             p.int_gpu_mem_reserved AS gpu_mem
     ), h AS (
@@ -34,14 +38,10 @@ const RELEASE: &str = "WITH d AS (
     ), j AS (
         UPDATE job_resource t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
         FROM (SELECT pk_job, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1) s WHERE t.pk_job = s.pk_job
-    ), o AS (
-        UPDATE point t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
-        FROM (SELECT pk_show, pk_dept, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1, 2) s
-        WHERE t.pk_show = s.pk_show AND t.pk_dept = s.pk_dept
     )
-    UPDATE frame t SET str_state = 'WAITING', int_exit_status = $2, ts_updated = now(), ts_started = NULL,
-        ts_stopped = NULL, int_version = int_version + 1
-    FROM d WHERE t.pk_frame = d.pk_frame AND t.str_state = 'RUNNING' RETURNING t.pk_frame";
+    UPDATE point t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
+    FROM (SELECT pk_show, pk_dept, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1, 2) s
+    WHERE t.pk_show = s.pk_show AND t.pk_dept = s.pk_dept";
 
 /// Takes bookings back whose frames are known not to run: RQD refused them, or was told to kill them and answered.
 /// Returns the frames that wait again. A proc that is gone already gives nothing back a second time.
@@ -57,11 +57,13 @@ pub async fn release(client: &mut Client, procs: &[String]) -> Result<Vec<String
     let held = transaction.query(PROCS, &[&procs]).await?;
     let text = |of: usize| column(held.iter(), |row| row.get::<_, String>(of));
     // The order in which bookings lock, so that neither waits for the other in a circle.
+    transaction.query(COUNTS, &[&text(3)]).await?;
+    let frames = transaction.query(RETURN, &[&procs, &NOT_LAUNCHED]).await?;
     transaction.query(SUBSCRIPTIONS, &[&text(0), &text(1)]).await?;
     transaction.query(FOLDERS, &[&text(2)]).await?;
     transaction.query(JOBS, &[&text(3)]).await?;
     transaction.query(HOSTS, &[&text(4)]).await?;
-    let frames = transaction.query(RELEASE, &[&procs, &NOT_LAUNCHED]).await?;
+    transaction.execute(RELEASE, &[&procs]).await?;
     transaction.commit().await?;
     Ok(column(frames.iter(), |row| row.get(0)))
 }

@@ -3,6 +3,7 @@
 use super::command::{self, Given, LayerCommand, MemoryFactors, WaitingFrame};
 use super::held;
 use super::hosts::Hosts;
+use super::lanes::{self, BookedBatch, LANES_MAX, Planned, is_conflict};
 use super::launcher::{LAUNCHES_MAX, Launch, Launcher};
 use super::metrics::{Metrics, PassCounts};
 use super::planning::{Placement, Planning, PlanningRules};
@@ -10,22 +11,19 @@ use super::recount::recount;
 use super::recovery;
 use super::snapshot::{self, Scope};
 use super::why::{LayerReasons, Reasons};
-use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book};
+use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError};
 use crate::dial::{Dialed, Dialer};
-use crate::rqd::RunFrame;
 use crate::workers::Workers;
 use deadpool_postgres::{Object, Pool, PoolError};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-/// How often a batch is tried that waited for another writer, and it for us.
-const ATTEMPTS_MAX: u32 = 8;
 /// The channel on which Cuebot tells that a frame of a managed show ended.
 const RELEASED: &str = "acct_release";
 /// The first half of the keys of shows' locks: "show" as a number.
@@ -445,18 +443,13 @@ impl Instance {
         let commands = command::commands(client, scope, &counts.keys().collect::<Vec<_>>()).await?;
         // The first frames go first, which are taken from the end.
         frames.values_mut().for_each(|frames| frames.reverse());
-        let mut batch = Vec::new();
-        let mut booked = 0;
+        let mut planned = Vec::new();
         for placement in placements {
             let frame = frames.get_mut(&placement.layer).and_then(Vec::pop);
             let (Some(frame), Some(command)) = (frame, commands.get(&placement.layer)) else { continue };
-            batch.push(self.planned(placement, frame, command));
-            if batch.len() == BATCH_FRAMES_MAX {
-                booked += self.commit(client, std::mem::take(&mut batch), hosts).await?;
-            }
+            planned.push(self.planned(placement, frame, command));
         }
-        booked += self.commit(client, batch, hosts).await?;
-        Ok(booked)
+        self.book_planned(client, planned, hosts).await
     }
 
     fn planned(&mut self, placement: Placement, frame: WaitingFrame, command: &LayerCommand) -> Planned {
@@ -478,26 +471,60 @@ impl Instance {
         Planned { booking, run, show: command.show().to_owned() }
     }
 
-    async fn commit(
+    /// Books in several lanes, of which the first has the connection of the pass.
+    async fn book_planned(
         &mut self,
         client: &mut Object,
-        batch: Vec<Planned>,
+        planned: Vec<Planned>,
         hosts: &BTreeMap<&str, &str>,
     ) -> Result<usize, PassError> {
-        if batch.is_empty() {
-            return Ok(0);
+        let mut lanes = lanes::divide(planned, LANES_MAX).into_iter();
+        let Some(first) = lanes.next() else { return Ok(0) };
+        let mut others = Vec::new();
+        for lane in lanes {
+            others.push((self.pool.get().await?, lane));
         }
-        let bookings: Vec<Booking> = batch.iter().map(|planned| planned.booking.clone()).collect();
-        let booked: BTreeSet<String> = match book_again(client, &bookings).await {
-            Ok(booked) => booked.into_iter().collect(),
-            // PostgreSQL refused it for one of them: the others are booked without that.
-            Err(BookingError::Database(error)) if error.code().is_some() && bookings.len() > 1 => {
-                tracing::warn!(?error, "a batch was refused; its frames are booked one by one");
-                self.book_singly(client, &batch).await?
+        let (outcomes, mut heard) = mpsc::unbounded_channel();
+        let launcher = self.launcher.clone();
+        let others = others.into_iter().map(|(mut client, lane)| {
+            let (launcher, outcomes) = (&launcher, outcomes.clone());
+            async move {
+                let has_failed = lanes::book_lane(&mut client, lane, launcher, &outcomes).await;
+                lanes::settle(client, has_failed);
             }
+        });
+        let others = futures_util::future::join_all(others);
+        let lanes = async {
+            let first = lanes::book_lane(client, first, &launcher, &outcomes);
+            _ = tokio::join!(first, others);
+            drop(outcomes);
+        };
+        let settled = async {
+            let mut booked = Ok(0);
+            while let Some(batch) = heard.recv().await {
+                match (self.settle_batch(batch, hosts), &mut booked) {
+                    (Ok(frames), Ok(all)) => *all += frames,
+                    (Err(error), Ok(_)) => booked = Err(error),
+                    (_, Err(_)) => {}
+                }
+            }
+            booked
+        };
+        Ok(tokio::join!(lanes, settled).1?)
+    }
+
+    /// Launches what was booked of a batch.
+    fn settle_batch(
+        &mut self,
+        batch: BookedBatch,
+        hosts: &BTreeMap<&str, &str>,
+    ) -> Result<usize, BookingError> {
+        let BookedBatch { batch, booked } = batch;
+        let booked = match booked {
+            Ok(booked) => booked,
             Err(error) => {
-                self.unsettled.extend(bookings.into_iter().map(|booking| booking.proc_id));
-                return Err(error.into());
+                self.unsettled.extend(batch.into_iter().map(|planned| planned.booking.proc_id));
+                return Err(error);
             }
         };
         for planned in batch.into_iter().filter(|planned| booked.contains(&planned.booking.frame)) {
@@ -512,41 +539,6 @@ impl Instance {
         Ok(booked.len())
     }
 
-    /// A layer whose frame PostgreSQL refuses is left out for a while.
-    async fn book_singly(
-        &mut self,
-        client: &mut Object,
-        batch: &[Planned],
-    ) -> Result<BTreeSet<String>, PassError> {
-        let mut booked = BTreeSet::new();
-        let mut refused = BTreeSet::new();
-        for Planned { booking, run, .. } in batch {
-            if refused.contains(&run.layer_id) {
-                continue;
-            }
-            match book_again(client, std::slice::from_ref(booking)).await {
-                Ok(frames) => booked.extend(frames),
-                Err(BookingError::Database(error)) if error.code().is_some() => {
-                    tracing::error!(
-                        ?error,
-                        frame = booking.frame,
-                        layer = run.layer_id,
-                        job = run.job_name,
-                        "a frame cannot be booked; its layer is left out for a while"
-                    );
-                    let said = error.as_db_error().map_or("", |error| error.message());
-                    self.launcher.faults().unbookable(&run.layer_id, said, Instant::now());
-                    refused.insert(run.layer_id.clone());
-                }
-                Err(error) => {
-                    self.unsettled.extend(batch.iter().map(|planned| planned.booking.proc_id.clone()));
-                    return Err(error.into());
-                }
-            }
-        }
-        Ok(booked)
-    }
-
     fn planning(&mut self) -> &mut Planning {
         self.planning.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -558,29 +550,4 @@ impl Instance {
         let parts = (a >> 48, (a >> 32) & 0xfff, 0x8000 | (a >> 16) & 0x3fff, b & 0xffff_ffff_ffff);
         format!("{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}", self.number, parts.0, parts.1, parts.2, parts.3)
     }
-}
-
-/// A booking, and what is launched if it holds.
-struct Planned {
-    booking: Booking,
-    run: RunFrame,
-    show: String,
-}
-
-/// Books a batch, again where PostgreSQL ended it for waiting in a circle with another writer.
-async fn book_again(client: &mut Object, bookings: &[Booking]) -> Result<Vec<String>, BookingError> {
-    let mut attempt = 1;
-    loop {
-        match book(client, bookings).await {
-            Err(BookingError::Database(error)) if is_conflict(&error) && attempt < ATTEMPTS_MAX => {
-                attempt += 1
-            }
-            done => return done,
-        }
-    }
-}
-
-fn is_conflict(error: &tokio_postgres::Error) -> bool {
-    let code = error.code();
-    code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
