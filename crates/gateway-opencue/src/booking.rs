@@ -5,11 +5,13 @@
 //! - A frame is taken only as it was read (`int_version`), while it waits and has no proc.
 //! - No host gives more than is idle. No subscription goes over its burst, no folder or job over its maximum, and no
 //!   limit over its number, of frames or of hosts.
-//! - Rows are locked in one order, so that any number of instances may book one show: the counts of jobs, their frames,
-//!   then subscriptions, folders, jobs, hosts and limits. Frames come before what all of a show count in, because the
-//!   schema's triggers do most of the work there, and batches of other jobs go on beside it.
+//! - Rows are locked in one order, so that any number of instances may book one show: frames, the counts of their layers
+//!   and jobs, then subscriptions, folders, jobs, hosts and limits. What all of a show count in comes late, because the
+//!   schema's triggers do most of the work at the frames, and batches of other jobs go on beside it.
+//! - A frame that somebody else is changing is not waited for.
 //! - A cap is read after its row is locked.
-//! - A frame that does not pass is left as it was; the others of its batch are booked.
+//! - A frame that does not pass is as it was, but for the host and the time of its last start; the others of its batch
+//!   are booked.
 
 mod release;
 
@@ -18,7 +20,8 @@ pub use release::release;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row, Transaction};
 
-/// Frames of one transaction at most: its locks are held for milliseconds.
+/// Frames of one transaction at most. Its locks on layers and jobs are held for as long as triggers count that many
+/// frames: a tenth of a second, or two on a slow machine.
 pub const BATCH_FRAMES_MAX: usize = 250;
 
 /// A frame that a plan gives to a host. Cores are hundredths, memory is in KiB.
@@ -57,16 +60,22 @@ pub enum BookingError {
 type Left = (Option<i64>, Option<i64>);
 
 const FRAMES: &str =
-    "SELECT f.pk_frame, f.pk_layer, f.pk_job, j.pk_show, j.pk_folder, j.pk_dept, h.pk_host, h.pk_alloc
+    "SELECT f.pk_frame, f.pk_layer, f.pk_job, j.pk_show, j.pk_folder, h.pk_alloc, f.int_exit_status::bigint,
+        f.int_retries::bigint
     FROM unnest($1::text[], $2::int[], $3::text[]) AS w(frame, version, host)
     JOIN frame f ON f.pk_frame = w.frame AND f.str_state = 'WAITING' AND f.int_version = w.version
         AND f.int_depend_count = 0
     JOIN layer l ON l.pk_layer = f.pk_layer AND (l.ts_start_after IS NULL OR l.ts_start_after <= now())
     JOIN job j ON j.pk_job = f.pk_job AND j.str_state = 'PENDING' AND NOT j.b_paused
     JOIN host h ON h.pk_host = w.host AND h.str_lock_state = 'OPEN'
-    WHERE NOT EXISTS (SELECT FROM proc p WHERE p.pk_frame = f.pk_frame)";
-/// The schema's triggers count every frame there. Without this a batch would lock them in no order.
-const COUNTS: &str = "SELECT pk_job FROM job_stat WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
+    WHERE NOT EXISTS (SELECT FROM proc p WHERE p.pk_frame = f.pk_frame)
+    ORDER BY f.pk_frame FOR UPDATE OF f SKIP LOCKED";
+/// The schema's triggers count every frame in the row of its layer, and then in that of its job. Without these two a
+/// batch would lock them in the order of its frames.
+const LAYER_COUNTS: &str =
+    "SELECT pk_layer FROM layer_stat WHERE pk_layer = ANY($1::text[]) ORDER BY pk_layer FOR UPDATE";
+const JOB_COUNTS: &str =
+    "SELECT pk_job FROM job_stat WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
 const SUBSCRIPTIONS: &str =
     "SELECT s.pk_show || '/' || s.pk_alloc, s.int_cores::bigint, s.int_burst, 0::bigint, -1::bigint
     FROM subscription s JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[])) AS w(show, alloc)
@@ -87,6 +96,7 @@ const LIMITS: &str = "SELECT ll.pk_layer, r.pk_limit_record, r.int_max_value::bi
 /// Read in a statement of its own, after the lock: an earlier one would not see what others booked meanwhile.
 const LIMITED: &str = "SELECT ll.pk_limit_record, p.pk_host, count(*) FROM layer_limit ll
     JOIN proc p USING (pk_layer) WHERE ll.pk_limit_record = ANY($1::text[]) GROUP BY 1, 2";
+/// Its statement sees what was committed before the counts were locked: a job may have been killed or paused meanwhile.
 const TAKE: &str = "UPDATE frame f SET str_state = 'RUNNING', str_host = h.str_name, int_cores = w.cores,
         int_mem_reserved = w.mem, int_gpus = w.gpus, int_gpu_mem_reserved = w.gpu_mem, ts_updated = now(),
         ts_started = now(), ts_stopped = NULL, int_version = f.int_version + 1,
@@ -94,7 +104,19 @@ const TAKE: &str = "UPDATE frame f SET str_state = 'RUNNING', str_host = h.str_n
     FROM unnest($1::text[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
         AS w(frame, version, host, cores, mem, gpus, gpu_mem) JOIN host h ON h.pk_host = w.host
     WHERE f.pk_frame = w.frame AND f.str_state = 'WAITING' AND f.int_version = w.version AND f.int_depend_count = 0
+        AND EXISTS (SELECT FROM job j WHERE j.pk_job = f.pk_job AND j.str_state = 'PENDING' AND NOT j.b_paused)
     RETURNING f.pk_frame";
+/// The exit status by which OpenCue's own parts know a frame that was never launched. It costs no retry, and the
+/// trigger drops its row of history.
+const NOT_LAUNCHED: i64 = 299;
+const GIVE_UP: &str =
+    "UPDATE frame SET str_state = 'WAITING', int_exit_status = $2, ts_started = NULL, ts_stopped = NULL
+    WHERE pk_frame = ANY($1::text[])";
+/// What the frame was before it was taken. The trigger of its history has seen the exit status above by then.
+const RESTORE: &str =
+    "UPDATE frame f SET int_exit_status = w.status, int_retries = w.retries, int_version = w.version
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::int[]) AS w(frame, status, retries, version)
+    WHERE f.pk_frame = w.frame";
 /// Every row of counters gets the sum of the procs that are inserted. A job without a maximum would be refused by the
 /// trigger that compares its cores with the maximum, which looks only where that is unchanged: so it is moved, and
 /// moved back in the same transaction, under the lock.
@@ -146,26 +168,19 @@ pub async fn book(client: &mut Client, batch: &[Booking]) -> Result<Vec<String>,
     if batch.len() > BATCH_FRAMES_MAX {
         return Err(BookingError::TooMany(batch.len()));
     }
-    let mut wanted: Vec<&Booking> = batch.iter().collect();
-    loop {
-        let transaction = client.transaction().await?;
-        let facts = facts_of(&transaction, &wanted).await?;
-        wanted.retain(|booking| facts.contains_key(&booking.frame));
-        transaction.query(COUNTS, &[&column(facts.values(), |facts| facts.job.clone())]).await?;
-        let taken = take(&transaction, &wanted).await?;
-        let granted = grant(&transaction, &taken, &facts).await?;
-        if granted.len() < taken.len() {
-            // A plan rarely asks for more than there is. Then what has no place is given back, and fewer are taken.
-            transaction.rollback().await?;
-            wanted = granted;
-            continue;
-        }
-        if !taken.is_empty() {
-            hold(&transaction, &taken, &facts).await?;
-        }
-        transaction.commit().await?;
-        return Ok(taken.into_iter().map(|booking| booking.frame.clone()).collect());
+    let transaction = client.transaction().await?;
+    let facts = facts_of(&transaction, batch).await?;
+    lock_counts(&transaction, &facts).await?;
+    let taken = take(&transaction, batch, &facts).await?;
+    let granted = grant(&transaction, &taken, &facts).await?;
+    if granted.len() < taken.len() {
+        give_up(&transaction, &taken, &granted, &facts).await?;
     }
+    if !granted.is_empty() {
+        hold(&transaction, &granted, &facts).await?;
+    }
+    transaction.commit().await?;
+    Ok(granted.into_iter().map(|booking| booking.frame.clone()).collect())
 }
 
 /// What a frame's caps hang on.
@@ -175,11 +190,13 @@ struct Facts {
     show: String,
     folder: String,
     alloc: String,
+    exit_status: i64,
+    retries: i64,
 }
 
 async fn facts_of(
     transaction: &Transaction<'_>,
-    batch: &[&Booking],
+    batch: &[Booking],
 ) -> Result<BTreeMap<String, Facts>, BookingError> {
     let frames = column(batch.iter(), |booking| booking.frame.clone());
     let versions = column(batch.iter(), |booking| booking.version);
@@ -193,24 +210,38 @@ async fn facts_of(
                 job: row.get(2),
                 show: row.get(3),
                 folder: row.get(4),
-                alloc: row.get(7),
+                alloc: row.get(5),
+                exit_status: row.get(6),
+                retries: row.get(7),
             },
         )
     });
     Ok(facts.collect())
 }
 
-/// Locks what the batch counts on, and picks the bookings for which there is enough.
+/// Locks the rows in which triggers count the frames.
+async fn lock_counts(
+    transaction: &Transaction<'_>,
+    facts: &BTreeMap<String, Facts>,
+) -> Result<(), BookingError> {
+    let layers = column(facts.values(), |facts| facts.layer.clone());
+    let jobs = column(facts.values(), |facts| facts.job.clone());
+    transaction.query(LAYER_COUNTS, &[&layers]).await?;
+    transaction.query(JOB_COUNTS, &[&jobs]).await?;
+    Ok(())
+}
+
+/// Locks what the frames count on, and picks the bookings for which there is enough.
 async fn grant<'a>(
     transaction: &Transaction<'_>,
-    batch: &[&'a Booking],
+    taken: &[&'a Booking],
     facts: &BTreeMap<String, Facts>,
 ) -> Result<Vec<&'a Booking>, BookingError> {
     let shows = column(facts.values(), |facts| facts.show.clone());
     let allocs = column(facts.values(), |facts| facts.alloc.clone());
     let folders = column(facts.values(), |facts| facts.folder.clone());
     let jobs = column(facts.values(), |facts| facts.job.clone());
-    let hosts = column(batch.iter(), |booking| booking.host.clone());
+    let hosts = column(taken.iter(), |booking| booking.host.clone());
     let rows = transaction.query(SUBSCRIPTIONS, &[&shows, &allocs]).await?;
     // A burst of 0 means that the show gets nothing there; below 0 nobody writes it.
     let mut bursts: BTreeMap<String, i64> =
@@ -222,7 +253,7 @@ async fn grant<'a>(
         rows.iter().map(|row| (row.get(0), [row.get(1), row.get(2), row.get(3), row.get(4)])).collect();
     let mut limits = Limits::read(transaction, facts).await?;
     let mut granted = Vec::new();
-    for &booking in batch {
+    for &booking in taken {
         let Some(facts) = facts.get(&booking.frame) else { continue };
         let needs = [booking.cores, booking.mem_kib, booking.gpus, booking.gpu_mem_kib];
         let burst = bursts.get_mut(&format!("{}/{}", facts.show, facts.alloc));
@@ -330,15 +361,37 @@ fn spend(left: &mut Left, booking: &Booking) {
 /// Turns the frames to running. Another writer may have changed one since it was read.
 async fn take<'a>(
     transaction: &Transaction<'_>,
-    granted: &[&'a Booking],
+    batch: &'a [Booking],
+    facts: &BTreeMap<String, Facts>,
 ) -> Result<Vec<&'a Booking>, BookingError> {
-    let frames = column(granted.iter(), |booking| booking.frame.clone());
-    let versions = column(granted.iter(), |booking| booking.version);
-    let hosts = column(granted.iter(), |booking| booking.host.clone());
-    let [cores, mem, gpus, gpu_mem] = amounts(granted);
+    let locked: Vec<&Booking> = batch.iter().filter(|booking| facts.contains_key(&booking.frame)).collect();
+    let frames = column(locked.iter(), |booking| booking.frame.clone());
+    let versions = column(locked.iter(), |booking| booking.version);
+    let hosts = column(locked.iter(), |booking| booking.host.clone());
+    let [cores, mem, gpus, gpu_mem] = amounts(&locked);
     let rows = transaction.query(TAKE, &[&frames, &versions, &hosts, &cores, &mem, &gpus, &gpu_mem]).await?;
     let taken: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
-    Ok(granted.iter().copied().filter(|booking| taken.contains(&booking.frame)).collect())
+    Ok(locked.into_iter().filter(|booking| taken.contains(&booking.frame)).collect())
+}
+
+/// Frames that were taken and do not pass wait again.
+async fn give_up(
+    transaction: &Transaction<'_>,
+    taken: &[&Booking],
+    granted: &[&Booking],
+    facts: &BTreeMap<String, Facts>,
+) -> Result<(), BookingError> {
+    let granted: BTreeSet<&str> = granted.iter().map(|booking| booking.frame.as_str()).collect();
+    let refused = taken.iter().filter(|booking| !granted.contains(booking.frame.as_str()));
+    let refused: Vec<(&Booking, &Facts)> =
+        refused.filter_map(|booking| Some((*booking, facts.get(&booking.frame)?))).collect();
+    let frames = column(refused.iter(), |(booking, _)| booking.frame.clone());
+    let versions = column(refused.iter(), |(booking, _)| booking.version);
+    let statuses = column(refused.iter(), |(_, facts)| facts.exit_status);
+    let retries = column(refused.iter(), |(_, facts)| facts.retries);
+    transaction.execute(GIVE_UP, &[&frames, &NOT_LAUNCHED]).await?;
+    transaction.execute(RESTORE, &[&frames, &statuses, &retries, &versions]).await?;
+    Ok(())
 }
 
 async fn hold(

@@ -163,6 +163,46 @@ fn what_changed_since_it_was_read_is_left_alone() {
 }
 
 #[test]
+fn a_frame_that_a_cap_refuses_is_as_it_was() {
+    let Some(cluster) = postgres::cluster() else { return };
+    let name = cluster.database_name();
+    cluster.sql(&name, FARM);
+    cluster.sql(&name, "UPDATE subscription SET int_burst = 100");
+    cluster.sql(&name, "UPDATE frame SET int_exit_status = 1, int_retries = 2 WHERE pk_frame = 'frame1'");
+    let read = "SELECT str_state, int_exit_status, int_retries, int_version, ts_started IS NULL FROM frame
+        WHERE pk_frame = 'frame1'";
+    let before = cluster.sql(&name, read);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = connect(&cluster.address(&name)).await;
+        let batch = [booking(0, 0, 0), booking(0, 1, 1)];
+        assert_eq!(book(&mut client, &batch).await.unwrap(), ["frame0"], "one core is left");
+    });
+    assert_eq!(cluster.sql(&name, read), before);
+    assert_eq!(cluster.sql(&name, "SELECT pk_frame FROM frame_history"), "frame0");
+    assert_eq!(cluster.sql(&name, AUDIT), "t");
+}
+
+#[test]
+fn a_frame_that_somebody_changes_is_not_waited_for() {
+    let Some(cluster) = postgres::cluster() else { return };
+    let name = cluster.database_name();
+    cluster.sql(&name, FARM);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut client, mut other) =
+            (connect(&cluster.address(&name)).await, connect(&cluster.address(&name)).await);
+        let held = other.transaction().await.unwrap();
+        held.query("SELECT 1 FROM frame WHERE pk_frame = 'frame0' FOR UPDATE", &[]).await.unwrap();
+        let batch = [booking(0, 0, 0), booking(0, 1, 1)];
+        assert_eq!(book(&mut client, &batch).await.unwrap(), ["frame1"]);
+        held.rollback().await.unwrap();
+        assert_eq!(book(&mut client, &batch).await.unwrap(), ["frame0"]);
+    });
+    assert_eq!(cluster.sql(&name, AUDIT), "t");
+}
+
+#[test]
 fn no_limit_goes_over_its_number_of_frames_or_of_hosts() {
     let limit = |hosts: bool| {
         format!(

@@ -14,7 +14,7 @@ use super::why::{LayerReasons, Reasons};
 use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError};
 use crate::dial::{Dialed, Dialer};
 use crate::workers::Workers;
-use deadpool_postgres::{Object, Pool, PoolError};
+use deadpool_postgres::{Object, Pool, PoolError, Timeouts};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
+/// A connection that the pool has now, or makes.
+const AT_ONCE: Timeouts = Timeouts { wait: Some(Duration::ZERO), create: None, recycle: None };
 /// The channel on which Cuebot tells that a frame of a managed show ended.
 const RELEASED: &str = "acct_release";
 /// The first half of the keys of shows' locks: "show" as a number.
@@ -480,9 +482,16 @@ impl Instance {
     ) -> Result<usize, PassError> {
         let mut lanes = lanes::divide(planned, LANES_MAX).into_iter();
         let Some(first) = lanes.next() else { return Ok(0) };
-        let mut others = Vec::new();
+        let (mut first, mut others) = (first, Vec::new());
         for lane in lanes {
-            others.push((self.pool.get().await?, lane));
+            // A pass that has one connection never waits for another: it holds the shows that it plans.
+            match self.pool.timeout_get(&AT_ONCE).await {
+                Ok(client) => others.push((client, lane)),
+                Err(error) => {
+                    tracing::debug!(?error, "no further connection to book over");
+                    first.extend(lane);
+                }
+            }
         }
         let (outcomes, mut heard) = mpsc::unbounded_channel();
         let launcher = self.launcher.clone();
@@ -490,7 +499,7 @@ impl Instance {
             let (launcher, outcomes) = (&launcher, outcomes.clone());
             async move {
                 let has_failed = lanes::book_lane(&mut client, lane, launcher, &outcomes).await;
-                lanes::settle(client, has_failed);
+                lanes::give_back(client, has_failed);
             }
         });
         let others = futures_util::future::join_all(others);

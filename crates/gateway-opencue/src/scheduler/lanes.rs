@@ -1,4 +1,5 @@
-//! The frames that a pass placed are booked over several connections at a time.
+//! The frames that a pass placed are booked over several connections at a time. A lane is one of these connections, and
+//! the frames that are booked over it one batch after the other.
 //!
 //! Most of a booking is the work of the schema's triggers: they count each frame in rows of its layer and its job, and
 //! PostgreSQL does that in one process for each connection. So jobs are divided among lanes, and no job is in two of
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-/// Connections over which a pass books. More wait for the rows of the show, which every batch counts in.
+/// Connections over which a pass books. Measured with two, on as many cores.
 pub const LANES_MAX: usize = 2;
 /// How often a batch is tried that waited for another writer, and it for us.
 const ATTEMPTS_MAX: u32 = 8;
@@ -81,7 +82,7 @@ pub async fn book_lane(
 }
 
 /// Gives a connection back to its pool, or closes it where a statement failed: what it locked is free then.
-pub fn settle(client: Object, has_failed: bool) {
+pub fn give_back(client: Object, has_failed: bool) {
     if has_failed {
         drop(Object::take(client));
     }
