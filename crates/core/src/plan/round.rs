@@ -331,13 +331,14 @@ fn prefer_rival<W: Work>(
     let mut before: Option<StepFacts> = None;
     let requests = steps.filter_map(|step| {
         let facts = work.facts(step)?;
-        // Most steps of a queue are alike, and of those the first one wins.
+        // Most steps of a queue are alike, and of those the first one wins. Not where this worker ran a task of the step or
+        // of its kind, or is avoided by it.
         let ran_here = worker.steps.contains_key(&step) || worker.warmth.of(&facts.profile) > 0.0;
-        let is_plain = !ran_here && facts.avoids != Some(worker.id);
-        if is_plain && before.is_some_and(|before| facts.is_judged_like(&before)) {
+        let is_as_elsewhere = !ran_here && facts.avoids != Some(worker.id);
+        if is_as_elsewhere && before.is_some_and(|before| facts.is_judged_like(&before)) {
             return None;
         }
-        before = Some(facts).filter(|_| is_plain);
+        before = Some(facts).filter(|_| is_as_elsewhere);
         let request = request_with(work, step, queue, facts);
         Some(PlacementRequest { others_wait: false, locality: true, ..request })
     });

@@ -127,20 +127,47 @@ impl StepFacts<'_> {
         within_limit(known, self.time_limit_ms)
     }
 
-    /// True if a worker on which neither step left anything is judged for both alike.
+    /// True if both steps get the same points on a worker where nothing of either ran, and that neither avoids.
     pub(super) fn is_judged_like(&self, other: &StepFacts) -> bool {
-        let (hints, others) = (self.hints, other.hints);
-        self.class == other.class
-            && self.ready_since == other.ready_since
-            && self.dependents == other.dependents
-            && self.prediction == other.prediction
+        // Without "..", so that nobody adds what rules look at and forgets it here.
+        let StepFacts {
+            class,
+            first_ready: _,
+            ready: _,
+            ready_since,
+            dependents,
+            profile: _,
+            reads,
+            hints,
+            avoids: _,
+            mean_ms: _,
+            prediction,
+            time_limit_ms: _,
+        } = *self;
+        let Hints {
+            kind,
+            shape: _,
+            network_bound,
+            prefer_local,
+            fetches,
+            caches: _,
+            deadline_ms,
+            cpus_auto: _,
+            cpus_max: _,
+            prefers,
+        } = hints;
+        let others = other.hints;
+        class == other.class
+            && ready_since == other.ready_since
+            && dependents == other.dependents
+            && prediction == other.prediction
             && self.longest_ms() == other.longest_ms()
-            && self.reads.is_empty()
+            && reads.is_empty()
             && other.reads.is_empty()
-            && hints.prefers.is_empty()
+            && prefers.is_empty()
             && others.prefers.is_empty()
-            && hints.deadline_ms == others.deadline_ms
-            && (hints.kind, hints.network_bound, hints.prefer_local, hints.fetches)
+            && *deadline_ms == others.deadline_ms
+            && (*kind, *network_bound, *prefer_local, *fetches)
                 == (others.kind, others.network_bound, others.prefer_local, others.fetches)
     }
 

@@ -105,6 +105,17 @@ pub enum ListenError {
     /// Somebody else listens there.
     #[error("a server listens on {0} already")]
     Taken(String),
+    /// The file that keeps two servers off one socket cannot be locked.
+    #[error(
+        "cannot lock {}, which keeps two servers off one socket; delete it if no server listens there",
+        path.display()
+    )]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The operating system refuses.
     #[error("cannot listen on {address}")]
     Io {

@@ -1,6 +1,8 @@
 //! Unix sockets: of several servers that would listen on one path, one does.
 
 use super::ListenError;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// The file of a unix socket. It is removed when nobody has the socket any more.
 pub struct SocketFile {
     path: PathBuf,
-    /// Held for as long as this server listens.
-    _lock: File,
+    /// Held for as long as this server listens; `None` where the file system knows no locks.
+    _lock: Option<File>,
 }
 
 impl SocketFile {
@@ -26,6 +28,9 @@ impl Drop for SocketFile {
         _ = std::fs::remove_file(&self.path);
     }
 }
+
+/// What the file system of a lock says if it knows none.
+const NO_LOCKS: [Errno; 3] = [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS];
 
 /// Listens on that path, for the user of this process alone.
 ///
@@ -47,7 +52,9 @@ pub fn bind(path: PathBuf) -> Result<(UnixListener, SocketFile), ListenError> {
     let lock = match lock(&path) {
         Ok(lock) => lock,
         Err(TryLockError::WouldBlock) => return Err(ListenError::Taken(address())),
-        Err(TryLockError::Error(source)) => return Err(io(source)),
+        Err(TryLockError::Error(source)) => {
+            return Err(ListenError::Lock { path: lock_path(&path), source });
+        }
     };
     // A server of a version before this lock, or another program.
     if UnixStream::connect(&path).is_ok() {
@@ -63,16 +70,26 @@ pub fn bind(path: PathBuf) -> Result<(UnixListener, SocketFile), ListenError> {
     Ok((listener, SocketFile { path, _lock: lock }))
 }
 
-fn lock(socket: &Path) -> Result<File, TryLockError> {
+fn lock_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
-    // In a directory of others a link could lead to any file.
-    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    path.into()
+}
+
+fn lock(socket: &Path) -> Result<Option<File>, TryLockError> {
+    // In a directory of others a link could lead to any file, and a pipe would be waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_link);
-    let file = options.open(path).map_err(TryLockError::Error)?;
-    file.try_lock()?;
-    Ok(file)
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+    let file = options.open(lock_path(socket)).map_err(TryLockError::Error)?;
+    match file.try_lock() {
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => Ok(None),
+        locked => locked.map(|()| Some(file)),
+    }
+}
+
+fn has_no_locks(error: &io::Error) -> bool {
+    Errno::from_io_error(error).is_some_and(|errno| NO_LOCKS.contains(&errno))
 }
 
 #[cfg(test)]
@@ -128,7 +145,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("target");
         std::os::unix::fs::symlink(&target, dir.path().join("server.sock.lock")).unwrap();
-        assert!(matches!(bind(dir.path().join("server.sock")), Err(ListenError::Io { .. })));
+        let error = bind(dir.path().join("server.sock")).map(|_| ()).unwrap_err();
+        assert!(matches!(error, ListenError::Lock { .. }) && error.to_string().contains("server.sock.lock"));
         assert!(!target.exists());
     }
 }
