@@ -190,7 +190,7 @@ fn expected_starts_are_kept_where_lengths_are_known() {
     }
 }
 
-/// Whatever is left out because a step before it is alike.
+/// A step that is like the one before it is not judged. One that differs in a single thing still wins.
 #[test]
 fn a_worker_gets_the_step_of_the_queue_that_suits_it_best() {
     let step = |name: &str| StepSpec { name: name.to_owned(), ..kit::step(1, cores(1)) };

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::postgres;
+use support::postgres::{self, Cluster};
 use tokio_postgres::{Client, NoTls};
 use windlass_gateway_opencue::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book, release};
 
@@ -92,11 +92,17 @@ const AUDIT: &str = "SELECT
     AND (SELECT int_cores FROM folder_resource) = (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc)
     AND (SELECT int_cores FROM point) = (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc)";
 
-/// Books with these settings by four instances and audits. Returns the frames that run.
-fn booked_under(settings: &str) -> Option<(usize, String)> {
+/// A database with a farm of which nothing is booked.
+fn new_farm() -> Option<(&'static Cluster, String)> {
     let cluster = postgres::cluster()?;
     let name = cluster.database_name();
     cluster.sql(&name, FARM);
+    Some((cluster, name))
+}
+
+/// Books with these settings by four instances and audits. Returns the frames that run.
+fn booked_under(settings: &str) -> Option<(usize, String)> {
+    let (cluster, name) = new_farm()?;
     cluster.sql(&name, settings);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let booked = runtime.block_on(race(&cluster.address(&name), 4));
@@ -144,9 +150,7 @@ fn a_job_whose_maximum_is_0_or_less_has_none_and_keeps_it() {
 
 #[test]
 fn what_changed_since_it_was_read_is_left_alone() {
-    let Some(cluster) = postgres::cluster() else { return };
-    let name = cluster.database_name();
-    cluster.sql(&name, FARM);
+    let Some((cluster, name)) = new_farm() else { return };
     cluster.sql(&name, "UPDATE frame SET int_version = 1 WHERE pk_frame = 'frame0'");
     cluster.sql(&name, "UPDATE job SET b_paused = true WHERE pk_job = 'job1'");
     cluster.sql(&name, "UPDATE host SET str_lock_state = 'LOCKED' WHERE pk_host = 'host4'");
@@ -164,9 +168,7 @@ fn what_changed_since_it_was_read_is_left_alone() {
 
 #[test]
 fn a_frame_that_a_cap_refuses_is_as_it_was() {
-    let Some(cluster) = postgres::cluster() else { return };
-    let name = cluster.database_name();
-    cluster.sql(&name, FARM);
+    let Some((cluster, name)) = new_farm() else { return };
     cluster.sql(&name, "UPDATE subscription SET int_burst = 100");
     cluster.sql(&name, "UPDATE frame SET int_exit_status = 1, int_retries = 2 WHERE pk_frame = 'frame1'");
     let read = "SELECT str_state, int_exit_status, int_retries, int_version, ts_started IS NULL FROM frame
@@ -185,9 +187,7 @@ fn a_frame_that_a_cap_refuses_is_as_it_was() {
 
 #[test]
 fn a_frame_that_somebody_changes_is_not_waited_for() {
-    let Some(cluster) = postgres::cluster() else { return };
-    let name = cluster.database_name();
-    cluster.sql(&name, FARM);
+    let Some((cluster, name)) = new_farm() else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let (mut client, mut other) =

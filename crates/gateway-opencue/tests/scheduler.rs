@@ -307,7 +307,7 @@ async fn a_job_that_no_host_takes_or_that_cannot_be_booked_holds_up_no_other() {
     farm.until_passed(&mut instance, 60).await;
     assert!(farm.rqd.running().values().all(|frame| frame.job_id == "job1"));
     farm.audit();
-    // One that is refused alone is no failure of the pass.
+    // A frame that PostgreSQL refuses does not fail the pass if it is the only one of its batch.
     let alone = format!(
         "{changes}; UPDATE frame SET str_state = 'EATEN'
             WHERE pk_frame <> (SELECT min(pk_frame) FROM frame WHERE pk_job = 'job0')"

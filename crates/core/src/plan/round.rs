@@ -331,14 +331,14 @@ fn prefer_rival<W: Work>(
     let mut before: Option<StepFacts> = None;
     let requests = steps.filter_map(|step| {
         let facts = work.facts(step)?;
-        // Most steps of a queue are alike, and of those the first one wins. Not where this worker ran a task of the step or
-        // of its kind, or is avoided by it.
+        // Most steps of a queue are alike, and of those the first one wins. A step that this worker ran, or on which it
+        // failed, may get other points here than one that is like it.
         let ran_here = worker.steps.contains_key(&step) || worker.warmth.of(&facts.profile) > 0.0;
-        let is_as_elsewhere = !ran_here && facts.avoids != Some(worker.id);
-        if is_as_elsewhere && before.is_some_and(|before| facts.is_judged_like(&before)) {
+        let has_history_here = ran_here || facts.avoids == Some(worker.id);
+        if !has_history_here && before.is_some_and(|before| facts.is_judged_like(&before)) {
             return None;
         }
-        before = Some(facts).filter(|_| is_as_elsewhere);
+        before = Some(facts).filter(|_| !has_history_here);
         let request = request_with(work, step, queue, facts);
         Some(PlacementRequest { others_wait: false, locality: true, ..request })
     });

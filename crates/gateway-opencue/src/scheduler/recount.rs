@@ -23,7 +23,8 @@ const WRONG: &str = "WITH own AS MATERIALIZED (SELECT w.pk_show FROM show w WHER
     UNION SELECT j.pk_show FROM job j JOIN own USING (pk_show) JOIN layer_resource r USING (pk_job)
         LEFT JOIN (SELECT pk_layer, sum(cores) AS cores FROM sums GROUP BY 1) t USING (pk_layer)
         WHERE j.str_state = 'PENDING' AND r.int_cores <> coalesce(t.cores, 0)";
-/// Whoever books for a show locks one of these before it inserts procs, so that the sums have all procs of a booking or none.
+/// Whoever books for a show locks one of these before it inserts procs, so that the sums have all procs of a booking or
+/// none.
 const LOCKS: [&str; 3] = [
     "SELECT FROM subscription WHERE pk_show = ANY($1::text[]) ORDER BY pk_subscription FOR UPDATE",
     "SELECT FROM folder_resource WHERE pk_folder IN (SELECT pk_folder FROM folder WHERE pk_show = ANY($1::text[]))
