@@ -11,7 +11,10 @@ use support::{PATIENCE, Random, is_root, kill, names, processes_with, show, wind
 
 /// Each task holds a lock file while it runs, and so does the process that it leaves behind in its own session. Some
 /// tasks run for longer than a disconnected worker may go on.
-const LOCKED: &str = "exec 9>locks/{}; flock -n 9 || { echo {} >> double; exit 1; }; echo x >> ran/{}; \
+const LOCKED: &str = "exec 9>>locks/{}; \
+                      flock -n 9 || { echo $(date +%T.%N) attempt $WINDLASS_ATTEMPT of {} beside \
+                      $(cat locks/{}) >> double; exit 1; }; \
+                      echo $(date +%T.%N) attempt $WINDLASS_ATTEMPT >> locks/{}; echo x >> ran/{}; \
                       [ $(({} % 20)) != 0 ] || setsid sleep 1000.5{} & \
                       [ $(({} % 40)) != 7 ] || sleep 4; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
 
@@ -54,8 +57,9 @@ fn no_task_runs_twice_whatever_is_lost() {
     assert!(names(&farm.path("ran")).len() < TASKS, "the work ended before the losses did");
     farm.mend();
     let waited = farm.run(&["job", "wait", &job]);
+    let double = fs::read_to_string(farm.path("double")).unwrap_or_default();
+    assert!(double.is_empty(), "two attempts of a task ran at once:\n{double}\n{}", farm.logs());
     assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
-    assert!(!farm.path("double").exists(), "two attempts of a task ran at once\n{}", farm.logs());
     let shown = farm.json(&["job", "show", &job]);
     let shown = if shown.is_array() { shown[0].clone() } else { shown };
     assert_eq!(shown["counts"]["succeeded"], TASKS, "{shown}");
@@ -141,6 +145,28 @@ fn a_worker_cut_off_ends_its_tasks_before_they_run_elsewhere() {
     });
 }
 
+/// The keeper that a killed agent was starting goes on. Beside a second one its tasks would run twice.
+#[test]
+fn an_agent_killed_while_it_starts_a_keeper_leaves_one_keeper() {
+    let Some(mut farm) = Farm::start("30", 1) else { return };
+    let mut random = Random(0x51ed_270b_73a9_c4d5);
+    let text = format!("keeper --state {}", farm.path("w0").display());
+    // A keeper's launcher has the same command line.
+    let keepers = || {
+        let lines = processes_with(&text).into_iter();
+        let lines = lines.filter_map(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok());
+        lines.filter(|line| !line.is_empty()).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    for _ in 0..20 {
+        kill(farm.workers[0].keeper(), "KILL");
+        rest(Duration::from_millis(random.below(60)));
+        farm.workers[0].kill_agent();
+        farm.workers[0].start();
+        farm.wait("the worker is up", |farm| farm.json(&["worker", "show", "w0"])["state"] == "up");
+        farm.wait("launches have ended", |_| keepers() == 1);
+    }
+}
+
 #[test]
 fn a_worker_that_claims_another_name_is_refused() {
     let Some(farm) = Farm::start("30", 1) else { return };
@@ -178,6 +204,10 @@ fn an_upgraded_agent_upgrades_its_keeper_under_running_tasks() {
     assert_eq!(farm.ok(&["logs", &format!("{job}.0")]), "before\nafter\n");
     assert!(farm.run(&["job", "wait", &second]).status.success());
     assert_eq!(farm.workers[0].keeper(), keeper, "it is the same process");
+    let mut another = inside(&farm.workers[0].space, Path::new(windlass()), farm.dir.path());
+    another.args(["keeper", "--incarnation", "1", "--log-bytes-max", "1000000", "--state"]);
+    let another = another.arg(farm.path("w0")).stdout(Stdio::piped()).output().unwrap();
+    assert!(show(&another).contains("taken"), "it still holds its directory: {}", show(&another));
 }
 
 #[test]

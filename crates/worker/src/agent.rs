@@ -9,7 +9,7 @@ use crate::cgroup;
 use crate::clock::boot_ns;
 use crate::keep;
 use crate::keeper::upgrade::program_of_this_process;
-use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, socket_path};
+use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::logs::LogDir;
 use crate::measure::{MeasureCore, Measured};
 use crate::process;
@@ -163,6 +163,9 @@ pub enum AgentError {
         /// The keeper's process.
         pid: i32,
     },
+    /// Another keeper has the worker's directory, and does not say which process it is.
+    #[error("another keeper starts or ends in the worker's directory; trying again")]
+    Taken,
     /// Tasks of another store's jobs run here.
     #[error(
         "this worker runs tasks for a server of another database (it was {was}, this one is {is}); they end when \
@@ -512,19 +515,21 @@ impl Agent {
     /// A connection to a living keeper, which is started if there is none.
     fn connect(&self) -> Result<UnixStream, AgentError> {
         let state = &self.shared.options.state;
-        let file = KeeperFile::read(state);
         let deadline = Instant::now() + KEEPER_ANSWER;
         let stream = loop {
             if let Ok(stream) = dial(state) {
                 break stream;
             }
-            let Some(file) = &file else { break self.start_keeper()? };
-            if wait_for_end(file, RETRY) {
-                clear_up(file)?;
-                break self.start_keeper()?;
+            let file = KeeperFile::read(state);
+            if file.as_ref().is_none_or(|file| wait_for_end(file, RETRY)) {
+                file.as_ref().map_or(Ok(()), clear_up)?;
+                if let Some(stream) = self.start_keeper()? {
+                    break stream;
+                }
+                thread::sleep(RETRY);
             }
             if Instant::now() > deadline {
-                return Err(AgentError::Stuck { pid: file.pid });
+                return Err(file.map_or(AgentError::Taken, |file| AgentError::Stuck { pid: file.pid }));
             }
         };
         let io = |source| AgentError::State { path: state.clone(), source };
@@ -542,16 +547,20 @@ impl Agent {
         Ok(stream)
     }
 
-    fn start_keeper(&self) -> Result<UnixStream, AgentError> {
+    /// Starts a keeper; `None` if the directory has one, which an agent before this one started.
+    fn start_keeper(&self) -> Result<Option<UnixStream>, AgentError> {
         let incarnation = fresh_number();
         let mut said = self.launch(incarnation, false)?;
         if said.contains(RETRY_WITHOUT) {
             said = self.launch(incarnation, true)?;
         }
+        if said.contains(TAKEN) {
+            return Ok(None);
+        }
         if !said.starts_with("ready") {
             return Err(AgentError::Start(said.trim_start_matches("error: ").trim().to_owned()));
         }
-        dial(&self.shared.options.state).map_err(|e| AgentError::Start(e.to_string()))
+        dial(&self.shared.options.state).map(Some).map_err(|e| AgentError::Start(e.to_string()))
     }
 
     /// Runs the keeper's program. Returns its first line of output, which says that it is ready or why it

@@ -234,15 +234,18 @@ impl Remote {
         let (reports, outgoing) = outgoing::channel();
         let mut orders = self.open(outgoing).await?;
         let greeting = self.greeting(&mut orders).await?;
-        let agent = self.agent_for(greeting.store).await?;
-        tracing::info!("connected to {} (version {})", self.server().url, greeting.version);
         let (up, mut said) = mpsc::channel(SAID_MAX);
         *lock(&self.up) = Some(up);
+        let (agent, is_new) = self.agent_for(greeting.store).await?;
+        tracing::info!("connected to {} (version {})", self.server().url, greeting.version);
         if greeting.lease_ms.is_none() {
             agent.send_now(&[ToKeeper::Lease { until: None }]);
         }
         agent.set_load_every(load_every(greeting.load_ms));
-        agent.send_now(&[agent.hello()]);
+        // A new agent has said hello to its keeper. A second one would drop the starts before its answer.
+        if !is_new {
+            agent.send_now(&[agent.hello()]);
+        }
         sweep_logs(&agent);
         let mut session = StreamSession {
             remote: self,
@@ -304,11 +307,11 @@ impl Remote {
         }
     }
 
-    /// The agent for this store's jobs. An agent of this process for another store stops listening; what becomes of its
-    /// tasks, [`Agent::start`] says.
-    async fn agent_for(&mut self, store: i64) -> Result<Agent, RemoteError> {
+    /// The agent for this store's jobs, and whether it was started by this call. An agent of this process for another
+    /// store stops listening; what becomes of its tasks, [`Agent::start`] says.
+    async fn agent_for(&mut self, store: i64) -> Result<(Agent, bool), RemoteError> {
         if let Some((_, agent)) = self.agent.as_ref().filter(|(known, _)| *known == store) {
-            return Ok(agent.clone());
+            return Ok((agent.clone(), false));
         }
         let options = AgentOptions {
             state: self.options.state.clone(),
@@ -341,7 +344,7 @@ impl Remote {
         };
         let agent = tokio::task::spawn_blocking(start).await.map_err(|e| self.gone(&e.to_string()))??;
         self.agent = Some((store, agent.clone()));
-        Ok(agent)
+        Ok((agent, true))
     }
 
     fn server(&self) -> &Server {
@@ -420,13 +423,6 @@ impl StreamSession<'_> {
                     let (url, why) = (self.remote.server().url.clone(), refused.why.clone());
                     return Err(RemoteError::Refused { url, why });
                 }
-                // Tasks must not end because a user database is slow, so leases overtake.
-                Some(order::What::Lease(lease)) if !self.waiting.is_empty() => {
-                    if let Some(full_ms) = self.greeting.lease_ms {
-                        let lease = ToKeeper::Lease { until: Some(lease_end(*lease, full_ms)) };
-                        self.agent.send(self.connection, &[lease]);
-                    }
-                }
                 _ => self.waiting.push_back(order),
             }
         }
@@ -434,7 +430,23 @@ impl StreamSession<'_> {
             return Err(self.remote.gone("more orders came than can wait for the user database"));
         }
         self.go_on();
+        self.let_leases_overtake();
         Ok(())
+    }
+
+    /// Passes on the leases that wait for the user database, because tasks must not end while that is slow. Any other
+    /// lease keeps its place: a keeper that has it before the kills that came with it could start what they are about.
+    fn let_leases_overtake(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let is_lease = |order: &Order| matches!(order.what, Some(order::What::Lease(_)));
+        let (leases, rest) = std::mem::take(&mut self.waiting).into_iter().partition(is_lease);
+        self.waiting = rest;
+        let leases: VecDeque<Order> = leases;
+        let messages = leases.into_iter().filter_map(|order| self.order(order.seq, order.what?));
+        let messages: Vec<ToKeeper> = messages.collect();
+        self.agent.send(self.connection, &messages);
     }
 
     /// Passes on the commands that wait, up to the first whose user is unknown.

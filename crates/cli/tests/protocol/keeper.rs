@@ -22,7 +22,7 @@ impl Keeper {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(windlass());
         // Its control groups are named after it.
-        let incarnation = (u64::from(std::process::id()) << 2 | number).to_string();
+        let incarnation = (u64::from(std::process::id()) << 3 | number).to_string();
         command.args(["keeper", "--incarnation", &incarnation, "--log-bytes-max", "1000000", "--state"]);
         let started = command.arg(dir.path()).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&started.stdout), "ready\n");
@@ -89,14 +89,7 @@ fn play(later: bool) {
     }
     let recorded: BTreeMap<String, Value> = lines("keeper.jsonl").iter().filter_map(end).collect();
     assert_eq!(keeper.ends, recorded);
-    keeper.say(&json!({"beat": {"sent": 42}}));
-    let beat = loop {
-        let message = keeper.hear();
-        if message["beat"]["sent"] == 42 {
-            break message;
-        }
-    };
-    assert_eq!((&beat["beat"]["held"], &beat["beat"]["seq"]), (&json!([]), &json!(28)));
+    assert_eq!(inventory(&mut keeper), (json!([]), json!(28)));
 }
 
 /// The result of a command that an agent starts with these fields.
@@ -114,6 +107,61 @@ fn run(keeper: &mut Keeper, job: u64, command: &[&str], fields: &Value) -> Value
             return message["finished"]["result"].clone();
         }
     }
+}
+
+/// An agent that is killed while it starts a keeper leaves one that the next agent does not know.
+#[test]
+fn a_directory_has_one_keeper_at_a_time() {
+    let mut keeper = Keeper::start(5);
+    let named = |keeper: &Keeper| std::fs::read_to_string(keeper.dir.path().join("keeper.json")).unwrap();
+    let first = named(&keeper);
+    let mut command = Command::new(windlass());
+    command.args(["keeper", "--incarnation", "1", "--log-bytes-max", "1000000", "--state"]);
+    let second = command.arg(keeper.dir.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&second.stdout).into_owned();
+    // The first one keeps its socket and is still the one that the next agent finds.
+    assert_eq!(named(&keeper), first);
+    assert_eq!(inventory(&mut keeper), (json!([]), json!(0)));
+    assert!(said.contains("taken") && !second.status.success(), "{said}");
+}
+
+/// The inventory and the largest number of a message, as the keeper answers a beat.
+fn inventory(keeper: &mut Keeper) -> (Value, Value) {
+    keeper.say(&json!({"beat": {"sent": 42}}));
+    loop {
+        let message = keeper.hear();
+        if message["beat"]["sent"] == 42 {
+            return (message["beat"]["held"].clone(), message["beat"]["seq"].clone());
+        }
+    }
+}
+
+/// Such a start may have been under way while the lease ran out, so that its task runs elsewhere by now. The server
+/// sends it again if it does not.
+#[test]
+fn a_start_that_comes_without_a_lease_is_ignored() {
+    let mut keeper = Keeper::start(4);
+    let lines = lines("agent.jsonl");
+    let hello = lines.iter().find(|line| line.get("hello").is_some()).unwrap();
+    keeper.say(hello);
+    // Long over.
+    keeper.say(&json!({"lease": {"until": 1}}));
+    let task = json!({"job": 1, "index": 0, "attempt": 1});
+    let path = BTreeMap::from([("PATH", "/usr/bin:/bin")]);
+    let start = |seq: u64| {
+        json!({"start": {"task": task, "step": 0, "epoch": 1, "seq": seq, "time_limit_ms": null, "value": null,
+            "request": {"cpu": 100, "memory": 0, "gpus": 0, "gpu_memory": 0, "custom": {}}}})
+    };
+    keeper.say(&json!({"body": {"job": 1, "step": 0, "command": ["true"], "env": path, "cwd": "/"}}));
+    keeper.say(&start(5));
+    assert_eq!(inventory(&mut keeper), (json!([]), json!(5)));
+    keeper.say(&json!({"lease": {"until": null}}));
+    assert_eq!(inventory(&mut keeper), (json!([]), json!(5)), "nor does it start later");
+    keeper.say(&start(6));
+    while !keeper.ends.contains_key(&task.to_string()) {
+        keeper.hear();
+    }
+    assert_eq!(keeper.ends[&task.to_string()], json!({"exited": 0}));
 }
 
 #[test]

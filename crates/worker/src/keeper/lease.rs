@@ -53,6 +53,11 @@ impl Lease {
         self.until.is_none_or(|until| boot_ns() < until)
     }
 
+    /// How long ago the lease ran out, in milliseconds; 0 while it holds.
+    pub fn over_ms(&self) -> u64 {
+        self.until.map_or(0, |until| boot_ns().saturating_sub(until) / 1_000_000)
+    }
+
     /// True once, when the lease has run out and all tasks must end.
     pub fn ran_out(&mut self) -> bool {
         let ran_out = !self.fenced && !self.holds();

@@ -14,7 +14,7 @@ mod tasks;
 pub(crate) mod upgrade;
 
 pub use link::socket_path;
-pub use namespace::{KeeperFile, RETRY_WITHOUT};
+pub use namespace::{KeeperFile, RETRY_WITHOUT, TAKEN};
 pub use session::SESSIONS;
 
 use crate::cgroup::Cgroups;
@@ -77,6 +77,13 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     process::close_inherited();
     process::raise_file_limit();
     process::protect_from_oom();
+    let lock = match namespace::lock(&options.state) {
+        Ok(lock) => lock,
+        Err(e) => {
+            println!("error: cannot lock the worker's directory: {e}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut notes = Vec::new();
     // Inside the namespace the processes of the keeper's own group have no numbers.
     let cgroups = Cgroups::open(&namespace::cgroup_name(options.incarnation), true);
@@ -102,6 +109,7 @@ pub fn keeper_main(options: KeeperOptions) -> ExitCode {
     };
     match Keeper::new(&options, cgroups, namespaced, notes) {
         Ok(mut keeper) => {
+            keeper.lock = Some(lock);
             println!("ready");
             // The agent reads this pipe until the line, and must not wait for the keeper's end.
             detach_output(&options.state);
@@ -153,10 +161,14 @@ fn detach_output(state: &Path) {
 
 struct Keeper {
     options: KeeperOptions,
+    /// Holds the worker's directory; `None` in a program that took over from one that did not lock it.
+    lock: Option<File>,
     tasks: Tasks,
     link: Link,
     children: OwnedFd,
     lease: Lease,
+    /// When the lease ran out, until the last process of the tasks that were ended then is gone.
+    fenced: Option<Instant>,
     namespaced: bool,
     /// Identifies the executable of this process.
     program: Option<String>,
@@ -234,10 +246,12 @@ impl Keeper {
     ) -> io::Result<Self> {
         Ok(Keeper {
             options: options.clone(),
+            lock: None,
             tasks,
             link,
             children: block_sigchld()?,
             lease,
+            fenced: None,
             namespaced,
             program: upgrade::program_of_this_process(),
             notes,
@@ -275,14 +289,27 @@ impl Keeper {
                 }
             }
             if self.lease.ran_out() {
-                say(format_args!("the lease ran out: all tasks are ended"));
+                say(format_args!("the lease ran out {} ms ago: all tasks are ended", self.lease.over_ms()));
                 self.tasks.fence(&mut self.link);
+                self.fenced = Some(Instant::now());
             }
             self.tasks.settle(Instant::now(), &mut self.link);
+            self.say_when_fenced_tasks_are_gone();
             self.talk(&ready);
         }
         self.tasks.kill_all();
         Ok(())
+    }
+
+    /// Logs how long the kernel took to end the tasks of a lease that ran out. A process that waits for a disk ends when
+    /// the disk answers, and until then it may run beside the next attempt of its task.
+    fn say_when_fenced_tasks_are_gone(&mut self) {
+        let Some(since) = self.fenced.filter(|_| !self.tasks.has_fenced()) else { return };
+        self.fenced = None;
+        let ms = since.elapsed().as_millis();
+        say(format_args!(
+            "the last process of the tasks that were ended with the lease is gone after {ms} ms"
+        ));
     }
 
     /// Sleeps until a descriptor is ready or a deadline is due.
@@ -372,6 +399,9 @@ impl Keeper {
                 self.link.send(&FromKeeper::Beat { sent, seq, held });
             }
             ToKeeper::Lease { until } => self.lease.set(until),
+            // It may have been under way when the lease ran out, and its task may run elsewhere by now. The server sends
+            // it again if it does not.
+            ToKeeper::Start { seq, .. } if !self.lease.holds() => self.tasks.pass_over(seq),
             ToKeeper::Upgrade { program } => self.upgrade_to = Some(program),
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),

@@ -7,7 +7,7 @@ use crate::process;
 use rustix::process::{getgid, getuid};
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -65,6 +65,22 @@ pub fn cgroup_name(incarnation: u64) -> String {
 
 fn keeper_file(state: &Path) -> PathBuf {
     state.join("keeper.json")
+}
+
+/// Printed when the directory has another keeper.
+pub const TAKEN: &str = "taken";
+
+/// Locks the directory for a keeper, until that and all that it forked are gone. An agent that is killed while it starts
+/// a keeper leaves one that its successor does not know. With a second one beside it, a task could run twice.
+pub fn lock(state: &Path) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    let file =
+        options.write(true).create(true).truncate(false).mode(0o600).open(state.join("keeper.lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::other(TAKEN)),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Printed when namespaces can be entered but not set up. The agent then starts the keeper again without them.

@@ -6,18 +6,18 @@
 //! attempt is retried, and forgets a result only when the server has acknowledged it.
 
 mod chunk;
+mod ending;
 mod launch;
 
 use super::ground::{Body, Ground, Refused, Started};
 use super::link::Link;
 use super::progress::{Fetch, Said, Tail};
-use super::session::{Course, Notice, Sessions};
+use super::session::{Course, Sessions};
 use super::upgrade;
 use crate::cgroup::Cgroups;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{FromKeeper, Held, HeldPhase, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult};
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -26,8 +26,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_api::TaskValue;
 use windlass_core::Resources;
 
-/// From `SIGTERM` to `SIGKILL`.
-const GRACE: Duration = Duration::from_secs(2);
 /// Interval between two samples of memory and output sizes.
 const SAMPLE: Duration = Duration::from_millis(200);
 /// The interval where a memory limit is held by sampling.
@@ -35,8 +33,6 @@ const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
 /// How often a killed group is asked whether it is empty.
 pub const EMPTY_POLL: Duration = Duration::from_millis(1);
 const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
-/// Time for leaving sessions when the keeper ends.
-const LAST_EXITS: Duration = Duration::from_secs(5);
 /// Steps whose body is kept. The server remembers at most 64 bodies as sent on a connection, and sends the
 /// others again before a start.
 const BODIES_MAX: usize = 256;
@@ -255,6 +251,11 @@ impl Tasks {
         }
     }
 
+    /// Notes that a message with this number came, and does nothing that it asks for.
+    pub fn pass_over(&mut self, seq: u64) {
+        self.seq = self.seq.max(seq);
+    }
+
     /// Handles a message that concerns tasks. All other messages are ignored.
     pub fn handle(&mut self, message: ToKeeper, link: &mut Link) {
         let seq = match &message {
@@ -267,7 +268,7 @@ impl Tasks {
             _ => 0,
         };
         let fresh = seq > self.seq;
-        self.seq = self.seq.max(seq);
+        self.pass_over(seq);
         match message {
             ToKeeper::Body { job, step, .. } => {
                 if let Some(body) = Body::from_message(message) {
@@ -346,24 +347,6 @@ impl Tasks {
             body,
             parked: false,
         });
-    }
-
-    /// Kills all tasks at once, because the lease has run out and the server may book them elsewhere at any moment.
-    pub fn fence(&mut self, link: &mut Link) {
-        for waiting in std::mem::take(&mut self.waiting) {
-            for task in chunk::tasks(waiting.task, &waiting.riders) {
-                self.end_unstarted(task, waiting.epoch, (WireEnd::Recalled, false), link);
-            }
-        }
-        // A task between two actions of its session must not begin the next one.
-        let goes_on = |running: &&mut Running| {
-            running.exit.is_none() || running.course.as_ref().is_some_and(|(course, _)| course.is_entering())
-        };
-        for running in self.running.values_mut().filter(goes_on) {
-            running.cause = Some(WireEnd::Fenced);
-            running.kill_at = Some(Instant::now());
-        }
-        self.sessions.fence();
     }
 
     /// The body of a step. The search begins with the one that was sent last, which most starts refer to.
@@ -694,38 +677,6 @@ impl Tasks {
         let others = [self.sessions.next_deadline(), self.ground.next_deadline()].into_iter().flatten();
         tasks.chain(self.next_sample).chain(space).chain(others).min()
     }
-
-    /// Kills all tasks and leaves all sessions, for the keeper's own end.
-    pub fn kill_all(&mut self) {
-        for _ in 0..1000 {
-            let mut left = false;
-            for (task, running) in &self.running {
-                left |= !self.ground.end_tree(*task, &running.started, running.exit.is_some());
-            }
-            while let Some(exit) = process::reap() {
-                self.exited(exit);
-            }
-            if !left {
-                break;
-            }
-            std::thread::sleep(EMPTY_POLL);
-        }
-        self.leave_sessions();
-    }
-
-    /// Leaves the environments of all sessions, for at most [`LAST_EXITS`].
-    fn leave_sessions(&mut self) {
-        self.sessions.end_all();
-        let until = Instant::now() + LAST_EXITS;
-        while !self.sessions.is_empty() && Instant::now() < until {
-            self.sessions.settle(Instant::now(), &mut self.ground);
-            std::thread::sleep(EMPTY_POLL);
-            while let Some(exit) = process::reap() {
-                self.sessions.exited(exit);
-            }
-        }
-        self.sessions.kill_all(&self.ground);
-    }
 }
 
 /// Interval between two checks whether a task's group is empty. It grows with the time since the first
@@ -755,37 +706,6 @@ impl Running {
         for Fetch { key, bytes, ms } in fetched {
             link.send(&FromKeeper::Fetched { task, key, bytes, ms });
         }
-    }
-
-    /// Asks the task to end, once; the kill follows.
-    fn ask_to_end(&mut self, cause: WireEnd, ground: &mut Ground) {
-        let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());
-        if self.cause.is_some() || (self.exit.is_some() && !entering) {
-            return;
-        }
-        self.cause = Some(cause);
-        if self.exit.is_some() {
-            // Between two actions: the next one does not begin.
-            return;
-        }
-        let pid = self.started.pid;
-        let course = self.course.as_ref().map(|(course, _)| course);
-        let grace = match course.and_then(Course::notice) {
-            None => {
-                process::signal_group(pid, Signal::TERM);
-                GRACE
-            }
-            Some(Notice::None) => Duration::ZERO,
-            Some(Notice::File(period, file)) => {
-                // The file is in the session's directory, which its user owns.
-                ground.help(process::aside(course.and_then(Course::run_as), || {
-                    _ = process::write_file(&file);
-                    process::signal(pid, Signal::TERM);
-                }));
-                period
-            }
-        };
-        self.kill_at = Some(Instant::now() + grace);
     }
 }
 

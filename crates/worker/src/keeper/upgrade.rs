@@ -35,6 +35,9 @@ struct Saved {
     notes: Vec<String>,
     #[serde(with = "kept_file")]
     listener: File,
+    /// Holds the worker's directory.
+    #[serde(default, with = "kept_option")]
+    lock: Option<File>,
     /// Soft and hard limit of open files that tasks get; `None` if unknown.
     files_before: Option<(u64, u64)>,
 }
@@ -62,11 +65,13 @@ impl Keeper {
             namespaced: self.namespaced,
             notes: self.notes.clone(),
             listener,
+            lock: self.lock.take(),
             files_before: process::files_before(),
         };
         let why = hand_over(&saved, options, program);
         // Without the new program nothing uses these descriptors, and tasks must not inherit them.
         close_at_exec();
+        self.lock = saved.lock;
         self.tasks.put_back(saved.tasks, saved.cgroups);
         why
     }
@@ -87,7 +92,8 @@ impl Keeper {
         let link = Link::resume(OwnedFd::from(saved.listener).into());
         let mut tasks = Tasks::new(Keeper::ground(options, None, saved.namespaced)?, Sessions::default());
         tasks.put_back(saved.tasks, saved.cgroups);
-        let keeper = Keeper::with(options, (tasks, link, lease), saved.namespaced, saved.notes)?;
+        let mut keeper = Keeper::with(options, (tasks, link, lease), saved.namespaced, saved.notes)?;
+        keeper.lock = saved.lock;
         close_kept();
         Ok(keeper)
     }

@@ -1,0 +1,106 @@
+//! How tasks are ended: on request, with the lease, and with the keeper. `tasks` reports each one when its last process is
+//! gone.
+
+use super::{EMPTY_POLL, Running, Tasks, chunk};
+use crate::keeper::ground::Ground;
+use crate::keeper::link::Link;
+use crate::keeper::session::{Course, Notice};
+use crate::process;
+use crate::protocol::WireEnd;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+
+/// From `SIGTERM` to `SIGKILL`.
+const GRACE: Duration = Duration::from_secs(2);
+/// Time for leaving sessions when the keeper ends.
+const LAST_EXITS: Duration = Duration::from_secs(5);
+
+impl Tasks {
+    /// Kills all tasks at once, because the lease has run out and the server may book them elsewhere at any moment.
+    pub fn fence(&mut self, link: &mut Link) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            for task in chunk::tasks(waiting.task, &waiting.riders) {
+                self.end_unstarted(task, waiting.epoch, (WireEnd::Recalled, false), link);
+            }
+        }
+        // A task between two actions of its session must not begin the next one.
+        let goes_on = |running: &&mut Running| {
+            running.exit.is_none() || running.course.as_ref().is_some_and(|(course, _)| course.is_entering())
+        };
+        for running in self.running.values_mut().filter(goes_on) {
+            running.cause = Some(WireEnd::Fenced);
+            running.kill_at = Some(Instant::now());
+        }
+        self.sessions.fence();
+    }
+
+    /// Whether a task that was ended with the lease still has processes.
+    pub fn has_fenced(&self) -> bool {
+        self.running.values().any(|running| running.cause == Some(WireEnd::Fenced))
+    }
+
+    /// Kills all tasks and leaves all sessions, for the keeper's own end.
+    pub fn kill_all(&mut self) {
+        for _ in 0..1000 {
+            let mut left = false;
+            for (task, running) in &self.running {
+                left |= !self.ground.end_tree(*task, &running.started, running.exit.is_some());
+            }
+            while let Some(exit) = process::reap() {
+                self.exited(exit);
+            }
+            if !left {
+                break;
+            }
+            std::thread::sleep(EMPTY_POLL);
+        }
+        self.leave_sessions();
+    }
+
+    /// Leaves the environments of all sessions, for at most [`LAST_EXITS`].
+    fn leave_sessions(&mut self) {
+        self.sessions.end_all();
+        let until = Instant::now() + LAST_EXITS;
+        while !self.sessions.is_empty() && Instant::now() < until {
+            self.sessions.settle(Instant::now(), &mut self.ground);
+            std::thread::sleep(EMPTY_POLL);
+            while let Some(exit) = process::reap() {
+                self.sessions.exited(exit);
+            }
+        }
+        self.sessions.kill_all(&self.ground);
+    }
+}
+
+impl Running {
+    /// Asks the task to end, once; the kill follows.
+    pub(super) fn ask_to_end(&mut self, cause: WireEnd, ground: &mut Ground) {
+        let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());
+        if self.cause.is_some() || (self.exit.is_some() && !entering) {
+            return;
+        }
+        self.cause = Some(cause);
+        if self.exit.is_some() {
+            // Between two actions: the next one does not begin.
+            return;
+        }
+        let pid = self.started.pid;
+        let course = self.course.as_ref().map(|(course, _)| course);
+        let grace = match course.and_then(Course::notice) {
+            None => {
+                process::signal_group(pid, Signal::TERM);
+                GRACE
+            }
+            Some(Notice::None) => Duration::ZERO,
+            Some(Notice::File(period, file)) => {
+                // The file is in the session's directory, which its user owns.
+                ground.help(process::aside(course.and_then(Course::run_as), || {
+                    _ = process::write_file(&file);
+                    process::signal(pid, Signal::TERM);
+                }));
+                period
+            }
+        };
+        self.kill_at = Some(Instant::now() + grace);
+    }
+}
