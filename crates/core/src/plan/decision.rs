@@ -1,9 +1,8 @@
 //! Decisions as they were made, and what a round could not place.
 
-use super::placement;
+use super::Planner;
+use super::placement::{self, PlacementRequest};
 use super::planner::Policy;
-use super::round::placement_request;
-use super::work::{Booking, Work};
 use crate::bounds;
 use crate::cache_keys::Missing;
 use crate::ids::{ClassId, QueueId, TaskId, WorkerId};
@@ -40,6 +39,34 @@ struct Seen {
 }
 
 impl Decision {
+    /// That a task of the step goes to the first of the `judged` workers, with what the rules see of each.
+    pub(super) fn new(
+        plan: &Planner,
+        request: &PlacementRequest,
+        index: u32,
+        judged: impl ExactSizeIterator<Item = WorkerId>,
+    ) -> Self {
+        let farm = plan.match_context();
+        let mut seen = Vec::with_capacity(judged.len());
+        seen.extend(judged.filter_map(|id| {
+            let worker = farm.workers.get(id)?;
+            let load = worker.load_with(request.class.request.cpu, farm.workers.load_settings());
+            let context = placement::worker_context(worker, farm.workers.load_settings());
+            let pair = farm.pair(request, worker, &context, load);
+            let Pair { missing, step_cpu, warmth, load, .. } = pair;
+            Some(Seen { worker: id, context, missing, step_cpu, warmth, load })
+        }));
+        Decision {
+            task: TaskId { job: request.step.job, index },
+            at: plan.now,
+            policy: Policy(farm.policy_for(request)),
+            job: request.job,
+            instance: plan.instance,
+            others_wait: request.others_wait,
+            seen,
+        }
+    }
+
     /// The scoring policy's name.
     pub fn policy(&self) -> &'static str {
         self.policy.0.name()
@@ -85,33 +112,12 @@ pub struct BlockedWork {
     pub over_quota: BTreeMap<(QueueId, ClassId), u32>,
 }
 
-/// Remembers where a task goes, with what the rules saw of the winner and the runners-up.
-pub(super) fn record_decision<W: Work>(work: &mut W, booking: &Booking, index: u32, ranked: &[WorkerId]) {
-    let key = booking.queued_step.step();
-    let Some(request) = placement_request(work, key, booking.queue) else { return };
-    let plan = work.plan();
-    let farm = plan.match_context();
-    let mut seen = Vec::with_capacity(ranked.len());
-    seen.extend(ranked.iter().filter_map(|id| {
-        let worker = farm.workers.get(*id)?;
-        let load = worker.load_with(request.class.request.cpu, farm.workers.load_settings());
-        let context = placement::worker_context(worker, farm.workers.load_settings());
-        let pair = farm.pair(&request, worker, &context, load);
-        let Pair { missing, step_cpu, warmth, load, .. } = pair;
-        Some(Seen { worker: *id, context, missing, step_cpu, warmth, load })
-    }));
-    let decision = Decision {
-        task: TaskId { job: key.job, index },
-        at: plan.now,
-        policy: Policy(farm.policy_for(&request)),
-        job: request.job,
-        instance: plan.instance,
-        others_wait: request.others_wait,
-        seen,
-    };
-    let decisions = &mut work.plan_mut().decisions;
-    if decisions.len() == bounds::DECISIONS_MAX {
-        decisions.pop_front();
+impl Planner {
+    /// Keeps a decision, and forgets the oldest where there are too many.
+    pub(super) fn remember(&mut self, decision: Decision) {
+        if self.decisions.len() == bounds::DECISIONS_MAX {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(decision);
     }
-    decisions.push_back(decision);
 }

@@ -189,8 +189,7 @@ pub(super) fn book_gang<W: Work>(
     for TogetherTask { step, index, worker } in &tasks {
         let booking =
             Booking { queue, queued_step: queued_step.of_step(*step), worker: *worker, is_ahead: false };
-        super::decision::record_decision(work, &booking, *index, &[*worker]);
-        record_booking(work, &booking);
+        record_booking(work, &booking, Some(*index), std::iter::once(*worker));
         let facts = work.facts(*step);
         notes.push((booking, facts.map(|facts| (facts.class, facts.longest_ms()))));
     }

@@ -2,7 +2,7 @@
 
 use super::Planner;
 use super::placement;
-use super::round::book;
+use super::round::record_booking;
 use super::work::{Booking, Work};
 use crate::bounds;
 use crate::ids::{ClassId, WorkerId};
@@ -51,7 +51,9 @@ pub(super) fn prefetch<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -
         let takes =
             |worker: &Worker| avoids != Some(worker.id) && !(network_bound && worker.saturated.network);
         if let Some(worker) = work.plan_mut().worker_ahead(class, &takes, &waiting, &mut looks) {
-            book(work, &Booking { queue, queued_step, worker, is_ahead: true }, &mut filter, out);
+            let booking = Booking { queue, queued_step, worker, is_ahead: true };
+            record_booking(work, &booking, None, std::iter::empty());
+            work.book(&booking, &mut filter, out);
             booked += 1;
         } else if looks == 0 {
             break;

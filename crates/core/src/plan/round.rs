@@ -1,7 +1,7 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for workers whose
 //! tasks are short.
 
-use super::decision::BlockedWork;
+use super::decision::{BlockedWork, Decision};
 use super::placement::{self, Ineligible, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
 use super::reserving;
 use super::work::{Booking, StepFacts, Work};
@@ -74,14 +74,9 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
         };
         let worker = ranked[0].worker;
         let booking = Booking { queue, queued_step, worker, is_ahead: false };
-        let facts = work.facts(booking.queued_step.step());
-        let (first, longest_ms) =
-            (facts.and_then(|facts| facts.first_ready), facts.and_then(|facts| facts.longest_ms()));
-        if let Some(index) = first {
-            let ranked: Vec<WorkerId> = ranked.iter().map(|ranked| ranked.worker).collect();
-            super::decision::record_decision(work, &booking, index, &ranked);
-        }
-        booked += book(work, &booking, &mut round.filter, out);
+        let judged = ranked.iter().map(|ranked| ranked.worker);
+        let longest_ms = record_booking(work, &booking, None, judged);
+        booked += work.book(&booking, &mut round.filter, out);
         work.plan_mut().note_placement(&booking, (class, class), longest_ms, &mut round);
     }
     let plan = work.plan_mut();
@@ -99,38 +94,36 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
     booked
 }
 
-/// Records what the booked task waited for and must fetch, then has it booked. Returns how many tasks were.
-pub(super) fn book<W: Work>(
+/// Records what a task that is about to be booked waited for and must fetch, and, where workers were `judged` for it,
+/// the decision. The task is that of this `index`, or else the step's first. Returns how many milliseconds it runs at
+/// most, as far as that is known.
+pub(super) fn record_booking<W: Work>(
     work: &mut W,
     booking: &Booking,
-    filter: &mut RoundFilter,
-    out: &mut W::Out,
-) -> usize {
-    record_booking(work, booking);
-    work.book(booking, filter, out)
-}
-
-/// Records what a task that is about to be booked waited for and must fetch.
-pub(super) fn record_booking<W: Work>(work: &mut W, booking: &Booking) {
-    let key = booking.queued_step.step();
-    if let Some(facts) = work.facts(key) {
-        let (wait_s, dependents) = (work.plan().now.since(facts.ready_since) as f64 / 1e9, facts.dependents);
-        // Steps that read nothing say nothing about fetching.
-        let missing = if facts.reads.is_empty() { None } else { missing(work, booking) };
-        let plan = work.plan_mut();
-        plan.record(Metric::WaitS, wait_s);
-        plan.record(Metric::Dependents, dependents);
-        if let Some(missing) = missing {
-            plan.record(Metric::MissingKeys, missing.keys.into());
-            plan.record(Metric::MissingBytes, missing.bytes as f64);
-        }
+    index: Option<u32>,
+    judged: impl ExactSizeIterator<Item = WorkerId>,
+) -> Option<f64> {
+    let (key, plan) = (booking.queued_step.step(), work.plan());
+    let facts = work.facts(key)?;
+    let (wait_s, dependents) = (plan.now.since(facts.ready_since) as f64 / 1e9, facts.dependents);
+    let request = request_with(work, key, booking.queue, facts);
+    // Steps that read nothing say nothing about fetching.
+    let worker = plan.workers.get(booking.worker).filter(|_| !facts.reads.is_empty());
+    let missing = worker.and_then(|worker| plan.match_context().missing(&request, worker));
+    let index = index.or(facts.first_ready).filter(|_| judged.len() > 0);
+    let decision = index.map(|index| Decision::new(plan, &request, index, judged));
+    let longest_ms = facts.longest_ms();
+    let plan = work.plan_mut();
+    plan.record(Metric::WaitS, wait_s);
+    plan.record(Metric::Dependents, dependents);
+    if let Some(missing) = missing {
+        plan.record(Metric::MissingKeys, missing.keys.into());
+        plan.record(Metric::MissingBytes, missing.bytes as f64);
     }
-}
-
-fn missing<W: Work>(work: &W, booking: &Booking) -> Option<crate::cache_keys::Missing> {
-    let request = placement_request(work, booking.queued_step.step(), booking.queue)?;
-    let worker = work.plan().workers.get(booking.worker)?;
-    work.plan().match_context().missing(&request, worker)
+    if let Some(decision) = decision {
+        plan.remember(decision);
+    }
+    longest_ms
 }
 
 impl Planner {
