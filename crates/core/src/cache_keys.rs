@@ -93,6 +93,11 @@ fn place_of(hash: u64, slots: &[u64]) -> usize {
 pub struct Reads(Vec<(u64, Option<u64>)>);
 
 impl Reads {
+    /// No keys.
+    pub const fn none() -> Self {
+        Reads(Vec::new())
+    }
+
     /// These keys.
     pub fn of(keys: &BTreeMap<String, Option<u64>>) -> Self {
         Reads(keys.iter().map(|(key, bytes)| (hash_of(key), *bytes)).collect())

@@ -13,6 +13,7 @@ mod planner;
 mod prefetch;
 mod reservations;
 mod reserving;
+mod rivals;
 mod round;
 mod vetoed;
 mod work;

@@ -4,6 +4,7 @@
 use super::decision::{BlockedWork, Decision};
 use super::placement::{self, Ineligible, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
 use super::reserving;
+use super::rivals::{KnownRivals, prefer_rival};
 use super::work::{Booking, StepFacts, Work};
 use super::{Planner, gang, prefetch};
 use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
@@ -33,7 +34,8 @@ pub(super) struct Round {
     /// Workers whose reservation ended because the holder started there.
     freed: Vec<WorkerId>,
     /// Queues may exceed their quotas, up to their burst: no other queue can use what is left.
-    in_burst: bool,
+    pub(super) in_burst: bool,
+    pub(super) rivals: KnownRivals,
 }
 
 /// A step and the workers that are best for its next task, best first.
@@ -233,7 +235,9 @@ fn find_placement<W: Work>(
     let (outcome, looks) = placement::search(&request, &plan.match_context(), among);
     plan.searched(looks);
     match outcome {
-        PlacementOutcome::Best(ranked) => Some(prefer_rival(work, queue, queued_step, class, ranked, round)),
+        PlacementOutcome::Best(ranked) => {
+            Some(prefer_rival(work, queue, (queued_step, class), ranked, round))
+        }
         PlacementOutcome::NoRoom => {
             round.has_no_room(work, class);
             None
@@ -291,69 +295,12 @@ impl Round {
     }
 }
 
-/// Another step of the same queue and priority may suit the worker better.
-fn prefer_rival<W: Work>(
-    work: &W,
-    queue: QueueId,
-    queued_step: QueuedStep,
-    class: ClassId,
-    ranked: Vec<ScoredWorker>,
-    round: &Round,
-) -> Placement {
-    let plan = work.plan();
-    let context = plan.match_context();
-    let Some(worker) = plan.workers.get(ranked[0].worker) else { return (queued_step, class, ranked) };
-    if worker.flags.class.keeps_queue_order {
-        return (queued_step, class, ranked);
-    }
-    // A gang has more to find than this worker.
-    let is_open = |class| {
-        let asks = plan.classes.get(class);
-        !asks.is_gang()
-            && (!plan.full.contains(class) || placement::fits_now(asks, worker))
-            && !work.is_limit_reached(asks)
-            && plan.queues.over_quota(queue, asks.request.cpu, round.in_burst).is_none()
-    };
-    let rivals = plan.queues.get(queue).rivals(queue, &queued_step, &round.filter, &is_open);
-    let rivals: Vec<_> = rivals.collect();
-    if rivals.is_empty() {
-        return (queued_step, class, ranked);
-    }
-    // How one step is spread over workers is no reason to prefer another.
-    let steps = std::iter::once(queued_step.step()).chain(rivals.iter().map(|(rival, _)| rival.step()));
-    let mut before: Option<StepFacts> = None;
-    let requests = steps.filter_map(|step| {
-        let facts = work.facts(step)?;
-        // Most steps of a queue are alike, and of those the first one wins. A step that this worker ran, or on which it
-        // failed, may get other points here than one that is like it.
-        let ran_here = worker.steps.contains_key(&step) || worker.warmth.of(&facts.profile) > 0.0;
-        let has_history_here = ran_here || facts.avoids == Some(worker.id);
-        if !has_history_here && before.is_some_and(|before| facts.is_judged_like(&before)) {
-            return None;
-        }
-        before = Some(facts).filter(|_| !has_history_here);
-        let request = request_with(work, step, queue, facts);
-        Some(PlacementRequest { others_wait: false, locality: true, ..request })
-    });
-    match placement::pick_for_worker(worker, requests, &context) {
-        Some((step, score)) if step != queued_step.step() => {
-            let load = ranked[0].load;
-            let only = vec![ScoredWorker { worker: worker.id, score, load }];
-            match rivals.into_iter().find(|(rival, _)| rival.step() == step) {
-                Some((rival, class)) => (rival, class, only),
-                None => (queued_step, class, ranked),
-            }
-        }
-        _ => (queued_step, class, ranked),
-    }
-}
-
 /// What a task of a step asks of workers; `None` if there is no such step.
 pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Option<PlacementRequest<'_>> {
     Some(request_with(work, key, queue, work.facts(key)?))
 }
 
-fn request_with<'a, W: Work>(
+pub(super) fn request_with<'a, W: Work>(
     work: &'a W,
     key: StepKey,
     queue: QueueId,

@@ -127,7 +127,7 @@ impl StepFacts<'_> {
         within_limit(known, self.time_limit_ms)
     }
 
-    /// True if both steps get the same points on a worker where nothing of either ran, and that neither avoids.
+    /// True if both steps get the same points on a worker that has as much to do with the one as with the other.
     pub(super) fn is_judged_like(&self, other: &StepFacts) -> bool {
         // Without "..", so that nobody adds what rules look at and forgets it here.
         let StepFacts {

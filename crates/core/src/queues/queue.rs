@@ -176,6 +176,25 @@ impl Queue {
         })
     }
 
+    /// True if [`Queue::rivals`] has room for all classes of the step's priority.
+    pub fn has_few_classes(&self, queued_step: &QueuedStep) -> bool {
+        let next = self.heads.iter().nth(RIVAL_CLASSES_MAX);
+        next.is_none_or(|(head, _)| !head.is_peer(queued_step) && head > queued_step)
+    }
+
+    /// True if the round may take this step of the class from the queue.
+    pub fn is_taken_from(
+        &self,
+        id: QueueId,
+        class: ClassId,
+        queued_step: &QueuedStep,
+        filter: &RoundFilter,
+    ) -> bool {
+        !self.is_passed_over(id, class, filter)
+            && !filter.blocked_steps.contains(&queued_step.step())
+            && self.by_class.get(&class).is_some_and(|waiting| waiting.open.contains(queued_step))
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.record.name
