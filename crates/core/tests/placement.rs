@@ -207,6 +207,18 @@ fn a_worker_gets_the_step_of_the_queue_that_suits_it_best() {
     }
 }
 
+/// What a round knows of rivals counts for several bookings, and the one that is preferred may be used up by the first.
+#[test]
+fn a_rival_without_further_tasks_is_passed_over_in_the_same_round() {
+    let named = |name: &str, tasks, cpus| StepSpec { name: name.to_owned(), ..kit::step(tasks, cores(cpus)) };
+    let mut farm = Farm::with_workers(Settings::default(), vec![cores(4)]);
+    let [_, wide] = [named("warm", 1, 1), named("wide", 1, 3)].map(|step| farm.submit(spec("q", [step])));
+    let [first, warm] = [named("a", 2, 1), named("warm", 1, 1)].map(|step| farm.accept(spec("q", [step])));
+    farm.pass(10);
+    farm.end(task(wide, 0), 0);
+    assert!([task(first, 0), task(first, 1), task(warm, 0)].iter().all(|task| farm.is_placed(*task)));
+}
+
 fn random_worker() -> impl Strategy<Value = (Resources, Attributes)> {
     (1u32..9, 1u64..17, 0u8..3).prop_map(|(cores, gib, kind)| {
         let attributes = Attributes::from([("kind".to_owned(), BTreeSet::from([kind.to_string()]))]);
