@@ -2,7 +2,7 @@
 
 mod kit;
 
-use kit::{Farm, REQUEST, START, cores, set_queue, spec, step};
+use kit::{Farm, REQUEST, START, cores, set_queue, spec, step, task};
 use std::collections::BTreeMap;
 use windlass_core::engine::{Event, Hello, PlaceInUse, Reply, Settings};
 use windlass_core::explain::{self, Reason};
@@ -60,6 +60,19 @@ fn a_request_waits_until_a_place_is_free_or_its_time_is_up() {
     farm.pass(1);
     assert_eq!(farm.replies[&third], Reply::NoPlace(NoPlace::Expired));
     assert_eq!(farm.engine.places().waiting_count(), 0);
+}
+
+/// The class of a request is gone with it, while the round goes on with the tasks beside it.
+#[test]
+fn a_request_that_goes_before_tasks_of_its_queue_leaves_them_the_rest_of_the_round() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(4)]);
+    let whole = ask(&mut farm, PlaceRequest { amounts: cores(4), ..place("q") });
+    let job = farm.accept(spec("q", [step(2, cores(1))]));
+    // The worker is warm for it.
+    let half = ask(&mut farm, PlaceRequest { amounts: cores(2), wait_max_ms: 30_000, ..place("q") });
+    free(&mut farm, whole);
+    assert!(place_of(&farm, half).is_some());
+    assert!((0..2).all(|index| farm.is_placed(task(job, index))));
 }
 
 #[test]

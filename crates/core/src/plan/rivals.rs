@@ -98,7 +98,8 @@ pub(super) fn prefer_rival<W: Work>(
     let in_burst = round.in_burst;
     // A gang has more to find than this worker.
     let is_open = |class| {
-        let asks = plan.classes.get(class);
+        // A class is gone when the last that asked for it was booked.
+        let Some(asks) = plan.classes.find(class) else { return false };
         !asks.is_gang()
             && (!plan.full.contains(class) || placement::fits_now(asks, worker))
             && !work.is_limit_reached(asks)
@@ -107,7 +108,7 @@ pub(super) fn prefer_rival<W: Work>(
     let waiting = plan.queues.get(queue);
     let steps = if waiting.has_few_classes(&queued_step) {
         let known = round.rivals.entry(queue).or_default();
-        if known.first().is_none_or(|first| first.queued_step != queued_step) {
+        if known.first().is_none_or(|first| (first.queued_step, first.class) != (queued_step, class)) {
             *known = rivals(work, queue, (queued_step, class), &round.filter, &|_| true);
         }
         &*known
@@ -118,19 +119,18 @@ pub(super) fn prefer_rival<W: Work>(
     let Some((step, score)) = best_for(work, queue, worker, steps, &is_open) else {
         return (queued_step, class, ranked);
     };
-    let rival = steps.iter().skip(1).find(|rival| rival.step() == step);
+    let Some(rival) = steps.iter().skip(1).find(|rival| rival.step() == step) else {
+        return (queued_step, class, ranked);
+    };
+    let (rival, its_class) = (rival.queued_step, rival.class);
     // It may have been closed since, or its next task may have failed there.
-    let rival = rival.filter(|rival| {
-        waiting.is_taken_from(queue, rival.class, &rival.queued_step, &round.filter)
-            && work.facts(step).is_some_and(|facts| facts.avoids != Some(worker.id))
-    });
-    match rival {
-        Some(rival) => {
-            let only = ScoredWorker { worker: worker.id, score, load: ranked[0].load };
-            (rival.queued_step, rival.class, vec![only])
-        }
-        None => (queued_step, class, ranked),
+    if !waiting.is_taken_from(queue, its_class, &rival, &round.filter)
+        || work.facts(step).is_none_or(|facts| facts.avoids == Some(worker.id))
+    {
+        round.rivals.remove(&queue);
+        return (queued_step, class, ranked);
     }
+    (rival, its_class, vec![ScoredWorker { worker: worker.id, score, load: ranked[0].load }])
 }
 
 /// The step and its rivals of classes that are open.
