@@ -57,7 +57,7 @@ impl RivalStep {
     }
 
     fn request<'a, W: Work>(&self, work: &'a W, queue: QueueId) -> Option<PlacementRequest<'a>> {
-        // How one step is spread over workers is no reason to prefer another.
+        // A rule spreads the tasks of a step over workers. That is no reason to prefer another step.
         let (others_wait, locality) = (false, true);
         if self.has_wishes {
             let request = request_with(work, self.step(), queue, work.facts(self.step())?);

@@ -401,7 +401,7 @@ impl Keeper {
             ToKeeper::Lease { until } => self.lease.set(until),
             // It may have been under way when the lease ran out, and its task may run elsewhere by now. The server sends
             // it again if it does not.
-            ToKeeper::Start { seq, .. } if !self.lease.holds() => self.tasks.pass_over(seq),
+            ToKeeper::Start { seq, .. } if !self.lease.holds() => self.tasks.note_seq(seq),
             ToKeeper::Upgrade { program } => self.upgrade_to = Some(program),
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),

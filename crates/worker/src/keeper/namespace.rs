@@ -68,7 +68,7 @@ fn keeper_file(state: &Path) -> PathBuf {
 }
 
 /// Printed when the directory has another keeper.
-pub const TAKEN: &str = "taken";
+pub const TAKEN: &str = "directory-taken";
 
 /// Locks the directory for a keeper, until that and all that it forked are gone. An agent that is killed while it starts
 /// a keeper leaves one that its successor does not know. With a second one beside it, a task could run twice.

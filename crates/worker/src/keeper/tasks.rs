@@ -251,8 +251,8 @@ impl Tasks {
         }
     }
 
-    /// Notes that a message with this number came, and does nothing that it asks for.
-    pub fn pass_over(&mut self, seq: u64) {
+    /// Notes that a message with this number came.
+    pub fn note_seq(&mut self, seq: u64) {
         self.seq = self.seq.max(seq);
     }
 
@@ -268,7 +268,7 @@ impl Tasks {
             _ => 0,
         };
         let fresh = seq > self.seq;
-        self.pass_over(seq);
+        self.note_seq(seq);
         match message {
             ToKeeper::Body { job, step, .. } => {
                 if let Some(body) = Body::from_message(message) {
