@@ -117,8 +117,8 @@ const CORE_EDGES: [(&str, &[&str]); 24] = [
     ("class", &["ids", "resources", "tags"]),
     ("job", &["bounds", "cache_keys", "ids", "ranges", "resources", "tags", "time"]),
     ("worker", &["bounds", "cache_keys", "ids", "load", "resources", "tags", "time"]),
-    ("workers", &["bounds", "class", "ids", "load", "resources", "tags", "time", "worker"]),
     ("score", &["cache_keys", "hash", "job", "resources", "time", "worker"]),
+    ("workers", &["bounds", "class", "ids", "load", "resources", "score", "tags", "time", "worker"]),
     ("queues", &["bounds", "ids", "job", "time"]),
     ("licences", &["bounds", "class", "ids", "job", "queues", "time"]),
     (

@@ -23,6 +23,7 @@ use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::time::NS_PER_S;
+use windlass_core::workers::WorkerSummary;
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 
 /// It prefers no worker.
@@ -450,9 +451,9 @@ proptest! {
             prop_assert_eq!(placement::eligible_when_idle(&class, worker), placement::ineligibilities(&class, worker, false).all(|why| !why.is_lasting()));
         }
         let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
-            let seen = placement::worker_context(worker, context.workers.load_settings());
+            let seen = WorkerSummary::of(worker, context.workers.load_settings());
             let load = worker.load_with(class.request.cpu, context.workers.load_settings());
-            let breakdown = context.policy.detail(&context.pair(&ask, worker, &seen, load));
+            let breakdown = context.policy.detail(&context.pair(&ask, worker, seen.context(), load));
             breakdown.holds().next().is_none().then_some((worker.id, breakdown.total))
         });
         let open: BTreeMap<WorkerId, f64> = open.collect();

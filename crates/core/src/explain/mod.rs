@@ -468,11 +468,11 @@ fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Expl
     explanation.judged = open
         .iter()
         .take(bounds::RANKED_MAX)
-        .map(|(ranked, worker)| {
-            let seen = placement::worker_context(worker, context.workers.load_settings());
+        .filter_map(|(ranked, worker)| {
+            let seen = context.workers.listed(worker.id)?.summary().context();
             let breakdown =
-                context.policy_for(request).detail(&context.pair(request, worker, &seen, ranked.load));
-            Judged { worker: worker.id, load: ranked.load, breakdown }
+                context.policy_for(request).detail(&context.pair(request, worker, seen, ranked.load));
+            Some(Judged { worker: worker.id, load: ranked.load, breakdown })
         })
         .collect();
     found

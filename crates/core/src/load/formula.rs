@@ -104,30 +104,43 @@ impl LoadSettings {
     }
 }
 
-/// How many hundredths of a core there are for each that is booked when one more task comes, made larger by
-/// pressure: `(booked + task) / (cores - foreign) * product(1 + weight * pressure)`. Finite, not negative;
-/// lower is better. The task itself is in it: an idle worker under full pressure would otherwise have load 0
-/// and win.
+/// What the load of a worker follows beside the task that comes.
 ///
-/// Shapes: `cores`, `booked_cpu` and `task_cpu` in hundredths of a core. A worker is `idle` while nothing of
-/// ours is booked there: only then does cpu pressure count, for otherwise it is mostly of our own making. What
-/// is unknown adds nothing; a report that is stale is `None`.
-pub fn load(
-    cores: u32,
+/// The load is how many hundredths of a core are booked with that task for each that there is, made larger by pressure:
+/// `(booked + task) / (cores - foreign) * product(1 + weight * pressure)`. Finite, not negative; lower is better. The task
+/// itself is in it: an idle worker under full pressure would otherwise have load 0 and win.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LoadTerms {
     booked_cpu: u32,
-    task_cpu: u32,
-    report: Option<&LoadReport>,
-    idle: bool,
-    settings: &LoadSettings,
-) -> f64 {
-    if cores == 0 {
-        return LOAD_NO_CORES;
+    /// Hundredths of a core that nothing else uses; `None` without any core.
+    left_cpu: Option<f64>,
+    factor: f64,
+}
+
+impl LoadTerms {
+    /// Shapes: `cores` and `booked_cpu` in hundredths of a core. A worker is `idle` while nothing of ours is booked there:
+    /// only then does cpu pressure count, for otherwise it is mostly of our own making. What is unknown adds nothing; a
+    /// report that is stale is `None`.
+    pub fn of(
+        cores: u32,
+        booked_cpu: u32,
+        report: Option<&LoadReport>,
+        idle: bool,
+        settings: &LoadSettings,
+    ) -> Self {
+        let report = report.filter(|_| settings.pressure);
+        let foreign = report.and_then(|report| report.cpu_foreign);
+        let foreign_cpu = foreign.map_or(0.0, |cores| cores.max(0.0) * 100.0);
+        let left_cpu = (cores > 0).then(|| (f64::from(cores) - foreign_cpu).max(CORES_LEFT_MIN));
+        let factor = report.map_or(1.0, |report| pressure_factor(report, idle, settings));
+        LoadTerms { booked_cpu, left_cpu, factor }
     }
-    let booked = f64::from(booked_cpu) + f64::from(task_cpu);
-    let report = report.filter(|_| settings.pressure);
-    let foreign = report.and_then(|report| report.cpu_foreign).map_or(0.0, |cores| cores.max(0.0) * 100.0);
-    let left = (f64::from(cores) - foreign).max(CORES_LEFT_MIN);
-    booked / left * report.map_or(1.0, |report| pressure_factor(report, idle, settings))
+
+    /// The load with one more task of so many hundredths of a core.
+    pub fn load_with(&self, task_cpu: u32) -> f64 {
+        let Some(left_cpu) = self.left_cpu else { return LOAD_NO_CORES };
+        (f64::from(self.booked_cpu) + f64::from(task_cpu)) / left_cpu * self.factor
+    }
 }
 
 /// `product(1 + weight * pressure)` over the resources whose pressure is known and counts.
@@ -244,6 +257,17 @@ mod tests {
         report_ns: NS_PER_S,
         stale_ns: 3 * NS_PER_S,
     };
+
+    fn load(
+        cores: u32,
+        booked_cpu: u32,
+        task_cpu: u32,
+        report: Option<&LoadReport>,
+        idle: bool,
+        settings: &LoadSettings,
+    ) -> f64 {
+        LoadTerms::of(cores, booked_cpu, report, idle, settings).load_with(task_cpu)
+    }
 
     fn stall(avg10: f64) -> Option<Pressure> {
         Some(Pressure { some: Some(Stall { avg10, ..Stall::default() }), full: None })

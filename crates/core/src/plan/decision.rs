@@ -1,7 +1,7 @@
 //! Decisions as they were made, and what a round could not place.
 
 use super::Planner;
-use super::placement::{self, PlacementRequest};
+use super::placement::PlacementRequest;
 use super::planner::Policy;
 use crate::bounds;
 use crate::cache_keys::Missing;
@@ -49,10 +49,10 @@ impl Decision {
         let farm = plan.match_context();
         let mut seen = Vec::with_capacity(judged.len());
         seen.extend(judged.filter_map(|id| {
-            let worker = farm.workers.get(id)?;
-            let load = worker.load_with(request.class.request.cpu, farm.workers.load_settings());
-            let context = placement::worker_context(worker, farm.workers.load_settings());
-            let pair = farm.pair(request, worker, &context, load);
+            let listed = farm.workers.listed(id)?;
+            let context = *listed.summary().context();
+            let load = listed.summary().load_with(request.class.request.cpu);
+            let pair = farm.pair(request, listed.worker(), &context, load);
             let Pair { missing, step_cpu, warmth, load, .. } = pair;
             Some(Seen { worker: id, context, missing, step_cpu, warmth, load })
         }));

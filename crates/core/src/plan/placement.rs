@@ -11,7 +11,6 @@ use crate::bounds;
 use crate::cache_keys::{self, Missing, MissingMemo, Reads};
 use crate::class::Class;
 use crate::ids::{ClassId, StepKey, WorkerId};
-use crate::load::formula::LoadSettings;
 use crate::resources::{Bytes, Resources, Short};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
 use crate::score::policy::{FREE_MEMORY, ScoringPolicy, Verdict};
@@ -19,7 +18,7 @@ use crate::score::weights;
 use crate::tags::{Need, asks_executor};
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Fault, Worker, WorkerState};
-use crate::workers::Workers;
+use crate::workers::{ListedWorker, WorkerSummary, Workers};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -238,6 +237,14 @@ pub fn fits_now(class: &Class, worker: &Worker) -> bool {
         && eligible_when_idle(class, worker)
 }
 
+/// The same of a listed worker, of which mostly the summary is enough.
+fn listed_fits_now(class: &Class, listed: &ListedWorker) -> bool {
+    let (summary, worker) = (listed.summary(), listed.worker());
+    let fits = summary.has_room(class) && (summary.suffices_for(class) || fits_now(class, worker));
+    debug_assert_eq!(fits, fits_now(class, worker), "{}", worker.name);
+    fits
+}
+
 /// True if the worker can take a task of the class now, or one of those that start with it.
 pub fn takes_part_now(class: &Class, worker: &Worker) -> bool {
     fits_now(class, worker) || class.mates.iter().any(|mate| fits_now(mate, worker))
@@ -343,15 +350,18 @@ pub enum PlacementOutcome {
 impl MatchContext<'_> {
     /// What keeps a task of the step off a worker that has room for its class, or how it is judged there.
     pub fn judge(&self, request: &PlacementRequest, worker: &Worker) -> Result<ScoredWorker, Ineligible> {
-        self.judge_as(request, worker, &worker_context(worker, self.workers.load_settings()))
+        let summary = WorkerSummary::of(worker, self.workers.load_settings());
+        self.judge_by(request, worker, &summary, &mut None)
     }
 
-    /// The same of a worker whose `context` is known.
-    fn judge_as(
-        &self,
-        request: &PlacementRequest,
+    /// The same of a worker whose `summary` is known. `before` is the pair with the same step that was judged before, and
+    /// its verdict: most workers of a farm are alike.
+    fn judge_by<'a>(
+        &'a self,
+        request: &'a PlacementRequest,
         worker: &Worker,
-        context: &WorkerContext,
+        summary: &'a WorkerSummary,
+        before: &mut Option<(Pair<'a>, Verdict)>,
     ) -> Result<ScoredWorker, Ineligible> {
         let reserved = self.reserved.get(&worker.id);
         if let Some(reserved) = reserved.filter(|r| r.class != request.class_id && r.band >= request.band)
@@ -376,15 +386,21 @@ impl MatchContext<'_> {
         if request.avoids == Some(worker.id) && self.has_other(request.class, worker.id) {
             return Err(Ineligible::Vetoed { rule: "retry", reason: "the task failed there the last time" });
         }
-        let load = worker.load_with(request.class.request.cpu, self.workers.load_settings());
-        let lent = worker.only_lends().then(|| {
+        let (load, context) = (summary.load_with(request.class.request.cpu), summary.context());
+        let policy = self.policy_for(request);
+        let verdict = if summary.only_lends() {
             let mut context = *context;
             context.memory_free = context.memory_free.map(|free| free.saturating_add(request.class.guess));
             context.booked.memory = 0;
-            context
-        });
-        let context = lent.as_ref().unwrap_or(context);
-        match self.policy_for(request).score(&self.pair(request, worker, context, load)) {
+            policy.score(&self.pair(request, worker, &context, load))
+        } else {
+            let pair = self.pair(request, worker, context, load);
+            let known = before.as_ref().filter(|(known, _)| known.is_of_like_worker(&pair));
+            let verdict = known.map_or_else(|| policy.score(&pair), |(_, verdict)| *verdict);
+            *before = Some((pair, verdict));
+            verdict
+        };
+        match verdict {
             Verdict::Score(score) => Ok(ScoredWorker { worker: worker.id, score, load }),
             Verdict::Vetoed { rule, reason } => Err(Ineligible::Vetoed { rule, reason }),
         }
@@ -451,25 +467,6 @@ impl MatchContext<'_> {
     }
 }
 
-/// What rules see of a worker.
-pub fn worker_context(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
-    let report = worker.report().filter(|_| settings.pressure);
-    WorkerContext {
-        capacity: (&worker.capacity).into(),
-        booked: (&worker.booked).into(),
-        memory_free: (worker.capacity.memory > 0).then(|| worker.memory_room()),
-        memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
-        // A worker where nothing of ours runs is not held for what others do: a lone machine that is busy
-        // would stand still for as long. It comes last, for its load.
-        foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
-        core_score: worker.core_score(),
-        disk_mb_s: report.and_then(|report| report.disk_mb_s),
-        network_mbit_s: report.and_then(|report| report.network_mbit_s),
-        fetches: worker.flags.fetches,
-        has_arch: worker.flags.has_arch,
-    }
-}
-
 /// The worker for a task of the step, among these where some are named.
 pub fn place_task(
     request: &PlacementRequest,
@@ -520,19 +517,37 @@ pub(super) fn rank(
         (false, true) => f64::from(worker.free().cpu),
         (false, false) => load,
     };
-    let judged_max = wanted.max(context.workers.index().candidates_max()).min(context.workers.len());
-    let mut ranked: Vec<(ScoredWorker, f64, &str)> = Vec::with_capacity(judged_max);
-    let (mut held, mut looks) = (None, 0);
+    let order = |a: &(ScoredWorker, f64, &str), b: &(ScoredWorker, f64, &str)| {
+        b.0.score.total_cmp(&a.0.score).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2))
+    };
+    let most = wanted.max(bounds::RANKED_MAX);
+    // Best first. Candidates come nearly in this order.
+    let mut ranked: Vec<(ScoredWorker, f64, &str)> = Vec::with_capacity(most.min(context.workers.len()) + 1);
+    let (mut held, mut looks, mut before) = (None, 0, None);
     let mut consider = |id: WorkerId| {
-        let Some(worker) = context.workers.get(id).filter(|worker| fits_now(request.class, worker)) else {
-            return false;
-        };
+        let listed = context.workers.listed(id).filter(|listed| listed_fits_now(request.class, listed));
+        let Some(listed) = listed else { return false };
         looks += 1;
-        match context.judge(request, worker) {
-            Ok(judged) => ranked.push((judged, tie(worker, judged.load), &*worker.name)),
-            Err(reason) => _ = held.get_or_insert(reason),
+        let worker = listed.worker();
+        match context.judge_by(request, worker, listed.summary(), &mut before) {
+            Ok(judged) => {
+                let judged = (judged, tie(worker, judged.load), &*worker.name);
+                let is_last = ranked.last().is_none_or(|last| order(last, &judged).is_lt());
+                let at = match is_last {
+                    true => ranked.len(),
+                    false => ranked.partition_point(|known| order(known, &judged).is_lt()),
+                };
+                if at < most {
+                    ranked.truncate(most - 1);
+                    ranked.insert(at, judged);
+                }
+                true
+            }
+            Err(reason) => {
+                held.get_or_insert(reason);
+                false
+            }
         }
-        ranked.last().is_some_and(|(last, ..)| last.worker == id)
     };
     if let Some(among) = among {
         among.iter().for_each(|id| _ = consider(*id));
@@ -550,31 +565,22 @@ pub(super) fn rank(
         let named = request.class.targets.iter().filter_map(|name| context.workers.by_name(name));
         named.for_each(|worker| _ = consider(worker.id));
     }
-    let order = |a: &(ScoredWorker, f64, &str), b: &(ScoredWorker, f64, &str)| {
-        b.0.score.total_cmp(&a.0.score).then(a.1.total_cmp(&b.1)).then(a.2.cmp(b.2))
-    };
-    let most = wanted.max(bounds::RANKED_MAX);
-    if ranked.len() > most {
-        ranked.select_nth_unstable_by(most, order);
-        ranked.truncate(most);
-    }
-    ranked.sort_by(order);
     Ranking { ranked: ranked.into_iter().map(|(ranked, ..)| ranked).collect(), held, looks }
 }
 
 /// The best of several steps for a worker that has room: most points, then the one that comes first.
 pub fn pick_for_worker<'a>(
-    worker: &Worker,
+    listed: &ListedWorker,
     asks: impl IntoIterator<Item = PlacementRequest<'a>>,
     context: &MatchContext,
 ) -> Option<(StepKey, f64)> {
     let mut best: Option<(StepKey, f64)> = None;
-    let seen = worker_context(worker, context.workers.load_settings());
     for request in asks {
-        if !fits_now(request.class, worker) {
+        if !listed_fits_now(request.class, listed) {
             continue;
         }
-        let Ok(judged) = context.judge_as(&request, worker, &seen) else { continue };
+        let judged = context.judge_by(&request, listed.worker(), listed.summary(), &mut None);
+        let Ok(judged) = judged else { continue };
         if best.is_none_or(|(_, score)| judged.score.total_cmp(&score).is_gt()) {
             best = Some((request.step, judged.score));
         }

@@ -11,6 +11,7 @@ use crate::job::QueuedStep;
 use crate::queues::RoundFilter;
 use crate::score::context::JobContext;
 use crate::worker::Worker;
+use crate::workers::ListedWorker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 
@@ -91,7 +92,8 @@ pub(super) fn prefer_rival<W: Work>(
     round: &mut Round,
 ) -> (QueuedStep, ClassId, Vec<ScoredWorker>) {
     let plan = work.plan();
-    let Some(worker) = plan.workers.get(ranked[0].worker) else { return (queued_step, class, ranked) };
+    let Some(listed) = plan.workers.listed(ranked[0].worker) else { return (queued_step, class, ranked) };
+    let worker = listed.worker();
     if worker.flags.class.keeps_queue_order {
         return (queued_step, class, ranked);
     }
@@ -116,7 +118,7 @@ pub(super) fn prefer_rival<W: Work>(
         // Which of many classes are among the rivals depends on the worker.
         &rivals(work, queue, (queued_step, class), &round.filter, &is_open)
     };
-    let Some((step, score)) = best_for(work, queue, worker, steps, &is_open) else {
+    let Some((step, score)) = best_for(work, queue, listed, steps, &is_open) else {
         return (queued_step, class, ranked);
     };
     let Some(rival) = steps.iter().skip(1).find(|rival| rival.step() == step) else {
@@ -165,7 +167,7 @@ fn rivals<W: Work>(
 fn best_for<W: Work>(
     work: &W,
     queue: QueueId,
-    worker: &Worker,
+    listed: &ListedWorker,
     steps: &[RivalStep],
     is_open: &dyn Fn(ClassId) -> bool,
 ) -> Option<(StepKey, f64)> {
@@ -181,11 +183,11 @@ fn best_for<W: Work>(
             _ => is_open(rival.class),
         };
         asked = Some((rival.class, is_open));
-        let standing = is_open.then(|| rival.standing(worker));
+        let standing = is_open.then(|| rival.standing(listed.worker()));
         // Most steps of a queue are alike, and of those the first one wins.
         let is_alike = rival.is_like_before && standing == before;
         before = standing;
         if is_open && !is_alike { rival.request(work, queue) } else { None }
     });
-    placement::pick_for_worker(worker, requests, &work.plan().match_context())
+    placement::pick_for_worker(listed, requests, &work.plan().match_context())
 }

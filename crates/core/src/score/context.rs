@@ -30,6 +30,19 @@ pub struct Pair<'a> {
     pub load: f64,
 }
 
+impl Pair<'_> {
+    /// True if another pair with the same step gets the same points, because the rules see the same of its worker.
+    pub fn is_of_like_worker(&self, other: &Pair) -> bool {
+        // All fields are named, so that a new one is not forgotten here.
+        let Pair { job: _, worker, instance: _, missing, step_cpu, warmth, others_wait: _, load } = self;
+        *load == other.load
+            && *worker == other.worker
+            && *step_cpu == other.step_cpu
+            && *warmth == other.warmth
+            && *missing == other.missing
+    }
+}
+
 /// A step of which a task looks for a worker.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct JobContext {

@@ -9,7 +9,7 @@ pub use warmth::{DISPLACED_AFTER, Warmth};
 use crate::bounds;
 use crate::cache_keys::CacheKeys;
 use crate::ids::{AllocId, Epoch, StepKey, TaskId, WorkerId};
-use crate::load::formula::{self, LoadSettings, Saturated};
+use crate::load::formula::{LoadSettings, LoadTerms, Saturated};
 use crate::load::pressure::LoadReport;
 use crate::resources::Resources;
 use crate::tags::{Attributes, CORE_SCORE, EXCLUSIVE, EXECUTOR, FOR_QUEUE};
@@ -286,8 +286,12 @@ impl Worker {
     /// How loaded it is with one more task of so many hundredths of a core: about 0 to 1, and more where it
     /// is under pressure.
     pub fn load_with(&self, task_cpu: u32, settings: &LoadSettings) -> f64 {
-        let report = self.report().filter(|_| settings.pressure);
-        formula::load(self.capacity.cpu, self.booked.cpu, task_cpu, report, self.is_rested(), settings)
+        self.load_terms(settings).load_with(task_cpu)
+    }
+
+    /// What its load follows beside the task that comes.
+    pub fn load_terms(&self, settings: &LoadSettings) -> LoadTerms {
+        LoadTerms::of(self.capacity.cpu, self.booked.cpu, self.report(), self.is_rested(), settings)
     }
 
     /// What a new booking may use: what is free, and of memory no more than is left by what running tasks

@@ -1,8 +1,10 @@
 //! Who could run it: all workers, an index of their free room, and their deadlines.
 
 mod index;
+mod summary;
 
 pub use index::Index;
+pub use summary::{ListedWorker, WorkerSummary};
 
 use crate::ids::WorkerId;
 use crate::load::formula::{LoadSettings, Saturated};
@@ -20,7 +22,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Workers {
     /// Boxed, so that a search by id reads ids alone: a worker is large, and a search for a place looks at many.
-    all: BTreeMap<WorkerId, Box<Worker>>,
+    all: BTreeMap<WorkerId, Box<ListedWorker>>,
     by_name: BTreeMap<Arc<str>, WorkerId>,
     index: Index,
     /// Queues that some worker is or was for alone.
@@ -99,9 +101,10 @@ impl Workers {
         note(&mut self.ahead, worker.id, worker.has_room_ahead());
         note(&mut self.only_lending, worker.id, worker.only_lends());
         if let Some(old) = self.all.remove(&worker.id) {
-            self.count(&old, -1);
-            self.index.unlist(&old);
-            let deadline = self.deadline(&old);
+            let old = old.worker();
+            self.count(old, -1);
+            self.index.unlist(old);
+            let deadline = self.deadline(old);
             move_deadline(&mut self.deadlines, old.id, deadline, None);
         }
         self.by_name.insert(worker.name.clone(), worker.id);
@@ -114,16 +117,17 @@ impl Workers {
         self.index.place(&worker, rank(&worker, &self.load));
         let deadline = self.deadline(&worker);
         move_deadline(&mut self.deadlines, worker.id, None, deadline);
-        self.all.insert(worker.id, Box::new(worker));
+        self.all.insert(worker.id, Box::new(ListedWorker::new(worker, &self.load)));
         self.narrow();
     }
 
     /// A worker is forgotten, name and all.
     pub fn remove(&mut self, id: WorkerId) {
         let Some(old) = self.all.remove(&id) else { return };
-        self.count(&old, -1);
-        self.index.unlist(&old);
-        let deadline = self.deadline(&old);
+        let old = old.worker();
+        self.count(old, -1);
+        self.index.unlist(old);
+        let deadline = self.deadline(old);
         move_deadline(&mut self.deadlines, id, deadline, None);
         self.by_name.remove(&old.name);
         self.gained.remove(&id);
@@ -163,7 +167,7 @@ impl Workers {
 
     fn rebuild(&mut self) {
         let mut index = self.index.emptied();
-        for worker in self.all.values() {
+        for worker in self.iter() {
             index.list(worker);
             index.place(worker, rank(worker, &self.load));
         }
@@ -173,7 +177,8 @@ impl Workers {
     /// Changes a worker. Returns what `change` returns, `None` if there is no such worker.
     pub fn update<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         let (load, suspect_ns) = (self.load, self.suspect_ns);
-        let worker = self.all.get_mut(&id)?;
+        let listed = self.all.get_mut(&id)?;
+        let worker = listed.worker_mut();
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
         let before = (worker.takes_work(), worker.is_idle(), worker.room());
         let result = change(worker);
@@ -196,6 +201,7 @@ impl Workers {
         }
         self.index.place(worker, rank(worker, &load));
         move_deadline(&mut self.deadlines, id, deadline, worker.deadline(suspect_ns, load.stale_ns));
+        listed.summarize(&load);
         Some(result)
     }
 
@@ -328,7 +334,10 @@ impl Workers {
 
     /// Gives a worker a name that no other has.
     pub fn rename(&mut self, id: WorkerId, name: &str) {
-        let Some(worker) = self.all.get_mut(&id).filter(|worker| &*worker.name != name) else { return };
+        let Some(worker) = self.all.get_mut(&id).map(|listed| listed.worker_mut()) else { return };
+        if &*worker.name == name {
+            return;
+        }
         self.by_name.remove(&worker.name);
         worker.name = name.into();
         self.by_name.insert(worker.name.clone(), id);
@@ -336,7 +345,7 @@ impl Workers {
 
     /// The number of the next message to a worker.
     pub fn next_seq(&mut self, id: WorkerId) -> u64 {
-        let Some(worker) = self.all.get_mut(&id) else { return 0 };
+        let Some(worker) = self.all.get_mut(&id).map(|listed| listed.worker_mut()) else { return 0 };
         worker.seq += 1;
         worker.seq
     }
@@ -362,7 +371,7 @@ impl Workers {
 
     /// Changes a worker in nothing but what its deadline follows: the index of room is left alone.
     fn change_lease<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
-        let worker = self.all.get_mut(&id)?;
+        let worker = self.all.get_mut(&id)?.worker_mut();
         let deadline = worker.deadline(self.suspect_ns, self.load.stale_ns);
         let result = change(worker);
         let after = worker.deadline(self.suspect_ns, self.load.stale_ns);
@@ -382,6 +391,11 @@ impl Workers {
 
     /// The worker with this id.
     pub fn get(&self, id: WorkerId) -> Option<&Worker> {
+        self.listed(id).map(ListedWorker::worker)
+    }
+
+    /// The worker with this id, and its summary.
+    pub fn listed(&self, id: WorkerId) -> Option<&ListedWorker> {
         self.all.get(&id).map(Box::as_ref)
     }
 
@@ -397,12 +411,15 @@ impl Workers {
 
     /// The workers of the farm by id, from this one on.
     pub fn present_from(&self, first: WorkerId) -> impl Iterator<Item = &Worker> {
-        self.all.range(first..).map(|(_, worker)| &**worker).filter(|w| w.state != WorkerState::Forgotten)
+        self.all
+            .range(first..)
+            .map(|(_, listed)| listed.worker())
+            .filter(|w| w.state != WorkerState::Forgotten)
     }
 
     /// All workers by id, also those that are gone.
     pub fn iter(&self) -> impl Iterator<Item = &Worker> {
-        self.all.values().map(Box::as_ref)
+        self.all.values().map(|listed| listed.worker())
     }
 
     /// How many there are, forgotten ones too.
@@ -442,7 +459,7 @@ impl Workers {
     /// All capacity of workers that get work.
     pub fn capacity(&self) -> Resources {
         let mut sum = Resources::default();
-        for worker in self.all.values().filter(|w| w.state == WorkerState::Up) {
+        for worker in self.iter().filter(|worker| worker.state == WorkerState::Up) {
             sum.add(&worker.capacity);
         }
         sum

@@ -1,0 +1,128 @@
+//! What a search for a place asks of a worker, worked out when the worker changes. A search looks at many workers for each
+//! task, a worker is large, and a booking changes one of them.
+
+use crate::class::Class;
+use crate::load::formula::{LoadSettings, LoadTerms};
+use crate::score::context::{Amounts, WorkerContext};
+use crate::worker::Worker;
+
+/// A worker and its summary.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ListedWorker {
+    summary: WorkerSummary,
+    worker: Worker,
+}
+
+/// What is asked of a worker most often. It is far smaller than a [`Worker`], so those of many fit into a cache.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkerSummary {
+    takes_work: bool,
+    only_lends: bool,
+    /// It takes the work of all queues, and needs not be asked for.
+    is_for_all: bool,
+    /// [`Worker::room`] without the named amounts.
+    room: Amounts,
+    load: LoadTerms,
+    context: WorkerContext,
+}
+
+impl ListedWorker {
+    pub(super) fn new(worker: Worker, settings: &LoadSettings) -> Self {
+        ListedWorker { summary: WorkerSummary::of(&worker, settings), worker }
+    }
+
+    /// The worker.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// Its summary.
+    pub fn summary(&self) -> &WorkerSummary {
+        &self.summary
+    }
+
+    /// The worker, to be changed. Until [`ListedWorker::summarize`] its summary is that of before.
+    pub(super) fn worker_mut(&mut self) -> &mut Worker {
+        &mut self.worker
+    }
+
+    /// Works the summary out again.
+    pub(super) fn summarize(&mut self, settings: &LoadSettings) {
+        self.summary = WorkerSummary::of(&self.worker, settings);
+    }
+}
+
+impl WorkerSummary {
+    /// Works it out.
+    pub fn of(worker: &Worker, settings: &LoadSettings) -> Self {
+        let (has, booked) = (&worker.capacity, &worker.booked);
+        let room = Amounts {
+            cpu: has.cpu.saturating_sub(booked.cpu),
+            gpus: has.gpus.saturating_sub(booked.gpus),
+            memory: worker.memory_room(),
+            gpu_memory: has.gpu_memory.saturating_sub(booked.gpu_memory),
+        };
+        WorkerSummary {
+            takes_work: worker.takes_work(),
+            only_lends: worker.only_lends(),
+            is_for_all: !worker.flags.class.is_exclusive && !worker.flags.is_for_queues,
+            room,
+            load: worker.load_terms(settings),
+            context: context_of(worker, settings),
+        }
+    }
+
+    /// [`Worker::only_lends`].
+    pub fn only_lends(&self) -> bool {
+        self.only_lends
+    }
+
+    /// What rules see of the worker.
+    pub fn context(&self) -> &WorkerContext {
+        &self.context
+    }
+
+    /// [`Worker::load_with`].
+    pub fn load_with(&self, task_cpu: u32) -> f64 {
+        self.load.load_with(task_cpu)
+    }
+
+    /// True if the worker takes work, and has room for a task of the class now, and so when it is empty. Of named amounts it
+    /// says nothing.
+    pub fn has_room(&self, class: &Class) -> bool {
+        let WorkerSummary { takes_work, only_lends, room, context, .. } = self;
+        let (request, guess) = (&class.request, if *only_lends { class.guess } else { 0 });
+        *takes_work
+            && request.cpu <= room.cpu
+            && request.memory <= room.memory.saturating_add(guess).min(context.capacity.memory)
+            && request.gpus <= room.gpus
+            && request.gpu_memory <= room.gpu_memory
+    }
+
+    /// True if the class asks for nothing that the worker itself must be asked about.
+    pub fn suffices_for(&self, class: &Class) -> bool {
+        self.is_for_all
+            && class.limits.is_empty()
+            && class.needs.is_empty()
+            && class.targets.is_empty()
+            && class.request.custom.is_empty()
+    }
+}
+
+fn context_of(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
+    let report = worker.report().filter(|_| settings.pressure);
+    WorkerContext {
+        capacity: (&worker.capacity).into(),
+        booked: (&worker.booked).into(),
+        memory_free: (worker.capacity.memory > 0).then(|| worker.memory_room()),
+        memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
+        // A worker where nothing of ours runs is not held for what others do: a lone machine that is busy
+        // would stand still for as long. It comes last, for its load.
+        foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
+        core_score: worker.core_score(),
+        disk_mb_s: report.and_then(|report| report.disk_mb_s),
+        network_mbit_s: report.and_then(|report| report.network_mbit_s),
+        fetches: worker.flags.fetches,
+        has_arch: worker.flags.has_arch,
+    }
+}
