@@ -200,7 +200,7 @@ impl Saturated {
     /// What a new report makes of it. What is unknown does not saturate; a report that is stale is `None`.
     ///
     /// - A resource saturates when its mean of ten seconds reaches the threshold, and stays so until it is below the
-    ///   threshold's `release`. Cpu saturates only while the worker is `idle`, as in [`load`].
+    ///   threshold's `release`. Cpu saturates only while the worker is `idle`, as in [`LoadTerms::of`].
     /// - Space is too little below the floor, until as much is free of which `release` would be the floor. That holds
     ///   although pressure does not count: tasks fail on a full disk.
     pub fn update(self, report: Option<&LoadReport>, idle: bool, settings: &LoadSettings) -> Saturated {
