@@ -104,7 +104,7 @@ impl LoadSettings {
     }
 }
 
-/// What the load of a worker follows beside the task that comes.
+/// The terms of a worker's load that a new task does not change.
 ///
 /// The load is how many hundredths of a core are booked with that task for each that there is, made larger by pressure:
 /// `(booked + task) / (cores - foreign) * product(1 + weight * pressure)`. Finite, not negative; lower is better. The task
@@ -118,9 +118,9 @@ pub struct LoadTerms {
 }
 
 impl LoadTerms {
-    /// Shapes: `cores` and `booked_cpu` in hundredths of a core. A worker is `idle` while nothing of ours is booked there:
-    /// only then does cpu pressure count, for otherwise it is mostly of our own making. What is unknown adds nothing; a
-    /// report that is stale is `None`.
+    /// `cores` and `booked_cpu` are in hundredths of a core. A worker is `idle` while the farm runs nothing there. Cpu
+    /// pressure counts only then, because otherwise the farm's own tasks make most of it. A number that is unknown adds
+    /// nothing; a stale report is `None`.
     pub fn of(
         cores: u32,
         booked_cpu: u32,
@@ -136,7 +136,7 @@ impl LoadTerms {
         LoadTerms { booked_cpu, left_cpu, factor }
     }
 
-    /// The load with one more task of so many hundredths of a core.
+    /// The load after one more task. `task_cpu` is in hundredths of a core.
     pub fn load_with(&self, task_cpu: u32) -> f64 {
         let Some(left_cpu) = self.left_cpu else { return LOAD_NO_CORES };
         (f64::from(self.booked_cpu) + f64::from(task_cpu)) / left_cpu * self.factor

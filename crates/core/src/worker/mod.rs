@@ -289,7 +289,7 @@ impl Worker {
         self.load_terms(settings).load_with(task_cpu)
     }
 
-    /// What its load follows beside the task that comes.
+    /// The terms of its load that a new task does not change.
     pub fn load_terms(&self, settings: &LoadSettings) -> LoadTerms {
         LoadTerms::of(self.capacity.cpu, self.booked.cpu, self.report(), self.is_rested(), settings)
     }

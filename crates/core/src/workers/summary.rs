@@ -18,7 +18,7 @@ pub struct ListedWorker {
 pub struct WorkerSummary {
     takes_work: bool,
     only_lends: bool,
-    /// It takes the work of all queues, and needs not be asked for.
+    /// It takes the work of all queues, also of steps that do not name it.
     is_for_all: bool,
     /// [`Worker::room`] without the named amounts.
     room: Amounts,
@@ -87,8 +87,7 @@ impl WorkerSummary {
         self.load.load_with(task_cpu)
     }
 
-    /// True if the worker takes work, and has room for a task of the class now, and so when it is empty. Of named amounts it
-    /// says nothing.
+    /// True if the worker takes work and has room for a task of the class. Amounts of named resources are not compared.
     pub fn has_room(&self, class: &Class) -> bool {
         let WorkerSummary { takes_work, only_lends, room, context, .. } = self;
         let (request, guess) = (&class.request, if *only_lends { class.guess } else { 0 });
@@ -99,7 +98,7 @@ impl WorkerSummary {
             && request.gpu_memory <= room.gpu_memory
     }
 
-    /// True if the class asks for nothing that the worker itself must be asked about.
+    /// True if no condition of the class needs more than [`WorkerSummary::has_room`].
     pub fn suffices_for(&self, class: &Class) -> bool {
         self.is_for_all
             && class.limits.is_empty()
@@ -116,8 +115,8 @@ fn context_of(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
         booked: (&worker.booked).into(),
         memory_free: (worker.capacity.memory > 0).then(|| worker.memory_room()),
         memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
-        // A worker where nothing of ours runs is not held for what others do: a lone machine that is busy
-        // would stand still for as long. It comes last, for its load.
+        // Other programs do not keep a worker idle on which the farm runs nothing. Otherwise a farm of one busy machine
+        // would stand still. Its load makes such a worker the last choice.
         foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
         core_score: worker.core_score(),
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
