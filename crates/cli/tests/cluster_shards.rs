@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use support::cluster::{Server, worker_with};
 use support::notices::Deaf;
 use support::port::KillOnDrop;
-use support::{show, wait_until};
+use support::{kill, show, wait_until};
 
 const SHARDS: [&str; 2] = ["--shards", "4"];
 
@@ -429,24 +429,61 @@ fn a_server_has_the_shards_that_it_pins_and_its_part_by_weight() {
     wait_until("the pinned shard is back", || owners_are(&shared));
 }
 
-#[test]
-fn a_task_in_another_servers_shard_lends_its_cpus_while_it_waits() {
-    let Some(store) = database::database() else { return };
+/// Two servers with a shard each, of which only the second's has a worker.
+fn with_a_worker_in_the_second_shard() -> Option<(Server, Server, String, KillOnDrop)> {
+    let store = database::database()?;
     let one = Server::start_with("one", &store, &["--shards", "2"]);
     let two = Server::start_with("two", &store, &["--shards", "2", "--shard", "2"]);
     wait_until("the second server has the second shard", || {
         one.owners() == BTreeMap::from([(1, "one".to_owned()), (2, "two".to_owned())])
     });
-    let token = one.ok(&["token", "create", "--role", "admin"]);
-    let _worker = worker_with(&one, "w2", &[&one, &two], &["--shard", "2"]);
+    let token = one.ok(&["token", "create", "--role", "admin"]).trim().to_owned();
+    let worker = worker_with(&one, "w2", &[&one, &two], &["--shard", "2"]);
+    Some((one, two, token, worker))
+}
+
+#[test]
+fn a_task_in_another_servers_shard_lends_its_cpus_while_it_waits() {
+    let Some((one, two, token, _worker)) = with_a_worker_in_the_second_shard() else { return };
     // Both cpus of the only worker are taken by tasks that wait for jobs of their own.
     let nested = format!("{} run --quiet --cwd / -- echo nested", support::windlass());
     let mut command = one.farm.command(&["run", "--quiet", "--array", "1-2", "--env", "WINDLASS_TOKEN"]);
-    command.env("WINDLASS_SERVER", &one.address).env("WINDLASS_TOKEN", token.trim());
+    command.env("WINDLASS_SERVER", &one.address).env("WINDLASS_TOKEN", &token);
     let mut run = command.args(["--", "sh", "-c", &nested]).stdout(Stdio::piped()).spawn().unwrap();
     wait_until("the tasks have ended", || run.try_wait().unwrap().is_some());
     let output = run.wait_with_output().unwrap();
     assert!(output.status.success(), "{}\n{}", one.log(), two.log());
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "nested\nnested\n");
     assert_eq!(one.json(&["workers"])[0]["booked"]["cpus"], json!(0.0));
+}
+
+#[test]
+fn when_a_task_in_another_servers_shard_began_and_how_far_it_is_is_told() {
+    let Some((one, two, _token, _worker)) = with_a_worker_in_the_second_shard() else { return };
+    let (go_on, template) = (one.farm.work().join("go-on"), one.farm.work().join("job.yaml"));
+    let script = format!(
+        "echo openjd_progress: 42.5; echo openjd_status: loading; while [ ! -e {} ]; do sleep 0.05; done",
+        go_on.display()
+    );
+    let text = format!(
+        "specificationVersion: jobtemplate-2023-09\nname: T\nsteps:\n- name: S\n  script:\n    actions:\n      \
+         onRun: {{command: sh, args: ['-c', '{script}']}}\n"
+    );
+    std::fs::write(&template, text).unwrap();
+    let job = one.ok(&["submit", "-f", template.to_str().unwrap(), "-o", "name"]);
+    let job = job.trim();
+    wait_until("progress is told", || two.json(&["job", "tasks", job])[0]["progress"] == 42.5);
+    let task = one.json(&["job", "tasks", job])[0].clone();
+    assert_eq!((&task["status"], &task["worker"]), (&json!("loading"), &json!("w2")), "{task}");
+    assert!(task["started_ms"].as_u64() >= task["booked_ms"].as_u64(), "{task}");
+    assert!(two.ok(&["job", "show", job]).contains("42.5% loading"));
+    // Of a shard that does not answer nothing is told, and the list comes.
+    kill(two.process_id(), "STOP");
+    let task = one.json(&["job", "tasks", job])[0].clone();
+    assert_eq!((&task["state"], task.get("progress")), (&json!("running"), None), "{task}");
+    kill(two.process_id(), "CONT");
+    std::fs::write(&go_on, "").unwrap();
+    one.ok(&["job", "wait", job]);
+    let task = one.json(&["job", "tasks", job])[0].clone();
+    assert_eq!((&task["state"], task.get("progress")), (&json!("succeeded"), None), "{task}");
 }

@@ -1,5 +1,6 @@
 //! The HTTP interface: JSON under `/api/v1`, over TCP or a unix socket.
 
+mod attempts;
 mod board;
 mod error;
 mod figures;
@@ -270,6 +271,7 @@ pub async fn serve_shard(handle: Handle, options: ServeOptions) {
     let (app, _) = new_app(&[], &handle, options, None);
     let figures = get(figures::of_shard);
     let routes = routes::router().route(peers::FIGURES_PATH, figures);
+    let routes = routes.route(peers::ATTEMPTS_PATH, get(attempts::of_shard));
     let routes = routes.route(peers::LOANS_PATH, post(loans::of_shard)).with_state(app.clone());
     let moves = peers::move_workers(handle.clone(), app.shards().clone());
     tokio::join!(peers::serve_others(app, routes), peers::tell_shard_events(handle), moves);

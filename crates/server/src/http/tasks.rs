@@ -2,7 +2,7 @@
 
 use super::error::ApiError;
 use super::rights::may_read;
-use super::{App, page_size};
+use super::{App, attempts, page_size};
 use crate::auth::Caller;
 use crate::handle::Handle;
 use axum::Extension;
@@ -78,6 +78,7 @@ pub async fn list(
     let next = items.get(limit).map(|task| task.index.to_string());
     items.truncate(limit);
     job.fill_values(&app.handle, &mut items, may_read(&app, &caller, &job.spec.user)).await?;
+    attempts::add_from_other_shards(&app, job.id, &mut items).await?;
     Ok(Json(Page { items, next }))
 }
 
@@ -104,7 +105,12 @@ pub async fn show(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Task>, ApiError> {
     let Path(id) = id?;
-    find(&app, &caller, parse_id(&id)?).await.map(|(task, _)| Json(task))
+    let id = parse_id(&id)?;
+    let (task, _) = find(&app, &caller, id).await?;
+    let mut tasks = [task];
+    attempts::add_from_other_shards(&app, id.job, &mut tasks).await?;
+    let [task] = tasks;
+    Ok(Json(task))
 }
 
 /// One task with its history, and whether the caller may read what it wrote.

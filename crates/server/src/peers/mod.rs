@@ -31,7 +31,7 @@ pub use farm::FarmShards;
 pub(crate) use forward::{elsewhere, to_owner};
 pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 pub(crate) use moves::{may_leave, may_leave_now, move_workers};
-pub(crate) use others::{FIGURES_PATH, Gathered, LOANS_PATH, OtherShards, name_missing};
+pub(crate) use others::{ATTEMPTS_PATH, FIGURES_PATH, Gathered, LOANS_PATH, OtherShards, name_missing};
 pub(crate) use packed::SubmitKey;
 pub(crate) use postbox::Postbox;
 pub(crate) use relay::send_events;

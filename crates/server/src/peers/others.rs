@@ -1,5 +1,5 @@
-//! What the owner of the first shard asks the other shards: figures of the whole farm, explanations, and cpus that tasks
-//! lend.
+//! What the owner of the first shard asks the other shards: figures of the whole farm, explanations, running
+//! attempts, and cpus that tasks lend.
 //!
 //! It asks as it does for requests about one worker ([`across`]), and not by rows that each shard writes every second: so
 //! nothing is written while nobody looks, and an answer is never older than its question. A shard whose engine is in this
@@ -25,6 +25,8 @@ use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 /// Where a shard's owner tells figures. It answers there to servers alone.
 pub(crate) const FIGURES_PATH: &str = "/api/v1/shard/figures";
+/// Where a shard's owner tells the attempts of a job that run there. It answers there to servers alone.
+pub(crate) const ATTEMPTS_PATH: &str = "/api/v1/shard/attempts";
 /// Where a shard's owner is told that a task lends its cpus, or wants them back. It answers there to servers alone.
 pub(crate) const LOANS_PATH: &str = "/api/v1/shard/loans";
 /// Names the shards that are lacking in an answer, with commas.
