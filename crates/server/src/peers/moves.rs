@@ -101,11 +101,12 @@ fn misplaced(
     (found, WorkerId(0))
 }
 
-/// True if a worker may leave its shard as soon as nothing is booked on it. A drained worker stays, because another shard
-/// would not know that it is drained.
+/// True if a worker may leave its shard as soon as nothing is booked on it. One that is drained or in quarantine stays,
+/// because another shard would not know of that and give it work.
 pub(crate) fn may_leave(worker: &Worker) -> bool {
-    let is_free = worker.connected && worker.state == WorkerState::Up && !worker.draining;
-    is_free && !OTHER_SYSTEMS.iter().any(|key| worker.attributes.contains_key(*key))
+    let is_up = worker.connected && worker.state == WorkerState::Up;
+    let is_kept = worker.draining || worker.health.out().is_some();
+    is_up && !is_kept && !OTHER_SYSTEMS.iter().any(|key| worker.attributes.contains_key(*key))
 }
 
 /// True if a worker may leave its shard, and nothing is booked on it.
@@ -143,7 +144,7 @@ mod tests {
     use windlass_core::engine::{Event, Hello, Inventory, Outbox, Settings, StoredState};
     use windlass_core::ids::AllocId;
     use windlass_core::tags::{Attributes, SHARD};
-    use windlass_core::worker::WorkerRecord;
+    use windlass_core::worker::{Ended, Health, HealthVerdict, Record, Successes, WorkerRecord};
     use windlass_core::{Epoch, JobId, Resources, TaskId, Time};
     use windlass_store::Store;
 
@@ -173,6 +174,15 @@ mod tests {
         assert!(may_leave_now(&idle()));
         assert!(!may_leave_now(&Worker { connected: false, ..idle() }));
         assert!(!may_leave_now(&Worker { draining: true, state: WorkerState::Draining, ..idle() }));
+        let mut health = Health::default();
+        let mut fails = |job| {
+            let of = Ended { job: JobId(job), user: "ann", record: Record::default() };
+            health.ended(Time(1), of, HealthVerdict::NotStarted, &Successes::default())
+        };
+        assert_eq!([1, 2, 2].map(&mut fails), [false, false, true], "the third launch opens the breaker");
+        assert!(!may_leave_now(&Worker { health: health.clone(), ..idle() }));
+        health.readmit();
+        assert!(may_leave_now(&Worker { health, ..idle() }));
         let place = (AllocId(1), Resources::new(100, 0));
         assert!(!may_leave_now(&Worker { allocs: [place].into(), ..idle() }), "an outside client has room");
         let task = TaskId { job: JobId(1), index: 0 };
