@@ -113,6 +113,11 @@ impl Links {
         self.lock().values().cloned().collect()
     }
 
+    /// How many workers are reached.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// Puts a connection in the place of the one before, which is returned.
     pub fn insert(&self, worker: WorkerId, link: Arc<dyn WorkerLink>) -> Option<Arc<dyn WorkerLink>> {
         self.lock().insert(worker, link)

@@ -4,6 +4,7 @@
 use crate::bodies::{Bodies, BodyLookup};
 use crate::external::ExternalTasks;
 use crate::link::{Delivery, Links, StartInfo};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use windlass_api::ChunkValues;
@@ -22,6 +23,20 @@ pub struct Outgoing {
     waiting: BTreeMap<WorkerId, VecDeque<Message>>,
     /// Starts that cannot be sent, and why.
     unsendable: Vec<(WorkerId, TaskId, u32, &'static str)>,
+}
+
+/// Messages that go out together, by worker.
+#[derive(Default)]
+struct Parcels {
+    of: FxHashMap<WorkerId, Vec<Delivery>>,
+    /// Messages for which a new parcel has room from the beginning.
+    room: usize,
+}
+
+impl Parcels {
+    fn add(&mut self, worker: WorkerId, message: Delivery) {
+        self.of.entry(worker).or_insert_with(|| Vec::with_capacity(self.room)).push(message);
+    }
 }
 
 /// What a start needs.
@@ -47,8 +62,9 @@ impl Outgoing {
     }
 
     /// Sends messages, in their order for each worker.
-    pub fn send(&mut self, engine: &Engine, messages: Vec<Message>) {
-        let mut parcels: BTreeMap<WorkerId, Vec<Delivery>> = BTreeMap::new();
+    pub fn send(&mut self, engine: &Engine, messages: impl ExactSizeIterator<Item = Message>) {
+        // Room for what each worker gets, if all get as much.
+        let mut parcels = Parcels { room: messages.len() / self.links.len().max(1), ..Parcels::default() };
         for message in messages {
             let Some(message) = self.external.take(engine, message) else { continue };
             if let Some(waiting) = self.waiting.get_mut(&message.worker) {
@@ -65,7 +81,7 @@ impl Outgoing {
 
     /// Bodies were read: sends what waited for them.
     pub fn bodies_read(&mut self, engine: &Engine) {
-        let mut parcels: BTreeMap<WorkerId, Vec<Delivery>> = BTreeMap::new();
+        let mut parcels = Parcels::default();
         for (worker, mut messages) in std::mem::take(&mut self.waiting) {
             while let Some(message) = messages.pop_front() {
                 if let Some(message) = self.pack(engine, message, &mut parcels) {
@@ -92,12 +108,7 @@ impl Outgoing {
     }
 
     /// Adds a message to its worker's parcel; gives it back where its body is not here.
-    fn pack(
-        &mut self,
-        engine: &Engine,
-        message: Message,
-        parcels: &mut BTreeMap<WorkerId, Vec<Delivery>>,
-    ) -> Option<Message> {
+    fn pack(&mut self, engine: &Engine, message: Message, parcels: &mut Parcels) -> Option<Message> {
         let start = match &message.order {
             WorkerCommand::Start { task, step, attempt, riders, .. } => {
                 match self.start_info(engine, *task, *step, riders) {
@@ -113,7 +124,7 @@ impl Outgoing {
             _ => None,
         };
         let Message { worker, seq, order } = message;
-        parcels.entry(worker).or_default().push(Delivery { seq, order, start });
+        parcels.add(worker, Delivery { seq, order, start });
         None
     }
 
@@ -132,8 +143,8 @@ impl Outgoing {
         Need::Here(StartInfo { body, value, params, chunk_values: each, job: job.spec.clone() })
     }
 
-    fn deliver(&self, parcels: BTreeMap<WorkerId, Vec<Delivery>>) {
-        for (worker, parcel) in parcels {
+    fn deliver(&self, parcels: Parcels) {
+        for (worker, parcel) in parcels.of {
             if let Some(link) = self.links.get(worker) {
                 link.deliver(parcel);
             }

@@ -338,9 +338,15 @@ impl World {
     }
 
     fn begin_commit(&mut self) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let next = scheduler.pipeline.next_batch(&mut scheduler.engine);
+        self.begin(next);
+    }
+
+    fn begin(&mut self, next: Option<NextBatch>) {
         let jitter = self.faults != crate::Faults::none();
         let Some(scheduler) = &mut self.scheduler else { return };
-        let batch = match scheduler.pipeline.next_batch(&mut scheduler.engine) {
+        let batch = match next {
             Some(NextBatch::Commit(batch)) => batch,
             Some(NextBatch::Deliver(batch)) => {
                 scheduler.engine.committed(&batch);
@@ -405,6 +411,8 @@ impl World {
                 drop(flight.batch);
                 let Committed { batch, undone } =
                     scheduler.pipeline.committed(&mut scheduler.engine, &refused);
+                // A server's store begins with the next batch before this one goes out.
+                let next = scheduler.pipeline.next_batch(&mut scheduler.engine);
                 scheduler.engine.committed(&batch);
                 let stalls = scheduler.pipeline.stalled().is_some();
                 self.go_out(batch);
@@ -413,6 +421,7 @@ impl World {
                     self.freeze();
                     self.thaw(life);
                 }
+                self.begin(next);
                 self.begin_commit();
                 // Settings that came into force may let work start.
                 self.set_alarm();

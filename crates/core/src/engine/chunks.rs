@@ -1,7 +1,7 @@
 //! Tasks that ride with another: how they are booked, what their process is sent, and what their end teaches. See
 //! [`Chunks`].
 
-use super::{Engine, Outbox, Refusal};
+use super::{Attempt, Engine, Outbox, Refusal};
 use crate::bounds;
 use crate::ids::{StepKey, TaskId};
 use crate::job::{ChunkSize, Chunks, End, Job, JobSpec, LeftToRun, TaskResult};
@@ -18,6 +18,9 @@ impl Engine {
         out: &mut Outbox,
     ) -> usize {
         let key = booking.queued_step.step();
+        if self.spec_of(key).is_none_or(|spec| spec.chunks.is_none()) {
+            return 0;
+        }
         let riders = self.next_riders(key, head);
         let count = riders.len();
         let last = riders.last().copied().unwrap_or(head);
@@ -83,14 +86,11 @@ impl Engine {
             .min(bounds::RIDERS_PER_WORKER_MAX.saturating_sub(attempts))
     }
 
-    /// The tasks that ride with a booked one, each with its attempt's number.
-    pub(super) fn riders_of(&self, head: TaskId) -> Vec<(u32, u32)> {
-        let Some(attempt) = self.attempts.get(&head).filter(|attempt| !attempt.rides) else {
-            return Vec::new();
-        };
+    /// The tasks that ride with a booked one, whose `attempt` this is, each with its attempt's number.
+    pub(super) fn riders_of(&self, head: TaskId, attempt: &Attempt) -> Vec<(u32, u32)> {
         let range =
             TaskId { index: head.index.saturating_add(1), ..head }..=TaskId { index: attempt.last, ..head };
-        if range.is_empty() {
+        if attempt.rides || range.is_empty() {
             return Vec::new();
         }
         let riders = self.attempts.range(range).take_while(|(_, rider)| rider.rides);
@@ -114,7 +114,8 @@ impl Engine {
 
     /// Some that rode with a task are given back.
     pub(super) fn shorten_chunk(&mut self, head: TaskId) {
-        let last = self.riders_of(head).last().map_or(head.index, |(index, _)| *index);
+        let Some(attempt) = self.attempts.get(&head) else { return };
+        let last = self.riders_of(head, attempt).last().map_or(head.index, |(index, _)| *index);
         if let Some(attempt) = self.attempts.get_mut(&head) {
             attempt.last = last;
         }

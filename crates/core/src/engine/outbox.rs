@@ -51,19 +51,21 @@ pub struct Release {
     pub again: Option<BTreeSet<JobId>>,
 }
 
-/// Writes, sends and facts for which a new batch has room at most before it grows.
+/// Writes, sends and facts for which an emptied batch keeps room at most.
 const ROOM_MAX: usize = 16_384;
 
 impl Outbox {
-    /// An empty batch with room for as much as another one has. A batch that grows from nothing copies what it has again and
-    /// again: of the time that an engine needed for a booking that was a tenth.
-    pub(super) fn with_room_of(other: &Outbox) -> Outbox {
-        Outbox {
-            writes: Vec::with_capacity(other.writes.len().min(ROOM_MAX)),
-            sends: Vec::with_capacity(other.sends.len().min(ROOM_MAX)),
-            notes: Vec::with_capacity(other.notes.len().min(ROOM_MAX)),
-            ..Outbox::default()
-        }
+    /// An empty batch in the memory of this one. A batch that grows from nothing copies what it has again and again, in
+    /// memory that the system clears first.
+    pub(super) fn emptied(self) -> Outbox {
+        let Outbox { mut writes, mut sends, mut notes, .. } = self;
+        writes.clear();
+        sends.clear();
+        notes.clear();
+        writes.shrink_to(ROOM_MAX);
+        sends.shrink_to(ROOM_MAX);
+        notes.shrink_to(ROOM_MAX);
+        Outbox { writes, sends, notes, ..Outbox::default() }
     }
 
     /// True if there is nothing to do.

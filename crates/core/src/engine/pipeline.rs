@@ -22,6 +22,8 @@ pub struct Pipeline {
     /// The batch that forms: events and rounds write into it.
     pub forming: Outbox,
     in_flight: Option<Arc<Outbox>>,
+    /// The next batch to form, which is empty and has the memory of one that went out.
+    emptied: Outbox,
     stalled: Option<BTreeSet<JobId>>,
 }
 
@@ -55,7 +57,7 @@ impl Pipeline {
         if self.in_flight.is_some() || self.stalled.is_some() || self.forming.is_empty() {
             return None;
         }
-        let next = Outbox::with_room_of(&self.forming);
+        let next = std::mem::take(&mut self.emptied);
         let mut batch = std::mem::replace(&mut self.forming, next);
         if batch.writes.is_empty() {
             return Some(NextBatch::Deliver(Box::new(batch)));
@@ -75,6 +77,11 @@ impl Pipeline {
         let release = engine.release(batch, refused, &mut self.forming);
         self.stalled = release.again;
         Committed { batch: release.batch, undone: release.undone }
+    }
+
+    /// A batch went out. A later one forms in its memory.
+    pub fn reuse(&mut self, batch: Outbox) {
+        self.emptied = batch.emptied();
     }
 
     /// Takes the batch that forms for durable at once, and returns what goes out. For owners without a store: replays,

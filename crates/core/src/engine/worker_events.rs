@@ -287,7 +287,7 @@ impl Engine {
             memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.expects),
             time_limit_ms: spec.time_limit_ms,
             gang: self.gang_place(task),
-            riders: self.riders_of(task),
+            riders: self.riders_of(task, attempt),
         })
     }
 

@@ -38,16 +38,22 @@ struct Seen {
     load: f64,
 }
 
+/// The memory of a decision that is forgotten, for the next one: a decision is made for each booking.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct SeenRoom(Vec<Seen>);
+
 impl Decision {
-    /// That a task of the step goes to the first of the `judged` workers, with what the rules see of each.
+    /// That a task of the step goes to the first of the `judged` workers, with what the rules see of each. `room` is empty.
     pub(super) fn new(
         plan: &Planner,
         request: &PlacementRequest,
         index: u32,
         judged: impl ExactSizeIterator<Item = WorkerId>,
+        room: SeenRoom,
     ) -> Self {
         let farm = plan.match_context();
-        let mut seen = Vec::with_capacity(judged.len());
+        let SeenRoom(mut seen) = room;
+        seen.reserve_exact(judged.len());
         seen.extend(judged.filter_map(|id| {
             let listed = farm.workers.listed(id)?;
             let context = *listed.summary().context();
@@ -115,8 +121,11 @@ pub struct BlockedWork {
 impl Planner {
     /// Keeps a decision, and forgets the oldest where there are too many.
     pub(super) fn remember(&mut self, decision: Decision) {
-        if self.decisions.len() == bounds::DECISIONS_MAX {
-            self.decisions.pop_front();
+        if self.decisions.len() == bounds::DECISIONS_MAX
+            && let Some(Decision { mut seen, .. }) = self.decisions.pop_front()
+        {
+            seen.clear();
+            self.seen_room = SeenRoom(seen);
         }
         self.decisions.push_back(decision);
     }

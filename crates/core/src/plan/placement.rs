@@ -395,10 +395,14 @@ impl MatchContext<'_> {
             policy.score(&self.pair(request, worker, &context, load))
         } else {
             let pair = self.pair(request, worker, context, load);
-            let known = before.as_ref().filter(|(known, _)| known.is_of_like_worker(&pair));
-            let verdict = known.map_or_else(|| policy.score(&pair), |(_, verdict)| *verdict);
-            *before = Some((pair, verdict));
-            verdict
+            match before {
+                Some((known, verdict)) if known.is_of_like_worker(&pair) => *verdict,
+                _ => {
+                    let verdict = policy.score(&pair);
+                    *before = Some((pair, verdict));
+                    verdict
+                }
+            }
         };
         match verdict {
             Verdict::Score(score) => Ok(ScoredWorker { worker: worker.id, score, load }),

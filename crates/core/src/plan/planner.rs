@@ -1,6 +1,6 @@
 //! The state of planning, and what changes it outside of a round.
 
-use super::decision::{BlockedWork, Decision};
+use super::decision::{BlockedWork, Decision, SeenRoom};
 use super::full_classes::FullClasses;
 use super::placement::{MatchContext, Reservation};
 use super::reserving::FeasibleWorkers;
@@ -131,6 +131,7 @@ pub struct Planner {
     refreshed: Time,
     pub(super) blocked: BlockedWork,
     pub(super) decisions: VecDeque<Decision>,
+    pub(super) seen_room: SeenRoom,
     /// Counts alone: nothing is decided by them, and a search only reads the plan.
     searches: Cell<Searches>,
     /// Where the next search for a worker to send work ahead to begins.
@@ -176,6 +177,7 @@ impl Planner {
             refreshed: Time::default(),
             blocked: BlockedWork::default(),
             decisions: VecDeque::new(),
+            seen_room: SeenRoom::default(),
             searches: Cell::default(),
             prefetch_from: WorkerId(0),
             needs_round: false,

@@ -105,6 +105,7 @@ pub(super) fn record_booking<W: Work>(
     index: Option<u32>,
     judged: impl ExactSizeIterator<Item = WorkerId>,
 ) -> Option<f64> {
+    let room = std::mem::take(&mut work.plan_mut().seen_room);
     let (key, plan) = (booking.queued_step.step(), work.plan());
     let facts = work.facts(key)?;
     let (wait_s, dependents) = (plan.now.since(facts.ready_since) as f64 / 1e9, facts.dependents);
@@ -113,7 +114,7 @@ pub(super) fn record_booking<W: Work>(
     let worker = plan.workers.get(booking.worker).filter(|_| !facts.reads.is_empty());
     let missing = worker.and_then(|worker| plan.match_context().missing(&request, worker));
     let index = index.or(facts.first_ready).filter(|_| judged.len() > 0);
-    let decision = index.map(|index| Decision::new(plan, &request, index, judged));
+    let decision = index.map(|index| Decision::new(plan, &request, index, judged, room));
     let longest_ms = facts.longest_ms();
     let plan = work.plan_mut();
     plan.record(Metric::WaitS, wait_s);

@@ -12,6 +12,7 @@ use crate::ids::WorkerId;
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::worker::{Saturation, Worker};
+use crate::workers::WorkerSummary;
 use std::cmp::{Ordering, Reverse};
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -169,11 +170,14 @@ impl Index {
         }
     }
 
-    fn spot_of(&self, worker: &Worker, load: f64) -> Spot {
-        let free_cpu = worker.capacity.cpu.saturating_sub(worker.booked.cpu);
-        let free_memory = worker.memory_room();
+    /// Where a worker stands: by its load with one more task of one core; nowhere if it takes no work.
+    fn spot_of(&self, worker: &Worker, summary: &WorkerSummary) -> Option<Spot> {
+        if !summary.takes_work() {
+            return None;
+        }
+        let (free_cpu, free_memory) = summary.free();
         // Sixteenths of a percent, as far as 32 bits go.
-        let load = (load * 1600.0).min(f64::from(u32::MAX)) as u32;
+        let load = (summary.load_with(100) * 1600.0).min(f64::from(u32::MAX)) as u32;
         let memory = (free_memory >> 20).min(u64::from(u32::MAX)) as u32;
         let key = match self.saturation {
             _ if worker.flags.class.most_memory_first => u32::MAX - memory,
@@ -181,24 +185,27 @@ impl Index {
             Saturation { cores: true, .. } => free_cpu,
             _ => load,
         };
-        Spot {
+        Some(Spot {
             full: worker.licences.full().map(|(name, _)| name.to_owned()).collect(),
             cell: (bucket_of(free_memory), bucket_of(free_cpu.into())),
             entry: (key, worker.id),
-        }
+        })
     }
 
-    /// Puts a listed worker where it belongs by its free room and its load, or nowhere if it has none.
-    pub fn place(&mut self, worker: &Worker, load: Option<f64>) {
-        let spot = load.map(|load| self.spot_of(worker, load));
-        let Some(member) = self.members.get_mut(&worker.id).filter(|member| member.spot != spot) else {
-            return;
-        };
+    /// Puts a listed worker where it belongs by its free room and its load, or nowhere if it takes no work.
+    pub fn place(&mut self, worker: &Worker, summary: &WorkerSummary) {
+        let spot = self.spot_of(worker, summary);
+        self.move_to(worker.id, spot);
+    }
+
+    fn move_to(&mut self, id: WorkerId, spot: Option<Spot>) {
+        let Some(member) = self.members.get_mut(&id).filter(|member| member.spot != spot) else { return };
         let kind = member.kind.clone();
         let before = std::mem::replace(&mut member.spot, spot.clone());
         // In first and then out: what it leaves is rarely empty in between.
         if let Some(Spot { full, cell, entry }) = spot {
-            self.groups.entry((kind.clone(), full)).or_default().entry(cell).or_default().insert(entry);
+            let cells = self.groups.entry((kind.clone(), full)).or_default();
+            cells.entry(cell).or_default().insert(entry);
         }
         let Some(Spot { full, cell, entry }) = before else { return };
         let group = (kind, full);
@@ -234,7 +241,7 @@ impl Index {
 
     /// Forgets what a worker was.
     pub fn unlist(&mut self, worker: &Worker) {
-        self.place(worker, None);
+        self.move_to(worker.id, None);
         self.members.remove(&worker.id);
         for key in worker.attributes.keys() {
             let Some(count) = self.present.get_mut(key) else { continue };

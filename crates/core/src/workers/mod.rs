@@ -14,6 +14,7 @@ use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
 use crate::worker::{Saturation, Worker, WorkerFlags, WorkerState};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,8 +22,11 @@ use std::sync::Arc;
 /// index (checkout) and puts it back by its new room (checkin).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Workers {
-    /// Boxed, so that a search by id reads ids alone: a worker is large, and a search for a place looks at many.
-    all: BTreeMap<WorkerId, Box<ListedWorker>>,
+    /// Hashed, because a search for a place looks up many. Boxed, because a worker is large. The order of this map is no
+    /// order: what goes through all workers goes through `ids`.
+    all: FxHashMap<WorkerId, Box<ListedWorker>>,
+    /// The keys of `all`, in order.
+    ids: BTreeSet<WorkerId>,
     by_name: BTreeMap<Arc<str>, WorkerId>,
     index: Index,
     /// Queues that some worker is or was for alone.
@@ -114,16 +118,20 @@ impl Workers {
         self.shifts += 1;
         self.count(&worker, 1);
         self.index.list(&worker);
-        self.index.place(&worker, rank(&worker, &self.load));
         let deadline = self.deadline(&worker);
         move_deadline(&mut self.deadlines, worker.id, None, deadline);
-        self.all.insert(worker.id, Box::new(ListedWorker::new(worker, &self.load)));
+        let listed = Box::new(ListedWorker::new(worker, &self.load));
+        let worker = listed.worker();
+        self.index.place(worker, listed.summary());
+        self.ids.insert(worker.id);
+        self.all.insert(worker.id, listed);
         self.narrow();
     }
 
     /// A worker is forgotten, name and all.
     pub fn remove(&mut self, id: WorkerId) {
         let Some(old) = self.all.remove(&id) else { return };
+        self.ids.remove(&id);
         let old = old.worker();
         self.count(old, -1);
         self.index.unlist(old);
@@ -167,9 +175,9 @@ impl Workers {
 
     fn rebuild(&mut self) {
         let mut index = self.index.emptied();
-        for worker in self.iter() {
-            index.list(worker);
-            index.place(worker, rank(worker, &self.load));
+        for listed in self.ids.iter().filter_map(|id| self.listed(*id)) {
+            index.list(listed.worker());
+            index.place(listed.worker(), listed.summary());
         }
         self.index = index;
     }
@@ -178,14 +186,17 @@ impl Workers {
     pub fn update<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         let (load, suspect_ns) = (self.load, self.suspect_ns);
         let listed = self.all.get_mut(&id)?;
+        let took_work = listed.summary().takes_work();
         let worker = listed.worker_mut();
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
-        let before = (worker.takes_work(), worker.is_idle(), worker.room());
+        let before = (took_work, worker.is_idle(), worker.room());
         let result = change(worker);
         if !worker.is_idle() {
             worker.quiet_since = None;
         }
-        let after = (worker.takes_work(), worker.is_idle());
+        listed.summarize(&load);
+        let (worker, summary) = (listed.worker(), listed.summary());
+        let after = (summary.takes_work(), worker.is_idle());
         if after != (before.0, before.1) {
             self.open = self.open + u32::from(after.0) - u32::from(before.0);
             self.idle = self.idle + u32::from(after == (true, true)) - u32::from(before.0 && before.1);
@@ -196,12 +207,11 @@ impl Workers {
             self.gained.insert(id);
         }
         note(&mut self.ahead, id, worker.has_room_ahead());
-        if note(&mut self.only_lending, id, worker.only_lends()) {
+        if note(&mut self.only_lending, id, summary.only_lends()) {
             self.gained.insert(id);
         }
-        self.index.place(worker, rank(worker, &load));
+        self.index.place(worker, summary);
         move_deadline(&mut self.deadlines, id, deadline, worker.deadline(suspect_ns, load.stale_ns));
-        listed.summarize(&load);
         Some(result)
     }
 
@@ -411,15 +421,13 @@ impl Workers {
 
     /// The workers of the farm by id, from this one on.
     pub fn present_from(&self, first: WorkerId) -> impl Iterator<Item = &Worker> {
-        self.all
-            .range(first..)
-            .map(|(_, listed)| listed.worker())
-            .filter(|w| w.state != WorkerState::Forgotten)
+        let workers = self.ids.range(first..).filter_map(|id| self.get(*id));
+        workers.filter(|worker| worker.state != WorkerState::Forgotten)
     }
 
     /// All workers by id, also those that are gone.
     pub fn iter(&self) -> impl Iterator<Item = &Worker> {
-        self.all.values().map(|listed| listed.worker())
+        self.ids.iter().filter_map(|id| self.get(*id))
     }
 
     /// How many there are, forgotten ones too.
@@ -434,7 +442,7 @@ impl Workers {
 
     /// The largest id.
     pub fn last_id(&self) -> Option<WorkerId> {
-        self.all.keys().next_back().copied()
+        self.ids.last().copied()
     }
 
     /// The index of free room.
@@ -464,11 +472,6 @@ impl Workers {
         }
         sum
     }
-}
-
-/// Where a worker stands in the index: its load with one more task of one core; nowhere if it takes no work.
-fn rank(worker: &Worker, load: &LoadSettings) -> Option<f64> {
-    worker.takes_work().then(|| worker.load_with(100, load))
 }
 
 /// Puts a worker into a set or takes it out; true if it came in.

@@ -72,6 +72,16 @@ impl WorkerSummary {
         }
     }
 
+    /// [`Worker::takes_work`].
+    pub fn takes_work(&self) -> bool {
+        self.takes_work
+    }
+
+    /// Hundredths of a core and bytes of memory that are free.
+    pub(super) fn free(&self) -> (u32, u64) {
+        (self.room.cpu, self.room.memory)
+    }
+
     /// [`Worker::only_lends`].
     pub fn only_lends(&self) -> bool {
         self.only_lends
