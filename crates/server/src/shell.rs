@@ -766,3 +766,6 @@ async fn parse(raw: Option<Arc<[u8]>>) -> LoadedBody {
     let parsed = tokio::task::spawn_blocking(move || LoadedBody::parse(&raw)).await;
     parsed.unwrap_or(LoadedBody::Unfit("what it runs cannot be read"))
 }
+
+#[cfg(test)]
+mod tests;
