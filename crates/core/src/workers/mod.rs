@@ -14,7 +14,6 @@ use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
 use crate::worker::{Saturation, Worker, WorkerFlags, WorkerState};
-use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -22,11 +21,9 @@ use std::sync::Arc;
 /// index (checkout) and puts it back by its new room (checkin).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Workers {
-    /// Hashed, because a search for a place looks up many. Boxed, because a worker is large. The order of this map is no
-    /// order: what goes through all workers goes through `ids`.
-    all: FxHashMap<WorkerId, Box<ListedWorker>>,
-    /// The keys of `all`, in order.
-    ids: BTreeSet<WorkerId>,
+    /// By id. A sorted list, because a search for a place looks up many workers, and they come and go rarely. Boxed, because
+    /// a worker is large.
+    all: Vec<(WorkerId, Box<ListedWorker>)>,
     by_name: BTreeMap<Arc<str>, WorkerId>,
     index: Index,
     /// Queues that some worker is or was for alone.
@@ -104,7 +101,9 @@ impl Workers {
         self.for_queues.extend(worker.for_queues().into_iter().flatten().cloned());
         note(&mut self.ahead, worker.id, worker.has_room_ahead());
         note(&mut self.only_lending, worker.id, worker.only_lends());
-        if let Some(old) = self.all.remove(&worker.id) {
+        let place = self.place_of(worker.id);
+        if let Ok(known) = place {
+            let (_, old) = self.all.remove(known);
             let old = old.worker();
             self.count(old, -1);
             self.index.unlist(old);
@@ -123,15 +122,15 @@ impl Workers {
         let listed = Box::new(ListedWorker::new(worker, &self.load));
         let worker = listed.worker();
         self.index.place(worker, listed.summary());
-        self.ids.insert(worker.id);
-        self.all.insert(worker.id, listed);
+        let (Ok(at) | Err(at)) = place;
+        self.all.insert(at, (worker.id, listed));
         self.narrow();
     }
 
     /// A worker is forgotten, name and all.
     pub fn remove(&mut self, id: WorkerId) {
-        let Some(old) = self.all.remove(&id) else { return };
-        self.ids.remove(&id);
+        let Ok(known) = self.place_of(id) else { return };
+        let (_, old) = self.all.remove(known);
         let old = old.worker();
         self.count(old, -1);
         self.index.unlist(old);
@@ -175,7 +174,7 @@ impl Workers {
 
     fn rebuild(&mut self) {
         let mut index = self.index.emptied();
-        for listed in self.ids.iter().filter_map(|id| self.listed(*id)) {
+        for (_, listed) in &self.all {
             index.list(listed.worker());
             index.place(listed.worker(), listed.summary());
         }
@@ -185,7 +184,8 @@ impl Workers {
     /// Changes a worker. Returns what `change` returns, `None` if there is no such worker.
     pub fn update<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         let (load, suspect_ns) = (self.load, self.suspect_ns);
-        let listed = self.all.get_mut(&id)?;
+        let at = self.place_of(id).ok()?;
+        let listed = &mut self.all[at].1;
         let took_work = listed.summary().takes_work();
         let worker = listed.worker_mut();
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
@@ -344,7 +344,8 @@ impl Workers {
 
     /// Gives a worker a name that no other has.
     pub fn rename(&mut self, id: WorkerId, name: &str) {
-        let Some(worker) = self.all.get_mut(&id).map(|listed| listed.worker_mut()) else { return };
+        let Ok(at) = self.place_of(id) else { return };
+        let worker = self.all[at].1.worker_mut();
         if &*worker.name == name {
             return;
         }
@@ -355,7 +356,7 @@ impl Workers {
 
     /// The number of the next message to a worker.
     pub fn next_seq(&mut self, id: WorkerId) -> u64 {
-        let Some(worker) = self.all.get_mut(&id).map(|listed| listed.worker_mut()) else { return 0 };
+        let Some(worker) = self.worker_mut(id) else { return 0 };
         worker.seq += 1;
         worker.seq
     }
@@ -381,10 +382,11 @@ impl Workers {
 
     /// Changes a worker in nothing but what its deadline follows: the index of room is left alone.
     fn change_lease<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
-        let worker = self.all.get_mut(&id)?.worker_mut();
-        let deadline = worker.deadline(self.suspect_ns, self.load.stale_ns);
+        let (suspect_ns, stale_ns) = (self.suspect_ns, self.load.stale_ns);
+        let worker = self.worker_mut(id)?;
+        let deadline = worker.deadline(suspect_ns, stale_ns);
         let result = change(worker);
-        let after = worker.deadline(self.suspect_ns, self.load.stale_ns);
+        let after = worker.deadline(suspect_ns, stale_ns);
         move_deadline(&mut self.deadlines, id, deadline, after);
         Some(result)
     }
@@ -404,9 +406,27 @@ impl Workers {
         self.listed(id).map(ListedWorker::worker)
     }
 
+    /// Where the worker with this id is in the list, or where it would be.
+    fn place_of(&self, id: WorkerId) -> Result<usize, usize> {
+        // Numbers are given in order, so mostly the place follows from the number.
+        let first = self.all.first().map_or(0, |(first, _)| first.0);
+        let guess = id.0.checked_sub(first).and_then(|place| usize::try_from(place).ok());
+        if let Some(place) = guess
+            && self.all.get(place).is_some_and(|(known, _)| *known == id)
+        {
+            return Ok(place);
+        }
+        self.all.binary_search_by_key(&id, |(known, _)| *known)
+    }
+
+    /// The worker with this id, to be changed in nothing that its summary has.
+    fn worker_mut(&mut self, id: WorkerId) -> Option<&mut Worker> {
+        self.place_of(id).ok().map(|at| self.all[at].1.worker_mut())
+    }
+
     /// The worker with this id, and its summary.
     pub fn listed(&self, id: WorkerId) -> Option<&ListedWorker> {
-        self.all.get(&id).map(Box::as_ref)
+        self.place_of(id).ok().map(|at| &*self.all[at].1)
     }
 
     /// The worker of this name.
@@ -421,13 +441,14 @@ impl Workers {
 
     /// The workers of the farm by id, from this one on.
     pub fn present_from(&self, first: WorkerId) -> impl Iterator<Item = &Worker> {
-        let workers = self.ids.range(first..).filter_map(|id| self.get(*id));
+        let (Ok(from) | Err(from)) = self.place_of(first);
+        let workers = self.all[from..].iter().map(|(_, listed)| listed.worker());
         workers.filter(|worker| worker.state != WorkerState::Forgotten)
     }
 
     /// All workers by id, also those that are gone.
     pub fn iter(&self) -> impl Iterator<Item = &Worker> {
-        self.ids.iter().filter_map(|id| self.get(*id))
+        self.all.iter().map(|(_, listed)| listed.worker())
     }
 
     /// How many there are, forgotten ones too.
@@ -442,7 +463,7 @@ impl Workers {
 
     /// The largest id.
     pub fn last_id(&self) -> Option<WorkerId> {
-        self.ids.last().copied()
+        self.all.last().map(|(id, _)| *id)
     }
 
     /// The index of free room.
