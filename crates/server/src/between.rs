@@ -2,6 +2,7 @@
 //! numbers for it, and says what became of jobs that only the store knows. The engine forgets nothing that it was told, so
 //! all this may come twice, or late.
 
+use crate::background::Background;
 use crate::bodies::{self, steps_of};
 use crate::handle::Unavailable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +133,7 @@ impl Between {
     }
 
     /// Begins to look, if it is time to.
-    pub fn look(&mut self, engine: &Engine, store: &Store) -> Option<Look> {
+    pub fn look(&mut self, engine: &Engine, store: &Store, background: &Background) -> Option<Look> {
         if self.shards.is_empty() {
             return None;
         }
@@ -156,7 +157,7 @@ impl Between {
             seen.awaited = self.next_awaited(engine);
         }
         let (store, is_away) = (store.clone(), self.is_away.clone());
-        Some(Box::pin(async move {
+        Some(background.run(async move {
             let found = seen.look(&store).await;
             let was_away = is_away.swap(found.is_err(), Ordering::Relaxed);
             match found {
@@ -199,7 +200,7 @@ impl Between {
     }
 
     /// Tells the shards for which a durable batch has messages. Where that fails, they look by themselves.
-    pub fn tell(&self, store: &Store, writes: &[Write]) {
+    pub fn tell(&self, store: &Store, background: &Background, writes: &[Write]) {
         let receivers = writes.iter().filter_map(|write| match write {
             Write::Tell { to, .. } => Some(*to),
             _ => None,
@@ -210,7 +211,7 @@ impl Between {
         }
         let receivers: Vec<String> = receivers.iter().map(ShardId::to_string).collect();
         let store = store.clone();
-        tokio::spawn(async move { _ = store.notify(MAIL, &receivers.join(",")).await });
+        background.detach(async move { _ = store.notify(MAIL, &receivers.join(",")).await });
     }
 }
 

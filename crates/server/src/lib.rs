@@ -7,6 +7,7 @@
 mod audit;
 pub mod auth;
 mod away;
+mod background;
 mod between;
 mod bodies;
 mod clock;

@@ -1,5 +1,6 @@
 //! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
+use crate::background::Background;
 use crate::between::{Between, Found, Look};
 use crate::bodies::{self, LoadedBody, StepId};
 use crate::clock::Clock;
@@ -140,6 +141,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         fetches: VecDeque::new(),
         audited: Instant::now(),
         between,
+        background: Background::here(),
         stalled_by: None,
         stopping: None,
         sure,
@@ -202,6 +204,7 @@ struct Shell {
     audited: Instant,
     /// What it has to do with other shards.
     between: Between,
+    background: Background,
     /// Why the pipeline is stalled.
     stalled_by: Option<Unavailable>,
     stopping: Option<oneshot::Sender<()>>,
@@ -234,7 +237,7 @@ impl Shell {
             reading = reading.or_else(|| self.read());
             audit = audit.or_else(|| self.audit());
             loading = loading.or_else(|| self.load_bodies());
-            look = look.or_else(|| self.between.look(&self.engine, &self.store));
+            look = look.or_else(|| self.between.look(&self.engine, &self.store, &self.background));
             if self.stopping.is_some() && self.pipeline.is_idle() {
                 break;
             }
@@ -290,7 +293,7 @@ impl Shell {
             return None;
         }
         let (store, metrics, began) = (self.store.clone(), self.metrics.clone(), Instant::now());
-        Some(Box::pin(async move {
+        Some(self.background.run(async move {
             let numbers: Vec<u64> = some.iter().map(|fetch| fetch.number).collect();
             let found = store.fetch(some).await;
             metrics.read_took(began.elapsed(), found.iter().flatten().flatten().count());
@@ -312,7 +315,7 @@ impl Shell {
     fn take_mail(&mut self, mut found: Found) -> Option<Look> {
         let jobs = found.jobs_to_read(&self.engine);
         if !jobs.is_empty() {
-            return Some(Box::pin(found.read(jobs, self.store.clone())));
+            return Some(self.background.run(found.read(jobs, self.store.clone())));
         }
         found.bodies.drain(..).for_each(|(step, raw)| self.outgoing.bodies.found(step, raw));
         self.between.takes(found).into_iter().for_each(|event| self.handle(event));
@@ -326,7 +329,7 @@ impl Shell {
             return None;
         }
         let store = self.store.clone();
-        Some(Box::pin(async move {
+        Some(self.background.run(async move {
             let mut bodies = Vec::with_capacity(left.len());
             // What is wanted ahead and is more than one read brings is wanted again when it is needed.
             loop {
@@ -374,7 +377,7 @@ impl Shell {
         }
         self.audited = Instant::now();
         let store = self.store.clone();
-        Some(Box::pin(async move {
+        Some(self.background.run(async move {
             match store.audit_parked().await {
                 Ok(drifts) if drifts.is_empty() => Vec::new(),
                 Ok(drifts) => {
@@ -707,7 +710,7 @@ impl Shell {
 
     /// The batch is durable: tell everybody.
     fn deliver(&mut self, mut batch: Outbox) {
-        self.between.tell(&self.store, &batch.writes);
+        self.between.tell(&self.store, &self.background, &batch.writes);
         self.metrics.count(&batch.notes);
         self.placed.take(&self.engine, &batch.notes);
         self.ended.take(&self.engine, &batch.notes, self.clock.now());
