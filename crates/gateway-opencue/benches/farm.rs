@@ -151,38 +151,42 @@ fn cpu_s(dir: &Path) -> f64 {
     ticks.sum::<f64>() / TICKS_PER_S
 }
 
-/// Passes until nothing is booked by any instance. Prints what it took.
-async fn drain(what: &str, farm: &Farm<'_>, instances: Vec<Instance>) {
+/// Passes until nothing is booked by any instance. Prints and returns the frames a second until the last one was booked,
+/// or launched if `launches`: the passes after it find nothing, and each instance makes its own.
+async fn drain(what: &str, farm: &Farm<'_>, instances: Vec<Instance>, launches: bool) -> f64 {
     farm.cluster.sql(&farm.name, "SELECT pg_stat_statements_reset()");
     let (began, cpu_before) = (Instant::now(), cpu_s(farm.cluster.dir()));
     let mut running = Vec::new();
     for mut instance in instances {
         running.push(tokio::spawn(async move {
-            let (mut booked, mut passes, mut empty) = (0, 0, 0);
+            let (mut booked, mut passes, mut empty, mut took) = (0, 0, 0, Duration::ZERO);
             // A pass without a permit sees no layers although frames wait: more looks tell.
             while empty < 3 {
                 let passed = instance.pass().await.unwrap();
                 (booked, passes) = (booked + passed.booked, passes + 1);
+                if passed.booked > 0 {
+                    took = began.elapsed();
+                }
                 if passed.layers > 0 && passed.placed == 0 {
                     break;
                 }
                 empty = if passed.layers == 0 { empty + 1 } else { 0 };
             }
             instance.launcher().settle().await;
-            (booked, passes)
+            (booked, passes, if launches { began.elapsed() } else { took })
         }));
     }
-    let (mut booked, mut passes) = (0, 0);
+    let (mut booked, mut passes, mut took) = (0, 0, Duration::ZERO);
     for instance in running {
-        let (some, of) = instance.await.unwrap();
-        (booked, passes) = (booked + some, passes + of);
+        let (some, of, its) = instance.await.unwrap();
+        (booked, passes, took) = (booked + some, passes + of, took.max(its));
     }
-    let (took_s, cpu) = (began.elapsed().as_secs_f64(), cpu_s(farm.cluster.dir()) - cpu_before);
+    let cpu = cpu_s(farm.cluster.dir()) - cpu_before;
     let calls = farm.number(
         "SELECT coalesce(sum(calls), 0) FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
          WHERE d.datname = current_database()",
     );
-    let frames = booked.max(1) as f64;
+    let (frames, took_s) = (booked.max(1) as f64, took.as_secs_f64());
     println!(
         "{what}: {booked} frames in {took_s:.2} s, {:.0} a second, {passes} passes, {:.4} statements and {:.3} ms of \
          PostgreSQL's cpu a frame",
@@ -191,6 +195,35 @@ async fn drain(what: &str, farm: &Farm<'_>, instances: Vec<Instance>) {
         cpu * 1e3 / frames
     );
     farm.audit();
+    frames / took_s
+}
+
+/// One, two and four instances on the same show, in turn. Before the time is taken, the connections of each book some
+/// frames: PostgreSQL compiles the triggers for each connection, and a farm does that once.
+async fn several_instances(cluster: &Cluster, config: &str) {
+    const INSTANCES_MAX: usize = 4;
+    const WARM_PASSES: usize = 2 * INSTANCES_MAX;
+    const JOBS_OF_PASS: usize = 2;
+    for _ in 0..3 {
+        let mut one = None;
+        for count in [1, 2, INSTANCES_MAX] {
+            let farm = Farm::new(cluster, USUAL);
+            let mut instances: Vec<Instance> = (0..count).map(|_| farm.instance(config)).collect();
+            cluster.sql(&farm.name, "UPDATE job SET b_paused = true");
+            for pass in 0..WARM_PASSES {
+                let (first, last) = (pass * JOBS_OF_PASS + 1, (pass + 1) * JOBS_OF_PASS);
+                let sql = format!(
+                    "UPDATE job SET b_paused = false
+                     WHERE pk_job IN (SELECT 'job' || n FROM generate_series({first}, {last}) n)"
+                );
+                cluster.sql(&farm.name, &sql);
+                assert!(instances[pass % count].pass().await.unwrap().booked > 0);
+            }
+            cluster.sql(&farm.name, "UPDATE job SET b_paused = false; CHECKPOINT");
+            let rate = drain(&format!("{count} instances on one show"), &farm, instances, false).await;
+            println!("    {:.2} of one instance", rate / *one.get_or_insert(rate));
+        }
+    }
 }
 
 /// Passes until the farm is full. Prints when 99 percent of its cores were booked, and when all that fit were.
@@ -272,30 +305,26 @@ fn main() {
         for round in 1..=3 {
             if wants("dry") {
                 let farm = Farm::new(&cluster, USUAL);
-                drain(&format!("dry, {round}"), &farm, vec![farm.instance(DRY)]).await;
+                drain(&format!("dry, {round}"), &farm, vec![farm.instance(DRY)], false).await;
             }
         }
         if wants("rqd") {
             let (farm, rqd) = (Farm::new(&cluster, USUAL), Rqd::start(Mood::Takes).await);
             let instance = farm.instance(&format!("rqd: {{grpc_port: {}}}", rqd.port));
-            drain("with RQD's double", &farm, vec![instance]).await;
+            drain("with RQD's double", &farm, vec![instance], true).await;
             assert_eq!((rqd.running().len(), rqd.doubled().len()), (20_000, 0));
         }
         if wants("layer") {
             let size = Size { jobs: 1, layers: 1, frames: 5_000, ..USUAL };
             let farm = Farm::new(&cluster, size);
-            drain("one layer of 5,000 frames", &farm, vec![farm.instance(DRY)]).await;
+            drain("one layer of 5,000 frames", &farm, vec![farm.instance(DRY)], false).await;
         }
         if wants("fill") {
             let farm = Farm::new(&cluster, FILL);
             fill(&farm, farm.instance(DRY)).await;
         }
-        for count in [2, 4] {
-            if wants("instances") {
-                let farm = Farm::new(&cluster, USUAL);
-                let instances = (0..count).map(|_| farm.instance(DRY)).collect();
-                drain(&format!("{count} instances on one show"), &farm, instances).await;
-            }
+        if wants("instances") {
+            several_instances(&cluster, DRY).await;
         }
         if wants("latency") {
             latency("a frame begins to wait, notified", &cluster, true).await;
