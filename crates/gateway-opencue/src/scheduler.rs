@@ -12,6 +12,7 @@ mod lanes;
 mod launcher;
 pub mod metrics;
 mod order;
+mod permits;
 pub mod planning;
 mod rate;
 mod recount;

@@ -415,29 +415,59 @@ async fn several_instances_share_a_show_without_a_frame_twice() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_instance_waits_for_a_show_that_another_plans() {
-    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+/// A connection that plans the show, as far as instances see.
+async fn plans_the_show(farm: &Farm) -> tokio_postgres::Client {
     let config: tokio_postgres::Config = postgres::cluster().unwrap().address(&farm.name).parse().unwrap();
     let (other, connection) = config.connect(NoTls).await.unwrap();
     tokio::spawn(connection);
     // The second half of the key is the show's.
     other.batch_execute("SELECT pg_advisory_lock(x'73686f77'::int, hashtext('show'))").await.unwrap();
+    other
+}
+
+/// Locks of this farm's instances.
+const LOCKS: &str = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+    WHERE l.locktype = 'advisory' AND l.granted AND d.datname = current_database()";
+
+/// Waits until an instance is the next one to plan the show.
+async fn until_one_is_next(farm: &Farm) {
+    farm.until(&format!("{LOCKS} AND l.classid = x'6e657874'::int"), "1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_waits_for_a_show_that_another_plans() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    let other = plans_the_show(&farm).await;
     let mut impatient = farm.instance("windlass: {look_interval: 50ms}");
     let passed = impatient.pass().await.unwrap();
     assert_eq!(passed, Passed { layers: 1, placed: 0, booked: 0 }, "the other one may have work");
     assert!(impatient.metrics().text().contains("scheduler_hosts 0"), "it reads no host for nothing");
     let mut instance = farm.instance("windlass: {look_interval: 60s}");
     let waiting = tokio::spawn(async move { instance.pass().await.unwrap() });
-    farm.until("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", "1").await;
+    until_one_is_next(&farm).await;
+    // A snapshot would keep rows from being pruned that the other one changes again and again.
+    let snapshots = "SELECT count(*) FROM pg_stat_activity
+        WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid()";
+    farm.until(snapshots, "0").await;
     drop(other);
     assert_eq!(waiting.await.unwrap().booked, 80, "it goes on when the other one is gone");
-    farm.until(
-        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = x'73686f77'::int",
-        "0",
-    )
-    .await;
+    farm.until(LOCKS, "0").await;
     assert_eq!(impatient.pass().await.unwrap().booked, 0);
+    farm.audit();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_waits_comes_before_one_that_has_just_planned() {
+    let Some(farm) = Farm::start("", Mood::Takes).await else { return };
+    let other = plans_the_show(&farm).await;
+    let mut instance = farm.instance("windlass: {look_interval: 60s}");
+    let waiting = tokio::spawn(async move { instance.pass().await.unwrap() });
+    until_one_is_next(&farm).await;
+    other.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    // It finds the show free if it is quicker, and leaves it to the one that is next.
+    let mut eager = farm.instance("windlass: {look_interval: 60s}");
+    assert_eq!(eager.pass().await.unwrap().booked, 0);
+    assert_eq!(waiting.await.unwrap().booked, 80);
     farm.audit();
 }
 

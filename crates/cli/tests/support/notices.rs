@@ -28,6 +28,8 @@ impl Deaf {
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let Ok(far) = UnixStream::connect(&socket) else { continue };
+                // The answer to a query is several small messages. The second would wait 40 ms for an acknowledgement.
+                near.set_nodelay(true).unwrap();
                 let (mut near_in, mut far_out) = (near.try_clone().unwrap(), far.try_clone().unwrap());
                 std::thread::spawn(move || {
                     _ = std::io::copy(&mut near_in, &mut far_out);

@@ -6,6 +6,7 @@ use super::hosts::Hosts;
 use super::lanes::{self, BookedBatch, LANES_MAX, Planned, is_conflict};
 use super::launcher::{LAUNCHES_MAX, Launch, Launcher};
 use super::metrics::{Metrics, PassCounts};
+use super::permits;
 use super::planning::{Placement, Planning, PlanningRules};
 use super::recount::recount;
 use super::recovery;
@@ -22,14 +23,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 
 /// A connection that the pool has now, or makes.
 const AT_ONCE: Timeouts = Timeouts { wait: Some(Duration::ZERO), create: None, recycle: None };
 /// The channel on which Cuebot tells that a frame of a managed show ended.
 const RELEASED: &str = "acct_release";
-/// The first half of the keys of shows' locks: "show" as a number.
-const SHOW_LOCKS: i32 = 0x7368_6f77;
 /// Between sweeps for bookings of instances that ended.
 const SWEEP_TIME: Duration = Duration::from_secs(10);
 /// Between recounts of figures that Cuebot leaves to the scheduler, while it notifies of them.
@@ -328,10 +326,12 @@ impl Instance {
     async fn pass_with(&mut self, client: &mut Object, began: Instant) -> Result<Passed, PassError> {
         self.settle_unsettled(client).await?;
         self.recount_due(client).await?;
-        let Some(scope) = self.permitted(client).await? else {
+        let Some(permitted) = permits::take(client, &self.settings.scope, self.settings.look_time).await?
+        else {
             // Whether there is work is known to the instance that plans.
             return Ok(Passed { layers: 1, ..Passed::default() });
         };
+        let scope = Scope { permitted: Some(permitted), ..self.settings.scope.clone() };
         let wants_procs = self.planning().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
         {
@@ -373,43 +373,6 @@ impl Instance {
             }
             // The next one finds the same.
             Err(error) if is_conflict(&error) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The shows that no other instance plans at this moment. Two that plan the same frames would refuse each other's
-    /// bookings. Where others plan all of them, this waits for one, as long as between two looks for work; `None` if it
-    /// does not become free. A pass over no show would read the farm for nothing, and slow down those that plan.
-    async fn permitted(&self, client: &Client) -> Result<Option<Scope>, PassError> {
-        let sql = format!(
-            "WITH own AS MATERIALIZED (SELECT w.pk_show FROM show w WHERE {})
-             SELECT pk_show, pg_try_advisory_lock($2, hashtext(pk_show)), hashtext(pk_show) FROM own",
-            self.settings.scope.owned()
-        );
-        let mut has_waited = false;
-        loop {
-            let rows = client.query(&sql, &[&self.settings.scope.shows, &SHOW_LOCKS]).await?;
-            let permitted: Vec<String> = rows.iter().filter(|row| row.get(1)).map(|row| row.get(0)).collect();
-            let Some(taken) = rows.first().filter(|_| permitted.is_empty()) else {
-                return Ok(Some(Scope { permitted: Some(permitted), ..self.settings.scope.clone() }));
-            };
-            if has_waited || !self.await_show(client, taken.get(2)).await? {
-                return Ok(None);
-            }
-            has_waited = true;
-        }
-    }
-
-    /// Waits for a show's lock, and takes it. False if that took too long.
-    async fn await_show(&self, client: &Client, show: i32) -> Result<bool, PassError> {
-        // One implicit transaction: an error takes the setting back. 0 would be for ever.
-        let most_ms = self.settings.look_time.as_millis().max(1);
-        let wait = format!(
-            "SET lock_timeout = {most_ms}; SELECT pg_advisory_lock({SHOW_LOCKS}, {show}); RESET lock_timeout"
-        );
-        match client.batch_execute(&wait).await {
-            Ok(()) => Ok(true),
-            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
