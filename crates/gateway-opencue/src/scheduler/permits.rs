@@ -49,10 +49,10 @@ async fn take_free(
 ) -> Result<(Vec<String>, Option<i32>), tokio_postgres::Error> {
     let sql = format!(
         "WITH own AS MATERIALIZED (SELECT w.pk_show, hashtext(w.pk_show) AS key FROM show w WHERE {}),
-            taken AS MATERIALIZED (SELECT pk_show, key, CASE WHEN pg_try_advisory_lock($3, key)
-                THEN pg_try_advisory_lock($2, key) END AS is_ours FROM own)
-         SELECT pk_show, key, coalesce(is_ours, false),
-            CASE WHEN is_ours IS NOT NULL THEN pg_advisory_unlock($3, key) END FROM taken",
+            tried AS MATERIALIZED (SELECT pk_show, key, CASE WHEN pg_try_advisory_lock($3, key)
+                THEN pg_try_advisory_lock($2, key) END AS is_free FROM own)
+         SELECT pk_show, key, coalesce(is_free, false),
+            CASE WHEN is_free IS NOT NULL THEN pg_advisory_unlock($3, key) END FROM tried",
         scope.owned()
     );
     let (mut free, mut taken) = (Vec::new(), None);
