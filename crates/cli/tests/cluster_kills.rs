@@ -1,7 +1,8 @@
 //! Many tasks of 0.2 s on many workers, while the servers of the farm are killed in turn, one every few seconds, and started
-//! again: a farm with one shard, and one with six. The database and the tasks themselves are the audit. Each takes half a
-//! minute; `WINDLASS_KILLS=100000,50,3,8 cargo test -p windlass-cli --test cluster_kills -- --nocapture one_shard` runs
-//! 100,000 tasks on 50 workers with three servers, of which one is killed every 8 s.
+//! again, and connections to the database are cut: a farm with one shard, and one with six. The database and the tasks
+//! themselves are the audit. Each takes half a minute;
+//! `WINDLASS_KILLS=100000,50,3,8 cargo test -p windlass-cli --test cluster_kills -- --nocapture one_shard` runs 100,000 tasks
+//! on 50 workers with three servers, of which one is killed every 8 s.
 
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
@@ -24,6 +25,10 @@ const ONCE: &str =
 const KILLS_MIN: usize = 3;
 /// How often it is looked whether a server is to be killed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Cuts a connection of a server, whichever it is.
+const CUT_ONE: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS one";
 
 /// The most tasks that ran on one worker at an instant, by when the workers say that each began and ended. Where one ends
 /// at the instant at which another begins, the end comes first.
@@ -114,13 +119,14 @@ fn run_and_kill(shards: u32) {
     let waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (sender, ended) = channel();
     std::thread::spawn(move || sender.send(waiting.wait_with_output().unwrap()));
-    let (mut kills, mut killed) = (0, Instant::now());
+    let (mut kills, mut killed, mut cuts) = (0, Instant::now(), 0);
     let output = loop {
         match ended.recv_timeout(LOOK_EVERY) {
             Ok(output) => break output,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => panic!("nobody waits for the job"),
         }
+        cuts += ask(&store, CUT_ONE).parse::<usize>().unwrap();
         // A fast machine would be done before the third kill.
         let is_early = kills < KILLS_MIN && begun(&work) > tasks * (kills + 1) / (KILLS_MIN + 2);
         if killed.elapsed() < every && !is_early {
@@ -149,7 +155,7 @@ fn run_and_kill(shards: u32) {
     let ran_in =
         ask(&store, "SELECT count(DISTINCT w.shard) FROM tasks AS t JOIN workers AS w ON w.id = t.worker");
     println!(
-        "{tasks} tasks on {workers} workers, {count} servers, {shards} shards: {:.0} s, {:.0} tasks/s, {kills} kills, {epochs} ownerships; \
+        "{tasks} tasks on {workers} workers, {count} servers, {shards} shards: {:.0} s, {:.0} tasks/s, {kills} kills, {cuts} connections cut, {epochs} ownerships; \
          tasks at a time on a worker: at most {most}; earlier and late attempts: {attempts}",
         took.as_secs_f64(),
         tasks as f64 / took.as_secs_f64()
@@ -158,6 +164,7 @@ fn run_and_kill(shards: u32) {
     assert_eq!(attempts, 0);
     assert_eq!(ran_in, shards.to_string(), "tasks ran in every shard");
     assert!(most <= 2, "a worker of two cpus ran {most} tasks at once");
+    assert!(cuts > 0, "no connection was cut");
     assert!(kills >= KILLS_MIN, "the work ended before servers were killed: {kills}");
     assert!(!logs().contains("panicked"), "{}", logs());
 }
