@@ -67,8 +67,20 @@ const AUDIT: &str = "SELECT string_agg(what, ', ') FROM (
     UNION ALL SELECT 'waiting of ' || pk_layer FROM layer_stat s WHERE (int_waiting_count, int_running_count) <>
         (SELECT count(*) FILTER (WHERE str_state = 'WAITING'), count(*) FILTER (WHERE str_state = 'RUNNING')
             FROM frame f WHERE f.pk_layer = s.pk_layer)
-    UNION ALL SELECT 'a show of others' FROM proc WHERE pk_show = 'other'
-    UNION ALL SELECT 'figures of others' FROM subscription WHERE pk_show = 'other' AND int_cores <> 0) found";
+    UNION ALL SELECT 'a show of others' FROM proc JOIN show USING (pk_show) WHERE NOT b_scheduler_managed
+    UNION ALL SELECT 'figures of others' FROM subscription JOIN show USING (pk_show)
+        WHERE NOT b_scheduler_managed AND int_cores <> 0) found";
+
+/// The other show is Windlass's, too, and has 120 frames of one core. Neither show may have all of the 80 cores.
+const BOTH_SHOWS: &str = "
+UPDATE show SET b_scheduler_managed = true;
+UPDATE subscription SET int_burst = 6000;
+UPDATE job SET str_os = 'linux', int_uid = 1000, str_log_dir = '/logs' WHERE pk_job = 'ojob';
+UPDATE layer SET int_mem_min = 100000, b_threadable = false WHERE pk_layer = 'olayer';
+INSERT INTO frame(pk_frame, pk_layer, pk_job, str_name, str_state, int_number, int_layer_order)
+    SELECT 'oframe' || n, 'olayer', 'ojob', to_char(n, 'FM0000') || '-l', 'WAITING', n, n FROM generate_series(11, 120) n;
+UPDATE layer_stat SET int_waiting_count = 120 WHERE pk_layer = 'olayer';
+UPDATE job_stat SET int_waiting_count = 120 WHERE pk_job = 'ojob'";
 
 /// A farm with a double of RQD.
 struct Farm {
@@ -413,6 +425,33 @@ async fn several_instances_share_a_show_without_a_frame_twice() {
         assert_eq!(farm.rqd.doubled(), Vec::<String>::new());
         farm.audit();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_with_different_shows_fill_the_same_hosts() {
+    let Some(farm) = Farm::start(BOTH_SHOWS, Mood::Takes).await else { return };
+    let farm = Arc::new(farm);
+    let instances = ["s", "o"].map(|show| {
+        let farm = farm.clone();
+        tokio::spawn(async move {
+            let mut instance = farm.instance(&format!("windlass: {{shows: [{show}]}}"));
+            let (mut booked, began) = (0, Instant::now());
+            while farm.sql("SELECT count(*) FROM proc") != "80" {
+                assert!(began.elapsed() < Duration::from_secs(60), "{show} booked {booked}");
+                booked += instance.pass().await.unwrap().booked;
+            }
+            instance.launcher().settle().await;
+            booked
+        })
+    });
+    let mut booked = Vec::new();
+    for instance in instances {
+        booked.push(instance.await.unwrap());
+    }
+    assert_eq!((booked.iter().sum::<usize>(), farm.rqd.running().len()), (80, 80), "{booked:?}");
+    assert!(booked.iter().all(|frames| *frames >= 20), "{booked:?}");
+    assert_eq!(farm.rqd.doubled(), Vec::<String>::new());
+    farm.audit();
 }
 
 /// A connection that plans the show, as far as instances see.
