@@ -19,9 +19,9 @@ const NEXT_LOOK_TIME: Duration = Duration::from_millis(5);
 /// Between looks of one that is not.
 const LATER_LOOK_TIME: Duration = Duration::from_millis(20);
 
-/// Takes the shows of a scope that no other instance plans and for which none is next. Where there is no such show, waits
-/// for one of them for `wait`; `None` if it does not become free. A pass over no show would read the farm for nothing, and
-/// slow down those that plan. The caller releases all locks when its pass ends.
+/// Takes the free shows of a scope: no other instance plans them, and no other is next. If no show is free, waits up to
+/// `wait` for one of them. Returns `None` if it is not free by then: a pass over no show would read the farm for nothing,
+/// and slow down those that plan. The caller releases all locks when its pass ends.
 ///
 /// # Errors
 ///
