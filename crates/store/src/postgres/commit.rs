@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
+use tokio_util::task::AbortOnDropHandle;
 use windlass_core::engine::{Outbox, Write};
 
 /// How often a batch is tried again that PostgreSQL took back because of another transaction.
@@ -61,15 +61,6 @@ impl Drop for Doubt {
     }
 }
 
-/// A commit on the runtime that drives the connections. It ends with whoever waits for it.
-struct Running(JoinHandle<Result<Vec<usize>, StoreError>>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// The state of the shard's row, seen by its owner.
 enum Fate {
     /// The batch was committed, with these refused writes.
@@ -102,10 +93,10 @@ impl Postgres {
         }
         let mut doubt = Doubt(Some(owner.clone()));
         let postgres = self.clone();
-        // The engine's thread goes on with the next batch meanwhile.
+        // The engine's thread goes on with the next batch meanwhile. The commit ends with whoever waits for it.
         let running = async move { postgres.commit_here(owner, batch).await };
-        let mut running = Running(self.database.runtime.spawn(running));
-        let outcome = (&mut running.0).await.map_err(|_| StoreError::Closed)?;
+        let running = AbortOnDropHandle::new(self.database.runtime.spawn(running));
+        let outcome = running.await.map_err(|_| StoreError::Closed)?;
         doubt.0 = None;
         outcome
     }
