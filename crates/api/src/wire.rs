@@ -21,39 +21,18 @@ use windlass_core::job::{End as CoreEnd, TaskResult};
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, Resources, TaskId, Time, bounds};
 
-/// Most attempts in one worker's inventory.
-pub const HELD_MAX: usize = 100_000;
-/// Most attributes of one worker.
-pub const ATTRIBUTES_MAX: usize = 1_000;
-/// Most values of all attributes of one worker.
-pub const VALUES_MAX: usize = 10_000;
-/// Most named amounts of one worker.
-pub const AMOUNTS_MAX: usize = 1_000;
 /// Most bytes that are kept of a text for people.
 pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// Why a worker's hello is not valid.
+/// Why a worker's hello or inventory cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum BadHello {
-    /// A name that is empty, too long, or has other characters than names may have.
-    #[error("'{0}' cannot name a worker: a name has 1 to {max} letters, digits, dots, dashes or underscores", max = bounds::NAME_BYTES_MAX)]
-    Name(String),
+pub enum BadMessage {
     /// A required field is missing.
     #[error("the worker does not say {0}")]
     Lacks(&'static str),
-    /// A machine without cpus, which could run nothing.
-    #[error("the worker declares no cpus; start it with --cpus 1 or more")]
-    NoCpus,
-    /// More of something than the limit.
-    #[error("{what}: {is} is more than the limit of {max}")]
-    TooMany {
-        /// What there is too much of.
-        what: &'static str,
-        /// How many there are.
-        is: usize,
-        /// How many are allowed.
-        max: usize,
-    },
+    /// More attempts than a worker may hold.
+    #[error("attempts: {0} is more than the limit of {max}", max = bounds::HELD_MAX)]
+    Held(usize),
     /// A message number that the server cannot have reached.
     #[error("the worker says that it saw message {0}, and no message has that number")]
     Seq(u64),
@@ -63,12 +42,6 @@ pub enum BadHello {
 pub fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
     text
-}
-
-/// True if the text is a valid name of a worker.
-pub fn is_worker_name(name: &str) -> bool {
-    let fits = (1..=bounds::NAME_BYTES_MAX).contains(&name.len());
-    fits && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
 impl Task {
@@ -117,25 +90,16 @@ pub fn attributes_to_wire(from: &Attributes) -> Vec<Attribute> {
 }
 
 impl Hello {
-    /// The hello for the engine, on a new connection.
-    pub fn into_core(self) -> Result<engine::Hello, BadHello> {
-        if !is_worker_name(&self.name) {
-            return Err(BadHello::Name(self.name.chars().take(80).collect()));
-        }
+    /// The hello for the engine, on a new connection. It is to be checked: see
+    /// [`CheckedHello`](engine::CheckedHello).
+    pub fn into_core(self) -> Result<engine::Hello, BadMessage> {
         let zero = [(self.identity, "which machine it is"), (self.incarnation, "which keeper it has")];
         if let Some((_, what)) =
             zero.into_iter().find(|(number, _)| *number == 0 || *number > i64::MAX as u64)
         {
-            return Err(BadHello::Lacks(what));
+            return Err(BadMessage::Lacks(what));
         }
-        let capacity: Resources = self.capacity.ok_or(BadHello::Lacks("what it has"))?.into();
-        if capacity.cpu == 0 {
-            return Err(BadHello::NoCpus);
-        }
-        let values = self.attributes.iter().map(|attribute| attribute.values.len()).sum();
-        within("attributes", self.attributes.len(), ATTRIBUTES_MAX)?;
-        within("values of attributes", values, VALUES_MAX)?;
-        within("named amounts", capacity.custom.len(), AMOUNTS_MAX)?;
+        let capacity = self.capacity.ok_or(BadMessage::Lacks("what it has"))?.into();
         let attributes = self.attributes.into_iter();
         let attributes: BTreeMap<String, BTreeSet<String>> =
             attributes.map(|Attribute { key, values }| (key, values.into_iter().collect())).collect();
@@ -153,17 +117,15 @@ impl Hello {
     }
 }
 
-fn within(what: &'static str, is: usize, max: usize) -> Result<(), BadHello> {
-    if is > max { Err(BadHello::TooMany { what, is, max }) } else { Ok(()) }
-}
-
 impl Inventory {
     /// The inventory for the engine. Entries without a task or with an unknown phase are ignored.
-    pub fn into_core(self) -> Result<engine::Inventory, BadHello> {
-        within("attempts", self.held.len(), HELD_MAX)?;
+    pub fn into_core(self) -> Result<engine::Inventory, BadMessage> {
+        if self.held.len() > bounds::HELD_MAX {
+            return Err(BadMessage::Held(self.held.len()));
+        }
         // The next message has the number after it.
         if self.seq > i64::MAX as u64 {
-            return Err(BadHello::Seq(self.seq));
+            return Err(BadMessage::Seq(self.seq));
         }
         let held = self.held.iter().filter_map(|held| {
             let (task, attempt) = held.task.as_ref()?.key();

@@ -88,6 +88,16 @@ pub const LEASE_NS: u64 = 300 * NS_PER_S;
 pub const SUSPECT_NS: u64 = 90 * NS_PER_S;
 /// Workers that the farm may know, forgotten ones too.
 pub const WORKERS_MAX: usize = 100_000;
+/// Attributes of one worker.
+pub const ATTRIBUTES_MAX: usize = 1_000;
+/// Values of all attributes of one worker.
+pub const ATTRIBUTE_VALUES_MAX: usize = 10_000;
+/// Bytes of the attributes of one worker and of the names of its amounts.
+pub const ATTRIBUTE_BYTES_MAX: usize = 256 << 10;
+/// Named amounts of one worker.
+pub const WORKER_AMOUNTS_MAX: usize = 1_000;
+/// Attempts in one worker's inventory.
+pub const HELD_MAX: usize = 100_000;
 /// Keys that one worker may name of what its caches hold.
 pub const CACHE_KEYS_MAX: usize = 4_096;
 /// Bytes of such a key.

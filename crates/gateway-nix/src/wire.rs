@@ -13,6 +13,51 @@ pub const INPUTS_MAX: usize = windlass_core::bounds::CACHES_PER_STEP_MAX;
 /// The most machines that a client names.
 pub const MACHINES_MAX: usize = 200;
 
+/// Bytes of a name, a URI, or another text of a request.
+pub const TEXT_BYTES_MAX: usize = 1_024;
+/// Systems, features or outputs that a request lists in one place.
+pub const LISTED_MAX: usize = 128;
+
+/// Why a request is not valid.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadRequest {
+    /// A text that is too long.
+    #[error("{what} has {is} bytes, and at most {TEXT_BYTES_MAX} are allowed")]
+    Long {
+        /// Which.
+        what: &'static str,
+        /// Its bytes.
+        is: usize,
+    },
+    /// A list that is too long.
+    #[error("{what}: {is} are more than the limit of {max}")]
+    Many {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        is: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A text with line breaks or other control characters.
+    #[error("{0} contains control characters")]
+    Control(&'static str),
+}
+
+fn check_text(what: &'static str, text: &str) -> Result<(), BadRequest> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(BadRequest::Long { what, is: text.len() });
+    }
+    if text.chars().any(char::is_control) { Err(BadRequest::Control(what)) } else { Ok(()) }
+}
+
+fn check_list(what: &'static str, texts: &[String]) -> Result<(), BadRequest> {
+    if texts.len() > LISTED_MAX {
+        return Err(BadRequest::Many { what, is: texts.len(), max: LISTED_MAX });
+    }
+    texts.iter().try_for_each(|text| check_text(what, text))
+}
+
 /// A line of the client's `builders`, without its keys.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
@@ -44,6 +89,33 @@ pub struct Wanted {
     pub features: Vec<String>,
     /// The machines of the client's `builders`.
     pub machines: Vec<Machine>,
+}
+
+impl Machine {
+    fn check(&self) -> Result<(), BadRequest> {
+        check_text("the address of a machine", &self.uri)?;
+        check_list("systems of a machine", &self.systems)?;
+        check_list("features of a machine", &self.supported)?;
+        check_list("mandatory features of a machine", &self.mandatory)
+    }
+}
+
+impl Wanted {
+    /// Whether all texts and lists are within their bounds.
+    ///
+    /// # Errors
+    ///
+    /// What is too long.
+    pub fn check(&self) -> Result<(), BadRequest> {
+        check_text("the name of the run of Nix", &self.client)?;
+        check_text("the name of the store", &self.store)?;
+        check_text("the system", &self.system)?;
+        check_list("features", &self.features)?;
+        if self.machines.len() > MACHINES_MAX {
+            return Err(BadRequest::Many { what: "machines", is: self.machines.len(), max: MACHINES_MAX });
+        }
+        self.machines.iter().try_for_each(Machine::check)
+    }
 }
 
 /// The question of Nix's `try`.
@@ -101,6 +173,27 @@ pub struct BuildRequest {
     /// The store paths that it makes, by their name in the store.
     #[serde(default)]
     pub outputs: Vec<String>,
+}
+
+impl BuildRequest {
+    /// Whether all texts and lists are within their bounds.
+    ///
+    /// # Errors
+    ///
+    /// What is too long.
+    pub fn check(&self) -> Result<(), BadRequest> {
+        self.wanted.check()?;
+        check_text("the build's number", &self.key)?;
+        check_text("the user", self.user.as_deref().unwrap_or_default())?;
+        check_text("the derivation's path", &self.drv)?;
+        check_text("the derivation's name", &self.name)?;
+        check_text("the derivation's name without version", &self.pname)?;
+        check_list("outputs", &self.outputs)?;
+        if self.inputs.len() > INPUTS_MAX {
+            return Err(BadRequest::Many { what: "inputs", is: self.inputs.len(), max: INPUTS_MAX });
+        }
+        self.inputs.iter().try_for_each(|(name, _)| check_text("an input's name", name))
+    }
 }
 
 /// What a hook is told of its build.
@@ -181,6 +274,18 @@ pub enum Outcome {
     },
     /// Ended because the server or the user wanted so.
     Canceled,
+}
+
+impl Outcome {
+    /// Cuts what is said for people to what is kept.
+    pub fn cut(&mut self) {
+        match self {
+            Outcome::Failed { message, .. } | Outcome::NotConnected { message } | Outcome::Lost { message } => {
+                *message = windlass_api::wire::cut(std::mem::take(message));
+            }
+            Outcome::Began | Outcome::Succeeded | Outcome::Canceled => {}
+        }
+    }
 }
 
 /// The last part of a store path: `/nix/store/HASH-NAME` is `HASH-NAME`.

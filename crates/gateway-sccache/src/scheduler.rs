@@ -21,6 +21,7 @@ use windlass_core::engine::{Event, Reply};
 use windlass_core::ids::AllocId;
 use windlass_core::places::PlaceRequest;
 use windlass_core::tags::{Need, SERVES};
+use windlass_core::worker::Origin;
 use windlass_core::{RequestId, WorkerId};
 use windlass_server::Handle;
 
@@ -371,7 +372,8 @@ impl Scheduler {
                 .handle()
                 .query(move |engine| engine.workers().get(worker).map(|worker| worker.name.to_string()));
             // The engine knows a new build server a little earlier than this.
-            let own = name.await.ok().flatten().and_then(|name| name.parse().ok()).map(ServerId);
+            let name = name.await.ok().flatten();
+            let own = name.and_then(|name| Origin::Sccache.own_name(&name)?.parse().ok()).map(ServerId);
             if let Some(server) = own.filter(|server| self.state().farm.server(*server).is_some()) {
                 return Some(server);
             }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::Engine;
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Event, Hello, PlaceInUse};
+use windlass_core::engine::{CheckedHello, Event, Hello, PlaceInUse};
 use windlass_core::hash::Fnv;
 use windlass_core::ids::AllocId;
 use windlass_core::load::formula::slots;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::tags::{Attributes, EXCLUSIVE, SERVES};
-use windlass_core::worker::WorkerState;
+use windlass_core::worker::{Origin, WorkerState};
 use windlass_core::{Resources, WorkerId};
 use windlass_server::{Delivery, WorkerLink, WorkerMessage};
 
@@ -107,8 +107,11 @@ impl Scheduler {
             ..Hello::new(&name, number.value() >> 1, Resources::new(places * PLACE_CPU, 0))
         };
         let link = Arc::new(ServerLink { id, server });
-        let hello = vec![WorkerMessage::Hello { hello: Box::new(hello), link }];
-        handle.worker_tells(id, hello).await;
+        match CheckedHello::of_gateway(Origin::Sccache, hello) {
+            Ok(hello) => _ = handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await,
+            Err(why) => link.refuse(&why.to_string()),
+        }
+        let name = Origin::Sccache.worker_name(&name);
         let find = handle.query(move |engine| engine.workers().by_name(&name).map(|worker| worker.id)).await;
         let link = Link { own: Some(id), worker: find.ok().flatten(), places };
         self.state().connect(server, link);

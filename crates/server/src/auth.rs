@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
 use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
+use windlass_core::engine::SERVABLE;
 use windlass_core::time::NS_PER_MS;
 use windlass_store::{Store, StoreError, TokenRecord};
 
@@ -129,6 +130,14 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// The systems whose outside clients this caller's worker may serve.
+    pub fn may_serve(&self) -> &'static [&'static str] {
+        match self.role {
+            Role::Admin => &SERVABLE,
+            _ => &[],
+        }
+    }
+
     /// True where this caller may act on what is `user`'s.
     pub fn may_act_for(&self, user: &str) -> bool {
         self.role == Role::Admin || (self.role == Role::User && self.user == user)

@@ -127,6 +127,17 @@ impl FarmConfig {
 pub struct GatewayConfig {
     /// The scheduler's side of sccache; absent: there is none.
     pub sccache: Option<SccacheConfig>,
+    /// The server's side of Nix's build hook.
+    #[serde(default)]
+    pub nix: NixConfig,
+}
+
+/// The server's side of Nix's build hook.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NixConfig {
+    /// True where it takes builds. Its clients learn addresses of machines from this server.
+    pub enabled: bool,
 }
 
 /// The scheduler's side of sccache.

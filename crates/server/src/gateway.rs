@@ -119,6 +119,15 @@ impl Front {
         self.0.parse(body, parse).await
     }
 
+    /// Counts a question that costs about as much as a submission, in the rate of submissions.
+    ///
+    /// # Errors
+    ///
+    /// The caller has asked too often within a minute.
+    pub fn may_ask(&self, caller: &Caller) -> Result<(), ApiError> {
+        crate::http::may_ask(&self.0, caller)
+    }
+
     /// Counts a submission, and refuses one that is more than the caller may have.
     ///
     /// # Errors

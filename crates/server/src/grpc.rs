@@ -20,12 +20,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
-    BadHello, BadLoad, Body, DropBody, DropLogs, FromWorker, Greeting, HELD_MAX, LogPart, Order, ReadLog,
+    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, Order, ReadLog,
     Refused, Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::Hello;
+use windlass_core::bounds::HELD_MAX;
+use windlass_core::engine::{BadHello, CheckedHello, Hello};
 use windlass_core::ids::ShardId;
 use windlass_core::{Epoch, JobId, Time};
 
@@ -210,7 +211,9 @@ impl Drop for ConnectionSlot {
 #[derive(Debug, thiserror::Error)]
 enum BadWorker {
     #[error(transparent)]
-    Message(#[from] BadHello),
+    Message(#[from] BadMessage),
+    #[error(transparent)]
+    Hello(#[from] BadHello),
     #[error(
         "its token speaks for worker '{bound}', not for '{name}'; make one for this name, or give --name {bound}"
     )]
@@ -324,10 +327,11 @@ impl WorkerReader {
 
     /// Finds the engine of the worker's shard. False if another server has it: the stream ends, and tells which. A worker
     /// that was here before comes to the shard in which it is, because that has its attempts. A forgotten one has none.
-    async fn finds_shard(&mut self, hello: &Hello) -> bool {
+    async fn finds_shard(&mut self, hello: &CheckedHello) -> bool {
         if !self.shards.is_divided() {
             return true;
         }
+        let hello: &Hello = hello.get();
         let shard = match self.handle.store().farm_worker(&hello.name).await {
             Ok(Some(known)) if !known.is_forgotten => known.shard,
             Ok(_) => self.shards.of_worker(&hello.name, &hello.attributes),
@@ -395,10 +399,11 @@ impl WorkerReader {
         let message = match what {
             report::What::Hello(hello) => {
                 let version = hello.version.clone();
-                let hello = Box::new(hello.into_core()?);
+                let hello = hello.into_core()?;
                 self.check_name(&hello.name)?;
+                let hello = CheckedHello::of_agent(hello, self.caller.may_serve())?;
                 *lock(&self.link.version) = Some(version).filter(|v| v.len() <= VERSION_BYTES_MAX);
-                self.name = Some(hello.name.clone());
+                self.name = Some(hello.name().to_owned());
                 // The keeper may be another than before, which has no bodies.
                 self.link.bodies().clear();
                 Some(WorkerMessage::Hello { hello, link: self.link.clone() })

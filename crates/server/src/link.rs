@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Hello, Inventory, WorkerCommand};
+use windlass_core::engine::{CheckedHello, Inventory, WorkerCommand};
 use windlass_core::ids::ShardId;
 use windlass_core::job::{JobSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
@@ -188,7 +188,7 @@ pub enum WorkerMessage {
     /// It is there, or was asked to say everything again.
     Hello {
         /// Itself and what it holds.
-        hello: Box<Hello>,
+        hello: CheckedHello,
         /// The way back.
         link: Arc<dyn WorkerLink>,
     },

@@ -473,7 +473,7 @@ impl Shell {
     fn worker_says(&mut self, link: u64, message: WorkerMessage) {
         if let WorkerMessage::Hello { hello, link } = message {
             match self.sure.is_sure() {
-                true => self.worker_hello(*hello, link),
+                true => self.worker_hello(*hello.into_inner(), link),
                 // Perhaps another server has given it its lease.
                 false => link.begin_again(),
             }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Hello, Inventory, WorkerCommand};
+use windlass_core::engine::{CheckedHello, Hello, Inventory, SERVABLE, WorkerCommand};
 use windlass_core::tags::{Attributes, CORE_SCORE};
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{
@@ -140,7 +140,14 @@ impl KeeperLink {
                 // The keeper may be a new one, which has no bodies.
                 let bodies = Mutex::new(SentBodies::default());
                 let link = LocalLink { id, link: self.clone(), agent: agent.clone(), connection, bodies };
-                WorkerMessage::Hello { hello: Box::new(hello), link: Arc::new(link) }
+                // The server's owner starts it, and may have it serve whom they like.
+                match CheckedHello::of_agent(hello, &SERVABLE) {
+                    Ok(hello) => WorkerMessage::Hello { hello, link: Arc::new(link) },
+                    Err(why) => {
+                        link.refuse(&why.to_string());
+                        return None;
+                    }
+                }
             }
             FromAgent::Beat { .. } => return None,
             FromAgent::Lost => WorkerMessage::Lost,

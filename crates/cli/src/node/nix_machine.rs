@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use windlass_core::Resources;
 use windlass_core::tags::Attributes;
+use windlass_gateway_nix::hook::builders::is_ssh;
 use windlass_gateway_nix::service::{BUILDS, attributes};
 use windlass_gateway_nix::wire::Machine;
 use windlass_worker::CacheDir;
@@ -24,6 +25,10 @@ impl NixMachine {
             ("", None) => anyhow::bail!("this machine has no name; give its address: --nix ssh-ng://HOST"),
             (uri, _) => uri.to_owned(),
         };
+        anyhow::ensure!(
+            is_ssh(&uri),
+            "'{uri}' is not an address that clients take from the server: give ssh-ng://[USER@]HOST[:PORT]"
+        );
         anyhow::ensure!(
             Path::new(STORE).is_dir(),
             "there is no {STORE}: --nix is for machines that have Nix"

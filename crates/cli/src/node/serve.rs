@@ -88,6 +88,9 @@ pub struct ServeOptions {
     /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
     pub compass: bool,
+    /// Take builds of Nix from clients with the build hook
+    #[arg(long, env = "WINDLASS_NIX")]
+    pub nix: bool,
     /// Run the tasks of all submitters as root, if the server runs as root, listens on TCP and has a worker
     #[arg(long, env = "WINDLASS_AS_ROOT")]
     pub as_root: bool,
@@ -236,6 +239,7 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.farm.weight = options.shard_weight.unwrap_or(config.farm.weight);
     config.farm.pins.extend(options.pins);
     config.compass.enabled |= options.compass;
+    config.gateway.nix.enabled |= options.nix;
     options.access.put_over(&mut config);
     options.placement.put_over(&mut config);
     config.check().map_err(anyhow::Error::msg)?;
@@ -286,8 +290,10 @@ impl OwnServer {
             false => None,
         };
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
-        let nix = windlass_gateway_nix::NixGateway::default();
-        let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = vec![Arc::new(nix)];
+        let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = Vec::new();
+        if config.gateway.nix.enabled {
+            gateways.push(Arc::new(windlass_gateway_nix::NixGateway::default()));
+        }
         if config.compass.enabled {
             gateways.push(Arc::new(compass_gateway(&config.compass, &state)?));
         }

@@ -1,5 +1,6 @@
 //! What the engine is told.
 
+use super::Hello;
 use crate::cache_keys::CacheKeys;
 use crate::ids::{AllocId, Epoch, JobId, RequestId, ShardId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
@@ -10,7 +11,6 @@ use crate::queues::QueueRecord;
 use crate::residency::subqueues::ParkedDrift;
 use crate::resources::Resources;
 use crate::shards::Message;
-use crate::tags::Attributes;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -279,48 +279,6 @@ pub struct Report {
     pub task: TaskId,
     /// The attempt's number.
     pub attempt: u32,
-}
-
-/// How a worker introduces itself.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Hello {
-    /// Unique on the farm.
-    pub name: String,
-    /// The machine's own number, kept on it: another under the same name is another machine.
-    pub identity: u64,
-    /// The keeper's own number. Another number than before says that the earlier keeper and all that
-    /// ran under it has ended, which the agent made sure of.
-    pub incarnation: u64,
-    /// Its keeper ends all tasks when its lease runs out.
-    pub fences: bool,
-    /// The worker's clock when it sent this, given back with the lease.
-    pub sent: u64,
-    /// Said over another connection than the name's last hello.
-    pub new_link: bool,
-    /// What it has.
-    pub capacity: Resources,
-    /// What it is.
-    pub attributes: Attributes,
-    /// What it holds.
-    pub inventory: Inventory,
-}
-
-impl Hello {
-    /// A machine of that number, with a keeper of the same number, over a new connection. It has no lease and no
-    /// attributes, and runs nothing.
-    pub fn new(name: &str, number: u64, capacity: Resources) -> Self {
-        Hello {
-            name: name.to_owned(),
-            identity: number,
-            incarnation: number,
-            fences: false,
-            sent: 0,
-            new_link: true,
-            capacity,
-            attributes: Attributes::default(),
-            inventory: Inventory::default(),
-        }
-    }
 }
 
 /// What a worker holds.

@@ -5,8 +5,7 @@
 //! worker sent that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
 //! before the worker has ended it.
 
-use super::event::Hello;
-use super::{Engine, Fact, Holder, Outbox, Refusal, Reply, WorkerCommand, Write};
+use super::{Engine, Fact, Hello, Holder, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds;
 use crate::ids::{RequestId, WorkerId};
 use crate::load::formula::Saturated;

@@ -21,6 +21,7 @@ mod delegate;
 mod event;
 mod gangs;
 mod guests;
+mod hello;
 mod job_lifecycle;
 mod learning;
 mod lease;
@@ -41,7 +42,8 @@ mod turns;
 mod wide;
 mod worker_events;
 
-pub use event::{Event, Held, HeldPhase, Hello, Inventory, PlaceInUse, Report, Submit};
+pub use event::{Event, Held, HeldPhase, Inventory, PlaceInUse, Report, Submit};
+pub use hello::{BadHello, CheckedHello, Hello, SERVABLE};
 pub use outbox::{
     Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
     WorkerCommand, Write,

@@ -1,7 +1,7 @@
 //! What workers say: hello, what they hold, what started, what ended.
 
-use super::event::{HeldPhase, Hello, Inventory, Report};
-use super::{Attempt, Engine, Fact, Lent, Outbox, Refusal, Reply, WorkerCommand, Write};
+use super::event::{HeldPhase, Inventory, Report};
+use super::{Attempt, Engine, Fact, Hello, Lent, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds;
 use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
 use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
@@ -10,7 +10,7 @@ use crate::queues::BadSetting;
 use crate::resources::Resources;
 use crate::tags::{Attributes, FOR_QUEUE};
 use crate::time::{NS_PER_MS, Time};
-use crate::worker::{Worker, WorkerRecord, WorkerState};
+use crate::worker::{Origin, Worker, WorkerRecord, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Batches that may hold what was decided before a hello: the one in flight, and the one that forms.
@@ -27,10 +27,12 @@ impl Engine {
         // A keeper that was known under another name holds what was booked under that name. Its number is
         // no secret, so only the same machine may say so, and only when nobody works under the other name.
         let renamed = || {
-            self.plan
-                .workers
-                .iter()
-                .find(|w| w.incarnation == hello.incarnation && w.identity == hello.identity && !w.connected)
+            self.plan.workers.iter().find(|w| {
+                w.incarnation == hello.incarnation
+                    && w.identity == hello.identity
+                    && !w.connected
+                    && Origin::of(&w.name) == Origin::of(&hello.name)
+            })
         };
         let known = self.plan.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
         if let (Some(worker), Err(_)) = (known, self.admit(&hello)) {

@@ -1,9 +1,11 @@
 //! Workers: what they have, what is booked on them.
 
 mod health;
+mod origin;
 mod warmth;
 
 pub use health::{Ended, Fault, Health, HealthVerdict, Record, Successes};
+pub use origin::Origin;
 pub use warmth::{DISPLACED_AFTER, Warmth};
 
 use crate::bounds;
@@ -197,8 +199,9 @@ impl Worker {
         self.unlink();
     }
 
-    /// The worker as a store keeps it.
+    /// The worker as a store keeps it. What clients of Nix say of their machines is not kept: they say it again.
     pub fn record(&self) -> WorkerRecord {
+        let is_kept = Origin::of(&self.name) != Origin::Nix;
         WorkerRecord {
             id: self.id,
             name: self.name.to_string(),
@@ -210,7 +213,7 @@ impl Worker {
             note: self.note.as_deref().map(str::to_owned),
             lease_until: self.lease_until,
             capacity: self.capacity.clone(),
-            attributes: self.attributes.clone(),
+            attributes: if is_kept { self.attributes.clone() } else { Attributes::new() },
         }
     }
 

@@ -13,6 +13,7 @@ use windlass_core::Resources;
 use windlass_core::bounds::{CACHES_PER_STEP_MAX, NAME_BYTES_MAX, NEEDS_PER_STEP_MAX, SHAPE_BYTES_MAX};
 use windlass_core::job::{Hints, JobSpec, StepSpec};
 use windlass_core::tags::{EXECUTOR, Need};
+use windlass_core::worker::Origin;
 
 /// The word for any machine in `target_machines`.
 pub const ANY: &str = "ANY";
@@ -302,7 +303,8 @@ impl CompassJob {
     /// The job for the engine, in that queue. `preferred` are the machines whose caches suit it best.
     pub fn into_spec(self, queue: String, preferred: BTreeSet<String>) -> Result<JobSpec, BadJob> {
         let (needs, request) = (self.needs(), self.request()?);
-        let targets = self.machines.clone().unwrap_or_default();
+        let named = self.machines.iter().flatten();
+        let targets: BTreeSet<String> = named.map(|machine| Origin::Compass.worker_name(machine)).collect();
         if needs.len() + targets.len() > NEEDS_PER_STEP_MAX {
             return Err(field(
                 "tags",

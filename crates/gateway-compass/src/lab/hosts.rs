@@ -16,12 +16,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use windlass_core::bounds::{SUSPECT_NS, WORKERS_MAX};
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Held, HeldPhase, Hello, Inventory};
+use windlass_core::engine::{CheckedHello, Held, HeldPhase, Hello, Inventory};
 use windlass_core::job::TaskResult;
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
+use windlass_core::worker::Origin;
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time};
-use windlass_server::WorkerMessage;
+use windlass_server::{WorkerLink as _, WorkerMessage};
 use windlass_store::ForeignWrite;
 
 /// How old what a host said of its free memory may be: after that nothing is taken for free.
@@ -373,7 +374,13 @@ impl Lab {
             attributes: host.attributes.clone(),
             inventory: Inventory { seq: host.seq, held },
         };
-        Some((WorkerMessage::Hello { hello: Box::new(hello), link: link.clone() }, ended))
+        match CheckedHello::of_gateway(Origin::Compass, hello) {
+            Ok(hello) => Some((WorkerMessage::Hello { hello, link: link.clone() }, ended)),
+            Err(why) => {
+                link.refuse(&why.to_string());
+                None
+            }
+        }
     }
 
     /// The host gets no work for now; what it runs, goes on.

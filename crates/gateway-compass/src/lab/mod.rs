@@ -26,8 +26,8 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use windlass_api::{JobState as JobWord, ServerEvent};
 use windlass_core::engine::WorkerCommand;
-use windlass_core::tags::{Attributes, EXECUTOR};
-use windlass_core::worker::Worker;
+use windlass_core::tags::Attributes;
+use windlass_core::worker::{Origin, Worker};
 use windlass_core::{JobId, Resources};
 use windlass_server::Handle;
 use windlass_server::Subscription;
@@ -167,10 +167,12 @@ impl Lab {
             }
         }
         let known = |engine: &windlass_core::Engine| {
-            let foreign = engine.workers().iter().filter(|worker| worker.attributes.contains_key(EXECUTOR));
             let known =
                 |worker: &Worker| (worker.incarnation, worker.capacity.clone(), worker.attributes.clone());
-            foreign.map(|worker| (worker.name.to_string(), known(worker))).collect()
+            let hosts = engine.workers().iter().filter_map(|worker| {
+                Some((Origin::Compass.own_name(&worker.name)?.to_owned(), known(worker)))
+            });
+            hosts.collect()
         };
         lab.known = lab.handle.query(known).await.unwrap_or_default();
         Ok(lab)

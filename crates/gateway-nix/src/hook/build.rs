@@ -283,7 +283,10 @@ impl Build {
     /// Builds on the machine that has a place.
     async fn attempt(&mut self, place: Place) -> std::io::Result<Attempted> {
         let Try { system, features, .. } = &self.question;
-        let line = line_for(&self.hook.builders, &place.uri, system, features);
+        let line = match line_for(&self.hook.builders, &place.uri, system, features) {
+            Ok(line) => line,
+            Err(bad) => return Ok(Attempted::Ended(Built::NotConnected { message: bad.to_string() })),
+        };
         let (job, attempt, reporter) = (self.job, place.attempt, &self.reporter);
         let say = |outcome| _ = job.map(|job| reporter.say(job, Report { attempt, outcome }));
         let is_built = &mut self.is_built;

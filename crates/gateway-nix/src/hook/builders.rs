@@ -20,30 +20,84 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The line that has Nix's own hook build one derivation on this machine: the slots there are counted elsewhere, and the
-    /// machine is known to fit.
-    pub fn line(&self, system: &str, features: &[String]) -> String {
-        line(&self.machine.uri, system, features, (&self.key, &self.host_key))
-    }
-
     /// True if the machine has this address.
     fn is_at(&self, uri: &str) -> bool {
         host(&self.machine.uri) == host(uri)
     }
 }
 
-fn line(uri: &str, system: &str, features: &[String], (key, host_key): (&str, &str)) -> String {
-    let features = if features.is_empty() { "-".to_owned() } else { features.join(",") };
-    format!("{uri} {system} {key} 64 1 {features} - {host_key}")
+/// Why there is no line for a machine. What the server says goes to Nix's own hook, which may run as root, so nothing of it
+/// is more than the address of a machine.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadLine {
+    /// The address is not one of a machine that is reached by ssh.
+    #[error(
+        "the server names the machine {0:?}, and only ssh://[USER@]HOST[:PORT] and ssh-ng://[USER@]HOST[:PORT] \
+         are taken from it; what else a machine needs belongs into 'builders'"
+    )]
+    Address(String),
+    /// The derivation asks for a system or feature that does not fit into a line.
+    #[error("{0:?} cannot be the name of a system or feature in 'builders'")]
+    Word(String),
 }
 
-/// The line for a machine with this URI: the client's own where it has one for the host.
-pub fn line_for(builders: &[Builder], uri: &str, system: &str, features: &[String]) -> String {
+/// The line that has Nix's own hook build one derivation on the machine with this URI: the client's own line where it has
+/// one for the host. The slots there are counted elsewhere, and the machine is known to fit.
+///
+/// # Errors
+///
+/// The address or a word is such that the line could mean something else.
+pub fn line_for(
+    builders: &[Builder],
+    uri: &str,
+    system: &str,
+    features: &[String],
+) -> Result<String, BadLine> {
+    check_words(system, features)?;
     let own = builders.iter().find(|builder| builder.machine.uri == uri);
-    match own.or_else(|| builders.iter().find(|builder| builder.is_at(uri))) {
-        Some(builder) => builder.line(system, features),
-        None => line(uri, system, features, ("-", "-")),
-    }
+    let (uri, key, host_key) = match own.or_else(|| builders.iter().find(|builder| builder.is_at(uri))) {
+        Some(own) => (own.machine.uri.as_str(), own.key.as_str(), own.host_key.as_str()),
+        None if is_ssh(uri) => (uri, "-", "-"),
+        None => return Err(BadLine::Address(uri.chars().take(200).collect())),
+    };
+    let features = if features.is_empty() { "-".to_owned() } else { features.join(",") };
+    Ok(format!("{uri} {system} {key} 64 1 {features} - {host_key}"))
+}
+
+/// Whether a line can name this system and these features.
+///
+/// # Errors
+///
+/// The first that it cannot.
+pub fn check_words(system: &str, features: &[String]) -> Result<(), BadLine> {
+    let is_word = |word: &str| {
+        !word.is_empty() && word != "-" && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
+    };
+    let bad = std::iter::once(system).chain(features.iter().map(String::as_str)).find(|word| !is_word(word));
+    bad.map_or(Ok(()), |word| Err(BadLine::Word(word.chars().take(200).collect())))
+}
+
+/// True of `ssh://[USER@]HOST[:PORT]` and the same with `ssh-ng`, in plain characters. Neither user nor host begins with a
+/// dash, which ssh would take for an option.
+pub fn is_ssh(uri: &str) -> bool {
+    let Some(place) = uri.strip_prefix("ssh://").or_else(|| uri.strip_prefix("ssh-ng://")) else { return false };
+    let (user, place) = place.split_once('@').map_or((None, place), |(user, place)| (Some(user), place));
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && !name.starts_with('-')
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port != 0) && !port.starts_with('+');
+    let is_v6 = |host: &str| host.parse::<std::net::Ipv6Addr>().is_ok();
+    let is_host = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => is_v6(host),
+        Some((host, port)) => is_v6(host) && port.strip_prefix(':').is_some_and(is_port),
+        None => match place.split_once(':') {
+            Some((host, port)) => is_name(host) && is_port(port),
+            None => is_name(place),
+        },
+    };
+    is_host && user.is_none_or(is_name)
 }
 
 /// Reads the setting; `system` is the client's own. What cannot be read is left out, as Nix's own hook would refuse it with a
@@ -133,9 +187,30 @@ mod tests {
             (&["kvm".to_owned(), "perf".to_owned()][..], &["perf".to_owned()][..])
         );
         let kvm = ["kvm".to_owned()];
-        let line = line_for(&all, "ssh-ng://b2", "x86_64-linux", &kvm);
+        let line = line_for(&all, "ssh-ng://b2", "x86_64-linux", &kvm).unwrap();
         assert_eq!(line, "ssh-ng://u@b2:22?compress=true x86_64-linux /k 64 1 kvm - AAAA");
-        assert_eq!(line_for(&all, "ssh-ng://b9", "i686-linux", &[]), "ssh-ng://b9 i686-linux - 64 1 - - -");
+        let line = line_for(&all, "ssh-ng://b9", "i686-linux", &[]).unwrap();
+        assert_eq!(line, "ssh-ng://b9 i686-linux - 64 1 - - -");
+    }
+
+    #[test]
+    fn a_server_names_machines_and_nothing_else() {
+        for good in ["ssh://b1", "ssh-ng://nix@b1.example:2222", "ssh://10.0.0.1", "ssh-ng://[::1]:22", "ssh://[fe80::1]"]
+        {
+            assert!(is_ssh(good), "{good}");
+        }
+        let bad = [
+            "farm", "farm?x=1", "local", "daemon", "unix:///tmp/x.sock", "file:///tmp/x", "auto", "b1", "",
+            "ssh://", "ssh://-oProxyCommand=x", "ssh://-u@b1", "ssh://b1?remote-program=x", "ssh://b1 x", "ssh://b1\nx",
+            "ssh://b1;x", "ssh://b1#x", "ssh://b1/x", "ssh://a@b@c", "ssh://b1:0", "ssh://b1:+1", "ssh://b1:99999",
+            "ssh://[b1]", "ssh://[::1]x", "ssh://@b1", "ssh://b1,b2", "ssh-ng://b1?base64-ssh-public-host-key=AAAA",
+        ];
+        for bad in bad {
+            let line = line_for(&[], bad, "x86_64-linux", &[]);
+            assert!(matches!(line, Err(BadLine::Address(_))), "{bad:?}");
+        }
+        let word = |word: &str| line_for(&[], "ssh://b1", word, &[]).is_err();
+        assert!(["", "-", "a b", "a\nb", "a,b", "a;b", "#", "@/etc"].into_iter().all(word));
     }
 
     proptest! {
@@ -143,6 +218,24 @@ mod tests {
         fn no_text_is_too_much(text in "[@#;\\n a-z0-9,:/?-]{0,200}") {
             let all = read(&text, "x86_64-linux");
             prop_assert!(all.len() <= MACHINES_MAX && all.iter().all(|b| !b.machine.uri.is_empty()));
+        }
+
+        /// Nix splits `builders` at line breaks and semicolons, a line at white space, and reads the file behind an `@`.
+        #[test]
+        fn a_line_is_eight_fields_whatever_the_server_says(
+            setting in "[@#;\\n a-z0-9,:/?-]{0,80}",
+            uri in prop_oneof![".{0,40}", "ssh(-ng)?://[-@:;#?=\\n a-z0-9\\[\\]]{0,20}"],
+            system in prop_oneof![Just("x86_64-linux".to_owned()), ".{0,10}"],
+            features in prop::collection::vec(prop_oneof![Just("kvm".to_owned()), ".{0,6}"], 0..3),
+        ) {
+            let own = read(&setting, "x86_64-linux");
+            let Ok(line) = line_for(&own, &uri, &system, &features) else { return Ok(()) };
+            prop_assert!(!line.contains(['\n', ';', '#', '\r', '\t']), "{line:?}");
+            let fields: Vec<&str> = line.split(' ').collect();
+            prop_assert!(fields.len() == 8 && fields.iter().all(|field| !field.is_empty()), "{line:?}");
+            prop_assert!(!fields[0].starts_with('@'), "{line:?}");
+            let is_own = own.iter().any(|builder| builder.machine.uri == fields[0]);
+            prop_assert!(is_own || (is_ssh(fields[0]) && fields[2] == "-" && fields[7] == "-"), "{line:?}");
         }
     }
 }

@@ -115,6 +115,9 @@ fn serve(mut options: HookOptions) -> i32 {
             Err(error) => return bad_input(&error),
         };
         let answer = match &hook.client {
+            Some(_) if builders::check_words(&question.system, &question.features).is_err() => {
+                Answer::Stock("its system or a feature is not a plain word".to_owned())
+            }
             Some(client) => runtime.block_on(hook.decide(client, &question)),
             None => Answer::Stock(no_client.clone()),
         };

@@ -2,8 +2,8 @@
 //! tells its hook where its place is.
 
 use super::needs::FarmView;
-use super::routes::client_of;
-use super::{Leader, Service, closed};
+use super::machines::address;
+use super::{Leader, Owner, Service, State, closed};
 use super::{near, needs};
 use crate::wire::{BuildEvent, BuildRequest, Outcome, Report, store_name};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +16,7 @@ use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::job::{End, Hints, JobSpec, JobState, StepSpec, TaskResult};
 use windlass_core::plan::placement;
 use windlass_core::tags::Need;
+use windlass_core::worker::Origin;
 use windlass_core::{Engine, JobId, Resources, TaskId, WorkerId, explain};
 use windlass_server::auth::{Caller, Role};
 use windlass_server::{ApiError, ExternalOrder, Unavailable};
@@ -41,7 +42,7 @@ pub(super) struct Attended {
     user: String,
     request: Arc<BuildRequest>,
     /// Who waits for the same derivation.
-    leader: Option<watch::Sender<Leader>>,
+    leader: Option<Leading>,
     /// How many hooks do: one that comes back attends before the one that it replaces has left.
     hooks: u32,
 }
@@ -57,11 +58,13 @@ struct Booked {
 pub(super) struct BuildSession {
     service: Service,
     caller: Caller,
-    client: String,
     user: String,
     request: Arc<BuildRequest>,
     lines: mpsc::Sender<BuildEvent>,
 }
+
+/// A build that comes first: it tells those that follow it how far it is.
+type Leading = watch::Sender<Leader>;
 
 /// How a conversation with a hook ended.
 enum Ended {
@@ -80,11 +83,11 @@ impl BuildSession {
         request: BuildRequest,
         lines: mpsc::Sender<BuildEvent>,
     ) -> BuildSession {
-        let client = client_of(&caller, &request.wanted);
-        *service.state().clients.entry(client.clone()).or_default() += 1;
+        let run = (caller.user.clone(), request.wanted.client.clone());
+        *service.state().held.entry(run).or_default() += 1;
         let named = request.user.clone().filter(|_| caller.role == Role::Admin);
         let user = named.unwrap_or_else(|| caller.user.clone());
-        BuildSession { service, caller, client, user, request: Arc::new(request), lines }
+        BuildSession { service, caller, user, request: Arc::new(request), lines }
     }
 
     /// Talks with the hook until its build has ended or it has hung up.
@@ -103,7 +106,7 @@ impl BuildSession {
         let job = self.submit(named, built_on).await?;
         _ = self.lines.send(BuildEvent::Job { job: job.0 }).await;
         if let Some(leader) = &leader {
-            leader.send_replace(Leader::Builds(job));
+            leader.send_replace(Leader::Waits(job));
         }
         let orders = self.attend(job, leader);
         self.converse(job, orders).await;
@@ -112,26 +115,27 @@ impl BuildSession {
 
     /// Waits for another build of the same derivation. Returns the way to tell those that wait for this one, and the worker
     /// that has the outputs if the other build succeeded; `None` if the hook hung up.
-    async fn join(&self) -> Option<(Option<watch::Sender<Leader>>, Option<String>)> {
+    ///
+    /// A build follows the first one of its own owner. A user's build also follows one of an administrator, while that has
+    /// a place. No build follows another user's: whoever held a request open would keep others waiting.
+    async fn join(&self) -> Option<(Option<Leading>, Option<String>)> {
         let clock = Instant::now();
         let mut is_counted = false;
         if self.comes_back() {
             return Some((None, None));
         }
         loop {
-            let mut leader = {
+            let (mut leader, is_own) = {
                 let mut state = self.service.state();
-                let known =
-                    state.leaders.get(&self.request.drv).filter(|leader| leader.has_changed().is_ok());
-                match known.cloned() {
-                    Some(leader) => {
+                match self.leader(&state) {
+                    Some(found) => {
                         state.counts.joined += u64::from(!is_counted);
-                        leader
+                        found
                     }
                     None => {
                         let (sender, receiver) = watch::channel(Leader::Comes(self.user.clone()));
                         state.leaders.retain(|_, leader| leader.has_changed().is_ok());
-                        state.leaders.insert(self.request.drv.clone(), receiver);
+                        state.leaders.insert((self.owner(), self.request.drv.clone()), receiver);
                         return Some((Some(sender), None));
                     }
                 }
@@ -146,8 +150,10 @@ impl BuildSession {
                         let now = leader.borrow().clone();
                         match (changed, now) {
                             (_, Leader::Built(worker)) => return Some((None, Some(worker))),
-                            (Ok(()), other) => _ = self.lines.try_send(BuildEvent::Waits { why: other.why() }),
-                            (Err(_), _) => break,
+                            (Ok(()), other) if is_own || other.has_place() => {
+                                _ = self.lines.try_send(BuildEvent::Waits { why: other.why() });
+                            }
+                            _ => break,
                         }
                     }
                     () = self.lines.closed() => return None,
@@ -155,6 +161,28 @@ impl BuildSession {
                 }
             }
         }
+    }
+
+    /// Whose build this is.
+    fn owner(&self) -> Owner {
+        match self.caller.role {
+            Role::Admin => Owner::Administrators,
+            _ => Owner::User(self.caller.user.clone()),
+        }
+    }
+
+    /// The build that this one may follow, and whether it is of the same owner.
+    fn leader(&self, state: &State) -> Option<(watch::Receiver<Leader>, bool)> {
+        let owner = self.owner();
+        let find = |owner: Owner| {
+            let known = state.leaders.get(&(owner, self.request.drv.clone()));
+            known.filter(|leader| leader.has_changed().is_ok()).cloned()
+        };
+        if let Some(own) = find(owner) {
+            return Some((own, true));
+        }
+        let placed = find(Owner::Administrators).filter(|leader| leader.borrow().has_place());
+        placed.map(|leader| (leader, false))
     }
 
     /// True if the hook lost its connection: its build is under way, and may be what others wait for.
@@ -167,7 +195,7 @@ impl BuildSession {
     /// How long this build waits for that one.
     async fn follow_max(&self, leader: &Leader) -> Duration {
         let job = match leader {
-            Leader::Builds(job) => *job,
+            Leader::Waits(job) | Leader::Builds(job) => *job,
             _ => return FOLLOW_MAX,
         };
         let user = self.user.clone();
@@ -254,7 +282,7 @@ impl BuildSession {
     fn attend(
         &self,
         job: JobId,
-        leader: Option<watch::Sender<Leader>>,
+        leader: Option<Leading>,
     ) -> mpsc::UnboundedReceiver<ExternalOrder> {
         let mut state = self.service.state();
         let attended = state.attended.entry(job).or_insert_with(|| Attended {
@@ -311,10 +339,12 @@ impl BuildSession {
                         None => return Ended::LeftAlone,
                         Some(ExternalOrder::Start { attempt, worker, .. }) => {
                             waits = false;
+                            self.service.lead(job, Leader::Builds(job));
                             self.place(attempt, worker).await
                         }
                         Some(ExternalOrder::Stop { attempt, .. }) => {
                             waits = true;
+                            self.service.lead(job, Leader::Waits(job));
                             BuildEvent::Stop { attempt }
                         }
                         Some(ExternalOrder::Ended(state)) => {
@@ -343,14 +373,18 @@ impl BuildSession {
     async fn place(&self, attempt: u32, worker: WorkerId) -> BuildEvent {
         let named = move |engine: &Engine| {
             let worker = engine.workers().get(worker)?;
-            Some((worker.name.to_string(), needs::machine_of(&worker.attributes)?.uri))
+            let uri = needs::machine_of(&worker.attributes)?.uri;
+            // Its own machine the user knows by its address.
+            let is_own = Origin::of(&worker.name) == Origin::Nix;
+            let name = if is_own { address(&uri).to_owned() } else { worker.name.to_string() };
+            Some((name, uri))
         };
         let (worker, uri) = self.service.handle().query(named).await.ok().flatten().unwrap_or_default();
         BuildEvent::Place { attempt, worker, uri }
     }
 
     fn why_every(&self) -> Duration {
-        let builds: usize = self.service.state().clients.values().sum();
+        let builds: usize = self.service.state().held.values().sum();
         WHY_EVERY.max(WHY_EVERY_PER_BUILD.saturating_mul(u32::try_from(builds).unwrap_or(u32::MAX)))
     }
 
@@ -368,27 +402,39 @@ impl BuildSession {
 
 impl Drop for BuildSession {
     fn drop(&mut self) {
+        let run = (self.caller.user.clone(), self.request.wanted.client.clone());
         let mut state = self.service.state();
-        if let Some(count) = state.clients.get_mut(&self.client) {
+        if let Some(count) = state.held.get_mut(&run) {
             *count -= 1;
             if *count == 0 {
-                state.clients.remove(&self.client);
+                state.held.remove(&run);
             }
         }
     }
 }
 
 impl Leader {
+    fn has_place(&self) -> bool {
+        matches!(self, Leader::Builds(_) | Leader::Built(_))
+    }
+
     fn why(&self) -> String {
         match self {
             Leader::Comes(user) => format!("{user} is about to build the same derivation"),
-            Leader::Builds(job) => format!("job {job} builds the same derivation"),
+            Leader::Waits(job) | Leader::Builds(job) => format!("job {job} builds the same derivation"),
             Leader::Built(worker) => format!("the same derivation was built on {worker}"),
         }
     }
 }
 
 impl Service {
+    /// Tells those that follow a job how far it is.
+    fn lead(&self, job: JobId, how: Leader) {
+        let state = self.state();
+        let leader = state.attended.get(&job).and_then(|attended| attended.leader.as_ref());
+        leader.map(|leader| leader.send_replace(how));
+    }
+
     /// A hook says how far an attempt is. False if that is not under way.
     pub(super) async fn report(
         &self,
@@ -403,7 +449,7 @@ impl Service {
         }
         let task = TaskId { job, index: 0 };
         if outcome == Outcome::Began {
-            let worked = self.state().machines.worked(&worker, &user, Instant::now());
+            let worked = self.state().machines.worked(&worker);
             self.tell_all(worked).await;
             return Ok(self.handle().external_began(task, attempt).await);
         }
@@ -418,7 +464,12 @@ impl Service {
             let booked =
                 engine.attempt(TaskId { job, index: 0 }).filter(|booked| booked.number == attempt)?;
             let worker = engine.workers().get(booked.worker)?;
-            let uri = needs::machine_of(&worker.attributes)?.uri;
+            let uri = match needs::machine_of(&worker.attributes) {
+                Some(machine) => machine.uri,
+                // Its user has not named it again after a restart of the server.
+                None if Origin::of(&worker.name) == Origin::Nix => String::new(),
+                None => return None,
+            };
             Some(Booked { user: engine.job(job)?.spec.user.clone(), worker: worker.name.to_string(), uri })
         };
         self.handle().query(look).await
@@ -460,14 +511,14 @@ impl Service {
                         let suspects = state.suspects.entry(user.to_owned()).or_default();
                         suspects.insert(uri.to_owned(), now + SUSPECT);
                     }
-                    tracing::warn!("{user} cannot connect {uri}: {message}");
+                    tracing::warn!(?user, ?uri, ?message, "a machine is not connected");
                     // The machine's other work is not to suffer from one user's keys.
                     let result = TaskResult { job_at_fault: true, ..with(End::Lost, message) };
-                    (result, state.machines.failed(worker, user, now))
+                    (result, state.machines.failed(worker, now))
                 }
                 Outcome::Lost { message } => {
                     state.counts.lost += 1;
-                    tracing::warn!("{user} lost the connection to {uri}: {message}");
+                    tracing::warn!(?user, ?uri, ?message, "the connection to a machine was lost");
                     (TaskResult { job_at_fault: true, ..with(End::Lost, message) }, None)
                 }
             }

@@ -1,35 +1,36 @@
 //! Machines of clients' `builders` that are no workers: the gateway makes a worker of the engine of each, and plays its
-//! part.
+//! part. A machine is its user's alone: what one user says of a machine, and what becomes of builds there, is nothing to
+//! another user who names the same address.
 //!
-//! Nobody reports their load. What is known of a machine is how many builds it takes, what was copied to it and built on
+//! No agent reports their load. What is known of a machine is how many builds it takes, what was copied to it and built on
 //! it through this server, and whether it could be connected.
 
 use super::needs;
 use crate::wire::{Machine, host};
+use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_core::bounds::CACHE_KEYS_MAX;
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{Hello, WorkerCommand};
+use windlass_core::engine::{CheckedHello, Hello, WorkerCommand};
 use windlass_core::hash::Fnv;
+use windlass_core::worker::Origin;
 use windlass_core::{Resources, WorkerId};
 use windlass_server::{Delivery, WorkerLink};
 
-/// A machine that no client has named for this long is forgotten.
+/// A machine that its user has not named for this long is forgotten.
 pub const UNNAMED_MAX: Duration = Duration::from_secs(900);
 /// How long a machine that could not be connected gets no builds: at first, and at most.
 const OUT_MIN: Duration = Duration::from_secs(5);
 const OUT_MAX: Duration = Duration::from_secs(300);
-/// A machine that worked for a user within this time can be connected, whatever another user reports.
-const WORKED_LATELY: Duration = Duration::from_secs(600);
 /// The most machines; others are not taken in.
 const MACHINES_MAX: usize = 10_000;
-/// The most machines that one user describes.
-const MACHINES_OF_USER_MAX: usize = 1_000;
-/// Users of whom it is known that a machine works for them.
-const USERS_MAX: usize = 64;
+/// The most machines of one user.
+const MACHINES_OF_USER_MAX: usize = 256;
+/// Bytes of the user's name and of the host that a machine's name shows.
+const SHOWN_BYTES_MAX: usize = 64;
 
 /// The store paths that a machine has, as cache keys: the last ones that were copied to it or built on it.
 #[derive(Debug, Default)]
@@ -67,8 +68,8 @@ struct Known {
     machine: Machine,
     /// The most cpus that a build asked for.
     cores: u32,
-    /// Who described it.
-    by: String,
+    /// Whose it is; empty where an earlier start of the server knew it and its user has not named it again.
+    user: String,
     named: Instant,
     link: u64,
     paths: Paths,
@@ -76,22 +77,20 @@ struct Known {
     failures: u32,
     /// It gets no builds until then.
     out_until: Option<Instant>,
-    /// When it was last connected, by user.
-    worked: BTreeMap<String, Instant>,
 }
 
 /// What the engine is to be told of a machine.
 #[derive(Debug)]
 pub enum Change {
     /// It is there, or is another than before.
-    Hello(Box<Hello>, CacheKeys),
+    Hello(CheckedHello, CacheKeys),
     /// It has these paths.
     Caches(CacheKeys),
     /// It cannot be connected.
     Lost,
 }
 
-/// All such machines, by the URI of their store. Pure: what comes of it is for the caller to do.
+/// All such machines, by the names of their workers. Pure: what comes of it is for the caller to do.
 #[derive(Debug, Default)]
 pub struct Machines {
     known: BTreeMap<String, Known>,
@@ -99,28 +98,28 @@ pub struct Machines {
     workers: BTreeSet<String>,
 }
 
-/// The name of a machine's worker: its URI without parameters, which may name files of its client.
-pub fn name_of(uri: &str) -> &str {
+/// A URI without parameters, which may name files of its client.
+pub fn address(uri: &str) -> &str {
     uri.split('?').next().unwrap_or(uri)
 }
 
-/// True if both descriptions are alike but for the URI, which may hold what concerns one client alone.
-fn is_same(a: &Machine, b: &Machine) -> bool {
-    let Machine { uri: _, systems, max_jobs, speed, supported, mandatory } = a;
-    (systems, max_jobs, speed, supported, mandatory)
-        == (&b.systems, &b.max_jobs, &b.speed, &b.supported, &b.mandatory)
-}
-
-/// The name of a machine that somebody describes otherwise than others do. It is a worker of its own, so that nobody's
-/// description is another's; then the machine may have more builds than each description says.
-fn variant(base: &str, machine: &Machine) -> String {
-    let mut description = Fnv::default();
-    description.bytes(format!("{:?}", Machine { uri: String::new(), ..machine.clone() }).as_bytes());
-    format!("{base}#{:08x}", description.value() as u32)
+/// The name of the worker that stands for a user's machine at this address. It shows user and host to people; what tells
+/// it from all others is the hash of both.
+fn name_of(user: &str, address: &str) -> String {
+    let shown = |text: &str| -> String {
+        let kept = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' };
+        text.chars().take(SHOWN_BYTES_MAX).map(kept).collect()
+    };
+    let mut hash = Sha256::new();
+    hash.update((user.len() as u64).to_le_bytes());
+    hash.update(user);
+    hash.update(address);
+    let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Origin::Nix.worker_name(&format!("{}:{}:{hash}", shown(user), shown(host(address))))
 }
 
 impl Machines {
-    /// A client names a machine. `next_link` gives the number of a new connection. Returns the name of its worker, and its
+    /// A user names a machine. `next_link` gives the number of a new connection. Returns the name of its worker, and its
     /// connection with what the engine is to be told, if that is news; `None` of a machine that is not taken in.
     pub fn name(
         &mut self,
@@ -130,35 +129,27 @@ impl Machines {
         now: Instant,
         next_link: impl FnOnce() -> u64,
     ) -> Option<(String, Option<(u64, Change)>)> {
-        let base = name_of(&machine.uri);
-        if base.is_empty() || machine.max_jobs == 0 || self.workers.contains(host(base)) {
+        let address = address(&machine.uri);
+        if address.is_empty() || machine.max_jobs == 0 || self.workers.contains(host(address)) {
             return None;
         }
-        let is_theirs = |known: &Known| known.by.is_empty() || known.by == user;
-        let name = match self.known.get(base) {
-            Some(known) if !is_theirs(known) && !is_same(&known.machine, machine) => variant(base, machine),
-            _ => base.to_owned(),
-        };
+        let name = name_of(user, address);
         if let Some(known) = self.known.get_mut(&name) {
             known.named = now;
-            if known.by.is_empty() {
-                user.clone_into(&mut known.by);
-            }
-            let is_changed = !is_same(&known.machine, machine);
-            if is_changed {
+            user.clone_into(&mut known.user);
+            let is_news = known.machine != *machine || cores > known.cores;
+            if is_news {
                 known.machine = machine.clone();
+                known.cores = known.cores.max(cores);
             }
-            let is_larger = cores > known.cores;
-            known.cores = known.cores.max(cores);
-            let is_news = (is_changed || is_larger) && known.out_until.is_none();
-            let change = is_news.then(|| (known.link, known.hello(&name)));
+            let change = (is_news && known.out_until.is_none()).then(|| known.hello(&name)).flatten();
             return Some((name, change));
         }
-        let of_user = self.known.values().filter(|known| known.by == user).count();
+        let of_user = self.known.values().filter(|known| known.user == user).count();
         if self.known.len() >= MACHINES_MAX || of_user >= MACHINES_OF_USER_MAX {
             return None;
         }
-        let change = self.insert(&name, machine.clone(), (cores, user, now, next_link()));
+        let change = self.insert(&name, machine.clone(), (cores, user, now, next_link()))?;
         Some((name, Some(change)))
     }
 
@@ -166,60 +157,44 @@ impl Machines {
         &mut self,
         name: &str,
         machine: Machine,
-        (cores, by, named, link): (u32, &str, Instant, u64),
-    ) -> (u64, Change) {
+        (cores, user, named, link): (u32, &str, Instant, u64),
+    ) -> Option<(u64, Change)> {
         let known = Known {
             machine,
             cores,
-            by: by.to_owned(),
+            user: user.to_owned(),
             named,
             link,
             paths: Paths::default(),
             failures: 0,
             out_until: None,
-            worked: BTreeMap::new(),
         };
-        let change = (known.link, known.hello(name));
+        let change = known.hello(name)?;
         self.known.insert(name.to_owned(), known);
-        change
+        Some(change)
     }
 
-    /// A machine that an earlier start of the server knew by this name. Who described it is not known any more: the next
-    /// who names it may.
-    pub fn restore(
-        &mut self,
-        name: &str,
-        machine: Machine,
-        capacity: &Resources,
-        (now, link): (Instant, u64),
-    ) -> Change {
-        let max_jobs =
-            capacity.custom.get(needs::BUILDS).copied().unwrap_or(1).clamp(1, u32::MAX.into()) as u32;
-        let cores = (capacity.cpu / 100 / max_jobs).max(1);
-        self.insert(name, Machine { max_jobs, ..machine }, (cores, "", now, link)).1
+    /// A machine on which an earlier start of the server had builds. It gets no others until its user names it again,
+    /// because what it is was not kept.
+    pub fn restore(&mut self, known: &InEngine, now: Instant, link: u64) -> Option<(u64, Change)> {
+        let builds = known.capacity.custom.get(needs::BUILDS).copied().unwrap_or(1);
+        let max_jobs = builds.clamp(1, u32::MAX.into()) as u32;
+        let cores = (known.capacity.cpu / 100 / max_jobs).max(1);
+        let machine = Machine { max_jobs, ..Machine::default() };
+        self.insert(&known.name, machine, (cores, "", now, link))
     }
 
-    /// A machine was connected by this user. Returns what the engine is to be told, if it got no builds before.
-    pub fn worked(&mut self, name: &str, user: &str, now: Instant) -> Option<(u64, Change)> {
+    /// A machine was connected. Returns what the engine is to be told, if it got no builds before.
+    pub fn worked(&mut self, name: &str) -> Option<(u64, Change)> {
         let known = self.known.get_mut(name)?;
         known.failures = 0;
-        if known.worked.len() >= USERS_MAX {
-            known.worked.clear();
-        }
-        known.worked.insert(user.to_owned(), now);
         known.out_until.take()?;
-        Some((known.link, known.hello(name)))
+        known.hello(name)
     }
 
-    /// A machine could not be connected by this user. It gets no builds for a while, unless it works for others: then it is
-    /// this user whose access is missing.
-    pub fn failed(&mut self, name: &str, user: &str, now: Instant) -> Option<(u64, Change)> {
-        let known = self.known.get_mut(name)?;
-        let lately = |at: &Instant| now.saturating_duration_since(*at) < WORKED_LATELY;
-        known.worked.remove(user);
-        if known.worked.values().any(lately) || known.out_until.is_some() {
-            return None;
-        }
+    /// A machine could not be connected. It gets no builds for a while.
+    pub fn failed(&mut self, name: &str, now: Instant) -> Option<(u64, Change)> {
+        let known = self.known.get_mut(name).filter(|known| known.out_until.is_none())?;
         let out = OUT_MIN.saturating_mul(1 << known.failures.min(16)).min(OUT_MAX);
         known.failures += 1;
         known.out_until = Some(now + out);
@@ -239,7 +214,7 @@ impl Machines {
         for (name, known) in &mut self.known {
             if known.out_until.is_some_and(|until| until <= now) {
                 known.out_until = None;
-                changes.push((known.link, known.hello(name)));
+                changes.extend(known.hello(name));
             }
         }
         changes
@@ -248,7 +223,7 @@ impl Machines {
     /// The engine wants everything said again over a connection.
     pub fn again(&self, link: u64) -> Option<(u64, Change)> {
         let known = self.known.iter().find(|(_, known)| known.link == link && known.out_until.is_none());
-        known.map(|(name, known)| (link, known.hello(name)))
+        known.and_then(|(name, known)| known.hello(name))
     }
 
     /// These hosts are workers.
@@ -256,12 +231,12 @@ impl Machines {
         self.workers = hosts;
     }
 
-    /// The machines that are needed no more, because nobody has named them for long or because they are workers now. They
-    /// stay for as long as something is built there.
+    /// The machines that are needed no more, because their users have not named them for long or because they are workers
+    /// now. They stay for as long as something is built there.
     pub fn unneeded(&self, now: Instant) -> Vec<String> {
         let is_old = |known: &Known| now.saturating_duration_since(known.named) > UNNAMED_MAX;
-        let old =
-            self.known.iter().filter(|(name, known)| is_old(known) || self.workers.contains(host(name)));
+        let is_worker = |known: &Known| self.workers.contains(host(&known.machine.uri));
+        let old = self.known.iter().filter(|(_, known)| is_old(known) || is_worker(known));
         old.map(|(name, _)| name.clone()).collect()
     }
 
@@ -282,13 +257,24 @@ impl Machines {
 }
 
 impl Known {
-    fn hello(&self, name: &str) -> Change {
+    /// What the engine is to be told; `None` of a description that no worker may have.
+    fn hello(&self, name: &str) -> Option<(u64, Change)> {
         let mut number = Fnv::default();
         number.bytes(name.as_bytes());
-        let attributes = needs::attributes_of_clients(&self.machine, name);
+        let attributes = match self.machine.uri.is_empty() {
+            true => Default::default(),
+            false => needs::attributes_of_clients(&self.machine, name),
+        };
         let capacity = needs::capacity(self.machine.max_jobs, self.cores);
-        let hello = Hello { attributes, ..Hello::new(name, number.value() >> 1, capacity) };
-        Change::Hello(Box::new(hello), self.paths.keys())
+        let own_name = Origin::Nix.own_name(name)?;
+        let hello = Hello { attributes, ..Hello::new(own_name, number.value() >> 1, capacity) };
+        match CheckedHello::of_gateway(Origin::Nix, hello) {
+            Ok(hello) => Some((self.link, Change::Hello(hello, self.paths.keys()))),
+            Err(why) => {
+                tracing::warn!(%why, "a machine of Nix's builders is not taken in");
+                None
+            }
+        }
     }
 }
 
@@ -296,7 +282,6 @@ impl Known {
 pub struct InEngine {
     pub id: WorkerId,
     pub name: String,
-    pub machine: Machine,
     pub capacity: Resources,
     /// Something is built there.
     pub is_used: bool,
@@ -304,24 +289,21 @@ pub struct InEngine {
 
 /// All machines in the engine that only clients know.
 pub fn in_engine(engine: &windlass_core::Engine) -> Vec<InEngine> {
-    let ours = engine.workers().present().filter_map(|worker| {
-        let machine = needs::machine_of(&worker.attributes).filter(|_| is_of_clients(worker))?;
-        let (name, capacity) = (worker.name.to_string(), worker.capacity.clone());
-        Some(InEngine { id: worker.id, name, machine, capacity, is_used: worker.has_attempts() })
+    let of_clients = engine.workers().present().filter(|worker| Origin::of(&worker.name) == Origin::Nix);
+    let each = of_clients.map(|worker| InEngine {
+        id: worker.id,
+        name: worker.name.to_string(),
+        capacity: worker.capacity.clone(),
+        is_used: worker.has_attempts(),
     });
-    ours.collect()
+    each.collect()
 }
 
 /// The hosts of the workers that take builds.
 pub fn hosts_of_workers(engine: &windlass_core::Engine) -> BTreeSet<String> {
-    let workers = engine.workers().present().filter(|worker| !is_of_clients(worker));
+    let workers = engine.workers().present().filter(|worker| Origin::of(&worker.name) == Origin::Agent);
     let machines = workers.filter_map(|worker| needs::machine_of(&worker.attributes));
     machines.map(|machine| host(&machine.uri).to_owned()).collect()
-}
-
-/// True of a worker that stands for a machine of clients: it has no agent, and so no lease.
-fn is_of_clients(worker: &windlass_core::worker::Worker) -> bool {
-    needs::is_of_clients(&worker.attributes)
 }
 
 /// The engine's way to a machine: nothing is sent there, for builds are run by their clients.
@@ -344,7 +326,7 @@ impl WorkerLink for MachineLink {
     }
 
     fn refuse(&self, why: &str) {
-        tracing::warn!("a machine of Nix's builders is not taken in: {why}");
+        tracing::warn!(?why, "a machine of Nix's builders is not taken in");
     }
 
     fn begin_again(&self) {
@@ -370,26 +352,28 @@ mod tests {
         machines.name(&machine(max_jobs), 1, user, now, || 7)?.1
     }
 
+    fn b1(user: &str) -> String {
+        name_of(user, "ssh://b1")
+    }
+
     #[test]
-    fn a_machine_is_shared_by_those_who_describe_it_alike() {
+    fn a_machine_is_known_by_its_address() {
         let (mut machines, now) = (Machines::default(), Instant::now());
         let Some((7, Change::Hello(hello, _))) = named(&mut machines, 2, "ann", now) else { panic!() };
-        assert_eq!((hello.name.as_str(), hello.capacity.custom[needs::BUILDS]), ("ssh://b1", 2));
+        assert!(hello.name().starts_with("nix:ann:b1:"), "{}", hello.name());
+        assert_eq!(hello.get().capacity.custom[needs::BUILDS], 2);
         assert!(named(&mut machines, 2, "ann", now).is_none(), "nothing is new");
-        let other_key = Machine { uri: "ssh://b1".to_owned(), ..machine(2) };
-        let (name, change) = machines.name(&other_key, 1, "bob", now, || 8).unwrap();
-        assert!(name == "ssh://b1" && change.is_none(), "it is the same one");
         assert!(matches!(named(&mut machines, 3, "ann", now), Some((7, Change::Hello(..)))));
     }
 
     #[test]
-    fn one_user_s_description_is_nobody_else_s() {
+    fn one_user_s_machines_are_nothing_to_another() {
         let (mut machines, now) = (Machines::default(), Instant::now());
         named(&mut machines, 1, "mallory", now);
         let (name, change) = machines.name(&machine(9), 1, "ann", now, || 8).unwrap();
-        assert!(name.starts_with("ssh://b1#") && matches!(change, Some((8, Change::Hello(..)))));
-        let (same, change) = machines.name(&machine(9), 1, "bob", now, || 9).unwrap();
-        assert!(same == name && change.is_none());
+        assert!(name == b1("ann") && matches!(change, Some((8, Change::Hello(..)))));
+        assert!(machines.failed(&b1("mallory"), now).is_some());
+        assert!(machines.known[&b1("ann")].out_until.is_none());
         let many = |n: usize| Machine { uri: format!("ssh://m{n}"), ..machine(1) };
         let taken =
             (0..3_000).filter(|n| machines.name(&many(*n), 1, "mallory", now, || 9).is_some()).count();
@@ -398,35 +382,29 @@ mod tests {
     }
 
     #[test]
+    fn no_user_has_another_s_names() {
+        for (user, address) in [("mallory", "ssh://b1"), ("an", "nssh://b1"), ("ann:b1", ""), ("a\nn", "ssh://b1")] {
+            assert_ne!(name_of(user, address), b1("ann"), "{user}");
+        }
+    }
+
+    #[test]
     fn a_machine_that_cannot_be_connected_gets_nothing_for_longer_and_longer() {
         let (mut machines, start) = (Machines::default(), Instant::now());
         named(&mut machines, 1, "ann", start);
         let mut now = start;
         for out_s in [5, 10, 20, 40, 80, 160, 300, 300] {
-            assert!(matches!(machines.failed("ssh://b1", "ann", now), Some((7, Change::Lost))));
-            assert!(machines.failed("ssh://b1", "bob", now).is_none(), "it is out already");
+            assert!(matches!(machines.failed(&b1("ann"), now), Some((7, Change::Lost))));
+            assert!(machines.failed(&b1("ann"), now).is_none(), "it is out already");
             assert!(
                 machines.tried_again(now + Duration::from_secs(out_s) - Duration::from_millis(1)).is_empty()
             );
             now += Duration::from_secs(out_s);
             assert_eq!(machines.tried_again(now).len(), 1);
         }
-        assert!(machines.worked("ssh://b1", "ann", now).is_none());
-        machines.failed("ssh://b1", "ann", now);
+        assert!(machines.worked(&b1("ann")).is_none());
+        machines.failed(&b1("ann"), now);
         assert_eq!(machines.tried_again(now + OUT_MIN).len(), 1, "it is new again");
-    }
-
-    #[test]
-    fn one_user_without_access_takes_no_machine_from_others() {
-        let (mut machines, now) = (Machines::default(), Instant::now());
-        named(&mut machines, 1, "ann", now);
-        machines.worked("ssh://b1", "ann", now);
-        assert!(machines.failed("ssh://b1", "bob", now).is_none());
-        let later = now + WORKED_LATELY;
-        assert!(
-            machines.failed("ssh://b1", "bob", later).is_some(),
-            "it has worked for nobody within that time"
-        );
     }
 
     #[test]
@@ -434,8 +412,8 @@ mod tests {
         let (mut machines, now) = (Machines::default(), Instant::now());
         named(&mut machines, 1, "ann", now);
         machines.set_workers(["b1".to_owned()].into());
-        assert_eq!(machines.unneeded(now), ["ssh://b1"]);
-        machines.remove("ssh://b1");
+        assert_eq!(machines.unneeded(now), [b1("ann")]);
+        machines.remove(&b1("ann"));
         assert!(named(&mut machines, 1, "ann", now).is_none());
     }
 
@@ -444,9 +422,20 @@ mod tests {
         let (mut machines, now) = (Machines::default(), Instant::now());
         named(&mut machines, 1, "ann", now);
         let paths = |from: usize, to: usize| (from..to).map(|n| format!("{n:032}-x"));
-        let Some((_, Change::Caches(keys))) = machines.has("ssh://b1", paths(0, 5_000)) else { panic!() };
+        let Some((_, Change::Caches(keys))) = machines.has(&b1("ann"), paths(0, 5_000)) else { panic!() };
         assert_eq!(keys.len(), CACHE_KEYS_MAX);
         assert_eq!(machines.unneeded(now + UNNAMED_MAX).len(), 0);
-        assert_eq!(machines.unneeded(now + UNNAMED_MAX + OUT_MIN), ["ssh://b1"]);
+        assert_eq!(machines.unneeded(now + UNNAMED_MAX + OUT_MIN), [b1("ann")]);
+    }
+
+    #[test]
+    fn what_was_built_somewhere_before_a_restart_ends_there() {
+        let (mut machines, now) = (Machines::default(), Instant::now());
+        let capacity = needs::capacity(2, 4);
+        let before = InEngine { id: WorkerId(1), name: b1("ann"), capacity: capacity.clone(), is_used: true };
+        let Some((7, Change::Hello(hello, _))) = machines.restore(&before, now, 7) else { panic!() };
+        assert!(hello.get().attributes.is_empty() && hello.get().capacity == capacity);
+        let Some((7, Change::Hello(hello, _))) = named(&mut machines, 2, "ann", now) else { panic!() };
+        assert!(!hello.get().attributes.is_empty(), "its user names it again");
     }
 }

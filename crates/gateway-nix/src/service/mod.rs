@@ -87,13 +87,20 @@ struct State {
     machines: Machines,
     /// The jobs that are attended to.
     attended: BTreeMap<JobId, builds::Attended>,
-    /// Builds by client.
-    clients: BTreeMap<String, usize>,
-    /// The first of the builds of one derivation, by its path.
-    leaders: BTreeMap<String, watch::Receiver<Leader>>,
+    /// Builds that wait or run, by their user and by the run of Nix.
+    held: BTreeMap<(String, String), usize>,
+    /// The first of one owner's builds of a derivation, by the owner and the derivation's path.
+    leaders: BTreeMap<(Owner, String), watch::Receiver<Leader>>,
     /// Workers that a user could not connect, by their URI, until when they are left out for that user.
     suspects: BTreeMap<String, BTreeMap<String, Instant>>,
     counts: Counts,
+}
+
+/// Whose builds are followed by whose: a user's by that user's own, and administrators' by everybody's.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Owner {
+    Administrators,
+    User(String),
 }
 
 /// What is known of the first build of a derivation; the watch is closed when it has ended.
@@ -101,7 +108,9 @@ struct State {
 enum Leader {
     /// This user asked for it just now.
     Comes(String),
-    /// It is this job.
+    /// It is this job, which waits for a place.
+    Waits(JobId),
+    /// It is this job, and it has a place.
     Builds(JobId),
     /// Its outputs are on this worker.
     Built(String),
@@ -133,17 +142,29 @@ impl Service {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in the machines that an earlier start of the server knew, because builds may run there.
+    /// Takes in the machines on which builds of an earlier start of the server may run, and forgets the others.
     async fn restore(&self) -> Result<(), Unavailable> {
         self.look_at_workers().await?;
         let known = self.handle().query(machines::in_engine).await?;
-        for InEngine { name, machine, capacity, .. } in known {
+        for known in known.iter().filter(|known| known.is_used) {
             let link = self.handle().next_link();
-            let at = (Instant::now(), link);
-            let change = self.state().machines.restore(&name, machine, &capacity, at);
-            self.tell(link, change).await;
+            let change = self.state().machines.restore(known, Instant::now(), link);
+            self.tell_all(change).await;
+        }
+        for idle in known.into_iter().filter(|known| !known.is_used) {
+            self.forget(idle).await;
         }
         Ok(())
+    }
+
+    /// Builds of a user that wait or run, and those of one run of Nix.
+    fn held(&self, user: &str, client: &str) -> (usize, usize) {
+        let state = self.state();
+        let of_user = state.held.range((user.to_owned(), String::new())..);
+        let of_user = of_user.take_while(|((of, _), _)| of == user);
+        of_user.fold((0, 0), |(all, own), ((_, run), builds)| {
+            (all + builds, own + if run == client { *builds } else { 0 })
+        })
     }
 
     /// Takes in the machines that a client names. Returns the names of their workers.
@@ -232,14 +253,18 @@ impl Service {
 
     /// Forgets the machines on which nothing is built.
     async fn forget_idle(&self, unneeded: &[String]) {
-        let ours = self.handle().query(machines::in_engine).await.unwrap_or_default();
-        let idle = ours.into_iter().filter(|known| !known.is_used && unneeded.contains(&known.name));
-        for InEngine { id: worker, name, .. } in idle {
-            self.state().machines.remove(&name);
-            let forget = move |request| Event::Forget { request, worker, force: true };
-            if let Err(why) = self.handle().request(forget).await {
-                tracing::warn!("cannot forget the machine {name}: {why}");
-            }
+        let known = self.handle().query(machines::in_engine).await.unwrap_or_default();
+        let idle = known.into_iter().filter(|known| !known.is_used && unneeded.contains(&known.name));
+        for idle in idle {
+            self.forget(idle).await;
+        }
+    }
+
+    async fn forget(&self, InEngine { id: worker, name, .. }: InEngine) {
+        self.state().machines.remove(&name);
+        let forget = move |request| Event::Forget { request, worker, force: true };
+        if let Err(why) = self.handle().request(forget).await {
+            tracing::warn!(%why, "cannot forget the machine {name}");
         }
     }
 
@@ -305,7 +330,7 @@ impl Service {
             "Builds that waited for another build of their derivation.",
             &[("", joined)],
         );
-        let builds = state.clients.values().sum::<usize>() as u64;
+        let builds = state.held.values().sum::<usize>() as u64;
         family("builds", "gauge", "Builds that wait or run.", &[("", builds)]);
         let machines = [(r#"{state="in"}"#, (machines - out) as u64), (r#"{state="out"}"#, out as u64)];
         family("machines", "gauge", "Machines of clients; those out could not be connected.", &machines);

@@ -3,7 +3,7 @@
 use crate::wire::{BuildRequest, Machine, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, Need, SERVES};
-use windlass_core::worker::Worker;
+use windlass_core::worker::{Origin, Worker};
 use windlass_core::{Engine, Resources};
 
 /// The system whose clients build here.
@@ -14,13 +14,14 @@ const SYSTEM: &str = "nix.system";
 const FEATURE: &str = "nix.feature";
 /// The attribute with the features that derivations must require, as one text; see [`joined`].
 const MANDATORY: &str = "nix.mandatory";
-/// The attribute that says whose machine it is: [`OF_THE_FARM`], and its URI.
+/// The attribute that says who may build there: of a worker [`OF_THE_FARM`] and its URI, of a machine that only its user
+/// knows the name of the worker that stands for it. An agent cannot have such a name as a value.
 const BUILDER: &str = "nix.builder";
 /// The attribute of a worker that tells its store from all others; see [`store_id`](crate::store_id).
 const STORE: &str = "nix.store";
 /// The attribute with the URI of a machine's store.
 pub const URI: &str = "nix.uri";
-/// The value of [`BUILDER`] of workers. Machines that only clients know have none: they are for clients that name them.
+/// The value of [`BUILDER`] of workers with an agent.
 const OF_THE_FARM: &str = "farm";
 /// Of a machine without mandatory features.
 const NONE: &str = "none";
@@ -51,8 +52,7 @@ pub fn attributes(machine: &Machine) -> Attributes {
     attributes
 }
 
-/// What a machine is that is known from the `builders` of clients by this name: it runs nothing else, and is only for
-/// clients that name it.
+/// What a machine is that is known from the `builders` of one user: it runs nothing else, and is for that user alone.
 pub fn attributes_of_clients(machine: &Machine, name: &str) -> Attributes {
     let mut attributes = described(machine);
     attributes.insert(BUILDER.to_owned(), [name.to_owned()].into());
@@ -105,11 +105,6 @@ pub fn machine_of(attributes: &Attributes) -> Option<Machine> {
     })
 }
 
-/// True of a machine that only clients know.
-pub fn is_of_clients(attributes: &Attributes) -> bool {
-    attributes.get(BUILDER).is_some_and(|of| !of.contains(OF_THE_FARM))
-}
-
 /// The capacity of a machine whose number of cpus is not known: `max_jobs` builds, each with `cores` cpus.
 pub fn capacity(max_jobs: u32, cores: u32) -> Resources {
     let cpu = max_jobs.saturating_mul(cores.max(1)).saturating_mul(100);
@@ -124,7 +119,7 @@ pub fn amounts(cores: Option<u32>) -> Resources {
 /// Which machines a client may use.
 #[derive(Debug, Default)]
 pub struct FarmView {
-    /// The names of its own machines.
+    /// The names of the workers that stand for its own machines.
     named: Vec<String>,
     /// The URIs of all workers, where some are left out.
     uris: BTreeSet<String>,
@@ -146,7 +141,7 @@ impl FarmView {
         if own.is_empty() && suspects.is_empty() {
             return FarmView { named, ..FarmView::default() };
         }
-        let of_farm = workers.present().filter(|worker| !is_of_clients(&worker.attributes));
+        let of_farm = workers.present().filter(|worker| Origin::of(&worker.name) == Origin::Agent);
         FarmView { named, uris: of_farm.filter_map(uri_of).collect(), own, suspects }
     }
 }
@@ -183,7 +178,7 @@ fn combinations(features: &[&String]) -> BTreeSet<String> {
 }
 
 fn builders(farm: &FarmView) -> BTreeSet<String> {
-    let named = farm.named.iter().filter(|name| !farm.own.contains(*name)).cloned();
+    let named = farm.named.iter().cloned();
     if farm.own.is_empty() && farm.suspects.is_empty() {
         return named.chain([OF_THE_FARM.to_owned()]).collect();
     }
@@ -238,8 +233,8 @@ mod tests {
     }
 
     fn fits(machine: &Machine, wanted: &Wanted) -> bool {
-        let attributes = attributes_of_clients(machine, "ssh://b1");
-        needs(wanted, &FarmView { named: vec!["ssh://b1".to_owned()], ..FarmView::default() })
+        let attributes = attributes_of_clients(machine, "nix:ann:b1:1");
+        needs(wanted, &FarmView { named: vec!["nix:ann:b1:1".to_owned()], ..FarmView::default() })
             .iter()
             .all(|need| need.met_by(&attributes))
     }
@@ -261,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_clients_is_for_those_that_name_it() {
+    fn a_machine_of_a_client_is_for_that_client() {
         let wanted = wanted("x86_64-linux", &[]);
         let set = |uris: &[&str]| texts(uris).into_iter().collect::<BTreeSet<String>>();
         let view = |named: &[&str], own: &[&str], suspects: &[&str]| FarmView {
@@ -274,8 +269,8 @@ mod tests {
             needs(&wanted, farm).iter().all(|need| need.met_by(machine))
         };
         let (foreign, own) =
-            (attributes_of_clients(&machine(&[], &[]), "ssh://b1"), attributes(&machine(&[], &[])));
-        let (names, b1, b2) = (["ssh://b1"], ["ssh://b1"], ["ssh://b2"]);
+            (attributes_of_clients(&machine(&[], &[]), "nix:ann:b1:1"), attributes(&machine(&[], &[])));
+        let (names, b1, b2) = (["nix:ann:b1:1"], ["ssh://b1"], ["ssh://b2"]);
         assert!(fits(&foreign, &view(&names, &[], &[])) && !fits(&foreign, &view(&[], &[], &[])));
         assert!(fits(&own, &view(&names, &[], &[])) && fits(&own, &view(&[], &[], &[])));
         assert!(!fits(&own, &view(&[], &[], &b1)), "it is suspected, and b2 is not");

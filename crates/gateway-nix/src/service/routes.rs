@@ -3,7 +3,7 @@
 use super::builds::BuildSession;
 use super::needs::FarmView;
 use super::{Service, line, needs};
-use crate::wire::{BUILDS_PATH, BuildRequest, Report, TRY_PATH, TryAnswer, TryRequest, Wanted};
+use crate::wire::{BUILDS_PATH, BadRequest, BuildRequest, Report, TRY_PATH, TryAnswer, TryRequest, Wanted};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use windlass_api::ErrorCode;
 use windlass_core::class::Class;
 use windlass_core::plan::placement::{self, Ineligible};
+use windlass_core::worker::Origin;
 use windlass_core::{Engine, JobId};
 use windlass_server::ApiError;
 use windlass_server::auth::{Access, Caller};
@@ -25,6 +26,8 @@ use windlass_server::auth::{Access, Caller};
 pub const BODY_BYTES_MAX: usize = 4 << 20;
 /// Lines that may wait for a hook to read them.
 const LINES_MAX: usize = 16;
+/// Builds of one user that wait or run.
+const BUILDS_OF_USER_MAX: usize = 1_000;
 /// Reasons that are told of what cannot be built.
 const REASONS_MAX: usize = 3;
 
@@ -59,10 +62,12 @@ async fn read<T: DeserializeOwned + Send + 'static>(service: &Service, body: Byt
 /// Nix asks whether a derivation may be built elsewhere.
 async fn ask(State(service): State<Service>, caller: Who, body: Bytes) -> Result<Json<TryAnswer>, ApiError> {
     let caller = admit(caller)?;
+    service.front().may_ask(&caller)?;
     let TryRequest { wanted, in_flight_max } = read(&service, body).await?;
+    check(wanted.check())?;
     let named = service.name_machines(&wanted, 1, &caller.user).await;
-    let in_flight = service.state().clients.get(&client_of(&caller, &wanted)).copied().unwrap_or(0);
-    let answer = if in_flight_max > 0 && in_flight >= in_flight_max {
+    let (of_user, in_flight) = service.held(&caller.user, &wanted.client);
+    let answer = if of_user >= BUILDS_OF_USER_MAX || (in_flight_max > 0 && in_flight >= in_flight_max) {
         TryAnswer::Postpone
     } else {
         match service.handle().query(move |engine| why_nowhere(engine, &wanted, named)).await? {
@@ -79,21 +84,22 @@ async fn ask(State(service): State<Service>, caller: Who, body: Bytes) -> Result
     Ok(Json(answer))
 }
 
-/// One run of Nix of one user.
-pub fn client_of(caller: &Caller, wanted: &Wanted) -> String {
-    format!("{}\0{}", caller.user, wanted.client)
+fn check(bad: Result<(), BadRequest>) -> Result<(), ApiError> {
+    bad.map_err(|why| ApiError::new(ErrorCode::BadRequest, why.to_string()))
 }
 
 /// Why no machine could ever build it; `None` if one could.
 fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<String> {
+    let own: BTreeSet<String> = named.iter().cloned().collect();
     let farm = FarmView::of(engine, &wanted.store, named, BTreeSet::new());
     let needs = needs::needs(wanted, &farm);
     let class = Class { request: needs::amounts(None), needs, is_external: true, ..Class::default() };
     let mut reasons: Vec<(Ineligible, usize)> = Vec::new();
     let mut machines = 0;
     for worker in engine.workers().present() {
-        // Workers that do not build for Nix at all are not worth a word.
-        if !needs::takes_builds(&worker.attributes) {
+        // Workers that do not build for Nix are not worth a word, and other users' machines not this user's business.
+        let is_others = Origin::of(&worker.name) == Origin::Nix && !own.contains(&*worker.name);
+        if is_others || !needs::takes_builds(&worker.attributes) {
             continue;
         }
         machines += 1;
@@ -116,6 +122,11 @@ fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<S
 async fn build(State(service): State<Service>, caller: Who, body: Bytes) -> Result<Response, ApiError> {
     let caller = admit(caller)?;
     let request: BuildRequest = read(&service, body).await?;
+    check(request.check())?;
+    if service.held(&caller.user, "").0 >= BUILDS_OF_USER_MAX {
+        let why = format!("{BUILDS_OF_USER_MAX} builds of '{}' wait or run, and no more may", caller.user);
+        return Err(ApiError::new(ErrorCode::Unavailable, why));
+    }
     if *service.handle().closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
@@ -134,7 +145,8 @@ async fn report(
     body: Bytes,
 ) -> Result<StatusCode, ApiError> {
     let caller = admit(caller)?;
-    let report: Report = read(&service, body).await?;
+    let mut report: Report = read(&service, body).await?;
+    report.outcome.cut();
     match service.report(&caller, JobId(job), report).await? {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(ApiError::new(ErrorCode::Conflict, "this attempt is not under way any more")),

@@ -29,7 +29,7 @@ pub use error::ApiError;
 pub use guard::OpenRequest;
 pub(crate) use guard::{Addressed, busy, host_of, known_as};
 pub use rights::UserLimits;
-pub(crate) use rights::{may_submit, may_use_queue};
+pub(crate) use rights::{may_ask, may_submit, may_use_queue};
 pub use routes::{OPENAPI_PATH, openapi};
 
 use crate::audit::Audit;

@@ -243,7 +243,7 @@ pub fn count(decisions: u64, backlog: Backlog) {
         engine.handle(Time(number + 1), Event::Submit(Box::new(submit)), &mut out);
         settle(&mut engine, &store, &mut out, &mut running, Time(number + 1));
     }
-    engine.handle(Time(jobs + 1), Event::Hello(instant::hello("w".to_owned(), 1, 2)), &mut out);
+    engine.handle(Time(jobs + 1), Event::Hello(instant::hello("w".to_owned(), 1, 2).into_inner()), &mut out);
     for number in 0..decisions {
         let now = Time(jobs + 2 + number);
         engine.round(now, 100, &mut out);

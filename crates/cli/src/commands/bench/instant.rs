@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use windlass_api::{JobState, ServerEvent, StepBody};
-use windlass_core::engine::{Event, Hello, Reply, Submit, WorkerCommand};
+use windlass_core::engine::{CheckedHello, Event, Hello, Reply, Submit, WorkerCommand};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{Delivery, Handle, WorkerLink, WorkerMessage};
@@ -135,8 +135,9 @@ impl WorkerLink for InstantLink {
     }
 }
 
-pub fn hello(name: String, number: u64, slots: u32) -> Box<Hello> {
-    Box::new(Hello::new(&name, number, Resources::new(slots * 100, 0)))
+pub fn hello(name: String, number: u64, slots: u32) -> CheckedHello {
+    let hello = Hello::new(&name, number, Resources::new(slots * 100, 0));
+    CheckedHello::of_agent(hello, &[]).expect("the benchmark's names are valid")
 }
 
 /// Ends every task that starts.
