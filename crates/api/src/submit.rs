@@ -11,7 +11,7 @@ use windlass_core::ids::BadTaskId;
 use windlass_core::job::{
     self as core, ChunkSize, Chunks, Dependency, DependencyKind, Hints, JobSpec, StepSpec,
 };
-use windlass_core::tags::Need;
+use windlass_core::tags::{EXECUTOR, Need};
 use windlass_core::{JobId, bounds};
 
 /// The most cpus of a task.
@@ -413,6 +413,11 @@ pub enum SubmitError {
     /// An empty tag or worker name.
     #[error("step '{0}' has an empty tag or worker name")]
     EmptyTag(String),
+    /// A requirement that only gateways make.
+    #[error(
+        "step '{0}': the tag 'executor' is for the work of other systems, which their gateways submit; leave it out"
+    )]
+    OtherSystem(String),
     /// A limit or a cache key with an empty name.
     #[error("step '{step}' names {what} with an empty name")]
     EmptyName {
@@ -678,6 +683,9 @@ impl StepRequest {
             || self.workers.iter().any(String::is_empty)
         {
             return Err(SubmitError::EmptyTag(step()));
+        }
+        if self.tags.iter().any(|tag| Need::parse(tag).key == EXECUTOR) {
+            return Err(SubmitError::OtherSystem(step()));
         }
         if self.limits.iter().any(String::is_empty) {
             return Err(SubmitError::EmptyName { step: step(), what: "a limit" });

@@ -187,7 +187,7 @@ impl Attempt {
             core::End::OutOfMemory => (End::Oom, None),
             core::End::Canceled => (End::Canceled, None),
             core::End::Recalled => (End::Recalled, None),
-            core::End::NotStarted(why) => (End::NotStarted, Some(why.clone())),
+            core::End::NotStarted { why, .. } => (End::NotStarted, Some(why.clone())),
             core::End::Lost => (End::Lost, None),
         };
         self.end = Some(end);

@@ -17,7 +17,7 @@ use crate::TaskValue;
 use crate::wire::{held::Phase, order::What};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{self, HeldPhase, WorkerCommand as CoreOrder};
-use windlass_core::job::{End as CoreEnd, TaskResult};
+use windlass_core::job::{End as CoreEnd, LaunchFault, TaskResult};
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, Resources, TaskId, Time, bounds};
 
@@ -149,7 +149,10 @@ impl Finished {
         let end = match self.end.unwrap_or(unknown) {
             finished::End::Exited(code) => CoreEnd::Exited(code),
             finished::End::Signaled(signal) => CoreEnd::Signaled(signal),
-            finished::End::NotStarted(why) => CoreEnd::NotStarted(cut(why)),
+            finished::End::NotStarted(why) if self.job_at_fault => CoreEnd::refused(cut(why)),
+            finished::End::NotStarted(why) => {
+                CoreEnd::NotStarted { why: cut(why), fault: LaunchFault::Worker }
+            }
             finished::End::Other(other) => match finished::Other::try_from(other).unwrap_or_default() {
                 finished::Other::TimeLimit => CoreEnd::TimeLimit,
                 finished::Other::OutOfMemory => CoreEnd::OutOfMemory,
@@ -157,9 +160,10 @@ impl Finished {
                 finished::Other::Recalled => CoreEnd::Recalled,
                 finished::Other::Fenced => CoreEnd::Lost,
                 // A later release may report an end that this one does not know: the attempt failed.
-                finished::Other::Unknown => {
-                    CoreEnd::NotStarted("it ended in a way that this server does not know".to_owned())
-                }
+                finished::Other::Unknown => CoreEnd::NotStarted {
+                    why: "it ended in a way that this server does not know".to_owned(),
+                    fault: LaunchFault::Unknown,
+                },
             },
         };
         TaskResult {
@@ -172,7 +176,6 @@ impl Finished {
             out_bytes: self.out_bytes,
             err_bytes: self.err_bytes,
             message: self.message.map(cut),
-            job_at_fault: self.job_at_fault,
         }
     }
 }

@@ -65,7 +65,7 @@ proptest! {
         match (end, result.end) {
             (Some(finished::End::Exited(code)), end) => prop_assert_eq!(end, End::Exited(code)),
             (Some(finished::End::Signaled(signal)), end) => prop_assert_eq!(end, End::Signaled(signal)),
-            (_, End::NotStarted(why)) => prop_assert!(why.len() <= TEXT_BYTES_MAX),
+            (_, End::NotStarted { why, .. }) => prop_assert!(why.len() <= TEXT_BYTES_MAX),
             (Some(finished::End::Other(1..=5)), _) => {}
             (end, is) => prop_assert!(false, "{:?} became {:?}", end, is),
         }

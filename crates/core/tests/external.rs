@@ -48,7 +48,7 @@ fn a_task_that_its_client_lost_goes_elsewhere_and_harms_no_machine() {
         if number % 2 == 0 {
             farm.tell(Event::Started { by, at: farm.now });
         }
-        let result = TaskResult { job_at_fault: true, ..TaskResult::bare(End::Lost) };
+        let result = TaskResult::bare(End::Lost);
         farm.tell(Event::Finished { by, result });
         farm.settle();
         let second = placed(&farm, job).unwrap();

@@ -396,8 +396,8 @@ impl Shell {
     fn refuse_unsendable(&mut self) {
         for (worker, task, attempt, why) in self.outgoing.take_unsendable() {
             let Some(epoch) = self.engine.attempt(task).map(|attempt| attempt.epoch) else { continue };
-            let bare = TaskResult::bare(End::NotStarted(why.to_owned()));
-            let result = TaskResult { finished: Some(self.clock.now()), job_at_fault: true, ..bare };
+            let bare = TaskResult::bare(End::refused(why));
+            let result = TaskResult { finished: Some(self.clock.now()), ..bare };
             self.handle(Event::Finished { by: Report { worker, epoch, task, attempt }, result });
         }
         for (by, result) in self.external.take_ends() {

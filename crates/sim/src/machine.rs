@@ -7,7 +7,7 @@ use crate::cache::Cache;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, WorkerCommand};
 use windlass_core::ids::ShardId;
-use windlass_core::job::{End, TaskResult};
+use windlass_core::job::{End, LaunchFault, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, Resources, TaskId, Time};
@@ -431,7 +431,10 @@ impl Machine {
                 break;
             };
             if self.defect == Defect::StartsNone {
-                let end = End::NotStarted("no such file or directory".to_owned());
+                let end = End::NotStarted {
+                    why: "no such file or directory".to_owned(),
+                    fault: LaunchFault::Worker,
+                };
                 hold.phase = Phase::Ended(TaskResult::bare(end.clone()));
                 keeper.queue.pop_front();
                 effects.push(Effect::Ends(key, end.clone()));

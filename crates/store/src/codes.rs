@@ -2,7 +2,7 @@
 //! schema, so a number never changes its meaning.
 
 use windlass_core::JobId;
-use windlass_core::job::{End, JobState, Stop, TaskState};
+use windlass_core::job::{End, JobState, LaunchFault, Stop, TaskState};
 use windlass_core::worker::WorkerState;
 
 pub fn job_state(state: JobState) -> i64 {
@@ -92,7 +92,7 @@ pub fn end(end: &End) -> (i64, Option<i64>, Option<&str>) {
         End::OutOfMemory => (3, None, None),
         End::Canceled => (4, None, None),
         End::Recalled => (5, None, None),
-        End::NotStarted(why) => (6, None, Some(why)),
+        End::NotStarted { why, .. } => (6, None, Some(why)),
         End::Lost => (7, None, None),
     }
 }
@@ -107,7 +107,7 @@ pub fn end_from(code: i64, number: Option<i64>, why: Option<String>) -> Option<E
         3 => End::OutOfMemory,
         4 => End::Canceled,
         5 => End::Recalled,
-        6 => End::NotStarted(why.unwrap_or_default()),
+        6 => End::NotStarted { why: why.unwrap_or_default(), fault: LaunchFault::Unknown },
         7 => End::Lost,
         _ => return None,
     })

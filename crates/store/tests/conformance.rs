@@ -7,7 +7,7 @@ use std::sync::Arc;
 use support::{block_on, commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{
-    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints,
+    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, LaunchFault, EndedTasks, FailFast, Hints,
     JobSpec, JobState, Kind, StepSpec, Stop, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
@@ -93,7 +93,6 @@ fn result(end: End) -> TaskResult {
         out_bytes: 10,
         message: Some("too dark".to_owned()),
         err_bytes: 0,
-        job_at_fault: false,
     }
 }
 
@@ -218,7 +217,7 @@ fn every_end_comes_back() {
             End::OutOfMemory,
             End::Canceled,
             End::Recalled,
-            End::NotStarted("no such file".to_owned()),
+            End::NotStarted { why: "no such file".to_owned(), fault: LaunchFault::Unknown },
             End::Lost,
         ];
         commit(&store, vec![new_job(1, spec("n", "u", None))]).await;

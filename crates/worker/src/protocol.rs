@@ -10,7 +10,7 @@ use serde_json::error::Category;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use windlass_api::{Session, TaskValue};
-use windlass_core::job::{End, TaskResult};
+use windlass_core::job::{End, LaunchFault, TaskResult};
 use windlass_core::{JobId, Resources, TaskId, Time, engine};
 
 /// Bytes of one line; a longer one ends the connection.
@@ -444,11 +444,13 @@ impl From<WireResult> for TaskResult {
             WireEnd::OutOfMemory => End::OutOfMemory,
             WireEnd::Canceled => End::Canceled,
             WireEnd::Recalled => End::Recalled,
-            WireEnd::NotStarted(why) => End::NotStarted(why),
+            WireEnd::NotStarted(why) if from.job_at_fault => End::refused(why),
+            WireEnd::NotStarted(why) => End::NotStarted { why, fault: LaunchFault::Worker },
             WireEnd::Fenced => End::Lost,
-            WireEnd::Unknown => {
-                End::NotStarted("it ended in a way that this worker's agent does not know".to_owned())
-            }
+            WireEnd::Unknown => End::NotStarted {
+                why: "it ended in a way that this worker's agent does not know".to_owned(),
+                fault: LaunchFault::Unknown,
+            },
         };
         TaskResult {
             end,
@@ -460,7 +462,6 @@ impl From<WireResult> for TaskResult {
             out_bytes: from.out_bytes,
             err_bytes: from.err_bytes,
             message: from.message,
-            job_at_fault: from.job_at_fault,
         }
     }
 }

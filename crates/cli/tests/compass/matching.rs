@@ -110,7 +110,8 @@ fn hosts_of_compass_ci_run_nothing_else_and_its_jobs_run_nowhere_else() {
     assert_eq!(provider.boots(), id);
     let why = lab.windlass(&["why", plain.trim()]);
     assert!(why.contains("takes only the work of another system"), "{why}");
-    // A job may name such a host, and the explanation says that the host does not run such work.
-    let asked = lab.windlass(&["submit", "-o", "name", "--tag", "executor=compass-ci", "--", "true"]);
-    lab.wait_for_state(asked.trim(), "failed");
+    let submit = ["--server", &lab.address, "submit", "--tag", "executor=compass-ci", "--", "true"];
+    let asked = lab.farm.run(&submit);
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(!asked.status.success() && said.contains("'executor' is for the work of other systems"), "{said}");
 }

@@ -75,7 +75,7 @@ impl Engine {
         (state, end): (TaskState, &End),
         out: &mut Outbox,
     ) {
-        let never_ran = matches!(end, End::NotStarted(_) | End::Lost | End::Recalled);
+        let never_ran = matches!(end, End::NotStarted { .. } | End::Lost | End::Recalled);
         let all = state == TaskState::Ready || never_ran;
         if !all && state != TaskState::Failed {
             self.refresh(StepKey { job: task.job, step: gang.leader as u16 });

@@ -212,7 +212,7 @@ impl Engine {
         self.plan.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
         let failed =
-            busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted(_));
+            busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted { .. });
         // Only its client reports that an external task is lost on a worker that is not lost itself.
         let failed_on = (failed || is_external && result.end == End::Lost).then_some(attempt.worker);
         let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
@@ -454,7 +454,7 @@ impl Engine {
 /// From when to when an attempt ran; `None` of one that did not, and of one that was lost, which is not its queue's
 /// doing.
 fn ran(attempt: &Attempt, result: &TaskResult, now: Time) -> Option<Range<Time>> {
-    if matches!(result.end, End::Lost | End::NotStarted(_) | End::Recalled) {
+    if matches!(result.end, End::Lost | End::NotStarted { .. } | End::Recalled) {
         return None;
     }
     let told = result.started.zip(result.finished).map(|(started, finished)| started..finished);

@@ -5,7 +5,7 @@ use super::{Attempt, Engine, Outbox, Write};
 use crate::bounds::PEAK_BYTES_MAX;
 use crate::class::Class;
 use crate::ids::{StepKey, TaskId};
-use crate::job::{End, JobSpec, StepSpec, TaskResult};
+use crate::job::{End, JobSpec, LaunchFault, StepSpec, TaskResult};
 use crate::plan::placement;
 use crate::score::history::{History, Sample, Signature};
 use crate::score::windows::Metric;
@@ -160,11 +160,17 @@ impl Engine {
     /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
     /// nor does a launch that failed by the job's own fault.
     pub(super) fn judge_worker(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult) {
+        let is_external = self.spec_of(self.key_of(task)).is_some_and(|step| step.is_external);
         let verdict = match &result.end {
             End::Exited(0) => HealthVerdict::Succeeded,
             End::Exited(_) | End::Signaled(_) => HealthVerdict::Failed,
-            End::NotStarted(_) | End::Lost if result.job_at_fault => return,
-            End::NotStarted(_) => HealthVerdict::NotStarted,
+            End::NotStarted { fault, .. } => match fault {
+                LaunchFault::Job => return,
+                LaunchFault::Worker => HealthVerdict::NotStarted,
+                LaunchFault::Unknown => HealthVerdict::Failed,
+            },
+            // Its client says so: it may be the client's access that is missing.
+            End::Lost if is_external => return,
             End::Lost if attempt.started.is_none() => HealthVerdict::NotStarted,
             // One that was cut off may have fenced itself.
             end if super::job_lifecycle::is_unasked(attempt, end) && self.is_steady(attempt) => {

@@ -239,13 +239,36 @@ pub enum End {
     Canceled,
     /// Given back before it started.
     Recalled,
-    /// The command could not be started: the operating system's reason.
-    NotStarted(String),
+    /// The command could not be started.
+    NotStarted {
+        /// Why, such as the operating system's reason.
+        why: String,
+        /// Whose fault that is. Not stored.
+        fault: LaunchFault,
+    },
     /// Its worker is gone and the end of its processes is confirmed.
     Lost,
 }
 
+/// Whose fault it is that a command could not be started. Whoever reports such an end says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaunchFault {
+    /// The job's: it asked for a directory or a program that is missing, or for a kind of worker that cannot run it. That
+    /// says nothing of the worker.
+    Job,
+    /// The worker's. One on which nothing starts is left out after a few attempts, whoever submitted them.
+    Worker,
+    /// Nobody says. It counts as a task that failed: the worker is left out where different jobs fail there that succeed
+    /// elsewhere.
+    Unknown,
+}
+
 impl End {
+    /// The command could not be started, by the fault of its job.
+    pub fn refused(why: impl Into<String>) -> End {
+        End::NotStarted { why: why.into(), fault: LaunchFault::Job }
+    }
+
     /// The exit code that stands for this end, as a shell would say it.
     pub fn exit_code(&self) -> i32 {
         match self {
@@ -254,7 +277,7 @@ impl End {
             End::TimeLimit => 124,
             End::OutOfMemory => 137,
             End::Canceled | End::Recalled => 130,
-            End::NotStarted(_) => 127,
+            End::NotStarted { .. } => 127,
             End::Lost => 1,
         }
     }
@@ -281,9 +304,6 @@ pub struct TaskResult {
     pub err_bytes: u64,
     /// Why it failed, in the task's own words.
     pub message: Option<String>,
-    /// It did not start because of what its job asked for, such as a directory or a program: that says nothing
-    /// of the worker. Not stored.
-    pub job_at_fault: bool,
 }
 
 impl TaskResult {
@@ -299,7 +319,6 @@ impl TaskResult {
             out_bytes: 0,
             err_bytes: 0,
             message: None,
-            job_at_fault: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A job's stage, the readiness of its data and its health, each with the word and the number that Compass CI gives it.
 
 use serde::{Deserialize, Serialize};
-use windlass_core::job::{End, JobState};
+use windlass_core::job::{End, JobState, LaunchFault};
 
 /// An enum with a word and a number for each value.
 macro_rules! numbered {
@@ -193,9 +193,9 @@ impl Health {
     /// The end of an attempt with this health and stage. One that finished without a reported health succeeded.
     pub fn to_end(health: Option<Health>, stage: Stage) -> End {
         match health {
-            _ if stage == Stage::AbortProvider => End::NotStarted("its host could not start it".to_owned()),
+            _ if stage == Stage::AbortProvider => not_started(),
             None | Some(Health::Unknown | Health::Success) if stage == Stage::Finish => End::Exited(0),
-            Some(Health::AbortProvider) => End::NotStarted("its host could not start it".to_owned()),
+            Some(Health::AbortProvider) => not_started(),
             Some(Health::Cancel | Health::Terminate) => End::Canceled,
             Some(health) if health >= Health::TimeoutDispatch => End::TimeLimit,
             _ => End::Exited(1),
@@ -210,10 +210,15 @@ impl Health {
             End::TimeLimit => Health::TimeoutRunning,
             End::OutOfMemory => Health::Oom,
             End::Canceled | End::Recalled => Health::Terminate,
-            End::NotStarted(_) => Health::AbortProvider,
+            End::NotStarted { .. } => Health::AbortProvider,
             End::Lost => Health::Abort,
         }
     }
+}
+
+/// A host says that it could not start a job, and not whether the host or the job's kernel and archives are to blame.
+fn not_started() -> End {
+    End::NotStarted { why: "its host could not start it".to_owned(), fault: LaunchFault::Unknown }
 }
 
 #[cfg(test)]
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(Health::to_end(Some(Health::Fail), Stage::Finish), End::Exited(1));
         assert_eq!(Health::to_end(Some(Health::Oom), Stage::Finish), End::Exited(1));
         assert_eq!(Health::to_end(Some(Health::TimeoutBoot), Stage::Finish), End::TimeLimit);
-        assert!(matches!(Health::to_end(None, Stage::AbortProvider), End::NotStarted(_)));
+        assert!(matches!(Health::to_end(None, Stage::AbortProvider), End::NotStarted { .. }));
         for end in [End::Exited(0), End::Exited(1), End::TimeLimit, End::Canceled] {
             assert_eq!(Health::to_end(Some(Health::from_end(&end)), Stage::Finish), end);
         }

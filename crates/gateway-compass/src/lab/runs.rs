@@ -170,7 +170,7 @@ impl Lab {
             return;
         }
         let Some(fields) = &start.body.compass else {
-            let end = End::NotStarted("this host runs jobs of Compass CI, and this is none".to_owned());
+            let end = End::refused("this host runs jobs of Compass CI, and this is none");
             return self.tell(host, vec![finished(task, attempt, epoch, TaskResult::bare(end))]);
         };
         let Some(reached) = self.hosts.get(host).filter(|h| h.session.is_some() || h.ticket.is_some()) else {

@@ -512,14 +512,12 @@ impl Service {
                         suspects.insert(uri.to_owned(), now + SUSPECT);
                     }
                     tracing::warn!(?user, ?uri, ?message, "a machine is not connected");
-                    // The machine's other work is not to suffer from one user's keys.
-                    let result = TaskResult { job_at_fault: true, ..with(End::Lost, message) };
-                    (result, state.machines.failed(worker, now))
+                    (with(End::Lost, message), state.machines.failed(worker, now))
                 }
                 Outcome::Lost { message } => {
                     state.counts.lost += 1;
                     tracing::warn!(?user, ?uri, ?message, "the connection to a machine was lost");
-                    (TaskResult { job_at_fault: true, ..with(End::Lost, message) }, None)
+                    (with(End::Lost, message), None)
                 }
             }
         };

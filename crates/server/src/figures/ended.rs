@@ -56,7 +56,7 @@ impl Cause {
             End::Signaled(signal) => Cause::Signal(*signal),
             End::TimeLimit => Cause::Word("time_limit"),
             End::OutOfMemory => Cause::Word("oom"),
-            End::NotStarted(_) => Cause::Word("not_started"),
+            End::NotStarted { .. } => Cause::Word("not_started"),
             End::Lost => Cause::Word("lost"),
             End::Canceled => Cause::Word("canceled"),
             End::Recalled => Cause::Word("recalled"),

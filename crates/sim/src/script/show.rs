@@ -27,7 +27,7 @@ fn end(end: &End) -> String {
         End::OutOfMemory => "out of memory".to_owned(),
         End::Canceled => "killed".to_owned(),
         End::Recalled => "given back".to_owned(),
-        End::NotStarted(why) => format!("not started, {why}"),
+        End::NotStarted { why, .. } => format!("not started, {why}"),
         End::Lost => "lost with its worker".to_owned(),
     }
 }

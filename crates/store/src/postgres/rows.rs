@@ -64,7 +64,7 @@ pub fn result(row: &Row) -> Result<Option<TaskResult>, Trouble> {
     let Some(code) = row.get::<_, Option<i16>>(0) else { return Ok(None) };
     let why: Option<String> = row.get(2);
     let end = codes::end_from(code.into(), row.get(1), why.clone());
-    let message = why.filter(|_| !matches!(end, Some(End::NotStarted(_))));
+    let message = why.filter(|_| !matches!(end, Some(End::NotStarted { .. })));
     let unsigned = |column| row.get::<_, Option<i64>>(column).map(|n| n as u64);
     Ok(Some(TaskResult {
         end: end.ok_or_else(|| unknown("kind of end"))?,
@@ -76,7 +76,6 @@ pub fn result(row: &Row) -> Result<Option<TaskResult>, Trouble> {
         out_bytes: unsigned(7).unwrap_or(0),
         err_bytes: unsigned(8).unwrap_or(0),
         message,
-        job_at_fault: false,
     }))
 }
 

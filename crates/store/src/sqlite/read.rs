@@ -433,7 +433,7 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
     let Some(code) = row.get::<_, Option<i64>>(0)? else { return Ok(None) };
     let why: Option<String> = row.get(2)?;
     let end = codes::end_from(code, row.get(1)?, why.clone());
-    let message = why.filter(|_| !matches!(end, Some(End::NotStarted(_))));
+    let message = why.filter(|_| !matches!(end, Some(End::NotStarted { .. })));
     let unsigned = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(|n| n as u64));
     Ok(Some(TaskResult {
         end: end.ok_or_else(|| bad(0, Type::Integer, "no such end"))?,
@@ -445,7 +445,6 @@ fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
         out_bytes: unsigned(7)?.unwrap_or(0),
         err_bytes: unsigned(8)?.unwrap_or(0),
         message,
-        job_at_fault: false,
     }))
 }
 
