@@ -546,8 +546,17 @@ export interface components {
              * @description Milliseconds after which it expires; absent is never.
              */
             expires_in_ms?: number | null;
+            /**
+             * @description The users whose jobs its holder submits: names, in which `*` stands for any characters. Required for the role
+             *     `submitter`, and refused for others.
+             */
+            for_users?: string[];
+            /** @description Whether that worker may declare that it builds for Nix; for the role `worker` alone. */
+            nix?: boolean;
             /** @description A note. */
             note?: string;
+            /** @description The queue of these jobs. Required for the role `submitter`, and refused for others. */
+            queue?: string | null;
             /** @description What its holder may do. */
             role: components["schemas"]["Role"];
             /** @description The user that its holder is known as; required for the role `user`, otherwise the caller by default. */
@@ -1896,7 +1905,7 @@ export interface components {
          * @description What the holder of a token may do.
          * @enum {string}
          */
-        Role: "admin" | "user" | "viewer" | "worker";
+        Role: "admin" | "submitter" | "user" | "viewer" | "worker";
         /** @description A rule of the scoring policy. */
         RuleEntry: {
             /** @description What the rule rewards or vetoes. */
@@ -2499,10 +2508,16 @@ export interface components {
              * @description When it expires; absent is never.
              */
             expires_ms?: number | null;
+            /** @description The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any characters. */
+            for_users?: string[];
             /** @description The token's id, which is not secret. */
             id: string;
+            /** @description Whether that worker may declare that it builds for Nix. */
+            nix?: boolean;
             /** @description A note by its creator. */
             note?: string;
+            /** @description The queue of these jobs, for the role `submitter`. */
+            queue?: string | null;
             /**
              * Format: int64
              * @description When it was revoked.

@@ -16,6 +16,7 @@ pub mod figures;
 mod job;
 mod limit;
 mod load;
+mod pattern;
 mod queue;
 mod server;
 mod session;
@@ -40,6 +41,7 @@ pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobShard, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
+pub use pattern::{NAME_PATTERNS_MAX, is_name_pattern, matches_name};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
 pub use server::{FarmServer, OwnedShard};
 pub use session::{

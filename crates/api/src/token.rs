@@ -9,6 +9,8 @@ use utoipa::ToSchema;
 pub enum Role {
     /// Everything.
     Admin,
+    /// Read everything, and submit and manage jobs of the users and in the queue that the token names.
+    Submitter,
     /// Read everything, submit jobs, and manage the user's own jobs.
     User,
     /// Read everything.
@@ -22,15 +24,19 @@ impl Role {
     pub const fn as_str(self) -> &'static str {
         match self {
             Role::Admin => "admin",
+            Role::Submitter => "submitter",
             Role::User => "user",
             Role::Viewer => "viewer",
             Role::Worker => "worker",
         }
     }
 
+    /// All roles.
+    pub const ALL: [Role; 5] = [Role::Admin, Role::Submitter, Role::User, Role::Viewer, Role::Worker];
+
     /// The role of a word; `None` if there is none.
     pub fn parse(word: &str) -> Option<Role> {
-        [Role::Admin, Role::User, Role::Viewer, Role::Worker].into_iter().find(|role| role.as_str() == word)
+        Role::ALL.into_iter().find(|role| role.as_str() == word)
     }
 }
 
@@ -46,6 +52,15 @@ pub struct Token {
     /// The worker that its holder may connect as, for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+    /// Whether that worker may declare that it builds for Nix.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nix: bool,
+    /// The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub for_users: Vec<String>,
+    /// The queue of these jobs, for the role `submitter`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
     /// A note by its creator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
@@ -71,12 +86,38 @@ pub struct CreateToken {
     /// The worker that its holder may connect as; required for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+    /// Whether that worker may declare that it builds for Nix; for the role `worker` alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nix: bool,
+    /// The users whose jobs its holder submits: names, in which `*` stands for any characters. Required for the role
+    /// `submitter`, and refused for others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub for_users: Vec<String>,
+    /// The queue of these jobs. Required for the role `submitter`, and refused for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
     /// Milliseconds after which it expires; absent is never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
     /// A note.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+}
+
+impl CreateToken {
+    /// A token of a role that says nothing else.
+    pub fn of(role: Role) -> CreateToken {
+        CreateToken {
+            role,
+            user: None,
+            worker: None,
+            nix: false,
+            for_users: Vec::new(),
+            queue: None,
+            expires_in_ms: None,
+            note: String::new(),
+        }
+    }
 }
 
 /// A token that was just created.

@@ -125,7 +125,7 @@ fn run<T>(asked: impl Future<Output = T>) -> T {
 }
 
 fn token() -> CreateToken {
-    CreateToken { role: Role::Viewer, user: None, worker: None, expires_in_ms: None, note: String::new() }
+    CreateToken::of(Role::Viewer)
 }
 
 #[test]

@@ -3,8 +3,9 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use support::port::Port;
-use support::{Farm, show};
+use support::{Farm, show, wait_until};
 
 /// A server of which ann and bob have tokens.
 fn with_users(config: &str) -> (Port, String, String) {
@@ -128,6 +129,61 @@ fn m15_a_known_user_s_refusals_do_not_push_out_what_was_done_before() {
     let most = 80 + usize::try_from(clock.elapsed().as_secs()).unwrap();
     assert!(of_bob > 0 && of_bob <= most, "{of_bob} lines, at most {most} expected");
     assert!(audit.contains("\"ann\""));
+}
+
+/// Submits a job of that user to that queue; the status, and the answer.
+fn submit_for(port: &Port, token: &str, user: &str, queue: &str) -> (String, String) {
+    let steps = serde_json::json!([{ "command": ["sh", "-c", "echo of-this-user; sleep 1000"], "cwd": "/" }]);
+    let body = serde_json::json!({ "user": user, "queue": queue, "steps": steps }).to_string();
+    let (bearer, url) = (format!("Authorization: Bearer {token}"), format!("{}/api/v1/jobs", port.url()));
+    let output =
+        Command::new("curl").args(["-s", "-w", "\n%{http_code}", "-H", &bearer, "-d", &body, &url]).output();
+    let said = String::from_utf8(output.unwrap().stdout).unwrap();
+    let (answer, status) = said.rsplit_once('\n').unwrap();
+    (status.to_owned(), answer.to_owned())
+}
+
+#[test]
+fn a_submitter_has_the_jobs_of_its_users_in_its_queue_and_nothing_else() {
+    let (port, ann, _) = with_users("");
+    let submitter = port.token(&["--role", "submitter", "--for-users", "film-*", "--queue", "opencue"]);
+    for (user, queue) in
+        [("ann", "opencue"), ("root", "opencue"), ("film-ann", "default"), ("film-ann", "film-ann")]
+    {
+        let (status, answer) = submit_for(&port, &submitter, user, queue);
+        assert_eq!(status, "403", "{user} {queue}: {answer}");
+        assert!(answer.contains("it is for the users film-* and queue 'opencue'"), "{answer}");
+    }
+    let (status, answer) = submit_for(&port, &submitter, "film-ann", "opencue");
+    assert_eq!(status, "201", "{answer}");
+    port.ok_as(&submitter, &["job", "hold", "1"]);
+    port.ok_as(&submitter, &["job", "release", "1"]);
+    wait_until("its task runs", || show(&port.run_as(&submitter, &["logs", "1.0"])).contains("of-this-user"));
+    assert!(port.ok_as(&submitter, &["job", "show", "1", "-o", "json"]).contains("of-this-user"));
+    port.ok_as(&submitter, &["workers"]);
+    // Jobs of others, and of its users in other queues, are as a viewer sees them.
+    port.ok_as(&ann, &["submit", "--cwd", "/", "--", "echo", "of-ann"]);
+    assert_eq!(submit_for(&port, &port.token(&["--role", "admin"]), "film-ann", "default").0, "201");
+    for job in ["2", "3"] {
+        for action in ["cancel", "hold", "release", "retry"] {
+            let said = port.denied(&submitter, &["job", action, job]);
+            assert!(said.contains("somebody else's"), "{action} {job}: {said}");
+        }
+        let seen = port.ok_as(&submitter, &["job", "show", job, "-o", "json"]);
+        assert!(!seen.contains("of-ann") && !seen.contains("of-this-user"), "{seen}");
+    }
+    for refused in [
+        &["job", "priority", "1", "7"][..],
+        &["token", "list"],
+        &["worker", "drain", "x"],
+        &["queue", "pause", "opencue"],
+        &["server", "stop"],
+    ] {
+        port.denied(&submitter, refused);
+    }
+    port.ok_as(&submitter, &["job", "cancel", "1"]);
+    let listed = port.admin(&["token", "list"]);
+    assert!(listed.contains("film-* in opencue"), "{listed}");
 }
 
 #[test]

@@ -53,8 +53,7 @@ pub(super) async fn create(
         return Ok(Json(answer).into_response());
     }
     let user = Some(name.clone());
-    let request =
-        CreateToken { role: Role::User, user, worker: None, expires_in_ms: None, note: NOTE.to_owned() };
+    let request = CreateToken { user, note: NOTE.to_owned(), ..CreateToken::of(Role::User) };
     let made = app.auth().create(request, &admin).await.map_err(|failed| {
         let status = match failed {
             TokenError::Bad(_) => StatusCode::BAD_REQUEST,

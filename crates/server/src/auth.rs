@@ -4,12 +4,15 @@
 //! authentication is on, everybody who comes over TCP shows a bearer token, `wl_ID_SECRET`. The store
 //! has the secret's hash; this process has all hashes at hand, so that no request waits for the store.
 
+mod rights;
+
 use crate::door::crossing::CrossSite;
 use crate::door::sessions::Right;
 use crate::door::user_at;
 use crate::listen::ConnectionPlace;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
+use rights::check_rights;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
@@ -21,13 +24,14 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 use tokio::sync::Semaphore;
-use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
+use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token, matches_name};
 use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::engine::SERVABLE;
 use windlass_core::time::NS_PER_MS;
 use windlass_store::{Store, StoreError, TokenRecord};
 
+pub use rights::{Access, Rights};
 pub use windlass_api::Role;
 
 /// Where workers speak; the one place for the role `worker`.
@@ -127,61 +131,32 @@ pub struct Caller {
     pub worker: Option<String>,
     /// The id of the token that they showed.
     pub token: Option<String>,
+    /// What their token gives them beyond the role.
+    pub rights: Rights,
 }
 
 impl Caller {
     /// The systems whose outside clients this caller's worker may serve.
-    pub fn may_serve(&self) -> &'static [&'static str] {
-        match self.role {
-            Role::Admin => &SERVABLE,
-            _ => &[],
-        }
+    pub fn may_serve(&self) -> Vec<&'static str> {
+        let may = |system: &&str| self.role == Role::Admin || (*system == "nix" && self.rights.nix);
+        SERVABLE.into_iter().filter(may).collect()
     }
 
-    /// True where this caller may act on what is `user`'s.
+    /// True where this caller may act on all that is `user`'s. A submitter may not: see [`Caller::may_act_on`].
     pub fn may_act_for(&self, user: &str) -> bool {
         self.role == Role::Admin || (self.role == Role::User && self.user == user)
     }
-}
 
-/// Who may make a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Everybody, also without a token; a handler may ask for more.
-    Anybody,
-    /// Every caller whom the server knows, workers too.
-    Known,
-    /// Viewers, users and administrators.
-    Viewer,
-    /// Users and administrators.
-    User,
-    /// Administrators.
-    Admin,
-    /// Workers, and administrators.
-    Worker,
-}
-
-impl Access {
-    /// The word for it in the OpenAPI document: the least role that may.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Access::Anybody => "anybody",
-            Access::Known => "any token",
-            Access::Viewer => "viewer",
-            Access::User => "user",
-            Access::Admin => "admin",
-            Access::Worker => "worker",
-        }
+    /// True where this caller may submit and manage jobs of a user in a queue.
+    pub fn may_act_on(&self, user: &str, queue: &str) -> bool {
+        self.may_act_for(user) || self.submits_for(user, queue)
     }
 
-    /// True if it is for callers of this role.
-    pub fn is_for(self, role: Role) -> bool {
-        match (self, role) {
-            (Access::Anybody | Access::Known, _) | (_, Role::Admin) => true,
-            (Access::Viewer, Role::Viewer | Role::User) => true,
-            (Access::User, Role::User) | (Access::Worker, Role::Worker) => true,
-            (Access::Viewer | Access::User | Access::Admin | Access::Worker, _) => false,
-        }
+    /// True for the submitter of a user's jobs in a queue.
+    pub fn submits_for(&self, user: &str, queue: &str) -> bool {
+        self.role == Role::Submitter
+            && self.rights.queue.as_deref() == Some(queue)
+            && self.rights.for_users.iter().any(|pattern| matches_name(pattern, user))
     }
 }
 
@@ -346,7 +321,13 @@ impl Auth {
 
     /// The administrator who comes in without a token.
     fn own_user(&self) -> Caller {
-        Caller { user: self.user.clone(), role: Role::Admin, worker: None, token: None }
+        Caller {
+            user: self.user.clone(),
+            role: Role::Admin,
+            worker: None,
+            token: None,
+            rights: Rights::default(),
+        }
     }
 
     /// Who acts with a session's right; `None` if its token is not in force any more.
@@ -459,6 +440,9 @@ impl Auth {
             role: Role::Admin.as_str().to_owned(),
             user: self.user.clone(),
             worker: None,
+            nix: false,
+            for_users: BTreeSet::new(),
+            queue: None,
             note: String::new(),
             created: now(),
             expires: None,
@@ -489,24 +473,30 @@ fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
         role: Role::parse(&token.role).ok_or(Denied::Role)?,
         worker: token.worker.clone(),
         token: Some(token.id.clone()),
+        rights: Rights {
+            nix: token.nix,
+            for_users: token.for_users.iter().cloned().collect(),
+            queue: token.queue.clone(),
+        },
     })
 }
 
 /// What is kept of a new token, without id and secret.
 fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRecord, TokenError> {
     let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
-    let CreateToken { role, user, worker, expires_in_ms, note } = request;
+    check_rights(&request)?;
+    let CreateToken { role, user, worker, nix, for_users, queue, expires_in_ms, note } = request;
     let user = match (role, user, &worker) {
         (Role::Worker, None, Some(worker)) => worker.clone(),
         (Role::Worker, _, None) => return bad("a token of the role worker needs the worker's name"),
-        (Role::Admin | Role::User | Role::Viewer, _, Some(_)) => {
+        (Role::Admin | Role::Submitter | Role::User | Role::Viewer, _, Some(_)) => {
             return bad("only a token of the role worker speaks for a worker");
         }
         (Role::User, None, None) => return bad("a token of the role user needs the user's name"),
         (_, user, _) => user.unwrap_or_else(|| caller.user.clone()),
     };
     let is_name = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.contains(char::is_control);
-    if !is_name(&user) || worker.as_deref().is_some_and(|worker| !is_name(worker)) {
+    if ![Some(user.as_str()), worker.as_deref(), queue.as_deref()].into_iter().flatten().all(is_name) {
         return bad("a name has from 1 to 255 bytes and no control characters");
     }
     if note.len() > NOTE_BYTES_MAX {
@@ -521,6 +511,9 @@ fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRec
         role: role.as_str().to_owned(),
         user,
         worker,
+        nix,
+        for_users: for_users.into_iter().collect(),
+        queue,
         note,
         created: at,
         expires: expires_in_ms.map(|ms| Time(at.0.saturating_add(ms.saturating_mul(NS_PER_MS)))),
@@ -535,6 +528,9 @@ fn told(record: &TokenRecord) -> Option<Token> {
         role: Role::parse(&record.role)?,
         user: record.user.clone(),
         worker: record.worker.clone(),
+        nix: record.nix,
+        for_users: record.for_users.iter().cloned().collect(),
+        queue: record.queue.clone(),
         note: record.note.clone(),
         created_ms: record.created.as_ms(),
         expires_ms: record.expires.map(Time::as_ms),
@@ -563,9 +559,16 @@ pub(crate) fn now() -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_api::NAME_PATTERNS_MAX;
 
     fn caller(role: Role) -> Caller {
-        Caller { user: "ann".to_owned(), role, worker: None, token: None }
+        let rights = Rights {
+            for_users: vec!["film-*".to_owned()],
+            queue: Some("opencue".to_owned()),
+            ..Rights::default()
+        };
+        let rights = Some(rights).filter(|_| role == Role::Submitter).unwrap_or_default();
+        Caller { user: "ann".to_owned(), role, worker: None, token: None, rights }
     }
 
     fn over_tcp(auth: &Auth, bearer: &str) -> Result<Caller, Denied> {
@@ -578,7 +581,8 @@ mod tests {
     fn ask(role: Role) -> CreateToken {
         let user = Some("ann".to_owned()).filter(|_| role != Role::Worker);
         let worker = Some("box".to_owned()).filter(|_| role == Role::Worker);
-        CreateToken { role, user, worker, expires_in_ms: None, note: String::new() }
+        let Rights { for_users, queue, .. } = caller(role).rights;
+        CreateToken { user, worker, for_users, queue, ..CreateToken::of(role) }
     }
 
     #[tokio::test]
@@ -658,6 +662,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_submitter_acts_on_jobs_of_its_users_in_its_queue_alone() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        let made = auth.create(ask(Role::Submitter), &caller(Role::Admin)).await.unwrap();
+        let shown = format!("Bearer {}", made.bearer);
+        // Another process on the same store knows the rights, too.
+        let other = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        for auth in [&auth, &other] {
+            let known = over_tcp(auth, &shown).unwrap();
+            let jobs = [("film-ann", "opencue"), ("film-ann", "default"), ("ann", "opencue"), ("ann", "ann")];
+            assert_eq!(jobs.map(|(user, queue)| known.may_act_on(user, queue)), [true, false, false, false]);
+            assert!(!known.may_act_for("film-ann") && !known.may_act_for("ann"));
+        }
+        let user = Caller { rights: caller(Role::Submitter).rights, ..caller(Role::User) };
+        assert!(user.may_act_on("ann", "any") && !user.may_act_on("film-ann", "opencue"));
+    }
+
+    #[tokio::test]
     async fn tokens_that_make_no_sense_are_not_made() {
         let store = Store::open("memory").unwrap();
         let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
@@ -668,6 +690,16 @@ mod tests {
             CreateToken { user: Some("a\nb".to_owned()), ..ask(Role::User) },
             CreateToken { expires_in_ms: Some(0), ..ask(Role::Admin) },
             CreateToken { note: "x".repeat(NOTE_BYTES_MAX + 1), ..ask(Role::Admin) },
+            CreateToken { nix: true, ..ask(Role::User) },
+            CreateToken { nix: true, ..ask(Role::Submitter) },
+            CreateToken { for_users: vec!["*".to_owned()], ..ask(Role::User) },
+            CreateToken { queue: Some("opencue".to_owned()), ..ask(Role::Admin) },
+            CreateToken { for_users: Vec::new(), ..ask(Role::Submitter) },
+            CreateToken { for_users: vec!["a b".to_owned()], ..ask(Role::Submitter) },
+            CreateToken { for_users: vec!["*".to_owned(); NAME_PATTERNS_MAX + 1], ..ask(Role::Submitter) },
+            CreateToken { queue: None, ..ask(Role::Submitter) },
+            CreateToken { queue: Some(String::new()), ..ask(Role::Submitter) },
+            CreateToken { worker: Some("box".to_owned()), ..ask(Role::Submitter) },
         ];
         for request in bad {
             let made = auth.create(request.clone(), &caller(Role::Admin)).await;
@@ -676,5 +708,9 @@ mod tests {
         let worker = auth.create(ask(Role::Worker), &caller(Role::Admin)).await.unwrap();
         assert_eq!((worker.token.user.as_str(), worker.token.worker.as_deref()), ("box", Some("box")));
         assert!(!format!("{worker:?}").contains(&worker.bearer));
+        assert!(!over_tcp(&auth, &format!("Bearer {}", worker.bearer)).unwrap().rights.nix);
+        let builder = CreateToken { nix: true, ..ask(Role::Worker) };
+        let builder = auth.create(builder, &caller(Role::Admin)).await.unwrap();
+        assert!(over_tcp(&auth, &format!("Bearer {}", builder.bearer)).unwrap().rights.nix);
     }
 }

@@ -401,7 +401,7 @@ impl WorkerReader {
                 let version = hello.version.clone();
                 let hello = hello.into_core()?;
                 self.check_name(&hello.name)?;
-                let hello = CheckedHello::of_agent(hello, self.caller.may_serve())?;
+                let hello = CheckedHello::of_agent(hello, &self.caller.may_serve())?;
                 *lock(&self.link.version) = Some(version).filter(|v| v.len() <= VERSION_BYTES_MAX);
                 self.name = Some(hello.name().to_owned());
                 // The keeper may be another than before, which has no bodies.

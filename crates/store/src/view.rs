@@ -2,6 +2,7 @@
 //! tokens, and the state of another system's jobs and hosts. All stores return the same values. They are
 //! plain data without behaviour.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::engine::StoredState;
 use windlass_core::job::{Counts, JobSpec, JobState, Parked, Stop, TaskResult, TaskRow};
@@ -173,6 +174,12 @@ pub struct TokenRecord {
     pub user: String,
     /// The worker that the token is for; `None` for tokens of people.
     pub worker: Option<String>,
+    /// Whether that worker may declare that it builds for Nix.
+    pub nix: bool,
+    /// Patterns of the users whose jobs its holder submits; empty but for tokens of submitters.
+    pub for_users: BTreeSet<String>,
+    /// The queue of these jobs; `None` but for tokens of submitters.
+    pub queue: Option<String>,
     /// Note of the administrator who created it.
     pub note: String,
     /// When it was created.

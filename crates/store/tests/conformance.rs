@@ -117,12 +117,23 @@ fn tokens_are_kept_and_end_once() {
             role: "worker".to_owned(),
             user: "ann".to_owned(),
             worker: Some("box".to_owned()),
+            nix: true,
+            for_users: BTreeSet::new(),
+            queue: None,
             note: "rack 3".to_owned(),
             created: Time(5),
             expires: Some(Time(9)),
             revoked: None,
         };
-        let other = TokenRecord { worker: None, expires: None, ..token("a") };
+        let other = TokenRecord {
+            role: "submitter".to_owned(),
+            worker: None,
+            nix: false,
+            for_users: ["film-*", "ann\"b"].map(str::to_owned).into(),
+            queue: Some("opencue".to_owned()),
+            expires: None,
+            ..token("a")
+        };
         assert!(store.create_token(token("b")).await.unwrap());
         assert!(store.create_token(other.clone()).await.unwrap());
         let thief = TokenRecord { hash: [8; 32], ..token("b") };

@@ -3,6 +3,7 @@
 mod support;
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use support::{block_on, commit, owned, turn};
@@ -64,9 +65,12 @@ async fn filled(address: &str) -> Store {
     let token = TokenRecord {
         id: "t".to_owned(),
         hash: [200; 32],
-        role: "user".to_owned(),
+        role: "submitter".to_owned(),
         user: "ann".to_owned(),
         worker: None,
+        nix: true,
+        for_users: BTreeSet::from(["film-*".to_owned()]),
+        queue: Some("opencue".to_owned()),
         note: "note".to_owned(),
         created: Time(1),
         expires: Some(Time(2)),

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::{commit, on_all};
 use windlass_core::engine::Write;
@@ -72,6 +73,9 @@ fn tokens_that_ended_long_ago_are_forgotten() {
             role: "user".to_owned(),
             user: "ann".to_owned(),
             worker: None,
+            nix: false,
+            for_users: BTreeSet::new(),
+            queue: None,
             note: String::new(),
             created: Time(1),
             expires,

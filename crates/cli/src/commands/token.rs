@@ -31,7 +31,8 @@ pub enum TokenCommand {
 /// The new token.
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// admin: everything; user: submit, and manage their own jobs; viewer: read only; worker: connect as a worker
+    /// admin: everything; submitter: submit and manage jobs of the users of --for-users in --queue; user: submit, and
+    /// manage their own jobs; viewer: read only; worker: connect as a worker
     #[arg(long, value_enum, value_name = "ROLE")]
     role: RoleWord,
     /// User of the token; required for the role user
@@ -40,6 +41,16 @@ pub struct CreateArgs {
     /// Worker of the token; required for the role worker
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
+    /// Let the worker declare that it builds for Nix, as 'windlass worker start --nix' does; for the role worker
+    #[arg(long)]
+    nix: bool,
+    /// Users whose jobs the token submits: a name, in which each * stands for any characters; may be repeated; required
+    /// for the role submitter
+    #[arg(long, value_name = "PATTERN")]
+    for_users: Vec<String>,
+    /// Queue that the token submits to; required for the role submitter
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
     /// Time until the token expires, such as 30d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<u64>,
@@ -54,6 +65,7 @@ pub struct CreateArgs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RoleWord {
     Admin,
+    Submitter,
     User,
     Viewer,
     Worker,
@@ -102,14 +114,15 @@ async fn client(context: &Context) -> Result<Client, CliError> {
 async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<(), CliError> {
     let role = match args.role {
         RoleWord::Admin => Role::Admin,
+        RoleWord::Submitter => Role::Submitter,
         RoleWord::User => Role::User,
         RoleWord::Viewer => Role::Viewer,
         RoleWord::Worker => Role::Worker,
     };
-    let CreateArgs { user, worker, expires, note, out, .. } = args;
+    let CreateArgs { user, worker, nix, for_users, queue, expires, note, out, .. } = args;
     // The file comes first: no token is created that cannot be written.
     let file = out.as_deref().map(create_private).transpose()?;
-    let request = CreateToken { role, user, worker, expires_in_ms: expires, note };
+    let request = CreateToken { role, user, worker, nix, for_users, queue, expires_in_ms: expires, note };
     let made = client.create_token(&request).await.doing("create a token")?;
     if let (Some(mut file), Some(path)) = (file, out) {
         let written = file.write_all(format!("{}\n", made.bearer).as_bytes());
@@ -145,15 +158,24 @@ fn grid(tokens: &[Token]) -> Grid {
             state(token).to_owned(),
             token.role.as_str().to_owned(),
             token.user.clone(),
+            or_dash(rights(token)),
             age(token.created_ms),
             or_dash(token.expires_ms.map(moment)),
             token.note.clone(),
         ]
     };
     Grid {
-        header: &["ID", "STATE", "ROLE", "USER", "AGE", "EXPIRES", "NOTE"],
+        header: &["ID", "STATE", "ROLE", "USER", "FOR", "AGE", "EXPIRES", "NOTE"],
         rows: tokens.iter().map(row).collect(),
         empty: "no tokens",
+    }
+}
+
+/// What the token is for beyond its role, in few words.
+fn rights(token: &Token) -> Option<String> {
+    match &token.queue {
+        Some(queue) => Some(format!("{} in {queue}", token.for_users.join(", "))),
+        None => token.nix.then(|| "nix".to_owned()),
     }
 }
 

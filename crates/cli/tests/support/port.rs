@@ -66,7 +66,8 @@ impl Port {
         command
     }
 
-    fn url(&self) -> String {
+    /// `http://HOST:PORT`, or with https.
+    pub fn url(&self) -> String {
         match self.address.contains("://") {
             true => self.address.clone(),
             false => format!("http://{}", self.address),

@@ -259,7 +259,7 @@ pub(super) async fn drain(request: Request) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Rights, Role};
     use futures_util::{FutureExt as _, stream};
     use windlass_api::CreateToken;
     use windlass_store::Store;
@@ -297,7 +297,8 @@ mod tests {
     }
 
     fn caller(user: &str) -> Caller {
-        Caller { user: user.to_owned(), role: Role::User, worker: None, token: None }
+        let rights = Rights::default();
+        Caller { user: user.to_owned(), role: Role::User, worker: None, token: None, rights }
     }
 
     #[test]
@@ -341,8 +342,7 @@ mod tests {
         let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
         let admin = Caller { role: Role::Admin, ..caller("root") };
         let user = Some("ann".to_owned());
-        let request =
-            CreateToken { role: Role::User, user, worker: None, expires_in_ms: None, note: String::new() };
+        let request = CreateToken { user, ..CreateToken::of(Role::User) };
         let made = auth.create(request, &admin).await.unwrap();
         let (fill, key) = ("x".repeat(60 << 10), format!("{} ", made.bearer));
         let forged = key.replace("wl_", "wl_0");

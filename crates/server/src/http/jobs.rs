@@ -1,7 +1,7 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
 use super::error::ApiError;
-use super::rights::{may_have_priority, may_read};
+use super::rights::{may_have_priority, may_read_job, may_submit_as};
 use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size, read_body};
 use crate::auth::{Caller, Role};
 use crate::away;
@@ -45,10 +45,7 @@ pub async fn submit(
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
-    if !caller.may_act_for(&spec.user) {
-        let why = format!("'{}' may not submit as '{}'", caller.user, spec.user);
-        return Err(ApiError::new(ErrorCode::Forbidden, why).hint("leave out 'user', or give your own"));
-    }
+    may_submit_as(&caller, &spec.user, &spec.queue)?;
     may_use_queue(&app, &caller, &spec.queue).await?;
     may_submit(&app, &caller, spec.priority).await?;
     let store = app.handle.store();
@@ -150,7 +147,7 @@ pub async fn list(
         (before, rows, looked) = (part.next, rows + part.rows, looked + part.jobs.len());
         for mut job in complete(&app.handle, part.jobs).await? {
             if wanted.is_empty() || wanted.contains(&job.state) {
-                if !may_read(&app, &caller, &job.user) {
+                if !may_read_job(&app, &caller, &job.user, &job.queue) {
                     hide_commands(&mut job);
                 }
                 items.push(job);
@@ -207,7 +204,7 @@ pub async fn show(
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
     let mut job = find(&app.handle, JobId(id)).await?;
-    if !may_read(&app, &caller, &job.user) {
+    if !may_read_job(&app, &caller, &job.user, &job.queue) {
         hide_commands(&mut job);
         return Ok(Json(job));
     }
@@ -305,7 +302,8 @@ pub async fn check_owner(app: &App, caller: &Caller, id: JobId) -> Result<(), Ap
         return Ok(());
     }
     let job = app.handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
-    if caller.may_act_for(&job.spec.user) { Ok(()) } else { Err(ApiError::not_yours(id)) }
+    let may_act = caller.may_act_on(&job.spec.user, &job.spec.queue);
+    if may_act { Ok(()) } else { Err(ApiError::not_yours(id)) }
 }
 
 async fn act(

@@ -14,7 +14,7 @@ use windlass_core::resources::Bytes;
 const RATES_MAX: usize = 10_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What one user may have, administrators excepted.
+/// What one user may have, administrators and submitters excepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UserLimits {
     /// Submissions a minute.
@@ -70,12 +70,38 @@ impl Rates {
 
 /// True where the caller may read what a user's tasks wrote, and what they run.
 pub(super) fn may_read(app: &App, caller: &Caller, user: &str) -> bool {
-    app.shared.read_all || caller.role == Role::Admin || caller.user == user
+    // The user of a submitter's token is whom the audit log names, and no user whose jobs it submits.
+    let is_own = caller.user == user && caller.role != Role::Submitter;
+    app.shared.read_all || caller.role == Role::Admin || is_own
+}
+
+/// The same of one job of a user, in a queue.
+pub(super) fn may_read_job(app: &App, caller: &Caller, user: &str, queue: &str) -> bool {
+    may_read(app, caller, user) || caller.submits_for(user, queue)
+}
+
+/// True where the caller may submit as the user to the queue, as far as the token says.
+pub(super) fn may_submit_as(caller: &Caller, user: &str, queue: &str) -> Result<(), ApiError> {
+    if caller.may_act_on(user, queue) {
+        return Ok(());
+    }
+    let forbidden = |why: String, hint: &str| Err(ApiError::new(ErrorCode::Forbidden, why).hint(hint));
+    if caller.role != Role::Submitter {
+        let why = format!("'{}' may not submit as '{user}'", caller.user);
+        return forbidden(why, "leave out 'user', or give your own");
+    }
+    let (users, own) =
+        (caller.rights.for_users.join(", "), caller.rights.queue.as_deref().unwrap_or_default());
+    let why = format!(
+        "this token may not submit as '{user}' to queue '{queue}': it is for the users {users} and queue '{own}'"
+    );
+    forbidden(why, "an administrator makes another by 'windlass token create --role submitter'")
 }
 
 /// True where the caller may submit to the queue.
 pub(crate) async fn may_use_queue(app: &App, caller: &Caller, queue: &str) -> Result<(), ApiError> {
-    if caller.role == Role::Admin {
+    let is_submitter_s = caller.role == Role::Submitter && caller.rights.queue.as_deref() == Some(queue);
+    if caller.role == Role::Admin || is_submitter_s {
         return Ok(());
     }
     let (name, user) = (queue.to_owned(), caller.user.clone());
@@ -112,12 +138,14 @@ pub(crate) fn may_ask(app: &App, caller: &Caller) -> Result<(), ApiError> {
 /// Refuses a submission that is more than the caller may have.
 pub(crate) async fn may_submit(app: &App, caller: &Caller, priority: i32) -> Result<(), ApiError> {
     app.handle.disk().may_submit()?;
-    if caller.role == Role::Admin {
+    may_have_priority(app, caller, priority)?;
+    // A submitter is another system, which has limits of its own for its users. One that is refused the job that takes
+    // a frame back could not free the frame's worker.
+    if matches!(caller.role, Role::Admin | Role::Submitter) {
         return Ok(());
     }
     let limits = app.shared.user_limits;
     let forbidden = |why: String, hint: &str| Err(ApiError::new(ErrorCode::Forbidden, why).hint(hint));
-    may_have_priority(app, caller, priority)?;
     may_ask(app, caller)?;
     let (jobs, bytes) = app.handle.store().user_totals(caller.user.clone()).await?;
     if jobs >= limits.jobs {

@@ -75,12 +75,12 @@ table! {
     post "/api/v1/shutdown" Admin status::shutdown;
 
     get "/api/v1/jobs" Viewer jobs::list;
-    post "/api/v1/jobs" User jobs::submit;
+    post "/api/v1/jobs" Submitter jobs::submit;
     get "/api/v1/jobs/{id}" Viewer jobs::show;
-    post "/api/v1/jobs/{id}/cancel" User jobs::cancel;
-    post "/api/v1/jobs/{id}/retry" User jobs::retry;
-    post "/api/v1/jobs/{id}/hold" User jobs::hold;
-    post "/api/v1/jobs/{id}/release" User jobs::release;
+    post "/api/v1/jobs/{id}/cancel" Submitter jobs::cancel;
+    post "/api/v1/jobs/{id}/retry" Submitter jobs::retry;
+    post "/api/v1/jobs/{id}/hold" Submitter jobs::hold;
+    post "/api/v1/jobs/{id}/release" Submitter jobs::release;
     post "/api/v1/jobs/{id}/priority" User jobs::prioritize;
     get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
@@ -220,38 +220,41 @@ mod tests {
     #[test]
     fn each_role_has_its_requests() {
         let requests = [
-            ("GET", "/api/v1/version", "auvw"),
-            ("GET", "/api/v1/jobs", "auv"),
-            ("GET", "/metrics", "auv"),
+            ("GET", "/api/v1/version", "asuvw"),
+            ("GET", "/api/v1/jobs", "asuv"),
+            ("GET", "/metrics", "asuv"),
             ("GET", "/api/v1/tokens", "a"),
             ("POST", "/api/v1/tokens", "a"),
             ("DELETE", "/api/v1/tokens/{id}", "a"),
-            ("POST", "/api/v1/jobs", "au"),
-            ("POST", "/api/v1/jobs/{id}/cancel", "au"),
+            ("POST", "/api/v1/jobs", "asu"),
+            ("POST", "/api/v1/jobs/{id}/cancel", "asu"),
+            ("POST", "/api/v1/jobs/{id}/retry", "asu"),
+            ("POST", "/api/v1/jobs/{id}/hold", "asu"),
+            ("POST", "/api/v1/jobs/{id}/release", "asu"),
             ("POST", "/api/v1/jobs/{id}/priority", "au"),
             ("POST", "/api/v1/workers/{name}/drain", "a"),
-            ("GET", "/api/v1/queues/{name}", "auv"),
+            ("GET", "/api/v1/queues/{name}", "asuv"),
             ("PUT", "/api/v1/queues/{name}", "a"),
-            ("GET", "/api/v1/limits", "auv"),
-            ("GET", "/api/v1/limits/{name}", "auv"),
+            ("GET", "/api/v1/limits", "asuv"),
+            ("GET", "/api/v1/limits/{name}", "asuv"),
             ("PUT", "/api/v1/limits/{name}", "a"),
             ("DELETE", "/api/v1/limits/{name}", "a"),
-            ("GET", "/api/v1/board/workers", "auv"),
-            ("POST", "/api/v1/board/session", "auvw"),
-            ("GET", "/api/v1/board/session", "auv"),
-            ("GET", "/api/v1/board/me", "auv"),
-            ("POST", "/api/v1/board/codes", "auv"),
+            ("GET", "/api/v1/board/workers", "asuv"),
+            ("POST", "/api/v1/board/session", "asuvw"),
+            ("GET", "/api/v1/board/session", "asuv"),
+            ("GET", "/api/v1/board/me", "asuv"),
+            ("POST", "/api/v1/board/codes", "asuv"),
             ("GET", "/api/v1/board/jobs/decisions", "a"),
-            ("GET", "/api/v1/places/7/why", "auv"),
-            ("GET", "/api/v1/scheduler/server_loads", "auv"),
-            ("GET", "/api/v1/scheduler/servers", "auv"),
+            ("GET", "/api/v1/places/7/why", "asuv"),
+            ("GET", "/api/v1/scheduler/server_loads", "asuv"),
+            ("GET", "/api/v1/scheduler/servers", "asuv"),
             ("POST", "/api/v1/scheduler/servers/{name}/drain", "a"),
             ("POST", "/api/v1/shutdown", "a"),
             ("POST", "/windlass.worker.v1.Workers/Session", "aw"),
         ];
         for (method, path, roles) in requests {
             let access = access(&method.parse().unwrap(), path, Some(path));
-            for role in [Role::Admin, Role::User, Role::Viewer, Role::Worker] {
+            for role in Role::ALL {
                 assert_eq!(
                     access.is_for(role),
                     roles.contains(&role.as_str()[..1]),

@@ -27,7 +27,7 @@ fn cookie_of(written: String) -> Cookie {
 #[utoipa::path(post, path = "/api/v1/board/session", tag = "board", request_body = BoardSignIn, responses(
     (status = 204, description = "Signed in; the cookie is the session"),
     (status = 401, description = "The token or the code is not valid", body = windlass_api::ErrorBody),
-    (status = 403, description = "The request is not of the board's own page, or the token is a worker's",
+    (status = 403, description = "The request is not of the board's own page, or the token is a worker's or a submitter's",
         body = windlass_api::ErrorBody)))]
 pub async fn sign_in(
     State(app): State<App>,
@@ -55,7 +55,8 @@ pub async fn sign_in(
         }
     };
     known_as(&caller);
-    if caller.role == Role::Worker {
+    // Both are for programs.
+    if matches!(caller.role, Role::Worker | Role::Submitter) {
         return Err(Denied::Role.into_response());
     }
     // Behind a proxy all are its processes.

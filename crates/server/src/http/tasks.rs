@@ -1,7 +1,7 @@
 //! Tasks: list, show, why.
 
 use super::error::ApiError;
-use super::rights::may_read;
+use super::rights::may_read_job;
 use super::{App, attempts, page_size};
 use crate::auth::Caller;
 use crate::handle::Handle;
@@ -77,7 +77,8 @@ pub async fn list(
     }
     let next = items.get(limit).map(|task| task.index.to_string());
     items.truncate(limit);
-    job.fill_values(&app.handle, &mut items, may_read(&app, &caller, &job.spec.user)).await?;
+    let readable = may_read_job(&app, &caller, &job.spec.user, &job.spec.queue);
+    job.fill_values(&app.handle, &mut items, readable).await?;
     attempts::add_from_other_shards(&app, job.id, &mut items).await?;
     Ok(Json(Page { items, next }))
 }
@@ -125,7 +126,7 @@ pub async fn find(app: &App, caller: &Caller, id: TaskId) -> Result<(Task, bool)
     let tried = history.iter().map(|attempt| attempt.worker);
     job.know_workers(app, tried.chain(rows.iter().map(|task| task.row.worker))).await?;
     let mut tasks = [job.task(id.index, rows.first())];
-    let readable = may_read(app, caller, &job.spec.user);
+    let readable = may_read_job(app, caller, &job.spec.user, &job.spec.queue);
     job.fill_values(handle, &mut tasks, readable).await?;
     let [mut task] = tasks;
     task.history = history.into_iter().map(|attempt| job.earlier(attempt)).collect();

@@ -178,7 +178,8 @@ impl ConnectionPlace {
         if self.user.get().is_some() {
             return true;
         }
-        let counted = matches!(caller.role, Role::User | Role::Viewer).then(|| caller.user.clone());
+        let counted =
+            matches!(caller.role, Role::User | Role::Submitter | Role::Viewer).then(|| caller.user.clone());
         let mut taken = self.room.taken();
         if let Some(user) = &counted {
             let open = taken.users.entry(user.clone()).or_default();
@@ -222,6 +223,7 @@ impl Drop for ConnectionPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Rights;
     use futures_util::FutureExt as _;
 
     fn room(total: usize, per_machine: usize) -> Arc<Room> {
@@ -238,7 +240,7 @@ mod tests {
     }
 
     fn user(name: &str, role: Role) -> Caller {
-        Caller { user: name.to_owned(), role, worker: None, token: None }
+        Caller { user: name.to_owned(), role, worker: None, token: None, rights: Rights::default() }
     }
 
     #[test]

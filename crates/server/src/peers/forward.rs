@@ -89,6 +89,7 @@ pub(super) fn head_of(parts: &Parts, pattern: &str, caller: Caller) -> RequestHe
         role: caller.role,
         worker: caller.worker,
         token: caller.token,
+        rights: caller.rights,
         key: is_submission.then(new_key).flatten(),
         one_part: pattern == LOG_PATTERN,
     }

@@ -103,7 +103,7 @@ fn next_head(head: &RequestHead, headers: &HeaderMap) -> Option<RequestHead> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Role;
+    use crate::auth::{Rights, Role};
     use axum::http::HeaderValue;
 
     fn after(uri: &str, headers: &[(&'static str, &'static str)]) -> Option<String> {
@@ -115,6 +115,7 @@ mod tests {
             role: Role::User,
             worker: None,
             token: None,
+            rights: Rights::default(),
             key: None,
             one_part: true,
         };

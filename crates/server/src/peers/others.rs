@@ -10,7 +10,7 @@
 use super::forward::unanswered;
 use super::packed::RequestHead;
 use super::{FarmShards, Postbox};
-use crate::auth::Role;
+use crate::auth::{Rights, Role};
 use crate::figures::{ShardFigures, WantedFigures};
 use crate::http::ApiError;
 use axum::body::Bytes;
@@ -116,6 +116,7 @@ fn head(method: Method, path: String) -> RequestHead {
         role: Role::Viewer,
         worker: None,
         token: None,
+        rights: Rights::default(),
         key: None,
         one_part: false,
     }

@@ -1,7 +1,7 @@
 //! Requests of clients, and the answers to them, as bytes of a row. Each begins with a line of JSON, its head; the body
 //! follows as it is.
 
-use crate::auth::{Caller, Role};
+use crate::auth::{Caller, Rights, Role};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
@@ -29,6 +29,9 @@ pub(super) struct RequestHead {
     pub role: Role,
     pub worker: Option<String>,
     pub token: Option<String>,
+    /// A server of the release before writes none.
+    #[serde(default)]
+    pub rights: Rights,
     /// Of a submission.
     pub key: Option<String>,
     /// A part of an output file is wanted, and not all of it.
@@ -37,8 +40,8 @@ pub(super) struct RequestHead {
 
 impl RequestHead {
     pub fn caller(&self) -> Caller {
-        let RequestHead { user, role, worker, token, .. } = self.clone();
-        Caller { user, role, worker, token }
+        let RequestHead { user, role, worker, token, rights, .. } = self.clone();
+        Caller { user, role, worker, token, rights }
     }
 }
 
@@ -123,6 +126,7 @@ mod tests {
             role: Role::User,
             worker: None,
             token: Some("t1".to_owned()),
+            rights: Rights { queue: Some("q".to_owned()), ..Rights::default() },
             key: Some("k".to_owned()),
             one_part: false,
         }

@@ -2,8 +2,8 @@
 
 use super::trouble::Trouble;
 use super::{Postgres, rows, text, time};
-use crate::StoreError;
 use crate::view::{TokenRecord, TokenWrite};
+use crate::{StoreError, spec};
 
 impl Postgres {
     /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
@@ -11,9 +11,10 @@ impl Postgres {
         let client = self.client().await?;
         let done = match &write {
             TokenWrite::Create(token) => {
-                let sql =
-                    "INSERT INTO tokens (id, hash, role, submitter, worker, note, created, expires, revoked)
-                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
+                let sql = "INSERT INTO tokens
+                    (id, hash, role, submitter, worker, note, created, expires, revoked, nix, for_users, queue)
+                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
+                let for_users = (!token.for_users.is_empty()).then(|| spec::users_to_json(&token.for_users));
                 client
                     .execute(
                         sql,
@@ -27,6 +28,9 @@ impl Postgres {
                             &time(token.created),
                             &token.expires.map(time),
                             &token.revoked.map(time),
+                            &token.nix,
+                            &for_users,
+                            &token.queue.as_deref().map(text),
                         ],
                     )
                     .await

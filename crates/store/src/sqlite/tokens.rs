@@ -2,20 +2,24 @@
 //! them up for callers. A row has the hash of the secret, never the secret.
 
 use super::write::time;
+use crate::spec;
 use crate::view::{TokenRecord, TokenWrite};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use windlass_core::Time;
 
-const TOKEN: &str = "SELECT id, hash, role, user, worker, note, created, expires, revoked FROM tokens";
+const TOKEN: &str =
+    "SELECT id, hash, role, user, worker, note, created, expires, revoked, nix, for_users, queue
+                     FROM tokens";
 
 /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
 pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
     let rows = match write {
         TokenWrite::Create(token) => db
             .prepare_cached(
-                "INSERT INTO tokens (id, hash, role, user, worker, note, created, expires, revoked)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING",
+                "INSERT INTO tokens
+                     (id, hash, role, user, worker, note, created, expires, revoked, nix, for_users, queue)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING",
             )?
             .execute(params![
                 token.id,
@@ -27,6 +31,9 @@ pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
                 time(token.created),
                 token.expires.map(time),
                 token.revoked.map(time),
+                token.nix,
+                (!token.for_users.is_empty()).then(|| spec::users_to_json(&token.for_users)),
+                token.queue,
             ])?,
         TokenWrite::Revoke(id, at) => db
             .prepare_cached("UPDATE tokens SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL")?
@@ -58,6 +65,11 @@ fn token_from(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
         created,
         expires: at(7)?,
         revoked: at(8)?,
+        nix: row.get(9)?,
+        // An empty list gives a submitter no right.
+        for_users: spec::users_from_json(row.get(10)?)
+            .map_err(|e| rusqlite::Error::FromSqlConversionFailure(10, Type::Text, Box::new(e)))?,
+        queue: row.get(11)?,
     })
 }
 
