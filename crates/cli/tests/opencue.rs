@@ -356,7 +356,8 @@ impl WorkerFarm {
             std::fs::create_dir(dir.join(name)).unwrap();
             open(&dir.join(name), 0o777);
         }
-        std::fs::write(dir.join("token"), server.token(&["--role", "admin"])).unwrap();
+        let submitter = ["--role", "submitter", "--for-users", "nob*", "--queue", "opencue"];
+        std::fs::write(dir.join("token"), server.token(&submitter)).unwrap();
         open(&dir.join("token"), 0o600);
         let (port, at, dir) = (free_port(), server.address.clone(), dir.display());
         let cuebot = format!("{{listen: '127.0.0.1:{port}', log_root: '{dir}/logs', retries_max: 2}}");
@@ -445,7 +446,7 @@ fn frames_run_on_a_windlass_worker_without_rqd() {
     let well = doctor(&farm.config);
     for (what, part) in [
         ("Windlass server", "answers"),
-        ("Windlass token", "has the role admin"),
+        ("Windlass token", "has the role submitter"),
         ("Windlass workers", "1 of 1 workers with the tag 'os=linux' take frames"),
     ] {
         assert!(well[what].0 == "ok" && well[what].1.contains(part), "{what}: {well:?}");
@@ -466,7 +467,7 @@ fn frames_run_on_a_windlass_worker_without_rqd() {
         std::fs::write(&token, shown).unwrap();
         let found = doctor(&farm.config);
         let (state, said) = &found["Windlass token"];
-        assert!(state == "missing" && said.contains(part) && said.contains("--role admin"), "{said}");
+        assert!(state == "missing" && said.contains(part) && said.contains("--role submitter"), "{said}");
     }
     drop(gateway);
 }

@@ -8,13 +8,16 @@ pub mod cuebot;
 mod dial;
 #[rustfmt::skip]
 pub mod generated;
+mod networks;
 pub mod rqd;
 pub mod scheduler;
 pub mod schema;
+mod seldom;
 mod service;
 mod workers;
 
 pub use checkup::{Finding, Severity};
 pub use dial::Dialer;
+pub use networks::{NETWORKS_MAX, Network};
 pub use service::{Service, ServiceError, check_database};
 pub use workers::{NoServer, Workers, check_workers};

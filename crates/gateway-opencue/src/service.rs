@@ -4,6 +4,7 @@ use crate::board::{self, Board};
 use crate::checkup::{Finding, checkup, missing_column};
 use crate::cuebot::{Cuebot, LostFrame, Settings};
 use crate::dial::Dialer;
+use crate::networks::Network;
 use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
@@ -86,10 +87,17 @@ pub enum ServiceError {
 pub struct Service {
     pool: Pool,
     instance: Instance,
-    cuebot: Option<(TcpListener, Settings)>,
+    cuebot: Option<OpenCuebot>,
     metrics: Option<TcpListener>,
     workers: Option<Workers>,
     board: Option<OpenBoard>,
+}
+
+/// The part that stands in for Cuebot before it is served.
+struct OpenCuebot {
+    listener: TcpListener,
+    settings: Settings,
+    clients: Option<Vec<Network>>,
 }
 
 /// The board before it is served.
@@ -126,13 +134,13 @@ impl Service {
         };
         drop(client);
         let cuebot = match cuebot {
-            Some(CuebotSettings { listen: address, log_root, retries_max }) => {
+            Some(CuebotSettings { listen: address, clients, log_root, retries_max }) => {
                 let default = Settings::default();
                 let settings = Settings {
                     log_root: log_root.unwrap_or(default.log_root),
                     retries_max: retries_max.unwrap_or(default.retries_max),
                 };
-                Some((listen(address).await?, settings))
+                Some(OpenCuebot { listener: listen(address).await?, settings, clients })
             }
             None => None,
         };
@@ -155,7 +163,7 @@ impl Service {
 
     /// Where hosts and clients call.
     pub fn cuebot_address(&self) -> Option<SocketAddr> {
-        self.cuebot.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+        self.cuebot.as_ref().and_then(|cuebot| cuebot.listener.local_addr().ok())
     }
 
     /// Where counts are served.
@@ -200,9 +208,9 @@ impl Service {
     /// Schedules until `stop`, or until there has been no work for as long as the settings say.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut serving = tokio::task::JoinSet::new();
-        if let Some((listener, settings)) = self.cuebot {
-            let cuebot = Cuebot::new(self.pool.clone(), settings).with_workers(self.workers.clone());
-            let cuebot = Arc::new(cuebot);
+        if let Some(OpenCuebot { listener, settings, clients }) = self.cuebot {
+            let cuebot = Cuebot::new(self.pool.clone(), settings).for_clients(clients);
+            let cuebot = Arc::new(cuebot.with_workers(self.workers.clone()));
             serving.spawn(cuebot.clone().serve(listener));
             if let Some(workers) = self.workers {
                 serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher()));

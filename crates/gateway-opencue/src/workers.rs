@@ -22,6 +22,7 @@ pub use checkup::check_workers;
 use crate::cuebot::CallError;
 use crate::scheduler::Launch;
 use crate::scheduler::config::WorkersSettings;
+use crate::scheduler::snapshot::WORKER_TAG;
 use deadpool_postgres::{Pool, PoolError};
 use frame::Run;
 use live::Live;
@@ -29,8 +30,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
-use windlass_api::client::{Client, ClientError, Credentials, CredentialsError};
-use windlass_api::{ErrorCode, JobState};
+use windlass_api::client::{Client, ClientError, Credentials, CredentialsError, JobsQuery};
+use windlass_api::{ErrorCode, JobState, matches_name};
 
 /// Ends of jobs that wait to be told to OpenCue. What does not fit is found by the next comparison.
 const ENDED_MAX: usize = 65_536;
@@ -131,11 +132,12 @@ impl Workers {
 
     /// Reads which hosts were registered as workers: none of them shall be asked for an RQD before the Windlass server
     /// has answered.
-    pub(crate) async fn read_names(
-        &self,
-        client: &tokio_postgres::Client,
-    ) -> Result<(), tokio_postgres::Error> {
-        let rows = client.query(TAGGED, &[&reports::HOST_TAG]).await?;
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn read_names(&self, client: &tokio_postgres::Client) -> Result<(), tokio_postgres::Error> {
+        let rows = client.query(TAGGED, &[&WORKER_TAG]).await?;
         self.add_names(rows.iter().map(|row| row.get(0)));
         Ok(())
     }
@@ -163,6 +165,13 @@ impl Workers {
     ///
     /// The server refused, or did not answer: then it may have the job.
     pub(crate) async fn launch(&self, launch: &Launch) -> Result<(), Status> {
+        let user = &launch.frame.user_name;
+        if let Some(users) = &self.state.settings.users
+            && !users.iter().any(|pattern| matches_name(pattern, user))
+        {
+            let why = format!("no frame of '{user}' runs on a Windlass worker: see 'windlass.workers.users'");
+            return Err(Status::failed_precondition(why));
+        }
         let run = Run { frame: launch.frame.frame_id.clone(), proc_id: launch.frame.resource_id.clone() };
         let request = frame::request(launch, &self.state.settings.queue);
         let submitted = self.state.client.submit(&request).await.map_err(status)?;
@@ -237,8 +246,33 @@ impl Workers {
         let row = self.state.pool.get().await?.query_opt(USER, &[&run.proc_id]).await?;
         let Some(user) = row.map(|row| row.get::<_, String>(0)) else { return Ok(None) };
         let request = run.claim(&user, &self.state.settings.queue);
-        let submitted = self.state.client.submit(&request).await?;
-        Ok(Some((submitted.job, submitted.existing)))
+        match self.state.client.submit(&request).await {
+            Ok(submitted) => Ok(Some((submitted.job, submitted.existing))),
+            // The token is for other users: no launch with it comes through. Another token may have been used before.
+            Err(error) if error.code() == Some(ErrorCode::Forbidden) => {
+                Ok(self.find(run).await?.map(|job| (job, true)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The job of a proc among those of the server.
+    async fn find(&self, run: &Run) -> Result<Option<u64>, WorkersError> {
+        let mut query = JobsQuery {
+            queue: Some(self.state.settings.queue.clone()),
+            name: Some(run.proc_id.clone()),
+            ..JobsQuery::default()
+        };
+        loop {
+            let page = self.state.client.jobs(&query).await?;
+            if let Some(job) = page.items.iter().find(|job| Run::of_job(&job.name).as_ref() == Some(run)) {
+                return Ok(Some(job.id));
+            }
+            if page.next.is_none() {
+                return Ok(None);
+            }
+            query.cursor = page.next;
+        }
     }
 
     /// A job runs a frame from now on.

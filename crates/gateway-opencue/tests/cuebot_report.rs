@@ -5,18 +5,22 @@ mod farm;
 use farm::{Farm, farm};
 use proptest::prelude::*;
 use prost::Message;
+use std::sync::Arc;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
+use windlass_gateway_opencue::Workers;
 use windlass_gateway_opencue::cuebot::verdict::{Ending, Terms, Verdict, decide};
+use windlass_gateway_opencue::cuebot::{Cuebot, Settings, served_paths};
 use windlass_gateway_opencue::generated::report::{
     BootReport, FrameCompleteReport, HostReport, RenderHost, RqdReportRqdStartupRequest,
     RqdReportRqdStartupResponse, RqdReportRunningFrameCompletionRequest,
     RqdReportRunningFrameCompletionResponse, RqdReportStatusRequest, RqdReportStatusResponse,
     RunningFrameInfo,
 };
+use windlass_gateway_opencue::scheduler::config::Config;
 
 const SERVICE: &str = "/report.RqdReportInterface";
 
@@ -45,10 +49,14 @@ impl Host {
     }
 
     async fn boot(&self, name: &str) {
+        self.try_boot(name).await.unwrap();
+    }
+
+    async fn try_boot(&self, name: &str) -> Result<(), Status> {
         let report = BootReport { host: Some(host(name)), core_info: None };
         let ask = RqdReportRqdStartupRequest { boot_report: Some(report) };
-        let _: RqdReportRqdStartupResponse =
-            self.call(&format!("{SERVICE}/ReportRqdStartup"), ask).await.unwrap();
+        let _: RqdReportRqdStartupResponse = self.call(&format!("{SERVICE}/ReportRqdStartup"), ask).await?;
+        Ok(())
     }
 
     async fn status(&self, host: RenderHost, frames: Vec<RunningFrameInfo>) -> Result<(), Status> {
@@ -59,6 +67,15 @@ impl Host {
     }
 
     async fn ended(&self, frame: &str, proc: &str, exit_status: i32) {
+        self.try_ended("h1", (frame, proc), exit_status).await.unwrap();
+    }
+
+    async fn try_ended(
+        &self,
+        name: &str,
+        (frame, proc): (&str, &str),
+        exit_status: i32,
+    ) -> Result<(), Status> {
         let run = RunningFrameInfo {
             resource_id: proc.to_owned(),
             frame_id: frame.to_owned(),
@@ -66,7 +83,7 @@ impl Host {
             ..RunningFrameInfo::default()
         };
         let report = FrameCompleteReport {
-            host: Some(host("h1")),
+            host: Some(host(name)),
             frame: Some(run),
             exit_status,
             exit_signal: 0,
@@ -74,7 +91,8 @@ impl Host {
         };
         let ask = RqdReportRunningFrameCompletionRequest { frame_complete_report: Some(report) };
         let path = format!("{SERVICE}/ReportRunningFrameCompletion");
-        let _: RqdReportRunningFrameCompletionResponse = self.call(&path, ask).await.unwrap();
+        let _: RqdReportRunningFrameCompletionResponse = self.call(&path, ask).await?;
+        Ok(())
     }
 }
 
@@ -133,6 +151,69 @@ async fn a_status_keeps_what_an_operator_decided_and_says_what_frames_use() {
     let hostile = RenderHost { name: "../etc".to_owned(), ..host("h1") };
     assert!(rqd.status(hostile, Vec::new()).await.unwrap_err().message().contains("not a valid host name"));
     farm.audit().await;
+}
+
+#[tokio::test]
+async fn rqd_reports_nothing_of_a_windlass_worker() {
+    let Some(farm) = farm().await else { return };
+    farm.host("box1").await;
+    farm.run(
+        "INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type)
+         VALUES ('of box1', 'box1', 'windlass', 'MANUAL')",
+    )
+    .await;
+    let text = "windlass: {cuebot: {listen: '127.0.0.1:1'}, workers: {server: /nonexistent/windlass.sock}}";
+    let settings = Config::parse(text).unwrap().workers.unwrap();
+    let workers = Workers::new(settings, farm.pool.clone()).unwrap();
+    workers.read_names(&farm.pool.get().await.unwrap()).await.unwrap();
+    let cuebot = Cuebot::new(farm.pool.clone(), Settings::default()).with_workers(Some(workers));
+    let farm = Farm { pool: farm.pool, cuebot: Arc::new(cuebot) };
+    let rqd = Host::connect(&farm).await;
+    farm.job(&[("a", 1)], 1).await;
+    farm.book("a-1", "box1", "p1").await;
+    let frame = RunningFrameInfo {
+        resource_id: "p1".to_owned(),
+        frame_id: "a-1".to_owned(),
+        max_rss: 9,
+        ..RunningFrameInfo::default()
+    };
+    let reports = [
+        rqd.try_boot("box1").await,
+        rqd.status(host("box1"), vec![frame]).await,
+        rqd.try_ended("box1", ("a-1", "p1"), 0).await,
+        rqd.try_ended("h1", ("a-1", "p1"), 0).await,
+    ];
+    for report in reports {
+        let refused = report.unwrap_err();
+        assert!(refused.message().contains("'box1' is a Windlass worker"), "{refused:?}");
+    }
+    assert_eq!(
+        served_paths().iter().filter(|path| path.starts_with(SERVICE)).count(),
+        3,
+        "each is asked here"
+    );
+    let left = "SELECT str_state || ' ' || int_mem_max_used || ' ' || (SELECT count(*) FROM proc) FROM frame";
+    assert_eq!(farm.value(left).await, "RUNNING 0 1");
+    farm.audit().await;
+    // Other hosts are heard.
+    rqd.boot("h1").await;
+    rqd.status(host("h1"), Vec::new()).await.unwrap();
+}
+
+#[tokio::test]
+async fn callers_from_other_networks_are_refused() {
+    let Some(farm) = farm().await else { return };
+    let open_to = |network: &str| {
+        let networks = vec![network.parse().unwrap()];
+        let cuebot = Cuebot::new(farm.pool.clone(), Settings::default()).for_clients(Some(networks));
+        Farm { pool: farm.pool.clone(), cuebot: Arc::new(cuebot) }
+    };
+    let refused = Host::connect(&open_to("10.0.0.0/8")).await.try_boot("h1").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    assert!(refused.message().contains("windlass.cuebot.clients"), "{refused:?}");
+    assert_eq!(farm.value("SELECT count(*) FROM host").await, "0");
+    Host::connect(&open_to("127.0.0.0/8")).await.boot("h1").await;
+    assert_eq!(farm.value("SELECT count(*) FROM host").await, "1");
 }
 
 #[tokio::test]

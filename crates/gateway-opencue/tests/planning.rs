@@ -66,6 +66,25 @@ fn counts(placements: &[Placement]) -> BTreeMap<&str, usize> {
 }
 
 #[test]
+fn frames_of_users_who_are_left_out_go_to_hosts_with_rqd_alone() {
+    let order = Order { is_strict: false, jobs: JobOrder::Priority };
+    let worker = Host { is_worker: true, ..host(1, 8) };
+    let mut snapshot = Snapshot {
+        hosts: vec![worker],
+        subscriptions: vec![subscription("show", 800, 1_600)],
+        layers: vec![layer("may", "show", 1, 1), Layer { needs_rqd: true, ..layer("not", "show", 1, 1) }],
+        ..Snapshot::default()
+    };
+    let mut planning = Planning::new(rules(order));
+    assert_eq!(counts(&planning.pass(&snapshot)), BTreeMap::from([("may", 1)]));
+    let why = planning.explain("not");
+    assert!(why.iter().any(|reason| reason.contains("'windlass.workers.users' leaves out")), "{why:?}");
+    snapshot.hosts.push(host(2, 8));
+    snapshot.layers.remove(0);
+    assert_eq!(counts(&planning.pass(&snapshot)), BTreeMap::from([("not", 1)]));
+}
+
+#[test]
 fn shows_share_by_the_sizes_of_their_subscriptions_and_strictly_by_priority() {
     let mut snapshot = Snapshot {
         now_us: 1_000 * S_US,

@@ -7,10 +7,13 @@ use super::server::{Cuebot, Routes, unary};
 use super::trouble::CallError;
 use crate::generated::report::{self as wire, RenderHost};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use complete::{Completion, complete};
 pub(crate) use complete::{finish_job, stop};
 pub(crate) use host::{SYSTEM_KIB as HOST_SYSTEM_KIB, clear};
+
+const HOST_OF: &str = "SELECT h.str_name::text FROM proc p JOIN host h USING (pk_host) WHERE p.pk_proc = $1";
 
 /// Adds the paths of reports.
 pub(crate) fn routes(routes: Routes) -> Routes {
@@ -31,13 +34,28 @@ pub(crate) async fn share_host(cuebot: &Cuebot, host: RenderHost) -> Result<(), 
         .await
 }
 
+/// Refuses what RQD reports of a Windlass worker. The gateway reports for workers itself: by a second voice a frame that
+/// runs would be taken for one that has ended, and run twice.
+fn refuse_for_worker(cuebot: &Cuebot, host: &str) -> Result<(), CallError> {
+    if !cuebot.workers.as_ref().is_some_and(|workers| workers.has(host)) {
+        return Ok(());
+    }
+    if let Some(left_out) = cuebot.false_reports.tell(Instant::now()) {
+        tracing::warn!(host, left_out, "RQD reported in the name of a Windlass worker, and was refused");
+    }
+    Err(CallError::Value(format!(
+        "'{host}' is a Windlass worker, of which the gateway reports; stop RQD there, or take the worker out"
+    )))
+}
+
 async fn started(
     cuebot: Arc<Cuebot>,
     ask: wire::RqdReportRqdStartupRequest,
 ) -> Result<wire::RqdReportRqdStartupResponse, CallError> {
     let report = ask.boot_report.unwrap_or_default();
-    let known = host::Known::read(report.host.unwrap_or_default(), report.core_info)?;
-    let known = Arc::new(known);
+    let host = report.host.unwrap_or_default();
+    refuse_for_worker(&cuebot, &host.name)?;
+    let known = Arc::new(host::Known::read(host, report.core_info)?);
     cuebot
         .transact(move |tx| {
             let known = known.clone();
@@ -52,7 +70,9 @@ async fn status(
     ask: wire::RqdReportStatusRequest,
 ) -> Result<wire::RqdReportStatusResponse, CallError> {
     let report = ask.host_report.unwrap_or_default();
-    let known = Arc::new(host::Known::read(report.host.unwrap_or_default(), report.core_info)?);
+    let host = report.host.unwrap_or_default();
+    refuse_for_worker(&cuebot, &host.name)?;
+    let known = Arc::new(host::Known::read(host, report.core_info)?);
     if report.frames.len() > host::FRAMES_MAX {
         return Err(CallError::Value(format!("a host reports more than {} frames", host::FRAMES_MAX)));
     }
@@ -71,6 +91,16 @@ async fn ended(
     ask: wire::RqdReportRunningFrameCompletionRequest,
 ) -> Result<wire::RqdReportRunningFrameCompletionResponse, CallError> {
     let report = Arc::new(ask.frame_complete_report.unwrap_or_default());
+    if let Some(host) = &report.host {
+        refuse_for_worker(&cuebot, &host.name)?;
+    }
+    if cuebot.workers.is_some()
+        && let Some(run) = &report.frame
+        && let Some(row) = cuebot.pool.get().await?.query_opt(HOST_OF, &[&run.resource_id]).await?
+    {
+        // Whatever host the report names.
+        refuse_for_worker(&cuebot, row.get(0))?;
+    }
     let outcome = cuebot
         .transact(move |tx| {
             let report = report.clone();

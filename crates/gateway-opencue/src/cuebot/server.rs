@@ -3,14 +3,20 @@
 use super::calls;
 use super::report;
 use super::trouble::CallError;
+use crate::networks::Network;
+use crate::seldom::Seldom;
 use crate::workers::Workers;
 use axum::Router;
-use axum::extract::Request as HttpRequest;
+use axum::extract::{ConnectInfo, Request as HttpRequest, State};
+use axum::middleware::{self, Next};
+use axum::response::Response as HttpResponse;
 use axum::routing::{MethodRouter, post};
 use deadpool_postgres::Pool;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
@@ -41,6 +47,12 @@ pub struct Cuebot {
     pub settings: Settings,
     /// Hosts that are Windlass workers.
     pub(crate) workers: Option<Workers>,
+    /// From where it may be called; `None` is everywhere.
+    clients: Option<Vec<Network>>,
+    /// Warnings of callers from elsewhere.
+    outsiders: Seldom,
+    /// Warnings of reports in the name of a worker.
+    pub(crate) false_reports: Seldom,
 }
 
 /// Calls a function for each request of one path.
@@ -106,7 +118,7 @@ where
     F: Fn(Arc<Cuebot>, Q) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Result<A, CallError>> + Send + 'static,
 {
-    post(move |axum::extract::State(cuebot): axum::extract::State<Arc<Cuebot>>, request: HttpRequest| {
+    post(move |State(cuebot): State<Arc<Cuebot>>, request: HttpRequest| {
         let service = Unary { cuebot, call: call.clone() };
         async move {
             let mut grpc =
@@ -119,7 +131,8 @@ where
 impl Cuebot {
     /// Serves from the tables that `pool` leads to.
     pub fn new(pool: Pool, settings: Settings) -> Cuebot {
-        Cuebot { pool, settings, workers: None }
+        let (outsiders, false_reports) = (Seldom::default(), Seldom::default());
+        Cuebot { pool, settings, workers: None, clients: None, outsiders, false_reports }
     }
 
     /// The same, with Windlass workers among the hosts.
@@ -127,15 +140,44 @@ impl Cuebot {
         Cuebot { workers, ..self }
     }
 
-    /// Serves hosts and clients until the task is dropped.
-    pub async fn serve(self: Arc<Cuebot>, listener: tokio::net::TcpListener) -> std::io::Result<()> {
-        axum::serve(listener, self.routes()).await
+    /// The same, for callers from these networks alone.
+    pub fn for_clients(self, clients: Option<Vec<Network>>) -> Cuebot {
+        Cuebot { clients, ..self }
     }
 
-    /// The paths of all calls.
-    pub fn routes(self: Arc<Cuebot>) -> Router {
-        served().router.fallback(unserved).with_state(self)
+    /// Serves hosts and clients until the task is dropped.
+    pub async fn serve(self: Arc<Cuebot>, listener: tokio::net::TcpListener) -> std::io::Result<()> {
+        let service = self.routes().into_make_service_with_connect_info::<SocketAddr>();
+        axum::serve(listener, service).await
     }
+
+    /// The paths of all calls. Where the networks of callers are set, requests need the address of their caller as
+    /// [`ConnectInfo`] among their extensions.
+    pub fn routes(self: Arc<Cuebot>) -> Router {
+        let routes = served().router.fallback(unserved);
+        routes.layer(middleware::from_fn_with_state(self.clone(), admit)).with_state(self)
+    }
+
+    fn is_client(&self, from: Option<SocketAddr>) -> bool {
+        let Some(networks) = &self.clients else { return true };
+        from.is_some_and(|from| networks.iter().any(|network| network.contains(from.ip())))
+    }
+}
+
+/// Refuses callers from elsewhere before anything of what they send is read.
+async fn admit(State(cuebot): State<Arc<Cuebot>>, request: HttpRequest, next: Next) -> HttpResponse {
+    let from = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(from)| *from);
+    if cuebot.is_client(from) {
+        return next.run(request).await;
+    }
+    if let Some(left_out) = cuebot.outsiders.tell(Instant::now()) {
+        tracing::warn!(?from, left_out, "a call from outside of 'windlass.cuebot.clients' was refused");
+    }
+    Status::permission_denied(
+        "this address may not call the gateway; its operator names the networks that may in \
+         'windlass.cuebot.clients'",
+    )
+    .into_http()
 }
 
 /// The answer to a call that is not served.

@@ -8,6 +8,7 @@ use super::instance::InstanceSettings;
 use super::order::{JobOrder, Order};
 use super::planning::PlanningRules;
 use super::snapshot::Scope;
+use crate::networks::Network;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,6 +127,8 @@ impl std::fmt::Debug for DatabaseSettings {
 pub struct CuebotSettings {
     /// Where hosts and clients call.
     pub listen: SocketAddr,
+    /// The networks that they may call from; `None` is all.
+    pub clients: Option<Vec<Network>>,
     /// Where logs of frames lie.
     pub log_root: Option<String>,
     /// The greatest number of retries that a job may ask for.
@@ -137,7 +140,7 @@ pub struct CuebotSettings {
 pub struct WorkersSettings {
     /// Their server, or the servers that share it.
     pub server: Addresses,
-    /// A file with a token of the role admin. A unix socket needs none.
+    /// A file with a token of the role submitter. A unix socket needs none.
     pub token_file: Option<PathBuf>,
     /// Certificates to trust for the server; `None` means those of the system.
     pub ca_file: Option<PathBuf>,
@@ -145,6 +148,8 @@ pub struct WorkersSettings {
     pub tag: Need,
     /// The queue of the frames' jobs, which is this farm's alone.
     pub queue: String,
+    /// Patterns of the users that frames on workers may be; `None` is all.
+    pub users: Option<Vec<String>>,
     /// The allocation that a worker belongs to when it is first seen; `None` is the default one.
     pub allocation: Option<String>,
     /// Tags that a worker gets then.
@@ -236,13 +241,9 @@ impl Config {
             unused: Vec::new(),
         };
         config.instance.is_alone = config.cuebot.is_some();
-        if let (Some(workers), None) = (&config.workers, &config.cuebot) {
-            return Err(ConfigError::Value {
-                key: "windlass.workers.server".to_owned(),
-                value: workers.server.to_string(),
-                expected: "beside 'windlass.cuebot.listen', because the gateway reports for the workers itself",
-            });
-        }
+        config.instance.scope.worker_users =
+            config.workers.as_ref().and_then(|workers| workers.users.clone());
+        check_workers(&config)?;
         let is_known =
             |key: &str| UNUSED.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
         let unused = values
@@ -250,6 +251,26 @@ impl Config {
             .into_iter()
             .map(|key| if is_known(&key) { key } else { format!("{key} (unknown)") });
         Ok(Config { unused: unused.collect(), ..config })
+    }
+}
+
+/// Workers need the part that stands in for Cuebot, and its callers must be known: each chooses the user of frames.
+fn check_workers(config: &Config) -> Result<(), ConfigError> {
+    match (&config.workers, &config.cuebot) {
+        (Some(workers), None) => Err(ConfigError::Value {
+            key: "windlass.workers.server".to_owned(),
+            value: workers.server.to_string(),
+            expected: "beside 'windlass.cuebot.listen', because the gateway reports for the workers itself",
+        }),
+        (Some(_), Some(CuebotSettings { listen, clients: None, .. })) if !listen.ip().is_loopback() => {
+            Err(ConfigError::Value {
+                key: "windlass.cuebot.listen".to_owned(),
+                value: listen.to_string(),
+                expected: "a loopback address, or beside 'windlass.cuebot.clients' with the networks that may call \
+                           it: whoever calls it chooses the users that frames on Windlass workers run as",
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -275,6 +296,7 @@ fn instance(values: &mut Values) -> Result<InstanceSettings, ConfigError> {
     let scope = Scope {
         shows: values.texts("windlass.shows")?,
         permitted: None,
+        worker_users: None,
         facility,
         ignore_tags: values.texts("scheduler.ignore_tags")?.unwrap_or_default(),
         alloc_tags: values.pairs("scheduler.alloc_tags", "show", "tag")?,
@@ -320,9 +342,10 @@ fn rules(values: &mut Values) -> Result<PlanningRules, ConfigError> {
 
 fn cuebot(values: &mut Values) -> Result<Option<CuebotSettings>, ConfigError> {
     let listen = values.address("windlass.cuebot.listen")?;
+    let clients = values.networks("windlass.cuebot.clients")?;
     let log_root = values.text("windlass.cuebot.log_root")?;
     let retries_max = values.number("windlass.cuebot.retries_max")?;
-    Ok(listen.map(|listen| CuebotSettings { listen, log_root, retries_max }))
+    Ok(listen.map(|listen| CuebotSettings { listen, clients, log_root, retries_max }))
 }
 
 /// The other keys are taken only with a server: without it they are named as unknown.
@@ -335,6 +358,7 @@ fn workers(values: &mut Values) -> Result<Option<WorkersSettings>, ConfigError> 
         ca_file: values.text("windlass.workers.ca_file")?.map(PathBuf::from),
         tag: Need::parse(&word(values.text("windlass.workers.tag")?, "opencue")),
         queue: word(values.text("windlass.workers.queue")?, "opencue"),
+        users: values.name_patterns("windlass.workers.users")?,
         allocation: values.text("windlass.workers.allocation")?,
         tags: values.texts("windlass.workers.tags")?.unwrap_or_default(),
         os: word(values.text("windlass.workers.os")?, "Linux"),

@@ -334,6 +334,9 @@ impl Instance {
         let scope = Scope { permitted: Some(permitted), ..self.settings.scope.clone() };
         let wants_procs = self.planning().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
+        // A client may have taken the tag from a host.
+        let hosts = self.launcher.hosts();
+        snapshot.hosts.iter_mut().for_each(|host| host.is_worker |= hosts.is_worker(&host.name));
         {
             let (faults, now) = (self.launcher.faults(), Instant::now());
             snapshot.hosts.retain(|host| !faults.is_host_held(&host.id, now));

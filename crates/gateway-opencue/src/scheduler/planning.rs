@@ -26,6 +26,8 @@ pub const PASS_FRAMES_MAX: usize = 2_000;
 /// What a frame is taken to last, in seconds, before one of its layer has succeeded.
 const UNKNOWN_FRAME_S: f64 = 60.0;
 const KIB: u64 = 1 << 10;
+/// The attribute of all hosts but Windlass workers.
+const RQD: &str = "rqd";
 
 /// What an operator decides of planning.
 #[derive(Clone, Debug, PartialEq)]
@@ -438,6 +440,7 @@ fn host_reason(reason: &Ineligible) -> String {
                 let oses: Vec<&str> = need.any_of.iter().map(String::as_str).collect();
                 format!("has another operating system than {}", oses.join(", "))
             }
+            RQD => "a Windlass worker, and 'windlass.workers.users' leaves out the job's user".to_owned(),
             _ => "takes only threadable frames".to_owned(),
         },
         Ineligible::NotTarget => "a limit counts hosts, and this one would be one more".to_owned(),
@@ -477,6 +480,9 @@ fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<
     if !layer.is_threadable {
         needs.push(need("single_threaded", BTreeSet::new()));
     }
+    if layer.needs_rqd {
+        needs.push(need(RQD, BTreeSet::new()));
+    }
     let class = |cores: i64, needs: Vec<Need>| Class {
         request: Resources {
             cpu: narrow(cores),
@@ -501,7 +507,8 @@ fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<
 
 /// True if nothing but its idle amounts differs.
 fn is_same_machine(a: &Host, b: &Host) -> bool {
-    (&a.name, &a.alloc, &a.facility, &a.oses, &a.tags) == (&b.name, &b.alloc, &b.facility, &b.oses, &b.tags)
+    (&a.name, &a.alloc, &a.facility, &a.oses, &a.tags, a.is_worker)
+        == (&b.name, &b.alloc, &b.facility, &b.oses, &b.tags, b.is_worker)
         && (a.thread_mode, a.cores, a.mem_kib, a.gpus, a.gpu_mem_kib)
             == (b.thread_mode, b.cores, b.mem_kib, b.gpus, b.gpu_mem_kib)
 }
@@ -517,6 +524,9 @@ fn attributes_of(host: &Host) -> Attributes {
     ]);
     if host.thread_mode != THREADS_ALL {
         attributes.insert("single_threaded".to_owned(), BTreeSet::new());
+    }
+    if !host.is_worker {
+        attributes.insert(RQD.to_owned(), BTreeSet::new());
     }
     attributes
 }

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Error, Row};
+use windlass_api::matches_name;
 
 /// Layers of one pass at most: the ones of the highest priority. Others come when these have no frame left.
 pub const LAYERS_MAX: i64 = 20_000;
 /// Hosts of one pass at most.
 pub const HOSTS_MAX: i64 = 100_000;
+/// The tag of hosts that are Windlass workers.
+pub const WORKER_TAG: &str = "windlass";
 /// Procs that are read at most, where work waits for a reserved host.
 pub const PROCS_MAX: i64 = 200_000;
 
@@ -18,6 +21,8 @@ pub struct Scope {
     pub shows: Option<Vec<String>>,
     /// Of these, the keys of the ones that a pass may plan; `None` is all.
     pub permitted: Option<Vec<String>>,
+    /// Patterns of the users whose frames go to Windlass workers; `None` is all.
+    pub worker_users: Option<Vec<String>>,
     /// The facility, by name or tag; `None` is all.
     pub facility: Option<String>,
     /// Tags of hosts that are taken for absent.
@@ -38,6 +43,11 @@ impl Scope {
             Some(_) => "w.str_name = ANY($1::text[])",
             None => "($1::text[] IS NULL AND w.b_scheduler_managed)",
         }
+    }
+
+    /// Whether frames of a user may run on Windlass workers.
+    pub fn is_worker_user(&self, user: &str) -> bool {
+        self.worker_users.as_ref().is_none_or(|users| users.iter().any(|pattern| matches_name(pattern, user)))
     }
 }
 
@@ -74,6 +84,8 @@ pub struct Host {
     pub oses: BTreeSet<String>,
     /// Its tags.
     pub tags: BTreeSet<String>,
+    /// It is a Windlass worker.
+    pub is_worker: bool,
 }
 
 /// What a show may use of an allocation.
@@ -155,6 +167,8 @@ pub struct Layer {
     pub job_cores_min: i64,
     /// What its folder has and may have.
     pub folder_used: Used,
+    /// No frame of its job's user may run on a Windlass worker.
+    pub needs_rqd: bool,
 }
 
 /// A limit: so many frames, or frames on so many hosts.
@@ -229,7 +243,7 @@ const LAYERS: &str = "SELECT l.pk_layer, l.pk_job, j.pk_show, j.pk_folder, j.pk_
         l.int_dispatch_order, u.int_clock_time_success::float8 / nullif(u.int_frame_success_count, 0),
         l.int_timeout, r.int_cores, r.int_max_cores::bigint, r.int_gpus::bigint, r.int_max_gpus::bigint,
         r.int_min_cores::bigint, f.int_cores::bigint, f.int_max_cores::bigint, f.int_gpus::bigint,
-        f.int_max_gpus::bigint
+        f.int_max_gpus::bigint, j.str_user::text
     FROM job j JOIN layer l USING (pk_job) JOIN layer_stat s USING (pk_layer)
         JOIN job_resource r ON r.pk_job = j.pk_job JOIN folder_resource f ON f.pk_folder = j.pk_folder
         LEFT JOIN layer_usage u ON u.pk_layer = l.pk_layer
@@ -269,7 +283,8 @@ pub async fn read(client: &Client, scope: &Scope, with_procs: bool) -> Result<Sn
     if shows.is_empty() {
         return Ok(all);
     }
-    all.layers = client.query(LAYERS, &[&shows, &LAYERS_MAX]).await?.iter().map(layer).collect();
+    let layers = client.query(LAYERS, &[&shows, &LAYERS_MAX]).await?;
+    all.layers = layers.iter().map(|row| layer(row, scope)).collect();
     read_limits(client, &mut all).await?;
     if with_procs {
         all.procs = client.query(PROCS, &[&PROCS_MAX]).await?.iter().map(proc).collect();
@@ -320,6 +335,7 @@ fn host(row: &Row, scope: &Scope) -> Host {
         gpu_mem_kib: row.get(11),
         gpu_mem_idle_kib: row.get(12),
         oses: words(&row.get::<_, String>(13), &[',', ' ']),
+        is_worker: tags.iter().any(|tag| tag == WORKER_TAG),
         tags: tags.into_iter().filter(is_own).collect(),
     }
 }
@@ -338,7 +354,7 @@ fn subscription(row: &Row, scope: &Scope) -> Option<Subscription> {
     })
 }
 
-fn layer(row: &Row) -> Layer {
+fn layer(row: &Row, scope: &Scope) -> Layer {
     let used = |first: usize| Used {
         cores: row.get(first),
         cores_max: row.get(first + 1),
@@ -370,6 +386,7 @@ fn layer(row: &Row) -> Layer {
         job_used: used(20),
         job_cores_min: row.get(24),
         folder_used: used(25),
+        needs_rqd: !scope.is_worker_user(row.get(29)),
     }
 }
 

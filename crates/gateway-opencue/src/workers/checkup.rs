@@ -17,15 +17,15 @@ const TOKEN: &str = "Windlass token";
 const WORKERS: &str = "Windlass workers";
 
 const CORRECT_FILES: &str = "let the gateway's user read it, or correct 'token_file' and 'ca_file' of windlass.workers; \
-                             'windlass token create --role admin --out FILE' makes a token";
+                             'windlass token create --role submitter' makes a token";
 const CORRECT_ADDRESS: &str = "correct 'server' and 'ca_file' of windlass.workers";
 const START_SERVER: &str = "start it ('windlass server status' on its machine says whether it runs), or correct 'server' \
                             of windlass.workers: HOST:PORT of another machine means https";
 const OTHER_PROGRAM: &str = "another program listens there: correct 'server' of windlass.workers";
 const CORRECT_TLS: &str = "give the ca.pem of the farm's CA as 'ca_file' of windlass.workers, and the server by a name of \
                            its certificate; one without TLS is http://HOST:PORT";
-const MAKE_TOKEN: &str = "make one with 'windlass token create --role admin --out FILE', name FILE as 'token_file' of \
-                          windlass.workers, and restart the gateway";
+const MAKE_TOKEN: &str = "make one with 'windlass token create --role submitter --for-users PATTERN --queue QUEUE --out FILE', \
+     name FILE as 'token_file' of windlass.workers, and restart the gateway";
 const START_WORKERS: &str =
     "start one with 'windlass worker start --tag TAG', or correct 'tag' of windlass.workers";
 const SEE_WORKERS: &str = "'windlass workers' says when each was heard; start their agents";
@@ -114,10 +114,16 @@ fn server(address: &Address, answer: &Result<Version, ClientError>) -> Vec<Findi
 fn role(role: Option<Role>) -> Finding {
     match role {
         None => ok(TOKEN, "the server asks for none".to_owned()),
-        Some(Role::Admin) => ok(TOKEN, "it is accepted, and has the role admin".to_owned()),
+        Some(Role::Submitter) => ok(TOKEN, "it is accepted, and has the role submitter".to_owned()),
+        Some(Role::Admin) => Finding {
+            what: TOKEN,
+            severity: Severity::Note,
+            detail: "it has the role admin: whoever reads it may do everything".to_owned(),
+            advice: MAKE_TOKEN,
+        },
         Some(role) => {
             let detail = format!(
-                "it has the role {}; to submit frames as their users takes the role admin",
+                "it has the role {}; to submit frames as their users takes the role submitter",
                 role.as_str()
             );
             wrong(TOKEN, detail, MAKE_TOKEN)
@@ -189,14 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_takes_frames_by_an_administrator_s_token_or_where_it_asks_for_none() {
+    fn a_server_takes_frames_by_a_submitter_s_token_or_where_it_asks_for_none() {
         let severities = |answer: Result<Version, ClientError>| -> Vec<(&'static str, Severity)> {
             server(&at(), &answer).iter().map(|finding| (finding.what, finding.severity)).collect()
         };
         let answers = (SERVER, Severity::Ok);
-        for role in [None, Some(Role::Admin)] {
+        for role in [None, Some(Role::Submitter)] {
             assert_eq!(severities(known_as(role)), [answers, (TOKEN, Severity::Ok)], "{role:?}");
         }
+        assert_eq!(severities(known_as(Some(Role::Admin))), [answers, (TOKEN, Severity::Note)]);
         for role in [Role::User, Role::Viewer, Role::Worker] {
             assert_eq!(severities(known_as(Some(role))), [answers, (TOKEN, Severity::Wrong)], "{role:?}");
         }

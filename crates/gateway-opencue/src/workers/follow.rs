@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_api::client::{ClientError, JobsQuery};
-use windlass_api::{ErrorCode, JobState, ServerEvent, Task, Worker};
+use windlass_api::{ErrorCode, JobState, Role, ServerEvent, Task, Worker};
 
 /// Between looks at the workers.
 const LOOK_TIME: Duration = Duration::from_secs(2);
@@ -63,7 +63,7 @@ impl Workers {
         let to_tell = self.state.to_tell.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(to_tell) = to_tell else { return Ok(()) };
         let follower = Follower { workers: self, cuebot, launcher };
-        tokio::join!(follower.look(), follower.listen(), follower.tell_ends(to_tell));
+        tokio::join!(follower.look(), follower.listen(), follower.tell_ends(to_tell), follower.check_role());
         Ok(())
     }
 }
@@ -105,6 +105,22 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// Warns of a token that gives more than the gateway needs, once the server has answered.
+    async fn check_role(&self) {
+        let role = loop {
+            match self.workers.state.client.version().await {
+                Ok(version) => break version.role,
+                Err(_) => tokio::time::sleep(RETRY_TIME).await,
+            }
+        };
+        if role == Some(Role::Admin) {
+            tracing::warn!(
+                "the token of 'windlass.workers' is an administrator's: whoever reads it may do everything; \
+                 'windlass token create --role submitter' makes one for the gateway"
+            );
+        }
     }
 
     /// Reports workers that changed, and all of them from time to time.

@@ -4,11 +4,9 @@ use crate::cuebot::HOST_SYSTEM_KIB;
 use crate::generated::host::HardwareState;
 use crate::generated::report::RenderHost;
 use crate::scheduler::config::WorkersSettings;
+use crate::scheduler::snapshot::WORKER_TAG;
 use std::collections::HashMap;
 use windlass_api::{Resources, Worker, WorkerState};
-
-/// The tag of hosts that are workers, by which another instance of the gateway knows them.
-pub(super) const HOST_TAG: &str = "windlass";
 
 /// What procs hold of a worker, by the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,7 +70,7 @@ pub(super) fn report(worker: &Worker, share: &Share, settings: &WorkersSettings)
     let load = worker.load.as_deref();
     let available_kib = load.and_then(|load| load.memory_available).map_or(mem_kib, kib);
     let load_average = load.and_then(|load| load.load_average).map_or(0.0, |[minute, ..]| minute);
-    let tags = [HOST_TAG.to_owned()].into_iter().chain(settings.allocation.clone());
+    let tags = [WORKER_TAG.to_owned()].into_iter().chain(settings.allocation.clone());
     RenderHost {
         name: worker.name.clone(),
         nimby_enabled: false,

@@ -13,6 +13,7 @@ pub(super) fn settings(tag: &str) -> WorkersSettings {
         ca_file: None,
         tag: Need::parse(tag),
         queue: "opencue".to_owned(),
+        users: None,
         allocation: Some("local.general".to_owned()),
         tags: vec!["linux".to_owned()],
         os: "Linux".to_owned(),

@@ -105,6 +105,7 @@ fn the_section_of_windlass_is_read() {
     let config = Config::parse(text).unwrap();
     let cuebot = CuebotSettings {
         listen: "127.0.0.1:8443".parse().unwrap(),
+        clients: None,
         log_root: Some("/mnt/logs".to_owned()),
         retries_max: Some(3),
     };
@@ -125,8 +126,37 @@ fn workers_are_read_with_their_server() {
     assert_eq!((workers.tag.to_string().as_str(), workers.queue.as_str()), ("pool=film", "opencue"));
     assert_eq!((workers.allocation.as_deref(), workers.tags.len()), (Some("local.general"), 1));
     assert_eq!((workers.os.as_str(), workers.ca_file), ("Linux", None));
+    assert_eq!(workers.users, None);
     let without = Config::parse("windlass: {workers: {tag: film}}").unwrap();
     assert_eq!((without.workers, without.unused), (None, vec!["windlass.workers.tag (unknown)".to_owned()]));
+}
+
+#[test]
+fn frames_run_on_workers_where_it_is_said_who_may_call() {
+    let parse = |cuebot: &str, workers: &str| {
+        Config::parse(&format!(
+            "windlass:\n  cuebot: {{{cuebot}}}\n  workers: {{server: 'farm:7117'{workers}}}"
+        ))
+    };
+    assert!(parse("listen: '127.0.0.1:8443'", "").is_ok() && parse("listen: '[::1]:8443'", "").is_ok());
+    for listen in ["10.0.0.5:8443", "0.0.0.0:8443", "[::]:8443"] {
+        let said = parse(&format!("listen: '{listen}'"), "").unwrap_err().to_string();
+        assert!(
+            said.contains("windlass.cuebot.listen") && said.contains("windlass.cuebot.clients"),
+            "{said}"
+        );
+    }
+    let both = "listen: '10.0.0.5:8443', clients: ['10.0.0.0/24', '127.0.0.1']";
+    let config = parse(both, ", users: [ann, 'film-*']").unwrap();
+    let clients = config.cuebot.unwrap().clients.unwrap();
+    let may_call = |ip: &str| clients.iter().any(|network| network.contains(ip.parse().unwrap()));
+    assert_eq!(["10.0.0.9", "127.0.0.1", "10.0.1.9"].map(may_call), [true, true, false]);
+    let users = vec!["ann".to_owned(), "film-*".to_owned()];
+    assert_eq!(config.workers.unwrap().users.as_ref(), Some(&users));
+    assert_eq!(config.instance.scope.worker_users, Some(users));
+    assert_eq!(config.unused, Vec::<String>::new());
+    // RQD runs as whom its own settings say: without workers nothing is asked.
+    assert!(Config::parse("windlass: {cuebot: {listen: '10.0.0.5:8443'}}").is_ok());
 }
 
 #[test]
@@ -138,6 +168,10 @@ fn a_value_of_another_kind_is_refused_by_name() {
         ("windlass: {jobs_by: luck}", "'priority_only', 'fifo' or 'balanced'"),
         ("scheduler: {alloc_tags: [general]}", "a list of mappings with 'show' and 'tag'"),
         ("windlass: {cuebot: {listen: here}}", "ADDRESS:PORT"),
+        ("windlass: {cuebot: {listen: '127.0.0.1:1', clients: []}}", "networks such as '10.1.0.0/16'"),
+        ("windlass: {cuebot: {listen: '127.0.0.1:1', clients: [farm]}}", "networks such as '10.1.0.0/16'"),
+        ("windlass: {workers: {server: a, users: []}}", "names of users"),
+        ("windlass: {workers: {server: a, users: ['a b']}}", "names of users"),
         ("windlass: {workers: {server: [a]}}", "a socket's path"),
         ("windlass: {workers: {server: 'farm:7117'}}", "beside 'windlass.cuebot.listen'"),
         ("windlass: {board: {listen: 70000}}", "ADDRESS:PORT, or a port of this machine"),

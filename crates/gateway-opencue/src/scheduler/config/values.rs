@@ -1,11 +1,12 @@
 //! Values of a config file by their dotted keys. What nobody takes is left over.
 
 use super::ConfigError;
+use crate::networks::{NETWORKS_MAX, Network};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use windlass_api::Addresses;
+use windlass_api::{Addresses, NAME_PATTERNS_MAX, is_name_pattern};
 
 /// Levels of a file at most.
 const LEVELS_MAX: usize = 16;
@@ -77,6 +78,25 @@ impl Values {
         self.read(key, "a list of texts", |value| {
             let texts = value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned));
             texts.collect()
+        })
+    }
+
+    /// Patterns of users' names. An empty list would leave out all users.
+    pub(super) fn name_patterns(&mut self, key: &str) -> Result<Option<Vec<String>>, ConfigError> {
+        self.read(key, "a list of up to 100 names of users such as ann or 'film-*'", |value| {
+            let texts = value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned));
+            let patterns: Vec<String> = texts.collect::<Option<_>>()?;
+            let is_good = (1..=NAME_PATTERNS_MAX).contains(&patterns.len());
+            (is_good && patterns.iter().all(|pattern| is_name_pattern(pattern))).then_some(patterns)
+        })
+    }
+
+    /// Networks. An empty list would let in nobody.
+    pub(super) fn networks(&mut self, key: &str) -> Result<Option<Vec<Network>>, ConfigError> {
+        self.read(key, "a list of up to 256 networks such as '10.1.0.0/16'", |value| {
+            let networks = value.as_array()?.iter().map(|text| text.as_str()?.parse().ok());
+            let networks: Vec<Network> = networks.collect::<Option<_>>()?;
+            (1..=NETWORKS_MAX).contains(&networks.len()).then_some(networks)
         })
     }
 
