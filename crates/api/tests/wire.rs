@@ -3,16 +3,18 @@
 use proptest::prelude::*;
 use prost::Message as _;
 use windlass_api::wire::{
-    AMOUNTS_MAX, ATTRIBUTES_MAX, Amounts, Attribute, BadHello, Finished, FromWorker, HELD_MAX, Held, Hello,
-    Inventory, Order, TEXT_BYTES_MAX, Task, VALUES_MAX, finished, order, report,
+    Amounts, Attribute, BadMessage, Finished, FromWorker, Held, Hello, Inventory, Order, TEXT_BYTES_MAX, Task, finished,
+    order, report,
 };
+use windlass_core::bounds::{ATTRIBUTES_MAX, ATTRIBUTE_VALUES_MAX, HELD_MAX, WORKER_AMOUNTS_MAX};
+use windlass_core::engine::{BadHello, CheckedHello};
 use windlass_core::job::End;
 
 /// Converts a message as the server does.
 fn convert(message: FromWorker) {
     for what in message.reports.into_iter().filter_map(|report| report.what) {
         match what {
-            report::What::Hello(hello) => _ = hello.into_core(),
+            report::What::Hello(hello) => _ = hello.into_core().map(|hello| CheckedHello::of_agent(hello, &[])),
             report::What::Beat(beat) => _ = beat.inventory.unwrap_or_default().into_core(),
             report::What::Finished(finished) => _ = finished.result(),
             _ => {}
@@ -54,7 +56,7 @@ proptest! {
         let held = phases.into_iter().map(|phase| Held { task: Some(Task::default()), phase, started: u64::MAX });
         match (Inventory { seq, held: held.collect() }).into_core() {
             Ok(inventory) => prop_assert_eq!((inventory.seq, inventory.held.len()), (seq, known)),
-            Err(why) => prop_assert_eq!(why, BadHello::Seq(seq)),
+            Err(why) => prop_assert_eq!(why, BadMessage::Seq(seq)),
         }
     }
 
@@ -82,23 +84,29 @@ proptest! {
 #[test]
 fn a_worker_without_cpus_is_refused() {
     let none = Hello { capacity: Some(Amounts::default()), ..hello() };
-    assert_eq!(none.into_core(), Err(BadHello::NoCpus));
+    let none = CheckedHello::of_agent(none.into_core().unwrap(), &[]);
+    assert_eq!(none, Err(BadHello::NoCpus));
 }
 
 #[test]
 fn a_hello_has_limits() {
     assert!(hello().into_core().is_ok());
-    let attribute =
-        |values: usize| Attribute { key: values.to_string(), values: vec![String::new(); values] };
-    let custom = (0..=AMOUNTS_MAX).map(|n| (n.to_string(), 1)).collect();
+    let attribute = |key: usize, values: usize| Attribute {
+        key: key.to_string(),
+        values: (0..values).map(|n| n.to_string()).collect(),
+    };
+    let custom = (0..=WORKER_AMOUNTS_MAX).map(|n| (n.to_string(), 1)).collect();
     let too_much = [
-        Hello { attributes: (0..=ATTRIBUTES_MAX).map(|_| attribute(0)).collect(), ..hello() },
-        Hello { attributes: vec![attribute(VALUES_MAX), attribute(1)], ..hello() },
+        Hello { attributes: (0..=ATTRIBUTES_MAX).map(|key| attribute(key, 0)).collect(), ..hello() },
+        Hello { attributes: vec![attribute(0, ATTRIBUTE_VALUES_MAX), attribute(1, 1)], ..hello() },
         Hello { capacity: Some(Amounts { custom, cpu: 100, ..Amounts::default() }), ..hello() },
-        Hello { inventory: Some(Inventory { seq: 1, held: vec![Held::default(); HELD_MAX + 1] }), ..hello() },
     ];
-    for (hello, limit) in too_much.into_iter().zip([ATTRIBUTES_MAX, VALUES_MAX, AMOUNTS_MAX, HELD_MAX]) {
-        let refused = hello.into_core();
+    let held = Inventory { seq: 1, held: vec![Held::default(); HELD_MAX + 1] };
+    let refused = Hello { inventory: Some(held), ..hello() }.into_core();
+    assert_eq!(refused.err(), Some(BadMessage::Held(HELD_MAX + 1)));
+    let limits = [ATTRIBUTES_MAX, ATTRIBUTE_VALUES_MAX, WORKER_AMOUNTS_MAX];
+    for (hello, limit) in too_much.into_iter().zip(limits) {
+        let refused = CheckedHello::of_agent(hello.into_core().unwrap(), &[]);
         assert!(matches!(refused, Err(BadHello::TooMany { max, .. }) if max == limit), "{refused:?}");
     }
     for (number, bad) in [(0, true), (u64::MAX, true), (1 << 63, true), (i64::MAX as u64, false)] {

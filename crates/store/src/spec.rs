@@ -10,7 +10,8 @@ use windlass_core::job::{
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
-use windlass_core::tags::{Attributes, Need};
+use windlass_core::tags::{Attributes, EXECUTOR, Need};
+use windlass_core::worker::Origin;
 use windlass_core::{JobId, Resources, TaskId, Time};
 
 #[derive(Serialize, Deserialize)]
@@ -245,12 +246,19 @@ pub fn spec_from_json(text: &str) -> Result<JobSpec, serde_json::Error> {
 
 fn step_from_json(step: StepJson) -> StepSpec {
     let kind = |by_task| if by_task { DependencyKind::Task } else { DependencyKind::Step };
+    // Before workers had origins, a host of a Compass CI lab was a worker of the same name.
+    let for_hosts = step.needs.iter().any(|(key, _)| key == EXECUTOR);
+    let of_origin = |name: String| match Origin::of(&name) {
+        Origin::Agent if for_hosts => Origin::Compass.worker_name(&name),
+        _ => name,
+    };
+    let targets = step.targets.into_iter().map(of_origin).collect();
     StepSpec {
         name: step.name,
         tasks: step.tasks,
         request: resources_from(step.request),
         needs: step.needs.into_iter().map(|(key, any_of)| Need { key, any_of }).collect(),
-        targets: step.targets,
+        targets,
         time_limit_ms: step.time_limit_ms,
         max_running: step.max_running,
         nodes: step.nodes,

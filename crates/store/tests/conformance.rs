@@ -481,6 +481,31 @@ fn a_file_of_the_first_schema_is_brought_up_to_date() {
 }
 
 #[test]
+fn workers_of_gateways_get_names_that_no_agent_may_have() {
+    let workers = [
+        ("box1", "{}"),
+        ("vm-1", r#"{"executor":["compass-ci"],"tbox_type":["vm"]}"#),
+        ("10.0.0.1:10501", r#"{"exclusive":["sccache"],"serves":["sccache"]}"#),
+        ("box2", r#"{"exclusive":["sccache"],"sccache.server":["10.0.0.2:10501"],"serves":["sccache"]}"#),
+        ("ssh://b1", r#"{"exclusive":["nix"],"nix.builder":["ssh://b1"],"serves":["nix"]}"#),
+        ("box3", r#"{"exclusive":["nix"],"nix.builder":["farm","ssh://box3"],"serves":["nix"]}"#),
+    ];
+    let row = |(id, (name, attributes)): (usize, (&str, &str))| {
+        format!(
+            "INSERT INTO workers (id, name, epoch, incarnation, draining, capacity, attributes)
+             VALUES ({id}, '{name}', 7, 99, 0, '{{\"cpu\":800,\"memory\":5,\"gpus\":0,\"gpu_memory\":0}}', '{attributes}');"
+        )
+    };
+    let rows: String = workers.into_iter().enumerate().map(row).collect();
+    let (_dir, store) = opened_from_schema(1, &rows);
+    let found = block_on(store.load()).unwrap().ground.workers;
+    let names: Vec<&str> = found.iter().map(|worker| worker.name.as_str()).collect();
+    let expected = ["box1", "compass:vm-1", "sccache:10.0.0.1:10501", "box2", "nix:ssh://b1", "box3"];
+    assert_eq!(names, expected);
+    assert!(found[4].attributes.is_empty() && !found[5].attributes.is_empty());
+}
+
+#[test]
 fn a_file_is_copied_before_it_is_brought_up_to_date() {
     let job = |id: u64, user: &str| {
         let spec = r#"{"name":"n","queue":"q","user":"u","priority":0,"after":[],"steps":[]}"#;

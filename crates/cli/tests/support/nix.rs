@@ -52,7 +52,7 @@ impl Worlds {
     /// The same with a server that has no worker of its own.
     pub fn with_server(test: &str) -> Option<Worlds> {
         let mut worlds = Worlds::open(test)?;
-        worlds.farm.set_options(&["--no-worker"]);
+        worlds.farm.set_options(&["--no-worker", "--nix"]);
         worlds.farm.start();
         Some(worlds)
     }
@@ -72,7 +72,7 @@ impl Worlds {
     pub fn serve_tcp(&self) -> (super::port::KillOnDrop, String) {
         let log = fs::File::create(self.path("server.log")).unwrap();
         let mut command =
-            self.farm.command(&["server", "start", "--no-worker", "--as-root", "--listen", "127.0.0.1:0"]);
+            self.farm.command(&["server", "start", "--no-worker", "--nix", "--as-root", "--listen", "127.0.0.1:0"]);
         let server = super::port::KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let mut address = String::new();
         super::wait_until("the server listens", || {
@@ -88,7 +88,7 @@ impl Worlds {
     /// A worker in a world, which takes builds; `before` is a script that runs first in its mount namespace.
     pub fn worker(&self, world: &str, server: &str, before: &str) -> super::port::KillOnDrop {
         let socket = format!("unix:{}", self.farm.state().join("admin.sock").display());
-        let create = ["--server", &socket, "token", "create", "--role", "worker", "--worker", world];
+        let create = ["--server", &socket, "token", "create", "--role", "worker", "--worker", world, "--nix"];
         let token = self.farm.ok(&create);
         let state = self.path(world).join("worker").display().to_string();
         let start = format!(

@@ -146,13 +146,15 @@ impl Service {
     async fn restore(&self) -> Result<(), Unavailable> {
         self.look_at_workers().await?;
         let known = self.handle().query(machines::in_engine).await?;
-        for known in known.iter().filter(|known| known.is_used) {
-            let link = self.handle().next_link();
-            let change = self.state().machines.restore(known, Instant::now(), link);
-            self.tell_all(change).await;
-        }
-        for idle in known.into_iter().filter(|known| !known.is_used) {
-            self.forget(idle).await;
+        for known in known {
+            let restored = known.is_used.then(|| {
+                let link = self.handle().next_link();
+                self.state().machines.restore(&known, Instant::now(), link)
+            });
+            match restored.flatten() {
+                Some(change) => self.tell_all([change]).await,
+                None => self.forget(known).await,
+            }
         }
         Ok(())
     }
