@@ -8,6 +8,7 @@
 //! [`run_remote`] on a worker of a farm. This crate never decides what runs where; it does what the engine's
 //! commands say.
 
+mod admin_sockets;
 mod agent;
 mod caches;
 mod cgroup;
@@ -35,6 +36,7 @@ mod users;
 mod watch;
 mod wire;
 
+pub use admin_sockets::ADMIN_SOCKET;
 pub use agent::{Agent, AgentError, AgentOptions, FromAgent};
 pub use caches::{BadCache, CacheDir};
 pub use core_speed::measure as measure_core;

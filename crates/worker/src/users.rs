@@ -1,11 +1,13 @@
 //! Which user of this machine a submitter's tasks run as. `--map-user` fills the map; `names` asks it for
 //! each submitter, and `doctor` checks it. It reads the machine's user database and never changes it. No map
-//! gives root to a task.
+//! gives root to a task, nor what a server's administrator may do.
 
+use crate::admin_sockets::{AdminSocket, admin_sockets};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Groups that one user may be in.
@@ -77,9 +79,23 @@ pub enum BadUser {
         /// The reason.
         why: String,
     },
-    /// The entry names root, or a user of root's group.
-    #[error("submitter '{0}' is mapped to root, which is never done")]
+    /// The entry names root, or a user who is in root's group.
+    #[error("submitter '{0}' is mapped to root, or to a user in root's group, which is never done")]
     Root(String),
+    /// The entry names a user who administers a server of this machine.
+    #[error(
+        "submitter '{submitter}' is mapped to user '{user}', whose tasks could administer the server of {}; give that \
+         server a user of its own, or map the submitter to another",
+        .socket.display()
+    )]
+    Administrator {
+        /// The submitter.
+        submitter: String,
+        /// The user of the entry.
+        user: String,
+        /// The socket by which it is administered.
+        socket: PathBuf,
+    },
     /// Only root can become another user.
     #[error("submitters can be mapped to users only by a worker that runs as root")]
     NotRoot,
@@ -134,13 +150,27 @@ impl UserMap {
         }
         let found = found.map_err(|e| BadUser::LookUp { user: user.to_owned(), why: e.to_string() })?;
         let found = found.ok_or_else(unknown)?;
-        if found.uid == 0 || found.gid == 0 {
-            return Err(BadUser::Root(submitter.to_owned()));
-        }
+        check(submitter, &found, &admin_sockets(Path::new(&found.home)))?;
         if is_same_name && found.uid < PEOPLE_UID_MIN {
             return Err(BadUser::System(submitter.to_owned()));
         }
         Ok(Some(found))
+    }
+}
+
+/// Refuses a user as whom no submitter's tasks run, whatever the map says. `sockets` are those for administrators on
+/// this machine.
+fn check(submitter: &str, user: &RunAs, sockets: &[AdminSocket]) -> Result<(), BadUser> {
+    if user.uid == 0 || user.gid == 0 || user.groups.contains(&0) {
+        return Err(BadUser::Root(submitter.to_owned()));
+    }
+    match sockets.iter().find(|socket| socket.uid == user.uid) {
+        Some(socket) => Err(BadUser::Administrator {
+            submitter: submitter.to_owned(),
+            user: user.name.clone(),
+            socket: socket.path.clone(),
+        }),
+        None => Ok(()),
     }
 }
 
@@ -241,6 +271,23 @@ mod tests {
         assert_eq!(map.resolve("root"), Err(BadUser::Root("root".to_owned())));
         assert_eq!(map.resolve("daemon"), Err(BadUser::System("daemon".to_owned())));
         assert!(matches!(map.resolve("no-such-user-here"), Err(BadUser::Unknown { .. })));
+    }
+
+    #[test]
+    fn nobody_becomes_a_member_of_root_s_group_or_an_administrator_of_a_server() {
+        let of = |uid: u32, gid: u32, groups: &[u32]| {
+            let (name, home) = ("box".to_owned(), "/home/box".to_owned());
+            RunAs { uid, gid, groups: groups.to_vec(), name, home }
+        };
+        let sockets = [AdminSocket { path: "/srv/farm/admin.sock".into(), uid: 1_001 }];
+        let root = Err(BadUser::Root("ann".to_owned()));
+        for user in [of(0, 1_000, &[1_000]), of(1_000, 0, &[0]), of(1_000, 1_000, &[1_000, 0, 42])] {
+            assert_eq!(check("ann", &user, &sockets), root, "{user:?}");
+        }
+        assert_eq!(check("ann", &of(1_000, 1_000, &[1_000, 42]), &sockets), Ok(()));
+        let refused = check("ann", &of(1_001, 1_001, &[1_001]), &sockets).unwrap_err();
+        assert!(matches!(&refused, BadUser::Administrator { user, .. } if user == "box"), "{refused}");
+        assert!(refused.to_string().contains("/srv/farm/admin.sock") && !refused.is_worker_s(), "{refused}");
     }
 
     #[test]

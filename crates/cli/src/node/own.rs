@@ -3,7 +3,6 @@
 use crate::client::connect::connect_to;
 use crate::node::cookie;
 use crate::node::paths::Paths;
-use crate::node::site::ADMIN_SOCKET;
 use crate::node::telemetry;
 use crate::ui::error::{CliError, TAKEN};
 use anyhow::Context as _;
@@ -16,6 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use windlass_api::client::{Address, Client};
+use windlass_worker::ADMIN_SOCKET;
 
 /// True: this system can run a server.
 pub const CAN_RUN: bool = true;

@@ -20,9 +20,8 @@ use windlass_server::{
     Config, FarmShards, Gateways, Listener, Protection, Reads, RoomLimits, ServeOptions, WorkerTerms,
 };
 use windlass_store::{Store, StoreError};
+use windlass_worker::ADMIN_SOCKET;
 
-/// The socket for administrators, in the state directory of a server that asks for tokens.
-pub const ADMIN_SOCKET: &str = "admin.sock";
 /// Old files of the audit log that are kept by default.
 const AUDIT_FILES: u32 = 8;
 /// The audit log, in the state directory.

@@ -4,7 +4,7 @@ use super::certificate::validity;
 use super::{Check, directory, free_space};
 use crate::client::credentials::credentials;
 use crate::node::serve::{self, ServeOptions};
-use crate::node::site::{self, ADMIN_SOCKET};
+use crate::node::site;
 use crate::ui::error::CliError;
 use crate::ui::quantity::now_ms;
 use jiff::{SignedDuration, Timestamp};
@@ -19,6 +19,7 @@ use windlass_api::client::{Address, Client, ClientError};
 use windlass_server::auth::certificate_names;
 use windlass_server::{Config, ListenError, Listener, TlsError};
 use windlass_store::{Store, StoreError};
+use windlass_worker::ADMIN_SOCKET;
 
 /// Open files that a server of many workers may need.
 const FILES_ADVISED: u64 = 65_536;
