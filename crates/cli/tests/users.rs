@@ -182,6 +182,7 @@ fn a_submitter_has_the_jobs_of_its_users_in_its_queue_and_nothing_else() {
         port.denied(&submitter, refused);
     }
     port.ok_as(&submitter, &["job", "cancel", "1"]);
+    port.admin(&["job", "cancel", "3"]);
     let listed = port.admin(&["token", "list"]);
     assert!(listed.contains("film-* in opencue"), "{listed}");
 }

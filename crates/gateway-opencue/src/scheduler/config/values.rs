@@ -85,7 +85,7 @@ impl Values {
     pub(super) fn name_patterns(&mut self, key: &str) -> Result<Option<Vec<String>>, ConfigError> {
         self.read(key, "a list of up to 100 names of users such as ann or 'film-*'", |value| {
             let texts = value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned));
-            let patterns: Vec<String> = texts.collect::<Option<_>>()?;
+            let patterns = texts.collect::<Option<Vec<String>>>()?;
             let is_good = (1..=NAME_PATTERNS_MAX).contains(&patterns.len());
             (is_good && patterns.iter().all(|pattern| is_name_pattern(pattern))).then_some(patterns)
         })
@@ -94,8 +94,8 @@ impl Values {
     /// Networks. An empty list would let in nobody.
     pub(super) fn networks(&mut self, key: &str) -> Result<Option<Vec<Network>>, ConfigError> {
         self.read(key, "a list of up to 256 networks such as '10.1.0.0/16'", |value| {
-            let networks = value.as_array()?.iter().map(|text| text.as_str()?.parse().ok());
-            let networks: Vec<Network> = networks.collect::<Option<_>>()?;
+            let networks = value.as_array()?.iter().map(|text| text.as_str()?.parse::<Network>().ok());
+            let networks = networks.collect::<Option<Vec<Network>>>()?;
             (1..=NETWORKS_MAX).contains(&networks.len()).then_some(networks)
         })
     }
