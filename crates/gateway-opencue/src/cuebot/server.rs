@@ -20,6 +20,7 @@ use std::time::Instant;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
+use windlass_server::auth::Peer;
 
 /// Bytes of a request. A job spec of the greatest size fits.
 pub const MESSAGE_BYTES_MAX: usize = super::spec::SPEC_BYTES_MAX + (1 << 20);
@@ -166,7 +167,7 @@ impl Cuebot {
 
 /// Refuses callers from elsewhere before anything of what they send is read.
 async fn admit(State(cuebot): State<Arc<Cuebot>>, request: HttpRequest, next: Next) -> HttpResponse {
-    let from = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(from)| *from);
+    let from = caller_of(&request);
     if cuebot.is_client(from) {
         return next.run(request).await;
     }
@@ -178,6 +179,15 @@ async fn admit(State(cuebot): State<Arc<Cuebot>>, request: HttpRequest, next: Ne
          'windlass.cuebot.clients'",
     )
     .into_http()
+}
+
+/// The address that a request comes from, as the listener notes it.
+fn caller_of(request: &HttpRequest) -> Option<SocketAddr> {
+    let extensions = request.extensions();
+    match extensions.get::<ConnectInfo<Peer>>() {
+        Some(ConnectInfo(peer)) => peer.address,
+        None => extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(from)| *from),
+    }
 }
 
 /// The answer to a call that is not served.
