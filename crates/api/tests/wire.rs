@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use prost::Message as _;
 use windlass_api::wire::{
-    Amounts, Attribute, BadMessage, Finished, FromWorker, Held, Hello, Inventory, Order, TEXT_BYTES_MAX, Task, finished,
-    order, report,
+    Amounts, Attribute, BadMessage, Finished, FromWorker, Held, Hello, Inventory, Order, TEXT_BYTES_MAX,
+    Task, finished, order, report,
 };
-use windlass_core::bounds::{ATTRIBUTES_MAX, ATTRIBUTE_VALUES_MAX, HELD_MAX, WORKER_AMOUNTS_MAX};
+use windlass_core::bounds::{ATTRIBUTE_VALUES_MAX, ATTRIBUTES_MAX, HELD_MAX, WORKER_AMOUNTS_MAX};
 use windlass_core::engine::{BadHello, CheckedHello};
 use windlass_core::job::End;
 
@@ -14,7 +14,9 @@ use windlass_core::job::End;
 fn convert(message: FromWorker) {
     for what in message.reports.into_iter().filter_map(|report| report.what) {
         match what {
-            report::What::Hello(hello) => _ = hello.into_core().map(|hello| CheckedHello::of_agent(hello, &[])),
+            report::What::Hello(hello) => {
+                _ = hello.into_core().map(|hello| CheckedHello::of_agent(hello, &[]))
+            }
             report::What::Beat(beat) => _ = beat.inventory.unwrap_or_default().into_core(),
             report::What::Finished(finished) => _ = finished.result(),
             _ => {}

@@ -296,8 +296,22 @@ fn conversation(port: &Port, ann: &User<'_>, round: u32) -> Vec<String> {
 fn hostile_request(random: &mut Random, mallory: &User<'_>, held: &mut Vec<Events>) {
     let pick = |random: &mut Random, all: &[&str]| all[random.below(all.len() as u64) as usize].to_owned();
     let texts = [
-        "farm", "ann", "box1", "ssh://b1", "ssh://b2", "nix", "b1", "nix:ann:b1:0", "executor=compass-ci", "serves=nix",
-        "x\nssh://b2 x86_64-linux", "../..", "admin", "root", "*", "",
+        "farm",
+        "ann",
+        "box1",
+        "ssh://b1",
+        "ssh://b2",
+        "nix",
+        "b1",
+        "nix:ann:b1:0",
+        "executor=compass-ci",
+        "serves=nix",
+        "x\nssh://b2 x86_64-linux",
+        "../..",
+        "admin",
+        "root",
+        "*",
+        "",
     ];
     let text = pick(random, &texts);
     let job = 1 + random.below(30);
@@ -310,7 +324,8 @@ fn hostile_request(random: &mut Random, mallory: &User<'_>, held: &mut Vec<Event
             held.push(mallory.build(&drv, &system, &[machine(&pick(random, &["ssh://b1", "farm"]), 1)]));
         }
         3 => {
-            let outcome = pick(random, &["began", "succeeded", "canceled", "failed", "lost", "not_connected"]);
+            let outcome =
+                pick(random, &["began", "succeeded", "canceled", "failed", "lost", "not_connected"]);
             let outcome = json!({ "outcome": outcome, "code": 100, "message": text });
             let report = json!({ "attempt": random.below(3), "outcome": outcome });
             mallory.ask("POST", &format!("/nix/v1/builds/{job}/report"), &report.to_string());
@@ -320,7 +335,8 @@ fn hostile_request(random: &mut Random, mallory: &User<'_>, held: &mut Vec<Event
                 "command": ["true"], "cwd": "/", "tags": [text], "workers": [pick(random, &texts)],
                 "env": { "PATH": text }, "caches": { "nix/x": 1 }, "limits": [pick(random, &texts)],
             });
-            let request = json!({ "name": text, "queue": pick(random, &texts), "steps": [step], "priority": 1000 });
+            let request =
+                json!({ "name": text, "queue": pick(random, &texts), "steps": [step], "priority": 1000 });
             mallory.ask("POST", "/api/v1/jobs", &request.to_string());
         }
         5 => {

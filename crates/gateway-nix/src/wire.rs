@@ -280,7 +280,9 @@ impl Outcome {
     /// Cuts what is said for people to what is kept.
     pub fn cut(&mut self) {
         match self {
-            Outcome::Failed { message, .. } | Outcome::NotConnected { message } | Outcome::Lost { message } => {
+            Outcome::Failed { message, .. }
+            | Outcome::NotConnected { message }
+            | Outcome::Lost { message } => {
                 *message = windlass_api::wire::cut(std::mem::take(message));
             }
             Outcome::Began | Outcome::Succeeded | Outcome::Canceled => {}

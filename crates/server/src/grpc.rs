@@ -20,12 +20,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
-    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, Order, ReadLog,
-    Refused, Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
+    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, Order, ReadLog, Refused,
+    Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
-use windlass_core::cache_keys::CacheKeys;
 use windlass_core::bounds::HELD_MAX;
+use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{BadHello, CheckedHello, Hello};
 use windlass_core::ids::ShardId;
 use windlass_core::{Epoch, JobId, Time};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use support::{block_on, commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{
-    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, LaunchFault, EndedTasks, FailFast, Hints,
-    JobSpec, JobState, Kind, StepSpec, Stop, TaskResult, TaskState, Tries,
+    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints,
+    JobSpec, JobState, Kind, LaunchFault, StepSpec, Stop, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};

@@ -113,5 +113,8 @@ fn hosts_of_compass_ci_run_nothing_else_and_its_jobs_run_nowhere_else() {
     let submit = ["--server", &lab.address, "submit", "--tag", "executor=compass-ci", "--", "true"];
     let asked = lab.farm.run(&submit);
     let said = String::from_utf8_lossy(&asked.stderr).into_owned();
-    assert!(!asked.status.success() && said.contains("'executor' is for the work of other systems"), "{said}");
+    assert!(
+        !asked.status.success() && said.contains("'executor' is for the work of other systems"),
+        "{said}"
+    );
 }

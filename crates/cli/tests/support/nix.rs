@@ -71,8 +71,15 @@ impl Worlds {
     /// Starts a server over TCP, which the test keeps, and returns its address.
     pub fn serve_tcp(&self) -> (super::port::KillOnDrop, String) {
         let log = fs::File::create(self.path("server.log")).unwrap();
-        let mut command =
-            self.farm.command(&["server", "start", "--no-worker", "--nix", "--as-root", "--listen", "127.0.0.1:0"]);
+        let mut command = self.farm.command(&[
+            "server",
+            "start",
+            "--no-worker",
+            "--nix",
+            "--as-root",
+            "--listen",
+            "127.0.0.1:0",
+        ]);
         let server = super::port::KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
         let mut address = String::new();
         super::wait_until("the server listens", || {

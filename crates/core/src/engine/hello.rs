@@ -187,13 +187,17 @@ mod tests {
 
     fn with(key: &str, values: &[&str]) -> Hello {
         let values = values.iter().map(|value| (*value).to_owned()).collect();
-        Hello { attributes: [(key.to_owned(), values)].into(), ..Hello::new("box1", 1, Resources::new(100, 0)) }
+        Hello {
+            attributes: [(key.to_owned(), values)].into(),
+            ..Hello::new("box1", 1, Resources::new(100, 0))
+        }
     }
 
     #[test]
     fn what_gives_a_right_comes_from_the_token_or_from_a_gateway() {
         let agent = |hello, serves: &[&str]| CheckedHello::of_agent(hello, serves).is_ok();
-        for (key, value) in [(SERVES, "nix"), (EXCLUSIVE, "nix"), ("nix.uri", "ssh://b1"), ("nix.builder", "farm")]
+        for (key, value) in
+            [(SERVES, "nix"), (EXCLUSIVE, "nix"), ("nix.uri", "ssh://b1"), ("nix.builder", "farm")]
         {
             assert!(!agent(with(key, &[value]), &[]) && !agent(with(key, &[value]), &["sccache"]), "{key}");
             assert!(agent(with(key, &[value]), &["nix"]), "{key}");

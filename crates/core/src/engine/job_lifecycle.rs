@@ -211,8 +211,8 @@ impl Engine {
         job.active -= 1;
         self.plan.queues.settle(job.queue, attempt.request.cpu);
         let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
-        let failed =
-            busy.is_none() && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted { .. });
+        let failed = busy.is_none()
+            && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted { .. });
         // Only its client reports that an external task is lost on a worker that is not lost itself.
         let failed_on = (failed || is_external && result.end == End::Lost).then_some(attempt.worker);
         let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };

@@ -71,7 +71,9 @@ pub fn line_for(
 /// The first that it cannot.
 pub fn check_words(system: &str, features: &[String]) -> Result<(), BadLine> {
     let is_word = |word: &str| {
-        !word.is_empty() && word != "-" && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
+        !word.is_empty()
+            && word != "-"
+            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
     };
     let bad = std::iter::once(system).chain(features.iter().map(String::as_str)).find(|word| !is_word(word));
     bad.map_or(Ok(()), |word| Err(BadLine::Word(word.chars().take(200).collect())))
@@ -80,7 +82,9 @@ pub fn check_words(system: &str, features: &[String]) -> Result<(), BadLine> {
 /// True of `ssh://[USER@]HOST[:PORT]` and the same with `ssh-ng`, in plain characters. Neither user nor host begins with a
 /// dash, which ssh would take for an option.
 pub fn is_ssh(uri: &str) -> bool {
-    let Some(place) = uri.strip_prefix("ssh://").or_else(|| uri.strip_prefix("ssh-ng://")) else { return false };
+    let Some(place) = uri.strip_prefix("ssh://").or_else(|| uri.strip_prefix("ssh-ng://")) else {
+        return false;
+    };
     let (user, place) = place.split_once('@').map_or((None, place), |(user, place)| (Some(user), place));
     let is_name = |name: &str| {
         !name.is_empty()
@@ -195,15 +199,43 @@ mod tests {
 
     #[test]
     fn a_server_names_machines_and_nothing_else() {
-        for good in ["ssh://b1", "ssh-ng://nix@b1.example:2222", "ssh://10.0.0.1", "ssh-ng://[::1]:22", "ssh://[fe80::1]"]
-        {
+        for good in [
+            "ssh://b1",
+            "ssh-ng://nix@b1.example:2222",
+            "ssh://10.0.0.1",
+            "ssh-ng://[::1]:22",
+            "ssh://[fe80::1]",
+        ] {
             assert!(is_ssh(good), "{good}");
         }
         let bad = [
-            "farm", "farm?x=1", "local", "daemon", "unix:///tmp/x.sock", "file:///tmp/x", "auto", "b1", "",
-            "ssh://", "ssh://-oProxyCommand=x", "ssh://-u@b1", "ssh://b1?remote-program=x", "ssh://b1 x", "ssh://b1\nx",
-            "ssh://b1;x", "ssh://b1#x", "ssh://b1/x", "ssh://a@b@c", "ssh://b1:0", "ssh://b1:+1", "ssh://b1:99999",
-            "ssh://[b1]", "ssh://[::1]x", "ssh://@b1", "ssh://b1,b2", "ssh-ng://b1?base64-ssh-public-host-key=AAAA",
+            "farm",
+            "farm?x=1",
+            "local",
+            "daemon",
+            "unix:///tmp/x.sock",
+            "file:///tmp/x",
+            "auto",
+            "b1",
+            "",
+            "ssh://",
+            "ssh://-oProxyCommand=x",
+            "ssh://-u@b1",
+            "ssh://b1?remote-program=x",
+            "ssh://b1 x",
+            "ssh://b1\nx",
+            "ssh://b1;x",
+            "ssh://b1#x",
+            "ssh://b1/x",
+            "ssh://a@b@c",
+            "ssh://b1:0",
+            "ssh://b1:+1",
+            "ssh://b1:99999",
+            "ssh://[b1]",
+            "ssh://[::1]x",
+            "ssh://@b1",
+            "ssh://b1,b2",
+            "ssh-ng://b1?base64-ssh-public-host-key=AAAA",
         ];
         for bad in bad {
             let line = line_for(&[], bad, "x86_64-linux", &[]);

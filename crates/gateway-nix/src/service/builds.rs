@@ -1,8 +1,8 @@
 //! One build, from its hook's request to its end: it waits for another build of the same derivation, becomes a job, and
 //! tells its hook where its place is.
 
-use super::needs::FarmView;
 use super::machines::address;
+use super::needs::FarmView;
 use super::{Leader, Owner, Service, State, closed};
 use super::{near, needs};
 use crate::wire::{BuildEvent, BuildRequest, Outcome, Report, store_name};
@@ -279,11 +279,7 @@ impl BuildSession {
         found.unwrap_or_else(|_| (needs::amounts(self.request.cores), BTreeSet::new()))
     }
 
-    fn attend(
-        &self,
-        job: JobId,
-        leader: Option<Leading>,
-    ) -> mpsc::UnboundedReceiver<ExternalOrder> {
+    fn attend(&self, job: JobId, leader: Option<Leading>) -> mpsc::UnboundedReceiver<ExternalOrder> {
         let mut state = self.service.state();
         let attended = state.attended.entry(job).or_insert_with(|| Attended {
             user: self.user.clone(),

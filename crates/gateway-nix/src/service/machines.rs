@@ -383,7 +383,9 @@ mod tests {
 
     #[test]
     fn no_user_has_another_s_names() {
-        for (user, address) in [("mallory", "ssh://b1"), ("an", "nssh://b1"), ("ann:b1", ""), ("a\nn", "ssh://b1")] {
+        for (user, address) in
+            [("mallory", "ssh://b1"), ("an", "nssh://b1"), ("ann:b1", ""), ("a\nn", "ssh://b1")]
+        {
             assert_ne!(name_of(user, address), b1("ann"), "{user}");
         }
     }

@@ -141,7 +141,7 @@ mod tests {
     use crate::link::{Delivery, WorkerLink, WorkerMessage};
     use crate::shell::ShellOptions;
     use std::sync::Arc;
-    use windlass_core::engine::{Event, Hello, Inventory, Outbox, Settings, StoredState};
+    use windlass_core::engine::{CheckedHello, Event, Hello, Inventory, Outbox, Settings, StoredState};
     use windlass_core::ids::AllocId;
     use windlass_core::tags::{Attributes, SHARD};
     use windlass_core::worker::{Ended, Health, HealthVerdict, Record, Successes, WorkerRecord};
@@ -250,7 +250,8 @@ mod tests {
         let handle = crate::shell::start(store, ShellOptions::default()).await.unwrap();
         let says_hello = async |name: &str, number| {
             let link = handle.next_link();
-            let hello = Box::new(Hello::new(name, number, Resources::new(100, 0)));
+            let hello = Hello::new(name, number, Resources::new(100, 0));
+            let hello = CheckedHello::of_agent(hello, &[]).unwrap();
             let said = WorkerMessage::Hello { hello, link: Arc::new(StubLink(link)) };
             handle.worker_tells(link, vec![said]).await;
             link

@@ -3,7 +3,7 @@ use crate::link::Delivery;
 use std::sync::{Mutex, OnceLock};
 use windlass_api::StepBody;
 use windlass_core::Resources;
-use windlass_core::engine::{Hello, Submit};
+use windlass_core::engine::{CheckedHello, Hello, Submit};
 use windlass_core::job::{JobSpec, StepSpec};
 
 /// A worker's connection that notes, when starts come, how many commits the store has begun with and how many have ended.
@@ -44,7 +44,7 @@ async fn the_store_begins_with_the_next_batch_before_the_durable_one_goes_out() 
     let id = handle.next_link();
     let link = Arc::new(NotingLink { id, shell: OnceLock::new(), noted: Mutex::default() });
     _ = link.shell.set(handle.clone());
-    let hello = Box::new(Hello::new("w", 1, Resources::new(tasks * 100, 0)));
+    let hello = CheckedHello::of_agent(Hello::new("w", 1, Resources::new(tasks * 100, 0)), &[]).unwrap();
     handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link: link.clone() }]).await;
     let body = StepBody { command: vec!["true".to_owned()], cwd: "/".to_owned(), ..StepBody::default() };
     let step = StepSpec {
