@@ -1,6 +1,7 @@
 //! Who changed what: one JSON line for each request that changes something or was refused.
 
 use crate::auth::{Caller, Peer};
+use crate::noted_path::NotedPath;
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -15,8 +16,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Lines that may wait to be written.
 const QUEUE_MAX: usize = 4096;
-/// Bytes of a path in a line.
-const PATH_BYTES_MAX: usize = 512;
 
 /// The audit log. A thread writes it: no request waits for the disk.
 pub struct Audit {
@@ -62,7 +61,7 @@ impl Audit {
         &self,
         (caller, session): (Option<&Caller>, Option<&str>),
         peer: &Peer,
-        (method, path): (&str, &str),
+        (method, path): (&str, &NotedPath),
         status: u16,
     ) {
         let Some(lines) = &self.lines else { return };
@@ -74,7 +73,7 @@ impl Audit {
             session,
             peer: peer.to_string(),
             method,
-            path: &path[..path.floor_char_boundary(PATH_BYTES_MAX)],
+            path: path.as_str(),
             status,
         };
         let sent = serde_json::to_string(&line).map(|text| lines.try_send(text + "\n"));
@@ -185,7 +184,7 @@ mod tests {
     fn a_log_that_cannot_be_written_counts_and_harms_nobody() {
         let lost = Counter::default();
         let audit = Audit::start(Some("/dev/null/audit.log".into()), 1, lost.clone());
-        audit.note((None, None), &Peer::LOCAL, ("POST", "/api/v1/jobs"), 401);
+        audit.note((None, None), &Peer::LOCAL, ("POST", &NotedPath::of("/api/v1/jobs")), 401);
         drop(audit);
         assert_eq!(lost.get(), 1);
     }
@@ -195,11 +194,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = Audit::start(Some(path.clone()), 1, Counter::default());
-        audit.note((None, None), &Peer::LOCAL, ("POST", &"x".repeat(10_000)), 401);
+        audit.note((None, None), &Peer::LOCAL, ("POST", &NotedPath::of("/api/v1/jobs")), 401);
         drop(audit);
         let line: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         assert_eq!((line["peer"].as_str(), line["status"].as_u64()), (Some("unix"), Some(401)));
-        assert_eq!(line["path"].as_str().unwrap().len(), PATH_BYTES_MAX);
+        assert_eq!(line["path"], "/api/v1/jobs");
         assert!(line["time_ms"].as_u64().is_some() && line.get("user").is_none());
     }
 }

@@ -25,6 +25,7 @@ mod link;
 mod listen;
 mod metrics;
 mod network;
+mod noted_path;
 mod outgoing;
 mod panics;
 mod peers;

@@ -7,6 +7,7 @@ use super::intake::drain;
 use super::routes::{self, ME_PATH};
 use crate::auth::{Access, Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
 use crate::door::pages;
+use crate::noted_path::NotedPath;
 use crate::panics::in_request;
 use crate::spans;
 use axum::body::Body;
@@ -202,7 +203,7 @@ impl Asked {
     /// `found` is why the handler did not let anybody in.
     fn note(&self, status: StatusCode, found: Option<Denied>) {
         let Asked { app, caller, by, denied, peer, method, path, changes } = self;
-        let note = || {
+        let note = |path: &NotedPath| {
             let who = (caller.as_ref(), by.session());
             app.shared.audit.note(who, peer, (method.as_str(), path), status.as_u16());
         };
@@ -213,14 +214,15 @@ impl Asked {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
                 let why = denied.or(found).unwrap_or(Denied::Role);
+                let path = NotedPath::of(path);
                 // What floods the log must not push the past out of the audit log either, whoever does it.
                 let told = app.shared.refusals.tell(peer, format_args!("{user}, {method} {path:?}: {why}"));
                 let known = || caller.as_ref().is_some_and(|caller| app.shared.noted.take(&caller.user));
                 if told || known() {
-                    note();
+                    note(&path);
                 }
             }
-            _ if *changes => note(),
+            _ if *changes => note(&NotedPath::of(path)),
             _ => {}
         }
     }
