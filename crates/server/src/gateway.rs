@@ -6,7 +6,7 @@
 
 use crate::auth::{Auth, Caller};
 use crate::handle::Handle;
-use crate::http::{ApiError, App, OpenRequest};
+use crate::http::{ApiError, App, OpenRequest, Reader};
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::Method;
@@ -144,6 +144,16 @@ impl Front {
     /// Whose queue it is.
     pub async fn may_use_queue(&self, caller: &Caller, queue: &str) -> Result<(), ApiError> {
         crate::http::may_use_queue(&self.0, caller, queue).await
+    }
+
+    /// Whose jobs a caller may read. What shows anything of a job asks this.
+    pub fn reader(&self, caller: &Caller) -> Reader {
+        Reader::of(&self.0, caller)
+    }
+
+    /// The same for what acts for a user, such as a job that waits for others.
+    pub fn reader_for_user(&self, user: &str) -> Reader {
+        Reader::for_user(&self.0, user)
     }
 
     /// The body of the request under way showed who makes it: the audit log names them.

@@ -48,7 +48,9 @@ pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
-pub use http::{ApiError, OPENAPI_PATH, OpenRequest, ServeOptions, UserLimits, openapi, serve, serve_shard};
+pub use http::{
+    ApiError, OPENAPI_PATH, OpenRequest, Reader, ServeOptions, UserLimits, openapi, serve, serve_shard,
+};
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };

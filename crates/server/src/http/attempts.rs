@@ -3,6 +3,7 @@
 
 use super::App;
 use super::error::ApiError;
+use super::readable::Whole;
 use crate::handle::Handle;
 use crate::peers::ATTEMPTS_PATH;
 use axum::Json;
@@ -84,8 +85,12 @@ async fn read(handle: &Handle, asked: AttemptsQuery) -> Result<Vec<RunningAttemp
 
 /// Adds to running tasks of a job, sorted by index, what only other shards know of them. A shard that does not answer in time
 /// is left out.
-pub(super) async fn add_from_other_shards(app: &App, job: JobId, tasks: &mut [Task]) -> Result<(), ApiError> {
-    let running = |task: &Task| task.state == TaskState::Running && task.attempt.started_ms.is_none();
+pub(super) async fn add_from_other_shards(
+    app: &App,
+    job: JobId,
+    tasks: &mut [Whole<Task>],
+) -> Result<(), ApiError> {
+    let running = |task: &Whole<Task>| task.state == TaskState::Running && task.attempt.started_ms.is_none();
     let indices: Vec<u32> = tasks.iter().filter(|task| running(task)).map(|task| task.index).collect();
     let Some(others) = app.others().filter(|_| !indices.is_empty()) else { return Ok(()) };
     let look = move |engine: &Engine| {

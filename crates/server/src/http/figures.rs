@@ -1,10 +1,9 @@
 //! Figures for those who look at the farm: overview, scheduler, series, history, grid.
 
 use super::error::ApiError;
-use super::rights::may_read;
+use super::readable::Reader;
 use super::workers::no_worker;
 use super::{App, within};
-use crate::auth::Caller;
 use crate::away;
 use crate::figures::{HistoryQuestion, ShardFigures, WantedFigures};
 use crate::peers::{WorkerElsewhere, name_missing};
@@ -167,14 +166,14 @@ pub struct HistoryQuery {
     responses((status = 200, body = History), (status = 400, body = windlass_api::ErrorBody)))]
 pub async fn history(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    reader: Reader,
     query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Result<Json<History>, ApiError> {
     let Query(HistoryQuery { hours, worker }) = query?;
     let hours = within("hours", hours, HISTORY_HOURS, HISTORY_HOURS_MAX)?;
     let since_ms = app.handle.now().as_ms().saturating_sub(hours * 60 * MINUTE_MS);
     let question = HistoryQuestion { since_ms, worker };
-    Ok(Json(app.handle.ended().history(&question, |user| may_read(&app, &caller, user))))
+    Ok(Json(app.handle.ended().history(&question, |user| reader.may_read(user))))
 }
 
 /// From which task on.

@@ -1,7 +1,8 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
 use super::error::ApiError;
-use super::rights::{may_have_priority, may_read_job, may_submit_as};
+use super::readable::{Reader, Whole};
+use super::rights::{may_have_priority, may_submit_as};
 use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size, read_body};
 use crate::auth::{Caller, Role};
 use crate::away;
@@ -120,7 +121,7 @@ pub struct JobsQuery {
     responses((status = 200, description = "A part of the list", body = Page<Job>)))]
 pub async fn list(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    reader: Reader,
     query: Result<Query<JobsQuery>, QueryRejection>,
 ) -> Result<Json<Page<Job>>, ApiError> {
     let Query(query) = query?;
@@ -138,21 +139,15 @@ pub async fn list(
         queue: query.queue,
         name: query.name,
     };
-    let mut items = Vec::new();
+    let mut items: Vec<Whole<Job>> = Vec::new();
     let (mut before, mut rows, mut looked) = (query.cursor.map(JobId), 0, 0);
     // Pending, running and held are one state to the store: a part may be filtered to less.
     let whole = if wanted.is_empty() { limit } else { PAGE_MAX };
     loop {
         let part = app.handle.store().jobs(filter.clone(), before, whole, ROWS_MAX - rows).await?;
         (before, rows, looked) = (part.next, rows + part.rows, looked + part.jobs.len());
-        for mut job in complete(&app.handle, part.jobs).await? {
-            if wanted.is_empty() || wanted.contains(&job.state) {
-                if !may_read_job(&app, &caller, &job.user, &job.queue) {
-                    hide_commands(&mut job);
-                }
-                items.push(job);
-            }
-        }
+        let jobs = complete(&app.handle, part.jobs).await?.into_iter();
+        items.extend(jobs.filter(|job| wanted.is_empty() || wanted.contains(&job.state)));
         if items.len() >= limit || before.is_none() || rows >= ROWS_MAX || looked >= LOOKED_MAX {
             let next = match items.len() >= limit {
                 true => {
@@ -161,7 +156,8 @@ pub async fn list(
                 false => before.map(|id| id.0),
             };
             items.truncate(limit);
-            return Ok(Json(Page { items, next: next.map(|id| id.to_string()) }));
+            let (items, next) = (reader.told_each(items), next.map(|id| id.to_string()));
+            return Ok(Json(Page { items, next }));
         }
     }
 }
@@ -199,14 +195,14 @@ fn unrank(rank: u8) -> core::JobState {
     (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn show(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    reader: Reader,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
     let mut job = find(&app.handle, JobId(id)).await?;
-    if !may_read_job(&app, &caller, &job.user, &job.queue) {
-        hide_commands(&mut job);
-        return Ok(Json(job));
+    if !reader.may_read_job(job.spec()) {
+        // What bodies say would be left out again.
+        return Ok(Json(reader.told(job)));
     }
     for (number, step) in (0u16..).zip(&mut job.steps) {
         let raw = app.handle.store().body(JobId(id), number).await?;
@@ -215,14 +211,7 @@ pub async fn show(
             step.cwd = Some(body.cwd);
         }
     }
-    Ok(Json(job))
-}
-
-/// Leaves out what tells something of what the tasks run.
-fn hide_commands(job: &mut Job) {
-    for step in &mut job.steps {
-        step.hints.shape.clear();
-    }
+    Ok(Json(reader.told(job)))
 }
 
 /// Cancels a job: what runs is killed, what waits never starts.
@@ -314,7 +303,7 @@ async fn act(
 ) -> Result<Json<Job>, ApiError> {
     check_owner(app, caller, id).await?;
     match app.handle.request(move |request| event(request, id)).await? {
-        Reply::Done => find(&app.handle, id).await.map(Json),
+        Reply::Done => Ok(Json(Reader::of(app, caller).told(find(&app.handle, id).await?))),
         // The engine forgets jobs that ended: the store tells them from those that never were.
         Reply::Refused(Refusal::NoJob(_)) if app.handle.store().job(id).await?.is_some() => {
             Err(Refusal::Ended(id).into())
@@ -332,14 +321,14 @@ pub fn unexpected(answer: Reply) -> ApiError {
 }
 
 /// One job, as the engine has it while it is active and as the store has it then.
-pub async fn find(handle: &Handle, id: JobId) -> Result<Job, ApiError> {
+pub(super) async fn find(handle: &Handle, id: JobId) -> Result<Whole<Job>, ApiError> {
     let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
     let mut jobs = complete(handle, vec![view]).await?;
     jobs.pop().ok_or_else(|| ApiError::no_job(id))
 }
 
 /// Fills in what only the engine knows of active jobs.
-async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Job>, ApiError> {
+async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>>, ApiError> {
     let active = views.iter().filter(|view| view.state == core::JobState::Active);
     let ids: Vec<JobId> = active.map(|view| view.id).collect();
     let mut live = BTreeMap::new();
@@ -376,12 +365,12 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Job>, ApiE
     Ok(jobs)
 }
 
-fn to_wire(view: &JobView) -> Job {
+fn to_wire(view: &JobView) -> Whole<Job> {
     let counts = view.counts.unwrap_or_else(|| core::Counts {
         total: view.spec.steps.iter().map(|s| s.tasks).sum(),
         ..Default::default()
     });
-    Job {
+    let job = Job {
         id: view.id.0,
         name: view.spec.name.clone(),
         queue: view.spec.queue.clone(),
@@ -400,5 +389,6 @@ fn to_wire(view: &JobView) -> Job {
         parent: view.spec.parent.map(|task| task.to_string()),
         counts: counts.into(),
         steps: Step::all_from_core(&view.spec),
-    }
+    };
+    Whole::new(view.spec.clone(), job)
 }

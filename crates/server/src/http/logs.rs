@@ -1,8 +1,8 @@
 //! What tasks wrote.
 
 use super::error::ApiError;
+use super::readable::Reader;
 use super::{App, tasks};
-use crate::auth::Caller;
 use crate::link::{LogChunk, LogRequest};
 use crate::peers::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 use axum::Extension;
@@ -65,15 +65,15 @@ pub struct LogQuery {
               (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn log(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    reader: Reader,
     one_part: Option<Extension<OnePart>>,
     id: Result<Path<String>, PathRejection>,
     query: Result<Query<LogQuery>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let (Path(id), Query(query)) = (id?, query?);
     let id = tasks::parse_id(&id)?;
-    let (task, readable) = tasks::find(&app, &caller, id).await?;
-    if !readable {
+    let task = tasks::find(&app, &reader, id).await?;
+    if !reader.may_read_job(task.spec()) {
         let message = format!("the output of task {id} is somebody else's");
         return Err(ApiError::new(ErrorCode::Forbidden, message).hint("ask its user or an administrator"));
     }
@@ -91,7 +91,7 @@ pub async fn log(
         offset: query.offset,
         bytes_max: CHUNK_BYTES,
     };
-    let mut reader = Reader {
+    let mut output = OutputReader {
         worker: None,
         request,
         app: app.clone(),
@@ -102,22 +102,22 @@ pub async fn log(
     };
     if let Some(name) = worker {
         let wanted = name.clone();
-        reader.worker =
+        output.worker =
             app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.id)).await?;
-        if !query.follow && reader.worker.and_then(|id| app.handle.link(id)).is_none() {
+        if !query.follow && output.worker.and_then(|id| app.handle.link(id)).is_none() {
             let message = format!("the output of task {id} is on worker '{name}', which is not connected");
             return Err(ApiError::new(ErrorCode::WorkerAway, message)
                 .hint("try again when it is back; 'windlass worker list' shows it"));
         }
     }
-    let begins = reader.begin().await;
+    let begins = output.begin().await;
     if one_part.is_some() {
-        return reader.one_part(begins).await;
+        return output.one_part(begins).await;
     }
-    let body = stream::unfold(Some(reader), |reader| async move {
-        let mut reader = reader?;
-        match reader.next().await {
-            Ok(Some(bytes)) => Some((Ok(bytes), Some(reader))),
+    let body = stream::unfold(Some(output), |output| async move {
+        let mut output = output?;
+        match output.next().await {
+            Ok(Some(bytes)) => Some((Ok(bytes), Some(output))),
             Ok(None) => None,
             Err(e) => Some((Err(e), None)),
         }
@@ -127,7 +127,7 @@ pub async fn log(
     Ok((kind, begins, Body::from_stream(body)).into_response())
 }
 
-struct Reader {
+struct OutputReader {
     /// Who has the output, once the task was booked.
     worker: Option<WorkerId>,
     request: LogRequest,
@@ -140,7 +140,7 @@ struct Reader {
     until: Option<Instant>,
 }
 
-impl Reader {
+impl OutputReader {
     /// The next bytes and where those after them begin, for a server that passes them on.
     async fn one_part(mut self, begins: Option<u64>) -> Result<Response, ApiError> {
         let read = self.next().await;

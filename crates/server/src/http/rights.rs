@@ -68,18 +68,6 @@ impl Rates {
     }
 }
 
-/// True where the caller may read what a user's tasks wrote, and what they run.
-pub(super) fn may_read(app: &App, caller: &Caller, user: &str) -> bool {
-    // The user of a submitter's token is whom the audit log names, and no user whose jobs it submits.
-    let is_own = caller.user == user && caller.role != Role::Submitter;
-    app.shared.read_all || caller.role == Role::Admin || is_own
-}
-
-/// The same of one job of a user, in a queue.
-pub(super) fn may_read_job(app: &App, caller: &Caller, user: &str, queue: &str) -> bool {
-    may_read(app, caller, user) || caller.submits_for(user, queue)
-}
-
 /// True where the caller may submit as the user to the queue, as far as the token says.
 pub(super) fn may_submit_as(caller: &Caller, user: &str, queue: &str) -> Result<(), ApiError> {
     if caller.may_act_on(user, queue) {

@@ -1,11 +1,9 @@
 //! Tasks: list, show, why.
 
 use super::error::ApiError;
-use super::rights::may_read_job;
+use super::readable::{Reader, Whole};
 use super::{App, attempts, page_size};
-use crate::auth::Caller;
 use crate::handle::Handle;
-use axum::Extension;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -45,7 +43,7 @@ pub struct TasksQuery {
               (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn list(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    reader: Reader,
     id: Result<Path<u64>, PathRejection>,
     query: Result<Query<TasksQuery>, QueryRejection>,
 ) -> Result<Json<Page<Task>>, ApiError> {
@@ -77,10 +75,9 @@ pub async fn list(
     }
     let next = items.get(limit).map(|task| task.index.to_string());
     items.truncate(limit);
-    let readable = may_read_job(&app, &caller, &job.spec.user, &job.spec.queue);
-    job.fill_values(&app.handle, &mut items, readable).await?;
+    job.fill_values(&app.handle, &mut items, &reader).await?;
     attempts::add_from_other_shards(&app, job.id, &mut items).await?;
-    Ok(Json(Page { items, next }))
+    Ok(Json(Page { items: reader.told_each(items), next }))
 }
 
 fn next_from(set: &RangeSet, from: u32) -> Option<u32> {
@@ -102,20 +99,19 @@ fn parse_states(text: &str) -> Result<Vec<TaskState>, ApiError> {
     (status = 200, body = Task), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn show(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    reader: Reader,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Task>, ApiError> {
     let Path(id) = id?;
     let id = parse_id(&id)?;
-    let (task, _) = find(&app, &caller, id).await?;
-    let mut tasks = [task];
+    let mut tasks = [find(&app, &reader, id).await?];
     attempts::add_from_other_shards(&app, id.job, &mut tasks).await?;
     let [task] = tasks;
-    Ok(Json(task))
+    Ok(Json(reader.told(task)))
 }
 
-/// One task with its history, and whether the caller may read what it wrote.
-pub async fn find(app: &App, caller: &Caller, id: TaskId) -> Result<(Task, bool), ApiError> {
+/// One task with its history. What only its user's readers are told is not looked up for others.
+pub(super) async fn find(app: &App, reader: &Reader, id: TaskId) -> Result<Whole<Task>, ApiError> {
     let handle = &app.handle;
     let mut job = Snapshot::take(handle, id.job, Some(id.index)).await.map_err(|e| e.or_no_task(id))?;
     if id.index >= job.total() {
@@ -126,11 +122,10 @@ pub async fn find(app: &App, caller: &Caller, id: TaskId) -> Result<(Task, bool)
     let tried = history.iter().map(|attempt| attempt.worker);
     job.know_workers(app, tried.chain(rows.iter().map(|task| task.row.worker))).await?;
     let mut tasks = [job.task(id.index, rows.first())];
-    let readable = may_read_job(app, caller, &job.spec.user, &job.spec.queue);
-    job.fill_values(handle, &mut tasks, readable).await?;
+    job.fill_values(handle, &mut tasks, reader).await?;
     let [mut task] = tasks;
     task.history = history.into_iter().map(|attempt| job.earlier(attempt)).collect();
-    Ok((task, readable))
+    Ok(task)
 }
 
 /// Says why a task is where it is, and what would make it run.
@@ -138,7 +133,7 @@ pub async fn find(app: &App, caller: &Caller, id: TaskId) -> Result<(Task, bool)
     (status = 200, body = Why), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn why(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    reader: Reader,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Why>, ApiError> {
     let Path(text) = id?;
@@ -172,7 +167,7 @@ pub async fn why(
         };
         return app.handle.query(explain).await?.map(Json).ok_or_else(|| ApiError::no_task(id));
     }
-    let (task, _) = find(&app, &caller, id).await?;
+    let task = find(&app, &reader, id).await?;
     let message = how_it_ended(&app, id, &task).await?;
     let mut why = Why {
         task: text,
@@ -198,7 +193,7 @@ pub async fn why(
 async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiError> {
     Ok(match (task.state, task.attempt.end) {
         (TaskState::Skipped, _) => {
-            let stopped = super::jobs::find(&app.handle, id.job).await?.stopped;
+            let stopped = super::jobs::find(&app.handle, id.job).await?.stopped.clone();
             format!(
                 "it never started: {}",
                 stopped.unwrap_or_else(|| "a step that it waited for failed".to_owned())
@@ -357,7 +352,7 @@ impl Snapshot {
         some
     }
 
-    fn task(&self, index: u32, stored: Option<&StoredTask>) -> Task {
+    fn task(&self, index: u32, stored: Option<&StoredTask>) -> Whole<Task> {
         let mut attempt = Attempt::default();
         if let Some(StoredTask { row, result }) = stored {
             attempt.attempt = row.attempt;
@@ -400,7 +395,7 @@ impl Snapshot {
             (None, None, _) => core::unstarted_state(self.stop).into(),
         };
         let (step, _) = self.step_of(index);
-        Task {
+        let task = Task {
             id: TaskId { job: self.id, index }.to_string(),
             job: self.id.0,
             index,
@@ -412,7 +407,8 @@ impl Snapshot {
             expected_end_ms: self.attempts.get(&index).and_then(|live| live.due).map(Time::as_ms),
             attempt,
             history: Vec::new(),
-        }
+        };
+        Whole::new(self.spec.clone(), task)
     }
 
     /// The step of a task and the task's place in it.
@@ -427,8 +423,17 @@ impl Snapshot {
         (self.spec.steps.len().saturating_sub(1), 0)
     }
 
-    /// Adds how far these tasks are and, where they may be read, their values, reading the body of each step once.
-    async fn fill_values(&self, handle: &Handle, tasks: &mut [Task], readable: bool) -> Result<(), ApiError> {
+    /// Adds how far these tasks are, and their values, reading the body of each step once: nothing for a reader who is
+    /// not told that.
+    async fn fill_values(
+        &self,
+        handle: &Handle,
+        tasks: &mut [Whole<Task>],
+        reader: &Reader,
+    ) -> Result<(), ApiError> {
+        if !reader.may_read_job(&self.spec) {
+            return Ok(());
+        }
         let mut bodies: BTreeMap<usize, Option<StepBody>> = BTreeMap::new();
         for task in tasks {
             if task.state == TaskState::Running
@@ -438,7 +443,7 @@ impl Snapshot {
                 (task.progress, task.status) = (said.percent, said.status);
             }
             let (step, place) = self.step_of(task.index);
-            if !readable || self.spec.steps[step].tasks == 1 {
+            if self.spec.steps[step].tasks == 1 {
                 continue;
             }
             let body = match bodies.entry(step) {

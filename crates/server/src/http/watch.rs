@@ -4,6 +4,7 @@ use super::App;
 use super::error::ApiError;
 use super::jobs;
 use super::loans::Loan;
+use super::readable::Reader;
 use crate::auth::Caller;
 use crate::events::{BriefEvents, Subscription};
 use crate::handle::Handle;
@@ -119,6 +120,7 @@ pub struct WaitQuery {
 pub async fn wait(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    reader: Reader,
     id: Result<Path<u64>, PathRejection>,
     query: Result<Query<WaitQuery>, QueryRejection>,
 ) -> Result<Json<Job>, ApiError> {
@@ -152,5 +154,5 @@ pub async fn wait(
     if let Some(loan) = loan {
         loan.give_back().await?;
     }
-    Ok(Json(job))
+    Ok(Json(reader.told(job)))
 }
