@@ -7,8 +7,9 @@ use axum::http::header::COOKIE;
 /// The cookie's name, followed by `_` and the port where the address has one: a browser sends cookies to all ports of
 /// a host, and two servers behind ports of one host must not overwrite each other's.
 const NAME: &str = "windlass_session";
-/// Cookies of that name that are looked at. A browser sends several if a page of a parent domain set some.
-const LOOKED_AT_MAX: usize = 4;
+/// Bytes of cookies that are looked at. A browser sends several of the name if a page of a parent domain set some, and
+/// garbage among them must not hide the session.
+const LOOKED_AT_BYTES_MAX: usize = 16 << 10;
 
 /// The name of the cookie for a `Host` header.
 fn name(host: &str) -> String {
@@ -30,8 +31,14 @@ fn port(host: &str) -> Option<u16> {
 pub(crate) fn shown<'a>(headers: &'a HeaderMap, host: &str) -> impl Iterator<Item = &'a str> {
     let name = name(host);
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value).take(LOOKED_AT_MAX)
+    let mut bytes = 0;
+    let looked_at = texts.flat_map(|text| text.split(';')).take_while(move |pair| {
+        // With the semicolon.
+        bytes += pair.len() + 1;
+        bytes <= LOOKED_AT_BYTES_MAX
+    });
+    let pairs = looked_at.filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value)
 }
 
 /// The `Set-Cookie` of a session.
@@ -69,7 +76,18 @@ mod tests {
         assert_eq!(of(&[cookies], "[::1]"), ["none"]);
         assert!(of(&[cookies], "farm.example:7119").is_empty());
         assert_eq!(of(&["x=1", "windlass_session=v"], "farm"), ["v"]);
-        assert_eq!(of(&["windlass_session=v; ".repeat(100).as_str()], "farm").len(), LOOKED_AT_MAX);
+    }
+
+    #[test]
+    fn garbage_of_the_name_does_not_hide_a_session_and_no_more_than_the_bound_is_looked_at() {
+        let garbage = "windlass_session=x; ";
+        let behind = |times: usize| format!("{}windlass_session=v", garbage.repeat(times));
+        for times in [4, 100, 800] {
+            assert_eq!(of(&[behind(times).as_str()], "farm").last().unwrap(), "v", "{times}");
+        }
+        assert_eq!(of(&[garbage.repeat(100).as_str(), "windlass_session=v"], "farm").last().unwrap(), "v");
+        let many = of(&[behind(10_000).as_str()], "farm");
+        assert!(many.len() <= LOOKED_AT_BYTES_MAX / garbage.len() && !many.contains(&"v".to_owned()));
     }
 
     #[test]
@@ -89,7 +107,7 @@ mod tests {
             let cookie = set(&host, &value, true);
             let pair = cookie.split(';').next().unwrap();
             let found = of(&[before.as_str(), pair], &host);
-            prop_assert!(found.len() == LOOKED_AT_MAX || found.contains(&value));
+            prop_assert!(found.contains(&value));
         }
 
         #[test]
