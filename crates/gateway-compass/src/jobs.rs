@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use windlass_core::JobId;
 use windlass_core::engine::{Event, Reply};
-use windlass_server::Unavailable;
 use windlass_server::auth::{Caller, Role};
+use windlass_server::{Reader, Unavailable};
 
 /// How long somebody may wait for jobs at a time.
 const WAIT: Duration = Duration::from_secs(10);
@@ -93,12 +93,12 @@ pub(super) async fn show(
     Path(id): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Result<Response, Refused> {
-    check_look(who(&caller))?;
+    let reader = app.front.reader(check_look(who(&caller))?);
     let id = job_id(&id)?;
     let view = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(not_found)?;
     let wanted: Option<BTreeSet<String>> =
         query.get("fields").map(|fields| fields.split(',').map(str::to_owned).collect());
-    Ok(Json(public_fields(view.fields(id), wanted.as_ref())).into_response())
+    Ok(Json(public_fields(view.fields(id, &reader), wanted.as_ref())).into_response())
 }
 
 fn not_found() -> Response {
@@ -114,12 +114,12 @@ pub(super) async fn wait(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
-    check_wait(&app, &caller, &query, &fields).await?;
+    let reader = check_wait(&app, &caller, &query, &fields).await?;
     let spec = WaitSpec::parse(&fields).map_err(|e| bad_request(json!({"error": e.to_string()})))?;
     let (mut changes, mut events) = (app.compass().changes.subscribe(), app.handle.subscribe());
     let (mut closing, deadline) = (app.handle.closing(), Instant::now() + WAIT);
     loop {
-        let (answer, progress) = look(&app, &spec, &fields).await?;
+        let (answer, progress) = look(&app, &spec, &fields, &reader).await?;
         if progress || *closing.borrow() {
             return Ok(Json(answer).into_response());
         }
@@ -143,26 +143,33 @@ pub(super) async fn wait(
     }
 }
 
-/// Whoever may look at jobs may wait for them. So may a job that shows its token, such as a node of a cluster.
-async fn check_wait(app: &App, caller: &Who, query: &Fields, fields: &Fields) -> Result<(), Refused> {
-    if who(caller).is_some_and(|caller| caller.role != Role::Worker) {
-        return check_look(who(caller)).map(|_| ());
+/// Whoever may look at jobs may wait for them. So may a job that shows its token, such as a node of a cluster, and it is told
+/// what its user is told.
+async fn check_wait(app: &App, caller: &Who, query: &Fields, fields: &Fields) -> Result<Reader, Refused> {
+    if let Some(caller) = who(caller).filter(|caller| caller.role != Role::Worker) {
+        return Ok(app.front.reader(check_look(Some(caller))?));
     }
     let shown = |key: &str| text_of(query, key).or_else(|| text_of(fields, key));
     if let (Some(id), Some(token)) = (shown("job_id"), shown("job_token")) {
         let id = job_id(&id)?;
         if speaks_for_job(app, id, None, Some(&token), None).await.map_err(unavailable)? {
-            return Ok(());
+            let own = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(not_found)?;
+            return Ok(app.front.reader_for_user(&own.spec.user));
         }
     }
     match who(caller) {
-        Some(caller) => check_look(Some(caller)).map(|_| ()),
-        None => account_of(app, None, fields).map(|_| ()),
+        Some(caller) => Ok(app.front.reader(check_look(Some(caller))?)),
+        None => Ok(app.front.reader(&account_of(app, None, fields)?)),
     }
 }
 
 /// What is left to wait for, and what was told of the rest; true if there is anything to tell.
-async fn look(app: &App, spec: &WaitSpec, fields: &Fields) -> Result<(Value, bool), Refused> {
+async fn look(
+    app: &App,
+    spec: &WaitSpec,
+    fields: &Fields,
+    reader: &Reader,
+) -> Result<(Value, bool), Refused> {
     let (mut left, mut told, mut failed) = (Fields::new(), Fields::new(), None);
     let asked = fields.get("wait_on").and_then(Value::as_object);
     for id in spec.wait_on.keys() {
@@ -171,7 +178,7 @@ async fn look(app: &App, spec: &WaitSpec, fields: &Fields) -> Result<(Value, boo
             let body = json!({"error": format!("Job {id} not found")});
             return Err((StatusCode::NOT_FOUND, Json(body)).into_response().into());
         };
-        let view = public_fields(job.fields(JobId(*id)), None);
+        let view = job.fields(JobId(*id), reader);
         let (key, met) = (id.to_string(), spec.look(*id, &view, job.record.is_closed()));
         if met == Waited::Open {
             let wanted = asked.and_then(|asked| asked.get(&key)).cloned().unwrap_or(Value::Null);

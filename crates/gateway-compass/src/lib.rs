@@ -137,7 +137,7 @@ impl Gateway for CompassGateway {
     fn start(&self, front: Front) -> Starting<'_> {
         Box::pin(async move {
             let files = self.files.clone();
-            let compass = Compass::start(front.handle().clone(), files.clone()).await?;
+            let compass = Compass::start(front.clone(), files.clone()).await?;
             Ok(routes().with_state(App { handle: front.handle().clone(), front, compass, files }))
         })
     }
@@ -211,12 +211,12 @@ struct Compass {
 
 impl Compass {
     /// Reads what is kept of jobs and hosts, and starts.
-    pub async fn start(handle: Handle, files: Arc<Files>) -> Result<Compass, StoreError> {
+    pub async fn start(front: Front, files: Arc<Files>) -> Result<Compass, StoreError> {
         let (asks, inbox) = mpsc::channel(ASKS_MAX);
         let changes = broadcast::channel(CHANGES_MAX).0;
-        let lab = Lab::load(handle.clone(), changes.clone(), files).await?;
+        let lab = Lab::load(front.handle().clone(), changes.clone(), files).await?;
         tokio::spawn(lab.run(inbox));
-        let waits = waits::Waits::start(handle, changes.clone());
+        let waits = waits::Waits::start(front, changes.clone());
         let (sockets, last_id) = (Arc::new(Semaphore::new(SOCKETS_MAX)), Arc::default());
         Ok(Compass { asks, changes, sockets, last_id, waits, max_runs: Arc::default() })
     }

@@ -6,6 +6,7 @@ use super::lab::{Ask, now_s};
 use super::number::task_of;
 use super::view::{View, html, padded, time_text};
 use crate::App;
+use crate::fill::is_private;
 use crate::format::{Fields, Stage, is_compass, public_fields, text_of};
 use axum::Json;
 use axum::body::Bytes;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::job::JobState;
+use windlass_server::auth::{Caller, Role};
 use windlass_store::JobFilter;
 
 /// Rows of one list.
@@ -40,8 +42,9 @@ pub(super) async fn host(
     Path(name): Path<String>,
 ) -> Result<Response, Refused> {
     check_look(who(&caller)).map(|_| ()).or_else(|_| check_host(who(&caller), &name))?;
-    let wanted = name.clone();
-    let found = app.compass().look(move |lab| lab.hosts.get(&wanted).map(host_fields)).await;
+    let (wanted, is_whole) = (name.clone(), reads_hosts(who(&caller)));
+    let found =
+        app.compass().look(move |lab| lab.hosts.get(&wanted).map(|host| host_fields(host, is_whole))).await;
     Ok(match found.map_err(unavailable)? {
         Some(fields) => Json(fields).into_response(),
         None => {
@@ -51,10 +54,16 @@ pub(super) async fn host(
     })
 }
 
-/// A host as it was registered and as it says itself.
-fn host_fields(host: &super::lab::Host) -> Fields {
+/// How a host's power is switched is for administrators, as is the password for that.
+fn reads_hosts(caller: Option<&Caller>) -> bool {
+    caller.is_some_and(|caller| caller.role == Role::Admin)
+}
+
+/// A host as it was registered and as it says itself; the whole of it, or what everybody who may look is shown.
+fn host_fields(host: &super::lab::Host, is_whole: bool) -> Fields {
     let mut fields = host.info.clone();
     fields.extend(host.said.iter().filter(|(key, _)| *key != "type").map(|(k, v)| (k.clone(), v.clone())));
+    fields.retain(|key, _| is_whole || !is_private(key));
     fields.insert("hostname".to_owned(), host.name.clone().into());
     fields.insert("connected".to_owned(), host.session.is_some().into());
     fields
@@ -93,7 +102,7 @@ pub(super) async fn pending(
     caller: Who,
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
-    check_look(who(&caller))?;
+    let reader = app.front.reader(check_look(who(&caller))?);
     let failed = |error| unavailable(windlass_server::Unavailable::from_store(&error));
     let filter = JobFilter {
         states: vec![JobState::Active],
@@ -110,7 +119,8 @@ pub(super) async fn pending(
                 let view =
                     View::of(&app.handle, job.clone(), task_of(id).index).await.map_err(unavailable)?;
                 rows.extend(
-                    view.filter(|view| view.record.stage == Stage::Submit).map(|view| view.fields(id)),
+                    view.filter(|view| view.record.stage == Stage::Submit)
+                        .map(|view| view.fields(id, &reader)),
                 );
             }
         }
@@ -127,7 +137,7 @@ pub(super) async fn running(
     caller: Who,
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
-    check_look(who(&caller))?;
+    let reader = app.front.reader(check_look(who(&caller))?);
     let open = |lab: &super::lab::Lab| {
         let open = lab.runs.iter().filter(|(_, run)| !run.record.stage.is_end());
         open.map(|(job, _)| job).take(ROWS_MAX).collect::<Vec<JobId>>()
@@ -137,7 +147,7 @@ pub(super) async fn running(
     for job in jobs {
         let view = View::find(&app.handle, job).await.map_err(unavailable)?;
         let wanted = view.filter(|view| account.as_ref().is_none_or(|account| view.spec.user == *account));
-        rows.extend(wanted.map(|view| view.fields(job)));
+        rows.extend(wanted.map(|view| view.fields(job, &reader)));
     }
     Ok(table("Running jobs", rows, &JOB_COLUMNS, &query))
 }
@@ -148,12 +158,12 @@ pub(super) async fn hosts(
     caller: Who,
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
-    check_look(who(&caller))?;
-    let all = |lab: &super::lab::Lab| {
+    let is_whole = reads_hosts(Some(check_look(who(&caller))?));
+    let all = move |lab: &super::lab::Lab| {
         let hosts = lab.hosts.values().filter(|host| host.is_machine()).take(LOOKED_MAX);
         hosts
             .map(|host| {
-                let mut fields = host_fields(host);
+                let mut fields = host_fields(host, is_whole);
                 let running = lab.runs.on(&host.name).filter(|(_, run)| !run.record.stage.is_end()).count();
                 fields.insert("nr_jobs".to_owned(), running.into());
                 fields

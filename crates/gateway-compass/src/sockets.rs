@@ -139,6 +139,10 @@ async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> 
     if kind.contains("console") && !caller.may_act_for(&view.spec.user) {
         return Err(format!("Job {job} is somebody else's"));
     }
+    // What a job says of itself and prints is for whoever may read it.
+    if kind.starts_with("watch") && !app.front.reader(caller).may_read(&view.spec.user) {
+        return Err(format!("Job {job} is somebody else's"));
+    }
     if view.record.is_closed() && kind.starts_with("watch") {
         return Err(format!("Job {job} is closed"));
     }

@@ -2,7 +2,9 @@
 
 use super::number::{KnownTask, number_of, step_of, task_of};
 use super::record::Record;
-use crate::format::{Fields, Health, Readiness, Stage, cluster_jobs, is_compass, result_root, text_of};
+use crate::format::{
+    Fields, Health, Readiness, Stage, cluster_jobs, is_compass, public_fields, result_root, text_of,
+};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -11,8 +13,26 @@ use std::sync::Arc;
 use windlass_api::StepBody;
 use windlass_core::job::{JobSpec, JobState, TaskState};
 use windlass_core::{JobId, TaskId};
-use windlass_server::{Handle, Unavailable};
+use windlass_server::{Handle, Reader, Unavailable};
 use windlass_store::JobView;
+
+/// Fields that everybody who may look at jobs is shown as they were submitted: names of what is tested where, and times.
+const OUTLINE: [&str; 14] = [
+    "suite",
+    "category",
+    "os",
+    "os_version",
+    "os_arch",
+    "arch",
+    "osv",
+    "testbox",
+    "tbox_group",
+    "tbox_type",
+    "cluster",
+    "submit_date",
+    "submit_time",
+    "timeout_seconds",
+];
 
 /// A job, or that of a cluster's node.
 pub(super) struct View {
@@ -89,10 +109,15 @@ impl View {
         result_root(id, &self.submitted, &date)
     }
 
-    /// All fields that anybody may see or wait for.
-    pub fn fields(&self, id: JobId) -> Fields {
+    /// The fields that a reader may see or wait for: all public ones of a job that they may read, and of others the outline,
+    /// which has nothing of what the machine runs or says.
+    pub fn fields(&self, id: JobId, reader: &Reader) -> Fields {
+        let is_whole = reader.may_read(&self.spec.user);
         let mut fields = self.submitted.clone();
-        fields.extend(self.record.filled.clone().unwrap_or_default());
+        match is_whole {
+            true => fields.extend(self.record.filled.clone().unwrap_or_default()),
+            false => fields.retain(|key, _| OUTLINE.contains(&key.as_str())),
+        }
         let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
         let Record { stage, health, readiness, last_success_stage, .. } = &self.record;
         put("id", id.to_string().into());
@@ -114,17 +139,17 @@ impl View {
         // Old clients read one word for both.
         let state = health.filter(|health| *health >= Health::Fail).map_or(stage.as_str(), Health::as_str);
         put("job_state", state.into());
-        put("result_root", self.result_root(id).into());
-        if let Some(nodes) = cluster_jobs(&self.submitted, id) {
-            put("cluster_jobs", nodes.into());
+        self.put_times(&mut fields);
+        if is_whole {
+            self.put_private(id, &mut fields);
         }
-        self.put_progress(&mut fields);
-        fields
+        public_fields(fields, None)
     }
 
-    fn put_progress(&self, fields: &mut Fields) {
+    /// When it was where.
+    fn put_times(&self, fields: &mut Fields) {
         let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
-        let Record { step, milestones, times, ssh_port, ip, renew_to, waited, place, .. } = &self.record;
+        let Record { times, renew_to, place, .. } = &self.record;
         for (name, at) in times {
             put(&format!("{name}_time"), time_text(*at).into());
         }
@@ -134,20 +159,31 @@ impl View {
                 put(key, seconds.to_string().into());
             }
         }
+        if let Some(place) = place {
+            put("host_machine", place.host.clone().into());
+        }
+        if let Some(until) = renew_to {
+            put("renew_to_utc", (*until).into());
+        }
+    }
+
+    /// What its machine says, how that is reached, and what is made of the job's parameters.
+    fn put_private(&self, id: JobId, fields: &mut Fields) {
+        let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
+        let Record { step, milestones, ssh_port, ip, waited, .. } = &self.record;
+        put("result_root", self.result_root(id).into());
+        if let Some(nodes) = cluster_jobs(&self.submitted, id) {
+            put("cluster_jobs", nodes.into());
+        }
         if !milestones.is_empty() {
             put("milestones", milestones.clone().into());
         }
         let words = [("job_step", step.clone()), ("ssh_port", ssh_port.clone()), ("ip", ip.clone())];
-        let words =
-            words.into_iter().chain([("host_machine", place.as_ref().map(|place| place.host.clone()))]);
-        for (key, text) in words.filter_map(|(key, text)| Some((key, text?))) {
+        for (key, text) in words.into_iter().filter_map(|(key, text)| Some((key, text?))) {
             put(key, text.into());
         }
         if let Some(why) = &self.record.why {
             put("job_error", why.clone().into());
-        }
-        if let Some(until) = renew_to {
-            put("renew_to_utc", (*until).into());
         }
         if let Some(waited) = waited {
             put("waited_jobs", Value::Object(waited.clone()));

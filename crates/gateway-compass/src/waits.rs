@@ -11,7 +11,7 @@ use tokio::sync::{broadcast, mpsc};
 use windlass_api::ServerEvent;
 use windlass_core::engine::Event;
 use windlass_core::{JobId, TaskId};
-use windlass_server::{Handle, Unavailable};
+use windlass_server::{Front, Handle, Unavailable};
 use windlass_store::ForeignWrite;
 
 /// New jobs that may wait to be looked at.
@@ -27,10 +27,11 @@ pub(super) struct Waits {
 
 impl Waits {
     /// Goes on until the server ends.
-    pub fn start(handle: Handle, changes: broadcast::Sender<JobId>) -> Waits {
+    pub fn start(front: Front, changes: broadcast::Sender<JobId>) -> Waits {
         let (new, inbox) = mpsc::channel(NEW_MAX);
         let heard = changes.subscribe();
-        let waiting = WaitingClient { handle, changes, jobs: BTreeMap::new(), on: BTreeMap::new() };
+        let handle = front.handle().clone();
+        let waiting = WaitingClient { front, handle, changes, jobs: BTreeMap::new(), on: BTreeMap::new() };
         tokio::spawn(waiting.run(inbox, heard));
         Waits { new }
     }
@@ -54,6 +55,7 @@ struct Waiter {
 }
 
 struct WaitingClient {
+    front: Front,
     handle: Handle,
     changes: broadcast::Sender<JobId>,
     jobs: BTreeMap<JobId, Waiter>,
@@ -134,12 +136,14 @@ impl WaitingClient {
             return Ok(());
         };
         let mut outcome = Waited::Met;
+        // A job is told of others what its user is told.
+        let reader = self.front.reader_for_user(&view.spec.user);
         let ids: Vec<u64> = waiter.spec.wait_on.keys().copied().collect();
         for id in ids {
             let met = match View::find(&self.handle, JobId(id)).await? {
                 None => Waited::Never,
                 Some(on) => {
-                    let fields = on.fields(JobId(id));
+                    let fields = on.fields(JobId(id), &reader);
                     let met = waiter.spec.look(id, &fields, on.record.is_closed());
                     if met == Waited::Met {
                         waiter.told.insert(id.to_string(), waiter.spec.tell(&fields).into());

@@ -1,7 +1,7 @@
 //! Invalid requests, and access rights.
 
 use crate::lab::{Lab, Provider, job};
-use crate::support::Random;
+use crate::support::{Random, wait_until};
 use serde_json::{Value, json};
 
 const NOTHING: Value = Value::Null;
@@ -197,6 +197,56 @@ fn where_tokens_are_asked_for_all_ways_to_show_them_are_checked() {
     assert_eq!(end(&id, "bob", &bob), 403, "somebody else's");
     assert_eq!(end(&id, "ann", "wrong"), 401);
     assert_eq!(end(&id, "ann", &ann), 200);
+}
+
+#[test]
+fn others_are_told_the_outline_of_a_job_however_they_ask() {
+    let lab = Lab::open(&["--auth", "--insecure-plaintext"]);
+    let socket = format!("unix:{}", lab.farm.state().join("admin.sock").display());
+    let token = |user: &str| {
+        let create = ["--server", &socket, "token", "create", "--role", "user", "--user", user];
+        lab.farm.ok(&create).trim().to_owned()
+    };
+    let (ann, bob) = (token("ann"), token("bob"));
+    let more = json!({"my_token": ann, "program": {"iperf": {"script": "hush"}}, "pp": {"iperf": {"v": "hush"}},
+        "remark": "hush"});
+    let id = lab.submit(&job("dc-1g", &more));
+    let path = format!("/scheduler/v1/jobs/{id}");
+    let get =
+        |token: &str, path: &str| lab.ask("GET", path, &format!("Authorization: Bearer {token}\r\n"), "").1;
+    let of = |token: &str| serde_json::from_str::<Value>(&get(token, &path)).unwrap();
+    assert_eq!(of(&ann)["program"]["iperf"]["script"], "hush");
+    let shown = of(&bob);
+    assert!(!shown.to_string().contains("hush") && shown.get("result_root").is_none(), "{shown}");
+    assert_eq!(
+        (&shown["suite"], &shown["my_account"], &shown["job_stage"]),
+        (&json!("iperf"), &json!("ann"), &json!("submit"))
+    );
+    let list = "/scheduler/v1/dashboard/jobs/pending?output=json&fields=job_id,program,pp,remark";
+    for asked in [format!("{path}?fields=program,pp,remark"), list.to_owned()] {
+        assert!(get(&ann, &asked).contains("hush") && !get(&bob, &asked).contains("hush"), "{asked}");
+    }
+    // A field that is not shown is told to nobody who waits for the job, and is no condition either.
+    let options = json!({"get_fields": {"remark": null, "suite": null}});
+    let wait = |token: &str| {
+        let body = json!({"wait_on": {&id: {"job_stage": "submit"}}, "wait_options": options}).to_string();
+        let head = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
+        let (status, said) = lab.ask("POST", "/scheduler/v1/jobs/wait", &head, &body);
+        assert_eq!(status, 200, "{said}");
+        serde_json::from_str::<Value>(&said).unwrap()["waited_jobs"][&id].clone()
+    };
+    assert_eq!((&wait(&ann)["remark"], &wait(&bob)["remark"]), (&json!("hush"), &json!("")));
+    assert_eq!(wait(&bob)["suite"], "iperf");
+    let waiting = |condition: Value| {
+        let mut waits = job("dc-1g", &json!({"wait_on": {&id: condition}, "wait_options": options}));
+        (waits["my_account"], waits["my_token"]) = ("bob".into(), bob.as_str().into());
+        format!("/scheduler/v1/jobs/{}", lab.submit(&waits))
+    };
+    let (told, guessed) = (waiting(json!({"job_stage": "submit"})), waiting(json!({"remark": "hush"})));
+    let of_bob = |path: &str| serde_json::from_str::<Value>(&get(&bob, path)).unwrap();
+    wait_until("the job is told of the other", || of_bob(&told).get("waited_jobs").is_some());
+    assert_eq!(of_bob(&told)["waited_jobs"][&id]["remark"], "");
+    assert!(of_bob(&guessed).get("waited_jobs").is_none());
 }
 
 /// Base64 by RFC 4648, for ASCII.

@@ -1,5 +1,5 @@
 //! Files that are fetched: what machines boot is for everybody, as boot loaders have no token to show; results are for
-//! those who may look at jobs; and a job's own archive is for its machine alone.
+//! whoever may read their job; and a job's own archive is for its machine alone.
 
 use super::turns::Turn;
 use super::{FileError, InnerPath};
@@ -21,6 +21,7 @@ use futures_util::stream;
 use std::net::{IpAddr, Ipv4Addr};
 use tokio::io::AsyncReadExt as _;
 use windlass_core::JobId;
+use windlass_server::Unavailable;
 
 /// Bytes that are read of a file at a time.
 const PART_BYTES: usize = 256 << 10;
@@ -97,7 +98,7 @@ fn streamed(file: tokio::fs::File, bytes: u64, turn: Turn) -> Response {
     ([kind, length], Body::from_stream(parts)).into_response()
 }
 
-/// Results are for those who may look at jobs, and for the job itself.
+/// Results are for whoever may read their job, and for the job itself.
 async fn may_read_results(
     app: &App,
     caller: &Who,
@@ -106,7 +107,16 @@ async fn may_read_results(
     path: &InnerPath,
 ) -> Result<(), Response> {
     let refused = match check_look(who(caller)) {
-        Ok(_) => return Ok(()),
+        Ok(caller) => {
+            let reader = app.front.reader(caller);
+            let user = user_of_results(app, path).await.map_err(unavailable)?;
+            if user.as_deref().map_or(reader.reads_all(), |user| reader.may_read(user)) {
+                return Ok(());
+            }
+            let why =
+                "these results are another user's, or their job is not kept any more: ask an administrator";
+            say(StatusCode::FORBIDDEN, why)
+        }
         Err(refused) => refused.into_response(),
     };
     let Some(id) = query.get("job_id").and_then(|id| id.parse().ok()).map(JobId) else { return Err(refused) };
@@ -118,6 +128,22 @@ async fn may_read_results(
         Some(view) if path.is_in(&view.result_root(id)) => Ok(()),
         _ => Err(refused),
     }
+}
+
+/// Where the number of a job stands in the path of its results, `result/SUITE/DATE/GROUP/SYSTEM/[VALUES/]NUMBER`.
+const NUMBER_PLACES: std::ops::RangeInclusive<usize> = 5..=6;
+
+/// The user whose job has these results; `None` where no job that is kept has them.
+async fn user_of_results(app: &App, path: &InnerPath) -> Result<Option<String>, Unavailable> {
+    for place in NUMBER_PLACES {
+        let number = path.as_str().split('/').nth(place).and_then(|name| name.parse().ok()).map(JobId);
+        let Some(id) = number else { continue };
+        let view = View::find(&app.handle, id).await?;
+        if let Some(view) = view.filter(|view| path.is_in(&view.result_root(id))) {
+            return Ok(Some(view.spec.user.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// Fetches the archive of a job by its old path.

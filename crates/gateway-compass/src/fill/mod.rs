@@ -16,8 +16,8 @@ use windlass_core::JobId;
 pub(crate) use initrds::job_archive_path;
 pub(crate) use upload_dirs::upload_dirs;
 
-/// True of what is registered of a host and is no business of its jobs: how its power is switched.
-fn is_private(key: &str) -> bool {
+/// True of what is registered of a host for administrators, and not for jobs and other users: how its power is switched.
+pub(crate) fn is_private(key: &str) -> bool {
     key.starts_with("ipmi") || key.starts_with("bmc") || key.contains("pass")
 }
 
