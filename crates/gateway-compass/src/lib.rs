@@ -27,7 +27,9 @@ mod waits;
 
 use axum::body::Bytes;
 use axum::extract::ConnectInfo;
-use axum::http::Method;
+use axum::http::{HeaderValue, Method, header};
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
 use files::Files;
@@ -303,4 +305,17 @@ fn routes() -> Router<App> {
         .route("/job_initrd_tmpfs/{id}/job.cgz", get(files::get_archive))
         .route("/srv/{*path}", get(files::get_file).post(files::put_file).put(files::put_file))
         .route("/result/{*path}", post(files::put_result).put(files::put_result))
+        .route_layer(map_response(isolated))
+}
+
+/// What a browser may do with an answer: show it, and no more. It comes from the origin of the board, and users bring the
+/// files, which must be neither scripts nor pages of that origin.
+const POLICY: &str = "sandbox; default-src 'none'; frame-ancestors 'none'";
+
+/// Says with every answer that it is of the type that it says, and that nothing of it runs in a browser.
+async fn isolated(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    response
 }

@@ -102,6 +102,12 @@ fn results_are_taken_of_their_own_job_alone() {
         "what failed counts no more"
     );
     assert_eq!(lab.get(&format!("/srv{file}")), (200, "first".to_owned()));
+    // What users bring must be neither a script nor a page of the board, whose origin it has.
+    for path in [format!("/srv{file}"), "/srv/os/public".to_owned(), "/srv/none".to_owned()] {
+        let head = lab.ask_bytes("GET", &path, "", b"").1.to_lowercase();
+        let isolated = ["x-content-type-options: nosniff", "content-security-policy: sandbox;"];
+        assert!(isolated.iter().all(|line| head.contains(line)), "{path}: {head}");
+    }
     // Nothing is left of what was refused.
     let dir = lab.farm.path().join("srv").join(root.trim_start_matches('/'));
     let left: std::collections::BTreeSet<String> = std::fs::read_dir(dir)
