@@ -117,7 +117,7 @@ impl Service {
         let Config { database, instance, cuebot, metrics, workers, board, .. } = config;
         let (pool, connection) = connect(&database, &dialer, database.connections_max)?;
         let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
-        let client = pool.get().await.map_err(|error| failed(told(&error)))?;
+        let client = pool.get().await.map_err(|error| failed(no_connection(&error)))?;
         let missing = missing_column(&client, instance.scope.shows.is_some()).await;
         if let Some((column, migration)) = missing.map_err(|error| failed(told(&error)))? {
             let database = format!("{database:?}");
@@ -268,7 +268,7 @@ pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Find
     let database = &config.database;
     let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };
     let (pool, _) = connect(database, dialer, database.connections_max)?;
-    let client = pool.get().await.map_err(|error| failed(told(&error)))?;
+    let client = pool.get().await.map_err(|error| failed(no_connection(&error)))?;
     checkup(&client, &config.instance.scope).await.map_err(|error| failed(told(&error)))
 }
 
@@ -314,6 +314,21 @@ async fn open_door(settings: BoardSettings) -> Result<(TcpListener, TokenDoor), 
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, ServiceError> {
     TcpListener::bind(address).await.map_err(|why| ServiceError::Listen { address, why })
+}
+
+/// Why there is no connection. About TLS it also says what to do.
+fn no_connection(error: &deadpool_postgres::PoolError) -> String {
+    let why = told(error);
+    let advice = if why.contains("server does not support TLS") {
+        ", so neither user nor password was sent to it; set 'ssl = on' in its postgresql.conf, or 'db_sslmode: disable' in the \
+         section 'windlass' if every machine on the way is trusted"
+    } else if why.contains("TLS handshake") {
+        "; name the authority that signed its certificate by 'db_sslrootcert' in the section 'windlass', and its host as the \
+         certificate does"
+    } else {
+        ""
+    };
+    format!("{why}{advice}")
 }
 
 /// An error with its causes, which say what the first line leaves out.

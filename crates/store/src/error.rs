@@ -72,6 +72,26 @@ pub enum StoreError {
         /// The cause.
         source: Cause,
     },
+    /// The database offers no TLS.
+    #[error(
+        "{database} does not offer TLS, so neither user nor password was sent to it; set 'ssl = on' in its \
+         postgresql.conf, or write ?sslmode=disable in the address if every machine on the way is trusted"
+    )]
+    NoTls {
+        /// The database.
+        database: String,
+    },
+    /// TLS with the database failed: as a rule its certificate is not trusted, or is for another host.
+    #[error(
+        "cannot reach {database} by TLS; give the certificate of the authority that signed its certificate by \
+         ?sslrootcert=FILE, and name its host as the certificate does"
+    )]
+    Tls {
+        /// The database.
+        database: String,
+        /// The cause.
+        source: Cause,
+    },
     /// The database does not let the user in.
     #[error(
         "{database} does not let the user in: {why}; give the password in PGPASSWORD, in the file that \

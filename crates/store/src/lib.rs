@@ -82,6 +82,15 @@ pub fn shown_address(address: &str) -> String {
     }
 }
 
+/// What the address of a database lets happen on the way to it, in words that complete a sentence. `None` if the connection
+/// has TLS and the database's name is checked, if it does not leave this machine, or if the store is no database.
+///
+/// # Errors
+/// If the address cannot be used.
+pub fn weak_transport(address: &str) -> Result<Option<&'static str>, StoreError> {
+    if is_postgres(address) { postgres::weakness(address) } else { Ok(None) }
+}
+
 fn is_postgres(address: &str) -> bool {
     address.starts_with("postgres://") || address.starts_with("postgresql://")
 }

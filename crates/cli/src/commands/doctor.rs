@@ -153,6 +153,15 @@ impl Check {
     }
 }
 
+/// How the way to a database is protected. `weakness` is what it allows.
+fn weak_transport(weakness: Option<&str>, advice: &str) -> Check {
+    const WHAT: &str = "way to the database";
+    match weakness {
+        Some(weakness) => Check::note(WHAT, weakness.to_owned(), advice),
+        None => Check::ok(WHAT, "on this machine, or with TLS and a name that is checked".to_owned()),
+    }
+}
+
 async fn server(named: Option<&Addresses>) -> Check {
     let version = match connect_running(named).await {
         Ok(client) => client.version().await.map_err(|source| CliError::Request {

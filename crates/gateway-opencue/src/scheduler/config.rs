@@ -9,7 +9,7 @@ use super::order::{JobOrder, Order};
 use super::planning::PlanningRules;
 use super::snapshot::Scope;
 use crate::networks::Network;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio_postgres::config::SslMode;
@@ -23,14 +23,15 @@ pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 /// For a connection to the database.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// What libpq's `sslmode` may be.
-const TLS_MODES: [(&str, &str); 5] = [
+const TLS_MODES: [(&str, &str); 6] = [
     ("disable", "disable"),
+    ("allow", "prefer"),
     ("prefer", "prefer"),
     ("require", "require"),
     ("verify-ca", "verify-ca"),
     ("verify-full", "verify-full"),
 ];
-const TLS_MODES_TEXT: &str = "'disable', 'prefer', 'require', 'verify-ca' or 'verify-full'";
+const TLS_MODES_TEXT: &str = "'disable', 'allow', 'prefer', 'require', 'verify-ca' or 'verify-full'";
 const MIB_KIB: i64 = 1 << 10;
 const GIB_KIB: i64 = 1 << 20;
 
@@ -109,8 +110,8 @@ pub struct DatabaseSettings {
     pub password_file: Option<PathBuf>,
     /// Connections at most.
     pub connections_max: usize,
-    /// What libpq's `sslmode` says of encryption, in its words.
-    pub tls_mode: &'static str,
+    /// What libpq's `sslmode` says of encryption, in its words; `None` if the file says nothing.
+    pub tls_mode: Option<&'static str>,
     /// A file of certificates of those who sign the database's, or `system`.
     pub tls_root: Option<String>,
 }
@@ -189,9 +190,24 @@ pub struct Config {
 }
 
 impl DatabaseSettings {
-    /// What is asked of a connection, in libpq's words. A socket of this machine is not encrypted, as with libpq.
+    /// What is asked of a connection, in libpq's words. A socket of this machine is not encrypted, as with libpq. What leaves
+    /// this machine has TLS with a name that is checked, unless the file says otherwise.
     pub fn tls_mode(&self) -> &'static str {
-        if self.host.starts_with('/') { "disable" } else { self.tls_mode }
+        match self.tls_mode {
+            _ if self.host.starts_with('/') => "disable",
+            Some(written) => written,
+            None if self.is_here() => "prefer",
+            None => "verify-full",
+        }
+    }
+
+    /// True if connections do not leave this machine: for a socket, a loopback address and `localhost`. Another name is not
+    /// looked up, because what it stands for is another machine's word.
+    pub fn is_here(&self) -> bool {
+        match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_canonical().is_loopback(),
+            Err(_) => self.host.starts_with('/') || self.host.eq_ignore_ascii_case("localhost"),
+        }
     }
 
     /// How to connect. The password file goes before the config file, and that before `PGPASSWORD`.
@@ -202,17 +218,20 @@ impl DatabaseSettings {
     pub fn connection(&self) -> std::io::Result<tokio_postgres::Config> {
         let mut config = tokio_postgres::Config::new();
         config.host(&self.host).port(self.port).dbname(&self.name).user(&self.user);
-        config.application_name("windlass").connect_timeout(CONNECT_TIME).ssl_mode(match self.tls_mode() {
-            "disable" => SslMode::Disable,
-            "prefer" => SslMode::Prefer,
-            _ => SslMode::Require,
-        });
+        config.application_name("windlass").connect_timeout(CONNECT_TIME);
         let from_file = match &self.password_file {
             Some(path) => Some(std::fs::read_to_string(path)?.trim_end().to_owned()),
             None => None,
         };
         let password =
             from_file.or_else(|| self.password.clone()).or_else(|| std::env::var("PGPASSWORD").ok());
+        config.ssl_mode(match self.tls_mode() {
+            "disable" => SslMode::Disable,
+            // The driver goes on without TLS where it is told that there is none, and then gives the password in whatever
+            // form it is asked for. A password goes over a network with TLS alone, unless the file says 'disable'.
+            "prefer" if self.is_here() || password.is_none() => SslMode::Prefer,
+            _ => SslMode::Require,
+        });
         if let Some(password) = password {
             config.password(password);
         }
@@ -285,7 +304,7 @@ fn database(values: &mut Values) -> Result<DatabaseSettings, ConfigError> {
         password: values.text("database.db_pass")?,
         password_file: values.text("windlass.db_pass_file")?.map(PathBuf::from),
         connections_max: values.number("database.pool_size")?.unwrap_or(20).max(2),
-        tls_mode: values.choice("windlass.db_sslmode", &TLS_MODES, TLS_MODES_TEXT)?.unwrap_or("prefer"),
+        tls_mode: values.choice("windlass.db_sslmode", &TLS_MODES, TLS_MODES_TEXT)?,
         tls_root: values.text("windlass.db_sslrootcert")?,
     })
 }

@@ -3,6 +3,7 @@
 
 use super::tls::{Checks, TlsDialer};
 use crate::StoreError;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 use tokio_postgres::Config;
@@ -43,8 +44,71 @@ const KNOWN: [&str; 18] = [
 pub struct Target {
     pub config: Config,
     pub tls: TlsDialer,
+    way: Way,
     /// Hosts and database, for messages.
     pub shown: String,
+}
+
+/// What lies between this process and a database. Of several hosts the longest way counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Way {
+    /// A socket of this machine.
+    Socket,
+    /// A loopback address.
+    ThisMachine,
+    /// A network, on which other machines may read and answer.
+    Network,
+}
+
+impl Way {
+    fn of(config: &Config) -> Way {
+        let (hosts, addresses) = (config.get_hosts(), config.get_hostaddrs());
+        let ways = (0..hosts.len().max(addresses.len())).map(|number| {
+            match (addresses.get(number), hosts.get(number)) {
+                // The driver connects to the address, and takes the name for the certificate alone.
+                (Some(address), _) => Way::of_address(*address),
+                (None, Some(Host::Tcp(name))) => Way::of_name(name),
+                (None, Some(Host::Unix(_))) => Way::Socket,
+                (None, None) => Way::Network,
+            }
+        });
+        ways.max().unwrap_or(Way::Socket)
+    }
+
+    fn of_address(address: IpAddr) -> Way {
+        if address.to_canonical().is_loopback() { Way::ThisMachine } else { Way::Network }
+    }
+
+    /// A name is not looked up: what it stands for is another machine's word, and may change.
+    fn of_name(name: &str) -> Way {
+        match name.parse() {
+            Ok(address) => Way::of_address(address),
+            Err(_) if name.eq_ignore_ascii_case("localhost") => Way::ThisMachine,
+            Err(_) => Way::Network,
+        }
+    }
+
+    /// What is asked of a connection, where the address says this or nothing. A socket of this machine is not encrypted, as
+    /// with libpq. What leaves this machine has TLS with a name that is checked, unless the address says otherwise.
+    fn checks(self, written: Option<Checks>) -> Checks {
+        match (self, written) {
+            (Way::Socket, _) => Checks::Disable,
+            (_, Some(written)) => written,
+            (Way::ThisMachine, None) => Checks::Prefer,
+            (Way::Network, None) => Checks::VerifyFull,
+        }
+    }
+
+    /// The same for the driver. With `prefer` it goes on without TLS where the database, or another machine in its place,
+    /// says that it has none, and then gives the password in whatever form it is asked for. So a password goes over a
+    /// network with TLS alone, unless the address says `disable`.
+    fn driver_mode(self, checks: Checks, has_password: bool) -> SslMode {
+        match checks {
+            Checks::Disable => SslMode::Disable,
+            Checks::Prefer if self != Way::Network || !has_password => SslMode::Prefer,
+            Checks::Prefer | Checks::Require | Checks::VerifyCa | Checks::VerifyFull => SslMode::Require,
+        }
+    }
 }
 
 /// What the environment says about passwords.
@@ -67,12 +131,12 @@ impl Target {
     /// `PGPASSWORD`, in this order.
     pub fn parse(address: &str, secrets: &Secrets) -> Result<Target, StoreError> {
         let (base, options) = address.split_once('?').unwrap_or((address, ""));
-        let (mut left, mut checks, mut root, mut passfile) = (Vec::new(), Checks::Prefer, None, None);
+        let (mut left, mut written, mut root, mut passfile) = (Vec::new(), None, None, None);
         let mut hosts = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             match key {
-                "sslmode" => checks = Checks::parse(value)?,
+                "sslmode" => written = Some(Checks::parse(value)?),
                 "sslrootcert" => root = Some(decoded(value)),
                 "passfile" => passfile = Some(decoded(value)),
                 // The driver takes a list of names here, and one socket alone.
@@ -100,28 +164,41 @@ impl Target {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             config.host_path(SOCKETS);
         }
-        let only_sockets = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
-        if only_sockets && config.get_hostaddrs().is_empty() {
-            // A socket of this machine is not encrypted, as with libpq.
-            checks = Checks::Disable;
-        }
-        config.ssl_mode(match checks {
-            Checks::Disable => SslMode::Disable,
-            Checks::Prefer => SslMode::Prefer,
-            _ => SslMode::Require,
-        });
-        let is_direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
-        let tls = TlsDialer::new(checks, root.as_deref(), is_direct)?;
         if config.get_password().is_none()
             && let Some(password) = password(&config, secrets, passfile.as_deref())?
         {
             config.password(password);
         }
+        let way = Way::of(&config);
+        let checks = way.checks(written);
+        let mode = way.driver_mode(checks, config.get_password().is_some());
+        let has_socket = config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_)));
+        if has_socket && way != Way::Socket && mode == SslMode::Require {
+            return Err(StoreError::Setting(
+                "it names a socket of this machine, which has no TLS, beside a host that needs it; name hosts alone, \
+                 localhost in place of the socket"
+                    .to_owned(),
+            ));
+        }
+        config.ssl_mode(mode);
+        let is_direct = config.get_ssl_negotiation() == SslNegotiation::Direct;
+        let tls = TlsDialer::new(checks, root.as_deref(), is_direct)?;
         let has = |option: &str| left.iter().any(|given| given.starts_with(&format!("{option}=")));
         with_defaults(&mut config, has);
         let shown = shown(&config);
-        Ok(Target { config, tls, shown })
+        Ok(Target { config, tls, way, shown })
     }
+}
+
+/// What an address lets happen on the way to the database, in words that complete a sentence; `None` if nothing, or if the
+/// way does not leave this machine.
+///
+/// # Errors
+///
+/// The address cannot be used.
+pub fn weakness(address: &str) -> Result<Option<&'static str>, StoreError> {
+    let target = Target::parse(address, &Secrets::default())?;
+    Ok(target.tls.weakness().filter(|_| target.way == Way::Network))
 }
 
 const FORM: &str = "write postgres://USER@HOST/DATABASE, and special characters of a password as %XX";
@@ -263,7 +340,7 @@ mod tests {
 
     #[test]
     fn several_hosts_are_tried_for_one_that_takes_writes() {
-        let target = parse("postgresql://ann:pw@a:6000,b/farm");
+        let target = parse("postgresql://ann:pw@a:6000,b/farm?sslmode=require");
         assert_eq!(target.shown, "postgres://a:6000,b/farm");
         assert_eq!(target.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         let sockets = parse("postgres://ann@/farm?host=/run/a,/run/b&port=5432,5433").config;
@@ -272,7 +349,7 @@ mod tests {
         let uneven = Target::parse("postgres:///farm?host=/a,/b&port=1,2,3", &Secrets::default());
         let Err(StoreError::Setting(why)) = uneven else { panic!("three ports of two hosts") };
         assert!(why.contains("2 hosts and 3 ports"), "{why}");
-        let any = parse("postgres://a/farm?target_session_attrs=any");
+        let any = parse("postgres://a/farm?sslmode=require&target_session_attrs=any");
         assert_eq!(any.config.get_target_session_attrs(), TargetSessionAttrs::Any);
     }
 
@@ -285,6 +362,67 @@ mod tests {
     }
 
     #[test]
+    fn what_leaves_this_machine_has_tls_with_a_checked_name_unless_the_address_says_otherwise() {
+        use Checks::{Disable, Prefer, Require, VerifyCa, VerifyFull};
+        for written in [None, Some(Disable), Some(Prefer), Some(Require), Some(VerifyCa), Some(VerifyFull)] {
+            assert_eq!(Way::Socket.checks(written), Disable);
+            assert_eq!(Way::ThisMachine.checks(written), written.unwrap_or(Prefer));
+            assert_eq!(Way::Network.checks(written), written.unwrap_or(VerifyFull));
+        }
+        for (checks, has_password, here, elsewhere) in [
+            (Disable, true, SslMode::Disable, SslMode::Disable),
+            (Disable, false, SslMode::Disable, SslMode::Disable),
+            (Prefer, true, SslMode::Prefer, SslMode::Require),
+            (Prefer, false, SslMode::Prefer, SslMode::Prefer),
+            (Require, true, SslMode::Require, SslMode::Require),
+            (VerifyCa, true, SslMode::Require, SslMode::Require),
+            (VerifyFull, false, SslMode::Require, SslMode::Require),
+        ] {
+            assert_eq!(Way::ThisMachine.driver_mode(checks, has_password), here, "{checks:?}");
+            assert_eq!(Way::Network.driver_mode(checks, has_password), elsewhere, "{checks:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_way_of_all_hosts_counts() {
+        let way = |address: &str| parse(&format!("{address}sslmode=disable")).way;
+        for (address, expected) in [
+            ("postgres:///farm?", Way::Socket),
+            ("postgres:///farm?host=/run/a,/run/b&", Way::Socket),
+            ("postgres://localhost/farm?", Way::ThisMachine),
+            ("postgres://LOCALHOST,127.0.0.9/farm?", Way::ThisMachine),
+            ("postgres://[::1]/farm?", Way::ThisMachine),
+            ("postgres:///farm?host=/run/a,localhost&", Way::ThisMachine),
+            ("postgres://localhost.example/farm?", Way::Network),
+            ("postgres://localhost,db.example/farm?", Way::Network),
+            ("postgres://10.0.0.7/farm?", Way::Network),
+            ("postgres://localhost/farm?hostaddr=10.0.0.7&", Way::Network),
+            ("postgres://db.example/farm?hostaddr=127.0.0.1&", Way::ThisMachine),
+        ] {
+            assert_eq!(way(address), expected, "{address}");
+        }
+        let mixed = Target::parse("postgres:///farm?host=/run/a,db&sslmode=require", &Secrets::default());
+        let Err(StoreError::Setting(why)) = mixed else { panic!("a socket has no TLS") };
+        assert!(why.contains("localhost in place of the socket"), "{why}");
+    }
+
+    #[test]
+    fn a_weak_mode_is_told_for_another_machine_alone() {
+        let told = |address: &str| weakness(address).unwrap();
+        for (mode, word) in [
+            ("disable", "nothing is encrypted"),
+            ("allow", "TLS may be refused"),
+            ("prefer", "TLS may be refused"),
+            ("require", "the certificate is not checked"),
+        ] {
+            let text = told(&format!("postgres://db.example/farm?sslmode={mode}"));
+            assert!(text.is_some_and(|text| text.contains(word)), "{mode}: {text:?}");
+            assert_eq!(told(&format!("postgres://127.0.0.1/farm?sslmode={mode}")), None);
+        }
+        assert_eq!(told("postgres:///farm"), None);
+    }
+
+    #[test]
     fn a_password_comes_from_the_address_a_file_or_the_environment() {
         let dir = tempfile::tempdir().unwrap();
         let (plain, passfile) = (dir.path().join("plain"), dir.path().join("pass file"));
@@ -292,8 +430,10 @@ mod tests {
         std::fs::write(&passfile, "# hosts\nb:*:*:*:other\na:5432:farm:ann:p\\:w\\\\d\n").unwrap();
         let of = |address: &str, password: Option<&str>, file: bool| {
             let file = file.then(|| plain.display().to_string());
+            let address =
+                format!("{address}{}sslmode=require", if address.contains('?') { '&' } else { '?' });
             let secrets = Secrets { password: password.map(str::to_owned), file };
-            let target = Target::parse(address, &secrets).unwrap();
+            let target = Target::parse(&address, &secrets).unwrap();
             target.config.get_password().map(|p| String::from_utf8_lossy(p).into_owned())
         };
         assert_eq!(of("postgres://ann:x%2Fy@a/farm", Some("env"), true).as_deref(), Some("x/y"));

@@ -6,6 +6,7 @@ mod address;
 mod attempt;
 mod bench;
 mod bench_ended;
+mod binding;
 mod columns;
 mod commit;
 mod farm;
@@ -26,7 +27,7 @@ mod tokens;
 mod trouble;
 mod turns;
 
-pub use address::without_secrets;
+pub use address::{weakness, without_secrets};
 pub use bench::{BookingRates, bench_bookings};
 pub use bench_ended::bench_ended_jobs;
 pub use tls::TlsDialer;

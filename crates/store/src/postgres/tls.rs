@@ -1,6 +1,7 @@
 //! TLS to a PostgreSQL database, by rustls. The modes are libpq's: `require` encrypts and trusts every certificate unless
 //! a root is given, `verify-ca` checks who signed it, `verify-full` also whose name it has.
 
+use super::binding::end_point;
 use crate::StoreError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -41,10 +42,42 @@ impl Checks {
             "verify-ca" => Checks::VerifyCa,
             "verify-full" => Checks::VerifyFull,
             _ => {
-                let modes = "disable, prefer, require, verify-ca, verify-full";
+                let modes = "disable, allow, prefer, require, verify-ca, verify-full";
                 return Err(StoreError::Setting(format!("its sslmode is not one of {modes}")));
             }
         })
+    }
+
+    /// The mode with a root, which makes `require` check the certificate, as with libpq.
+    fn with_root(self, root: Option<&str>) -> Checks {
+        match (self, root) {
+            (Checks::Require, Some("system")) => Checks::VerifyFull,
+            (Checks::Require, Some(_)) => Checks::VerifyCa,
+            _ => self,
+        }
+    }
+
+    /// What the mode allows on the way to another machine; `None` of the one that allows nothing.
+    fn weakness(self) -> Option<&'static str> {
+        match self {
+            Checks::Disable => Some(
+                "nothing is encrypted: every machine on the way to the database can read the password and all \
+                 data, and change them",
+            ),
+            Checks::Prefer => Some(
+                "the certificate is not checked, and without a password TLS may be refused: every machine on the way \
+                 can pass itself off as the database, learn the password, and read and change all data",
+            ),
+            Checks::Require => Some(
+                "the certificate is not checked: every machine on the way can pass itself off as the database, learn \
+                 the password, and read and change all data",
+            ),
+            Checks::VerifyCa => Some(
+                "the certificate's name is not checked: every holder of a certificate of the same authority can pass \
+                 itself off as the database, learn the password, and read and change all data",
+            ),
+            Checks::VerifyFull => None,
+        }
     }
 }
 
@@ -52,6 +85,7 @@ impl Checks {
 #[derive(Clone)]
 pub struct TlsDialer {
     config: Arc<ClientConfig>,
+    checks: Checks,
 }
 
 impl TlsDialer {
@@ -65,14 +99,16 @@ impl TlsDialer {
         TlsDialer::new(Checks::parse(mode)?, root, false)
     }
 
+    /// What the mode allows on the way to another machine, in words that complete a sentence; `None` if the database's
+    /// certificate and its name are checked.
+    pub fn weakness(&self) -> Option<&'static str> {
+        self.checks.weakness()
+    }
+
     /// `root` is a file of certificates, or `system`.
     pub(super) fn new(checks: Checks, root: Option<&str>, is_direct: bool) -> Result<TlsDialer, StoreError> {
         let provider = Arc::new(ring::default_provider());
-        let checks = match (checks, root) {
-            (Checks::Require, Some("system")) => Checks::VerifyFull,
-            (Checks::Require, Some(_)) => Checks::VerifyCa,
-            _ => checks,
-        };
+        let checks = checks.with_root(root);
         let verifier: Arc<dyn ServerCertVerifier> = match checks {
             Checks::Disable | Checks::Prefer | Checks::Require => {
                 Arc::new(AnyName { signer: None, provider: provider.clone() })
@@ -95,7 +131,7 @@ impl TlsDialer {
         if is_direct {
             config.alpn_protocols = vec![b"postgresql".to_vec()];
         }
-        Ok(TlsDialer { config: Arc::new(config) })
+        Ok(TlsDialer { config: Arc::new(config), checks })
     }
 }
 
@@ -160,7 +196,12 @@ pub struct Encrypted<S>(Box<RustlsStream<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
+        let (_, connection) = self.0.get_ref();
+        let certificate = connection.peer_certificates().and_then(|chain| chain.first());
+        match certificate.and_then(|certificate| end_point(certificate)) {
+            Some(hash) => ChannelBinding::tls_server_end_point(hash),
+            None => ChannelBinding::none(),
+        }
     }
 }
 

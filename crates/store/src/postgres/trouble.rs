@@ -4,6 +4,11 @@ use crate::StoreError;
 use std::error::Error;
 use tokio_postgres::error::SqlState;
 
+/// The driver's words for a connection without the TLS that is asked for, and for a database that offers none. The kind of
+/// its errors is not public.
+const TLS_FAILED: &str = "error performing TLS handshake";
+const TLS_REFUSED: &str = "server does not support TLS";
+
 /// A query that failed.
 #[derive(Debug)]
 pub enum Trouble {
@@ -63,7 +68,13 @@ impl Trouble {
     pub fn remedy(&self) -> Remedy {
         let error = match self {
             Trouble::Sql(error) => error,
-            Trouble::Store(StoreError::Unreachable { .. } | StoreError::TooMany { .. }) => {
+            // Of several hosts, or behind a proxy, the next one may have TLS.
+            Trouble::Store(
+                StoreError::Unreachable { .. }
+                | StoreError::TooMany { .. }
+                | StoreError::NoTls { .. }
+                | StoreError::Tls { .. },
+            ) => {
                 return Remedy::FindOut;
             }
             _ => return Remedy::GiveUp,
@@ -140,6 +151,10 @@ pub fn connecting(error: tokio_postgres::Error, database: &str, connections: usi
             StoreError::Privilege { why: words(&error) }
         }
         Some(_) => StoreError::Unreachable { database, source: words(&error).into() },
+        None if error.to_string() == TLS_FAILED => match error.source() {
+            Some(cause) if cause.to_string() == TLS_REFUSED => StoreError::NoTls { database },
+            _ => StoreError::Tls { database, source: Box::new(error) },
+        },
         None if error.to_string().contains("configuration") => {
             // The only one of these is a password that is asked for and missing.
             let why = error.source().map_or(error.to_string(), |cause| cause.to_string());

@@ -268,7 +268,10 @@ fn configure(dir: &Path, settings: &[&str]) -> std::io::Result<()> {
     append("postgresql.conf")?.write_all(text.as_bytes())?;
     let access = std::fs::read_to_string(dir.join("data/pg_hba.conf"))?;
     let (locked, _) = LOCKED;
-    std::fs::write(dir.join("data/pg_hba.conf"), format!("local all {locked} scram-sha-256\n{access}"))
+    std::fs::write(
+        dir.join("data/pg_hba.conf"),
+        format!("local all {locked} scram-sha-256\nhost all {locked} 127.0.0.1/32 scram-sha-256\n{access}"),
+    )
 }
 
 fn as_user<'a>(command: &'a mut Command, user: Option<(u32, u32)>, dir: &Path) -> &'a mut Command {

@@ -1,9 +1,10 @@
 //! Checks of an OpenCue farm for `gateway opencue`: its database, and the Windlass server whose workers are hosts.
 
-use super::Check;
+use super::{Check, weak_transport};
 use crate::commands::gateway::{OpencueArgs, dialer};
 use windlass_gateway_opencue::scheduler::config::Config;
 use windlass_gateway_opencue::{Finding, Severity, check_database, check_workers};
+use windlass_store::TlsDialer;
 
 /// Checks the settings, the database, and the Windlass server where the settings name one.
 pub async fn checks(args: &OpencueArgs) -> Vec<Check> {
@@ -42,13 +43,26 @@ async fn database(config: &Config) -> Vec<Check> {
             return vec![Check::missing("database", error.to_string(), advice)];
         }
     };
+    let mut checks = vec![transport(config)];
     match check_database(config, &dialer).await {
-        Ok(findings) => findings.into_iter().map(Check::from).collect(),
+        Ok(findings) => checks.extend(findings.into_iter().map(Check::from)),
         Err(error) => {
             let advice = "correct 'database' in the settings, or start PostgreSQL";
-            vec![Check::missing("database", error.to_string(), advice)]
+            checks.push(Check::missing("database", error.to_string(), advice));
         }
     }
+    checks
+}
+
+/// Checks how the way to the database is protected.
+fn transport(config: &Config) -> Check {
+    let database = &config.database;
+    let tls = TlsDialer::of_options(database.tls_mode(), database.tls_root.as_deref());
+    // A mode that cannot be used was told before.
+    let weakness = tls.ok().and_then(|tls| tls.weakness());
+    let advice = "remove 'db_sslmode' from the settings, so that the certificate and its name are checked; \
+                  'db_sslrootcert' names the authority that signed it";
+    weak_transport(weakness.filter(|_| !database.is_here()), advice)
 }
 
 impl From<Finding> for Check {
@@ -58,6 +72,22 @@ impl From<Finding> for Check {
             Severity::Ok => Check::ok(what, detail),
             Severity::Note => Check::note(what, detail, advice),
             Severity::Wrong => Check::missing(what, detail, advice),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_to_the_database_that_others_can_read_is_noted_and_a_socket_is_well() {
+        let found = |text: &str| transport(&Config::parse(text).unwrap());
+        let weak = found("database: {db_host: db.farm}\nwindlass: {db_sslmode: disable}");
+        assert!(weak.state == "note" && weak.detail.contains("can read the password"), "{}", weak.detail);
+        assert!(weak.advice.is_some_and(|advice| advice.contains("db_sslmode")));
+        for well in ["database: {db_host: /run/pg}", "windlass: {db_sslmode: disable}"] {
+            assert_eq!(found(well).state, "ok", "{well}");
         }
     }
 }

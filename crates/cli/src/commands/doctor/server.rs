@@ -1,7 +1,7 @@
 //! Checks of a machine as the server of a farm.
 
 use super::certificate::validity;
-use super::{Check, directory, free_space};
+use super::{Check, directory, free_space, weak_transport};
 use crate::client::credentials::credentials;
 use crate::node::serve::{self, ServeOptions};
 use crate::node::site;
@@ -208,7 +208,7 @@ async fn store(config: &Config, state: &Path) -> Vec<Check> {
         }
         Ok(store) => {
             let mut checks = vec![Check::ok(WHAT, windlass_store::shown_address(&address))];
-            checks.extend(database(&store).await);
+            checks.extend(database(&store, &address).await);
             let now = now_ms();
             match store.tokens().await {
                 Ok(tokens) => {
@@ -228,10 +228,14 @@ async fn store(config: &Config, state: &Path) -> Vec<Check> {
 }
 
 /// Checks what several servers need of a database that they share.
-async fn database(store: &Store) -> Vec<Check> {
+async fn database(store: &Store, address: &str) -> Vec<Check> {
     if !matches!(store, Store::Postgres(_)) {
         return Vec::new();
     }
+    let verified = "write sslmode=verify-full in the address; sslrootcert=FILE names the authority that signed the \
+                    database's certificate";
+    // An address that cannot be used was told before.
+    let transport = weak_transport(windlass_store::weak_transport(address).ok().flatten(), verified);
     let lost = "its servers find each other's requests only by looking once a second: connect without a pooler, or by one \
                 that keeps a session for each connection";
     let notices = match store.notices_arrive(NOTICE_PATIENCE).await {
@@ -256,7 +260,7 @@ async fn database(store: &Store) -> Vec<Check> {
             Check::missing("database's clock", in_one_line(error), "see the manual's page on PostgreSQL")
         }
     };
-    vec![notices, clock]
+    vec![transport, notices, clock]
 }
 
 /// How many valid tokens of administrators a running server has; `None` if none runs or it refuses the request.

@@ -4,6 +4,7 @@ use super::{BoardSettings, Config, ConfigError, CuebotSettings};
 use crate::scheduler::order::{JobOrder, Order};
 use proptest::prelude::*;
 use std::time::Duration;
+use tokio_postgres::config::SslMode;
 use windlass_core::worker::Saturation;
 
 const STOCK: &str = "
@@ -210,11 +211,22 @@ const KEYS: [&str; 5] = [
 #[test]
 fn a_database_is_encrypted_as_the_file_says_and_a_socket_is_not() {
     let mode = |text: &str| Config::parse(text).map(|config| config.database.tls_mode());
-    assert_eq!(mode("database: {db_host: db.farm}").unwrap(), "prefer");
+    assert_eq!(mode("database: {db_host: db.farm}").unwrap(), "verify-full");
+    assert_eq!(mode("database: {db_host: 10.0.0.7}").unwrap(), "verify-full");
+    assert_eq!(mode("database: {db_host: 127.0.0.1}").unwrap(), "prefer");
+    assert_eq!(mode("database: {db_host: '::1'}").unwrap(), "prefer");
+    assert_eq!(mode("").unwrap(), "prefer", "localhost");
+    assert_eq!(mode("database: {db_host: db.farm}\nwindlass: {db_sslmode: allow}").unwrap(), "prefer");
     assert_eq!(mode("windlass: {db_sslmode: verify-full, db_sslrootcert: /ca.pem}").unwrap(), "verify-full");
     assert_eq!(mode("database: {db_host: /run/pg}\nwindlass: {db_sslmode: require}").unwrap(), "disable");
     assert!(mode("windlass: {db_sslmode: always}").is_err());
-    let config = Config::parse("windlass: {db_sslmode: verify-ca}").unwrap();
-    let connection = config.database.connection().unwrap();
-    assert_eq!(connection.get_ssl_mode(), tokio_postgres::config::SslMode::Require);
+    let driver_mode = |database: &str, mode: &str| {
+        let config =
+            Config::parse(&format!("database: {{{database}}}\nwindlass: {{db_sslmode: {mode}}}")).unwrap();
+        config.database.connection().unwrap().get_ssl_mode()
+    };
+    assert_eq!(driver_mode("db_host: localhost", "verify-ca"), SslMode::Require);
+    assert_eq!(driver_mode("db_host: localhost, db_pass: x", "prefer"), SslMode::Prefer);
+    assert_eq!(driver_mode("db_host: db.farm, db_pass: x", "prefer"), SslMode::Require);
+    assert_eq!(driver_mode("db_host: db.farm, db_pass: x", "disable"), SslMode::Disable);
 }
