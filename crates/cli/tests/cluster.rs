@@ -146,6 +146,12 @@ fn a_database_that_was_away_leaves_the_farm_to_its_owner_and_tasks_run_on() {
     let job = two.ok(&["submit", "--quiet", "--", "sh", "-c", &wait]);
     let job = job.trim();
     wait_until("it runs", || two.json(&["job", "show", job])["counts"]["running"] == json!(1));
+    // A request that waits for the owner is a row that the crash takes.
+    let mut waits = two.command(&["job", "wait", job]);
+    let mut waits = KillOnDrop(waits.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let name = store.split_once("@/").unwrap().1.split_once('?').unwrap().0;
+    let waiting = "SELECT count(*) FROM requests WHERE answered IS NULL";
+    wait_until("its request waits for the owner", || database.sql(name, waiting) == "1");
     database.crash();
     wait_until("the worker is let go", || {
         one.log().contains("ended: the server does not reach its database")
@@ -154,6 +160,7 @@ fn a_database_that_was_away_leaves_the_farm_to_its_owner_and_tasks_run_on() {
     std::fs::write(&gate, "").unwrap();
     database.start_again();
     two.ok(&["job", "wait", job]);
+    assert!(waits.0.wait().unwrap().success(), "the request was left there again");
     assert_eq!(two.json(&["job", "tasks", job])[0]["attempt"], json!(1));
     assert_eq!(two.ok(&["logs", &format!("{job}.0"), "--stdout"]), "done\n");
     assert_eq!(two.owner().as_deref(), Some("one"), "{}", two.log());

@@ -1,9 +1,10 @@
 //! Who changed what: one JSON line for each request that changes something or was refused.
 
-use crate::auth::{Caller, Peer};
+use crate::auth::Caller;
 use crate::noted_path::NotedPath;
 use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -38,6 +39,9 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<&'a str>,
     peer: String,
+    /// The server that passed the request on; its clients come by `peer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<&'a str>,
     method: &'a str,
     path: &'a str,
     status: u16,
@@ -56,11 +60,11 @@ impl Audit {
     }
 
     /// Notes a request and its answer's status. `caller` is `None` where nobody was known, `session` where the caller
-    /// did not act by the board.
+    /// did not act by the board, and `server` where the client came by no other server.
     pub fn note(
         &self,
         (caller, session): (Option<&Caller>, Option<&str>),
-        peer: &Peer,
+        (peer, server): (&dyn Display, Option<&str>),
         (method, path): (&str, &NotedPath),
         status: u16,
     ) {
@@ -72,6 +76,7 @@ impl Audit {
             token: caller.and_then(|caller| caller.token.as_deref()),
             session,
             peer: peer.to_string(),
+            server,
             method,
             path: path.as_str(),
             status,
@@ -157,6 +162,7 @@ fn write_one(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Peer;
 
     #[test]
     fn lines_are_json_and_old_files_are_kept_as_many_as_may_be() {
@@ -184,7 +190,7 @@ mod tests {
     fn a_log_that_cannot_be_written_counts_and_harms_nobody() {
         let lost = Counter::default();
         let audit = Audit::start(Some("/dev/null/audit.log".into()), 1, lost.clone());
-        audit.note((None, None), &Peer::LOCAL, ("POST", &NotedPath::of("/api/v1/jobs")), 401);
+        audit.note((None, None), (&Peer::LOCAL, None), ("POST", &NotedPath::of("/api/v1/jobs")), 401);
         drop(audit);
         assert_eq!(lost.get(), 1);
     }
@@ -194,11 +200,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = Audit::start(Some(path.clone()), 1, Counter::default());
-        audit.note((None, None), &Peer::LOCAL, ("POST", &NotedPath::of("/api/v1/jobs")), 401);
+        audit.note((None, None), (&Peer::LOCAL, None), ("POST", &NotedPath::of("/api/v1/jobs")), 401);
+        audit.note((None, None), (&"10.0.0.9:5", Some("two")), ("POST", &NotedPath::of("/")), 201);
         drop(audit);
-        let line: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
+        let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let line = lines.next().unwrap();
         assert_eq!((line["peer"].as_str(), line["status"].as_u64()), (Some("unix"), Some(401)));
         assert_eq!(line["path"], "/api/v1/jobs");
         assert!(line["time_ms"].as_u64().is_some() && line.get("user").is_none());
+        assert!(line.get("server").is_none());
+        let passed = lines.next().unwrap();
+        assert_eq!((passed["peer"].as_str(), passed["server"].as_str()), (Some("10.0.0.9:5"), Some("two")));
     }
 }

@@ -332,7 +332,14 @@ impl Auth {
 
     /// Who acts with a session's right; `None` if its token is not in force any more.
     pub(crate) fn of_right(&self, right: &Right) -> Option<Caller> {
-        let Right::Token(id) = right else { return Some(self.own_user()) };
+        match right {
+            Right::Token(id) => self.of_id(id),
+            Right::Own => Some(self.own_user()),
+        }
+    }
+
+    /// Whose token of this id is; `None` if it is not in force.
+    pub(crate) fn of_id(&self, id: &str) -> Option<Caller> {
         let at = now();
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let in_force =
@@ -354,6 +361,11 @@ impl Auth {
     pub fn knows_user(&self, user: &str) -> bool {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         tokens.values().any(|token| token.user == user)
+    }
+
+    /// True of the token that this process alone knows.
+    pub(crate) fn is_own(&self, id: &str) -> bool {
+        self.own.get().is_some_and(|own| own == id)
     }
 
     /// True while the token of this id lets anybody in.
@@ -604,6 +616,7 @@ mod tests {
         assert!(auth.revoke("none").await.unwrap().is_none());
         // Its own is nobody else's, and no store has it.
         let own = format!("Bearer {}", auth.create_for_this_process().unwrap());
+        assert!(auth.is_own(own.split('_').nth(1).unwrap()) && !auth.is_own(&made.token.id));
         auth.refresh().await.unwrap();
         assert_eq!(over_tcp(&auth, &own).unwrap().role, Role::Admin);
         other.refresh().await.unwrap();

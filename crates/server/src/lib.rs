@@ -56,7 +56,7 @@ pub use link::{
 };
 pub use listen::{ListenError, Listener, Protection, RoomLimits};
 pub use panics::end_process_on_panic;
-pub use peers::{FarmShards, KnownOwner, OwnerWatch, StandBy, since_boot};
+pub use peers::{FarmShards, KnownOwner, NoServerKey, OwnerWatch, ServerKey, StandBy, since_boot};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
 pub use spans::SPANS;

@@ -33,7 +33,9 @@ pub use copy::{CopiedTable, copy};
 pub use error::{Cause, StoreError};
 pub use farm::{FarmWorker, MAIL, SHARD_EVENTS, ShardEvents};
 pub use mail::{MAIL_BYTES_MAX, MAIL_ROWS_MAX, Mail, MailPage, MailPlace, with_guest};
-pub use mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK};
+pub use mailbox::{
+    ANSWERED, ASKED, Answered, Answers, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK,
+};
 pub use memory::Memory;
 pub use ownership::{Ownership, ServerId, ServerRow, ServerShare, ServerState, ShardRow};
 pub use postgres::{BookingRates, Postgres, TlsDialer, bench_bookings, bench_ended_jobs};

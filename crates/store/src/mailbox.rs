@@ -1,5 +1,6 @@
 //! Requests from one server of a shared store to the owner of a shard, and notifications. A request is a row, so it
-//! survives both servers. A notification is only a hint: a server that was not connected has missed it, and is told so.
+//! survives both servers, but not a crash of the database: it has what clients sent, and is kept out of the log. A
+//! notification is only a hint: a server that was not connected has missed it, and is told so.
 
 use crate::{ServerId, Store, StoreError};
 use std::time::Duration;
@@ -32,10 +33,16 @@ pub struct Asked {
     pub id: AskId,
     /// The server that has it.
     pub by: ServerId,
+    /// The name of that server.
+    pub server: String,
     /// What kind, in the server's words.
     pub kind: String,
     /// The request.
     pub body: Vec<u8>,
+    /// What that server's key made of it; `None` of a server of the release before, which has no key.
+    pub signature: Option<Vec<u8>>,
+    /// That server's key, by which the signature is checked.
+    pub verify_key: Option<Vec<u8>>,
 }
 
 /// An answer.
@@ -47,6 +54,15 @@ pub struct Answered {
     pub status: i32,
     /// The answer.
     pub body: Vec<u8>,
+}
+
+/// What became of requests.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Answers {
+    /// The answers, by number.
+    pub answered: Vec<Answered>,
+    /// Requests that are not there any more: a crash of the database took them, with the answer if there was one.
+    pub lost: Vec<AskId>,
 }
 
 /// What a listener hears.
@@ -97,11 +113,18 @@ impl Drop for Listener {
 }
 
 impl Store {
-    /// Leaves a request for the owner of a shard, and tells of it on [`ASKED`].
-    pub async fn ask(&self, by: ServerId, kind: &str, body: Vec<u8>) -> Result<AskId, StoreError> {
+    /// Leaves a request for the owner of a shard, and tells of it on [`ASKED`]. `sign` makes the signature of its number and
+    /// its body.
+    pub async fn ask(
+        &self,
+        by: ServerId,
+        kind: &str,
+        body: Vec<u8>,
+        sign: impl FnOnce(AskId, &[u8]) -> Vec<u8> + Send,
+    ) -> Result<AskId, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Err(StoreError::NotShared),
-            Store::Postgres(postgres) => postgres.ask(by, kind, body).await,
+            Store::Postgres(postgres) => postgres.ask(by, kind, body, sign).await,
         }
     }
 
@@ -124,7 +147,8 @@ impl Store {
         }
     }
 
-    /// Answers a request, and tells of it on [`ANSWERED`]. False if it was answered before, or is not there any more.
+    /// Answers a request, and tells of it on [`ANSWERED`]. The row forgets what was asked. False if it was answered before,
+    /// or is not there any more.
     pub async fn answer(&self, id: AskId, status: i32, body: Vec<u8>) -> Result<bool, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Err(StoreError::NotShared),
@@ -132,11 +156,11 @@ impl Store {
         }
     }
 
-    /// The answers to those of these requests that have one.
-    pub async fn answers(&self, ids: Vec<AskId>) -> Result<Vec<Answered>, StoreError> {
+    /// What became of these requests of a server. What it says of others' is that they are not there.
+    pub async fn answers(&self, by: ServerId, ids: Vec<AskId>) -> Result<Answers, StoreError> {
         match self {
-            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
-            Store::Postgres(postgres) => postgres.answers(ids).await,
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Answers::default()),
+            Store::Postgres(postgres) => postgres.answers(by, ids).await,
         }
     }
 

@@ -90,27 +90,31 @@ pub struct ServerState {
 }
 
 impl Store {
-    /// Enters a server into the store's list, with the default share.
+    /// Enters a server into the store's list, with the default share and without a key.
     pub async fn register_server(
         &self,
         name: &str,
         addresses: &[String],
         release: &str,
     ) -> Result<ServerId, StoreError> {
-        self.register_server_with(name, addresses, release, &ServerShare::default()).await
+        self.register_server_with(name, addresses, release, &ServerShare::default(), None).await
     }
 
-    /// As [`Store::register_server`], with a share of the shards.
+    /// As [`Store::register_server`], with a share of the shards, and with the key by which the signatures of its requests
+    /// are checked.
     pub async fn register_server_with(
         &self,
         name: &str,
         addresses: &[String],
         release: &str,
         share: &ServerShare,
+        verify_key: Option<&[u8]>,
     ) -> Result<ServerId, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(ServerId(1)),
-            Store::Postgres(postgres) => postgres.register_server(name, addresses, release, share).await,
+            Store::Postgres(postgres) => {
+                postgres.register_server(name, addresses, release, share, verify_key).await
+            }
         }
     }
 
@@ -131,7 +135,7 @@ impl Store {
         }
     }
 
-    /// Takes a server out of the list when it ends in order, and releases its shards.
+    /// Takes a server out of the list when it ends in order, releases its shards, and deletes its requests.
     pub async fn server_leaves(&self, server: ServerId) -> Result<(), StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use support::postgres::{Cluster, cluster};
-use support::{LONG, block_on, commit, owned};
+use support::{LONG, block_on, commit, owned, unsigned};
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::ids::ShardId;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult, TaskState};
@@ -16,8 +16,8 @@ use windlass_core::ranges::RangeSet;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
-    ANSWERED, ASKED, AskId, Asked, FarmWorker, Notice, Postgres, RELAYED, ServerId, ServerShare, ServerState,
-    ShardEvents, Store, StoreError, WHOLE_FARM, WORK,
+    ANSWERED, ASKED, Answers, AskId, Asked, FarmWorker, Notice, Postgres, RELAYED, ServerId, ServerShare,
+    ServerState, ShardEvents, Store, StoreError, WHOLE_FARM, WORK,
 };
 
 fn task(index: u32) -> TaskId {
@@ -73,8 +73,8 @@ fn _all_futures_can_move_between_threads(store: &Store) {
     is_send(store.claim(WHOLE_FARM, ServerId(1), LONG));
     is_send(store.renew());
     is_send(store.release());
-    is_send(store.ask(ServerId(1), "", vec![]));
-    is_send(store.answers(vec![]));
+    is_send(store.ask(ServerId(1), "", vec![], unsigned));
+    is_send(store.answers(ServerId(1), vec![]));
 }
 
 async fn booked(store: &Store) -> BTreeSet<u32> {
@@ -400,7 +400,7 @@ fn servers_that_start_together_make_the_schema_once() {
         }
     });
     let versions = "SELECT string_agg(version::text, ' ' ORDER BY version) FROM refinery_schema_history";
-    assert_eq!(cluster.sql(database_of(&address), versions), "1 2 3 4 5");
+    assert_eq!(cluster.sql(database_of(&address), versions), "1 2 3 4 5 6 7 8");
     let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
         VALUES (9999, 'later', '2030-01-01T00:00:00Z', '1')";
     cluster.sql(database_of(&address), newer);
@@ -459,17 +459,18 @@ fn servers_ask_each_other_by_the_store() {
         let mut asks = two.listen(&[ASKED, WORK]);
         let mut answers = one.listen(&[ANSWERED]);
         assert_eq!((asks.next().await, answers.next().await), (Notice::Listens, Notice::Listens));
-        let id = one.ask(asker, "hold", b"{\"job\":1}".to_vec()).await.unwrap();
+        let id = one.ask(asker, "hold", b"{\"job\":1}".to_vec(), unsigned).await.unwrap();
         assert_eq!(heard(&mut asks).await, (ASKED.to_owned(), id.0.to_string()));
         let asked = two.asked(AskId(0), 10).await.unwrap();
         assert_eq!((asked[0].id, asked[0].by, asked[0].kind.as_str()), (id, asker, "hold"));
+        assert_eq!((asked[0].server.as_str(), &asked[0].verify_key), ("one", &None));
         assert_eq!(asked[0].body, b"{\"job\":1}");
         assert!(two.asked(id, 10).await.unwrap().is_empty());
-        assert!(one.answers(vec![id]).await.unwrap().is_empty());
+        assert_eq!(one.answers(asker, vec![id]).await.unwrap(), Answers::default(), "it waits");
         assert!(two.answer(id, 204, b"done".to_vec()).await.unwrap());
         assert!(!two.answer(id, 500, Vec::new()).await.unwrap(), "it was answered");
         assert_eq!(heard(&mut answers).await, (ANSWERED.to_owned(), id.0.to_string()));
-        let answer = one.answers(vec![id]).await.unwrap().remove(0);
+        let answer = one.answers(asker, vec![id]).await.unwrap().answered.remove(0);
         assert_eq!((answer.status, &answer.body[..]), (204, &b"done"[..]));
         assert!(two.asked(AskId(0), 10).await.unwrap().is_empty());
         // A listener whose connection is cut listens again, and says that it may have missed something.
@@ -482,7 +483,7 @@ fn servers_ask_each_other_by_the_store() {
         // Old requests go with a beat.
         cluster.sql(database_of(&address), "UPDATE requests SET created = created - interval '1 day'");
         one.server_beat(asker).await.unwrap();
-        assert!(one.answers(vec![id]).await.unwrap().is_empty());
+        assert_eq!(one.answers(asker, vec![id]).await.unwrap().lost, [id]);
     });
 }
 
@@ -498,20 +499,29 @@ fn requests_of_servers_that_are_gone_and_those_taken_back_are_not_served() {
         );
         let mut ids = Vec::new();
         for by in [one, two, two, two] {
-            ids.push(store.ask(by, "x", Vec::new()).await.unwrap());
+            ids.push(store.ask(by, "x", Vec::new(), unsigned).await.unwrap());
         }
         store.answer(ids[2], 200, Vec::new()).await.unwrap();
         store.withdraw(vec![ids[1], ids[2]]).await.unwrap();
-        assert_eq!(store.answers(ids.clone()).await.unwrap().len(), 1, "what is answered stays");
+        let answers = store.answers(two, ids[1..].to_vec()).await.unwrap();
+        assert_eq!(
+            (answers.answered[0].id, &answers.lost[..]),
+            (ids[2], &ids[1..2]),
+            "what is answered stays"
+        );
+        let of_another = store.answers(one, vec![ids[2]]).await.unwrap();
+        assert!(of_another.answered.is_empty(), "a server reads its own answers alone");
         assert_eq!(store.still_asked(ids.clone()).await.unwrap(), [ids[0], ids[3]]);
         store.drop_answered(ids.clone()).await.unwrap();
-        assert!(store.answers(ids.clone()).await.unwrap().is_empty(), "its answer was read");
+        assert!(store.answers(two, ids.clone()).await.unwrap().answered.is_empty(), "its answer was read");
         assert_eq!(store.still_asked(ids.clone()).await.unwrap(), [ids[0], ids[3]]);
         let served = async || store.asked(AskId(0), 9).await.unwrap().into_iter().map(|asked| asked.id);
         assert_eq!(served().await.collect::<Vec<_>>(), [ids[0], ids[3]]);
         let silent = format!("UPDATE servers SET beat = beat - interval '1 minute' WHERE id = {}", one.0);
         cluster.sql(database_of(&address), &silent);
         assert_eq!(served().await.collect::<Vec<_>>(), [ids[3]]);
+        store.server_leaves(two).await.unwrap();
+        assert_eq!(store.still_asked(ids.clone()).await.unwrap(), [ids[0]], "its requests go with it");
     });
 }
 
@@ -593,8 +603,8 @@ fn requests_and_events_of_shards_are_apart_and_workers_are_found_whichever_shard
         store.set_shards(shards.clone()).await.unwrap();
         assert_eq!(store.farm_shards().await.unwrap(), shards);
         let server = store.register_server("one", &[], "0").await.unwrap();
-        let first = store.ask(server, "http", Vec::new()).await.unwrap();
-        let second = store.ask(server, "http:2", Vec::new()).await.unwrap();
+        let first = store.ask(server, "http", Vec::new(), unsigned).await.unwrap();
+        let second = store.ask(server, "http:2", Vec::new(), unsigned).await.unwrap();
         let ids = |asked: Vec<Asked>| asked.into_iter().map(|asked| asked.id).collect::<Vec<_>>();
         assert_eq!(ids(store.asked(AskId(0), 9).await.unwrap()), [first]);
         assert_eq!(ids(store.asked_of("http:2", AskId(0), 9).await.unwrap()), [second]);
@@ -668,7 +678,7 @@ fn the_share_of_a_server_is_in_its_row_and_a_server_of_the_release_before_has_no
     block_on(async {
         let store = Store::connect(&address).await.unwrap();
         let share = ServerShare { weight: 0, pins: [ShardId(3), ShardId(64)].into() };
-        let server = store.register_server_with("one", &[], "0", &share).await.unwrap();
+        let server = store.register_server_with("one", &[], "0", &share, None).await.unwrap();
         // As a server inserts its row that knows the schema up to its fourth step.
         let insert = "INSERT INTO servers (name, addresses, release) VALUES ('old', '{}', '0')";
         cluster.sql(database_of(&address), insert);

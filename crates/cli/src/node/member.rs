@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use windlass_core::ids::ShardId;
-use windlass_server::{Handle, KnownOwner, OwnerWatch, StandBy, since_boot};
+use windlass_server::{Handle, KnownOwner, OwnerWatch, ServerKey, StandBy, since_boot};
 use windlass_store::{
     ServerId, ServerRow, ServerShare, ServerState, ShardRow, Store, StoreError, WHOLE_FARM,
 };
@@ -34,6 +34,7 @@ pub struct Member {
     /// server must still beat: a silent one has no shards.
     list: Store,
     server: ServerId,
+    key: ServerKey,
 }
 
 /// Why an owner gives the farm up.
@@ -122,19 +123,21 @@ impl OwnStore {
 }
 
 impl Member {
-    /// Enters this server into the list; `None` where no other server can use the store.
+    /// Enters this server into the list, with the other half of its key; `None` where no other server can use the store.
     pub async fn join(
         store: &Store,
         name: &str,
         addresses: &[String],
         share: &ServerShare,
+        key: &ServerKey,
     ) -> anyhow::Result<Option<Member>> {
         if !matches!(store, Store::Postgres(_)) {
             return Ok(None);
         }
         let list = store.with_own_connections();
-        let server = list.register_server_with(name, addresses, env!("CARGO_PKG_VERSION"), share).await?;
-        Ok(Some(Member { store: store.clone(), list, server }))
+        let (release, verify_key) = (env!("CARGO_PKG_VERSION"), Some(key.verify_key()));
+        let server = list.register_server_with(name, addresses, release, share, verify_key).await?;
+        Ok(Some(Member { store: store.clone(), list, server, key: key.clone() }))
     }
 
     /// Takes this server out of the list.
@@ -146,7 +149,7 @@ impl Member {
 
     /// A server that stands by for the owner.
     pub fn stand_by(&self) -> StandBy {
-        StandBy::new(self.store.clone(), self.server)
+        StandBy::new(self.store.clone(), self.server, self.key.clone())
     }
 
     /// Takes the farm if nobody owns it, unless this server is drained and another one could take it.

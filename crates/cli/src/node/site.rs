@@ -17,7 +17,8 @@ use std::time::Duration;
 use windlass_core::ids::ShardId;
 use windlass_server::auth::Auth;
 use windlass_server::{
-    Config, FarmShards, Gateways, Listener, Protection, Reads, RoomLimits, ServeOptions, WorkerTerms,
+    Config, FarmShards, Gateways, Listener, Protection, Reads, RoomLimits, ServeOptions, ServerKey,
+    WorkerTerms,
 };
 use windlass_store::{Store, StoreError};
 use windlass_worker::ADMIN_SOCKET;
@@ -50,6 +51,8 @@ pub struct Site {
     listeners: Vec<Listener>,
     store: Store,
     member: Option<Member>,
+    /// By which this process signs what it asks other servers.
+    key: ServerKey,
     /// In the list of servers.
     name: String,
     /// It has owned the farm, or stood by.
@@ -91,7 +94,8 @@ impl Site {
         let name = config.worker.name.clone();
         let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         let addresses = std::slice::from_ref(&address);
-        let member = Member::join(&store, &name, addresses, &config.farm.share()).await?;
+        let key = ServerKey::new()?;
+        let member = Member::join(&store, &name, addresses, &config.farm.share(), &key).await?;
         if member.is_some() && config.worker.enabled {
             talk!(
                 "this server runs no worker, because other servers may share its store: 'windlass worker start' starts one"
@@ -116,6 +120,7 @@ impl Site {
             listeners,
             store,
             member,
+            key,
             name,
             was_up: false,
             shards: FarmShards::default(),
@@ -191,7 +196,9 @@ impl Site {
                 () = tokio::time::sleep(AGAIN_AFTER) => {}
             }
             let (addresses, share) = (std::slice::from_ref(&self.address), self.config.farm.share());
-            if let Ok(Some(member)) = Member::join(&self.store, &self.name, addresses, &share).await {
+            if let Ok(Some(member)) =
+                Member::join(&self.store, &self.name, addresses, &share, &self.key).await
+            {
                 if let Some(keeper) = self.keeper.take() {
                     keeper.stop().await;
                 }
@@ -279,7 +286,7 @@ impl Site {
     pub fn options(&self, auth: Auth, gateways: Gateways) -> ServeOptions {
         let audit = (self.life == Life::OfItsOwn).then(|| self.state.join(AUDIT_LOG));
         let options = serve_options(&self.config, &self.store_address, &self.shards, auth);
-        ServeOptions { audit, gateways, ..options }
+        ServeOptions { audit, gateways, key: Some(self.key.clone()), ..options }
     }
 
     /// Gives up what this server owns, and takes it out of the list of those that use its store.
@@ -293,7 +300,7 @@ impl Site {
     }
 }
 
-/// How requests are served, without an audit log and without gateways.
+/// How requests are served, without an audit log, without gateways, and by a server that asks no other one.
 pub fn serve_options(config: &Config, store_address: &str, shards: &FarmShards, auth: Auth) -> ServeOptions {
     ServeOptions {
         store: windlass_store::shown_address(store_address),
@@ -309,6 +316,7 @@ pub fn serve_options(config: &Config, store_address: &str, shards: &FarmShards, 
         board: config.board.options(),
         queues: config.queues.clone(),
         shards: shards.clone(),
+        key: None,
     }
 }
 

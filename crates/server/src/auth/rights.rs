@@ -1,12 +1,11 @@
 //! What a token gives its holder beyond its role, and which roles may make a request.
 
 use super::TokenError;
-use serde::{Deserialize, Serialize};
 use windlass_api::{CreateToken, NAME_PATTERNS_MAX, Role, is_name_pattern};
 use windlass_core::bounds::NAME_BYTES_MAX;
 
 /// What a token gives its holder beyond its role.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// The worker may declare that it builds for Nix; for workers alone.
     pub nix: bool,

@@ -12,7 +12,7 @@ use crate::panics::in_request;
 use crate::spans;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 use windlass_api::{CLOCK_HEADER, ErrorCode};
 use windlass_core::Time;
 
+/// Where servers ask each other in their own name.
+const BETWEEN_SERVERS: &str = "/api/v1/shard/";
+
 /// Lets in whom the server knows, to where they may go, as [`Caller`] in the request's extensions, and
 /// notes who changed something or was refused.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
@@ -29,7 +32,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     if path == HEALTH_PATH {
         return next.run(request).await;
     }
-    let peer = peer_of(&request);
+    let peer = peer_of(request.extensions());
     let pattern = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let gateway = app.shared.gateways.of(&path);
     let access = if gateway.is_some() { Access::Anybody } else { routes::access(&method, &path, pattern) };
@@ -89,16 +92,23 @@ fn page_of(app: &App, request: &Request) -> Option<Response> {
     if app.shared.gateways.of(path).is_some() && !is_browser {
         return None;
     }
-    Some(match identity::check_page(app, &peer_of(request), request) {
+    Some(match identity::check_page(app, &peer_of(request.extensions()), request) {
         Ok(()) => pages::answer(file, method, request.headers()),
         Err(why) => Denied::from(why).into_response(),
     })
 }
 
 /// Who is at the other end. What came from who knows where did not come over the unix socket.
-fn peer_of(request: &Request) -> Peer {
-    let connection = request.extensions().get::<ConnectInfo<Peer>>();
+fn peer_of(extensions: &Extensions) -> Peer {
+    let connection = extensions.get::<ConnectInfo<Peer>>();
     connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone())
+}
+
+/// The client's address, or `unix`, and the id of the session by which the board acted, for the server to which a request
+/// is passed on.
+pub(crate) fn came_by(extensions: &Extensions) -> (String, Option<String>) {
+    let session = extensions.get::<SignIn>().and_then(|by| by.session().map(str::to_owned));
+    (peer_of(extensions).to_string(), session)
 }
 
 /// How a request that signs in or out addressed the server. In its extensions.
@@ -205,7 +215,7 @@ impl Asked {
         let Asked { app, caller, by, denied, peer, method, path, changes } = self;
         let note = |path: &NotedPath| {
             let who = (caller.as_ref(), by.session());
-            app.shared.audit.note(who, peer, (method.as_str(), path), status.as_u16());
+            app.shared.audit.note(who, (peer, None), (method.as_str(), path), status.as_u16());
         };
         match status {
             // A page that asks whether somebody is signed in was refused nothing.
@@ -225,6 +235,56 @@ impl Asked {
             _ if *changes => note(&NotedPath::of(path)),
             _ => {}
         }
+    }
+}
+
+/// A request that another server let in and passed on.
+pub(crate) struct PassedOn<'a> {
+    /// Who asks; `None` where nothing proves it.
+    pub caller: Option<&'a Caller>,
+    /// The id of the session by which the board acted there.
+    pub session: Option<&'a str>,
+    /// The client's address as that server saw it, or `unix`.
+    pub peer: &'a str,
+    /// That server's name.
+    pub server: &'a str,
+    /// What is asked.
+    pub method: &'a str,
+    /// Where.
+    pub path: &'a str,
+}
+
+impl App {
+    /// Notes what was done for another server. That one has told its own log of what was refused.
+    pub(crate) fn note_passed(&self, passed: &PassedOn, status: StatusCode) {
+        let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let method = Method::from_bytes(passed.method.as_bytes()).unwrap_or_default();
+        let noted = match is_refused {
+            true => passed.caller.is_some_and(|caller| self.shared.noted.take(&caller.user)),
+            // What servers ask in their own name changes nothing for people.
+            false => changes(&method, passed.path) && !passed.path.starts_with(BETWEEN_SERVERS),
+        };
+        if noted {
+            self.audit_passed(passed, status);
+        }
+    }
+
+    /// Notes a request that is not served, because nothing proves that another server passed it on.
+    pub(crate) fn note_unproven(&self, passed: &PassedOn, why: impl std::fmt::Display) {
+        let PassedOn { method, path, .. } = passed;
+        let told = self
+            .shared
+            .refusals
+            .tell("a request in the database", format_args!("{method:?} {:?}: {why}", NotedPath::of(path).as_str()));
+        if told {
+            self.audit_passed(passed, StatusCode::FORBIDDEN);
+        }
+    }
+
+    fn audit_passed(&self, passed: &PassedOn, status: StatusCode) {
+        let PassedOn { caller, session, peer, server, method, path } = *passed;
+        let path = NotedPath::of(path);
+        self.shared.audit.note((caller, session), (&peer, Some(server)), (method, &path), status.as_u16());
     }
 }
 

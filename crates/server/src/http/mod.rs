@@ -28,7 +28,7 @@ mod workers;
 
 pub use error::ApiError;
 pub use guard::OpenRequest;
-pub(crate) use guard::{Addressed, busy, host_of, known_as};
+pub(crate) use guard::{Addressed, PassedOn, busy, came_by, host_of, known_as};
 pub use readable::Reader;
 pub use rights::UserLimits;
 pub(crate) use rights::{may_ask, may_submit, may_use_queue};
@@ -45,7 +45,7 @@ use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, RoomLimits, Served};
 use crate::network::Network;
-use crate::peers::{self, FarmShards, Gathered, OtherShards, Postbox};
+use crate::peers::{self, FarmShards, Gathered, OtherShards, Postbox, ServerKey};
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::body::Bytes;
@@ -237,6 +237,8 @@ pub struct ServeOptions {
     pub queues: BTreeMap<String, SetQueue>,
     /// The shards of the farm.
     pub shards: FarmShards,
+    /// By which this server signs what it asks other servers; `None` if it asks none.
+    pub key: Option<ServerKey>,
 }
 
 /// Serves until the handle closes, by `POST /api/v1/shutdown` or by [`Handle::close`].
@@ -302,8 +304,8 @@ fn new_app(
 ) -> (App, DoorAsks) {
     let metrics = handle.metrics();
     let owned = handle.store().ownership().filter(|owned| owned.shard == WHOLE_FARM);
-    let across = owned.filter(|_| options.shards.is_divided());
-    let across = across.map(|owned| Arc::new(Postbox::new(handle.store().clone(), owned.server)));
+    let across = owned.filter(|_| options.shards.is_divided()).zip(options.key);
+    let across = across.map(|(owned, key)| Arc::new(Postbox::new(handle.store().clone(), owned.server, key)));
     let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
         started: Instant::now(),

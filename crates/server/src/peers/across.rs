@@ -75,7 +75,7 @@ pub(crate) async fn to_shard(
         SERIES_PATTERN => return series(&app, &across, (caller, named.as_str()), request, next).await,
         pattern if let Some(joined) = JOINED.iter().find(|joined| joined.pattern == pattern) => {
             let (parts, body) = request.into_parts();
-            let head = head_of(&parts, pattern, caller);
+            let head = head_of(&app, &parts, pattern, caller);
             return joined.answer(&app, &across, &head, Request::from_parts(parts, body), next).await;
         }
         pattern if WORKER_PATTERNS.contains(&pattern) => of_worker(&app, &named).await,
@@ -92,7 +92,7 @@ pub(crate) async fn to_shard(
         Ok(body) => body,
         Err(error) => return ApiError::new(ErrorCode::BadRequest, error.to_string()).into_response(),
     };
-    let head = RequestHead { one_part: pattern == LOG_PATTERN, ..head_of(&parts, &pattern, caller) };
+    let head = RequestHead { one_part: pattern == LOG_PATTERN, ..head_of(&app, &parts, &pattern, caller) };
     if head.one_part && !is_one_part {
         return log_parts::read(app, across, shard, head).await;
     }
@@ -125,7 +125,7 @@ async fn why(
 ) -> Response {
     let Some(shard) = of_waiting(app, id).await else { return next.run(request).await };
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, WHY_PATTERN, caller);
+    let head = head_of(app, &parts, WHY_PATTERN, caller);
     let request = Request::from_parts(parts, body);
     let answer = across.ask_shard(shard, &head, b"", WHY_PATIENCE).await;
     let why = answer.ok().filter(|answer| answer.status().is_success());
@@ -164,7 +164,7 @@ async fn series(
     let path = parts.uri.path();
     // The path of the worker, with its name as it came.
     let worker = path.strip_suffix("/series").unwrap_or(path).to_owned();
-    let head = RequestHead { uri: worker, ..head_of(&parts, SERIES_PATTERN, caller) };
+    let head = RequestHead { uri: worker, ..head_of(app, &parts, SERIES_PATTERN, caller) };
     let mut request = Request::from_parts(parts, body);
     let answer = match across.ask_shard(shard, &head, b"", WHY_PATIENCE).await {
         Ok(answer) if answer.status().is_success() => answer,

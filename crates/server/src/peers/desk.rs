@@ -1,12 +1,16 @@
 //! The owner's side: requests that other servers have left in the database are answered as if their clients had come here.
+//! Only a row that its server has signed is served. Who asks is said by the token's own record; without a token it is the
+//! administrator whom that server let in. What is changed for others is in the audit log here, too.
 //!
 //! A request that this server does not answer, because it ends or does not reach the database, keeps its row. The next
 //! owner answers it.
 
 use super::packed;
 use super::postbox::kind_for;
+use super::signature::{self, Begun, Unproven};
 use super::{OnePart, packed::RequestHead};
-use crate::http::{ApiError, App};
+use crate::auth::Caller;
+use crate::http::{ApiError, App, PassedOn};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -40,6 +44,7 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
         routes,
         after: AskId(0),
         under_way: BTreeMap::new(),
+        begun: Begun::default(),
         tasks: JoinSet::new(),
         is_away: false,
     };
@@ -87,6 +92,7 @@ struct Desk {
     /// Requests up to this number were looked at.
     after: AskId,
     under_way: BTreeMap<AskId, AbortHandle>,
+    begun: Begun,
     tasks: JoinSet<AskId>,
     /// The last read of requests failed.
     is_away: bool,
@@ -130,12 +136,26 @@ impl Desk {
     }
 
     fn begin(&mut self, asked: Asked) {
-        let (id, app, routes) = (asked.id, self.app.clone(), self.routes.clone());
+        let (id, app, routes, begun) = (asked.id, self.app.clone(), self.routes.clone(), self.begun.clone());
         let task = self.tasks.spawn(async move {
-            if let Some((status, row)) = answer(&app, routes, asked).await
-                && let Err(error) = app.handle.store().answer(id, status, row).await
-            {
-                tracing::warn!("a request of another server is answered later: {error}");
+            let store = app.handle.store();
+            let proven = signature::check(store.id(), &asked).and_then(|()| begun.begin(&asked));
+            let answer = match &proven {
+                Ok(()) => answer(&app, routes, asked).await,
+                Err(why) => Some(packed_answer(refuse(&app, &asked, why).into_response()).await),
+            };
+            let is_answered = match answer {
+                Some((status, row)) => match store.answer(id, status, row).await {
+                    Ok(_) => true,
+                    Err(error) => {
+                        tracing::warn!("a request of another server is answered later: {error}");
+                        false
+                    }
+                },
+                None => false,
+            };
+            if proven.is_ok() && !is_answered {
+                begun.give_back(id);
             }
             id
         });
@@ -161,28 +181,81 @@ impl Desk {
 
 /// Status and row of the answer; `None` if it is left to the next owner.
 async fn answer(app: &App, routes: Router, asked: Asked) -> Option<(i32, Vec<u8>)> {
-    let shard = app.handle.store().ownership().map_or(WHOLE_FARM, |ownership| ownership.shard);
-    let unpacked = match asked.kind == kind_for(shard) {
-        true => packed::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
-        false => Err(format!("its kind '{}' is not known", asked.kind)),
-    };
-    let response = match unpacked {
-        Ok((head, request)) => routed(routes, &head, request).await,
-        Err(why) => {
-            let why = format!("another server asks what this release does not understand: {why}");
-            ApiError::new(ErrorCode::BadRequest, why).into_response()
+    let opened = open(app, &asked).await;
+    let (response, noted) = match opened {
+        Ok((head, caller, mut request)) => {
+            let what = (request.method().to_string(), request.uri().path().to_owned());
+            request.extensions_mut().insert(caller.clone());
+            (routed(routes, &head, request).await, Some((head, caller, what)))
         }
+        Err(error) => (error.into_response(), None),
     };
     let ends = *app.handle.closing().borrow() || !app.handle.is_sure();
     if response.status() == StatusCode::SERVICE_UNAVAILABLE && ends {
         return None;
     }
     app.handle.metrics().requests_served.inc();
+    if let Some((head, caller, (method, path))) = &noted {
+        let session = head.session.as_deref();
+        let (caller, peer, server) = (Some(caller), head.peer.as_str(), asked.server.as_str());
+        app.note_passed(&PassedOn { caller, session, peer, server, method, path }, response.status());
+    }
+    Some(packed_answer(response).await)
+}
+
+/// What is asked, and who asks.
+async fn open(app: &App, asked: &Asked) -> Result<(RequestHead, Caller, Request<Body>), ApiError> {
+    let shard = app.handle.store().ownership().map_or(WHOLE_FARM, |ownership| ownership.shard);
+    let unpacked = match asked.kind == kind_for(shard) {
+        true => packed::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
+        false => Err(format!("its kind '{}' is not known", asked.kind)),
+    };
+    let (head, request) = unpacked.map_err(|why| {
+        let why = format!("another server asks what this release does not understand: {why}");
+        ApiError::new(ErrorCode::BadRequest, why)
+    })?;
+    let caller = caller_of(app, &head).await.ok_or_else(|| {
+        let why = "the token of this request is not in force on the server that owns the farm";
+        ApiError::new(ErrorCode::Unauthorized, why)
+    })?;
+    Ok((head, caller, request))
+}
+
+/// Who asks; `None` if the token is not in force. Only of a caller without a token the other server's word counts.
+async fn caller_of(app: &App, head: &RequestHead) -> Option<Caller> {
+    let Some(id) = &head.token else { return Some(head.caller()) };
+    if let Some(caller) = app.auth().of_id(id) {
+        return Some(caller);
+    }
+    // Another server may have just made it.
+    app.refresh_tokens().await;
+    app.auth().of_id(id)
+}
+
+/// The answer to a row that is not served. It is noted, with what the row asks.
+fn refuse(app: &App, asked: &Asked, why: &Unproven) -> ApiError {
+    let (method, path) = match packed::unpack_request(&asked.body) {
+        Ok((_, request)) => (request.method().to_string(), request.uri().path().to_owned()),
+        Err(_) => ("?".to_owned(), "?".to_owned()),
+    };
+    let row = format!("request {} in the database", asked.id.0);
+    let (method, path, peer, server) = (&*method, &*path, &*row, &*asked.server);
+    app.note_unproven(&PassedOn { caller: None, session: None, peer, server, method, path }, why);
+    // A client of a server of the release before goes on with another one.
+    let code = match why {
+        Unproven::Unsigned(_) => ErrorCode::Unavailable,
+        Unproven::Forged(_) | Unproven::Served => ErrorCode::Forbidden,
+    };
+    ApiError::new(code, format!("the server that owns the farm does not serve this request: {why}"))
+}
+
+/// An answer as status and row.
+async fn packed_answer(response: Response) -> (i32, Vec<u8>) {
     let (parts, body) = response.into_parts();
     match axum::body::to_bytes(body, ANSWER_BYTES_MAX).await {
         Ok(body) => {
             let row = packed::pack_answer(&parts.headers, &body);
-            Some((i32::from(parts.status.as_u16()), row))
+            (i32::from(parts.status.as_u16()), row)
         }
         Err(error) => {
             let why = format!("the answer cannot be passed on: {error}");
@@ -190,7 +263,7 @@ async fn answer(app: &App, routes: Router, asked: Asked) -> Option<(i32, Vec<u8>
                 &serde_json::json!({ "error": { "code": ErrorCode::Internal, "message": why } }),
             );
             let row = packed::pack_answer(&Default::default(), &answer.unwrap_or_default());
-            Some((i32::from(StatusCode::INTERNAL_SERVER_ERROR.as_u16()), row))
+            (i32::from(StatusCode::INTERNAL_SERVER_ERROR.as_u16()), row)
         }
     }
 }

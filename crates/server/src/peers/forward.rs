@@ -5,7 +5,7 @@ use super::log_parts::{self, LOG_PATTERN};
 use super::packed::RequestHead;
 use super::postbox::{Postbox, Unanswered};
 use crate::auth::{Caller, WORKER_PATHS};
-use crate::http::{ApiError, App};
+use crate::http::{ApiError, App, came_by};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -65,7 +65,7 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
         Ok(body) => body,
         Err(error) => return ApiError::new(ErrorCode::BadRequest, error.to_string()).into_response(),
     };
-    let head = head_of(&parts, &pattern, caller);
+    let head = head_of(&app, &parts, &pattern, caller);
     app.handle.metrics().requests_passed.inc();
     if head.one_part {
         return log_parts::read(app, postbox, WHOLE_FARM, head).await;
@@ -78,9 +78,10 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
 }
 
 /// What is asked, and by whom.
-pub(super) fn head_of(parts: &Parts, pattern: &str, caller: Caller) -> RequestHead {
+pub(super) fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -> RequestHead {
     let is_submission = parts.method == Method::POST && pattern == "/api/v1/jobs";
     let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let (peer, session) = came_by(&parts.extensions);
     RequestHead {
         method: parts.method.to_string(),
         uri: parts.uri.path_and_query().map_or_else(|| pattern.to_owned(), ToString::to_string),
@@ -88,8 +89,10 @@ pub(super) fn head_of(parts: &Parts, pattern: &str, caller: Caller) -> RequestHe
         user: caller.user,
         role: caller.role,
         worker: caller.worker,
-        token: caller.token,
-        rights: caller.rights,
+        // The token that this process alone knows is its administrator's, as the unix socket is.
+        token: caller.token.filter(|id| !app.auth().is_own(id)),
+        session,
+        peer,
         key: is_submission.then(new_key).flatten(),
         one_part: pattern == LOG_PATTERN,
     }

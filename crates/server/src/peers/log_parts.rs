@@ -103,7 +103,7 @@ fn next_head(head: &RequestHead, headers: &HeaderMap) -> Option<RequestHead> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{Rights, Role};
+    use crate::auth::Role;
     use axum::http::HeaderValue;
 
     fn after(uri: &str, headers: &[(&'static str, &'static str)]) -> Option<String> {
@@ -115,7 +115,8 @@ mod tests {
             role: Role::User,
             worker: None,
             token: None,
-            rights: Rights::default(),
+            session: None,
+            peer: "unix".to_owned(),
             key: None,
             one_part: true,
         };

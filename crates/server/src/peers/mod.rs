@@ -1,7 +1,8 @@
 //! Several servers of one farm, on one PostgreSQL database.
 //!
 //! One of them owns the farm: its engine decides. The others stand by. They let clients in, check who asks, and pass what
-//! is asked on to the owner as a row of the database; a client need not know who the owner is. Events come the other way.
+//! is asked on to the owner as a signed row of the database ([`signature`]); a client need not know who the owner is. Events
+//! come the other way.
 //! When the owner is gone, one of the others claims the farm and starts an engine with what the database has.
 //!
 //! A farm that is divided has an engine for each shard. The owner of the first shard is "the owner" of all this. It asks the
@@ -22,6 +23,7 @@ mod postbox;
 mod relay;
 mod rendezvous;
 mod shard_events;
+mod signature;
 mod sure;
 mod watch;
 
@@ -36,6 +38,7 @@ pub(crate) use packed::SubmitKey;
 pub(crate) use postbox::Postbox;
 pub(crate) use relay::send_events;
 pub(crate) use shard_events::tell as tell_shard_events;
+pub use signature::{NoServerKey, ServerKey};
 pub(crate) use sure::SureUntil;
 pub use sure::since_boot;
 pub use watch::OwnerWatch;
@@ -63,9 +66,9 @@ pub struct StandBy {
 }
 
 impl StandBy {
-    /// For the server with this number. It serves nobody yet.
-    pub fn new(store: Store, server: ServerId) -> StandBy {
-        let postbox = Arc::new(Postbox::new(store.clone(), server));
+    /// For the server with this number, whose entry in the list has this key. It serves nobody yet.
+    pub fn new(store: Store, server: ServerId, key: ServerKey) -> StandBy {
+        let postbox = Arc::new(Postbox::new(store.clone(), server, key));
         StandBy { handle: Handle::without_engine(store), postbox }
     }
 

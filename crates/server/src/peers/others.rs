@@ -10,7 +10,7 @@
 use super::forward::unanswered;
 use super::packed::RequestHead;
 use super::{FarmShards, Postbox};
-use crate::auth::{Rights, Role};
+use crate::auth::Role;
 use crate::figures::{ShardFigures, WantedFigures};
 use crate::http::ApiError;
 use axum::body::Bytes;
@@ -116,7 +116,8 @@ fn head(method: Method, path: String) -> RequestHead {
         role: Role::Viewer,
         worker: None,
         token: None,
-        rights: Rights::default(),
+        session: None,
+        peer: String::new(),
         key: None,
         one_part: false,
     }

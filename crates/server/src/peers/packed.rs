@@ -18,7 +18,7 @@ const OF_THE_CONNECTION: [HeaderName; 5] =
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SubmitKey(pub String);
 
-/// What is asked, without the body. The server that wrote the row has found out who asks.
+/// What is asked, without the body. The server that wrote the row has found out who asks. Its signature says that it did.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct RequestHead {
     pub method: String,
@@ -28,10 +28,12 @@ pub(super) struct RequestHead {
     pub user: String,
     pub role: Role,
     pub worker: Option<String>,
+    /// The id of the token, where other servers know it. Its record says then who asks, and not this head.
     pub token: Option<String>,
-    /// A server of the release before writes none.
-    #[serde(default)]
-    pub rights: Rights,
+    /// The id of the session by which the board acted.
+    pub session: Option<String>,
+    /// The client's address as that server saw it, or `unix`.
+    pub peer: String,
     /// Of a submission.
     pub key: Option<String>,
     /// A part of an output file is wanted, and not all of it.
@@ -40,8 +42,8 @@ pub(super) struct RequestHead {
 
 impl RequestHead {
     pub fn caller(&self) -> Caller {
-        let RequestHead { user, role, worker, token, rights, .. } = self.clone();
-        Caller { user, role, worker, token, rights }
+        let RequestHead { user, role, worker, token, .. } = self.clone();
+        Caller { user, role, worker, token, rights: Rights::default() }
     }
 }
 
@@ -67,7 +69,7 @@ pub(super) fn pack_request(head: &RequestHead, body: &[u8]) -> Vec<u8> {
     pack(head, body)
 }
 
-/// What was asked, as a handler takes it.
+/// What was asked, as a handler takes it, but for the caller.
 pub(super) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>), BadRow> {
     let (head, body) = unpack::<RequestHead>(row)?;
     let mut request = Request::builder().method(head.method.as_str()).uri(head.uri.as_str());
@@ -75,7 +77,6 @@ pub(super) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>),
         request = request.header(header::CONTENT_TYPE, kind);
     }
     let mut request = request.body(Body::from(Bytes::copy_from_slice(body)))?;
-    request.extensions_mut().insert(head.caller());
     if let Some(key) = &head.key {
         request.extensions_mut().insert(SubmitKey(key.clone()));
     }
@@ -126,7 +127,8 @@ mod tests {
             role: Role::User,
             worker: None,
             token: Some("t1".to_owned()),
-            rights: Rights { queue: Some("q".to_owned()), ..Rights::default() },
+            session: None,
+            peer: "10.0.0.9:5".to_owned(),
             key: Some("k".to_owned()),
             one_part: false,
         }
@@ -138,7 +140,7 @@ mod tests {
         let (found, request) = unpack_request(&row).unwrap();
         assert_eq!(found, head());
         assert_eq!((request.method().as_str(), request.uri().to_string()), ("POST", head().uri));
-        assert_eq!(request.extensions().get::<Caller>(), Some(&head().caller()));
+        assert_eq!(request.extensions().get::<Caller>(), None, "a row alone makes nobody a caller");
         assert_eq!(request.extensions().get::<SubmitKey>(), Some(&SubmitKey("k".to_owned())));
     }
 

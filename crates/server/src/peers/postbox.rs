@@ -4,6 +4,7 @@ use super::KnownOwner;
 use super::packed::{self, BadRow, RequestHead};
 use super::relay;
 use super::shard_events::ShardInbound;
+use super::signature::ServerKey;
 use crate::http::App;
 use axum::body::Bytes;
 use axum::http::Response;
@@ -12,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_store::{
     ANSWERED, Answered, AskId, Listener, Notice, RELAYED, SHARD_EVENTS, ServerId, Store, StoreError, TOKENS,
@@ -25,7 +27,7 @@ const WAITING_MAX: usize = 8_192;
 const WAITING_OF_USER_MAX: usize = 1_024;
 /// Numbers of answers that came before this server knew the number of its request.
 const EARLY_MAX: usize = 4_096;
-/// Answers of other shards that were read and are not deleted yet. More of them go with their age.
+/// Answers that nobody reads any more and that are not deleted yet. More of them go with their age.
 const READ_MAX: usize = 10_000;
 /// How often answers and events are looked for, where a notice of them was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -42,15 +44,17 @@ pub(super) fn kind_for(shard: ShardId) -> String {
 pub(crate) struct Postbox {
     store: Store,
     server: ServerId,
+    key: ServerKey,
     waiting: Mutex<Waiting>,
     owner: watch::Sender<Option<KnownOwner>>,
 }
 
 #[derive(Default)]
 struct Waiting {
+    /// A sender that is dropped says that the request is lost.
     asks: BTreeMap<AskId, oneshot::Sender<Answered>>,
     early: BTreeSet<AskId>,
-    /// Requests to other shards whose answers were read.
+    /// Requests whose answers were read, or that nobody waits for any more.
     read: Vec<AskId>,
     /// Requests under way, by user.
     users: BTreeMap<String, usize>,
@@ -74,8 +78,8 @@ pub(super) enum Unanswered {
 }
 
 impl Postbox {
-    pub fn new(store: Store, server: ServerId) -> Postbox {
-        Postbox { store, server, waiting: Mutex::default(), owner: watch::Sender::new(None) }
+    pub fn new(store: Store, server: ServerId, key: ServerKey) -> Postbox {
+        Postbox { store, server, key, waiting: Mutex::default(), owner: watch::Sender::new(None) }
     }
 
     /// This server.
@@ -106,7 +110,8 @@ impl Postbox {
         self.ask_shard(WHOLE_FARM, head, body, patience).await
     }
 
-    /// As [`Postbox::ask`], whoever owns a shard.
+    /// As [`Postbox::ask`], whoever owns a shard. A request that a crash of the database took is left there again: as after
+    /// the end of an owner, it may be made twice.
     pub(super) async fn ask_shard(
         self: &Arc<Self>,
         shard: ShardId,
@@ -115,7 +120,27 @@ impl Postbox {
         patience: Duration,
     ) -> Result<Response<Bytes>, Unanswered> {
         let _slot = AskSlot::take(self, &head.user)?;
-        let id = self.store.ask(self.server, &kind_for(shard), packed::pack_request(head, body)).await?;
+        let (kind, until) = (kind_for(shard), Instant::now() + patience);
+        loop {
+            let row = packed::pack_request(head, body);
+            match self.ask_once(&kind, row, until).await? {
+                Fate::Answered(answer) => return Ok(packed::unpack_answer(answer.status, answer.body)?),
+                Fate::Lost => {}
+                Fate::Late if shard == WHOLE_FARM => return Err(Unanswered::Patience(patience)),
+                Fate::Late => return Err(Unanswered::PatienceOfShard(shard, patience)),
+            }
+        }
+    }
+
+    async fn ask_once(
+        self: &Arc<Self>,
+        kind: &str,
+        row: Vec<u8>,
+        until: Instant,
+    ) -> Result<Fate, StoreError> {
+        let (store, by) = (self.store.id(), self.server);
+        let sign = |id: AskId, row: &[u8]| self.key.sign(store, (id, by), kind, row);
+        let id = self.store.ask(by, kind, row, sign).await?;
         let (sender, answered) = oneshot::channel();
         let is_early = {
             let mut waiting = self.waiting();
@@ -127,19 +152,11 @@ impl Postbox {
             // The next look finds it, if this one fails.
             _ = self.fetch(vec![id]).await;
         }
-        let answer = tokio::time::timeout(patience, answered).await;
-        let answer = answer.ok().and_then(Result::ok).ok_or(match shard {
-            WHOLE_FARM => Unanswered::Patience(patience),
-            shard => Unanswered::PatienceOfShard(shard, patience),
-        })?;
-        // Figures are asked for all the time, and their rows would lie about until they are old.
-        if shard != WHOLE_FARM {
-            let mut waiting = self.waiting();
-            if waiting.read.len() < READ_MAX {
-                waiting.read.push(id);
-            }
-        }
-        Ok(packed::unpack_answer(answer.status, answer.body)?)
+        Ok(match tokio::time::timeout_at(until, answered).await {
+            Ok(Ok(answer)) => Fate::Answered(answer),
+            Ok(Err(_)) => Fate::Lost,
+            Err(_) => Fate::Late,
+        })
     }
 
     /// Hears answers, events for this server's clients, and of tokens that other servers changed, for ever.
@@ -202,18 +219,31 @@ impl Postbox {
         known
     }
 
+    /// Deletes answers, which may have what only one client may read.
     async fn drop_read(&self) -> Result<(), StoreError> {
         let read = std::mem::take(&mut self.waiting().read);
-        if read.is_empty() { Ok(()) } else { self.store.drop_answered(read).await }
+        if read.is_empty() {
+            return Ok(());
+        }
+        let dropped = self.store.drop_answered(read.clone()).await;
+        if dropped.is_err() {
+            let mut waiting = self.waiting();
+            let room = READ_MAX.saturating_sub(waiting.read.len());
+            waiting.read.extend(read.into_iter().take(room));
+        }
+        dropped
     }
 
     async fn fetch(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
-        let answers = self.store.answers(ids).await?;
+        let answers = self.store.answers(self.server, ids).await?;
         let mut waiting = self.waiting();
-        for answer in answers {
+        for answer in answers.answered {
             if let Some(sender) = waiting.asks.remove(&answer.id) {
                 _ = sender.send(answer);
             }
+        }
+        for id in answers.lost {
+            waiting.asks.remove(&id);
         }
         Ok(())
     }
@@ -221,6 +251,15 @@ impl Postbox {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What became of one row.
+enum Fate {
+    Answered(Answered),
+    /// The database has it no more.
+    Lost,
+    /// There was no answer in time.
+    Late,
 }
 
 /// One of the requests that a user may have under way.
@@ -256,7 +295,7 @@ impl Drop for AskSlot<'_> {
     }
 }
 
-/// A request under way. Dropped without an answer, it is taken back.
+/// A request under way. Dropped without an answer, it is taken back; an answer is deleted soon after.
 struct Asking {
     postbox: Arc<Postbox>,
     id: AskId,
@@ -264,7 +303,13 @@ struct Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let is_open = self.postbox.waiting().asks.remove(&self.id).is_some();
+        let is_open = {
+            let mut waiting = self.postbox.waiting();
+            if waiting.read.len() < READ_MAX {
+                waiting.read.push(self.id);
+            }
+            waiting.asks.remove(&self.id).is_some()
+        };
         if is_open && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (store, id) = (self.postbox.store.clone(), self.id);
             runtime.spawn(async move {
@@ -333,7 +378,7 @@ mod tests {
 
     #[test]
     fn one_user_leaves_room_for_others() {
-        let postbox = Postbox::new(Store::open("memory").unwrap(), ServerId(1));
+        let postbox = Postbox::new(Store::open("memory").unwrap(), ServerId(1), ServerKey::new().unwrap());
         let turns: Vec<_> =
             (0..WAITING_OF_USER_MAX).map(|_| AskSlot::take(&postbox, "ann").unwrap()).collect();
         assert!(matches!(AskSlot::take(&postbox, "ann"), Err(Unanswered::FullOfUser(_))));

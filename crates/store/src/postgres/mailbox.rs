@@ -3,21 +3,34 @@
 use super::Postgres;
 use super::trouble::Trouble;
 use crate::StoreError;
-use crate::mailbox::{ANSWERED, ASKED, Answered, AskId, Asked, RELAYED};
+use crate::mailbox::{ANSWERED, ASKED, Answered, Answers, AskId, Asked, RELAYED};
 use crate::ownership::ServerId;
+use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A server that has not beaten for this long waits for no answer.
 const ASKER_GONE_AFTER: &str = "20 seconds";
 
 impl Postgres {
-    pub(crate) async fn ask(&self, by: ServerId, kind: &str, body: Vec<u8>) -> Result<AskId, StoreError> {
+    pub(crate) async fn ask(
+        &self,
+        by: ServerId,
+        kind: &str,
+        body: Vec<u8>,
+        sign: impl FnOnce(AskId, &[u8]) -> Vec<u8> + Send,
+    ) -> Result<AskId, StoreError> {
+        let failed = |e| Trouble::Sql(e).while_it("asked another server");
+        let client = self.client().await?;
+        // The number is signed, so it is drawn first.
+        let row = client.query_one("SELECT nextval('requests_id_seq')", &[]).await.map_err(failed)?;
+        let id = AskId(row.get(0));
+        let signature = sign(id, &body);
         // The notification leaves with the row's commit.
-        let sql =
-            "WITH made AS (INSERT INTO requests (asked_by, kind, body) VALUES ($1, $2, $3) RETURNING id)
-            SELECT id, pg_notify($4, id::text) FROM made";
-        let row = self.client().await?.query_one(sql, &[&by.0, &kind, &body, &ASKED]).await;
-        Ok(AskId(row.map_err(|e| Trouble::Sql(e).while_it("asked another server"))?.get(0)))
+        let sql = "WITH made AS (INSERT INTO requests (id, asked_by, kind, body, signature)
+                VALUES ($1, $2, $3, $4, $5) RETURNING id)
+            SELECT pg_notify($6, id::text) FROM made";
+        let made = client.query_one(sql, &[&id.0, &by.0, &kind, &body, &signature, &ASKED]).await;
+        made.map(|_| id).map_err(failed)
     }
 
     pub(crate) async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
@@ -41,41 +54,54 @@ impl Postgres {
         limit: usize,
     ) -> Result<Vec<Asked>, StoreError> {
         let sql = format!(
-            "SELECT id, asked_by, kind, body FROM requests WHERE answered IS NULL AND id > $1
-                AND asked_by IN (SELECT id FROM servers
-                    WHERE beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}')
-                AND {condition}
-            ORDER BY id LIMIT $2"
+            "SELECT r.id, r.asked_by, s.name, r.kind, r.body, r.signature, s.verify_key FROM requests AS r
+                JOIN servers AS s ON s.id = r.asked_by
+                    AND s.beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}'
+            WHERE r.answered IS NULL AND r.id > $1 AND {condition}
+            ORDER BY r.id LIMIT $2"
         );
         let rows = self.client().await?.query(&sql, &[&after.0, &(limit as i64), &kind]).await;
         let asked = |row: &tokio_postgres::Row| Asked {
             id: AskId(row.get(0)),
             by: ServerId(row.get(1)),
-            kind: row.get(2),
-            body: row.get(3),
+            server: row.get(2),
+            kind: row.get(3),
+            // A row that no server wrote may lack it.
+            body: row.get::<_, Option<Vec<u8>>>(4).unwrap_or_default(),
+            signature: row.get(5),
+            verify_key: row.get(6),
         };
         Ok(rows.map_err(Trouble::from)?.iter().map(asked).collect())
     }
 
     pub(crate) async fn answer(&self, id: AskId, status: i32, body: Vec<u8>) -> Result<bool, StoreError> {
         let sql =
-            "WITH answered AS (UPDATE requests SET answered = clock_timestamp(), status = $2, answer = $3
+            "WITH answered AS (UPDATE requests SET answered = clock_timestamp(), status = $2, answer = $3,
+                    body = NULL, signature = NULL
                 WHERE id = $1 AND answered IS NULL RETURNING id)
             SELECT pg_notify($4, id::text) FROM answered";
         let rows = self.client().await?.query(sql, &[&id.0, &status, &body, &ANSWERED]).await;
         Ok(!rows.map_err(|e| Trouble::Sql(e).while_it("answered another server"))?.is_empty())
     }
 
-    pub(crate) async fn answers(&self, ids: Vec<AskId>) -> Result<Vec<Answered>, StoreError> {
-        let sql =
-            "SELECT id, status, answer FROM requests WHERE id = ANY($1) AND answered IS NOT NULL ORDER BY id";
-        let rows = self.client().await?.query(sql, &[&numbers(ids)]).await.map_err(Trouble::from)?;
-        let answered = |row: &tokio_postgres::Row| Answered {
-            id: AskId(row.get(0)),
-            status: row.get(1),
-            body: row.get(2),
-        };
-        Ok(rows.iter().map(answered).collect())
+    pub(crate) async fn answers(&self, by: ServerId, ids: Vec<AskId>) -> Result<Answers, StoreError> {
+        // One statement sees all of them as of one moment: a request that is answered meanwhile is not lost.
+        let sql = "SELECT id, answered IS NOT NULL, status, answer FROM requests
+            WHERE id = ANY($1) AND asked_by = $2 ORDER BY id";
+        let mut lost: BTreeSet<AskId> = ids.iter().copied().collect();
+        let rows = self.client().await?.query(sql, &[&numbers(ids), &by.0]).await.map_err(Trouble::from)?;
+        let mut answered = Vec::new();
+        for row in &rows {
+            let id = AskId(row.get(0));
+            lost.remove(&id);
+            if row.get(1) {
+                // A row that no server wrote may lack both.
+                let status = row.get::<_, Option<i32>>(2).unwrap_or_default();
+                let body = row.get::<_, Option<Vec<u8>>>(3).unwrap_or_default();
+                answered.push(Answered { id, status, body });
+            }
+        }
+        Ok(Answers { answered, lost: lost.into_iter().collect() })
     }
 
     pub(crate) async fn withdraw(&self, ids: Vec<AskId>) -> Result<(), StoreError> {

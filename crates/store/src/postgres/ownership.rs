@@ -7,12 +7,13 @@ use crate::StoreError;
 use crate::ownership::{Ownership, ServerId, ServerRow, ServerShare, ServerState, ShardRow};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 /// How long the row of a server stays that beats no more and owns nothing.
 const GONE_AFTER: &str = "1 day";
-/// How long a request and its answer are kept.
+/// How long a request and its answer are kept that the server which asked does not delete.
 const REQUESTS_KEPT: &str = "30 minutes";
 /// How long events for other servers' clients are kept.
 const EVENTS_KEPT: &str = "1 minute";
@@ -42,12 +43,14 @@ impl Postgres {
         addresses: &[String],
         release: &str,
         share: &ServerShare,
+        verify_key: Option<&[u8]>,
     ) -> Result<ServerId, StoreError> {
-        let sql = "INSERT INTO servers (name, addresses, release, weight, pins) VALUES ($1, $2, $3, $4, $5)
-            RETURNING id";
+        let sql = "INSERT INTO servers (name, addresses, release, weight, pins, verify_key)
+            VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";
         let weight = i32::try_from(share.weight).unwrap_or(i32::MAX);
         let pins: Vec<i32> = share.pins.iter().map(|shard| shard.0 as i32).collect();
-        let row = self.client().await?.query_one(sql, &[&name, &addresses, &release, &weight, &pins]).await;
+        let values: [&(dyn ToSql + Sync); 6] = [&name, &addresses, &release, &weight, &pins, &verify_key];
+        let row = self.client().await?.query_one(sql, &values).await;
         Ok(ServerId(row.map_err(|e| Trouble::Sql(e).while_it("registered this server"))?.get(0)))
     }
 
@@ -79,7 +82,8 @@ impl Postgres {
     }
 
     pub(crate) async fn server_leaves(&self, server: ServerId) -> Result<(), StoreError> {
-        let sql = "WITH free AS (UPDATE shards SET owner = NULL WHERE owner = $1)
+        let sql = "WITH free AS (UPDATE shards SET owner = NULL WHERE owner = $1),
+                asked AS (DELETE FROM requests WHERE asked_by = $1)
             DELETE FROM servers WHERE id = $1";
         let done = self.client().await?.execute(sql, &[&server.0]).await;
         done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("took this server out of the list"))

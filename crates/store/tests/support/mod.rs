@@ -10,7 +10,7 @@ use std::time::Duration;
 use windlass_core::Time;
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::queues::QueueTurn;
-use windlass_store::{Store, WHOLE_FARM};
+use windlass_store::{AskId, Store, WHOLE_FARM};
 
 /// A lease that no test outlives.
 pub const LONG: Duration = Duration::from_secs(3600);
@@ -36,6 +36,11 @@ pub async fn owned(address: &str) -> Store {
     let server = store.register_server("test", &[], "0").await.unwrap();
     let ownership = store.claim(WHOLE_FARM, server, LONG).await.unwrap().expect("nobody else has it");
     store.as_owner(ownership)
+}
+
+/// The signature of a server that has no key.
+pub fn unsigned(_: AskId, _: &[u8]) -> Vec<u8> {
+    Vec::new()
 }
 
 /// Commits one batch; returns the indexes of the refused writes.
