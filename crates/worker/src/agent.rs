@@ -13,7 +13,7 @@ use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::logs::LogDir;
 use crate::measure::{MeasureCore, Measured};
 use crate::process;
-use crate::protocol::{FromKeeper, Lines, TaskRef, ToKeeper, WireResult, to_line};
+use crate::protocol::{FromKeeper, Hidden, Lines, TaskRef, ToKeeper, WireResult, to_line};
 use crate::watch::{Due, LOOK_EVERY, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
@@ -62,6 +62,8 @@ pub struct AgentOptions {
     pub adopt: bool,
     /// When the speed of a core is measured.
     pub measure_core: MeasureCore,
+    /// What is hidden from tasks besides the worker's directory; `None` hides nothing, not even that.
+    pub hide: Option<Hidden>,
 }
 
 /// What the agent reports to the server.
@@ -420,7 +422,9 @@ impl Agent {
 
     /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
-        ToKeeper::Hello { capacity: self.shared.options.capacity.clone().into(), sent: boot_ns() }
+        let options = &self.shared.options;
+        let (capacity, hide) = (options.capacity.clone().into(), options.hide.clone());
+        ToKeeper::Hello { capacity, sent: boot_ns(), hide }
     }
 
     /// The directory of the tasks' output files.

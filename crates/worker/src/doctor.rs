@@ -61,6 +61,7 @@ pub fn doctor_worker(worker: &Examined) -> Vec<Finding> {
         devices(worker.gpus),
         holes(&worker.state),
         users(&worker.users, worker.as_root),
+        hiding(),
     ]);
     findings.push(keeper(&worker.state, &worker.program));
     findings
@@ -194,12 +195,31 @@ fn users(entries: &[UserEntry], as_root: bool) -> Finding {
         .filter_map(|e| map.resolve(e.submitter()).err())
         .map(|e: BadUser| e.to_string())
         .collect();
+    if entries.is_empty() {
+        let advice = "its tasks reach each other's processes and files: run the worker as root with --map-user, or let \
+                      only people who trust each other use it";
+        return found(false, WHAT, "the tasks of all submitters run as the worker's own user", advice);
+    }
     let detail = match (entries.len(), bad.is_empty()) {
-        (0, _) => "all tasks run as the worker's own user".to_owned(),
         (n, true) => format!("{n} mapped"),
         (_, false) => bad.join("; "),
     };
     needed(bad.is_empty(), WHAT, detail, "correct --map-user, or make those users")
+}
+
+/// Checks whether the worker's token and the output of tasks can be hidden from tasks.
+fn hiding() -> Finding {
+    let tries = [&["--mount", "true"][..], &["-U", "-r", "--mount", "true"]];
+    let ok = tries
+        .iter()
+        .any(|args| Command::new("unshare").args(*args).output().is_ok_and(|o| o.status.success()));
+    found(
+        ok,
+        "mount namespaces",
+        if ok { "available: the worker's token and directory are hidden from tasks" } else { "refused" },
+        "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1) or run as root; without them tasks that run \
+         as the worker's own user can read its token and the output of all tasks",
+    )
 }
 
 /// Checks the worker's current keeper, if it has one.
@@ -262,9 +282,9 @@ mod tests {
     #[test]
     fn users_that_are_not_there_are_named() {
         let root = rustix::process::geteuid().is_root();
-        assert_eq!(users(&[], false).ok, !root);
-        // `--as-root` is warned of, and counts as nothing missing.
-        assert!(!root || (!users(&[], true).ok && !users(&[], true).needed));
+        // That all tasks run as one user is warned of. As root it must be meant.
+        assert!(!users(&[], true).ok && !users(&[], true).needed);
+        assert_eq!(users(&[], false).needed, root);
         if !rustix::process::geteuid().is_root() {
             let refused = users(&entries(&["*=nobody"]), false);
             assert!(!refused.ok && refused.needed && refused.detail.contains("root"), "{refused:?}");

@@ -11,11 +11,13 @@
 //! A process that shares the launcher's memory allocates nothing. Its system calls bypass the C library where
 //! they may fail, because another process would overwrite `errno`.
 
+use crate::mask::Mask;
 use crate::process::{
-    Command, Setup, SpawnError, Step, TextPointers, become_program, report_and_end, settle_launcher,
+    self, Command, Setup, SpawnError, Step, TextPointers, become_program, report_and_end, settle_launcher,
 };
 use crate::syscall::{clone, clone_into};
 use crate::users::RunAs;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
@@ -26,12 +28,16 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 /// Bytes of one request, so that it fits into a socket's buffer.
 const REQUEST_BYTES_MAX: usize = 96 << 10;
 /// Descriptors of one request: standard output and error, the report, the group to begin in, and two groups to join.
 /// Standard input is the launcher's own, which is `/dev/null`.
 const FDS_MAX: usize = 6;
+/// How long a launcher may take to cover what its processes are not to see. A file that it covers may be on a file
+/// server that does not answer, and the keeper waits.
+const MASK_MAX: Duration = Duration::from_secs(5);
 
 /// The keeper's end of the launcher.
 pub struct Launcher {
@@ -41,20 +47,37 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Starts a launcher. `die_with` is the keeper's process where no namespace ends the launcher with it.
-    pub fn start(die_with: Option<i32>) -> io::Result<Launcher> {
+    /// Starts a launcher, whose processes do not see what `mask` covers. `die_with` is the keeper's process where no
+    /// namespace ends the launcher with it.
+    ///
+    /// # Errors
+    /// If there is no launcher, because the covers cannot be laid or for another reason.
+    pub fn start(die_with: Option<i32>, mask: Option<&Mask>) -> io::Result<Launcher> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // SAFETY: this process has one thread, so the child may run any code.
         match unsafe { libc::fork() } {
             0 => {
                 drop(ours);
-                _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serve(&theirs, die_with)));
+                _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    if mask.is_none_or(|mask| lay(mask, &theirs)) {
+                        serve(&theirs, die_with);
+                    }
+                }));
                 // SAFETY: ends this process without running any code of the keeper's.
                 unsafe { libc::_exit(0) }
             }
             pid if pid < 0 => Err(io::Error::last_os_error()),
-            _ => Ok(Launcher { socket: ours, gone: Cell::new(false) }),
+            pid => {
+                drop(theirs);
+                if mask.is_some()
+                    && let Err(e) = hear_of_mask(&ours)
+                {
+                    process::kill(pid);
+                    return Err(e);
+                }
+                Ok(Launcher { socket: ours, gone: Cell::new(false) })
+            }
         }
     }
 
@@ -97,6 +120,27 @@ impl Launcher {
                 Some(Err(SpawnError { step: Step::Make, source }))
             }
         }
+    }
+}
+
+/// Covers what the launcher's processes are not to see, and tells the keeper how that went. False if it failed.
+fn lay(mask: &Mask, socket: &OwnedFd) -> bool {
+    let entered = mask.enter();
+    let error = entered.as_ref().map_or_else(|e| e.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+    let told = send(socket, &error.to_le_bytes(), SendFlags::NOSIGNAL);
+    entered.is_ok() && told.is_ok()
+}
+
+/// What the launcher told by [`lay`].
+fn hear_of_mask(socket: &OwnedFd) -> io::Result<()> {
+    set_socket_timeout(socket, Timeout::Recv, Some(MASK_MAX))?;
+    let mut told = [0; 4];
+    let (bytes, _) = recv(socket, &mut told, RecvFlags::empty())?;
+    set_socket_timeout(socket, Timeout::Recv, None)?;
+    match i32::from_le_bytes(told) {
+        _ if bytes != told.len() => Err(io::ErrorKind::UnexpectedEof.into()),
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 

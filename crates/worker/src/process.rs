@@ -6,6 +6,7 @@
 //! program. `keeper` and `launcher` call this module; nothing here knows of tasks.
 
 use crate::launcher::Launcher;
+use crate::mask::Mask;
 use crate::syscall::system_call;
 use crate::users::RunAs;
 use rustix::io::Errno;
@@ -295,11 +296,12 @@ impl Launch {
 }
 
 /// Starts the command in a session of its own, and does not wait for it. The launcher makes the process if it
-/// can, else this process forks.
+/// can, else this process forks. `mask` is what the launcher's processes do not see.
 pub fn spawn(
     command: &Command,
     setup: &Setup,
     launcher: Option<&Launcher>,
+    mask: Option<&Mask>,
 ) -> Result<(i32, Launch), SpawnError> {
     let made = |source| SpawnError { step: Step::Make, source };
     let (report, say) = pipe().map_err(made)?;
@@ -311,15 +313,18 @@ pub fn spawn(
     // SAFETY: this process has one thread, so its child may run any code.
     let pid = unsafe { libc::fork() };
     match pid {
-        0 => become_child(command, setup, say.as_raw_fd()),
+        0 => become_child(command, setup, mask, say.as_raw_fd()),
         pid if pid < 0 => Err(made(io::Error::last_os_error())),
         pid => Ok((pid, launch(report))),
     }
 }
 
 /// What a forked child does until it is its program. If that fails, it reports why and exits.
-fn become_child(command: &Command, setup: &Setup, report: RawFd) -> ! {
-    let become_it = || become_program(command, setup, &command.pointers());
+fn become_child(command: &Command, setup: &Setup, mask: Option<&Mask>, report: RawFd) -> ! {
+    let become_it = || match mask.map_or(Ok(()), Mask::enter) {
+        Ok(()) => become_program(command, setup, &command.pointers()),
+        Err(e) => (Step::Make, Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+    };
     let failed = std::panic::catch_unwind(AssertUnwindSafe(become_it));
     report_and_end(report, failed.unwrap_or((Step::Make, Errno::IO)))
 }

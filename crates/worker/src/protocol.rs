@@ -57,6 +57,15 @@ impl TaskRef {
     }
 }
 
+/// What a keeper hides from tasks besides its directory, and what of that tasks go on to see.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Hidden {
+    /// Files that tasks see empty, such as that of the worker's token.
+    pub files: Vec<PathBuf>,
+    /// Directories of tasks, such as caches. Those that are not below the worker's directory are seen anyway.
+    pub kept: Vec<PathBuf>,
+}
+
 /// Messages from agent to keeper.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -68,6 +77,9 @@ pub enum ToKeeper {
         /// Time of sending in nanoseconds since boot; the answer returns it.
         #[serde(default)]
         sent: u64,
+        /// What tasks must not see besides the worker's directory; `None` hides nothing, not even that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hide: Option<Hidden>,
     },
     /// Asks for the inventory. The keeper answers with `Beat`.
     Beat {

@@ -13,7 +13,7 @@ use crate::measure::{LOAD_EVERY, MeasureCore};
 use crate::names::{Names, Resolved};
 use crate::order::{Ending, ServerOrder};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
-use crate::protocol::{TaskRef, ToKeeper};
+use crate::protocol::{Hidden, TaskRef, ToKeeper};
 use crate::users::{BadUser, UserMap};
 use crate::wire::{report_to_wire, start_from_wire, task_from_wire};
 use std::collections::{BTreeMap, VecDeque};
@@ -89,6 +89,8 @@ pub struct RemoteOptions {
     pub logs_bytes_max: Option<u64>,
     /// Whether tasks of another store's jobs are ended at once, instead of when their lease is over.
     pub adopt: bool,
+    /// Files that tasks must not read, such as that of the token. Tasks see them empty, where the kernel lets that be.
+    pub secrets: Vec<PathBuf>,
 }
 
 /// Why there is no stream to the server.
@@ -327,6 +329,10 @@ impl Remote {
                 true => MeasureCore::Never,
                 false => MeasureCore::AtOnce,
             },
+            hide: Some(Hidden {
+                files: self.options.secrets.clone(),
+                kept: self.options.caches.iter().map(|cache| cache.dir.clone()).collect(),
+            }),
         };
         let (before, up) = (self.agent.take(), self.up.clone());
         let start = move || {

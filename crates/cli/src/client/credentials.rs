@@ -64,6 +64,15 @@ pub fn credentials(address: &Address) -> Result<Credentials, CliError> {
     Ok(read)
 }
 
+/// The files of the token and of the certificate's key that flags and environment name, with their whole paths.
+#[cfg(target_os = "linux")]
+pub fn secret_files() -> Vec<PathBuf> {
+    let flags = FLAGS.get().cloned().unwrap_or_default();
+    let key = std::env::var_os("WINDLASS_KEY").map(PathBuf::from);
+    let named = flags.token_file.into_iter().chain(key).filter(|path| !path.as_os_str().is_empty());
+    named.filter_map(|path| std::path::absolute(path).ok()).collect()
+}
+
 /// Warns of a token file that other users can read: they could use the token.
 fn warn_if_readable(path: &Path) {
     let mode = std::fs::metadata(path).map(|found| found.permissions());

@@ -91,6 +91,8 @@ pub async fn start(
         // The store is that of this directory. If it differs from the keeper's, the earlier store is gone.
         adopt: true,
         measure_core: if is_given { MeasureCore::Never } else { MeasureCore::WhenIdle },
+        // Clients in tasks reach this server by its directory, and its tasks are those of its own user.
+        hide: None,
     };
     let agent = tokio::task::spawn_blocking(move || {
         Agent::start(options, move |agent, messages| link.pass_up(agent, messages))

@@ -1,7 +1,8 @@
 //! `windlass worker start`: runs this machine as a worker of a server elsewhere.
 
-use crate::client::credentials::credentials;
+use crate::client::credentials::{credentials, secret_files};
 use crate::node::nix_machine::NixMachine;
+use crate::node::own;
 use crate::node::paths::Paths;
 use crate::node::serve::stop_signal;
 use crate::node::telemetry::start_logging;
@@ -171,12 +172,27 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         caches: args.caches.into_iter().chain(nix.map(|_| NixMachine::store())).collect(),
         logs_bytes_max: args.logs_bytes_max,
         adopt: args.adopt,
+        secrets: secret_files(),
     };
     talk!("windlass worker '{}' works for {named}, state in {}", options.name, state.display());
+    if !is_root && works_for_others(named, &options.servers) {
+        talk!("{SHARED_USER}");
+    }
     let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();
     tokio::spawn(watchdog::watch_runtime());
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
+}
+
+/// Said where the tasks of several people have the rights of one user.
+const SHARED_USER: &str = "warning: the tasks of all submitters run as this user: each can reach the processes and files \
+                           of the others, and whatever this user may read. Run the worker as root with --map-user, or \
+                           let only people who trust each other use it";
+
+/// Whether a token lets the worker in, and not only that of this user's own server: others submit there, too.
+fn works_for_others(named: &Addresses, servers: &[ServerAddress]) -> bool {
+    let mut shown = named.iter().zip(servers);
+    shown.any(|(address, server)| server.token.is_some() && server.token != own::token_for(address))
 }
 
 /// The servers of the worker's farm, each with what it is shown.

@@ -4,17 +4,21 @@
 
 use crate::cgroup::{Cgroups, Slot};
 use crate::keeper::MARKER;
-use crate::keeper::nodes::NodeFiles;
+use crate::keeper::nodes::{NODES, NodeFiles};
+use crate::keeper::session::SESSIONS;
 use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
+use crate::mask::Mask;
 use crate::process::{self, Command, Launch, Setup, SpawnError, Step};
-use crate::protocol::{TaskRef, ToKeeper};
+use crate::protocol::{Hidden, TaskRef, ToKeeper};
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use windlass_api::{Session, fill_in};
 
@@ -86,6 +90,10 @@ pub struct Ground {
     pub helpers: BTreeMap<i32, Instant>,
     /// The launcher; `None` where it did not start, and the keeper forks by itself.
     pub launcher: Option<Launcher>,
+    /// What tasks do not see; `None` where nothing is hidden, or cannot be.
+    pub mask: Option<Mask>,
+    /// Why what was to be hidden is not.
+    pub exposed: Option<String>,
     /// Processes that did not become their program in time and do not end although they were killed, because
     /// the kernel waits with them for a file system. Their program never ran.
     pub stuck: Vec<Started>,
@@ -202,15 +210,47 @@ impl Ground {
             // A backstop against growth between two samples. The limit itself holds for the resident memory
             // of the whole process tree; programs map more than they use.
             data_limit: watched.map(|bytes| bytes.saturating_add(MAPPED_BYTES_MORE)),
-            die_with: (!self.namespaced).then(|| std::process::id() as i32),
+            die_with: self.die_with(),
         };
         if self.launcher.as_ref().is_some_and(Launcher::is_gone) {
-            self.launcher = Launcher::start(setup.die_with).ok();
+            self.start_launcher();
         }
-        let (pid, launch) = process::spawn(command, &setup, self.launcher.as_ref())
+        let (pid, launch) = process::spawn(command, &setup, self.launcher.as_ref(), self.mask.as_ref())
             .map_err(|e| refuse_spawn(e, &command.texts()))?;
         (started.pid, started.launch) = (pid, Some(launch));
         Ok(())
+    }
+
+    /// The keeper's process, where new ones must die with it because no PID namespace sees to that.
+    fn die_with(&self) -> Option<i32> {
+        (!self.namespaced).then(|| std::process::id() as i32)
+    }
+
+    /// Hides the worker's directory and these files from processes to come. The launcher is started again, because its
+    /// processes see what it sees: a file that was put in the place of another is covered then, too.
+    pub fn hide(&mut self, state: &Path, hidden: &Hidden) {
+        let tasks_use: Vec<PathBuf> = [SESSIONS, NODES].map(|name| state.join(name)).to_vec();
+        for dir in &tasks_use {
+            // It is there from now on, so that what is made in it later is seen through the cover.
+            if let Err(e) = DirBuilder::new().recursive(true).mode(0o711).create(dir) {
+                self.exposed = Some(e.to_string());
+                return;
+            }
+        }
+        self.mask = Some(Mask::new(state, tasks_use, hidden, self.namespaced));
+        self.start_launcher();
+    }
+
+    /// Starts the launcher, in the place of the one before. Where nothing can be hidden, tasks run all the same.
+    pub fn start_launcher(&mut self) {
+        let mut started = Launcher::start(self.die_with(), self.mask.as_ref());
+        if self.mask.is_some() {
+            self.exposed = started.as_ref().err().map(ToString::to_string);
+        }
+        if started.is_err() && self.mask.take().is_some() {
+            started = Launcher::start(self.die_with(), None);
+        }
+        self.launcher = started.ok();
     }
 
     /// Notes a process that acts for the keeper with a user's rights; it is killed when it takes too long.

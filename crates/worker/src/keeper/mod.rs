@@ -6,7 +6,7 @@
 mod ground;
 mod lease;
 mod link;
-mod namespace;
+pub(crate) mod namespace;
 mod nodes;
 mod progress;
 mod session;
@@ -18,10 +18,9 @@ pub use namespace::{KeeperFile, RETRY_WITHOUT, TAKEN};
 pub use session::SESSIONS;
 
 use crate::cgroup::Cgroups;
-use crate::launcher::Launcher;
 use crate::logs::LogDir;
 use crate::process;
-use crate::protocol::{FromKeeper, ToKeeper};
+use crate::protocol::{FromKeeper, Hidden, ToKeeper};
 use ground::Ground;
 use lease::Lease;
 use link::Link;
@@ -173,6 +172,8 @@ struct Keeper {
     /// Identifies the executable of this process.
     program: Option<String>,
     notes: Vec<String>,
+    /// What the last agent wanted hidden.
+    hidden: Option<Hidden>,
     /// Since when no agent is connected; `None` while one is.
     alone_since: Option<Instant>,
     /// The program to become, as soon as no process is between fork and its own program.
@@ -221,21 +222,25 @@ impl Keeper {
     }
 
     fn ground(options: &KeeperOptions, cgroups: Option<Cgroups>, namespaced: bool) -> io::Result<Ground> {
-        Ok(Ground {
+        let mut ground = Ground {
             cgroups,
             logs: LogDir::new(&options.state),
             log_bytes_max: options.log_bytes_max,
             null: File::open("/dev/null")?,
             helpers: BTreeMap::new(),
-            // Started before the keeper has much memory, because this one fork copies its page tables.
-            launcher: Launcher::start((!namespaced).then(|| std::process::id() as i32)).ok(),
+            launcher: None,
+            mask: None,
+            exposed: None,
             stuck: Vec::new(),
             namespaced,
             incarnation: options.incarnation,
             cpus: BTreeMap::new(),
             devices: BTreeMap::new(),
             nodes: NodeFiles::new(&options.state),
-        })
+        };
+        // Started before the keeper has much memory, because this one fork copies its page tables.
+        ground.start_launcher();
+        Ok(ground)
     }
 
     fn with(
@@ -255,6 +260,7 @@ impl Keeper {
             namespaced,
             program: upgrade::program_of_this_process(),
             notes,
+            hidden: None,
             alone_since: Some(Instant::now()),
             upgrade_to: None,
             done: false,
@@ -381,13 +387,14 @@ impl Keeper {
 
     fn handle(&mut self, message: ToKeeper) {
         match message {
-            ToKeeper::Hello { capacity, sent } => {
+            ToKeeper::Hello { capacity, sent, hide } => {
                 self.tasks.capacity = capacity.into();
+                self.hide(hide);
                 self.link.send(&FromKeeper::State {
                     incarnation: self.options.incarnation,
                     seq: self.tasks.seq,
                     held: self.tasks.held(),
-                    notes: self.notes.clone(),
+                    notes: self.notes(),
                     sent,
                     fences: self.namespaced,
                     program: self.program.clone(),
@@ -408,6 +415,27 @@ impl Keeper {
             ToKeeper::ShutdownIfEnded => self.done |= !self.tasks.runs(),
             other => self.tasks.handle(other, &mut self.link),
         }
+    }
+}
+
+impl Keeper {
+    /// Hides from tasks what the agent says.
+    fn hide(&mut self, hidden: Option<Hidden>) {
+        if let Some(hidden) = &hidden {
+            self.tasks.hide(&self.options.state, hidden);
+        }
+        self.hidden = hidden;
+    }
+
+    /// What could not be set up, for the log.
+    fn notes(&self) -> Vec<String> {
+        let exposed = self.tasks.exposed().map(|why| {
+            format!(
+                "nothing is hidden from tasks ({why}): those that run as the worker's own user can read its token \
+                 and the output of all tasks"
+            )
+        });
+        self.notes.iter().cloned().chain(exposed).collect()
     }
 }
 

@@ -8,6 +8,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+/// The directory of the files in the worker's directory.
+pub const NODES: &str = "nodes";
+
 /// The files of attempts that hold one.
 pub struct NodeFiles {
     dir: PathBuf,
@@ -22,7 +25,7 @@ struct NodePlace {
 impl NodeFiles {
     /// The files below a worker's directory.
     pub fn new(state: &Path) -> Self {
-        NodeFiles { dir: state.join("nodes"), held: BTreeMap::new() }
+        NodeFiles { dir: state.join(NODES), held: BTreeMap::new() }
     }
 
     /// Removes what an earlier keeper left.

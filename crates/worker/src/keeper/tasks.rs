@@ -17,7 +17,9 @@ use super::upgrade;
 use crate::cgroup::Cgroups;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
-use crate::protocol::{FromKeeper, Held, HeldPhase, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult};
+use crate::protocol::{
+    FromKeeper, Held, HeldPhase, Hidden, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -220,6 +222,16 @@ impl Tasks {
         let alive = self.running.iter().filter(|(_, running)| running.exit.is_none());
         self.by_pid = alive.map(|(task, running)| (running.started.pid, *task)).collect();
         self.next_sample = (!self.running.is_empty()).then(|| Instant::now() + SAMPLE_LIMIT);
+    }
+
+    /// Hides the worker's directory and these files from processes to come.
+    pub fn hide(&mut self, state: &Path, hidden: &Hidden) {
+        self.ground.hide(state, hidden);
+    }
+
+    /// Why what was to be hidden is not.
+    pub fn exposed(&self) -> Option<&str> {
+        self.ground.exposed.as_deref()
     }
 
     /// Whether any process of a task runs or is to be started.

@@ -13,6 +13,7 @@ use super::tasks::{SavedTasks, Tasks};
 use super::{Keeper, KeeperOptions};
 use crate::cgroup::Cgroups;
 use crate::process;
+use crate::protocol::Hidden;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,9 @@ struct Saved {
     lock: Option<File>,
     /// Soft and hard limit of open files that tasks get; `None` if unknown.
     files_before: Option<(u64, u64)>,
+    /// What the last agent wanted hidden from tasks.
+    #[serde(default)]
+    hidden: Option<Hidden>,
 }
 
 /// Identifies the executable of this process by device, inode and modification time, whatever its path is now.
@@ -67,6 +71,7 @@ impl Keeper {
             listener,
             lock: self.lock.take(),
             files_before: process::files_before(),
+            hidden: self.hidden.clone(),
         };
         let why = hand_over(&saved, options, program);
         // Without the new program nothing uses these descriptors, and tasks must not inherit them.
@@ -95,6 +100,7 @@ impl Keeper {
         let mut keeper = Keeper::with(options, (tasks, link, lease), saved.namespaced, saved.notes)?;
         keeper.lock = saved.lock;
         close_kept();
+        keeper.hide(saved.hidden);
         Ok(keeper)
     }
 }
