@@ -21,6 +21,8 @@ use windlass_core::job::{End as CoreEnd, LaunchFault, TaskResult};
 use windlass_core::tags::Attributes;
 use windlass_core::{JobId, Resources, TaskId, Time, bounds};
 
+/// Most jobs of one question about old output.
+pub const OUTPUTS_MAX: usize = 1_024;
 /// Most bytes that are kept of a text for people.
 pub const TEXT_BYTES_MAX: usize = 4 << 10;
 

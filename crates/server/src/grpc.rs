@@ -13,14 +13,14 @@ use futures_util::{Stream, stream};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
-    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, Order, ReadLog, Refused,
+    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, OUTPUTS_MAX, Order, ReadLog, Refused,
     Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
@@ -125,6 +125,7 @@ impl workers_server::Workers for Workers {
             beat_ms: self.terms.beat().as_millis() as u64,
             lease_ms: self.terms.lease.map(|lease| lease.as_millis() as u64),
             load_ms: Some(self.terms.report.as_millis() as u64),
+            now: Some(self.handle.now().0),
         }))]);
         let listener = WorkerReader {
             handle: self.handle.clone(),
@@ -136,6 +137,7 @@ impl workers_server::Workers for Workers {
             beat: self.terms.beat(),
             name: None,
             disbelieved: BTreeSet::new(),
+            answering: Arc::default(),
         };
         tokio::spawn(async move {
             listener.run(request.into_inner()).await;
@@ -228,8 +230,8 @@ enum BadWorker {
 
 /// Whether a message says that the keeper is there: what the agent measures, it says without one.
 fn speaks_for_keeper(message: &FromWorker) -> bool {
-    let measured =
-        |report: &Report| matches!(report.what, Some(report::What::Load(_) | report::What::Caches(_)));
+    use report::What::{Caches, Load, Outputs};
+    let measured = |report: &Report| matches!(report.what, Some(Load(_) | Caches(_) | Outputs(_)));
     !message.reports.iter().all(measured)
 }
 
@@ -249,6 +251,8 @@ struct WorkerReader {
     name: Option<String>,
     /// Of what it measured, that which was refused.
     disbelieved: BTreeSet<&'static str>,
+    /// A question about old output is being answered.
+    answering: Arc<AtomicBool>,
 }
 
 impl WorkerReader {
@@ -395,6 +399,34 @@ impl WorkerReader {
         }
     }
 
+    /// Lets the worker delete the output of those jobs that the store does not know. What it asks before it said hello, or
+    /// before the answer, is passed over: it asks again.
+    fn look_for_jobs(&self, jobs: Vec<u64>) {
+        let is_asked =
+            self.name.is_some() && jobs.len() <= OUTPUTS_MAX && !self.answering.swap(true, Ordering::Relaxed);
+        if !is_asked {
+            return;
+        }
+        let (handle, link, answering) = (self.handle.clone(), self.link.clone(), self.answering.clone());
+        tokio::spawn(async move {
+            let mut gone = Vec::new();
+            for job in jobs.into_iter().map(JobId) {
+                match handle.store().job(job).await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => gone.push(job),
+                    Err(e) => {
+                        tracing::warn!("cannot look for the jobs whose output a worker has: {e}");
+                        break;
+                    }
+                }
+            }
+            if !gone.is_empty() {
+                link.drop_logs(&gone);
+            }
+            answering.store(false, Ordering::Relaxed);
+        });
+    }
+
     fn take(&mut self, what: report::What) -> Result<Option<WorkerMessage>, BadWorker> {
         let message = match what {
             report::What::Hello(hello) => {
@@ -446,6 +478,10 @@ impl WorkerReader {
             report::What::Lost(_) => Some(WorkerMessage::Lost),
             report::What::Log(part) => {
                 self.link.log_arrives(part);
+                None
+            }
+            report::What::Outputs(outputs) => {
+                self.look_for_jobs(outputs.jobs);
                 None
             }
         };

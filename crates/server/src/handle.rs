@@ -291,7 +291,7 @@ impl Handle {
         self.shared.parts.progress.get(task, attempt)
     }
 
-    /// Tells all workers that jobs are forgotten. Those that are not reached sweep by themselves.
+    /// Tells all workers that jobs are forgotten. Those that are not reached ask about old output when they come back.
     pub(crate) fn drop_logs(&self, jobs: &[JobId]) {
         for link in self.shared.parts.links.all() {
             link.drop_logs(jobs);

@@ -27,6 +27,7 @@ mod measure;
 mod mounts;
 mod names;
 mod network;
+mod old_output;
 mod order;
 mod outgoing;
 mod process;

@@ -11,7 +11,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::SystemTime;
 
 /// Bytes of a file's beginning that trimming always keeps.
 const HEAD_BYTES: u64 = 1 << 20;
@@ -125,24 +125,28 @@ impl LogDir {
         }
     }
 
-    /// Removes the output of jobs that wrote nothing for the time `keep`.
-    pub fn sweep(&self, keep: Duration) -> io::Result<()> {
+    /// Jobs with a number above `after` that have output and wrote nothing since `before`, in the order of their numbers.
+    pub fn unchanged_since(&self, before: SystemTime, after: u64) -> io::Result<Vec<u64>> {
         let entries = match std::fs::read_dir(&self.root) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
+        let mut jobs = Vec::new();
         for entry in entries {
-            let dir = entry?.path();
+            let entry = entry?;
+            let job = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+            let Some(job) = job.filter(|job| *job > after) else { continue };
+            let dir = entry.path();
             // Output is in a directory for each job; a plain file here is not output.
             let Ok(files) = std::fs::read_dir(&dir) else { continue };
             let files = files.flatten().map(|file| file.path());
-            let mut changed =
-                files.chain([dir.clone()]).filter_map(|path| path.metadata().ok()?.modified().ok());
-            if changed.all(|at| at.elapsed().is_ok_and(|age| age > keep)) {
-                std::fs::remove_dir_all(&dir)?;
+            let mut changed = files.chain([dir]).filter_map(|path| path.metadata().ok()?.modified().ok());
+            if changed.all(|at| at < before) {
+                jobs.push(job);
             }
         }
-        Ok(())
+        jobs.sort_unstable();
+        Ok(jobs)
     }
 
     fn job_dir(&self, job: u64) -> PathBuf {

@@ -11,6 +11,7 @@ use crate::caches::CacheDir;
 use crate::clock::boot_ns;
 use crate::measure::{LOAD_EVERY, MeasureCore};
 use crate::names::{Names, Resolved};
+use crate::old_output::{ASK_EVERY, OldOutput, ServerClock};
 use crate::order::{Ending, ServerOrder};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
 use crate::protocol::{Hidden, TaskRef, ToKeeper};
@@ -21,7 +22,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tonic::metadata::{Ascii, MetadataValue};
@@ -29,7 +30,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status, Streaming};
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
-    Body, FromWorker, Greeting, Lease, LogPart, Order, ReadLog, Report, ToWorker, order, report,
+    Body, FromWorker, Greeting, Lease, LogPart, Order, Outputs, ReadLog, Report, ToWorker, order, report,
 };
 use windlass_api::{OWNER_METADATA, StepBody};
 use windlass_core::Resources;
@@ -46,8 +47,6 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Bounds of the interval between two reports of load.
 const LOAD_EVERY_MIN: Duration = Duration::from_millis(100);
 const LOAD_EVERY_MAX: Duration = Duration::from_secs(60);
-/// Output of a job that wrote nothing for this long is deleted, although no server asked for that.
-const LOGS_KEEP: Duration = Duration::from_secs(60 * 86_400);
 
 /// A server's address and this worker's credentials.
 #[derive(Clone, Default)]
@@ -154,6 +153,7 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
         up: Arc::default(),
         names,
         warned: Vec::new(),
+        old_output: Arc::default(),
     };
     tokio::pin!(stop);
     loop {
@@ -228,6 +228,7 @@ struct Remote {
     names: Names,
     /// What was logged last of what the keeper cannot do here: each hello repeats it.
     warned: Vec<String>,
+    old_output: Arc<OldOutput>,
 }
 
 impl Remote {
@@ -248,10 +249,10 @@ impl Remote {
         if !is_new {
             agent.send_now(&[agent.hello()]);
         }
-        sweep_logs(&agent);
         let mut session = StreamSession {
             remote: self,
             agent,
+            server_clock: greeting.now.map(|now| ServerClock::told(now, boot_ns())),
             greeting,
             reports,
             connection: 0,
@@ -264,6 +265,7 @@ impl Remote {
         let beat = Duration::from_millis(session.greeting.beat_ms.max(1));
         let mut beats = interval_at(Instant::now() + beat, beat);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut asks = interval_at(Instant::now() + ASK_EVERY, ASK_EVERY);
         loop {
             tokio::select! {
                 next = orders.message() => match next {
@@ -275,6 +277,7 @@ impl Remote {
                 found = async { session.looking.as_mut().expect("guarded by the condition").await },
                     if session.looking.is_some() => session.found(found),
                 _ = beats.tick() => session.agent.send_now(&[ToKeeper::Beat { sent: boot_ns() }]),
+                _ = asks.tick() => session.ask_about_old_output(),
             }
         }
     }
@@ -382,6 +385,8 @@ struct StreamSession<'a> {
     remote: &'a mut Remote,
     agent: Agent,
     greeting: Greeting,
+    /// `None` if the server did not tell its clock.
+    server_clock: Option<ServerClock>,
     reports: Reports,
     /// Number of the connection to the keeper that the hello on this stream belongs to.
     connection: u64,
@@ -518,6 +523,7 @@ impl StreamSession<'_> {
         Some(match what {
             What::Welcome(welcome) => {
                 self.epoch = welcome.epoch;
+                self.ask_about_old_output();
                 return None;
             }
             What::Lease(lease) => ToKeeper::Lease { until: Some(lease_end(lease, self.greeting.lease_ms?)) },
@@ -553,6 +559,28 @@ impl StreamSession<'_> {
         })
     }
 
+    /// Asks which jobs with old output are gone. The server answers as if they were deleted now.
+    fn ask_about_old_output(&self) {
+        let Some(clock) = self.server_clock else { return };
+        let Some(now) = clock.agrees(SystemTime::now(), boot_ns()) else {
+            tracing::error!(
+                "old output is not deleted: this machine's clock and the server's differ by an hour or more; set the \
+                 one that is wrong"
+            );
+            return;
+        };
+        let (logs, reports, old) = (self.agent.logs(), self.reports.clone(), self.remote.old_output.clone());
+        tokio::task::spawn_blocking(move || match old.next(&logs, now) {
+            Ok(jobs) if jobs.is_empty() => {}
+            Ok(jobs) => {
+                let what = Some(report::What::Outputs(Outputs { jobs }));
+                // If the stream has ended, the next one begins with a question.
+                _ = reports.first.blocking_send(FromWorker { reports: vec![Report { what }] });
+            }
+            Err(e) => tracing::warn!("cannot look for old output: {e}"),
+        });
+    }
+
     fn read_log(&self, read: ReadLog) {
         let (logs, reports) = (self.agent.logs(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
@@ -585,15 +613,6 @@ fn load_every(said_ms: Option<u64>) -> Duration {
 /// End of a lease in nanoseconds since boot. It is a tenth of a full lease early, because ending tasks takes time.
 fn lease_end(lease: Lease, full_ms: u64) -> u64 {
     lease.sent.saturating_add(lease.lasts_ns).saturating_sub(full_ms.saturating_mul(1_000_000) / 10)
-}
-
-fn sweep_logs(agent: &Agent) {
-    let logs = agent.logs();
-    tokio::task::spawn_blocking(move || {
-        if let Err(e) = logs.sweep(LOGS_KEEP) {
-            tracing::warn!("cannot delete old output: {e}");
-        }
-    });
 }
 
 fn endpoint(server: &ServerAddress) -> Result<Endpoint, RemoteError> {

@@ -11,7 +11,7 @@ pub struct ToWorker {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Report {
-    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "report::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: ::core::option::Option<report::What>,
 }
 /// Nested message and enum types in `Report`.
@@ -38,6 +38,8 @@ pub mod report {
         Load(super::Load),
         #[prost(message, tag = "10")]
         Caches(super::Caches),
+        #[prost(message, tag = "11")]
+        Outputs(super::Outputs),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -141,6 +143,9 @@ pub struct Greeting {
     /// Milliseconds between two reports of load; absent or 0 leaves it to the worker.
     #[prost(uint64, optional, tag = "5")]
     pub load_ms: ::core::option::Option<u64>,
+    /// The server's clock, in nanoseconds since the Unix epoch.
+    #[prost(fixed64, optional, tag = "6")]
+    pub now: ::core::option::Option<u64>,
 }
 /// The hello was not accepted. The stream ends.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -626,6 +631,12 @@ pub struct LogPart {
     pub next: u64,
     #[prost(bytes = "vec", tag = "5")]
     pub bytes: ::prost::alloc::vec::Vec<u8>,
+}
+/// Jobs with old output. The answer names those that the server does not know.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Outputs {
+    #[prost(uint64, repeated, tag = "1")]
+    pub jobs: ::prost::alloc::vec::Vec<u64>,
 }
 /// These jobs are forgotten, and so is their output.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use windlass_api::client::LogQuery;
 use windlass_api::wire::{
-    Cached, Caches, DropBody, DropLogs, Finished, FromWorker, Greeting, Load, Order, Pressure, Pressures,
-    Report, Resync, Stall, Start, Task, ToWorker, finished, order, report,
+    Cached, Caches, DropBody, DropLogs, Finished, FromWorker, Greeting, Load, Order, Outputs, Pressure,
+    Pressures, Report, Resync, Stall, Start, Task, ToWorker, finished, order, report,
 };
 use windlass_api::{Param, Range, Resources, Session, StepRequest, SubmitRequest};
 
@@ -144,6 +144,18 @@ fn measured() -> Recording {
     ])
 }
 
+/// A question about old output, which a worker asks after days.
+fn asked() -> Recording {
+    let greeting = Greeting { now: Some(1_795_229_607_770_000_000), ..Greeting::default() };
+    let orders = vec![Order::plain(order::What::Greeting(greeting))];
+    let what = Some(report::What::Outputs(Outputs { jobs: vec![1, 2, 70_000_000_000] }));
+    let reports = vec![Report { what }];
+    Recording(vec![
+        (By::Server, ToWorker { orders }.encode_to_vec()),
+        (By::Worker, FromWorker { reports }.encode_to_vec()),
+    ])
+}
+
 async fn is_cut(cut: &mut watch::Receiver<bool>) {
     _ = cut.wait_for(|cut| *cut).await;
 }
@@ -268,6 +280,7 @@ async fn an_agent_and_a_server_say_every_kind() {
         said.iter().zip(RECORDED).for_each(|(stream, name)| stream.write(name));
         made().write("made");
         measured().write("measured");
+        asked().write("asked");
     }
     assert_eq!(kinds.join(" "), SAID, "in {said:#?}");
 }
