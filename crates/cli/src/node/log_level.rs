@@ -1,5 +1,6 @@
 //! How much a server logs: by its settings, and changed by signals while it runs.
 
+use crate::node::log_writer::OneLine;
 use std::io::IsTerminal as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Subscriber;
@@ -49,9 +50,10 @@ where
     let of_environment = std::env::var("WINDLASS_LOG").ok().filter(|text| EnvFilter::try_new(text).is_ok());
     let usual = of_environment.or_else(|| setting.map(str::to_owned)).unwrap_or_else(|| USUAL.to_owned());
     let (filter, handle) = reload::Layer::new(EnvFilter::new(&usual));
+    let has_colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let lines = fmt::layer()
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_writer(std::io::stderr)
+        .with_ansi(has_colours)
+        .with_writer(move || OneLine::new(std::io::stderr(), has_colours))
         // Otherwise it reports failed writes on standard error, and panics if that fails too, as on a full disk.
         .log_internal_errors(false)
         .with_filter(filter);

@@ -7,6 +7,7 @@ pub mod cookie;
 pub mod foreground;
 pub mod local;
 pub mod log_level;
+pub mod log_writer;
 pub mod machine;
 pub mod member;
 pub mod nix_hook;
