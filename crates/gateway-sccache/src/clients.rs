@@ -1,27 +1,26 @@
 //! How clients show who they are: by one token that all know, by a JWT, or by a token that somebody else is asked about.
 
 use crate::config::ClientAuth;
+use crate::known::Known;
 use crate::tokens::{BadToken, ClientToken};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
-use tokio::sync::Semaphore;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// How long the issuer of tokens may take to answer.
+/// How long the issuer of keys may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// By how much the clocks of issuer and scheduler may differ.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
 /// The issuer's keys are not read more often than this because a token names one that is not known.
 const KEYS_AGE_MIN: Duration = Duration::from_secs(60);
 /// Bytes of the issuer's keys, and how many.
 const KEYS_BYTES_MAX: usize = 1 << 20;
 const KEYS_MAX: usize = 100;
-/// Tokens of which an answer is remembered.
-const ANSWERS_MAX: usize = 10_000;
-/// Questions to the issuer at a time.
-const QUESTIONS_MAX: usize = 64;
 /// Bytes of a token.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Letters of a subject that become part of a queue's name.
@@ -62,26 +61,24 @@ impl Clients {
             ClientAuth::JwtValidate { audience, issuer, jwks_url } => {
                 Clients::Signed(Box::new(Signed::new(audience, issuer, jwks_url)))
             }
-            ClientAuth::ProxyToken { url, cache_secs } => Clients::Known(Box::new(Known {
-                url: url.clone(),
-                remember: cache_secs.map(Duration::from_secs),
-                answers: Mutex::default(),
-                questions: Semaphore::new(QUESTIONS_MAX),
-            })),
+            ClientAuth::ProxyToken { url, cache_secs } => {
+                Clients::Known(Box::new(Known::new(url, cache_secs.map(Duration::from_secs))))
+            }
         }
     }
 
-    /// Lets a client in. Returns what its token says of who it is: `None` if all clients have the same.
+    /// Lets a client in that asks from this address. Returns what its token says of who it is: `None` if all clients have
+    /// the same.
     ///
     /// # Errors
     ///
     /// The token is not valid, or nobody can say.
-    pub async fn check(&self, token: &str) -> Result<Option<String>, NotLetIn> {
+    pub async fn check(&self, token: &str, from: IpAddr) -> Result<Option<String>, NotLetIn> {
         match self {
             Clients::One(one) => Ok(one.check(token).map(|()| None)?),
             _ if token.len() > TOKEN_BYTES_MAX => Err(BadToken::Client.into()),
             Clients::Signed(signed) => signed.check(token).await.map(Some),
-            Clients::Known(known) => known.check(token).await.map(Some),
+            Clients::Known(known) => known.check(token, from).await.map(Some),
         }
     }
 }
@@ -100,6 +97,17 @@ pub struct Signed {
 #[derive(Deserialize)]
 struct Claims {
     sub: Option<String>,
+    /// From when on it is valid, in seconds since the Unix epoch. The library takes a claim of another type for none, so it
+    /// is read here, where that is an error.
+    nbf: Option<f64>,
+}
+
+impl Claims {
+    /// Whether the token is not valid yet `now`, as far as clocks may differ.
+    fn is_early(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.nbf.is_some_and(|from| from > (now + CLOCKS_DIFFER_MAX).as_secs_f64())
+    }
 }
 
 #[derive(Deserialize)]
@@ -135,9 +143,12 @@ impl Signed {
         rules.set_audience(&[&self.audience]);
         rules.set_issuer(&[&self.issuer]);
         rules.set_required_spec_claims(&["exp", "aud", "iss"]);
-        rules.validate_nbf = true;
-        let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|_| BadToken::Client)?;
-        Ok(claims.claims.sub.map_or_else(|| short_hash(token), |subject| plain(&subject)))
+        let claims =
+            jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|_| BadToken::Client)?.claims;
+        if claims.is_early(SystemTime::now()) {
+            return Err(BadToken::Client.into());
+        }
+        Ok(claims.sub.map_or_else(|| short_hash(token), |subject| plain(&subject)))
     }
 
     fn key(&self, kid: &str) -> Option<DecodingKey> {
@@ -172,54 +183,8 @@ impl Signed {
     }
 }
 
-/// Tokens about which an issuer is asked.
-pub struct Known {
-    url: String,
-    /// How long a good answer counts; `None`: it is asked each time.
-    remember: Option<Duration>,
-    /// Until when the answers about tokens count, by SHA-256.
-    answers: Mutex<BTreeMap<[u8; 32], Instant>>,
-    questions: Semaphore,
-}
-
-impl Known {
-    async fn check(&self, token: &str) -> Result<String, NotLetIn> {
-        let hash: [u8; 32] = Sha256::digest(token).into();
-        let known_until = self.answers().get(&hash).copied();
-        if known_until.is_some_and(|until| Instant::now() < until) {
-            return Ok(short_hash(token));
-        }
-        let unasked = |why: String| NotLetIn::Unasked { url: self.url.clone(), why };
-        let _question = self.questions.acquire().await.map_err(|e| unasked(e.to_string()))?;
-        let request = http().map_err(|e| unasked(e.to_string()))?.get(&self.url).bearer_auth(token);
-        let status = request.send().await.map_err(|e| unasked(e.to_string()))?.status();
-        // 408 and 429 say nothing of the token.
-        if status.is_server_error() || [408, 429].contains(&status.as_u16()) {
-            return Err(unasked(format!("it answers {status}")));
-        }
-        if !status.is_success() {
-            return Err(BadToken::Client.into());
-        }
-        if let Some(remember) = self.remember {
-            let (now, mut answers) = (Instant::now(), self.answers());
-            if answers.len() >= ANSWERS_MAX {
-                answers.retain(|_, until| now < *until);
-            }
-            // A time that no clock reaches is not remembered.
-            if let Some(until) = now.checked_add(remember).filter(|_| answers.len() < ANSWERS_MAX) {
-                answers.insert(hash, until);
-            }
-        }
-        Ok(short_hash(token))
-    }
-
-    fn answers(&self) -> std::sync::MutexGuard<'_, BTreeMap<[u8; 32], Instant>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// One client for all questions: making one reads this machine's certificates.
-fn http() -> reqwest::Result<reqwest::Client> {
+pub fn http() -> reqwest::Result<reqwest::Client> {
     static HTTP: OnceLock<reqwest::Client> = OnceLock::new();
     match HTTP.get() {
         Some(http) => Ok(http.clone()),
@@ -231,7 +196,7 @@ fn http() -> reqwest::Result<reqwest::Client> {
 }
 
 /// Tells tokens apart in the names of queues, and reveals nothing of them.
-fn short_hash(token: &str) -> String {
+pub fn short_hash(token: &str) -> String {
     Sha256::digest(token).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -239,4 +204,28 @@ fn short_hash(token: &str) -> String {
 fn plain(subject: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     subject.chars().take(SUBJECT_CHARS_MAX).map(|c| if keep(c) { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_early_until_its_time_and_a_wrong_type_is_an_error() {
+        let now = UNIX_EPOCH + Duration::from_secs(2_000_000_000);
+        let is_early = |nbf: &str| {
+            let claims: Result<Claims, _> = serde_json::from_str(&format!(r#"{{"sub":"ann"{nbf}}}"#));
+            claims.map(|claims| claims.is_early(now)).map_err(|_| ())
+        };
+        for early in ["2000000061", "2000000060.5", "1e300", "4000000000"] {
+            assert_eq!(is_early(&format!(r#","nbf":{early}"#)), Ok(true), "{early}");
+        }
+        for fine in ["2000000060", "0", "-1", "1.5", "null"] {
+            assert_eq!(is_early(&format!(r#","nbf":{fine}"#)), Ok(false), "{fine}");
+        }
+        assert_eq!(is_early(""), Ok(false));
+        for wrong in [r#""4000000000""#, "[4000000000]", "{}", "true"] {
+            assert_eq!(is_early(&format!(r#","nbf":{wrong}"#)), Err(()), "{wrong}");
+        }
+    }
 }

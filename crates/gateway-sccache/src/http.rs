@@ -194,8 +194,9 @@ async fn route(
             said(&certificate, as_json)
         }
         ("POST", "alloc_job", None) => {
-            let known = scheduler.check_client(token(&head.headers)?).await?;
+            let shown = token(&head.headers)?;
             let address = address_of(scheduler, peer, &head.headers)?;
+            let known = scheduler.check_client(shown, address).await?;
             let client = known.unwrap_or_else(|| address.to_string());
             let toolchain: Toolchain = read(&taken(&head.headers, body).await?).map_err(bad_request)?;
             said(&scheduler.alloc(&client, toolchain).await, as_json)

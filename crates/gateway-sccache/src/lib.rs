@@ -12,6 +12,7 @@ pub mod config;
 mod counts;
 pub mod farm;
 mod http;
+mod known;
 mod probe;
 mod scheduler;
 mod servers;

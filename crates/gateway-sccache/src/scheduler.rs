@@ -169,9 +169,9 @@ impl Scheduler {
         self.shared.handle.closing()
     }
 
-    /// Lets in clients. Returns what the token says of who it is; `None` if all clients have the same.
-    pub(crate) async fn check_client(&self, token: &str) -> Result<Option<String>, NotLetIn> {
-        self.shared.clients.check(token).await
+    /// Lets in clients that ask from this address. Returns what the token says of who it is; `None` if all clients have the same.
+    pub(crate) async fn check_client(&self, token: &str, from: IpAddr) -> Result<Option<String>, NotLetIn> {
+        self.shared.clients.check(token, from).await
     }
 
     /// Lets in build servers, from their own address.

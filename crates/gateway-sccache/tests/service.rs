@@ -5,6 +5,7 @@ use sha2::{Digest as _, Sha256};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -413,21 +414,19 @@ async fn one_compile_does_not_wait_for_two_thousand_of_another_client() {
 
 /// An issuer of tokens: it publishes its key, and knows one token.
 async fn issuer() -> SocketAddr {
+    issuer_that_counts(Arc::default()).await
+}
+
+/// The same, and it counts the questions.
+async fn issuer_that_counts(asked: Arc<AtomicUsize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let answer = |request: axum::http::Request<hyper::body::Incoming>| async move {
-                let shown = request.headers().get("Authorization").and_then(|value| value.to_str().ok());
-                let (status, body) = match request.uri().path() {
-                    "/keys" => (200, include_str!("golden/issuer.jwks.json")),
-                    "/broken" => (500, ""),
-                    "/busy" => (429, ""),
-                    _ if shown == Some("Bearer known") => (200, ""),
-                    _ => (403, ""),
-                };
-                let response = axum::http::Response::builder().status(status);
-                Ok::<_, Infallible>(response.body(axum::body::Body::from(body)).unwrap())
+            let asked = asked.clone();
+            let answer = move |request: axum::http::Request<hyper::body::Incoming>| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                issued(request)
             };
             let service = hyper::service::service_fn(answer);
             let http = hyper::server::conn::http1::Builder::new();
@@ -435,6 +434,22 @@ async fn issuer() -> SocketAddr {
         }
     });
     address
+}
+
+/// The issuer's answer.
+async fn issued(
+    request: axum::http::Request<hyper::body::Incoming>,
+) -> Result<axum::http::Response<axum::body::Body>, Infallible> {
+    let shown = request.headers().get("Authorization").and_then(|value| value.to_str().ok());
+    let (status, body) = match request.uri().path() {
+        "/keys" => (200, include_str!("golden/issuer.jwks.json")),
+        "/broken" => (500, ""),
+        "/busy" => (429, ""),
+        _ if shown == Some("Bearer known") => (200, ""),
+        _ => (403, ""),
+    };
+    let response = axum::http::Response::builder().status(status);
+    Ok(response.body(axum::body::Body::from(body)).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -458,12 +473,16 @@ async fn clients_may_show_a_jwt() {
     let good = r#"{"sub":"ann","aud":"us","iss":"them","exp":4000000000}"#;
     // No build servers: whoever is let in is told that there is no place.
     assert_eq!(site.let_in(&jwt(good, key, "one")).await, 200);
+    let from = |nbf: &str| good.replace("4000000000", &format!(r#"4000000000,"nbf":{nbf}"#));
+    assert_eq!(site.let_in(&jwt(&from("1000000000"), key, "one")).await, 200);
     for (claims, kid, what) in [
         (good, "two", "an unknown key"),
         (&*good.replace("us", "others"), "one", "for others"),
         (&*good.replace("them", "others"), "one", "by others"),
         (&*good.replace("4000000000", "1000000000"), "one", "over"),
         (&*good.replace(r#","exp":4000000000"#, ""), "one", "without an end"),
+        (&*from("4000000000"), "one", "not yet valid"),
+        (&*from(r#""4000000000""#), "one", "not yet valid, as a text"),
     ] {
         assert_eq!(site.let_in(&jwt(claims, key, kid)).await, 401, "{what}");
     }
@@ -487,6 +506,16 @@ async fn an_issuer_may_be_asked_about_tokens() {
             assert_eq!(site.let_in("unknown").await, 401);
         }
     }
+    // A refusal is remembered.
+    let asked = Arc::new(AtomicUsize::new(0));
+    let issuer = issuer_that_counts(asked.clone()).await;
+    let auth = format!(r#"{{ type = "proxy_token", url = "http://{issuer}/ask" }}"#);
+    let counted = CONFIG.replace(r#"{ type = "token", token = "client" }"#, &auth);
+    let site = Site::with(&counted, Options::default()).await;
+    for _ in 0..5 {
+        assert_eq!(site.let_in("unknown").await, 401);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
     // A client that cannot be asked about compiles by itself: 4xx would fail its compile.
     for path in ["broken", "busy"] {
         let site = Site::with(&config(path, ""), Options::default()).await;
