@@ -1,5 +1,5 @@
-//! Checks licences, sources and bans of all crates in the build by `deny.toml`. The file is in the format of
-//! cargo-deny, which reads more of it; this test needs no other program.
+//! Checks licences, sources and bans of all crates in the build by `deny.toml`, and their versions by `advisories.toml`.
+//! The first file is in the format of cargo-deny, which reads more of it; this test needs no other program.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -107,4 +107,74 @@ fn a_licence_a_source_or_a_name_that_is_not_allowed_is_found() {
     assert!(said("banned", "MIT", here).is_some());
     assert!(said("any", "MIT", "git+https://crates").is_some());
     assert!(said("any", "MIT", "registry+https://elsewhere").is_some());
+}
+
+/// The three numbers of a version, without what follows them.
+fn version(text: &str) -> [u64; 3] {
+    let mut numbers = text.split(['-', '+']).next().unwrap().split('.').map(|number| number.parse().unwrap());
+    [(); 3].map(|()| numbers.next().unwrap_or(0))
+}
+
+/// Whether a version is within the bounds, such as `>=1.0.0, <1.2.3`.
+fn is_affected(at: &str, bounds: &str) -> bool {
+    let at = version(at);
+    bounds.split(',').map(str::trim).all(|bound| {
+        match bound.split_at(bound.find(char::is_numeric).unwrap()) {
+            ("<", than) => at < version(than),
+            ("<=", than) => at <= version(than),
+            (">=", than) => at >= version(than),
+            (">", than) => at > version(than),
+            ("=", than) => at == version(than),
+            (other, _) => panic!("'{other}' compares nothing"),
+        }
+    })
+}
+
+/// What an advisory means for the crates of a lock file.
+fn affected(advisory: &toml::Value, lock: &toml::Value) -> Vec<String> {
+    let text = |key: &str| advisory[key].as_str().unwrap().to_owned();
+    let (name, bounds) = (text("crate"), text("affected"));
+    let packages = lock["package"].as_array().unwrap().iter();
+    let versions = packages.filter(|package| package["name"].as_str() == Some(&name));
+    let versions = versions.map(|package| package["version"].as_str().unwrap());
+    versions.filter(|at| is_affected(at, &bounds)).map(|at| format!("{name} {at}: {}", text("id"))).collect()
+}
+
+#[test]
+fn no_crate_has_a_known_advisory_without_a_reason() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |file: &str| -> toml::Value {
+        toml::from_str(&std::fs::read_to_string(root.join(file)).unwrap()).unwrap()
+    };
+    let (known, lock, deny) = (read("advisories.toml"), read("Cargo.lock"), read("deny.toml"));
+    let mut ignored: BTreeSet<&str> =
+        deny["advisories"]["ignore"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    for advisory in known["advisory"].as_array().unwrap() {
+        let found = affected(advisory, &lock);
+        let id = advisory["id"].as_str().unwrap();
+        match advisory.get("because") {
+            None => assert!(found.is_empty(), "{found:?}"),
+            Some(_) => assert!(!found.is_empty(), "{id} concerns no crate any more: remove it"),
+        }
+        let is_ignored = ignored.remove(id);
+        assert!(!is_ignored || advisory.get("because").is_some(), "{id} is ignored without a reason");
+    }
+    assert!(ignored.is_empty(), "deny.toml ignores what advisories.toml does not explain: {ignored:?}");
+}
+
+#[test]
+fn an_advisory_concerns_the_versions_that_it_names() {
+    for (at, bounds, expected) in [
+        ("0.4.20", "<0.4.4", false),
+        ("0.4.3", "<0.4.4", true),
+        ("0.4.3-rc.1+x", "<0.4.4", true),
+        ("1.3.3", ">=1.0.0", true),
+        ("1.10.0", ">=1.2.0, <1.9.9", false),
+        ("1.2.0", ">=1.2.0, <1.9.9", true),
+        ("9.3.1", "<=9.3.1", true),
+        ("9.3.1", ">9.3.1", false),
+        ("2.0.0", "=2", true),
+    ] {
+        assert_eq!(is_affected(at, bounds), expected, "{at} {bounds}");
+    }
 }
