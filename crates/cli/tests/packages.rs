@@ -83,7 +83,7 @@ install() { dpkg --force-depends --force-confold --install /mnt/debs/*.deb >/tmp
 echo "-- install"
 install
 windlass --version
-stat -c '%a %U %n' /usr/bin/windlass /etc/windlass/server.toml /etc/windlass/worker.env
+stat -c '%a %U %n' /usr/bin/windlass /etc/windlass/server.toml /etc/windlass/server.env /etc/windlass/worker.env
 test -s /usr/share/man/man1/windlass-run.1.gz
 zcat /usr/share/man/man1/windlass-run.1.gz | head -n 3
 bash -n /usr/share/bash-completion/completions/windlass
@@ -91,7 +91,7 @@ grep -q '#compdef windlass' /usr/share/zsh/vendor-completions/_windlass
 test -s /usr/share/fish/vendor_completions.d/windlass.fish
 getent passwd windlass | cut -d : -f 6
 dpkg --verify windlass windlass-server windlass-worker
-for unit in server worker; do
+for unit in server worker sccache opencue; do
     systemd-analyze verify --man=no /usr/lib/systemd/system/windlass-$unit.service 2>&1 | grep windlass- | grep -v DelegateSubgroup || true
 done
 su -s /bin/sh -c 'WINDLASS_STATE=$(mktemp -d) windlass run --foreground -- echo it runs' nobody
@@ -108,8 +108,11 @@ touch /etc/windlass/ca.pem /etc/windlass/tls/server.key /etc/windlass/worker.tok
 dpkg --remove windlass-worker windlass-server windlass >/dev/null
 ls /etc/windlass /var/lib/windlass
 ls /usr/bin/windlass || true
+echo "-- purge of one package leaves what is another's"
+dpkg --purge windlass >/dev/null
+(cd /etc/windlass && find . -type f | sort)
 echo "-- purge leaves nothing"
-dpkg --purge windlass-worker windlass-server windlass >/dev/null
+dpkg --purge windlass-worker windlass-server >/dev/null
 ls -d /etc/windlass /var/lib/windlass* || true
 rm -f /tmp/dpkg.log
 "#;
@@ -133,6 +136,7 @@ fn packages_are_installed_upgraded_and_purged() {
     for expected in [
         "755 root /usr/bin/windlass",
         "644 root /etc/windlass/server.toml",
+        "600 root /etc/windlass/server.env",
         "600 root /etc/windlass/worker.env",
         ".TH windlass-run 1",
         "/var/lib/windlass",
@@ -145,17 +149,22 @@ fn packages_are_installed_upgraded_and_purged() {
     let removed = part("removal");
     assert!(removed.contains("server.toml") && removed.contains("windlass.db"), "{said}");
     assert!(removed.contains("cannot access '/usr/bin/windlass'"), "{said}");
+    assert_eq!(
+        part("purge of one").lines().skip(1).collect::<Vec<_>>(),
+        ["./server.env", "./server.toml", "./tls/server.key", "./worker.env", "./worker.token"],
+        "{said}"
+    );
     let left: Vec<&String> = changed.iter().filter(|path| !is_of_the_system(path)).collect();
     assert!(left.is_empty() && !changed.is_empty(), "{left:#?}\n{said}");
 }
 
-/// The server's unit lets it do as little as systemd can see to. 20 is an exposure of 2.0 of 10.
+/// The units of what runs no tasks let it do as little as systemd can see to. 20 is an exposure of 2.0 of 10.
 #[test]
-fn the_server_s_unit_exposes_little() {
-    let unit = packaging("systemd/windlass-server.service");
+fn the_units_of_servers_and_gateways_expose_little() {
+    let units = ["server", "sccache", "opencue"];
     let analysed = Command::new("systemd-analyze")
         .args(["security", "--offline=true", "--threshold=20"])
-        .arg(unit)
+        .args(units.map(|unit| packaging(&format!("systemd/windlass-{unit}.service"))))
         .output();
     let Ok(analysed) = analysed else {
         println!("SKIP packages: there is no systemd-analyze");

@@ -49,7 +49,12 @@ fn m11_systemd_hears_that_server_and_worker_are_well() {
     }
 }
 
-const UNITS: [&str; 2] = ["systemd/windlass-server.service", "systemd/windlass-worker.service"];
+const UNITS: [&str; 4] = [
+    "systemd/windlass-server.service",
+    "systemd/windlass-worker.service",
+    "systemd/windlass-sccache.service",
+    "systemd/windlass-opencue.service",
+];
 
 #[test]
 fn units_start_what_there_is() {
@@ -66,8 +71,9 @@ fn units_start_what_there_is() {
                 "{flag}: {help}"
             );
         }
-        let state = words.iter().skip_while(|word| **word != "--state").nth(1).unwrap();
-        assert_eq!(*state, format!("/var/lib/{}", values(&unit, "StateDirectory")[0]));
+        let state = words.iter().skip_while(|word| **word != "--state").nth(1).copied();
+        let made = values(&unit, "StateDirectory").first().map(|name| format!("/var/lib/{name}"));
+        assert_eq!(state, made.as_deref());
         assert_eq!(values(&unit, "Restart"), ["always"]);
         assert_eq!((values(&unit, "Type"), values(&unit, "WatchdogSec")), (vec!["notify"], vec!["120"]));
         assert_eq!(values(&unit, "OOMScoreAdjust"), ["-900"]);
@@ -98,6 +104,40 @@ fn a_worker_s_unit_leaves_its_tasks_alone() {
 }
 
 #[test]
+fn what_runs_no_tasks_has_a_user_of_its_own_and_few_rights() {
+    let mut users = Vec::new();
+    for unit in UNITS.iter().filter(|unit| !unit.contains("worker")) {
+        let unit = text(unit);
+        for (key, value) in [
+            ("NoNewPrivileges", "yes"),
+            ("CapabilityBoundingSet", ""),
+            ("ProtectSystem", "strict"),
+            ("ProtectHome", "yes"),
+            ("PrivateTmp", "yes"),
+            ("UMask", "0077"),
+        ] {
+            assert_eq!(values(&unit, key), [value], "{key}: {unit}");
+        }
+        let user = values(&unit, "User")[0].to_owned();
+        assert_eq!(values(&unit, "Group"), [&user]);
+        assert!(text("sysusers.d/windlass.conf").contains(&format!("u {user} - ")), "{user}");
+        users.push(user);
+    }
+    users.sort();
+    users.dedup();
+    assert_eq!(users.len(), 3, "{users:?}");
+}
+
+#[test]
+fn the_base_of_an_image_can_be_named_by_its_digest() {
+    let file = text("oci/Containerfile");
+    let bases: Vec<&str> = file.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    assert_eq!(bases, ["scratch AS server", "${BASE} AS worker"]);
+    assert!(file.lines().any(|line| line.starts_with("ARG BASE=")) && file.contains("@sha256:"), "{file}");
+    assert!(file.contains("LABEL org.opencontainers.image.base.name=${BASE}"), "{file}");
+}
+
+#[test]
 fn systemd_accepts_the_units() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
         println!("SKIP packaging: there is no systemd-analyze");
@@ -124,9 +164,18 @@ fn systemd_accepts_the_units() {
 fn the_examples_are_settings() {
     let config = windlass_server::Config::read(&packaging("etc/server.toml")).unwrap();
     assert!(!config.auth.trust_this_machine && !config.worker.enabled && config.tls.cert.is_some());
-    let help = Farm::new().ok(&["worker", "start", "--help"]);
+    let farm = Farm::new();
+    for (env, command, least) in [("etc/worker.env", "worker", 9), ("etc/server.env", "server", 1)] {
+        let help = farm.ok(&[command, "start", "--help"]);
+        let named = variables_in_help(&text(env), &help);
+        assert!(named >= least, "{env}: {named}");
+    }
+}
+
+/// How many variables a file of a unit names, each of which the help has.
+fn variables_in_help(env: &str, help: &str) -> usize {
     let mut named = 0;
-    for line in text("etc/worker.env").lines() {
+    for line in env.lines() {
         let line = line.strip_prefix('#').filter(|line| line.starts_with("WINDLASS_")).unwrap_or(line);
         let Some((name, _)) = line.split_once('=').filter(|_| !line.starts_with('#')) else { continue };
         let whole =
@@ -134,5 +183,5 @@ fn the_examples_are_settings() {
         assert!(help.match_indices(name).any(|(at, _)| whole(at)), "{name} is not in {help}");
         named += 1;
     }
-    assert!(named > 8, "{named}");
+    named
 }

@@ -20,8 +20,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
-    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, OUTPUTS_MAX, Order, ReadLog, Refused,
-    Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
+    BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, OUTPUTS_MAX, Order,
+    ReadLog, Refused, Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
 use windlass_core::bounds::HELD_MAX;

@@ -2,6 +2,7 @@
 
 use crate::node::serve::{self, ServeOptions};
 use crate::node::telemetry;
+use crate::node::watchdog;
 use crate::ui::error::CliError;
 use crate::ui::output::talk;
 use anyhow::Context as _;
@@ -163,7 +164,11 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     if let Some(address) = service.board_address() {
         talk!("the board: http://{address}/");
     }
-    service.run(serve::stop_signal()?).await;
+    let stop = serve::stop_signal()?;
+    watchdog::ready();
+    let watching = tokio::spawn(watchdog::watch_runtime());
+    service.run(stop).await;
+    watching.abort();
     Ok(())
 }
 

@@ -272,10 +272,10 @@ impl App {
     /// Notes a request that is not served, because nothing proves that another server passed it on.
     pub(crate) fn note_unproven(&self, passed: &PassedOn, why: impl std::fmt::Display) {
         let PassedOn { method, path, .. } = passed;
-        let told = self
-            .shared
-            .refusals
-            .tell("a request in the database", format_args!("{method:?} {:?}: {why}", NotedPath::of(path).as_str()));
+        let told = self.shared.refusals.tell(
+            "a request in the database",
+            format_args!("{method:?} {:?}: {why}", NotedPath::of(path).as_str()),
+        );
         if told {
             self.audit_passed(passed, StatusCode::FORBIDDEN);
         }
