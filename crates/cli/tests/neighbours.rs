@@ -254,13 +254,16 @@ fn a_held_request_makes_no_other_user_wait() {
     let drv = "/nix/store/00000000000000000000000000000000-hello-1.0.drv";
     let own = [machine("ssh://b1", 1)];
     // One that no machine could ever build, and one that has a place.
-    let _unplaced = mallory.build(drv, "riscv64-linux", &[]);
     let mut placed = mallory.build(drv, "x86_64-linux", &own);
     while placed.next().unwrap()["event"] != "place" {}
-    let mut events = ann.build(drv, "x86_64-linux", &own);
-    assert_eq!(events.next().unwrap()["event"], "job");
-    let place = events.next().unwrap();
-    assert_eq!((&place["event"], &place["uri"]), (&json!("place"), &json!("ssh://b1")));
+    let other = drv.replace("hello", "other");
+    let _unplaced = mallory.build(&other, "riscv64-linux", &[]);
+    for drv in [drv, &other] {
+        let mut events = ann.build(drv, "x86_64-linux", &[machine("ssh://b1", 2)]);
+        assert_eq!(events.next().unwrap()["event"], "job");
+        let place = events.next().unwrap();
+        assert_eq!((&place["event"], &place["uri"]), (&json!("place"), &json!("ssh://b1")));
+    }
 }
 
 /// What a user is told by whatever they may ask, with the numbers of jobs and of attempts left out.
@@ -286,7 +289,7 @@ fn conversation(port: &Port, ann: &User<'_>, round: u32) -> Vec<String> {
         }
     }
     // Her task: what its worker was told shows in what it sees.
-    let shown = "env | grep -v '^WINDLASS_\\(JOB\\|TASK\\|SESSION\\|ATTEMPT\\)' | sort; pwd; id; cat /proc/self/cgroup | wc -l";
+    let shown = "env | grep -v '^WINDLASS_\\(JOB\\|TASK\\|SESSION\\|ATTEMPT\\|KEEPER\\)' | sort; pwd; id; cat /proc/self/cgroup | wc -l";
     let flags = ["run", "--cwd", "/", "--env", "MARK=1", "--", "sh", "-c", shown];
     told.push(port.ok_as(&ann.token, &flags));
     told
