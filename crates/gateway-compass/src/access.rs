@@ -50,6 +50,13 @@ pub(super) fn takes_password(method: &Method, path: &str) -> bool {
     (method == Method::GET || method == Method::HEAD) && PATHS.iter().any(|ours| path.starts_with(ours))
 }
 
+/// True where the fields in the body may show a token: those of a job, and an administrator's for a new account. What a job
+/// tells of itself stands in the query.
+pub(super) fn takes_token_in_body(path: &str) -> bool {
+    let has_fields = path.starts_with("/scheduler/v1/jobs/") && !path.ends_with("/update");
+    has_fields || path == "/submit_job" || path.starts_with("/scheduler/v1/accounts/")
+}
+
 /// The token that the beginning of a job's fields shows as `my_token`, in JSON or YAML. It is searched for, not
 /// parsed: the fields themselves are looked at only once it is known.
 pub(super) fn token_in(start: &[u8]) -> Option<&str> {

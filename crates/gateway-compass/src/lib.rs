@@ -156,6 +156,10 @@ impl Gateway for CompassGateway {
         access::is_file(path)
     }
 
+    fn takes_token_in_body(&self, path: &str) -> bool {
+        access::takes_token_in_body(path)
+    }
+
     fn takes_password(&self, method: &Method, path: &str) -> bool {
         access::takes_password(method, path)
     }

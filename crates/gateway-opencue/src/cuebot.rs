@@ -19,6 +19,6 @@ pub mod verdict;
 
 pub use report::{Completion, complete};
 pub(crate) use report::{HOST_SYSTEM_KIB, clear, share_host};
-pub use server::{Cuebot, MESSAGE_BYTES_MAX, Settings, served_paths};
+pub use server::{CALL_BYTES_MAX, Cuebot, LAUNCH_BYTES_MAX, Settings, served_paths};
 pub use trouble::CallError;
 pub use upkeep::LostFrame;

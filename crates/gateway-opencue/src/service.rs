@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use windlass_server::{TokenDoor, TokenDoorError};
+use windlass_server::{TokenDoor, TokenDoorError, serve_port};
 
 /// Launches that are under way get so long when the service ends.
 const LEAVE_TIME: Duration = Duration::from_secs(15);
@@ -219,7 +219,7 @@ impl Service {
         }
         if let Some(listener) = self.metrics {
             let routes = metrics::routes(self.instance.metrics());
-            serving.spawn(async move { axum::serve(listener, routes).await });
+            serving.spawn(serve_port(listener, routes, metrics::LIMITS, None));
         }
         if let Some(OpenBoard { listener, door, pool }) = self.board {
             let routes = Board::new(pool, &self.instance).routes();

@@ -7,103 +7,48 @@ use crate::wire::{
     BODY_BYTES_MAX, ErrorBody, Heartbeat, HeartbeatResult, JobId, JobState, ServerId, Toolchain,
     UpdateJobStateResult, read, write,
 };
+use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
+use windlass_server::auth::Peer;
+use windlass_server::{PortLimits, serve_port};
 
 /// Where the paths are.
 const PREFIX: &str = "/api/v1/scheduler/";
-/// Connections at a time, in all and of one machine. Stock clients open one for each request.
-const CONNECTIONS_MAX: usize = 20_000;
-const CONNECTIONS_OF_ONE_MAX: usize = 4_000;
+/// What the port takes. Stock clients open a connection for each request, and it lasts while a client waits for a place.
+const LIMITS: PortLimits = PortLimits {
+    connections_max: 20_000,
+    per_machine_max: 4_000,
+    connection_lasts_max: None,
+    body_bytes_max: |_| BODY_BYTES_MAX,
+    requests_bytes_max: 64 << 20,
+};
 /// Refusals that are logged in a minute.
 const LOGGED_PER_MINUTE: u32 = 60;
-/// How long a request's head and body may take.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Serves until the server ends.
 pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
-    let room = Room::default();
-    let mut closing = scheduler.closing();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = closing.wait_for(|closing| *closing) => return,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let Some(place) = room.enter(peer.ip().to_canonical()) else { continue };
-        let scheduler = scheduler.clone();
-        tokio::spawn(async move {
-            let _place = place;
-            let service = hyper::service::service_fn(|request: Request<hyper::body::Incoming>| {
-                let scheduler = scheduler.clone();
-                async move { Ok::<_, Infallible>(answer(&scheduler, peer, request.map(Body::new)).await) }
-            });
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
-            // A client that hangs up is nothing to report.
-            _ = http.serve_connection(TokioIo::new(stream), service).await;
-        });
+    let closing = scheduler.closing();
+    let router = Router::new().fallback(of_port).with_state(scheduler);
+    if let Err(error) = serve_port(listener, router, LIMITS, Some(closing)).await {
+        tracing::error!("sccache's clients and build servers are not heard: {error}");
     }
 }
 
-/// How many connections there are.
-#[derive(Clone, Default)]
-struct Room(Arc<Mutex<Connections>>);
-
-#[derive(Default)]
-struct Connections {
-    all: usize,
-    by_machine: BTreeMap<IpAddr, usize>,
-}
-
-/// A connection, for as long as it lasts.
-struct Place {
-    room: Room,
-    machine: IpAddr,
-}
-
-impl Room {
-    /// `None` where there are too many already.
-    fn enter(&self, machine: IpAddr) -> Option<Place> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = open.by_machine.get(&machine).copied().unwrap_or(0);
-        if open.all >= CONNECTIONS_MAX || own >= CONNECTIONS_OF_ONE_MAX {
-            return None;
-        }
-        open.all += 1;
-        open.by_machine.insert(machine, own + 1);
-        Some(Place { room: self.clone(), machine })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut open = self.room.0.lock().unwrap_or_else(PoisonError::into_inner);
-        open.all -= 1;
-        let own = open.by_machine.get(&self.machine).copied().unwrap_or(1) - 1;
-        if own == 0 {
-            open.by_machine.remove(&self.machine);
-        } else {
-            open.by_machine.insert(self.machine, own);
-        }
-    }
+async fn of_port(
+    State(scheduler): State<Scheduler>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    answer(&scheduler, peer.address.unwrap_or(unknown), request).await
 }
 
 /// Refusals that were logged in this minute: strangers must not fill the log.
@@ -247,9 +192,8 @@ async fn taken(headers: &HeaderMap, body: Body) -> Result<Bytes, Refused> {
     if !kind.starts_with("application/octet-stream") {
         return Err(bad_request("the Content-Type must be application/octet-stream"));
     }
-    let read = tokio::time::timeout(BODY_PATIENCE, to_bytes(body, BODY_BYTES_MAX)).await;
-    // The network's fault, not the client's: with a status of 4xx its compile would fail.
-    read.map_err(|_| failed("the body comes too slowly"))?.map_err(bad_request)
+    // The port has read it already.
+    to_bytes(body, BODY_BYTES_MAX).await.map_err(bad_request)
 }
 
 fn accepts_json(headers: &HeaderMap) -> bool {
@@ -274,20 +218,4 @@ fn plain(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Body> 
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     }
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_machine_leaves_room_for_others() {
-        let (room, one, other) = (Room::default(), [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        let held: Vec<Place> = (0..CONNECTIONS_OF_ONE_MAX + 5).filter_map(|_| room.enter(one)).collect();
-        assert_eq!(held.len(), CONNECTIONS_OF_ONE_MAX);
-        assert!(room.enter(other).is_some());
-        drop(held);
-        assert!(room.enter(one).is_some());
-        assert_eq!(room.0.lock().unwrap().by_machine.len(), 0);
-    }
 }

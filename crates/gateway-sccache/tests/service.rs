@@ -310,7 +310,7 @@ async fn what_is_wrong_is_refused_as_stock_schedulers_do() {
     let toolchain = write(&Toolchain { archive_id: TOOLCHAIN.to_owned() });
     assert_eq!(site.post("alloc_job", "wrong", toolchain.clone()).await.0, 401);
     assert_eq!(site.post("alloc_job", "client", vec![1, 2, 3]).await.0, 400);
-    assert_eq!(site.post("alloc_job", "client", vec![0; BODY_BYTES_MAX + 1]).await.0, 400);
+    assert_eq!(site.post("alloc_job", "client", vec![0; BODY_BYTES_MAX + 1]).await.0, 413);
     let beat = write(&one.heartbeat(1, 2));
     assert_eq!(site.post("heartbeat_server", &format!("{} wrong", one.id), beat.clone()).await.0, 401);
     assert_eq!(site.post("heartbeat_server", "10.0.0.1:10501 server", beat.clone()).await.0, 401, "not its");

@@ -60,6 +60,12 @@ pub trait Gateway: Send + Sync {
         false
     }
 
+    /// True where a client may show its token in the body. Elsewhere nothing is read of the body of a request whose header
+    /// shows none, and the handler gets an empty one.
+    fn takes_token_in_body(&self, _path: &str) -> bool {
+        false
+    }
+
     /// The token that the beginning of a body shows. Called before more than a little of the body is read, so it
     /// searches and does not parse.
     fn token_in<'a>(&self, _start: &'a [u8]) -> Option<&'a str> {

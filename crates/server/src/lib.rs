@@ -54,7 +54,7 @@ pub use http::{
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };
-pub use listen::{ListenError, Listener, Protection, RoomLimits};
+pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, RoomLimits, serve_port, serve_port_to};
 pub use panics::end_process_on_panic;
 pub use peers::{FarmShards, KnownOwner, NoServerKey, OwnerWatch, ServerKey, StandBy, since_boot};
 pub use retention::Retention;

@@ -7,8 +7,7 @@ use crate::networks::Network;
 use crate::seldom::Seldom;
 use crate::workers::Workers;
 use axum::Router;
-use axum::extract::{ConnectInfo, Request as HttpRequest, State};
-use axum::middleware::{self, Next};
+use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response as HttpResponse;
 use axum::routing::{MethodRouter, post};
 use deadpool_postgres::Pool;
@@ -21,9 +20,28 @@ use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 use windlass_server::auth::Peer;
+use windlass_server::{PortLimits, serve_port_to};
 
-/// Bytes of a request. A job spec of the greatest size fits.
-pub const MESSAGE_BYTES_MAX: usize = super::spec::SPEC_BYTES_MAX + (1 << 20);
+/// Bytes of a request that brings a job spec. One of the greatest size fits.
+pub const LAUNCH_BYTES_MAX: usize = super::spec::SPEC_BYTES_MAX + (1 << 20);
+/// Bytes of every other request.
+pub const CALL_BYTES_MAX: usize = 1 << 20;
+/// Calls whose requests bring job specs begin so.
+const LAUNCH_PATHS: &str = "/job.JobInterface/LaunchSpec";
+/// What the port takes. A host holds one connection, and all hosts of a farm may have one address. Three of the largest
+/// requests fit at a time, and many small ones beside them.
+const LIMITS: PortLimits = PortLimits {
+    connections_max: 16_384,
+    per_machine_max: 4_096,
+    connection_lasts_max: None,
+    body_bytes_max: bytes_max,
+    requests_bytes_max: 64 << 20,
+};
+
+/// Bytes that a request to a path may bring.
+fn bytes_max(path: &str) -> usize {
+    if path.starts_with(LAUNCH_PATHS) { LAUNCH_BYTES_MAX } else { CALL_BYTES_MAX }
+}
 
 /// What an operator decides.
 #[derive(Clone, Debug)]
@@ -122,8 +140,8 @@ where
     post(move |State(cuebot): State<Arc<Cuebot>>, request: HttpRequest| {
         let service = Unary { cuebot, call: call.clone() };
         async move {
-            let mut grpc =
-                Grpc::new(ProstCodec::<A, Q>::default()).max_decoding_message_size(MESSAGE_BYTES_MAX);
+            let bytes_max = bytes_max(request.uri().path());
+            let mut grpc = Grpc::new(ProstCodec::<A, Q>::default()).max_decoding_message_size(bytes_max);
             grpc.unary(service, request).await
         }
     })
@@ -148,45 +166,32 @@ impl Cuebot {
 
     /// Serves hosts and clients until the task is dropped.
     pub async fn serve(self: Arc<Cuebot>, listener: tokio::net::TcpListener) -> std::io::Result<()> {
-        let service = self.routes().into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(listener, service).await
+        let cuebot = self.clone();
+        let refuses = move |peer: &Peer| cuebot.refusal(peer.address);
+        serve_port_to(listener, self.routes(), LIMITS, None, Some(Arc::new(refuses))).await
     }
 
-    /// The paths of all calls. Where the networks of callers are set, requests need the address of their caller as
-    /// [`ConnectInfo`] among their extensions.
+    /// The paths of all calls.
     pub fn routes(self: Arc<Cuebot>) -> Router {
-        let routes = served().router.fallback(unserved);
-        routes.layer(middleware::from_fn_with_state(self.clone(), admit)).with_state(self)
+        served().router.fallback(unserved).with_state(self)
+    }
+
+    /// The answer to a caller from elsewhere, of whose request nothing more is read.
+    fn refusal(&self, from: Option<SocketAddr>) -> Option<HttpResponse> {
+        if self.is_client(from) {
+            return None;
+        }
+        if let Some(left_out) = self.outsiders.tell(Instant::now()) {
+            tracing::warn!(?from, left_out, "a call from outside of 'windlass.cuebot.clients' was refused");
+        }
+        let why = "this address may not call the gateway; its operator names the networks that may in \
+                   'windlass.cuebot.clients'";
+        Some(Status::permission_denied(why).into_http())
     }
 
     fn is_client(&self, from: Option<SocketAddr>) -> bool {
         let Some(networks) = &self.clients else { return true };
         from.is_some_and(|from| networks.iter().any(|network| network.contains(from.ip())))
-    }
-}
-
-/// Refuses callers from elsewhere before anything of what they send is read.
-async fn admit(State(cuebot): State<Arc<Cuebot>>, request: HttpRequest, next: Next) -> HttpResponse {
-    let from = caller_of(&request);
-    if cuebot.is_client(from) {
-        return next.run(request).await;
-    }
-    if let Some(left_out) = cuebot.outsiders.tell(Instant::now()) {
-        tracing::warn!(?from, left_out, "a call from outside of 'windlass.cuebot.clients' was refused");
-    }
-    Status::permission_denied(
-        "this address may not call the gateway; its operator names the networks that may in \
-         'windlass.cuebot.clients'",
-    )
-    .into_http()
-}
-
-/// The address that a request comes from, as the listener notes it.
-fn caller_of(request: &HttpRequest) -> Option<SocketAddr> {
-    let extensions = request.extensions();
-    match extensions.get::<ConnectInfo<Peer>>() {
-        Some(ConnectInfo(peer)) => peer.address,
-        None => extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(from)| *from),
     }
 }
 

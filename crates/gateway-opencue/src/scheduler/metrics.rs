@@ -10,7 +10,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+use windlass_server::PortLimits;
+
+/// What the port of counts takes. Nothing that is asked there has a body.
+pub const LIMITS: PortLimits = PortLimits {
+    connections_max: 128,
+    per_machine_max: 64,
+    connection_lasts_max: Some(Duration::from_secs(3_600)),
+    body_bytes_max: |_| 0,
+    requests_bytes_max: 1 << 20,
+};
 
 /// Serves the counts at `/metrics`, and at `/health` whether the last pass reached the database.
 pub fn routes(metrics: Arc<Metrics>) -> Router {

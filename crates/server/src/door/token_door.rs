@@ -12,25 +12,21 @@ use super::sessions::{Right, Sessions, hash};
 use crate::auth::{Denied, Entrance, Peer};
 use crate::clock::Clock;
 use crate::http::{Addressed, ApiError, host_of, read_body};
+use crate::listen::{PortLimits, serve_port};
 use axum::body::{Bytes, HttpBody as _};
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
 use windlass_api::{BoardSignIn, ErrorCode, SignedInBy};
 
 /// Characters of a token at least. `openssl rand -hex 32` writes 64.
@@ -39,18 +35,17 @@ pub const TOKEN_CHARS_MIN: usize = 32;
 const SESSION_PATH: &str = "/api/v1/board/session";
 /// Bytes of a body, which holds a token at most.
 const BODY_BYTES_MAX: usize = 4 << 10;
-/// Connections at a time. A browser opens up to six.
-const CONNECTIONS_MAX: usize = 512;
-/// How long the head of a request may take, the pause since the one before included.
-const HEAD_TIME: Duration = Duration::from_secs(30);
-/// Bytes of a request's head.
-const HEAD_BYTES_MAX: usize = 16 << 10;
-/// How long a request may take.
+/// How long a request may take once its body has come.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
-/// How long a connection may last, whatever its client reads of it. A browser opens another.
-const CONNECTION_TIME: Duration = Duration::from_secs(3_600);
-/// After a failure to accept, mostly for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What the port takes. A browser opens up to six connections, and another where one has lasted too long. A reverse proxy
+/// has all of them.
+const LIMITS: PortLimits = PortLimits {
+    connections_max: 512,
+    per_machine_max: 512,
+    connection_lasts_max: Some(Duration::from_secs(3_600)),
+    body_bytes_max: |_| BODY_BYTES_MAX,
+    requests_bytes_max: 4 << 20,
+};
 
 /// Why there is no door.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -116,22 +111,8 @@ impl TokenDoor {
     /// Serves the board's pages, sign-in, and `routes` to whoever is let in, until it is dropped. Handlers have a
     /// [`SignedInBy`] among the extensions of their requests.
     pub async fn serve(self, listener: TcpListener, routes: Router) {
-        let router = self.guard(routes);
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let mut conversations = JoinSet::new();
-        loop {
-            // The semaphore is never closed.
-            let Ok(place) = room.clone().acquire_owned().await else { return };
-            while conversations.try_join_next().is_some() {}
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    conversations.spawn(converse(stream, router.clone(), place));
-                }
-                Err(error) => {
-                    tracing::warn!("the board takes no connection: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+        if let Err(error) = serve_port(listener, self.guard(routes), LIMITS, None).await {
+            tracing::error!("the board's port does not answer: {error}");
         }
     }
 
@@ -140,7 +121,7 @@ impl TokenDoor {
         let session: Router =
             Router::new().route(SESSION_PATH, post(sign_in).delete(sign_out)).with_state(door.clone());
         let all = routes.merge(session).fallback(nothing_there);
-        all.layer(DefaultBodyLimit::max(BODY_BYTES_MAX)).layer(middleware::from_fn_with_state(door, admit))
+        all.layer(middleware::from_fn_with_state(door, admit))
     }
 
     fn check(&self, request: &Request) -> Result<Passage, Denied> {
@@ -184,17 +165,6 @@ impl TokenDoor {
 
 fn is_token(token_hash: &[u8; 32], shown: &str) -> bool {
     bool::from(token_hash.ct_eq(&hash(shown.trim())))
-}
-
-async fn converse(stream: TcpStream, router: Router, _place: OwnedSemaphorePermit) {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_TIME, connection).await {
-        tracing::debug!("a connection to the board ended: {error}");
-    }
 }
 
 async fn admit(State(door): State<Arc<TokenDoor>>, mut request: Request, next: Next) -> Response {
@@ -285,6 +255,8 @@ mod tests {
     use super::*;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -400,6 +372,6 @@ mod tests {
         let body = format!("{{\"token\":\"{}\"}}", "0".repeat(BODY_BYTES_MAX));
         let json = ["Content-Type: application/json"];
         let answer = open.ask("POST /api/v1/board/session", &json, &body).await;
-        assert_eq!(status(&answer), "400", "{answer}");
+        assert_eq!(status(&answer), "413", "{answer}");
     }
 }

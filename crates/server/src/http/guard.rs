@@ -3,10 +3,11 @@
 use super::App;
 use super::error::ApiError;
 use super::identity::{self, Identity, SignIn};
-use super::intake::drain;
 use super::routes::{self, ME_PATH};
 use crate::auth::{Access, Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
 use crate::door::pages;
+use crate::listen::STRANGERS_REQUESTS_MAX;
+use crate::listen::body::drain;
 use crate::noted_path::NotedPath;
 use crate::panics::in_request;
 use crate::spans;
@@ -19,6 +20,7 @@ use futures_util::StreamExt as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
 use windlass_api::{CLOCK_HEADER, ErrorCode};
 use windlass_core::Time;
 
@@ -44,6 +46,14 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     let signs_in = is_open && gateway.is_none();
     let shown = identity::of(&app, &peer, &request, by_password);
     let Identity { caller, by, denied, .. } = shown.shown_by_its_user(&peer).await;
+    let strangers_turn = match (&caller, &peer.place) {
+        (None, Some(place)) => match place.take_strangers_turn() {
+            Some(turn) => Some(turn),
+            // Nothing more of it is read.
+            None => return too_many_of_strangers(&app),
+        },
+        _ => None,
+    };
     let denied = match (&caller, denied) {
         // There the handlers ask who it is, and the body may show it.
         (None, Some(Denied::Missing | Denied::Session)) if is_open => None,
@@ -64,7 +74,8 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     }
     let is_report = gateway.is_some_and(|gateway| gateway.is_report(&path));
     let changes = !is_report && changes(&method, &path);
-    let asked = Asked { app, caller, by, denied, peer, method, path, changes };
+    let asked =
+        Asked { app, caller, by, denied, peer, method, path, changes, _strangers_turn: strangers_turn };
     if asked.denied.is_none() && asked.changes {
         // What changes something runs to its end and is noted, whether anybody still listens or not.
         let answered = tokio::spawn(asked.answer(request, next)).await;
@@ -73,6 +84,13 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         });
     }
     asked.answer(request, next).await
+}
+
+fn too_many_of_strangers(app: &App) -> Response {
+    app.shared.refusals.count();
+    let why =
+        format!("this connection has {STRANGERS_REQUESTS_MAX} requests under way on which nobody was let in");
+    ApiError::new(ErrorCode::Unavailable, why).hint("show a token with each request").into_response()
 }
 
 /// Shows the board's pages, which hold no data, to everybody but other sites' pages.
@@ -150,6 +168,8 @@ struct Asked {
     path: String,
     /// It changes something for people, so it is noted.
     changes: bool,
+    /// A request on which nobody was let in has one of few on its connection, until it is answered.
+    _strangers_turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Asked {
@@ -170,7 +190,7 @@ impl Asked {
                 let grpc = text_of(request.headers(), "content-type")
                     .is_some_and(|kind| kind.starts_with("application/grpc"));
                 if !grpc {
-                    drain(request).await;
+                    drain(request.into_body()).await;
                 }
                 let denied = denied.unwrap_or(Denied::Missing);
                 if grpc { denied.into_grpc() } else { denied.into_response() }
@@ -212,7 +232,7 @@ impl Asked {
 
     /// `found` is why the handler did not let anybody in.
     fn note(&self, status: StatusCode, found: Option<Denied>) {
-        let Asked { app, caller, by, denied, peer, method, path, changes } = self;
+        let Asked { app, caller, by, denied, peer, method, path, changes, .. } = self;
         let note = |path: &NotedPath| {
             let who = (caller.as_ref(), by.session());
             app.shared.audit.note(who, (peer, None), (method.as_str(), path), status.as_u16());

@@ -1,28 +1,36 @@
 //! Takes in the bodies of requests: how large one may be is decided by who asks and what for, how long it may
-//! take by its size, and how many bytes of them there are at a time by one budget.
+//! take by its size, and how many bytes of them there are at a time by budgets. Every byte is in one of three:
+//!
+//! - that of strangers, which is small, and in which the oldest request makes room for a new one;
+//! - that of small bodies of known users, and that of large ones. Each user has a part of either at most, so a large body
+//!   waits for others of its kind, and a small one never waits for a large one.
 
 use super::App;
 use super::error::ApiError;
+use super::turns::{NoTurn, Turns, UserTurn, is_long};
 use crate::auth::{Auth, Caller, WORKER_PATHS};
 use crate::gateway::Gateway;
+use crate::listen::body::{BodyError, BodyReader, drain};
+use crate::listen::budget::{RequestBudget, RequestShare, head_bytes};
 use crate::panics::in_request_here;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
-use axum::http::{Method, header};
+use axum::http::Method;
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt as _;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use windlass_api::ErrorCode;
 
 /// Bytes of a submission.
 const SUBMISSION_BYTES_MAX: usize = 64 << 20;
-/// Bytes that are taken from somebody of whom nothing is known yet.
+/// Bytes that are taken from somebody of whom nothing is known yet, where they may show a token.
 const STRANGER_BYTES_MAX: usize = 64 << 10;
+/// Bytes that are taken from somebody who signs in.
+const SIGN_IN_BYTES_MAX: usize = 4 << 10;
 /// Bytes of every other request.
 const SMALL_BYTES_MAX: usize = 256 << 10;
 /// A body of more bytes is parsed on a thread of its own.
@@ -32,33 +40,51 @@ const PARSED_ALONE_BYTES: usize = 4 << 20;
 /// Bodies that are parsed at a time.
 const PARSED_MAX: u32 = 2;
 
-/// Bytes in one part of the budget. Smaller bodies are bounded by the number of connections.
-const PART_BYTES: usize = 64 << 10;
-/// Bytes of larger bodies that are held at a time, of all and of one user.
-const BUDGET_BYTES: usize = 96 << 20;
-const BUDGET_OF_USER_BYTES: usize = SUBMISSION_BYTES_MAX;
+/// Bytes of strangers' requests that are held at a time.
+const STRANGERS_BYTES_MAX: usize = 8 << 20;
+/// A body of more bytes is a large one.
+const SMALL_BODY_BYTES_MAX: usize = 64 << 10;
+/// Bytes of large bodies that are held at a time, of all and of one user, and bytes in one part of these.
+const LARGE_BYTES_MAX: usize = 96 << 20;
+const LARGE_BYTES_OF_USER_MAX: usize = SUBMISSION_BYTES_MAX;
+const LARGE_PART_BYTES: usize = 64 << 10;
+/// The same of small bodies.
+const SMALL_BODIES_BYTES_MAX: usize = 32 << 20;
+const SMALL_BODIES_BYTES_OF_USER_MAX: usize = 4 << 20;
+const SMALL_PART_BYTES: usize = 1 << 10;
 /// How long a body may wait for its part of the budget.
 const BUDGET_PATIENCE: Duration = Duration::from_secs(30);
-
-/// How long a body may take, and how many bytes a second it must bring after that.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// How many bytes a second a body must bring after its first half minute.
 const BODY_BYTES_PER_S: u32 = 256 << 10;
-/// Bytes, and the time, that a request which is refused may take to bring its body: who is still sending does
-/// not hear the answer.
-const DRAINED_BYTES_MAX: usize = 64 << 10;
-const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The budgets of bodies.
 pub(super) struct Intake {
-    all: Arc<Semaphore>,
-    users: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+    large: UserBudget,
+    small: UserBudget,
+    strangers: Arc<RequestBudget>,
     parsers: Semaphore,
+}
+
+/// Bytes that users share.
+struct UserBudget {
+    all: Arc<Semaphore>,
+    parts_of_user: usize,
+    part_bytes: usize,
+    users: Mutex<BTreeMap<String, Weak<Semaphore>>>,
 }
 
 /// A part of the budget, for as long as the request lasts.
 struct Share {
     _user: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
+}
+
+/// What a request has of budgets and turns, for as long as it lasts.
+#[derive(Default)]
+struct Holding {
+    _of_user: Option<Share>,
+    _of_strangers: Option<RequestShare>,
+    _turn: Option<UserTurn>,
 }
 
 /// Why a body is not taken.
@@ -70,12 +96,12 @@ enum Bad {
         "a request of more than {STRANGER_BYTES_MAX} bytes must be authenticated by a header, or by my_token near its start"
     )]
     Stranger,
-    #[error("the body of the request comes too slowly")]
-    Slow,
-    #[error("too many large requests are under way")]
+    #[error("too many bytes of requests are held")]
     Full,
-    #[error("the body of the request does not come: {0}")]
-    Broken(axum::Error),
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Turn(#[from] NoTurn),
 }
 
 impl IntoResponse for Bad {
@@ -87,8 +113,13 @@ impl IntoResponse for Bad {
             Bad::Stranger => ApiError::new(ErrorCode::Unauthorized, message).hint(
                 "send the token as 'Authorization: Bearer TOKEN', or my_token within the first 65536 bytes",
             ),
-            Bad::Slow | Bad::Broken(_) => ApiError::new(ErrorCode::BadRequest, message),
-            Bad::Full => ApiError::new(ErrorCode::Unavailable, message).hint("try again later"),
+            Bad::Body(BodyError::Slow | BodyError::Broken(_)) => {
+                ApiError::new(ErrorCode::BadRequest, message)
+            }
+            Bad::Full | Bad::Body(BodyError::GaveWay) => {
+                ApiError::new(ErrorCode::Unavailable, message).hint("try again later")
+            }
+            Bad::Turn(why) => return why.into_response(),
         };
         error.into_response()
     }
@@ -97,39 +128,56 @@ impl IntoResponse for Bad {
 impl Default for Intake {
     fn default() -> Self {
         Intake {
-            all: Arc::new(Semaphore::new(BUDGET_BYTES / PART_BYTES)),
-            users: Mutex::default(),
+            large: UserBudget::new(LARGE_BYTES_MAX, LARGE_BYTES_OF_USER_MAX, LARGE_PART_BYTES),
+            small: UserBudget::new(SMALL_BODIES_BYTES_MAX, SMALL_BODIES_BYTES_OF_USER_MAX, SMALL_PART_BYTES),
+            strangers: RequestBudget::new(STRANGERS_BYTES_MAX),
             parsers: Semaphore::new(PARSED_MAX as usize),
         }
     }
 }
 
-impl Intake {
-    /// Parts of the budget for a body of so many bytes; a small one needs none.
-    async fn share(&self, user: &str, bytes: usize) -> Result<Option<Share>, Bad> {
-        if bytes <= PART_BYTES {
-            return Ok(None);
+impl UserBudget {
+    fn new(bytes: usize, bytes_of_user: usize, part_bytes: usize) -> UserBudget {
+        UserBudget {
+            all: Arc::new(Semaphore::new(bytes / part_bytes)),
+            parts_of_user: bytes_of_user / part_bytes,
+            part_bytes,
+            users: Mutex::default(),
         }
-        let parts = u32::try_from(bytes.div_ceil(PART_BYTES)).unwrap_or(u32::MAX);
-        let own = self.budget_of(user);
+    }
+
+    async fn share(&self, user: &str, bytes: usize) -> Result<Share, Bad> {
+        let parts = u32::try_from(bytes.div_ceil(self.part_bytes)).unwrap_or(u32::MAX);
+        let own = self.of_user(user);
         let both = async {
             // The user's first: who waits for that must not hold what others could use.
             let user = own.acquire_many_owned(parts).await.ok()?;
             Some(Share { _user: user, _all: self.all.clone().acquire_many_owned(parts).await.ok()? })
         };
         let share = tokio::time::timeout(BUDGET_PATIENCE, both).await.map_err(|_| Bad::Full)?;
-        share.ok_or(Bad::Full).map(Some)
+        share.ok_or(Bad::Full)
     }
 
-    fn budget_of(&self, user: &str) -> Arc<Semaphore> {
+    fn of_user(&self, user: &str) -> Arc<Semaphore> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = users.get(user).and_then(Weak::upgrade) {
             return own;
         }
         users.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(BUDGET_OF_USER_BYTES / PART_BYTES));
+        let own = Arc::new(Semaphore::new(self.parts_of_user));
         users.insert(user.to_owned(), Arc::downgrade(&own));
         own
+    }
+}
+
+impl Intake {
+    /// Room for a body of that number of bytes; where it has none, there is nothing to hold.
+    async fn share(&self, user: &str, bytes: usize) -> Result<Option<Share>, Bad> {
+        match bytes {
+            0 => Ok(None),
+            1..=SMALL_BODY_BYTES_MAX => self.small.share(user, bytes).await.map(Some),
+            _ => self.large.share(user, bytes).await.map(Some),
+        }
     }
 
     /// Makes of a body what it says: on a thread of its own where that takes a while.
@@ -161,11 +209,14 @@ fn limit(
     if path.starts_with(WORKER_PATHS) || gateway.is_some_and(|gateway| gateway.reads_body(path)) {
         return None;
     }
-    Some(match caller {
-        None => STRANGER_BYTES_MAX,
-        Some(_) if gateway.is_some() => gateway.map_or(STRANGER_BYTES_MAX, Gateway::body_bytes_max),
-        Some(_) if method == Method::POST && path == super::routes::JOBS_PATH => SUBMISSION_BYTES_MAX,
-        Some(_) => SMALL_BYTES_MAX,
+    Some(match (caller, gateway) {
+        (None, Some(gateway)) if gateway.takes_token_in_body(path) => STRANGER_BYTES_MAX,
+        // Nothing in the body could say whose it is.
+        (None, Some(_)) => 0,
+        (None, None) => SIGN_IN_BYTES_MAX,
+        (Some(_), Some(gateway)) => gateway.body_bytes_max(),
+        (Some(_), None) if method == Method::POST && path == super::routes::JOBS_PATH => SUBMISSION_BYTES_MAX,
+        (Some(_), None) => SMALL_BYTES_MAX,
     })
 }
 
@@ -177,13 +228,24 @@ pub(super) async fn take_in(State(app): State<App>, request: Request, next: Next
     let Some(limit) = limit(request.method(), &path, caller.as_ref(), gateway) else {
         return next.run(request).await;
     };
-    let announced = request.headers().get(header::CONTENT_LENGTH);
-    let announced = announced.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let (head, body) = request.into_parts();
-    let reading =
-        Reading { intake: &app.shared.intake, auth: app.auth(), caller: caller.as_ref(), gateway, limit };
-    match reading.run(body, announced).await {
-        Ok((body, _share)) => next.run(Request::from_parts(head, Body::from(body))).await,
+    let (intake, turns) = (&app.shared.intake, &app.shared.turns);
+    let reading = Reading { intake, turns, auth: app.auth(), gateway, limit };
+    let taken = match &caller {
+        Some(caller) => reading.of_user(&caller.user, body).await,
+        None if limit == 0 => {
+            // The handler says that nobody is let in.
+            drain(body).await;
+            Ok((Bytes::new(), Holding::default()))
+        }
+        None => reading.of_stranger(&head, body).await,
+    };
+    match taken {
+        Ok((body, holding)) => {
+            // What waits has parsed its body long before it is answered.
+            let _holding = Some(holding).filter(|_| !is_long(&path));
+            next.run(Request::from_parts(head, Body::from(body))).await
+        }
         Err(bad) => bad.into_response(),
     }
 }
@@ -191,76 +253,93 @@ pub(super) async fn take_in(State(app): State<App>, request: Request, next: Next
 /// How a body is read.
 struct Reading<'a> {
     intake: &'a Intake,
+    turns: &'a Turns,
     auth: &'a Auth,
-    caller: Option<&'a Caller>,
     gateway: Option<&'a dyn Gateway>,
     limit: usize,
 }
 
 impl Reading<'_> {
-    async fn run(mut self, body: Body, announced: Option<usize>) -> Result<(Bytes, Option<Share>), Bad> {
-        let stranger = self.caller.is_none();
-        // A stranger's body that is too large for one may still show a token.
-        let of_gateway = self.gateway.map_or(STRANGER_BYTES_MAX, Gateway::body_bytes_max);
-        let most = if stranger { of_gateway } else { self.limit };
-        if announced.is_some_and(|bytes| bytes > most) {
-            return Err(Bad::TooLarge(most));
-        }
-        let mut share = match self.caller {
-            Some(caller) => self.intake.share(&caller.user, announced.unwrap_or(self.limit)).await?,
-            None => None,
-        };
-        let (begun, mut read) = (Instant::now(), Vec::new());
-        let mut parts = body.into_data_stream();
-        loop {
-            let grace = Duration::from_secs(read.len() as u64) / BODY_BYTES_PER_S;
-            let next = tokio::time::timeout_at(begun + BODY_PATIENCE + grace, parts.next()).await;
-            let Some(part) = next.map_err(|_| Bad::Slow)? else { break };
-            let part = part.map_err(Bad::Broken)?;
-            if read.len() + part.len() > self.limit {
-                if !stranger || self.limit != STRANGER_BYTES_MAX {
-                    return Err(Bad::TooLarge(self.limit));
-                }
-                let user = self.shown_by(&read).ok_or(Bad::Stranger)?;
-                self.limit = of_gateway;
-                share = self.intake.share(&user, announced.unwrap_or(self.limit)).await?;
-                if read.len() + part.len() > self.limit {
-                    return Err(Bad::TooLarge(self.limit));
-                }
+    async fn of_user(&self, user: &str, body: Body) -> Result<(Bytes, Holding), Bad> {
+        let bytes = announced(&body, self.limit)?.unwrap_or(self.limit);
+        let share = self.intake.share(user, bytes).await?;
+        let read = fill(BodyReader::new(body, BODY_BYTES_PER_S), Vec::new(), self.limit).await?;
+        Ok((read, Holding { _of_user: share, ..Holding::default() }))
+    }
+
+    /// A body that may show whose it is. What is too large for a stranger is taken once its beginning has shown a token.
+    async fn of_stranger(&self, head: &Parts, body: Body) -> Result<(Bytes, Holding), Bad> {
+        let shows = self.limit == STRANGER_BYTES_MAX;
+        let most = self.gateway.filter(|_| shows).map_or(self.limit, Gateway::body_bytes_max);
+        let announced = announced(&body, most)?;
+        let mut share = self.intake.strangers.begin(head_bytes(head)).ok_or(BodyError::GaveWay)?;
+        let (mut reader, mut read) = (BodyReader::new(body, BODY_BYTES_PER_S), Vec::new());
+        while let Some(part) = reader.next_within(&mut share).await? {
+            let fits = read.len() + part.len() <= self.limit;
+            if !fits && !shows {
+                return Err(Bad::TooLarge(self.limit));
             }
+            let known = if fits { None } else { Some(self.shown_by(&read).ok_or(Bad::Stranger)?) };
             read.extend_from_slice(&part);
+            let Some(caller) = known else { continue };
+            // It is this user's from here on, and gives way to no stranger while it waits for room.
+            if !share.complete() {
+                return Err(BodyError::GaveWay.into());
+            }
+            let holding = self.held_by(&caller, announced.unwrap_or(most)).await?;
+            drop(share);
+            return Ok((fill(reader, read, most).await?, holding));
         }
-        Ok((read.into(), share))
+        if !share.complete() {
+            return Err(BodyError::GaveWay.into());
+        }
+        let holding = match self.shown_by(&read) {
+            Some(caller) => self.held_by(&caller, read.len()).await?,
+            None => Holding { _of_strangers: Some(share), ..Holding::default() },
+        };
+        Ok((read.into(), holding))
+    }
+
+    async fn held_by(&self, caller: &Caller, bytes: usize) -> Result<Holding, Bad> {
+        let turn = self.turns.take(caller).await?;
+        let share = self.intake.share(&caller.user, bytes).await?;
+        Ok(Holding { _of_user: share, _turn: turn, ..Holding::default() })
     }
 
     /// Whose token the beginning of a body shows.
-    fn shown_by(&self, read: &[u8]) -> Option<String> {
-        let token = self.gateway?.token_in(read)?;
-        self.auth.of_token(token).map(|caller| caller.user)
+    fn shown_by(&self, read: &[u8]) -> Option<Caller> {
+        self.auth.of_token(self.gateway?.token_in(read)?)
     }
 }
 
-/// Reads what a request that is refused still sends, within bounds: over HTTP/2 whoever is still sending gets a
-/// reset instead of the answer.
-pub(super) async fn drain(request: Request) {
-    let mut parts = request.into_body().into_data_stream();
-    let read = async {
-        let mut bytes = 0;
-        while let Some(Ok(part)) = parts.next().await {
-            bytes += part.len();
-            if bytes > DRAINED_BYTES_MAX {
-                return;
-            }
+/// Bytes that a body has, where its head says that.
+fn announced(body: &Body, bytes_max: usize) -> Result<Option<usize>, Bad> {
+    let bytes = body.size_hint().exact().map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    match bytes {
+        Some(bytes) if bytes > bytes_max => Err(Bad::TooLarge(bytes_max)),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Reads a body to its end, after what was read of it before.
+async fn fill(mut reader: BodyReader, mut read: Vec<u8>, bytes_max: usize) -> Result<Bytes, Bad> {
+    if read.len() > bytes_max {
+        return Err(Bad::TooLarge(bytes_max));
+    }
+    while let Some(part) = reader.next().await? {
+        if read.len() + part.len() > bytes_max {
+            return Err(Bad::TooLarge(bytes_max));
         }
-    };
-    _ = tokio::time::timeout(DRAIN_PATIENCE, read).await;
+        read.extend_from_slice(&part);
+    }
+    Ok(read.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::{Rights, Role};
-    use futures_util::{FutureExt as _, stream};
+    use futures_util::{FutureExt as _, StreamExt as _, stream};
     use windlass_api::CreateToken;
     use windlass_store::Store;
 
@@ -291,6 +370,10 @@ mod tests {
             path.starts_with("/gate/files/")
         }
 
+        fn takes_token_in_body(&self, path: &str) -> bool {
+            path == "/gate/x"
+        }
+
         fn token_in<'a>(&self, start: &'a [u8]) -> Option<&'a str> {
             std::str::from_utf8(start).ok()?.split_once(' ').map(|(token, _)| token)
         }
@@ -309,9 +392,10 @@ mod tests {
             limit(&Method::POST, path, caller, gateway)
         };
         assert_eq!(limit("/api/v1/jobs", Some(&ann)), Some(SUBMISSION_BYTES_MAX));
-        assert_eq!(limit("/api/v1/jobs", None), Some(STRANGER_BYTES_MAX));
+        assert_eq!(limit("/api/v1/board/session", None), Some(SIGN_IN_BYTES_MAX));
         assert_eq!(limit("/api/v1/queues/q", Some(&ann)), Some(SMALL_BYTES_MAX));
         assert_eq!(limit("/gate/x", None), Some(STRANGER_BYTES_MAX));
+        assert_eq!(limit("/gate/y", None), Some(0));
         assert_eq!(limit("/gate/x", Some(&ann)), Some(GATE_BYTES_MAX));
         assert_eq!(limit("/gate/files/x", None), None);
         assert_eq!(limit("/windlass.worker.v1.Workers/Work", Some(&ann)), None);
@@ -320,20 +404,62 @@ mod tests {
     #[tokio::test]
     async fn a_user_s_bodies_leave_room_for_others() {
         let intake = Intake::default();
-        let first = intake.share("ann", SUBMISSION_BYTES_MAX).await.unwrap();
-        assert!(intake.share("ann", PART_BYTES + 1).now_or_never().is_none());
-        assert!(intake.share("ann", PART_BYTES).now_or_never().unwrap().unwrap().is_none());
-        assert!(intake.share("bob", 4 << 20).now_or_never().unwrap().unwrap().is_some());
-        drop(first);
-        assert!(intake.share("ann", SUBMISSION_BYTES_MAX).now_or_never().is_some());
+        let taken = |user, bytes| intake.share(user, bytes).now_or_never().map(Result::unwrap);
+        let first = taken("ann", SUBMISSION_BYTES_MAX).unwrap();
+        assert!(taken("ann", SMALL_BODY_BYTES_MAX + 1).is_none());
+        assert!(taken("bob", 4 << 20).is_some());
+        // Small ones have room of their own, and count, too.
+        let small = || taken("ann", SMALL_BODY_BYTES_MAX);
+        let fit = SMALL_BODIES_BYTES_OF_USER_MAX / SMALL_BODY_BYTES_MAX;
+        let held: Vec<_> = (0..fit).map(|_| small().unwrap()).collect();
+        assert!(small().is_none() && taken("ann", 1).is_none());
+        assert!(taken("ann", 0).unwrap().is_none(), "a request without a body holds nothing");
+        assert!(taken("bob", SMALL_BODY_BYTES_MAX).is_some());
+        drop((first, held));
+        assert!(taken("ann", SUBMISSION_BYTES_MAX).is_some());
+    }
+
+    #[tokio::test]
+    async fn strangers_bodies_have_a_small_budget_in_which_the_oldest_makes_room() {
+        let store = Store::open("memory").unwrap();
+        let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
+        let (intake, turns) = (Intake::default(), Turns::default());
+        let limit = STRANGER_BYTES_MAX;
+        let reading = Reading { intake: &intake, turns: &turns, auth: &auth, gateway: Some(&Gate), limit };
+        let head = axum::http::Request::builder().uri("/gate/x").body(()).unwrap().into_parts().0;
+        let held = || {
+            let begun = stream::iter([Ok::<_, std::io::Error>("x".repeat(limit - 1))]);
+            let body = Body::from_stream(begun.chain(stream::pending()));
+            Box::pin(reading.of_stranger(&head, body))
+        };
+        let mut floods: Vec<_> = (0..2 * STRANGERS_BYTES_MAX / limit).map(|_| held()).collect();
+        let mut refused = 0;
+        for _ in 0..2 {
+            for flood in &mut floods {
+                if let Some(answer) = flood.as_mut().now_or_never() {
+                    assert!(matches!(answer, Err(Bad::Body(BodyError::GaveWay))));
+                    refused += 1;
+                    *flood = held();
+                }
+            }
+        }
+        assert!(refused > STRANGERS_BYTES_MAX / limit, "{refused} gave way");
+        let quick = reading.of_stranger(&head, Body::from("x".repeat(1000)));
+        assert!(quick.await.is_ok(), "a request that comes at once is taken");
     }
 
     async fn read(caller: Option<&Caller>, auth: &Auth, parts: Vec<String>) -> Result<Bytes, Bad> {
-        let intake = Intake::default();
+        let (intake, turns) = (Intake::default(), Turns::default());
         let limit = limit(&Method::POST, "/gate/x", caller, Some(&Gate)).unwrap();
         let parts = stream::iter(parts.into_iter().map(Ok::<_, std::io::Error>));
-        let reading = Reading { intake: &intake, auth, caller, gateway: Some(&Gate), limit };
-        reading.run(Body::from_stream(parts), None).await.map(|(bytes, _)| bytes)
+        let reading = Reading { intake: &intake, turns: &turns, auth, gateway: Some(&Gate), limit };
+        let head = axum::http::Request::builder().uri("/gate/x").body(()).unwrap().into_parts().0;
+        let body = Body::from_stream(parts);
+        let read = match caller {
+            Some(caller) => reading.of_user(&caller.user, body).await,
+            None => reading.of_stranger(&head, body).await,
+        };
+        read.map(|(bytes, _)| bytes)
     }
 
     #[tokio::test]
@@ -361,22 +487,22 @@ mod tests {
     async fn a_slow_body_is_given_up() {
         let store = Store::open("memory").unwrap();
         let auth = Auth::load(&store, true, "root".to_owned()).await.unwrap();
-        let intake = Intake::default();
-        let ann = caller("ann");
-        let trickle = |pause: u64| {
-            let parts = stream::unfold((), move |()| async move {
+        let (intake, turns) = (Intake::default(), Turns::default());
+        let trickle = |pause: u64, parts: usize| {
+            let parts = stream::repeat(()).take(parts).then(move |()| async move {
                 tokio::time::sleep(Duration::from_secs(pause)).await;
-                Some((Ok::<_, std::io::Error>("x".repeat(1 << 20)), ()))
+                Ok::<_, std::io::Error>("x".repeat(1 << 20))
             });
-            Body::from_stream(parts.take(3))
+            Body::from_stream(parts)
         };
-        let run = |body| {
-            let reading =
-                Reading { intake: &intake, auth: &auth, caller: Some(&ann), gateway: None, limit: 4 << 20 };
-            reading.run(body, None)
-        };
-        assert!(run(trickle(3)).await.is_ok());
-        assert!(matches!(run(trickle(40)).await, Err(Bad::Slow)));
+        let limit = 4 << 20;
+        let reading = Reading { intake: &intake, turns: &turns, auth: &auth, gateway: None, limit };
+        assert!(reading.of_user("ann", trickle(3, 3)).await.is_ok());
+        // Within its time, but with a long pause.
+        let paused = reading.of_user("ann", trickle(25, 1)).await;
+        assert!(matches!(paused, Err(Bad::Body(BodyError::Slow))));
+        let slow = reading.of_user("ann", trickle(18, 3)).await;
+        assert!(matches!(slow, Err(Bad::Body(BodyError::Slow))));
     }
 
     #[tokio::test]

@@ -23,6 +23,7 @@ mod shards;
 mod status;
 mod tasks;
 mod tokens;
+mod turns;
 mod watch;
 mod workers;
 
@@ -109,6 +110,7 @@ struct AppShared {
     last_ms: AtomicU64,
     gateways: Gateways,
     intake: intake::Intake,
+    turns: turns::Turns,
     user_limits: UserLimits,
     rates: rights::Rates,
     /// Refusals of known users that are noted.
@@ -321,6 +323,7 @@ fn new_app(
         last_ms: AtomicU64::new(0),
         gateways: options.gateways,
         intake: intake::Intake::default(),
+        turns: turns::Turns::default(),
         user_limits: options.user_limits,
         rates: rights::Rates::new(options.user_limits.submissions_per_minute),
         noted: rights::Rates::new(NOTED_PER_MINUTE),
@@ -413,6 +416,7 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), peers::to_shard))
         .layer(middleware::from_fn_with_state(app.clone(), peers::to_owner))
         .layer(middleware::from_fn_with_state(app.clone(), intake::take_in))
+        .layer(middleware::from_fn_with_state(app.clone(), turns::take_turn))
         .layer(middleware::from_fn(guard::same_origin))
         .layer(middleware::from_fn_with_state(app.clone(), guard::admit))
         .layer(middleware::from_fn_with_state(app.clone(), guard::show_pages))

@@ -1,13 +1,19 @@
-//! Sockets and connections: where the server listens, TLS, and what one peer may take.
+//! Sockets and connections: where the server and its gateways listen, TLS, and what one peer may take. All ports of this
+//! program are served by the loops of this module.
 //!
 //! Every connection is a task. A handshake that hangs holds up nobody else, a peer that sends no
 //! request is let go, and what is not HTTP is refused with a line in the log. Connections over TCP are accepted
 //! on the network's own runtime, where the workers' streams stay: whatever requests do to the other threads,
 //! a worker is heard.
 
+pub(crate) mod body;
+pub(crate) mod budget;
+mod port;
 mod room;
 mod unix_socket;
 
+pub use port::{PortLimits, PortRefusal, serve_port, serve_port_to};
+pub(crate) use room::STRANGERS_REQUESTS_MAX;
 pub use room::{ConnectionPlace, RoomLimits};
 
 use crate::auth::{Entrance, Peer, WORKER_PATHS};
@@ -16,7 +22,7 @@ use crate::refusals::Refusals;
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,6 +30,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use room::{Crowd, Room};
 use rustls::ServerConfig;
+use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -36,6 +43,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use unix_socket::SocketFile;
 
@@ -50,9 +58,21 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(100);
 /// How long the head of a request may take, the pause since the one before included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a request's head.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEAD_BYTES_MAX: usize = 32 << 10;
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
+/// How long a connection on which nobody was let in may have no request under way.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes that an HTTP/2 peer may send before the server has read them: of one body, and of all on a connection. A body
+/// that waits to be read holds no more than that.
+const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 128 << 10;
+/// Bytes of an answer that wait for the peer to read it.
+const UNSENT_BYTES_MAX: usize = 128 << 10;
+/// Streams that an HTTP/2 peer may have reset before the server has looked at them, and that the server may have reset for
+/// errors of the peer. Above that the connection is closed.
+const RESETS_MAX: usize = 20;
+const ERROR_RESETS_MAX: usize = 256;
 /// Between two questions whether an HTTP/2 peer is still there, and how long it may take to answer.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -164,6 +184,11 @@ impl Listener {
         Ok(Listener { socket: Socket::Tcp(listener), tls: None, for_board: true })
     }
 
+    /// For a socket that listens already.
+    fn of(listener: TcpListener) -> io::Result<Listener> {
+        Ok(Listener { socket: Socket::Tcp(listener.into_std()?), tls: None, for_board: false })
+    }
+
     /// Another way to the same socket, so that connections wait while a server begins or ceases to stand by.
     ///
     /// # Errors
@@ -234,12 +259,26 @@ impl Listener {
     }
 }
 
+/// What one connection may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionLimits {
+    /// Bytes of a request's head.
+    pub head_bytes_max: usize,
+    /// Requests at a time over HTTP/2.
+    pub streams_max: u32,
+    /// How long it may have no request under way while nobody was let in on it; `None` is as long as its peer answers pings.
+    pub idle_max: Option<Duration>,
+    /// How long it may last, whatever its peer does.
+    pub lasts_max: Option<Duration>,
+}
+
 /// What all connections share.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub router: Router,
     pub refusals: Arc<Refusals>,
     pub closing: watch::Receiver<bool>,
+    pub limits: ConnectionLimits,
     pub room: Arc<Room>,
     /// Connections over unix sockets at a time; those above it wait in the kernel's queue.
     pub local: Arc<Semaphore>,
@@ -247,6 +286,8 @@ pub(crate) struct Served {
     pub handshakes: Arc<Semaphore>,
     /// Where requests are answered.
     pub requests: Handle,
+    /// Connections over TCP are read on another runtime than that.
+    pub is_apart: bool,
 }
 
 impl Served {
@@ -262,10 +303,17 @@ impl Served {
             router,
             refusals,
             closing,
+            limits: ConnectionLimits {
+                head_bytes_max: HEAD_BYTES_MAX,
+                streams_max: STREAMS_MAX,
+                idle_max: Some(IDLE_TIMEOUT),
+                lasts_max: None,
+            },
             room: Room::new(limits),
             local: Arc::new(Semaphore::new(local_max)),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             requests: Handle::current(),
+            is_apart: true,
         }
     }
 
@@ -321,11 +369,12 @@ impl Served {
                     };
                     match crowd {
                         Some(Crowd::Machine) => {
-                            let why = "its machine has too many connections on which nobody was let in; the oldest is closed";
+                            let why = "its machine has too many connections on which nobody was let in; one is closed";
                             _ = self.refusals.tell(&peer, why);
                         }
                         Some(Crowd::All) => {
-                            let why = "too many connections are open on which nobody was let in; the oldest is closed";
+                            let why =
+                                "too many connections are open on which nobody was let in; one is closed";
                             _ = self.refusals.tell(&peer, why);
                         }
                         None => {}
@@ -360,6 +409,9 @@ impl Served {
                 return;
             }
             let Some(tls) = tls else {
+                if !self.is_apart {
+                    return self.converse(stream, peer, Way::Here).await;
+                }
                 return match tokio::time::timeout(FIRST_REQUEST_TIMEOUT, is_http2(&stream)).await {
                     Ok(Ok(true)) => self.converse(stream, peer, Way::Elsewhere).await,
                     Ok(Ok(false)) => _ = over_there(&requests, self.converse_there(stream, peer)).await,
@@ -399,6 +451,7 @@ impl Served {
             self.converse(stream, peer, Way::Here).await;
         }
     }
+
     /// The TLS handshake; tells why if it fails.
     async fn greet(
         &self,
@@ -432,31 +485,21 @@ impl Served {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (asked, from) = (Arc::new(AtomicBool::new(false)), peer.clone());
-        let service = {
-            let (asked, router) = (asked.clone(), TowerToHyperService::new(self.router.clone()));
-            let requests = self.requests.clone();
-            hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-                asked.store(true, Ordering::Relaxed);
-                request.extensions_mut().insert(ConnectInfo(from.clone()));
-                let here = way == Way::Here || request.uri().path().starts_with(WORKER_PATHS);
-                let (answer, requests) = (router.call(request), requests.clone());
-                async move {
-                    match here {
-                        true => answer.await,
-                        false => match over_there(&requests, answer).await {
-                            Some(answer) => answer,
-                            None => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
-                        },
-                    }
-                }
-            })
+        let asked = Arc::new(AtomicBool::new(false));
+        let answerer = Answerer {
+            router: TowerToHyperService::new(self.router.clone()),
+            requests: self.requests.clone(),
+            peer: peer.clone(),
+            way,
+            asked: asked.clone(),
         };
+        let service = hyper::service::service_fn(move |request| answerer.answer(request));
         let mut closing = self.closing.clone();
-        let builder = builder();
+        let builder = builder(self.limits);
         let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
-        let mut patience = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
-        let (mut waiting, mut open) = (true, true);
+        let mut look = pin!(tokio::time::sleep(FIRST_REQUEST_TIMEOUT));
+        let mut end = pin!(at_the_end(self.limits.lasts_max));
+        let (mut looks, mut open) = (true, true);
         let tell = |ended: Result<(), Box<dyn std::error::Error + Send + Sync>>| {
             if let Err(why) = ended.map_err(|error| reason(&*error))
                 && let Some(why) = why
@@ -467,10 +510,15 @@ impl Served {
         loop {
             tokio::select! {
                 ended = connection.as_mut() => return tell(ended),
-                () = &mut patience, if waiting => {
-                    waiting = false;
+                () = &mut end => return,
+                () = &mut look, if looks => {
                     if !asked.load(Ordering::Relaxed) {
                         return self.too_silent(&peer);
+                    }
+                    match self.may_idle(&peer) {
+                        None => looks = false,
+                        Some(Duration::ZERO) => return,
+                        Some(left) => look.as_mut().reset(Instant::now() + left),
                     }
                 }
                 () = async { _ = closing.wait_for(|closing| *closing).await }, if open => {
@@ -484,6 +532,57 @@ impl Served {
                     connection.as_mut().graceful_shutdown();
                 }
             }
+        }
+    }
+
+    /// How much longer a connection may have no request under way; `None` where that has no limit.
+    fn may_idle(&self, peer: &Peer) -> Option<Duration> {
+        let (max, place) = (self.limits.idle_max?, peer.place.as_ref()?);
+        if place.is_known() {
+            return None;
+        }
+        Some(place.idle_for().map_or(max, |idle| max.saturating_sub(idle)))
+    }
+}
+
+/// Comes when a connection has lasted as long as it may.
+async fn at_the_end(lasts_max: Option<Duration>) {
+    match lasts_max {
+        Some(lasts_max) => tokio::time::sleep(lasts_max).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Has the requests of one connection answered.
+struct Answerer {
+    router: TowerToHyperService<Router>,
+    requests: Handle,
+    peer: Peer,
+    way: Way,
+    /// A request has come.
+    asked: Arc<AtomicBool>,
+}
+
+impl Answerer {
+    fn answer(
+        &self,
+        mut request: hyper::Request<Incoming>,
+    ) -> impl Future<Output = Result<Response, Infallible>> + Send + use<> {
+        self.asked.store(true, Ordering::Relaxed);
+        let ongoing = self.peer.place.as_ref().map(|place| place.begin());
+        request.extensions_mut().insert(ConnectInfo(self.peer.clone()));
+        let here = self.way == Way::Here || request.uri().path().starts_with(WORKER_PATHS);
+        let (answer, requests) = (self.router.call(request), self.requests.clone());
+        async move {
+            let answered = match here {
+                true => answer.await,
+                false => match over_there(&requests, answer).await {
+                    Some(answer) => answer,
+                    None => Ok(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+                },
+            };
+            drop(ongoing);
+            answered
         }
     }
 }
@@ -525,14 +624,20 @@ async fn is_http2(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn builder(limits: ConnectionLimits) -> Builder<TokioExecutor> {
+    let ConnectionLimits { head_bytes_max, streams_max, .. } = limits;
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(head_bytes_max);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .max_concurrent_streams(streams_max)
+        .max_header_list_size(head_bytes_max as u32)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(ERROR_RESETS_MAX)
+        .max_send_buf_size(UNSENT_BYTES_MAX)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     builder

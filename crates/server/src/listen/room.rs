@@ -1,14 +1,22 @@
 //! Room for connections over TCP.
 //!
-//! A connection is a stranger's until a request on it was let in. Strangers have half of the room at
-//! most, and a machine's strangers a part of that; when they are too many, the oldest is hung up on. Who floods
-//! the server thus hangs up on itself, and workers and users, who are let in within milliseconds, get in.
+//! A connection is a stranger's until a request on it was let in. Strangers have a part of the room at most, and a
+//! machine's strangers a part of that. Where they are too many, one is hung up on:
+//!
+//! - the oldest that has brought no request, if those are more than half;
+//! - otherwise the oldest without a request under way;
+//! - otherwise the oldest.
+//!
+//! A flood of silent connections thus hangs up on itself, and so does a flood of slow requests. Workers and users, who
+//! are let in within milliseconds, get in.
 
 use crate::auth::{Caller, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// Descriptors that are left for the store, unix sockets, files, and whatever else this process opens.
 const DESCRIPTORS_LEFT: usize = 512;
@@ -16,40 +24,50 @@ const DESCRIPTORS_LEFT: usize = 512;
 const CONNECTIONS_MAX: usize = 60_000;
 /// Strangers' connections of one machine at a time where nothing is set.
 pub const PER_MACHINE_MAX: usize = 1024;
+/// Requests under way at a time on one connection on which nobody was let in.
+pub const STRANGERS_REQUESTS_MAX: usize = 16;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoomLimits {
     /// Of all.
     total: usize,
-    /// Of one machine, before a request was let in.
+    /// Of those on which no request was let in.
+    strangers: usize,
+    /// Of these, of one machine.
     per_machine: usize,
 }
 
 impl RoomLimits {
     /// As many as the limit on open files leaves room for, and not more than was set.
     pub fn new(max: Option<usize>, per_machine: Option<usize>) -> RoomLimits {
-        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
-        RoomLimits::of(files, max, per_machine)
+        RoomLimits::of(files_max(), max, per_machine)
     }
 
     fn of(files: usize, max: Option<usize>, per_machine: Option<usize>) -> RoomLimits {
         let fit = files - (files / 2).min(DESCRIPTORS_LEFT);
         let total = max.unwrap_or(CONNECTIONS_MAX).min(fit).max(2);
         let per_machine = per_machine.unwrap_or(PER_MACHINE_MAX);
-        RoomLimits { total, per_machine }
+        RoomLimits { total, strangers: total / 2, per_machine }
     }
 
-    /// Strangers' connections at a time.
-    fn strangers(self) -> usize {
-        self.total / 2
+    /// For a port on which each request shows for itself what it may, so that all connections are strangers'. An eighth
+    /// is left for those that come while others leave. Half of the descriptors stay for other ports of the process.
+    pub(super) fn of_port(max: usize, per_machine: usize) -> RoomLimits {
+        let total = max.min(RoomLimits::new(None, None).total / 2).max(2);
+        let strangers = total - (total / 8).max(1);
+        RoomLimits { total, strangers, per_machine: per_machine.min(strangers) }
     }
 
     /// Connections of one user at a time.
     fn per_user(self) -> usize {
         (self.total / 4).max(1)
     }
+}
+
+fn files_max() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 /// The room that all sockets over TCP share.
@@ -63,21 +81,87 @@ pub struct Room {
 struct Taken {
     next: u64,
     strangers: BTreeMap<u64, Stranger>,
-    machines: BTreeMap<IpAddr, BTreeSet<u64>>,
+    all: Standings,
+    machines: BTreeMap<IpAddr, Standings>,
     users: BTreeMap<String, usize>,
 }
 
 struct Stranger {
     machine: IpAddr,
+    standing: Standing,
     leave: Arc<Notify>,
 }
 
+/// What a stranger's connection does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    /// It has brought no request.
+    Silent,
+    /// It has brought some, and none is under way.
+    Idle,
+    /// A request is under way.
+    Busy,
+}
+
+/// Strangers' connections by what they do. Numbers rise, so the first is the oldest.
+#[derive(Default)]
+struct Standings {
+    silent: BTreeSet<u64>,
+    idle: BTreeSet<u64>,
+    busy: BTreeSet<u64>,
+}
+
+impl Standings {
+    fn of(&mut self, standing: Standing) -> &mut BTreeSet<u64> {
+        match standing {
+            Standing::Silent => &mut self.silent,
+            Standing::Idle => &mut self.idle,
+            Standing::Busy => &mut self.busy,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.silent.len() + self.idle.len() + self.busy.len()
+    }
+
+    /// The one that gives way where there are more than `max`.
+    fn to_leave(&self, max: usize) -> Option<u64> {
+        if self.len() <= max {
+            return None;
+        }
+        // Those that have come just now are silent: they have time for a request as long as they are few.
+        let silent = self.silent.first().filter(|_| self.silent.len() > max.div_ceil(2));
+        let asked = || self.idle.first().or(self.busy.first());
+        silent.or_else(asked).or(self.silent.first()).copied()
+    }
+}
+
 impl Taken {
+    fn come(&mut self, stranger: Stranger) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.all.of(stranger.standing).insert(number);
+        self.machines.entry(stranger.machine).or_default().of(stranger.standing).insert(number);
+        self.strangers.insert(number, stranger);
+        number
+    }
+
+    /// Notes what a connection does now, if it is a stranger's.
+    fn stands(&mut self, number: u64, standing: Standing) {
+        let Some(stranger) = self.strangers.get_mut(&number) else { return };
+        let before = std::mem::replace(&mut stranger.standing, standing);
+        for standings in self.machines.get_mut(&stranger.machine).into_iter().chain([&mut self.all]) {
+            standings.of(before).remove(&number);
+            standings.of(standing).insert(number);
+        }
+    }
+
     fn forget(&mut self, number: u64) -> Option<Stranger> {
         let stranger = self.strangers.remove(&number)?;
-        if let Some(numbers) = self.machines.get_mut(&stranger.machine) {
-            numbers.remove(&number);
-            if numbers.is_empty() {
+        self.all.of(stranger.standing).remove(&number);
+        if let Some(own) = self.machines.get_mut(&stranger.machine) {
+            own.of(stranger.standing).remove(&number);
+            if own.len() == 0 {
                 self.machines.remove(&stranger.machine);
             }
         }
@@ -98,8 +182,8 @@ impl Room {
         self.free.clone().acquire_owned().await.ok()
     }
 
-    /// Takes a place for a connection from that address. Where strangers are too many, the oldest is asked to
-    /// leave; the second value says of whom there were too many.
+    /// Takes a place for a connection from that address. Where strangers are too many, one is asked to leave; the
+    /// second value says of whom there were too many.
     pub fn enter(
         self: &Arc<Room>,
         permit: OwnedSemaphorePermit,
@@ -108,19 +192,16 @@ impl Room {
         let machine = machine_of(address);
         let leave = Arc::new(Notify::new());
         let mut taken = self.taken();
-        let number = taken.next;
-        taken.next += 1;
-        taken.strangers.insert(number, Stranger { machine, leave: leave.clone() });
-        let numbers = taken.machines.entry(machine).or_default();
-        numbers.insert(number);
-        let (oldest, crowd) = if numbers.len() > self.limits.per_machine {
-            (numbers.first().copied(), Some(Crowd::Machine))
-        } else if taken.strangers.len() > self.limits.strangers() {
-            (taken.strangers.keys().next().copied(), Some(Crowd::All))
-        } else {
-            (None, None)
+        let number = taken.come(Stranger { machine, standing: Standing::Silent, leave: leave.clone() });
+        let RoomLimits { strangers, per_machine, .. } = self.limits;
+        let of_machine = taken.machines.get(&machine).and_then(|own| own.to_leave(per_machine));
+        let of_all = taken.all.to_leave(strangers);
+        let (leaves, crowd) = match (of_machine, of_all) {
+            (Some(own), _) => (Some(own), Some(Crowd::Machine)),
+            (None, Some(any)) => (Some(any), Some(Crowd::All)),
+            (None, None) => (None, None),
         };
-        if let Some(stranger) = oldest.and_then(|oldest| taken.forget(oldest)) {
+        if let Some(stranger) = leaves.and_then(|leaves| taken.forget(leaves)) {
             stranger.leave.notify_one();
         }
         drop(taken);
@@ -130,6 +211,8 @@ impl Room {
             number,
             leave,
             user: OnceLock::new(),
+            under_way: Mutex::new(UnderWay { requests: 0, since: Instant::now() }),
+            strangers: Arc::new(Semaphore::new(STRANGERS_REQUESTS_MAX)),
             process_user: OnceCell::new(),
         };
         (Arc::new(place), crowd)
@@ -167,15 +250,34 @@ pub struct ConnectionPlace {
     leave: Arc<Notify>,
     /// Whom it counts for, once a request was let in.
     user: OnceLock<Option<String>>,
+    under_way: Mutex<UnderWay>,
+    /// Requests on which nobody was let in.
+    strangers: Arc<Semaphore>,
     /// The user of the machine whose process is at the other end, once somebody asked; `None` if that is not known.
     pub(crate) process_user: OnceCell<Option<u32>>,
+}
+
+/// The requests of a connection.
+struct UnderWay {
+    requests: usize,
+    /// When that number last changed.
+    since: Instant,
+}
+
+/// A request of a connection, until it is answered.
+pub struct OngoingRequest(Arc<ConnectionPlace>);
+
+impl Drop for OngoingRequest {
+    fn drop(&mut self) {
+        self.0.note(false);
+    }
 }
 
 impl ConnectionPlace {
     /// Notes that a request on it was let in. False if the caller has too many connections; those of
     /// administrators and workers are not counted.
     pub fn admit(&self, caller: &Caller) -> bool {
-        if self.user.get().is_some() {
+        if self.is_known() {
             return true;
         }
         let counted =
@@ -196,9 +298,50 @@ impl ConnectionPlace {
         true
     }
 
+    /// True once a request on it was let in.
+    pub fn is_known(&self) -> bool {
+        self.user.get().is_some()
+    }
+
+    /// Notes a request, which lasts until the result is dropped.
+    pub fn begin(self: &Arc<ConnectionPlace>) -> OngoingRequest {
+        self.note(true);
+        OngoingRequest(self.clone())
+    }
+
+    fn note(&self, begins: bool) {
+        let mut under_way = self.under_way();
+        let before = under_way.requests;
+        under_way.requests = if begins { before + 1 } else { before - 1 };
+        under_way.since = Instant::now();
+        let standing = match (before, under_way.requests) {
+            (0, _) => Standing::Busy,
+            (_, 0) => Standing::Idle,
+            _ => return,
+        };
+        if !self.is_known() {
+            self.room.taken().stands(self.number, standing);
+        }
+    }
+
+    /// How long it has had no request; `None` while it has one.
+    pub fn idle_for(&self) -> Option<Duration> {
+        let under_way = self.under_way();
+        (under_way.requests == 0).then(|| under_way.since.elapsed())
+    }
+
+    /// A turn for a request on which nobody was let in; `None` if it has too many of them.
+    pub fn take_strangers_turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.strangers.clone().try_acquire_owned().ok()
+    }
+
     /// Comes when it must give way.
     pub async fn must_leave(&self) {
         self.leave.notified().await;
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -287,5 +430,50 @@ mod tests {
         assert!(places[2].admit(&user("bob", Role::User)));
         drop(places);
         assert!(room.taken().users.is_empty() && room.taken().machines.is_empty());
+    }
+    #[test]
+    fn those_that_asked_outlast_a_flood_of_silent_ones() {
+        let room = room(100, 8);
+        let (asked, _) = enter(&room, "10.0.0.1");
+        drop(asked.begin());
+        let (asking, _) = enter(&room, "10.0.0.1");
+        let request = asking.begin();
+        assert!(asking.idle_for().is_none() && asked.idle_for().is_some());
+        let silent: Vec<_> = (0..50).map(|_| enter(&room, "10.0.0.1").0).collect();
+        let left: Vec<bool> = silent.iter().map(|place| must_leave(place)).collect();
+        assert!(left[..44].iter().all(|left| *left) && !left[44..].contains(&true), "{left:?}");
+        assert!(!must_leave(&asked) && !must_leave(&asking));
+        drop(request);
+        assert!(asking.idle_for().is_some());
+    }
+
+    #[test]
+    fn a_newcomer_has_time_for_a_request_where_all_others_are_busy() {
+        let room = room(100, 4);
+        let busy: Vec<_> = (0..4).map(|_| enter(&room, "10.0.0.1").0).collect();
+        let mut requests: Vec<_> = busy.iter().map(|place| place.begin()).collect();
+        let (newcomer, crowd) = enter(&room, "10.0.0.1");
+        assert_eq!(crowd, Some(Crowd::Machine));
+        assert!(must_leave(&busy[0]) && !must_leave(&newcomer));
+        // Without a request under way, a connection gives way before those that have one.
+        drop(requests.pop());
+        let _other = enter(&room, "10.0.0.1");
+        assert!(must_leave(&busy[3]) && !must_leave(&busy[1]) && !must_leave(&newcomer));
+    }
+
+    #[test]
+    fn a_port_has_room_for_those_that_come() {
+        let limits = RoomLimits::of_port(64, 1_000);
+        assert_eq!((limits.total, limits.strangers, limits.per_machine), (64, 56, 56));
+    }
+
+    #[test]
+    fn requests_without_a_caller_are_few_on_a_connection() {
+        let room = room(4, 4);
+        let (place, _) = enter(&room, "10.0.0.1");
+        let turns: Vec<_> = (0..20).filter_map(|_| place.take_strangers_turn()).collect();
+        assert_eq!(turns.len(), STRANGERS_REQUESTS_MAX);
+        drop(turns);
+        assert!(place.take_strangers_turn().is_some());
     }
 }

@@ -1,0 +1,210 @@
+//! Requests under way of one user: a bounded number at a time, so that what one user reads is not paid by all others.
+//!
+//! - Administrators and workers are excepted, and strangers have bounds of their own.
+//! - A request has its turn until its answer begins. Others of its user wait in their order, before their bodies are read.
+//! - Requests that last because they wait, and streams, have no turn, and bounds of their own.
+
+use super::App;
+use super::error::ApiError;
+use crate::auth::{Caller, Role};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use windlass_api::ErrorCode;
+
+/// Requests of one user under way at a time.
+const UNDER_WAY_MAX: usize = 16;
+/// Requests of one user that wait for their turn.
+const IN_LINE_MAX: usize = 1_024;
+/// How long one may wait for its turn.
+const LINE_PATIENCE: Duration = Duration::from_secs(30);
+/// Waits for jobs, event streams and outputs that are read, of one user at a time.
+const LONG_MAX: usize = 4_096;
+
+/// Why a request has no turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum NoTurn {
+    /// Its turn did not come.
+    #[error("{UNDER_WAY_MAX} requests of this user are under way, and others waited for {} s", LINE_PATIENCE.as_secs())]
+    Waited,
+    /// Too many wait before it.
+    #[error("{UNDER_WAY_MAX} requests of this user are under way, and {IN_LINE_MAX} wait for their turn")]
+    Line,
+    /// Too many last.
+    #[error("{LONG_MAX} waits for jobs, event streams and outputs of this user are under way")]
+    Long,
+}
+
+impl IntoResponse for NoTurn {
+    fn into_response(self) -> Response {
+        let hint = match self {
+            NoTurn::Waited | NoTurn::Line => {
+                "wait for an answer before you ask again; 'windlass events' tells what changes without asking"
+            }
+            NoTurn::Long => "one 'windlass events' tells of all jobs",
+        };
+        ApiError::new(ErrorCode::Unavailable, self.to_string()).hint(hint).into_response()
+    }
+}
+
+/// The turns of all users.
+#[derive(Default)]
+pub(super) struct Turns {
+    users: Mutex<BTreeMap<String, Weak<TurnsOfUser>>>,
+}
+
+struct TurnsOfUser {
+    under_way: Arc<Semaphore>,
+    in_line: Arc<Semaphore>,
+    long: Arc<Semaphore>,
+}
+
+/// A request that is under way.
+pub(super) struct UserTurn {
+    _permit: OwnedSemaphorePermit,
+    /// Its user is remembered meanwhile.
+    _own: Arc<TurnsOfUser>,
+}
+
+impl Turns {
+    /// Waits for a turn of the caller; `None` where the caller needs none.
+    pub async fn take(&self, caller: &Caller) -> Result<Option<UserTurn>, NoTurn> {
+        if !is_counted(caller) {
+            return Ok(None);
+        }
+        let own = self.of_user(&caller.user);
+        let under_way = own.under_way.clone();
+        let permit = match under_way.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _in_line = own.in_line.clone().try_acquire_owned().map_err(|_| NoTurn::Line)?;
+                let turn = tokio::time::timeout(LINE_PATIENCE, under_way.acquire_owned()).await;
+                // Nobody closes the semaphore.
+                turn.map_err(|_| NoTurn::Waited)?.map_err(|_| NoTurn::Waited)?
+            }
+        };
+        Ok(Some(UserTurn { _permit: permit, _own: own }))
+    }
+
+    /// Counts a request that lasts; `None` where the caller's are not counted.
+    fn take_long(&self, caller: &Caller) -> Result<Option<UserTurn>, NoTurn> {
+        if !is_counted(caller) {
+            return Ok(None);
+        }
+        let own = self.of_user(&caller.user);
+        let permit = own.long.clone().try_acquire_owned().map_err(|_| NoTurn::Long)?;
+        Ok(Some(UserTurn { _permit: permit, _own: own }))
+    }
+
+    fn of_user(&self, user: &str) -> Arc<TurnsOfUser> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = users.get(user).and_then(Weak::upgrade) {
+            return own;
+        }
+        users.retain(|_, own| own.strong_count() > 0);
+        let of = |max| Arc::new(Semaphore::new(max));
+        let own = TurnsOfUser { under_way: of(UNDER_WAY_MAX), in_line: of(IN_LINE_MAX), long: of(LONG_MAX) };
+        let own = Arc::new(own);
+        users.insert(user.to_owned(), Arc::downgrade(&own));
+        own
+    }
+}
+
+fn is_counted(caller: &Caller) -> bool {
+    !matches!(caller.role, Role::Admin | Role::Worker)
+}
+
+/// True of requests that last because they wait.
+pub(super) fn is_long(path: &str) -> bool {
+    path.ends_with("/wait")
+}
+
+/// True of requests whose answers go on for as long as somebody reads them.
+fn is_stream(path: &str) -> bool {
+    path.ends_with("/events") || path.ends_with("/log")
+}
+
+/// Lets a request wait for its turn.
+pub(super) async fn take_turn(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
+        return next.run(request).await;
+    };
+    let (turns, path) = (&app.shared.turns, request.uri().path());
+    let (is_long, is_stream) = (is_long(path), is_stream(path));
+    let turn = match is_long || is_stream {
+        true => turns.take_long(&caller),
+        false => turns.take(&caller).await,
+    };
+    let turn = match turn {
+        Ok(turn) => turn,
+        Err(why) => return why.into_response(),
+    };
+    let response = next.run(request).await;
+    match turn {
+        Some(turn) if is_stream => response.map(|body| lasting(body, turn)),
+        _ => response,
+    }
+}
+
+/// A body that has its turn until it ends.
+fn lasting(body: Body, turn: UserTurn) -> Body {
+    let parts = body.into_data_stream();
+    Body::from_stream(parts.inspect(move |_| {
+        let _lasts = &turn;
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+
+    fn caller(user: &str, role: Role) -> Caller {
+        Caller { user: user.to_owned(), role, worker: None, token: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_s_requests_wait_for_each_other_and_for_no_other_user() {
+        let turns = Turns::default();
+        let (ann, bob) = (caller("ann", Role::User), caller("bob", Role::Viewer));
+        let taken = |caller: &Caller| turns.take(caller).now_or_never().map(Result::unwrap);
+        let mut held: Vec<_> = (0..UNDER_WAY_MAX).map(|_| taken(&ann).unwrap().unwrap()).collect();
+        assert!(taken(&ann).is_none() && taken(&bob).is_some());
+        assert!(taken(&caller("ann", Role::Admin)).unwrap().is_none(), "an administrator needs no turn");
+        // Those in line come in their order.
+        let (mut first, mut second) = (Box::pin(turns.take(&ann)), Box::pin(turns.take(&ann)));
+        assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
+        held.pop();
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(first.as_mut().now_or_never().unwrap().is_ok());
+        drop(first);
+        // Its turn came and went before the second was asked again.
+        assert!(second.await.is_ok());
+        let full: Vec<_> = std::iter::from_fn(|| taken(&ann)).collect();
+        assert!(!full.is_empty());
+        assert_eq!(turns.take(&ann).await.err(), Some(NoTurn::Waited));
+        let mut line: Vec<_> = (0..IN_LINE_MAX).map(|_| Box::pin(turns.take(&ann))).collect();
+        assert!(line.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
+        assert_eq!(turns.take(&ann).await.err(), Some(NoTurn::Line));
+        drop((held, full, line));
+        drop(taken(&bob));
+        assert_eq!(turns.users.lock().unwrap().len(), 1, "users without requests are forgotten");
+    }
+
+    #[test]
+    fn what_lasts_has_no_turn_and_a_bound() {
+        let turns = Turns::default();
+        let ann = caller("ann", Role::User);
+        let held: Vec<_> = (0..LONG_MAX).map(|_| turns.take_long(&ann).unwrap()).collect();
+        assert_eq!(turns.take_long(&ann).err(), Some(NoTurn::Long));
+        assert!(turns.take(&ann).now_or_never().unwrap().is_ok());
+        drop(held);
+        assert!(is_long("/api/v1/jobs/7/wait") && is_stream("/api/v1/events") && !is_stream("/api/v1/jobs"));
+    }
+}

@@ -1,0 +1,185 @@
+//! Ports beside the server's own: of gateways, of counts, of boards of other programs.
+//!
+//! Nobody is let in there once for all. Each request shows for itself what it may, and all connections are strangers'.
+
+use super::body::{BodyError, BodyReader, drain};
+use super::budget::{RequestBudget, RequestShare, head_bytes};
+use super::room::{Room, RoomLimits};
+use super::{ConnectionLimits, Listener, Served};
+use crate::auth::Peer;
+use crate::http::ApiError;
+use crate::refusals::Refusals;
+use axum::Router;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::header;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use prometheus_client::metrics::counter::Counter;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, watch};
+use windlass_api::ErrorCode;
+
+/// Bytes of a request's head.
+const PORT_HEAD_BYTES_MAX: usize = 16 << 10;
+/// Requests at a time on one HTTP/2 connection.
+const PORT_STREAMS_MAX: u32 = 100;
+/// Bytes a second that a body must bring after its first half minute: the largest one of 17 MiB is over within 60 s.
+const PORT_BODY_BYTES_PER_S: u32 = 1 << 20;
+
+/// What a port takes.
+#[derive(Clone, Copy, Debug)]
+pub struct PortLimits {
+    /// Connections at a time. Above seven eighths of them a connection is closed for a new one: one that has brought no
+    /// request, otherwise one without a request under way.
+    pub connections_max: usize,
+    /// The same of one machine.
+    pub per_machine_max: usize,
+    /// How long a connection may last, whatever its client does; `None` is without an end.
+    pub connection_lasts_max: Option<Duration>,
+    /// Bytes that a request to this path may bring.
+    pub body_bytes_max: fn(&str) -> usize,
+    /// Bytes of all requests under way, their heads included. Above them the oldest whose body is still coming is refused.
+    pub requests_bytes_max: usize,
+}
+
+/// Serves a port until `closing` turns true and the requests under way are answered; without `closing`, until it is
+/// dropped. Requests have a [`ConnectInfo`](axum::extract::ConnectInfo) with a [`Peer`](crate::auth::Peer) among their
+/// extensions, and their bodies have come when the router gets them.
+///
+/// # Errors
+///
+/// The socket cannot be used.
+pub async fn serve_port(
+    listener: TcpListener,
+    router: Router,
+    limits: PortLimits,
+    closing: Option<watch::Receiver<bool>>,
+) -> io::Result<()> {
+    serve_port_to(listener, router, limits, closing, None).await
+}
+
+/// The answer to a caller whose requests are refused, whatever they are; `None` lets them in.
+pub type PortRefusal = Arc<dyn Fn(&Peer) -> Option<Response> + Send + Sync>;
+
+/// The same, for some callers alone. Nothing of another's request is read but its head.
+///
+/// # Errors
+///
+/// The socket cannot be used.
+pub async fn serve_port_to(
+    listener: TcpListener,
+    router: Router,
+    limits: PortLimits,
+    closing: Option<watch::Receiver<bool>>,
+    refuses: Option<PortRefusal>,
+) -> io::Result<()> {
+    let (_stays_open, open) = watch::channel(false);
+    let budget = RequestBudget::new(limits.requests_bytes_max);
+    let bodies = Arc::new(PortBodies { budget, bytes_max: limits.body_bytes_max, refuses });
+    // What comes is bounded where it is taken in.
+    let router = router.layer(DefaultBodyLimit::disable());
+    let served = Served {
+        router: router.layer(middleware::from_fn_with_state(bodies, take_in)),
+        refusals: Arc::new(Refusals::new(Counter::default())),
+        closing: closing.unwrap_or(open),
+        limits: ConnectionLimits {
+            head_bytes_max: PORT_HEAD_BYTES_MAX,
+            streams_max: PORT_STREAMS_MAX,
+            idle_max: None,
+            lasts_max: limits.connection_lasts_max,
+        },
+        room: Room::new(RoomLimits::of_port(limits.connections_max, limits.per_machine_max)),
+        local: Arc::new(Semaphore::new(0)),
+        handshakes: Arc::new(Semaphore::new(0)),
+        requests: Handle::current(),
+        is_apart: false,
+    };
+    Listener::of(listener)?.serve(served).await
+}
+
+/// Takes in the bodies of a port's requests.
+struct PortBodies {
+    budget: Arc<RequestBudget>,
+    bytes_max: fn(&str) -> usize,
+    refuses: Option<PortRefusal>,
+}
+
+/// Why a request is not taken in.
+#[derive(Debug, thiserror::Error)]
+enum Untaken {
+    #[error("the body of the request is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error(transparent)]
+    Body(#[from] BodyError),
+}
+
+async fn take_in(State(bodies): State<Arc<PortBodies>>, request: Request, next: Next) -> Response {
+    let refused = bodies.refuses.as_ref().and_then(|refuses| {
+        let peer = request.extensions().get::<ConnectInfo<Peer>>();
+        refuses(peer.map_or(&Peer::unknown(), |ConnectInfo(peer)| peer))
+    });
+    if let Some(refused) = refused {
+        return refused;
+    }
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_grpc = kind.is_some_and(|kind| kind.starts_with("application/grpc"));
+    match bodies.read(request).await {
+        Ok((request, _share)) => next.run(request).await,
+        Err(why) if is_grpc => why.into_grpc(),
+        Err(why) => why.into_response(),
+    }
+}
+
+impl PortBodies {
+    async fn read(&self, request: Request) -> Result<(Request, RequestShare), Untaken> {
+        let (head, body) = request.into_parts();
+        let bytes_max = (self.bytes_max)(head.uri.path());
+        if body.size_hint().lower() > bytes_max as u64 {
+            drain(body).await;
+            return Err(Untaken::TooLarge(bytes_max));
+        }
+        let mut share = self.budget.begin(head_bytes(&head)).ok_or(BodyError::GaveWay)?;
+        let (mut reader, mut read) = (BodyReader::new(body, PORT_BODY_BYTES_PER_S), Vec::new());
+        while let Some(part) = reader.next_within(&mut share).await? {
+            if read.len() + part.len() > bytes_max {
+                return Err(Untaken::TooLarge(bytes_max));
+            }
+            read.extend_from_slice(&part);
+        }
+        if !share.complete() {
+            return Err(BodyError::GaveWay.into());
+        }
+        Ok((Request::from_parts(head, Body::from(read)), share))
+    }
+}
+
+impl Untaken {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Untaken::TooLarge(_) => ErrorCode::TooLarge,
+            Untaken::Body(BodyError::Broken(_)) => ErrorCode::BadRequest,
+            // The client's next try may come in. One of sccache compiles by itself meanwhile.
+            Untaken::Body(BodyError::Slow | BodyError::GaveWay) => ErrorCode::Unavailable,
+        }
+    }
+
+    fn into_grpc(self) -> Response {
+        let code = match self.code() {
+            ErrorCode::Unavailable => tonic::Code::Unavailable,
+            ErrorCode::TooLarge => tonic::Code::OutOfRange,
+            _ => tonic::Code::InvalidArgument,
+        };
+        tonic::Status::new(code, self.to_string()).into_http()
+    }
+}
+
+impl IntoResponse for Untaken {
+    fn into_response(self) -> Response {
+        ApiError::new(self.code(), self.to_string()).into_response()
+    }
+}
