@@ -274,6 +274,20 @@ impl Client {
         self.get(&format!("/api/v1/jobs/{job}/tasks"), query).await
     }
 
+    /// The first of a job's tasks that is in one of these states, words separated by commas. A server looks at a bounded
+    /// number of tasks for one page, so a page of a large job may be empty and have a next one.
+    pub async fn first_task(&self, job: u64, states: &str) -> Result<Option<Task>, ClientError> {
+        let mut query = TasksQuery { state: Some(states.to_owned()), limit: Some(1), cursor: None };
+        loop {
+            let page = self.tasks(job, &query).await?;
+            query.cursor = page.next;
+            let found = page.items.into_iter().next();
+            if found.is_some() || query.cursor.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
     /// One task with its history.
     pub async fn task(&self, id: &str) -> Result<Task, ClientError> {
         self.get(&format!("/api/v1/tasks/{id}"), &()).await

@@ -15,7 +15,7 @@ use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use windlass_api::client::{Address, Client, ClientError, TasksQuery};
+use windlass_api::client::{Address, Client, ClientError};
 use windlass_api::{Addresses, Job, JobState, SubmitRequest, Submitted};
 use windlass_core::TaskId;
 
@@ -276,15 +276,13 @@ pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError
         JobState::Canceled => return Ok(INTERRUPTED),
         _ => {}
     }
-    let query = TasksQuery { state: Some("failed".to_owned()), limit: Some(1), cursor: None };
     let id = job.id;
-    let page = link
-        .ask(&format!("read how job {id} failed"), |client| {
-            let query = query.clone();
-            async move { client.tasks(id, &query).await }
+    let failed =
+        link.ask(&format!("read how job {id} failed"), |client| async move {
+            client.first_task(id, "failed").await
         })
         .await?;
-    match page.items.first() {
+    match failed {
         Some(task) => Ok(task.attempt.exit_code.filter(|code| *code != 0).unwrap_or(FAILED)),
         None => {
             let why = job.stopped.as_deref().unwrap_or("none of its tasks failed");

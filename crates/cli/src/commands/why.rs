@@ -7,7 +7,7 @@ use crate::ui::output::{count, fit, or_dash, paint, print_one};
 use crate::ui::quantity::{clock_time, elapsed, in_about, now_ms};
 use clap::Args;
 use std::fmt::Write as _;
-use windlass_api::client::{Client, TasksQuery};
+use windlass_api::client::Client;
 use windlass_api::{Change, IneligibleWorkers, JobShard, Judged, Turn, Why, WorkerWhy};
 
 /// Explains why a task does not run and what would make it run, or why a worker gets no work.
@@ -73,10 +73,9 @@ fn shard_line(there: &JobShard) -> String {
 
 /// The first task of a job that has not ended, or task 0 if all have.
 pub async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
-    let open = Some("waiting,ready,booked,running".to_owned());
-    let query = TasksQuery { state: open, limit: Some(1), cursor: None };
-    let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
-    Ok(page.items.into_iter().next().map_or_else(|| format!("{job}.0"), |task| task.id))
+    let first = client.first_task(job, "waiting,ready,booked,running").await;
+    let first = first.doing(format_args!("list the tasks of job {job}"))?;
+    Ok(first.map_or_else(|| format!("{job}.0"), |task| task.id))
 }
 
 #[cfg(test)]

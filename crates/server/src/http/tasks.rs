@@ -11,6 +11,7 @@ use serde::Deserialize;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use utoipa::IntoParams;
 use windlass_api::{Attempt, ErrorCode, Judged, Page, StepBody, Task, TaskState, Why};
 use windlass_core::ids::WHOLE_FARM;
@@ -22,6 +23,9 @@ use windlass_store::{AttemptView, StoredTask};
 
 /// Rows read from the store at a time.
 const CHUNK: u32 = 4096;
+/// Tasks that one request looks at, and how long it looks. What is left is in the next part of the list.
+const LOOKED_AT_MAX: u32 = 64 * CHUNK;
+const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// Which tasks to list.
 #[derive(Deserialize, IntoParams)]
@@ -54,7 +58,13 @@ pub async fn list(
     let candidates = job.candidates(wanted.as_deref());
     let mut items = Vec::new();
     let mut from = query.cursor.unwrap_or(0);
+    let (begun, mut looked_at, mut rest) = (Instant::now(), 0, None);
     'chunks: while let Some(start) = next_from(&candidates, from) {
+        if looked_at == LOOKED_AT_MAX || (looked_at > 0 && begun.elapsed() >= LOOK_TIME) {
+            rest = Some(start.to_string());
+            break;
+        }
+        looked_at += CHUNK;
         let end = start.saturating_add(CHUNK);
         let rows = app.handle.store().tasks(job.id, start..end).await?;
         job.know_workers(&app, rows.iter().map(|task| task.row.worker)).await?;
@@ -73,7 +83,7 @@ pub async fn list(
         }
         from = end;
     }
-    let next = items.get(limit).map(|task| task.index.to_string());
+    let next = items.get(limit).map(|task| task.index.to_string()).or(rest);
     items.truncate(limit);
     job.fill_values(&app.handle, &mut items, &reader).await?;
     attempts::add_from_other_shards(&app, job.id, &mut items).await?;

@@ -259,6 +259,5 @@ async fn logged(client: &Client, job: u64) -> Result<Option<String>, ClientError
 
 /// The first task of a job that is in one of the states.
 async fn first_in(client: &Client, job: u64, states: &str) -> Result<Option<String>, ClientError> {
-    let query = TasksQuery { state: Some(states.to_owned()), limit: Some(1), cursor: None };
-    Ok(client.tasks(job, &query).await?.items.into_iter().next().map(|task| task.id))
+    Ok(client.first_task(job, states).await?.map(|task| task.id))
 }
