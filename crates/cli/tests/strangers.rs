@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::port::{Port, connect_from};
-use support::{PATIENCE, show, wait_until};
+use support::{PATIENCE, peak_mib, show, wait_until};
 
 /// How soon a user's task starts and ends during an attack.
 const SOON: Duration = Duration::from_secs(3);
@@ -34,13 +34,6 @@ fn status(stream: &mut TcpStream) -> u16 {
 
 fn head(path: &str, more: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n")
-}
-
-/// The most memory that a process has had, in MiB.
-fn peak_mib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
 #[test]

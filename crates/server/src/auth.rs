@@ -23,7 +23,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
 use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token, matches_name};
 use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
@@ -48,10 +47,6 @@ const EXPIRES_MS_MAX: u64 = 100 * 365 * 86_400_000;
 /// Random bytes of an id and of a secret.
 const ID_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
-
-/// Looks for the process at the other end of a connection, at a time: each reads a table of all connections, and many
-/// at once must not take the time of other requests.
-static LOOKS: Semaphore = Semaphore::const_new(1);
 
 /// Between two looks into the store for what another server changed there.
 pub(crate) const REFRESH: Duration = Duration::from_secs(10);
@@ -98,11 +93,7 @@ impl Peer {
         let ip = if entrance.address.ip().is_unspecified() { client.ip() } else { entrance.address.ip() };
         let server = SocketAddr::new(ip.to_canonical(), entrance.address.port());
         let client = SocketAddr::new(client.ip().to_canonical(), client.port());
-        let look = || async move {
-            let _turn = LOOKS.acquire().await;
-            tokio::task::spawn_blocking(move || user_at(client, server)).await.ok().flatten()
-        };
-        *place.process_user.get_or_init(look).await
+        *place.process_user.get_or_init(|| user_at(client, server)).await
     }
 
     /// True where it came by the board's own port.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::port::{KillOnDrop, Port};
-use support::{is_root, wait_until};
+use support::{is_root, peak_mib, percentile, wait_until};
 
 /// The delays that the other submitter may notice.
 const START_P99_MAX: Duration = Duration::from_secs(1);
@@ -63,16 +63,6 @@ impl Site {
     }
 }
 
-/// The peak of a process's own memory in MiB, without the mapped program, which is large here.
-fn peak_mib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let kib = |name: &str| -> u64 {
-        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or("x 0");
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
-    kib("VmHWM:").saturating_sub(kib("RssFile:")) / 1024
-}
-
 /// The other submitter, by the HTTP interface.
 struct Ann<'a> {
     target: &'a Target,
@@ -113,11 +103,6 @@ impl Ann<'_> {
         self.ask("POST", &format!("/api/v1/jobs/{job}/cancel"), &Value::Null);
         clock.elapsed()
     }
-}
-
-fn percentile(all: &mut [Duration], part: f64) -> Duration {
-    all.sort();
-    all[((all.len() - 1) as f64 * part) as usize]
 }
 
 #[test]

@@ -334,6 +334,22 @@ pub fn processes_with(text: &str) -> Vec<i32> {
     found
 }
 
+/// The peak of a process's own memory in MiB, without the mapped program, which is large here.
+pub fn peak_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = |name: &str| -> u64 {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or("x 0");
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    kib("VmHWM:").saturating_sub(kib("RssFile:")) / 1024
+}
+
+/// The value that a part of all do not exceed.
+pub fn percentile(all: &mut [Duration], part: f64) -> Duration {
+    all.sort();
+    all[((all.len() - 1) as f64 * part) as usize]
+}
+
 /// Names in a directory.
 pub fn names(dir: &Path) -> Vec<String> {
     let entries =

@@ -4,7 +4,11 @@
 //! session that was made from this machine is for processes of the user who made it: one that another user got hold of
 //! is of no use. The board's port of one user's server is for that user's processes from the start.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::Semaphore;
 
 /// The tables of connections of this machine. One from a socket that could have used IPv6 is in the second.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
@@ -13,13 +17,56 @@ const READS_MAX: usize = 3;
 /// The state of a connection that both ends have.
 const ESTABLISHED: &str = "01";
 
-/// The user whose process made a connection from this machine; `None` if that is not known. The tables may be long:
-/// this blocks.
-pub(crate) fn user_at(client: SocketAddr, server: SocketAddr) -> Option<u32> {
-    (0..READS_MAX).find_map(|_| {
-        let mut tables = TABLES.iter().filter_map(|path| std::fs::read_to_string(path).ok());
-        tables.find_map(|table| user_of(&table, client, server))
-    })
+/// Looks at a time: each reads a table of all connections, and many at once must not take the time of other requests.
+static LOOKS: Semaphore = Semaphore::const_new(1);
+/// What the last look found. It serves all who asked before it began: a flood of connections costs few looks.
+static LAST: Mutex<Option<ClientUsers>> = Mutex::new(None);
+
+/// The users whose processes have connections to an address of this machine.
+struct ClientUsers {
+    server: SocketAddr,
+    /// When the tables were opened.
+    begun: Instant,
+    users: BTreeMap<SocketAddr, u32>,
+}
+
+/// The user whose process made a connection from this machine; `None` if that is not known.
+pub(crate) async fn user_at(client: SocketAddr, server: SocketAddr) -> Option<u32> {
+    for _ in 0..READS_MAX {
+        let asked = Instant::now();
+        // Nobody closes the semaphore.
+        let _turn = LOOKS.acquire().await;
+        let found = match known_since(asked, client, server) {
+            Some(found) => found,
+            None => {
+                // The tables may be long.
+                tokio::task::spawn_blocking(move || look(server)).await.ok()?;
+                known_since(asked, client, server).flatten()
+            }
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// What a look that began since then says of a client; `None` where there was none.
+fn known_since(asked: Instant, client: SocketAddr, server: SocketAddr) -> Option<Option<u32>> {
+    let last = last();
+    let last = last.as_ref().filter(|last| last.server == server && last.begun >= asked)?;
+    Some(last.users.get(&client).copied())
+}
+
+fn look(server: SocketAddr) {
+    let begun = Instant::now();
+    let tables = TABLES.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+    let users = tables.flat_map(|table| users_of(&table, server)).collect();
+    *last() = Some(ClientUsers { server, begun, users });
+}
+
+fn last() -> MutexGuard<'static, Option<ClientUsers>> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a process of that user may use what is this process's user's.
@@ -27,17 +74,20 @@ pub(crate) fn is_own_or_root(user: Option<u32>) -> bool {
     user.is_some_and(|user| user == rustix::process::geteuid().as_raw() || user == 0)
 }
 
-/// The user whose socket it is; `None` without a line of it.
-fn user_of(table: &str, client: SocketAddr, server: SocketAddr) -> Option<u32> {
-    table.lines().skip(1).find_map(|line| {
+/// The users whose sockets have connections to a server, by their addresses.
+fn users_of(table: &str, server: SocketAddr) -> BTreeMap<SocketAddr, u32> {
+    let lines = table.lines().skip(1);
+    let users = lines.filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let (local, remote, state) = (words.next()?, words.next()?, words.next()?);
         let mut words = words.skip(3);
         let (user, inode) = (words.next()?, words.nth(1)?);
-        let is_it = address(local)? == client && address(remote)? == server && state == ESTABLISHED;
         // A socket that its process has closed has no file, and counts as root's.
-        (is_it && inode != "0").then(|| user.parse().ok()).flatten()
-    })
+        let is_open = state == ESTABLISHED && inode != "0";
+        (is_open && address(remote)? == server).then_some(())?;
+        Some((address(local)?, user.parse().ok()?))
+    });
+    users.collect()
 }
 
 /// An address of a table: hexadecimal, four bytes at a time in the order of bytes of this machine. One of IPv6 that
@@ -68,29 +118,29 @@ mod tests {
         rustix::process::geteuid().as_raw()
     }
 
-    #[test]
-    fn a_connection_over_ipv6_is_found() {
+    #[tokio::test]
+    async fn a_connection_over_ipv6_is_found() {
         let Ok(listener) = TcpListener::bind("[::1]:0") else {
             return println!("SKIP a_connection_over_ipv6_is_found: this machine has no IPv6");
         };
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, from) = listener.accept().unwrap();
-        assert_eq!(user_at(from, server.local_addr().unwrap()), Some(own()));
+        assert_eq!(user_at(from, server.local_addr().unwrap()).await, Some(own()));
     }
 
-    #[test]
-    fn our_own_connection_is_found_and_a_closed_one_is_not() {
+    #[tokio::test]
+    async fn our_own_connection_is_found_and_a_closed_one_is_not() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, from) = listener.accept().unwrap();
         assert_eq!(from, client.local_addr().unwrap());
         let to = server.local_addr().unwrap();
-        assert_eq!(user_at(from, to), Some(own()));
-        assert!(is_own_or_root(user_at(from, to)) && is_own_or_root(Some(0)) && !is_own_or_root(None));
+        assert_eq!(user_at(from, to).await, Some(own()));
+        assert!(is_own_or_root(Some(own())) && is_own_or_root(Some(0)) && !is_own_or_root(None));
         assert!(!is_own_or_root(Some(own() + 1)));
-        assert_eq!(user_at(to, SocketAddr::from(([127, 0, 0, 1], 1))), None);
+        assert_eq!(user_at(to, SocketAddr::from(([127, 0, 0, 1], 1))).await, None);
         drop(client);
-        assert_eq!(user_at(from, to), None);
+        assert_eq!(user_at(from, to).await, None);
     }
 
     #[cfg(target_endian = "little")]
@@ -103,7 +153,8 @@ mod tests {
              3: 0100007F:C351 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 0 1 0 100 0\n   \
              4: 0100007F:C352 0100007F:1F90 08 00000000:00000000 00:00000000 00000000  1000        0 74 1 0 100 0\n";
         let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let of = |port| user_of(table, here(port), here(8080));
+        let users = users_of(table, here(8080));
+        let of = |port| users.get(&here(port)).copied();
         assert_eq!((of(50_000), of(50_001), of(50_002), of(50_003)), (Some(1001), None, None, None));
         let mapped = address("0000000000000000FFFF00000100007F:1F90");
         assert_eq!((mapped, address("0100007F:1F90")), (Some(here(8080)), Some(here(8080))));
@@ -115,8 +166,8 @@ mod tests {
         #[test]
         fn any_table_is_read(table in "\\PC{0,200}", words in prop::collection::vec("[0-9A-F:]{1,40}", 0..20)) {
             let none = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            _ = user_of(&table, none, none);
-            _ = user_of(&format!("x\n{}", words.join(" ")), none, none);
+            _ = users_of(&table, none);
+            _ = users_of(&format!("x\n{}", words.join(" ")), none);
             words.iter().for_each(|word| _ = address(word));
         }
     }

@@ -437,7 +437,11 @@ impl Served {
 
     /// False of other users' processes at the board's port of one user's server.
     async fn may_enter(&self, peer: &Peer) -> bool {
-        !peer.is_for_board() || is_own_or_root(peer.process_user().await)
+        if !peer.is_for_board() {
+            return true;
+        }
+        let user = tokio::time::timeout(HEAD_TIMEOUT, peer.process_user()).await;
+        user.is_ok_and(is_own_or_root)
     }
 
     fn too_silent(&self, peer: &Peer) {
