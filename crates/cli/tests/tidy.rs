@@ -343,6 +343,37 @@ fn files_and_functions_are_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
+/// Where connections are accepted: ports of this program in one place, which bounds what they take, and the keeper's
+/// socket, on which it hears one agent of its own user.
+const ACCEPTING: [&str; 2] = ["crates/server/src/listen/", "crates/worker/src/keeper/"];
+/// Where sockets listen: the servers' and the gateways', which hand them to that place, the keeper's, and those of commands
+/// that look whether a port is free.
+const LISTENING: [&str; 6] = [
+    "crates/server/src/listen/",
+    "crates/gateway-opencue/src/service.rs",
+    "crates/gateway-sccache/src/lib.rs",
+    "crates/worker/src/keeper/link.rs",
+    "crates/cli/src/commands/doctor/sccache.rs",
+    "crates/cli/src/commands/bench/farm.rs",
+];
+
+#[test]
+fn one_place_accepts_connections() {
+    let is_in = |places: &[&str], path: &str| places.iter().any(|place| path.starts_with(place));
+    for (path, text) in files(".rs").into_iter().filter(|(path, _)| path.contains("/src/")) {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        for word in ["axum::serve(", "serve_connection", ".accept()", ".incoming()", "poll_accept"] {
+            assert!(is_in(&ACCEPTING, &path) || !code.contains(word), "{path} has {word}: use serve_port");
+        }
+        for word in ["TcpListener::bind(", "UnixListener::bind(", "TcpSocket::new"] {
+            assert!(
+                is_in(&LISTENING, &path) || !code.contains(word),
+                "{path} has {word}: add it to the floods"
+            );
+        }
+    }
+}
+
 #[test]
 fn no_test_sleeps_and_none_is_ignored() {
     let (sleep, ignore) = (concat!("thread::", "sleep("), concat!("#[", "ignore"));

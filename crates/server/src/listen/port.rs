@@ -183,3 +183,84 @@ impl IntoResponse for Untaken {
         ApiError::new(self.code(), self.to_string()).into_response()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::post;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
+
+    const LIMITS: PortLimits = PortLimits {
+        connections_max: 16,
+        per_machine_max: 8,
+        connection_lasts_max: None,
+        body_bytes_max: |path| if path == "/large" { 8 << 10 } else { 10 },
+        requests_bytes_max: 16 << 10,
+    };
+
+    async fn length(body: axum::body::Bytes) -> String {
+        body.len().to_string()
+    }
+
+    /// A port that answers with the length of what it got.
+    async fn open(serving: &mut JoinSet<io::Result<()>>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new().route("/large", post(length)).route("/small", post(length));
+        serving.spawn(serve_port(listener, routes, LIMITS, None));
+        address
+    }
+
+    /// A connection with a request whose body has that length, of which so much is sent.
+    async fn begin(to: SocketAddr, path: &str, kind: &str, length: usize, sent: usize) -> TcpStream {
+        let mut stream = TcpStream::connect(to).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all("x".repeat(sent).as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn answer(mut stream: TcpStream) -> String {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_body_is_as_large_as_its_path_allows() {
+        let mut serving = JoinSet::new();
+        let port = open(&mut serving).await;
+        for (path, bytes, ends) in [("/small", 10, "10"), ("/large", 8 << 10, "8192"), ("/small", 0, "0")] {
+            let said = answer(begin(port, path, "text/plain", bytes, bytes).await).await;
+            assert!(said.starts_with("HTTP/1.1 200") && said.ends_with(ends), "{path}: {said}");
+        }
+        let said = answer(begin(port, "/small", "text/plain", 11, 11).await).await;
+        assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+        let said = answer(begin(port, "/small", "application/grpc", 11, 11).await).await;
+        assert!(said.contains("grpc-status: 11"), "a client of gRPC hears it in its own words: {said}");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_held_makes_room_for_one_that_comes() {
+        let mut serving = JoinSet::new();
+        let port = open(&mut serving).await;
+        // With what each request takes besides, two of them are more than the port's budget.
+        let held = begin(port, "/large", "text/plain", 8 << 10, (8 << 10) - 1).await;
+        let mut others = Vec::new();
+        while others.len() < 2 {
+            others.push(answer(begin(port, "/large", "text/plain", 7 << 10, 7 << 10).await).await);
+        }
+        assert!(others.iter().all(|said| said.starts_with("HTTP/1.1 200")), "{others:?}");
+        let said = answer(held).await;
+        assert!(
+            said.starts_with("HTTP/1.1 503") && said.contains("too many requests are under way"),
+            "{said}"
+        );
+    }
+}
