@@ -125,7 +125,7 @@ pub(super) fn is_long(path: &str) -> bool {
     path.ends_with("/wait")
 }
 
-/// True of requests whose answers go on for as long as somebody reads them.
+/// True of requests whose answers go on for as long as a client reads them.
 fn is_stream(path: &str) -> bool {
     path.ends_with("/events") || path.ends_with("/log")
 }
