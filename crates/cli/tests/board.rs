@@ -3,11 +3,14 @@
 mod support;
 
 use std::io::{BufRead, Read};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use support::browser::Browser;
 use support::port::Port;
-use support::{Farm, is_root, show, wait_until};
+use support::{Farm, PATIENCE, is_root, show, wait_until};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::{Message, client};
 
 const SESSION: &str = "/api/v1/board/session";
 const ME: &str = "/api/v1/board/me";
@@ -477,6 +480,27 @@ fn another_user_of_the_machine_is_not_heard_at_the_board_s_port() {
     assert_eq!((ask(0).as_str(), ask(65534).as_str()), ("200", "000"));
     let log = || std::fs::read_to_string(farm.state().join("server.log")).unwrap();
     wait_until("the server says so", || log().contains("another user's process asks for the board"));
+}
+
+#[test]
+fn a_socket_that_a_session_opened_ends_with_it() {
+    let port = Port::open(&["--compass"]);
+    let mut ann = Browser::new(port.host());
+    let token = port.token(&["--role", "user", "--user", "ann"]);
+    assert_eq!(ann.sign_in("token", &token).status, 204);
+    let url = format!("ws://{}/scheduler/v1/client", port.host());
+    let mut request = url.into_client_request().unwrap();
+    request.headers_mut().insert("cookie", ann.cookie.parse().unwrap());
+    let stream = TcpStream::connect(port.host()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut socket, _) = client(request, stream).unwrap();
+    assert!(socket.read().unwrap().to_text().unwrap().contains("welcome"));
+    socket.send(Message::text("{}")).unwrap();
+    assert!(socket.read().unwrap().to_text().unwrap().contains("Missing message type"));
+    assert_eq!(ann.change("DELETE", SESSION, "").status, 204);
+    // Its token is still in force.
+    socket.send(Message::text("{}")).unwrap();
+    assert!(socket.read().unwrap().is_close());
 }
 
 #[test]

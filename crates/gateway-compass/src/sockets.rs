@@ -22,8 +22,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
-use windlass_server::Unavailable;
 use windlass_server::auth::{Caller, Peer};
+use windlass_server::{Admission, Unavailable};
 
 /// Bytes of a message on a socket.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -34,10 +34,14 @@ const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a machine that boots waits for a job at a time.
 const BOOT_WAIT: Duration = Duration::from_secs(10);
 
+/// What let in whoever opens a socket.
+type LetIn = Option<Extension<Admission>>;
+
 /// The socket of a provider.
 pub(super) async fn provider(
     State(app): State<App>,
     caller: Who,
+    let_in: LetIn,
     Path(host): Path<String>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -48,13 +52,12 @@ pub(super) async fn provider(
         let why = format!("a host's name is a word of up to {NAME_BYTES_MAX} bytes");
         return Err(say(StatusCode::BAD_REQUEST, why).into());
     }
-    let token = who(&caller).and_then(|caller| caller.token.clone());
     let server = server_of(&headers);
     Ok(open(app.clone(), upgrade, move |socket, session, ear| async move {
         let id = session.id;
         app.compass().tell(Ask::Opened { host: host.clone(), session, server }).await;
         let (to, from) = (app.clone(), host.clone());
-        talk(app.clone(), token, socket, ear, move |text| {
+        talk(app.clone(), let_in, socket, ear, move |text| {
             let (to, from) = (to.clone(), from.clone());
             async move { provider_says(&to, &from, id, text).await }
         })
@@ -97,6 +100,7 @@ fn params_of(fields: &Fields) -> Params {
 pub(super) async fn client(
     State(app): State<App>,
     caller: Who,
+    let_in: LetIn,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refused> {
     let caller = check_look(who(&caller))?.clone();
@@ -108,8 +112,8 @@ pub(super) async fn client(
         let welcome = json!({"type": "welcome", "sid": id, "message": message, "status": "connected"});
         _ = session.send(welcome.to_string());
         app.compass().tell(Ask::ClientOpened(session.clone())).await;
-        let (to, token) = (app.clone(), caller.token.clone());
-        talk(app.clone(), token, socket, ear, move |text| {
+        let to = app.clone();
+        talk(app.clone(), let_in, socket, ear, move |text| {
             let (to, caller, session) = (to.clone(), caller.clone(), session.clone());
             async move {
                 match client_says(&to, &caller, id, text).await {
@@ -172,10 +176,10 @@ where
         .into_response()
 }
 
-/// Passes on what comes and what waits, until either end wants no more, or the token is in force no more.
+/// Passes on what comes and what waits, until either end wants no more, or the token or the session has ended.
 async fn talk<F>(
     app: App,
-    token: Option<String>,
+    let_in: LetIn,
     mut socket: WebSocket,
     mut ear: UnsentMessages,
     mut says: impl FnMut(String) -> F,
@@ -185,7 +189,7 @@ async fn talk<F>(
     let mut closing = app.handle.closing();
     let mut ping = tokio::time::interval(PING);
     ping.tick().await;
-    let in_force = || token.as_ref().is_none_or(|token| app.auth().is_in_force(token));
+    let in_force = || let_in.as_ref().is_none_or(|Extension(admission)| admission.is_in_force());
     loop {
         let message = tokio::select! {
             text = ear.next() => match text {

@@ -157,6 +157,31 @@ pub(crate) fn known_as(caller: &Caller) {
     _ = FOUND.try_with(|found| found.set(caller.clone()));
 }
 
+/// What let a caller in: a token, or a session that acts as one. Among the extensions of every request that was let in, for
+/// conversations that outlast it.
+#[derive(Clone)]
+pub struct Admission {
+    app: App,
+    token: Option<String>,
+    session: Option<String>,
+}
+
+impl Admission {
+    /// False once the token was revoked or has expired, or the session has ended.
+    pub fn is_in_force(&self) -> bool {
+        let Admission { app, token, session } = self;
+        let now = app.handle.clock().now();
+        token.as_ref().is_none_or(|id| app.auth().is_in_force(id))
+            && session.as_ref().is_none_or(|id| app.shared.sessions.is_in_force(id, now))
+    }
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Admission")
+    }
+}
+
 /// A request, who makes it, and why not.
 struct Asked {
     app: App,
@@ -178,6 +203,7 @@ impl Asked {
             (Some(caller), None) => {
                 request.extensions_mut().insert(caller.clone());
                 request.extensions_mut().insert(self.by.clone());
+                request.extensions_mut().insert(self.admission());
                 self.for_page(self.until_revoked(in_request(next.run(request)).await))
             }
             (None, None) => {
@@ -202,22 +228,20 @@ impl Asked {
 
     /// Events and output go on for as long as somebody listens, but not longer than the token and the session last.
     fn until_revoked(&self, response: Response) -> Response {
-        let token = self.caller.as_ref().and_then(|caller| caller.token.clone());
-        let session = self.by.session().map(str::to_owned);
+        let admission = self.admission();
         let streams = self.path.ends_with("/events") || self.path.ends_with("/log");
-        if !streams || (token.is_none() && session.is_none()) {
+        if !streams || (admission.token.is_none() && admission.session.is_none()) {
             return response;
         }
-        let (auth, sessions) = (self.app.shared.auth.clone(), self.app.shared.sessions.clone());
-        let handle = self.app.handle.clone();
-        let lasts = move || {
-            token.as_ref().is_none_or(|id| auth.is_in_force(id))
-                && session.as_ref().is_none_or(|id| sessions.is_in_force(id, handle.clock().now()))
-        };
         response.map(|body| {
             let parts = body.into_data_stream();
-            Body::from_stream(parts.take_while(move |_| std::future::ready(lasts())))
+            Body::from_stream(parts.take_while(move |_| std::future::ready(admission.is_in_force())))
         })
+    }
+
+    fn admission(&self) -> Admission {
+        let token = self.caller.as_ref().and_then(|caller| caller.token.clone());
+        Admission { app: self.app.clone(), token, session: self.by.session().map(str::to_owned) }
     }
 
     /// Says with an answer to a session that it is for the board's page alone, and is not kept.

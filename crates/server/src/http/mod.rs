@@ -28,7 +28,7 @@ mod watch;
 mod workers;
 
 pub use error::ApiError;
-pub use guard::OpenRequest;
+pub use guard::{Admission, OpenRequest};
 pub(crate) use guard::{Addressed, PassedOn, busy, came_by, host_of, known_as};
 pub use readable::Reader;
 pub use rights::UserLimits;
