@@ -277,7 +277,10 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let (srv, file) = (dir.path().join("srv"), dir.path().join("server.toml"));
         std::fs::create_dir(&srv).unwrap();
-        let settings = format!("[gateway.nix]\nenabled = true\n[compass]\nenabled = true\nsrv = {:?}\n", srv.display().to_string());
+        let settings = format!(
+            "[gateway.nix]\nenabled = true\n[compass]\nenabled = true\nsrv = {:?}\n",
+            srv.display().to_string()
+        );
         std::fs::write(&file, settings).unwrap();
         let port = Port::open_in(dir, &["--cpus", "2", "--config", file.to_str().unwrap()]);
         let ann = port.token(&["--role", "user", "--user", "ann"]);

@@ -204,10 +204,15 @@ fn a_worker_builds_for_nix_only_if_its_token_says_so() {
         command.env("WINDLASS_SERVER", &port.address).env("WINDLASS_TOKEN", token);
         command
     };
-    let refused = start(&[]).output().unwrap();
-    assert!(!refused.status.success());
-    let said = show(&refused);
+    let log = worlds.path("b1/worker.log");
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    let refused = start(&[]).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let refused = support::port::KillOnDrop(refused);
+    wait_until("the worker is refused", || said().contains("trying again"));
+    let said = said();
     assert!(said.contains("may not declare the attribute 'nix.") && said.contains("--nix"), "{said}");
+    assert_eq!(port.admin(&["workers", "-o", "name"]).trim(), "");
+    drop(refused);
     let _worker = support::port::KillOnDrop(start(&["--nix"]).spawn().unwrap());
     wait_until("the worker is there", || port.admin(&["workers", "-o", "name"]).trim() == "b1");
 }

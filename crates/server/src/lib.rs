@@ -49,12 +49,15 @@ pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{
-    Admission, ApiError, OPENAPI_PATH, OpenRequest, Reader, ServeOptions, UserLimits, openapi, serve, serve_shard,
+    Admission, ApiError, OPENAPI_PATH, OpenRequest, Reader, ServeOptions, UserLimits, openapi, serve,
+    serve_shard,
 };
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };
-pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, RoomLimits, serve_port, serve_port_to};
+pub use listen::{
+    ListenError, Listener, PortLimits, PortRefusal, Protection, RoomLimits, serve_port, serve_port_to,
+};
 pub use panics::end_process_on_panic;
 pub use peers::{FarmShards, KnownOwner, NoServerKey, OwnerWatch, ServerKey, StandBy, since_boot};
 pub use retention::Retention;

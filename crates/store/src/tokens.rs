@@ -9,8 +9,8 @@ impl Store {
     pub async fn create_token(&self, token: TokenRecord) -> Result<bool, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.create_token(token)),
-            Store::Sqlite(sqlite) => sqlite.write_token(TokenWrite::Create(token)).await,
-            Store::Postgres(postgres) => postgres.write_token(TokenWrite::Create(token)).await,
+            Store::Sqlite(sqlite) => sqlite.write_token(TokenWrite::Create(Box::new(token))).await,
+            Store::Postgres(postgres) => postgres.write_token(TokenWrite::Create(Box::new(token))).await,
         }
     }
 

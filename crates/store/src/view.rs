@@ -193,7 +193,7 @@ pub struct TokenRecord {
 /// A change of tokens.
 pub enum TokenWrite {
     /// A new token.
-    Create(TokenRecord),
+    Create(Box<TokenRecord>),
     /// The id of a token to revoke, and when.
     Revoke(String, Time),
 }

@@ -154,7 +154,7 @@ tokio::task_local! {
 
 /// Notes who makes the request under way, where its body showed that.
 pub(crate) fn known_as(caller: &Caller) {
-    _ = FOUND.try_with(|found| found.set(caller.clone()));
+    _ = FOUND.try_with(|found| _ = found.set(caller.clone()));
 }
 
 /// What let a caller in: a token, or a session that acts as one. Among the extensions of every request that was let in, for

@@ -28,8 +28,8 @@ mod watch;
 mod workers;
 
 pub use error::ApiError;
-pub use guard::{Admission, OpenRequest};
 pub(crate) use guard::{Addressed, PassedOn, busy, came_by, host_of, known_as};
+pub use guard::{Admission, OpenRequest};
 pub use readable::Reader;
 pub use rights::UserLimits;
 pub(crate) use rights::{may_ask, may_submit, may_use_queue};

@@ -163,10 +163,11 @@ fn lasting(body: Body, turn: UserTurn) -> Body {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Rights;
     use futures_util::FutureExt as _;
 
     fn caller(user: &str, role: Role) -> Caller {
-        Caller { user: user.to_owned(), role, worker: None, token: None }
+        Caller { user: user.to_owned(), role, worker: None, token: None, rights: Rights::default() }
     }
 
     #[tokio::test(start_paused = true)]
