@@ -52,9 +52,9 @@ pub struct Token {
     /// The worker that its holder may connect as, for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Whether that worker may declare that it builds for Nix.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub nix: bool,
+    /// The systems whose outside clients that worker may serve: `nix`, `sccache`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serves: Vec<String>,
     /// The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub for_users: Vec<String>,
@@ -86,9 +86,9 @@ pub struct CreateToken {
     /// The worker that its holder may connect as; required for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Whether that worker may declare that it builds for Nix; for the role `worker` alone.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub nix: bool,
+    /// The systems whose outside clients that worker may serve: `nix`, `sccache`. For the role `worker` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serves: Vec<String>,
     /// The users whose jobs its holder submits: names, in which `*` stands for any characters. Required for the role
     /// `submitter`, and refused for others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -111,7 +111,7 @@ impl CreateToken {
             role,
             user: None,
             worker: None,
-            nix: false,
+            serves: Vec::new(),
             for_users: Vec::new(),
             queue: None,
             expires_in_ms: None,

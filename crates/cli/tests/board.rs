@@ -415,7 +415,7 @@ fn opened(farm: &Farm) -> (Browser, String) {
 
 #[test]
 fn one_machine_s_server_opens_a_port_for_the_board() {
-    let farm = Farm::new();
+    let farm = Farm::with_server(&["--nix"]);
     let (mut browser, code) = opened(&farm);
     assert!(browser.host.starts_with("127.0.0.1:"), "{}", browser.host);
     // Whoever finds the port gets the pages, and nothing without the code.

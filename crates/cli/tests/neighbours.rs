@@ -11,7 +11,7 @@ use std::process::Output;
 use std::time::Duration;
 use support::nix::{Worlds, builders, expression};
 use support::port::Port;
-use support::{Random, show, wait_until};
+use support::{Random, resident_bytes, show, wait_until};
 
 /// A user's way to a server: requests over TCP with a token.
 struct User<'a> {
@@ -221,11 +221,7 @@ fn a_worker_builds_for_nix_only_if_its_token_says_so() {
 fn one_user_s_machines_take_a_bounded_part_of_the_server() {
     let mut port = open();
     let (ann, mallory) = (User::new(&port, "ann"), User::new(&port, "mallory"));
-    let resident = |port: &Port| {
-        let status = fs::read_to_string(format!("/proc/{}/status", port.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
-    };
+    let resident = |port: &Port| resident_bytes(port.pid()) >> 20;
     ann.try_with("x86_64-linux", &[machine("ssh://b1", 1)]);
     let before = resident(&port);
     let large = "x".repeat(3 << 20);

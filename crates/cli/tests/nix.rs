@@ -236,9 +236,12 @@ fn a_client_has_so_many_builds_and_no_more_cpus_than_there_are() {
     let job = worlds.farm.json(&["job", "show", "1"]);
     let job = if job.is_array() { job[0].clone() } else { job };
     assert_eq!(job["steps"][0]["resources"]["cpus"], 5.0, "{job}");
-    let shown = worlds.farm.json(&["worker", "show", "ssh://b1"]);
+    let name = worlds.farm.ok(&["workers", "-o", "name"]);
+    let name = name.trim();
+    assert!(name.starts_with("nix:") && name.contains(":b1:"), "{name}");
+    let shown = worlds.farm.json(&["worker", "show", name]);
     assert_eq!(shown["capacity"]["cpus"], 10.0, "two places of five cpus: {shown}");
-    worlds.farm.ok(&["worker", "drain", "ssh://b1"]);
+    worlds.farm.ok(&["worker", "drain", name]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use windlass_core::Resources;
 use windlass_core::engine::{Event, Hello, Reply, Settings, Submit};
 use windlass_core::explain::{Change, Reason};
-use windlass_core::job::{JobSpec, StepSpec};
+use windlass_core::job::{End, JobSpec, LaunchFault, StepSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::{EXECUTOR, Need};
 
@@ -38,6 +38,31 @@ fn starts_now(farm: &mut Farm) -> Vec<String> {
     farm.settle();
     let starts = starts(&farm.take()).into_iter();
     starts.map(|(worker, _)| farm.engine.workers().get(worker).unwrap().name.to_string()).collect()
+}
+
+/// The worker is left out for its own launches that came to nothing, and for no job's.
+#[test]
+fn a_launch_that_failed_counts_for_whom_its_reporter_blames() {
+    let left_out = |fault: LaunchFault| {
+        let mut farm = Farm::new(Settings::default());
+        executor(&mut farm, "host", 64);
+        for _ in 0..6 {
+            let job = farm.accept(for_executor(GIB));
+            farm.settle();
+            let first = task(job, 0);
+            if !farm.is_placed(first) {
+                break;
+            }
+            let end = End::NotStarted { why: "no such program".to_owned(), fault };
+            let by = farm.report(first);
+            farm.tell(Event::Finished { by, result: TaskResult::bare(end) });
+        }
+        let worker = farm.engine.workers().by_name("host").unwrap();
+        worker.health.out().is_some()
+    };
+    assert!(left_out(LaunchFault::Worker));
+    assert!(!left_out(LaunchFault::Job));
+    assert!(!left_out(LaunchFault::Unknown), "one user's jobs alone, of which none succeeded elsewhere");
 }
 
 #[test]

@@ -129,7 +129,8 @@ pub struct Caller {
 impl Caller {
     /// The systems whose outside clients this caller's worker may serve.
     pub fn may_serve(&self) -> Vec<&'static str> {
-        let may = |system: &&str| self.role == Role::Admin || (*system == "nix" && self.rights.nix);
+        let has = |system: &str| self.rights.serves.iter().any(|serves| serves == system);
+        let may = |system: &&str| self.role == Role::Admin || has(system);
         SERVABLE.into_iter().filter(may).collect()
     }
 
@@ -443,7 +444,7 @@ impl Auth {
             role: Role::Admin.as_str().to_owned(),
             user: self.user.clone(),
             worker: None,
-            nix: false,
+            serves: BTreeSet::new(),
             for_users: BTreeSet::new(),
             queue: None,
             note: String::new(),
@@ -477,7 +478,7 @@ fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
         worker: token.worker.clone(),
         token: Some(token.id.clone()),
         rights: Rights {
-            nix: token.nix,
+            serves: token.serves.iter().cloned().collect(),
             for_users: token.for_users.iter().cloned().collect(),
             queue: token.queue.clone(),
         },
@@ -488,7 +489,7 @@ fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
 fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRecord, TokenError> {
     let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
     check_rights(&request)?;
-    let CreateToken { role, user, worker, nix, for_users, queue, expires_in_ms, note } = request;
+    let CreateToken { role, user, worker, serves, for_users, queue, expires_in_ms, note } = request;
     let user = match (role, user, &worker) {
         (Role::Worker, None, Some(worker)) => worker.clone(),
         (Role::Worker, _, None) => return bad("a token of the role worker needs the worker's name"),
@@ -514,7 +515,7 @@ fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRec
         role: role.as_str().to_owned(),
         user,
         worker,
-        nix,
+        serves: serves.into_iter().collect(),
         for_users: for_users.into_iter().collect(),
         queue,
         note,
@@ -531,7 +532,7 @@ fn told(record: &TokenRecord) -> Option<Token> {
         role: Role::parse(&record.role)?,
         user: record.user.clone(),
         worker: record.worker.clone(),
-        nix: record.nix,
+        serves: record.serves.iter().cloned().collect(),
         for_users: record.for_users.iter().cloned().collect(),
         queue: record.queue.clone(),
         note: record.note.clone(),
@@ -694,8 +695,9 @@ mod tests {
             CreateToken { user: Some("a\nb".to_owned()), ..ask(Role::User) },
             CreateToken { expires_in_ms: Some(0), ..ask(Role::Admin) },
             CreateToken { note: "x".repeat(NOTE_BYTES_MAX + 1), ..ask(Role::Admin) },
-            CreateToken { nix: true, ..ask(Role::User) },
-            CreateToken { nix: true, ..ask(Role::Submitter) },
+            CreateToken { serves: vec!["nix".to_owned()], ..ask(Role::User) },
+            CreateToken { serves: vec!["nix".to_owned()], ..ask(Role::Submitter) },
+            CreateToken { serves: vec!["compass".to_owned()], ..ask(Role::Worker) },
             CreateToken { for_users: vec!["*".to_owned()], ..ask(Role::User) },
             CreateToken { queue: Some("opencue".to_owned()), ..ask(Role::Admin) },
             CreateToken { for_users: Vec::new(), ..ask(Role::Submitter) },
@@ -712,9 +714,9 @@ mod tests {
         let worker = auth.create(ask(Role::Worker), &caller(Role::Admin)).await.unwrap();
         assert_eq!((worker.token.user.as_str(), worker.token.worker.as_deref()), ("box", Some("box")));
         assert!(!format!("{worker:?}").contains(&worker.bearer));
-        assert!(!over_tcp(&auth, &format!("Bearer {}", worker.bearer)).unwrap().rights.nix);
-        let builder = CreateToken { nix: true, ..ask(Role::Worker) };
+        assert!(over_tcp(&auth, &format!("Bearer {}", worker.bearer)).unwrap().may_serve().is_empty());
+        let builder = CreateToken { serves: vec!["nix".to_owned()], ..ask(Role::Worker) };
         let builder = auth.create(builder, &caller(Role::Admin)).await.unwrap();
-        assert!(over_tcp(&auth, &format!("Bearer {}", builder.bearer)).unwrap().rights.nix);
+        assert_eq!(over_tcp(&auth, &format!("Bearer {}", builder.bearer)).unwrap().may_serve(), ["nix"]);
     }
 }

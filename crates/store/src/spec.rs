@@ -328,12 +328,12 @@ pub fn exits_from_json(text: &str) -> Result<BTreeSet<i32>, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-pub fn users_to_json(from: &BTreeSet<String>) -> String {
+pub fn names_to_json(from: &BTreeSet<String>) -> String {
     serde_json::to_string(from).expect("strings always serialize")
 }
 
 /// The users of a queue from JSON. `None` is an empty list.
-pub fn users_from_json(text: Option<String>) -> Result<BTreeSet<String>, serde_json::Error> {
+pub fn names_from_json(text: Option<String>) -> Result<BTreeSet<String>, serde_json::Error> {
     text.map_or(Ok(BTreeSet::new()), |text| serde_json::from_str(&text))
 }
 

@@ -174,8 +174,8 @@ pub struct TokenRecord {
     pub user: String,
     /// The worker that the token is for; `None` for tokens of people.
     pub worker: Option<String>,
-    /// Whether that worker may declare that it builds for Nix.
-    pub nix: bool,
+    /// The systems whose outside clients the worker may serve.
+    pub serves: BTreeSet<String>,
     /// Patterns of the users whose jobs its holder submits; empty but for tokens of submitters.
     pub for_users: BTreeSet<String>,
     /// The queue of these jobs; `None` but for tokens of submitters.

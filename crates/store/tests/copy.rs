@@ -68,7 +68,7 @@ async fn filled(address: &str) -> Store {
         role: "submitter".to_owned(),
         user: "ann".to_owned(),
         worker: None,
-        nix: true,
+        serves: ["nix".to_owned()].into(),
         for_users: BTreeSet::from(["film-*".to_owned()]),
         queue: Some("opencue".to_owned()),
         note: "note".to_owned(),

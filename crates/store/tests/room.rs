@@ -73,7 +73,7 @@ fn tokens_that_ended_long_ago_are_forgotten() {
             role: "user".to_owned(),
             user: "ann".to_owned(),
             worker: None,
-            nix: false,
+            serves: BTreeSet::new(),
             for_users: BTreeSet::new(),
             queue: None,
             note: String::new(),

@@ -44,6 +44,9 @@ pub struct CreateArgs {
     /// Let the worker declare that it builds for Nix, as 'windlass worker start --nix' does; for the role worker
     #[arg(long)]
     nix: bool,
+    /// Let the worker observe a build server of sccache, as 'windlass worker start --observe' does; for the role worker
+    #[arg(long)]
+    sccache: bool,
     /// Users whose jobs the token submits: a name, in which each * stands for any characters; may be repeated; required
     /// for the role submitter
     #[arg(long, value_name = "PATTERN")]
@@ -119,10 +122,13 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
         RoleWord::Viewer => Role::Viewer,
         RoleWord::Worker => Role::Worker,
     };
-    let CreateArgs { user, worker, nix, for_users, queue, expires, note, out, .. } = args;
+    let serves = [("nix", args.nix), ("sccache", args.sccache)];
+    let serves = serves.into_iter().filter(|(_, is_given)| *is_given).map(|(system, _)| system.to_owned());
+    let serves = serves.collect();
+    let CreateArgs { user, worker, for_users, queue, expires, note, out, .. } = args;
     // The file comes first: no token is created that cannot be written.
     let file = out.as_deref().map(create_private).transpose()?;
-    let request = CreateToken { role, user, worker, nix, for_users, queue, expires_in_ms: expires, note };
+    let request = CreateToken { role, user, worker, serves, for_users, queue, expires_in_ms: expires, note };
     let made = client.create_token(&request).await.doing("create a token")?;
     if let (Some(mut file), Some(path)) = (file, out) {
         let written = file.write_all(format!("{}\n", made.bearer).as_bytes());
@@ -175,7 +181,7 @@ fn grid(tokens: &[Token]) -> Grid {
 fn rights(token: &Token) -> Option<String> {
     match &token.queue {
         Some(queue) => Some(format!("{} in {queue}", token.for_users.join(", "))),
-        None => token.nix.then(|| "nix".to_owned()),
+        None => Some(token.serves.join(", ")).filter(|serves| !serves.is_empty()),
     }
 }
 

@@ -225,8 +225,10 @@ fn all_nodes_start_again_where_a_host_is_lost() {
     assert_eq!((first.boots(), lost.boots()), (nodes[0].clone(), nodes[1].clone()));
     nodes.iter().for_each(|id| lab.wait_for(id, "dispatch"));
     drop(lost);
-    wait_until("the host is suspect", || lab.windlass_json(&["worker", "show", "h2"])["state"] == "suspect");
-    lab.windlass(&["worker", "forget", "h2"]);
+    wait_until("the host is suspect", || {
+        lab.windlass_json(&["worker", "show", "compass:h2"])["state"] == "suspect"
+    });
+    lab.windlass(&["worker", "forget", "compass:h2"]);
     assert_eq!(first.socket.next(), json!({"type": "terminate-job", "job_id": nodes[0]}));
     first.says(&nodes[0], &json!({"job_stage": "finish", "job_data_readiness": "incomplete"}));
     nodes.iter().for_each(|id| lab.wait_for(id, "submit"));

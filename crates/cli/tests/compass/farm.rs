@@ -10,6 +10,7 @@ use windlass_core::job::{End, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
 use windlass_core::time::NS_PER_S;
+use windlass_core::worker::Origin;
 use windlass_core::{JobId, RequestId, Resources, TaskId, Time, WorkerId};
 use windlass_gateway_compass::format::{CompassJob, HostRequest};
 
@@ -59,7 +60,8 @@ impl Farm {
             let WorkerCommand::Start { task, attempt, .. } = &send.order else { continue };
             let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
             let by = Report { worker: send.worker, epoch, task: *task, attempt: *attempt };
-            let host = self.engine.workers().get(send.worker).expect("it is there").name.to_string();
+            let worker = self.engine.workers().get(send.worker).expect("it is there");
+            let host = Origin::Compass.own_name(&worker.name).expect("a host").to_owned();
             let queue = self.engine.job(task.job).expect("it is active").spec.queue.clone();
             self.boots.push(Boot { job: task.job.0, queue, host });
             self.running.insert(*task, (*attempt, self.now));
@@ -75,7 +77,7 @@ impl Farm {
         }
         let request = HostRequest::parse(said.as_object().unwrap()).unwrap();
         self.tell(Event::Hello(Box::new(Hello {
-            name: name.to_owned(),
+            name: Origin::Compass.worker_name(name),
             identity: 1,
             incarnation: 1 + self.free.len() as u64,
             fences: false,
@@ -91,7 +93,7 @@ impl Farm {
     }
 
     fn worker(&self, name: &str) -> WorkerId {
-        self.engine.workers().by_name(name).expect("it said hello").id
+        self.engine.workers().by_name(&Origin::Compass.worker_name(name)).expect("it said hello").id
     }
 
     /// A host reports its free gibibytes, with its running jobs counted.

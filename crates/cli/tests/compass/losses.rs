@@ -79,9 +79,11 @@ fn what_an_operator_says_is_gone_runs_elsewhere_and_ends_where_it_was() {
     assert_eq!(lost.boots(), id);
     lab.wait_for(&id, "dispatch");
     drop(lost);
-    wait_until("the host is suspect", || lab.windlass_json(&["worker", "show", "h1"])["state"] == "suspect");
+    wait_until("the host is suspect", || {
+        lab.windlass_json(&["worker", "show", "compass:h1"])["state"] == "suspect"
+    });
     let mut other = Provider::open(&lab, "h2", 8_000, &NOTHING);
-    lab.windlass(&["worker", "forget", "h1"]);
+    lab.windlass(&["worker", "forget", "compass:h1"]);
     assert_eq!(other.boots(), id);
     assert_eq!(lab.job(&id)["host_machine"], "h2");
     // The host was not gone: it is told to stop, and its reports about the job are refused.

@@ -121,6 +121,58 @@ fn variants(schema: &Value, named: &mut BTreeSet<String>) -> String {
     text.trim_end().to_owned()
 }
 
+/// The rows of a table of the manual: the texts of a row's cells.
+fn rows(page: &str, header: &str) -> Vec<[String; 2]> {
+    let table = page.split_once(header).unwrap_or_else(|| panic!("no table '{header}'")).1;
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| {
+        let (what, who) = line.trim_matches('|').split_once('|').unwrap();
+        [what, who].map(|cell| cell.trim().to_owned())
+    };
+    rows.map(cells).collect()
+}
+
+/// The manual says of each request that changes something, and of those that not every viewer may look at, who may.
+#[test]
+fn the_manual_says_what_each_role_may_ask_for() {
+    let manual = include_str!("../../../../docs/src/security.md");
+    let document: Value = serde_json::from_str(&windlass_server::openapi()).unwrap();
+    let mut expected = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, described) in methods.as_object().unwrap() {
+            let role = described["x-role"].as_str().unwrap();
+            if method != "get" || role != "viewer" {
+                expected.insert([format!("{} `{path}`", method.to_uppercase()), role.to_owned()]);
+            }
+        }
+    }
+    let told: BTreeSet<[String; 2]> = rows(manual, "\n| request | role |").into_iter().collect();
+    assert_eq!(told, expected);
+}
+
+/// The same of the paths of gateways that change something, as their routers have them.
+#[test]
+fn the_manual_says_who_may_ask_gateways_to_change_something() {
+    let manual = include_str!("../../../../docs/src/security.md");
+    let told = rows(manual, "\n| request of a gateway | role |");
+    let told: Vec<&str> = told.iter().map(|[request, _]| request.as_str()).collect();
+    let compass = include_str!("../../../gateway-compass/src/lib.rs");
+    let mut routes: Vec<&str> = Vec::new();
+    for line in compass.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
+        let (path, handlers) = line.split_once('"').unwrap();
+        if ["post(", "put(", "any("].iter().any(|method| handlers.contains(method)) {
+            routes.push(path);
+        }
+    }
+    assert!(routes.len() > 10, "{routes:?}");
+    let nix = [windlass_gateway_nix::wire::TRY_PATH, windlass_gateway_nix::wire::BUILDS_PATH];
+    routes.extend(nix.into_iter().chain(["/nix/v1/builds/{job}/report"]));
+    for path in &routes {
+        assert!(told.iter().any(|request| request.trim_end_matches('`').ends_with(path)), "{path}");
+    }
+    assert_eq!(told.len(), routes.len(), "{told:?} {routes:?}");
+}
+
 #[test]
 fn the_page_of_requests_is_the_server_s() {
     let document: Value = serde_json::from_str(&windlass_server::openapi()).unwrap();

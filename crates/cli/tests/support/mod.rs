@@ -336,12 +336,21 @@ pub fn processes_with(text: &str) -> Vec<i32> {
 
 /// The peak of a process's own memory in MiB, without the mapped program, which is large here.
 pub fn peak_mib(pid: u32) -> u64 {
+    own_kib(pid, "VmHWM:") / 1024
+}
+
+/// Bytes of a process's own memory that are resident now.
+pub fn resident_bytes(pid: u32) -> u64 {
+    own_kib(pid, "VmRSS:") * 1024
+}
+
+fn own_kib(pid: u32, of: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = |name: &str| -> u64 {
         let line = status.lines().find(|line| line.starts_with(name)).unwrap_or("x 0");
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     };
-    kib("VmHWM:").saturating_sub(kib("RssFile:")) / 1024
+    kib(of).saturating_sub(kib("RssFile:"))
 }
 
 /// The value that a part of all do not exceed.

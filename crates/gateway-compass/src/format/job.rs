@@ -303,8 +303,10 @@ impl CompassJob {
     /// The job for the engine, in that queue. `preferred` are the machines whose caches suit it best.
     pub fn into_spec(self, queue: String, preferred: BTreeSet<String>) -> Result<JobSpec, BadJob> {
         let (needs, request) = (self.needs(), self.request()?);
-        let named = self.machines.iter().flatten();
-        let targets: BTreeSet<String> = named.map(|machine| Origin::Compass.worker_name(machine)).collect();
+        let workers = |machines: BTreeSet<String>| -> BTreeSet<String> {
+            machines.iter().map(|machine| Origin::Compass.worker_name(machine)).collect()
+        };
+        let targets = workers(self.machines.unwrap_or_default());
         if needs.len() + targets.len() > NEEDS_PER_STEP_MAX {
             return Err(field(
                 "tags",
@@ -325,7 +327,7 @@ impl CompassJob {
         let hints = Hints {
             shape,
             caches: self.cache_dirs.iter().map(|dir| (dir.clone(), None)).collect(),
-            prefers: preferred,
+            prefers: workers(preferred),
             ..Hints::default()
         };
         let body = StepBody {

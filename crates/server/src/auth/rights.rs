@@ -3,12 +3,13 @@
 use super::TokenError;
 use windlass_api::{CreateToken, NAME_PATTERNS_MAX, Role, is_name_pattern};
 use windlass_core::bounds::NAME_BYTES_MAX;
+use windlass_core::engine::SERVABLE;
 
 /// What a token gives its holder beyond its role.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
-    /// The worker may declare that it builds for Nix; for workers alone.
-    pub nix: bool,
+    /// The systems whose outside clients the worker of this token may serve.
+    pub serves: Vec<String>,
     /// Patterns of the users whose jobs a submitter submits; empty for all other roles.
     pub for_users: Vec<String>,
     /// The queue of these jobs; `None` for all other roles.
@@ -63,9 +64,15 @@ impl Access {
 /// Refuses rights that are not of the role, and a submitter's token that leaves one out.
 pub(super) fn check_rights(request: &CreateToken) -> Result<(), TokenError> {
     let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
-    let CreateToken { role, nix, for_users, queue, .. } = request;
-    if *nix && *role != Role::Worker {
-        return bad("only a token of the role worker may declare that its worker builds for Nix");
+    let CreateToken { role, serves, for_users, queue, .. } = request;
+    if !serves.is_empty() && *role != Role::Worker {
+        return bad(
+            "only a token of the role worker has the right that its worker serves other systems' clients",
+        );
+    }
+    if let Some(system) = serves.iter().find(|system| !SERVABLE.contains(&system.as_str())) {
+        let why = format!("a worker serves clients of {}, not of '{system}'", SERVABLE.join(" and "));
+        return Err(TokenError::Bad(why));
     }
     match (role, for_users.is_empty(), queue) {
         (Role::Submitter, true, _) => {

@@ -225,7 +225,7 @@ pub const TABLES: [Table; 24] = [
             int("created"),
             int("expires"),
             int("revoked"),
-            flag("nix"),
+            text("serves"),
             text("for_users"),
             text("queue"),
         ],

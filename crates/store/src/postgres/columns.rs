@@ -299,7 +299,7 @@ fn queues<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
         })
         .collect();
     let users =
-        records.iter().map(|queue| (!queue.users.is_empty()).then(|| spec::users_to_json(&queue.users)));
+        records.iter().map(|queue| (!queue.users.is_empty()).then(|| spec::names_to_json(&queue.users)));
     let weights = records.iter().map(|queue| {
         (!queue.user_weights.is_empty()).then(|| spec::user_weights_to_json(&queue.user_weights))
     });

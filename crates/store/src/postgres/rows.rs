@@ -22,7 +22,7 @@ pub const WORKER: &str =
     "id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until, note";
 /// The columns of [`token`].
 pub const TOKEN: &str =
-    "id, hash, role, submitter, worker, note, created, expires, revoked, nix, for_users, queue";
+    "id, hash, role, submitter, worker, note, created, expires, revoked, serves, for_users, queue";
 
 fn unknown(what: &str) -> Trouble {
     Trouble::Row(format!("the database has a {what} that this version does not know"))
@@ -144,9 +144,9 @@ pub fn token(row: &Row) -> Result<TokenRecord, Trouble> {
         created: Time(number_at(row, 6)),
         expires: time_at(row, 7),
         revoked: time_at(row, 8),
-        nix: row.get(9),
+        serves: spec::names_from_json(row.get(9))?,
         // An empty list gives a submitter no right.
-        for_users: spec::users_from_json(row.get(10))?,
+        for_users: spec::names_from_json(row.get(10))?,
         queue: row.get(11),
     })
 }

@@ -34,7 +34,7 @@ pub async fn queues(at: &Transaction<'_>) -> Result<Vec<QueueRecord>, Trouble> {
             burst_cpu: number(row, 4),
             paused: row.get(5),
             // An empty list would open some queues to all users.
-            users: spec::users_from_json(row.get(6))?,
+            users: spec::names_from_json(row.get(6))?,
             turns: if row.get(7) { TurnsBy::Jobs } else { TurnsBy::Users },
             user_weights: spec::user_weights_from_json(row.get(8))?,
         })

@@ -4,6 +4,7 @@ use super::trouble::Trouble;
 use super::{Postgres, rows, text, time};
 use crate::view::{TokenRecord, TokenWrite};
 use crate::{StoreError, spec};
+use std::collections::BTreeSet;
 
 impl Postgres {
     /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
@@ -12,9 +13,11 @@ impl Postgres {
         let done = match &write {
             TokenWrite::Create(token) => {
                 let sql = "INSERT INTO tokens
-                    (id, hash, role, submitter, worker, note, created, expires, revoked, nix, for_users, queue)
+                    (id, hash, role, submitter, worker, note, created, expires, revoked, serves, for_users, queue)
                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
-                let for_users = (!token.for_users.is_empty()).then(|| spec::users_to_json(&token.for_users));
+                let names =
+                    |names: &BTreeSet<String>| (!names.is_empty()).then(|| spec::names_to_json(names));
+                let (serves, for_users) = (names(&token.serves), names(&token.for_users));
                 client
                     .execute(
                         sql,
@@ -28,7 +31,7 @@ impl Postgres {
                             &time(token.created),
                             &token.expires.map(time),
                             &token.revoked.map(time),
-                            &token.nix,
+                            &serves,
                             &for_users,
                             &token.queue.as_deref().map(text),
                         ],

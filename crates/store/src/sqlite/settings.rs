@@ -51,7 +51,7 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
 /// Replaces the settings of a queue.
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
     let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights } = queue;
-    let users = (!users.is_empty()).then(|| spec::users_to_json(users));
+    let users = (!users.is_empty()).then(|| spec::names_to_json(users));
     let turns = *turns == TurnsBy::Jobs;
     let user_weights = (!user_weights.is_empty()).then(|| spec::user_weights_to_json(user_weights));
     tx.prepare_cached(
@@ -82,7 +82,7 @@ pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
             burst_cpu: row.get(4)?,
             paused: row.get(5)?,
             // An empty list would open some queues to all users.
-            users: spec::users_from_json(row.get(6)?).map_err(|e| unreadable(6, e))?,
+            users: spec::names_from_json(row.get(6)?).map_err(|e| unreadable(6, e))?,
             turns: if row.get(7)? { TurnsBy::Jobs } else { TurnsBy::Users },
             user_weights: spec::user_weights_from_json(row.get(8)?).map_err(|e| unreadable(8, e))?,
         })

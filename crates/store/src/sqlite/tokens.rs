@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use windlass_core::Time;
 
 const TOKEN: &str =
-    "SELECT id, hash, role, user, worker, note, created, expires, revoked, nix, for_users, queue
+    "SELECT id, hash, role, user, worker, note, created, expires, revoked, serves, for_users, queue
                      FROM tokens";
 
 /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
@@ -18,7 +18,7 @@ pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
         TokenWrite::Create(token) => db
             .prepare_cached(
                 "INSERT INTO tokens
-                     (id, hash, role, user, worker, note, created, expires, revoked, nix, for_users, queue)
+                     (id, hash, role, user, worker, note, created, expires, revoked, serves, for_users, queue)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING",
             )?
             .execute(params![
@@ -31,8 +31,8 @@ pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
                 time(token.created),
                 token.expires.map(time),
                 token.revoked.map(time),
-                token.nix,
-                (!token.for_users.is_empty()).then(|| spec::users_to_json(&token.for_users)),
+                (!token.serves.is_empty()).then(|| spec::names_to_json(&token.serves)),
+                (!token.for_users.is_empty()).then(|| spec::names_to_json(&token.for_users)),
                 token.queue,
             ])?,
         TokenWrite::Revoke(id, at) => db
@@ -55,6 +55,10 @@ fn token_from(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
     let created = at(6)?.ok_or_else(|| {
         rusqlite::Error::FromSqlConversionFailure(6, Type::Null, "a token without a beginning".into())
     })?;
+    let names = |column| {
+        spec::names_from_json(row.get(column)?)
+            .map_err(|e| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(e)))
+    };
     Ok(TokenRecord {
         id: row.get(0)?,
         hash: row.get(1)?,
@@ -65,10 +69,9 @@ fn token_from(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
         created,
         expires: at(7)?,
         revoked: at(8)?,
-        nix: row.get(9)?,
+        serves: names(9)?,
         // An empty list gives a submitter no right.
-        for_users: spec::users_from_json(row.get(10)?)
-            .map_err(|e| rusqlite::Error::FromSqlConversionFailure(10, Type::Text, Box::new(e)))?,
+        for_users: names(10)?,
         queue: row.get(11)?,
     })
 }

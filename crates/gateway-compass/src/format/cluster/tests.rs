@@ -65,7 +65,7 @@ fn the_engine_gets_one_job_whose_steps_start_together() {
         ("vm-2p16g-multi-node--1", Some(0), 1),
     ];
     assert_eq!(steps, expected);
-    assert_eq!(spec.steps[1].targets, BTreeSet::from(["taishan200--a32".to_owned()]));
+    assert_eq!(spec.steps[1].targets, BTreeSet::from(["compass:taishan200--a32".to_owned()]));
     assert!(super::super::is_compass(&spec));
 }
 
