@@ -441,7 +441,7 @@ fn one_machine_s_server_opens_a_port_for_the_board() {
     let (same, other) = opened(&farm);
     assert!(same.host == browser.host && other != code);
     assert_eq!(Browser::new(&same.host).sign_in("code", &code).status, 401);
-    let log = std::fs::read_to_string(farm.state().join("server.log")).unwrap();
+    let log = farm.server_log();
     assert!(!log.contains(code.split('_').nth(1).unwrap()), "{log}");
 }
 

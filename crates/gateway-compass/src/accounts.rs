@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::CreateToken;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_server::auth::{Auth, Caller, Role, TokenError};
+use windlass_server::{JsonLimits, read_json};
 
 /// What is noted of a token that was made here.
 const NOTE: &str = "account of Compass CI";
@@ -29,7 +30,7 @@ pub(super) async fn create(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let body = body.map_err(IntoResponse::into_response)?;
-    let fields = match app.parse(body, |body| serde_json::from_slice::<Value>(body)).await {
+    let fields = match app.parse(body, |body| read_json::<Value>(body, JsonLimits::GATEWAY)).await {
         Ok(Value::Object(fields)) => fields,
         _ => return Err(error(StatusCode::BAD_REQUEST, "Invalid JSON in request body").into()),
     };

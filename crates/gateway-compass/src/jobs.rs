@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use windlass_core::JobId;
 use windlass_core::engine::{Event, Reply};
 use windlass_server::auth::{Caller, Role};
-use windlass_server::{Reader, Unavailable};
+use windlass_server::{BadJson, JsonLimits, Reader, Unavailable, read_json};
 
 /// How long somebody may wait for jobs at a time.
 const WAIT: Duration = Duration::from_secs(10);
@@ -53,23 +53,31 @@ pub(super) async fn read_fields(
     let body = body.map_err(|rejection| rejection.into_response())?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_yaml = kind.contains("yaml");
-    let fields = app.parse(body, move |body| if is_yaml { read_yaml(body) } else { read_json(body) }).await;
+    let fields = app.parse(body, move |body| if is_yaml { read_yaml(body) } else { read_object(body) }).await;
     fields.map_err(|why| bad_request(json!({"message": why})).into())
 }
 
 /// With the order of what a machine runs, which the fields do not keep.
 fn read_yaml(body: &[u8]) -> Result<Fields, String> {
     let read = std::str::from_utf8(body).map_err(|e| e.to_string());
-    match read.and_then(|text| serde_saphyr::from_str::<Value>(text).map_err(|e| e.to_string())) {
+    match read.and_then(|text| read_yaml_text(text)) {
         Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, true))),
         Ok(_) => Err("Invalid YAML in request body: it is no mapping".to_owned()),
         Err(why) => Err(format!("Invalid YAML in request body: {why}")),
     }
 }
 
-fn read_json(body: &[u8]) -> Result<Fields, String> {
-    match serde_json::from_slice(body) {
+/// As bounded as JSON is: a value takes much more memory than its text.
+fn read_yaml_text(text: &str) -> Result<Value, String> {
+    let budget = serde_saphyr::budget! { max_nodes: JsonLimits::GATEWAY.values_max };
+    let options = serde_saphyr::options! { budget: budget };
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
+}
+
+fn read_object(body: &[u8]) -> Result<Fields, String> {
+    match read_json::<Value>(body, JsonLimits::GATEWAY) {
         Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, false))),
+        Err(why @ BadJson::TooMany { .. }) => Err(format!("Invalid JSON in request body: {why}")),
         _ => Err("Invalid JSON in request body".to_owned()),
     }
 }

@@ -20,6 +20,7 @@ use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::job::JobState;
 use windlass_server::auth::{Caller, Role};
+use windlass_server::{JsonLimits, read_json};
 use windlass_store::JobFilter;
 
 /// Rows of one list.
@@ -80,7 +81,7 @@ pub(super) async fn register(
     check_host(who(&caller), &name)?;
     let bad = |why: &str| Refused::from(say(StatusCode::BAD_REQUEST, why));
     let body = body.map_err(|rejection| rejection.into_response())?;
-    let fields = app.parse(body, |body| serde_json::from_slice::<Value>(body)).await;
+    let fields = app.parse(body, |body| read_json::<Value>(body, JsonLimits::GATEWAY)).await;
     let Ok(Value::Object(fields)) = fields else {
         return Err(bad("Invalid JSON in request body"));
     };

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_server::auth::{Caller, Peer};
-use windlass_server::{Admission, Unavailable};
+use windlass_server::{Admission, JsonLimits, Unavailable, read_json};
 
 /// Bytes of a message on a socket.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
@@ -68,7 +68,8 @@ pub(super) async fn provider(
 
 /// False where the socket is to be closed.
 async fn provider_says(app: &App, host: &str, session: u64, text: String) -> bool {
-    let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(&text) else { return true };
+    let read = read_json::<Value>(text.as_bytes(), JsonLimits::GATEWAY);
+    let Ok(Value::Object(fields)) = read else { return true };
     let job = text_of(&fields, "job_id").and_then(|id| id.parse().ok()).map(JobId);
     let kind = text_of(&fields, "type").unwrap_or_default();
     let host = host.to_owned();
@@ -129,7 +130,7 @@ pub(super) async fn client(
 
 /// What is wrong with what a client said; false where the socket is to be closed.
 async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> Result<bool, String> {
-    let fields = match serde_json::from_str::<Value>(&text) {
+    let fields = match read_json::<Value>(text.as_bytes(), JsonLimits::GATEWAY) {
         Ok(Value::Object(fields)) => fields,
         Ok(_) => return Err("Invalid message format".to_owned()),
         Err(_) => return Err("Invalid JSON format".to_owned()),

@@ -10,6 +10,7 @@ mod away;
 mod background;
 mod between;
 mod bodies;
+mod bounded_json;
 mod clock;
 mod config;
 mod disk;
@@ -38,6 +39,7 @@ mod spans;
 mod tls;
 mod view;
 
+pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
     AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, FarmConfig, Lease, Reads,
     SccacheConfig, TelemetryConfig, Tls as TlsConfig,

@@ -1,8 +1,8 @@
 //! `windlass gateway`: a server that is the scheduler of another system and nothing else.
 
 use crate::node::serve::{self, ServeOptions};
-use crate::node::telemetry;
 use crate::node::watchdog;
+use crate::node::{memory, telemetry};
 use crate::ui::error::CliError;
 use crate::ui::output::talk;
 use anyhow::Context as _;
@@ -131,6 +131,7 @@ pub fn dialer(database: &opencue::DatabaseSettings) -> Result<Dialer, StoreError
 async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     let config = args.settle()?;
+    memory::give_back_large_blocks();
     let log_level = telemetry::start_logging(None);
     tokio::spawn(log_level.obey_signals()?);
     if !config.unused.is_empty() {

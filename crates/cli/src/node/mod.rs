@@ -10,6 +10,7 @@ pub mod log_level;
 pub mod log_writer;
 pub mod machine;
 pub mod member;
+pub mod memory;
 pub mod nix_hook;
 pub mod nix_machine;
 pub mod own;

@@ -5,7 +5,7 @@ use crate::node::local::{self, LocalWorker};
 use crate::node::member::{Lost, OwnStore};
 use crate::node::paths::Paths;
 use crate::node::site::Site;
-use crate::node::{telemetry, watchdog};
+use crate::node::{memory, telemetry, watchdog};
 use crate::ui::output::talk;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
@@ -164,6 +164,7 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
     windlass_worker::raise_file_limit();
     let (mut config, state) = settle(options)?;
     change(&mut config);
+    memory::give_back_large_blocks();
     let (traces, log_level) = telemetry::start(&config.telemetry)?;
     tokio::spawn(log_level.obey_signals()?);
     windlass_server::end_process_on_panic();

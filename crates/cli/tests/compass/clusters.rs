@@ -91,7 +91,7 @@ fn the_nodes_of_a_cluster_start_together_and_end_each_by_itself() {
     assert_eq!(first.socket.within(Duration::from_millis(200)), None, "one host is missing: nothing starts");
     assert_eq!(stages(&lab, &nodes), ["submit"; 3]);
     let why = lab.windlass(&["why", &nodes[0]]);
-    assert!(why.contains("connect h2 for step 'dc-1g.h2', which starts together with it"), "{why}");
+    assert!(why.contains("connect compass:h2 for step 'dc-1g.h2', which starts together with it"), "{why}");
     let pending = lab.get("/scheduler/v1/dashboard/jobs/pending?output=json&fields=job_id,testbox").1;
     let rows: Value = serde_json::from_str(&pending).unwrap();
     assert_eq!(rows.as_array().unwrap().len(), 3, "{rows}");

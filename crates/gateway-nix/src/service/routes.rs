@@ -19,8 +19,8 @@ use windlass_core::class::Class;
 use windlass_core::plan::placement::{self, Ineligible};
 use windlass_core::worker::Origin;
 use windlass_core::{Engine, JobId};
-use windlass_server::ApiError;
 use windlass_server::auth::{Access, Caller};
+use windlass_server::{ApiError, JsonLimits, read_json};
 
 /// Bytes of a request: the most inputs and machines, with some more.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
@@ -55,7 +55,7 @@ fn admit(caller: Who) -> Result<Caller, ApiError> {
 }
 
 async fn read<T: DeserializeOwned + Send + 'static>(service: &Service, body: Bytes) -> Result<T, ApiError> {
-    let read = service.front().parse(body, |body| serde_json::from_slice::<T>(body)).await;
+    let read = service.front().parse(body, |body| read_json::<T>(body, JsonLimits::GATEWAY)).await;
     read.map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))
 }
 

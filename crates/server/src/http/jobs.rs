@@ -6,6 +6,7 @@ use super::rights::{may_have_priority, may_submit_as};
 use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size, read_body};
 use crate::auth::{Caller, Role};
 use crate::away;
+use crate::bounded_json::{JsonLimits, read_json};
 use crate::handle::Handle;
 use crate::peers::SubmitKey;
 use axum::body::Bytes;
@@ -85,7 +86,7 @@ pub async fn submit(
 
 /// What a submission says, and whether it is only wanted if it can be placed.
 fn read_submission(body: &[u8], user: &str) -> Result<(bool, core::JobSpec), ApiError> {
-    let request: SubmitRequest = serde_json::from_slice(body)
+    let request: SubmitRequest = read_json(body, JsonLimits::SUBMISSION)
         .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))?;
     Ok((request.placeable_only, request.into_spec(user)?))
 }
