@@ -22,6 +22,7 @@ fn old_output_goes_where_the_server_does_not_know_its_job() {
     let port = Port::open(&["--no-worker"]);
     let token = port.token(&["--role", "worker", "--worker", "box1"]);
     let worker = port.worker(&token, "box1");
+    wait_until("the worker is there", || port.admin(&["workers", "-o", "name"]).trim() == "box1");
     port.admin(&["run", "--cwd", "/", "--", "echo", "it is kept"]);
     drop(worker);
     let logs = port.dir.join("box1/worker/logs");

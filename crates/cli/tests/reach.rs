@@ -45,6 +45,7 @@ impl Shared {
         };
         let log = fs::File::create(port.dir.join("box1.log")).unwrap();
         let worker = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+        wait_until("the worker is there", || port.admin(&["workers", "-o", "name"]).trim() == "box1");
         Shared { port, dir, ann, bob, _worker: worker }
     }
 

@@ -22,7 +22,7 @@ const KEYS_AGE_MIN: Duration = Duration::from_secs(60);
 const KEYS_BYTES_MAX: usize = 1 << 20;
 const KEYS_MAX: usize = 100;
 /// Bytes of a token.
-const TOKEN_BYTES_MAX: usize = 16 << 10;
+const TOKEN_BYTES_MAX: usize = 8 << 10;
 /// Letters of a subject that become part of a queue's name.
 const SUBJECT_CHARS_MAX: usize = 64;
 

@@ -15,8 +15,8 @@ pub struct JsonLimits {
 }
 
 impl JsonLimits {
-    /// Of a submission: a job may name the values of two million tasks.
-    pub const SUBMISSION: JsonLimits = JsonLimits { values_max: 4_000_000, objects_max: 100_000 };
+    /// Of a submission: a job may name millions of values, and 100,000 waits of steps for others.
+    pub const SUBMISSION: JsonLimits = JsonLimits { values_max: 4_000_000, objects_max: 200_000 };
     /// Of a request to a gateway, most of whose bytes are a few large texts.
     pub const GATEWAY: JsonLimits = JsonLimits { values_max: 60_000, objects_max: 10_000 };
 }
