@@ -551,14 +551,14 @@ export interface components {
              *     `submitter`, and refused for others.
              */
             for_users?: string[];
-            /** @description Whether that worker may declare that it builds for Nix; for the role `worker` alone. */
-            nix?: boolean;
             /** @description A note. */
             note?: string;
             /** @description The queue of these jobs. Required for the role `submitter`, and refused for others. */
             queue?: string | null;
             /** @description What its holder may do. */
             role: components["schemas"]["Role"];
+            /** @description The systems whose outside clients that worker may serve: `nix`, `sccache`. For the role `worker` alone. */
+            serves?: string[];
             /** @description The user that its holder is known as; required for the role `user`, otherwise the caller by default. */
             user?: string | null;
             /** @description The worker that its holder may connect as; required for the role `worker`. */
@@ -1496,10 +1496,14 @@ export interface components {
                  * @description When it expires; absent is never.
                  */
                 expires_ms?: number | null;
+                /** @description The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any characters. */
+                for_users?: string[];
                 /** @description The token's id, which is not secret. */
                 id: string;
                 /** @description A note by its creator. */
                 note?: string;
+                /** @description The queue of these jobs, for the role `submitter`. */
+                queue?: string | null;
                 /**
                  * Format: int64
                  * @description When it was revoked.
@@ -1507,6 +1511,8 @@ export interface components {
                 revoked_ms?: number | null;
                 /** @description What its holder may do. */
                 role: components["schemas"]["Role"];
+                /** @description The systems whose outside clients that worker may serve: `nix`, `sccache`. */
+                serves?: string[];
                 /** @description The user that its holder is known as. */
                 user: string;
                 /** @description The worker that its holder may connect as, for the role `worker`. */
@@ -2512,8 +2518,6 @@ export interface components {
             for_users?: string[];
             /** @description The token's id, which is not secret. */
             id: string;
-            /** @description Whether that worker may declare that it builds for Nix. */
-            nix?: boolean;
             /** @description A note by its creator. */
             note?: string;
             /** @description The queue of these jobs, for the role `submitter`. */
@@ -2525,6 +2529,8 @@ export interface components {
             revoked_ms?: number | null;
             /** @description What its holder may do. */
             role: components["schemas"]["Role"];
+            /** @description The systems whose outside clients that worker may serve: `nix`, `sccache`. */
+            serves?: string[];
             /** @description The user that its holder is known as. */
             user: string;
             /** @description The worker that its holder may connect as, for the role `worker`. */
