@@ -28,6 +28,7 @@ use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::engine::SERVABLE;
 use windlass_core::time::NS_PER_MS;
+use windlass_core::worker::Origin;
 use windlass_store::{Store, StoreError, TokenRecord};
 
 pub use rights::{Access, Rights};
@@ -503,6 +504,11 @@ fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRec
     if ![Some(user.as_str()), worker.as_deref(), queue.as_deref()].into_iter().flatten().all(is_name) {
         return bad("a name has from 1 to 255 bytes and no control characters");
     }
+    // Hosts of Compass CI have tokens for their own names, without their origin.
+    let may_connect = |worker: &str| Origin::Compass.may_name(worker) && !worker.contains([':', '[', ']']);
+    if worker.as_deref().is_some_and(|worker| !may_connect(worker)) {
+        return bad("a worker's name has letters, digits, dots, dashes, underscores and pluses");
+    }
     if note.len() > NOTE_BYTES_MAX {
         return Err(TokenError::Bad(format!("a note has at most {NOTE_BYTES_MAX} bytes")));
     }
@@ -698,6 +704,7 @@ mod tests {
             CreateToken { serves: vec!["nix".to_owned()], ..ask(Role::User) },
             CreateToken { serves: vec!["nix".to_owned()], ..ask(Role::Submitter) },
             CreateToken { serves: vec!["compass".to_owned()], ..ask(Role::Worker) },
+            CreateToken { worker: Some("compass:box".to_owned()), ..ask(Role::Worker) },
             CreateToken { for_users: vec!["*".to_owned()], ..ask(Role::User) },
             CreateToken { queue: Some("opencue".to_owned()), ..ask(Role::Admin) },
             CreateToken { for_users: Vec::new(), ..ask(Role::Submitter) },

@@ -34,6 +34,10 @@ impl NixMachine {
             "there is no {STORE}: --nix is for machines that have Nix"
         );
         let settings = settings()?;
+        anyhow::ensure!(
+            setting(&settings, "system").is_some_and(|system| !system.is_empty()),
+            "'nix show-config' names no system, so no build could come here"
+        );
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(NixMachine(machine(uri, &settings, cpus as u32)))
     }

@@ -99,7 +99,9 @@ impl CheckedHello {
             let is_foreign =
                 |value: &String| Origin::of(value) != Origin::Agent && Origin::of(value) != origin;
             if !is_allowed || (system.is_some() && values.iter().any(is_foreign)) {
-                return Err(BadHello::Right(beginning(key)));
+                let named = || SERVABLE.into_iter().find(|system| values.contains(*system));
+                let system = system.or_else(named).filter(|_| key != EXECUTOR);
+                return Err(BadHello::Right { key: beginning(key), system });
             }
         }
         Ok(CheckedHello(Box::new(hello)))
@@ -145,6 +147,16 @@ fn check_sizes(hello: &Hello) -> Result<(), BadHello> {
     Ok(())
 }
 
+/// What would let a worker declare it.
+fn right_for(system: Option<&str>) -> String {
+    match system {
+        Some(system) => format!(
+            "its token gives no right to; create one with 'windlass token create --role worker --worker NAME --{system}'"
+        ),
+        None => "only gateways make such workers; leave it out".to_owned(),
+    }
+}
+
 /// Enough of a text to recognise it.
 fn beginning(text: &str) -> String {
     text.chars().take(80).collect()
@@ -173,12 +185,13 @@ pub enum BadHello {
     #[error("the attribute or value {0:?} contains control characters")]
     Control(String),
     /// An attribute that gives the worker a part in another system's work.
-    #[error(
-        "this worker may not declare the attribute '{0}': its token gives no right to; \
-         for builds of Nix create one with 'windlass token create --role worker --worker NAME --nix', for a build \
-         server of sccache with --sccache"
-    )]
-    Right(String),
+    #[error("this worker may not declare the attribute '{key}': {}", right_for(*system))]
+    Right {
+        /// The attribute.
+        key: String,
+        /// The system whose clients it would serve; `None` where no token gives a right.
+        system: Option<&'static str>,
+    },
 }
 
 #[cfg(test)]

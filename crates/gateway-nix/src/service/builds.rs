@@ -117,7 +117,7 @@ impl BuildSession {
     /// that has the outputs if the other build succeeded; `None` if the hook hung up.
     ///
     /// A build follows the first one of its own owner. A user's build also follows one of an administrator, while that has
-    /// a place. No build follows another user's: whoever held a request open would keep others waiting.
+    /// a place on a worker that builds for everybody. No build follows another user's: whoever held a request open would keep others waiting.
     async fn join(&self) -> Option<(Option<Leading>, Option<String>)> {
         let clock = Instant::now();
         let mut is_counted = false;
@@ -335,8 +335,7 @@ impl BuildSession {
                         None => return Ended::LeftAlone,
                         Some(ExternalOrder::Start { attempt, worker, .. }) => {
                             waits = false;
-                            self.service.lead(job, Leader::Builds(job));
-                            self.place(attempt, worker).await
+                            self.place(job, attempt, worker).await
                         }
                         Some(ExternalOrder::Stop { attempt, .. }) => {
                             waits = true;
@@ -366,16 +365,23 @@ impl BuildSession {
         }
     }
 
-    async fn place(&self, attempt: u32, worker: WorkerId) -> BuildEvent {
+    async fn place(&self, job: JobId, attempt: u32, worker: WorkerId) -> BuildEvent {
         let named = move |engine: &Engine| {
             let worker = engine.workers().get(worker)?;
-            let uri = needs::machine_of(&worker.attributes)?.uri;
-            // Its own machine the user knows by its address.
-            let is_own = Origin::of(&worker.name) == Origin::Nix;
-            let name = if is_own { address(&uri).to_owned() } else { worker.name.to_string() };
-            Some((name, uri))
+            Some((worker.name.to_string(), needs::uri_of(&worker.attributes).map(str::to_owned)))
         };
-        let (worker, uri) = self.service.handle().query(named).await.ok().flatten().unwrap_or_default();
+        let found = self.service.handle().query(named).await.ok().flatten();
+        let (worker, uri) = match found.unwrap_or_default() {
+            (worker, Some(uri)) => {
+                self.service.lead(job, Leader::Builds(job));
+                (worker, uri)
+            }
+            // The user knows their own machine by its address.
+            (worker, None) => {
+                let uri = self.service.state().machines.uri(&worker).unwrap_or_default();
+                (address(&uri).to_owned(), uri)
+            }
+        };
         BuildEvent::Place { attempt, worker, uri }
     }
 
@@ -460,13 +466,15 @@ impl Service {
             let booked =
                 engine.attempt(TaskId { job, index: 0 }).filter(|booked| booked.number == attempt)?;
             let worker = engine.workers().get(booked.worker)?;
-            let uri = match needs::machine_of(&worker.attributes) {
-                Some(machine) => machine.uri,
-                // Its user has not named it again after a restart of the server.
-                None if Origin::of(&worker.name) == Origin::Nix => String::new(),
-                None => return None,
-            };
-            Some(Booked { user: engine.job(job)?.spec.user.clone(), worker: worker.name.to_string(), uri })
+            let uri = needs::uri_of(&worker.attributes).map(str::to_owned);
+            if uri.is_none() && Origin::of(&worker.name) != Origin::Nix {
+                return None;
+            }
+            Some(Booked {
+                user: engine.job(job)?.spec.user.clone(),
+                worker: worker.name.to_string(),
+                uri: uri.unwrap_or_default(),
+            })
         };
         self.handle().query(look).await
     }

@@ -28,7 +28,7 @@ const OUT_MAX: Duration = Duration::from_secs(300);
 /// The most machines; others are not taken in.
 const MACHINES_MAX: usize = 10_000;
 /// The most machines of one user.
-const MACHINES_OF_USER_MAX: usize = 256;
+pub const MACHINES_OF_USER_MAX: usize = 256;
 /// Bytes of the user's name and of the host that a machine's name shows.
 const SHOWN_BYTES_MAX: usize = 64;
 
@@ -145,8 +145,7 @@ impl Machines {
             let change = (is_news && known.out_until.is_none()).then(|| known.hello(&name)).flatten();
             return Some((name, change));
         }
-        let of_user = self.known.values().filter(|known| known.user == user).count();
-        if self.known.len() >= MACHINES_MAX || of_user >= MACHINES_OF_USER_MAX {
+        if self.is_full(user) {
             return None;
         }
         let change = self.insert(&name, machine.clone(), (cores, user, now, next_link()))?;
@@ -182,6 +181,17 @@ impl Machines {
         let cores = (known.capacity.cpu / 100 / max_jobs).max(1);
         let machine = Machine { max_jobs, ..Machine::default() };
         self.insert(&known.name, machine, (cores, "", now, link))
+    }
+
+    /// The URI of a machine, as its user named it last.
+    pub fn uri(&self, name: &str) -> Option<String> {
+        self.known.get(name).map(|known| known.machine.uri.clone())
+    }
+
+    /// True if no more machines of the user are taken in.
+    pub fn is_full(&self, user: &str) -> bool {
+        let of_user = self.known.values().filter(|known| known.user == user).count();
+        self.known.len() >= MACHINES_MAX || of_user >= MACHINES_OF_USER_MAX
     }
 
     /// A machine was connected. Returns what the engine is to be told, if it got no builds before.
@@ -302,8 +312,8 @@ pub fn in_engine(engine: &windlass_core::Engine) -> Vec<InEngine> {
 /// The hosts of the workers that take builds.
 pub fn hosts_of_workers(engine: &windlass_core::Engine) -> BTreeSet<String> {
     let workers = engine.workers().present().filter(|worker| Origin::of(&worker.name) == Origin::Agent);
-    let machines = workers.filter_map(|worker| needs::machine_of(&worker.attributes));
-    machines.map(|machine| host(&machine.uri).to_owned()).collect()
+    let uris = workers.filter_map(|worker| needs::uri_of(&worker.attributes));
+    uris.map(|uri| host(uri).to_owned()).collect()
 }
 
 /// The engine's way to a machine: nothing is sent there, for builds are run by their clients.

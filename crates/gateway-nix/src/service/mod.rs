@@ -108,9 +108,9 @@ enum Owner {
 enum Leader {
     /// This user asked for it just now.
     Comes(String),
-    /// It is this job, which waits for a place.
+    /// It is this job, which waits for a place, or has one on a machine of its user.
     Waits(JobId),
-    /// It is this job, and it has a place.
+    /// It is this job, and it has a place on a worker that builds for everybody.
     Builds(JobId),
     /// Its outputs are on this worker.
     Built(String),

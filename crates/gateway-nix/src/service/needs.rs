@@ -19,8 +19,8 @@ const MANDATORY: &str = "nix.mandatory";
 const BUILDER: &str = "nix.builder";
 /// The attribute of a worker that tells its store from all others; see [`store_id`](crate::store_id).
 const STORE: &str = "nix.store";
-/// The attribute with the URI of a machine's store.
-pub const URI: &str = "nix.uri";
+/// The attribute with the URI of a worker's store.
+const URI: &str = "nix.uri";
 /// The value of [`BUILDER`] of workers with an agent.
 const OF_THE_FARM: &str = "farm";
 /// Of a machine without mandatory features.
@@ -48,6 +48,7 @@ fn joined<'a>(features: impl IntoIterator<Item = &'a String>) -> String {
 pub fn attributes(machine: &Machine) -> Attributes {
     let mut attributes = described(machine);
     attributes.insert(BUILDER.to_owned(), [machine.uri.clone(), OF_THE_FARM.to_owned()].into());
+    attributes.insert(URI.to_owned(), [machine.uri.clone()].into());
     attributes.extend(crate::store_id().map(|id| (STORE.to_owned(), [id].into())));
     attributes
 }
@@ -72,7 +73,6 @@ fn described(machine: &Machine) -> Attributes {
         (SERVES.to_owned(), [NIX.to_owned()].into()),
         (SYSTEM.to_owned(), systems),
         (MANDATORY.to_owned(), [joined(&machine.mandatory)].into()),
-        (URI.to_owned(), [machine.uri.clone()].into()),
     ]);
     let features: BTreeSet<String> = machine.supported.iter().chain(&machine.mandatory).cloned().collect();
     if !features.is_empty() {
@@ -86,23 +86,10 @@ pub fn takes_builds(attributes: &Attributes) -> bool {
     attributes.get(SERVES).is_some_and(|kinds| kinds.contains(NIX))
 }
 
-/// The machine that a worker's attributes describe; `None` of a worker that builds nothing for Nix. Mandatory features are
-/// among the supported ones.
-pub fn machine_of(attributes: &Attributes) -> Option<Machine> {
-    if !takes_builds(attributes) {
-        return None;
-    }
-    let all = |key: &str| attributes.get(key).into_iter().flatten().cloned().collect::<Vec<_>>();
-    let mandatory = all(MANDATORY).concat();
-    let mandatory = mandatory.split('+').filter(|feature| *feature != NONE && !feature.is_empty());
-    Some(Machine {
-        uri: all(URI).concat(),
-        systems: all(SYSTEM).into_iter().filter(|system| system != "builtin").collect(),
-        max_jobs: 0,
-        speed: all(CORE_SCORE).concat().parse().map_or(1.0, |score: f64| score / SCORE_OF_ONE),
-        supported: all(FEATURE),
-        mandatory: mandatory.map(str::to_owned).collect(),
-    })
+/// The URI of the store of a worker that builds for everybody. Of a user's machine it is no attribute, for these are shown
+/// to everyone who may look.
+pub fn uri_of(attributes: &Attributes) -> Option<&str> {
+    attributes.get(URI)?.first().map(String::as_str).filter(|_| takes_builds(attributes))
 }
 
 /// The capacity of a machine whose number of cpus is not known: `max_jobs` builds, each with `cores` cpus.
@@ -284,14 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_s_attributes_say_what_machine_it_is() {
-        let before = machine(&["big-parallel", "kvm"], &["kvm"]);
-        let after = machine_of(&attributes_of_clients(&before, "b1")).unwrap();
-        assert_eq!(
-            (after.uri, after.systems, after.mandatory),
-            (before.uri, before.systems, before.mandatory)
-        );
-        assert_eq!(machine_of(&Attributes::new()), None);
+    fn the_address_of_a_user_s_machine_is_not_shown() {
+        let machine = machine(&["big-parallel", "kvm"], &["kvm"]);
+        assert_eq!(uri_of(&attributes(&machine)), Some("ssh://b1"));
+        let shown = format!("{:?}", attributes_of_clients(&machine, "nix:ann:b1:1"));
+        assert!(!shown.contains("ssh://"), "{shown}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The paths: who may ask, and what the answers are.
 
 use super::builds::BuildSession;
+use super::machines::MACHINES_OF_USER_MAX;
 use super::needs::FarmView;
 use super::{Service, line, needs};
 use crate::wire::{BUILDS_PATH, BadRequest, BuildRequest, Report, TRY_PATH, TryAnswer, TryRequest, Wanted};
@@ -72,6 +73,12 @@ async fn ask(State(service): State<Service>, caller: Who, body: Bytes) -> Result
     } else {
         match service.handle().query(move |engine| why_nowhere(engine, &wanted, named)).await? {
             None => TryAnswer::Accept,
+            Some(why) if service.state().machines.is_full(&caller.user) => {
+                let max = MACHINES_OF_USER_MAX;
+                let full =
+                    format!("{why}; a user has {max} machines in 'builders' at most, each for 15 minutes");
+                TryAnswer::Decline { why: full }
+            }
             Some(why) => TryAnswer::Decline { why },
         }
     };

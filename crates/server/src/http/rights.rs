@@ -70,6 +70,10 @@ impl Rates {
 
 /// True where the caller may submit as the user to the queue, as far as the token says.
 pub(super) fn may_submit_as(caller: &Caller, user: &str, queue: &str) -> Result<(), ApiError> {
+    if user.contains(char::is_control) {
+        let why = "the name of a user contains control characters";
+        return Err(ApiError::new(ErrorCode::BadRequest, why));
+    }
     if caller.may_act_on(user, queue) {
         return Ok(());
     }

@@ -124,6 +124,10 @@ pub async fn make_code(
         let error = ApiError::new(ErrorCode::Forbidden, "a session makes no codes");
         return Err(error.hint("'windlass board' makes one with your token"));
     }
+    if caller.role == Role::Submitter {
+        let why = "the board is for people, and a token of the role submitter is another system's";
+        return Err(ApiError::new(ErrorCode::Forbidden, why).hint("give --role viewer or user"));
+    }
     let now = app.handle.clock().now();
     // The code comes first: it keeps the port open.
     let code = app.shared.sessions.make_code(right_of(&caller), now).map_err(|e| no_random(&e))?;
