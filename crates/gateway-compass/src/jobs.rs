@@ -60,7 +60,7 @@ pub(super) async fn read_fields(
 /// With the order of what a machine runs, which the fields do not keep.
 fn read_yaml(body: &[u8]) -> Result<Fields, String> {
     let read = std::str::from_utf8(body).map_err(|e| e.to_string());
-    match read.and_then(|text| read_yaml_text(text)) {
+    match read.and_then(read_yaml_text) {
         Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, true))),
         Ok(_) => Err("Invalid YAML in request body: it is no mapping".to_owned()),
         Err(why) => Err(format!("Invalid YAML in request body: {why}")),
