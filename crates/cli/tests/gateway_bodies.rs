@@ -76,7 +76,7 @@ const FORMS: [(&str, &str, &str); 6] = [
     ("\"", "x", "\""),
 ];
 
-/// A body of exactly so many bytes.
+/// A body of the largest size.
 fn body(door: &Door, (open, part, close): (&str, &str, &str)) -> Vec<u8> {
     let (before, after) = door.fields.split_once('@').unwrap();
     let ends = before.len() + after.len() + open.len() + close.len() + 2;

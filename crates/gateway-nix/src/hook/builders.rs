@@ -26,8 +26,8 @@ impl Builder {
     }
 }
 
-/// Why there is no line for a machine. What the server says goes to Nix's own hook, which may run as root, so nothing of it
-/// is more than the address of a machine.
+/// Why a machine gets no line. Nix's own hook may run as root. So it is told the address of a machine, and nothing else that
+/// the server says.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadLine {
     /// The address is not one of a machine that is reached by ssh.
