@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::port::{KillOnDrop, Port};
 use support::{Random, peak_mib, resident_bytes, wait_until, windlass};
+use windlass_gateway_opencue::cuebot::served_paths;
 
 /// How soon a server answers after it was started again.
 const UP_WITHIN: Duration = Duration::from_secs(2);
@@ -206,13 +207,11 @@ fn the_gateway_of_opencue_keeps_less_than_twice_the_largest_body() {
     let running = start_until(&config, "the board: http://");
     let mut kept = Kept::of(running.0.id());
     let headers = "Content-Type: application/grpc\r\nTE: trailers\r\n";
-    for (path, bytes) in [
-        ("/job.JobInterface/LaunchSpec", LAUNCH_BYTES_MAX),
-        ("/job.JobInterface/LaunchSpecAndWait", LAUNCH_BYTES_MAX),
-        ("/job.JobInterface/GetJobs", CALL_BYTES_MAX),
-        ("/report.RqdReportInterface/ReportStatus", CALL_BYTES_MAX),
-        ("/report.RqdReportInterface/ReportRunningFrameCompletion", CALL_BYTES_MAX),
-    ] {
+    let paths = served_paths();
+    assert!(paths.len() > 20, "{paths:?}");
+    for path in paths {
+        let is_launch = path.starts_with("/job.JobInterface/LaunchSpec");
+        let bytes = if is_launch { LAUNCH_BYTES_MAX } else { CALL_BYTES_MAX };
         for form in ["<x>", "<x/>", "&#0;", "x"] {
             let text = form.repeat((bytes - 16) / form.len());
             // A message: not compressed, its length, and one field of text.

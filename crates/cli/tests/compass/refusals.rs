@@ -226,7 +226,7 @@ fn others_are_told_the_outline_of_a_job_however_they_ask() {
     for asked in [format!("{path}?fields=program,pp,remark"), list.to_owned()] {
         assert!(get(&ann, &asked).contains("hush") && !get(&bob, &asked).contains("hush"), "{asked}");
     }
-    // A field that is not shown is told to nobody who waits for the job, and is no condition either.
+    // A field that is not shown is in no answer to a wait for the job, and a wait cannot be for its value.
     let options = json!({"get_fields": {"remark": null, "suite": null}});
     let wait = |token: &str| {
         let body = json!({"wait_on": {&id: {"job_stage": "submit"}}, "wait_options": options}).to_string();
