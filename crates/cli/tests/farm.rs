@@ -59,7 +59,7 @@ fn no_task_runs_twice_whatever_is_lost() {
     let waited = farm.run(&["job", "wait", &job]);
     let double = fs::read_to_string(farm.path("double")).unwrap_or_default();
     assert!(double.is_empty(), "two attempts of a task ran at once:\n{double}\n{}", farm.logs());
-    assert!(waited.status.success(), "{}\n{}", show(&waited), farm.logs());
+    assert!(waited.status.success(), "{}\n{}\n{}", show(&waited), farm.failures(&job), farm.logs());
     let shown = farm.json(&["job", "show", &job]);
     let shown = if shown.is_array() { shown[0].clone() } else { shown };
     assert_eq!(shown["counts"]["succeeded"], TASKS, "{shown}");
@@ -523,6 +523,14 @@ impl Farm {
         }
         all.extend(args);
         self.ok(&all).trim().to_owned()
+    }
+
+    /// The failed tasks of a job with what they wrote, for messages of tests.
+    fn failures(&self, job: &str) -> String {
+        let failed = self.json(&["job", "tasks", job, "--state", "failed"]);
+        let output = |task: &serde_json::Value| show(&self.run(&["logs", &format!("{job}.{}", task["index"])]));
+        let lines = failed.as_array().into_iter().flatten().map(|task| format!("{task}\n{}\n", output(task)));
+        lines.collect()
     }
 
     fn logs(&self) -> String {
