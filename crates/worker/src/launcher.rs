@@ -25,7 +25,7 @@ use rustix::net::{
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -148,7 +148,8 @@ fn hear_of_mask(socket: &OwnedFd) -> io::Result<()> {
 fn serve(socket: &OwnedFd, die_with: Option<i32>) {
     settle_launcher(socket.as_fd(), die_with);
     let mut request = vec![0; REQUEST_BYTES_MAX];
-    let mut made = Made { slots: Vec::new(), begins_in_groups: true };
+    // Never freed: a process that is on the way to its program when the launcher ends still uses its slot.
+    let mut made = ManuallyDrop::new(Made { slots: Vec::new(), begins_in_groups: true });
     loop {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -455,5 +456,51 @@ mod tests {
                 assert_eq!(std::fs::read(joined).unwrap(), b"0");
             }
         }
+    }
+
+    #[test]
+    fn a_launcher_that_ends_leaves_its_memory_to_what_it_made() {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        // SAFETY: the C library leaves its allocator usable in the child, and nothing else of other threads is used.
+        let launcher_pid = match unsafe { libc::fork() } {
+            0 => {
+                drop(ours);
+                serve(&theirs, None);
+                // SAFETY: ends this process without running any code of the test's.
+                unsafe { libc::_exit(0) }
+            }
+            pid => pid,
+        };
+        drop(theirs);
+        let launcher = Launcher { socket: ours, gone: Cell::new(false) };
+        // A process that joins a group waits for it: here until a full pipe has room.
+        let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
+        let (room, full) = rustix::pipe::pipe_with(flags).unwrap();
+        while rustix::io::write(&full, &[0; 4096]).is_ok() {}
+        let join = File::options().write(true).open(format!("/proc/self/fd/{}", full.as_raw_fd())).unwrap();
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let (heard, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let setup = Setup {
+            null: libc::STDIN_FILENO,
+            out: null.as_raw_fd(),
+            err: null.as_raw_fd(),
+            group: None,
+            join: [Some(join.as_raw_fd()), None],
+            data_limit: None,
+            die_with: None,
+        };
+        let argv = ["true".to_owned()];
+        let command = Command::new(&argv, [("PATH", "/bin:/usr/bin")].into_iter(), "/").unwrap();
+        let pid = launcher.spawn(&command, &setup, report.as_fd()).unwrap().unwrap();
+        drop((launcher, report));
+        for (pid, what) in [(launcher_pid, "launcher"), (pid, "program")] {
+            let mut status = 0;
+            // SAFETY: the status is valid storage.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid, "{what}");
+            assert_eq!(status, 0, "{what}");
+            _ = rustix::io::read(&room, &mut vec![0; 1 << 20]);
+        }
+        assert_eq!(rustix::io::read(&heard, &mut [0; 5]).unwrap(), 0, "it became its program");
     }
 }
