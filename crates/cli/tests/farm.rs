@@ -528,7 +528,8 @@ impl Farm {
     /// The failed tasks of a job with what they wrote, for messages of tests.
     fn failures(&self, job: &str) -> String {
         let failed = self.json(&["job", "tasks", job, "--state", "failed"]);
-        let output = |task: &serde_json::Value| show(&self.run(&["logs", &format!("{job}.{}", task["index"])]));
+        let output =
+            |task: &serde_json::Value| show(&self.run(&["logs", &format!("{job}.{}", task["index"])]));
         let lines = failed.as_array().into_iter().flatten().map(|task| format!("{task}\n{}\n", output(task)));
         lines.collect()
     }

@@ -209,3 +209,24 @@ fn a_failed_commit_reads_refused_jobs_too() {
     assert_eq!(resynced(&commit(&mut farm, |_| false).batch), [ONE, TWO]);
     assert!(farm.engine.job(JobId(1)).is_some() && farm.engine.job(JobId(3)).is_none());
 }
+
+#[test]
+fn a_commit_that_was_durable_after_all_leaves_nothing_behind() {
+    let mut farm = two_workers();
+    submit(&mut farm, 1, spec(1));
+    commit(&mut farm, |_| false);
+    let task = TaskId { job: JobId(1), index: 0 };
+    let by = farm.report(task);
+    farm.handle(Event::Finished { by, result: TaskResult::bare(End::Exited(0)) });
+    let Some(NextBatch::Commit(batch)) = farm.pipeline.next_batch(&mut farm.engine) else {
+        panic!("it ended")
+    };
+    drop(batch);
+    farm.pipeline.failed(&mut farm.engine);
+    // The store had it all the same.
+    let ended = JobRecord { state: JobState::Succeeded, ..record(1, spec(1), Vec::new()) };
+    farm.pipeline.reload(&mut farm.engine, farm.now, vec![ended], Vec::new());
+    round(&mut farm);
+    commit(&mut farm, |_| false);
+    assert_eq!(farm.engine.check_empty(), Ok(()));
+}

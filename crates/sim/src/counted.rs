@@ -129,7 +129,8 @@ impl Counted {
             let holds = |task: TaskId| {
                 self.specs.get(&task.job).is_some_and(|spec| step_of(spec, task.index).limits.contains(name))
             };
-            let held = running(machines).filter(|(key, _)| holds(key.0)).count();
+            let rides = |key: &AttemptKey| machines.iter().any(|machine| machine.rides(*key));
+            let held = running(machines).filter(|(key, _)| holds(key.0) && !rides(key)).count();
             let most = self.limits.0.get(name);
             if most.is_some_and(|most| held > *most as usize) {
                 return Err(format!("{started} starts, and {held} tasks hold limit {name}: {most:?} may"));

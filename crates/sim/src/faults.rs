@@ -14,6 +14,10 @@ pub struct Faults {
     pub double_permille: u32,
     /// Of batches: those of which another scheduler made one booking first.
     pub rival_permille: u32,
+    /// Of batches: those that are applied although the scheduler is told that they failed.
+    pub unknown_permille: u32,
+    /// Of disturbances: those after which a machine never comes back.
+    pub retire_permille: u32,
     /// Of disturbances: those that kill a keeper with everything that it runs.
     pub keeper_permille: u32,
     /// Of disturbances: those that cut a worker's link, seen by both ends or by the worker only.
@@ -44,6 +48,8 @@ impl Faults {
             delay_permille: 0,
             double_permille: 0,
             rival_permille: 0,
+            unknown_permille: 0,
+            retire_permille: 0,
             keeper_permille: 0,
             link_permille: 0,
             absence_permille: 0,
@@ -64,6 +70,8 @@ impl Faults {
             delay_permille: 50,
             double_permille: 30,
             rival_permille: 10,
+            unknown_permille: 3,
+            retire_permille: 15,
             keeper_permille: 50,
             link_permille: 60,
             absence_permille: 30,
@@ -85,6 +93,8 @@ impl Faults {
             delay_permille: vary(self.delay_permille),
             double_permille: vary(self.double_permille),
             rival_permille: vary(self.rival_permille),
+            unknown_permille: vary(self.unknown_permille),
+            retire_permille: vary(self.retire_permille),
             keeper_permille: vary(self.keeper_permille),
             link_permille: vary(self.link_permille),
             absence_permille: vary(self.absence_permille),

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 use crate::world::{MS, S};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};
+use windlass_core::job::{ChunkSize, Chunks, Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
@@ -105,6 +105,10 @@ pub fn random_machine(rng: &mut Rng) -> (Resources, Attributes) {
         let arch = if rng.chance(500) { "x86_64" } else { "aarch64" };
         attributes.insert("arch".to_owned(), BTreeSet::from([arch.to_owned()]));
     }
+    if rng.chance(120) {
+        let queue = ["a", "b"][rng.below(2) as usize];
+        attributes.insert("for_queue".to_owned(), BTreeSet::from([queue.to_owned()]));
+    }
     (Resources::new(cpu, memory), attributes)
 }
 
@@ -133,8 +137,20 @@ fn random_step(rng: &mut Rng, number: usize, equal_tasks: u32) -> StepSpec {
     if rng.chance(100) {
         step.hints.cpus_max = Some(cpu * 3);
     }
+    if rng.chance(250) {
+        step.tasks = rng.between(2, 30) as u32;
+        let size = match rng.below(3) {
+            0 => ChunkSize::Fixed(rng.between(1, 6) as u32),
+            1 => ChunkSize::Learned { first: rng.between(1, 3) as u32, target_ms: None },
+            _ => ChunkSize::Learned { first: 1, target_ms: Some(rng.between(10, 3000)) },
+        };
+        step.chunks = Some(Chunks { block: rng.between(1, 12) as u32, size });
+    }
     if rng.chance(150) {
         step.body = profile.hungry_body(0, rng.between(1, 80) as u8);
+    }
+    if rng.chance(50) && step.chunks.is_none() {
+        step.is_external = true;
     }
     if rng.chance(150) {
         step.hints.caches.insert(format!("k{}", rng.below(5)), rng.chance(500).then_some(MIB));
@@ -171,6 +187,9 @@ fn random_gangs(rng: &mut Rng, steps: &mut [StepSpec]) {
     }
     let nodes = rng.between(1, 3) as u32;
     steps[0].nodes = Some(nodes);
+    for step in steps.iter_mut() {
+        (step.chunks, step.is_external) = (None, false);
+    }
     if rng.chance(950) {
         steps[0].tasks = nodes * rng.between(1, 3) as u32;
     }
@@ -179,7 +198,10 @@ fn random_gangs(rng: &mut Rng, steps: &mut [StepSpec]) {
         if rng.chance(500) {
             (step.with, step.max_running) = (Some(0), None);
             if rng.chance(900) {
-                (step.tasks, step.depends) = (gangs, Vec::new());
+                step.tasks = gangs;
+            }
+            if rng.chance(700) {
+                step.depends.clear();
             }
         }
     }
@@ -195,6 +217,7 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
     if rng.chance(150) {
         steps.truncate(1);
         steps[0].nodes = None;
+        steps[0].chunks = None;
         steps[0].tasks = rng.between(1, 2) as u32;
         steps[0].request = Resources::new(100, 64 * MIB);
         steps[0].body = Profile::Parent.body(10);

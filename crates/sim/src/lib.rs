@@ -12,6 +12,7 @@
 mod brief;
 mod cache;
 mod counted;
+mod delays;
 mod faults;
 mod jobs;
 mod machine;

@@ -65,6 +65,10 @@ struct Hold {
     memory_limit: Option<u64>,
     /// Bytes that the process holds; `None` if its step does not say.
     holds: Option<u64>,
+    /// The others that its process runs.
+    riders: Vec<AttemptKey>,
+    /// The head whose process runs it.
+    rides: Option<AttemptKey>,
 }
 
 /// The part of a worker that owns its processes.
@@ -155,6 +159,7 @@ impl Keeper {
             attempt: *attempt,
             phase: match (&hold.phase, hold.lent) {
                 (Phase::Queued, _) => HeldPhase::Queued,
+                (Phase::Running(_), _) if hold.rides.is_some() => HeldPhase::Queued,
                 (Phase::Running(at), false) => HeldPhase::Running(*at),
                 (Phase::Running(at), true) => HeldPhase::Lent(*at),
                 (Phase::Ended(_), _) => HeldPhase::Ended,
@@ -289,8 +294,12 @@ impl Machine {
                 let until = Time(*sent).after(lasts_ns / 10 * 9);
                 keeper.lease_until = keeper.lease_until.max(Some(until));
             }
-            WorkerCommand::Start { task, attempt, request, memory_limit, .. } => {
+            WorkerCommand::Start { task, attempt, request, memory_limit, riders, .. } => {
                 let key = (*task, *attempt);
+                let riders: Vec<AttemptKey> = riders
+                    .iter()
+                    .map(|(index, attempt)| (TaskId { job: task.job, index: *index }, *attempt))
+                    .collect();
                 // Before the welcome there is no epoch to report under, and a start without a lease may be of
                 // an epoch that is over. The scheduler sends such starts again.
                 if new
@@ -307,7 +316,15 @@ impl Machine {
                         lend_seq: 0,
                         memory_limit: *memory_limit,
                         holds: None,
+                        riders: riders.clone(),
+                        rides: None,
                     };
+                    for rider in riders {
+                        let rides = Some(key);
+                        let request = Resources::default();
+                        let riders = Vec::new();
+                        keeper.holds.insert(rider, Hold { request, rides, riders, ..hold.clone() });
+                    }
                     keeper.holds.insert(key, hold);
                     keeper.queue.push_back(key);
                 }
@@ -338,6 +355,26 @@ impl Machine {
 
     /// Ends an attempt, by itself or on request. Nothing happens if it is not here or has ended.
     pub fn end(&mut self, key: AttemptKey, now: Time, end: End) -> Vec<Effect> {
+        let Some(keeper) = &mut self.keeper else { return Vec::new() };
+        let Some(hold) = keeper.holds.get(&key) else { return Vec::new() };
+        if matches!(hold.phase, Phase::Ended(_)) {
+            return Vec::new();
+        }
+        let head = hold.rides.unwrap_or(key);
+        let Some(hold) = keeper.holds.get(&head) else { return Vec::new() };
+        let all: Vec<AttemptKey> = std::iter::once(head).chain(hold.riders.iter().copied()).collect();
+        all.into_iter().flat_map(|key| self.end_one(key, now, end.clone())).collect()
+    }
+
+    /// The attempt whose process runs this one; itself as a rule.
+    pub fn rides(&self, key: AttemptKey) -> bool {
+        self.keeper
+            .as_ref()
+            .and_then(|keeper| keeper.holds.get(&key))
+            .is_some_and(|hold| hold.rides.is_some())
+    }
+
+    fn end_one(&mut self, key: AttemptKey, now: Time, end: End) -> Vec<Effect> {
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
         let Some(hold) = keeper.holds.get_mut(&key) else { return Vec::new() };
         let started = match hold.phase {
@@ -430,21 +467,26 @@ impl Machine {
             let Some(hold) = keeper.holds.get_mut(&key).filter(|hold| hold.request.fits(&room)) else {
                 break;
             };
+            let all: Vec<AttemptKey> = std::iter::once(key).chain(hold.riders.iter().copied()).collect();
             if self.defect == Defect::StartsNone {
-                let end = End::NotStarted {
-                    why: "no such file or directory".to_owned(),
-                    fault: LaunchFault::Worker,
-                };
-                hold.phase = Phase::Ended(TaskResult::bare(end.clone()));
                 keeper.queue.pop_front();
-                effects.push(Effect::Ends(key, end.clone()));
-                effects.push(Effect::Say(Word::Finished(key, hold.epoch, TaskResult::bare(end))));
+                for key in all {
+                    let Some(hold) = keeper.holds.get_mut(&key) else { continue };
+                    let why = "no such file or directory".to_owned();
+                    let end = End::NotStarted { why, fault: LaunchFault::Worker };
+                    hold.phase = Phase::Ended(TaskResult::bare(end.clone()));
+                    effects.push(Effect::Ends(key, end.clone()));
+                    effects.push(Effect::Say(Word::Finished(key, hold.epoch, TaskResult::bare(end))));
+                }
                 continue;
             }
-            hold.phase = Phase::Running(now);
-            let epoch = hold.epoch;
             keeper.queue.pop_front();
-            effects.push(Effect::Starts(key));
+            for one in all {
+                let Some(hold) = keeper.holds.get_mut(&one) else { continue };
+                hold.phase = Phase::Running(now);
+                effects.push(Effect::Starts(one));
+            }
+            let epoch = keeper.holds[&key].epoch;
             effects.push(Effect::Say(Word::Started(key, epoch, now)));
         }
         effects

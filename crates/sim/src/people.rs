@@ -8,12 +8,12 @@ use crate::shards::may_have_quota;
 use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::engine::{Event, Reply, Submit};
+use windlass_core::engine::{Event, PlaceInUse, Reply, Submit};
 use windlass_core::ids::{AllocId, ShardId};
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::places::PlaceRequest;
-use windlass_core::queues::QueueRecord;
+use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
 /// Cache sizes below this, in steps, make most of a burst parked.
@@ -25,8 +25,10 @@ enum Ask {
     /// The spec, the task that submits it, and the virtual time of the submission.
     Submit(Arc<JobSpec>, Option<AttemptKey>, u64),
     Cancel(JobId),
-    Alloc,
+    Alloc(PlaceInUse),
     Reclaim(AttemptKey),
+    /// An outside client that hung up.
+    Withdrawn,
     Other,
 }
 
@@ -51,7 +53,8 @@ pub(crate) struct People {
     known: Vec<JobId>,
     /// Submissions with a key, answered or not, which may be sent again.
     keyed: Vec<Arc<JobSpec>>,
-    places: BTreeSet<AllocId>,
+    /// Places that clients hold, each with its worker.
+    places: BTreeMap<AllocId, (WorkerId, PlaceInUse)>,
     parents: BTreeMap<AttemptKey, (usize, ParentStage)>,
 }
 
@@ -71,11 +74,12 @@ impl People {
         let outcomes: BTreeMap<JobId, JobState> = known.collect();
         let placeable_only = world.rng.chance(300);
         let spec = JobSpec::clone(&spec);
+        let held = parent.is_none() && world.rng.chance(50);
         world.tell(Event::Submit(Box::new(Submit {
             request,
             spec,
             placeable_only,
-            held: false,
+            held,
             existing,
             outcomes,
         })));
@@ -107,7 +111,7 @@ impl People {
             self.submit_stream(world);
         }
         let job = world.rng.pick(&self.known).copied();
-        match (world.rng.below(100), job) {
+        match (world.rng.below(110), job) {
             (0..45, _) | (_, None) => {
                 self.submit_new(world, false);
                 // Of many jobs of one class a small cache keeps only few resident.
@@ -136,15 +140,16 @@ impl People {
                 world.tell(Event::Drain { request, worker, draining, note: None });
             }
             (84..89, _) => {
-                let request = self.ask(Ask::Alloc);
                 let amounts = Resources::new(world.rng.between(1, 2) as u32 * 100, 64 << 20);
                 let queue = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
+                let place = PlaceInUse { alloc: AllocId(0), queue: queue.clone(), amounts: amounts.clone() };
+                let request = self.ask(Ask::Alloc(place));
                 let wait_max_ms = world.rng.below(3) * 2_000;
                 let place = PlaceRequest { queue, amounts, wait_max_ms, ..PlaceRequest::default() };
                 world.tell(Event::Alloc { request, place: Box::new(place) });
             }
             (89..94, _) => {
-                if let Some(alloc) = self.places.pop_first() {
+                if let Some((alloc, _)) = self.places.pop_first() {
                     world.tell(Event::Release { alloc });
                 }
             }
@@ -159,12 +164,38 @@ impl People {
                 let max = world.rng.chance(700).then(|| world.rng.below(4) as u32);
                 world.tell(Event::SetLimit { request, name, limit: max.map(limit_of) });
             }
+            (100..105, Some(job)) => {
+                let priority = world.rng.below(5) as i32;
+                let request = self.ask(Ask::Other);
+                world.tell(Event::Prioritize { request, job, priority });
+            }
+            (105..107, _) => {
+                let open: Vec<RequestId> = self
+                    .asks
+                    .iter()
+                    .filter(|(_, ask)| matches!(ask, Ask::Alloc(_)))
+                    .map(|(id, _)| *id)
+                    .collect();
+                if let Some(alloc) = world.rng.pick(&open).copied() {
+                    self.asks.insert(alloc, Ask::Withdrawn);
+                    world.tell(Event::Unalloc { alloc });
+                }
+            }
+            (107..110, _) => self.say_places(world),
             _ => {
                 if let Some(spec) = world.rng.pick(&self.keyed).cloned() {
                     self.submit(world, spec, None);
                 }
             }
         }
+    }
+
+    /// A gateway says which places its clients hold on a worker. A scheduler that started meanwhile knows of none.
+    fn say_places(&mut self, world: &mut World) {
+        let Some((_, (worker, _))) = self.places.first_key_value() else { return };
+        let worker = *worker;
+        let places = self.places.values().filter(|(on, _)| *on == worker).map(|(_, place)| place.clone());
+        world.tell(Event::PlacesInUse { worker, places: places.collect() });
     }
 
     /// Gives a divided farm limits and a quota from the start.
@@ -208,6 +239,8 @@ impl People {
             {
                 named_deleted(world, job, asked_ns);
             }
+            // It ended at once, and was deleted before its submission was answered.
+            (Ask::Submit(..), Reply::Submitted { job, .. }) if world.promises.is_deleted(job) => {}
             (Ask::Submit(spec, parent, _), Reply::Submitted { job, existing, .. }) => {
                 if let Err(what) = world.promises.accepted(&world.store, job, &spec, existing) {
                     world.broken(what);
@@ -219,7 +252,10 @@ impl People {
                     self.child_accepted(world, key, job);
                 }
             }
-            (Ask::Alloc, Reply::Placed { alloc, .. }) => _ = self.places.insert(alloc),
+            (Ask::Withdrawn, Reply::Placed { alloc, .. }) => _ = world.tell(Event::Release { alloc }),
+            (Ask::Alloc(place), Reply::Placed { alloc, worker }) => {
+                self.places.insert(alloc, (worker, PlaceInUse { alloc, ..place }));
+            }
             (Ask::Reclaim(key), _) => self.cpus_back(world, key),
             (Ask::Cancel(job), Reply::Done) => {
                 if world.promises.is_deleted(job) {
@@ -238,6 +274,11 @@ impl People {
     /// Drops a request that failed because the store took no writes.
     pub fn unavailable(&mut self, request: RequestId) {
         self.asks.remove(&request);
+    }
+
+    /// Requests that have no answer.
+    pub fn unanswered(&self) -> usize {
+        self.asks.len()
     }
 
     /// Drops all requests of a scheduler that died. Its places are given back late, to a scheduler that never gave them.
@@ -309,7 +350,7 @@ impl People {
 
     /// Undoes everything that keeps work from ending, and cancels hopeless jobs.
     pub fn tidy(&mut self, world: &mut World, hopeless: &[JobId]) {
-        while let Some(alloc) = self.places.pop_first() {
+        while let Some((alloc, _)) = self.places.pop_first() {
             world.tell(Event::Release { alloc });
         }
         if !world.is_divided() && world.engine().is_none() {
@@ -341,7 +382,7 @@ impl People {
         let Some(engine) = world.engine() else { return };
         let retired = world.machines.iter().filter(|machine| machine.retired).filter_map(|machine| {
             let worker = engine.workers().by_name(&machine.name)?;
-            (worker.identity == machine.identity && worker.has_attempts()).then_some(worker.id)
+            (worker.identity == machine.identity).then_some(worker.id)
         });
         let retired: BTreeSet<WorkerId> = retired.collect();
         let held: Vec<JobId> =
@@ -368,7 +409,23 @@ fn random_queue(world: &mut World) -> QueueRecord {
     let quota_cpu = world.rng.chance(600).then(|| world.rng.between(1, 8) as u32 * 50);
     let quota_cpu = quota_cpu.filter(|_| !world.is_divided() || may_have_quota(name));
     let weight = world.rng.between(1, 300) as u32;
-    QueueRecord { weight, quota_cpu, ..QueueRecord::named(name) }
+    let more = world.rng.between(0, 3) as u32 * 100;
+    let burst_cpu = quota_cpu.filter(|_| world.rng.chance(300)).map(|quota| quota + more);
+    let band = world.rng.chance(200).then(|| world.rng.below(4) as u8);
+    let paused = world.rng.chance(150).then(|| "later".to_owned());
+    let turns = if world.rng.chance(200) { TurnsBy::Jobs } else { TurnsBy::default() };
+    let weight_of_ann = world.rng.chance(300).then(|| ("ann".to_owned(), world.rng.between(1, 300) as u32));
+    let user_weights = weight_of_ann.into_iter().collect();
+    QueueRecord {
+        weight,
+        quota_cpu,
+        burst_cpu,
+        band,
+        paused,
+        turns,
+        user_weights,
+        ..QueueRecord::named(name)
+    }
 }
 
 /// A limit of `max` tasks. Some limits count per worker, and some have a busy exit code.

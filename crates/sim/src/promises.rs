@@ -4,21 +4,21 @@
 
 use crate::counted::Counted;
 use crate::machine::{AttemptKey, Machine};
-use crate::world::MS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use windlass_core::class::Class;
 use windlass_core::engine::{Engine, Fetch, FetchQuery, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
 use windlass_core::job::{
     BacklogCounts, DependencyKind, End, Job, JobRecord, JobSpec, JobState, QueuePos, TaskRow, TaskState,
 };
+use windlass_core::plan::placement::eligible_when_idle;
+use windlass_core::queues::QueueRecord;
 use windlass_core::ranges::RangeSet;
+use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
-
-/// Longest time in nanoseconds between a decision and its delivery.
-const COMMIT_MAX: u64 = 100 * MS;
 
 /// Tasks of one job whose explanations one check examines.
 const EXPLAINED_MAX: u32 = 16;
@@ -192,7 +192,9 @@ impl Promises {
             return Err(format!("attempt {attempt} of {task} is said to have ended and runs on {name}"));
         }
         let real = self.ended.get(&(task, attempt));
-        let lost = matches!(result.end, End::Lost | End::Canceled);
+        // What rides may go back before its process was ever there.
+        let never_began = result.end == End::Recalled && real.is_none();
+        let lost = never_began || matches!(result.end, End::Lost | End::Canceled);
         if real != Some(&result.end) && !lost {
             return Err(format!(
                 "attempt {attempt} of {task} is said to have ended {:?}: {real:?}",
@@ -203,13 +205,13 @@ impl Promises {
     }
 
     /// Checks that a granted lease does not last much longer than the durable one.
-    pub fn lease(&self, store: &Memory, worker: WorkerId, until: Time) -> Checked {
+    /// Checks the lease that a worker has, which ends `until` on the clock of the scheduler. `more_ns` is by how much a
+    /// scheduler before this one may have granted longer leases, to a worker that was forgotten since.
+    pub fn lease(&self, store: &Memory, worker: WorkerId, until: Time, more_ns: u64) -> Checked {
         let record = store.load().ground.workers.into_iter().find(|record| record.id == worker);
         match record.and_then(|record| record.lease_until) {
-            Some(durable) if until <= durable.after(COMMIT_MAX) => Ok(()),
-            durable => {
-                Err(format!("worker {worker} is granted a lease until {until:?}, durable is {durable:?}"))
-            }
+            Some(durable) if until <= durable.after(more_ns) => Ok(()),
+            durable => Err(format!("worker {worker} has a lease until {until:?}, durable is {durable:?}")),
         }
     }
 
@@ -254,7 +256,11 @@ impl Promises {
     pub fn all_accepted(&self, store: &Memory) -> Checked {
         let records = store.records(&self.accepted.keys().copied().collect());
         let stored: BTreeMap<JobId, &Arc<JobSpec>> = records.iter().map(|r| (r.id, &r.spec)).collect();
-        match self.accepted.iter().find(|(job, spec)| stored.get(job) != Some(spec)) {
+        // People change priorities.
+        let same = |stored: Option<&&Arc<JobSpec>>, spec: &Arc<JobSpec>| {
+            stored.is_some_and(|stored| JobSpec { priority: spec.priority, ..(***stored).clone() } == **spec)
+        };
+        match self.accepted.iter().find(|(job, spec)| !same(stored.get(job), spec)) {
             Some((job, _)) => Err(format!("job {job} was accepted and is not in the store")),
             None => Ok(()),
         }
@@ -319,6 +325,11 @@ impl Promises {
                 Reason::Stopped(_) => job.stop.is_some(),
                 Reason::Ended => !matches!(explanation.state, TaskState::Ready | TaskState::Waiting),
             };
+            if explanation.reason == Reason::FitsNowhere && fits_as_asked(engine, job, task) {
+                return Err(format!(
+                    "{task} is said to fit nowhere, and as it was asked for it does: {explanation:?}"
+                ));
+            }
             if !sensible {
                 return Err(format!("{task} does not run, and the reason given is {explanation:?}"));
             }
@@ -388,6 +399,39 @@ fn compare(old: &JobRecord, new: Option<&JobRecord>, retried: bool) -> Checked {
         }
     }
     Ok(())
+}
+
+/// Checks that what is in force is what the store has, while no write is under way.
+pub(crate) fn same_settings(store: &Memory, engine: &Engine) -> Checked {
+    let ground = store.load().ground;
+    if ground.limits != *engine.licences().limits() {
+        return Err(format!(
+            "the store has limits {:?}, the engine {:?}",
+            ground.limits,
+            engine.licences().limits()
+        ));
+    }
+    for record in &ground.queues {
+        let known = engine.queues().id(&record.name).map(|id| engine.queues().get(id).record.clone());
+        // A queue that is as if nobody had set it is forgotten after a while.
+        if known.as_ref().unwrap_or(&QueueRecord::named(&record.name)) != record {
+            return Err(format!("the store has {record:?}, the engine {known:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether some worker that takes work could run a task as it was asked for, whatever was learned of it. Not of tasks
+/// that start together: each may fit, and not all of them.
+fn fits_as_asked(engine: &Engine, job: &Job, task: TaskId) -> bool {
+    let step = job.step_of(task.index);
+    let (key, spec) = (StepKey { job: task.job, step }, &job.spec.steps[usize::from(step)]);
+    let Some(class) = engine.class_of(key).filter(|_| spec.nodes.is_none() && spec.with.is_none()) else {
+        return false;
+    };
+    let asked = Class { request: spec.request.clone(), guess: 0, ..class.clone() };
+    let takes_work = |worker: &Worker| worker.connected && worker.state == WorkerState::Up;
+    engine.workers().present().any(|worker| takes_work(worker) && eligible_when_idle(&asked, worker))
 }
 
 /// Checks the engine's counts of parked jobs, and that every parked job before `resident_before` is resident.

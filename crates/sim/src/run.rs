@@ -3,6 +3,7 @@
 //! comes from the seed, so a run can be repeated.
 
 use crate::cache::Cache;
+use crate::delays::Delays;
 use crate::faults::Faults;
 use crate::jobs::{self, Profile};
 use crate::machine::{AttemptKey, Defect, Machine};
@@ -20,6 +21,7 @@ use windlass_core::job::{End, JobState};
 use windlass_core::plan::Policy;
 use windlass_core::queues::Charge;
 use windlass_core::score::policy::{POLICIES, policy_by_name};
+use windlass_core::worker::Saturation;
 use windlass_core::{JobId, TaskId};
 
 /// Virtual time after the last fault within which every job must end.
@@ -140,6 +142,7 @@ enum Fault {
     Disk,
     Clock,
     Retention,
+    Retire,
 }
 
 struct Run {
@@ -171,6 +174,11 @@ impl Run {
         world.settings.turn.charge = if seed / 4 % 2 == 1 { Charge::Task } else { Charge::Time };
         let policies = POLICIES.map(|name| policy_by_name(name).0);
         world.settings.policy = Policy(policies[world.rng.below(4) as usize]);
+        world.settings.saturation =
+            Saturation { cores: world.rng.chance(300), memory: world.rng.chance(200) };
+        world.settings.reserve.after_ns = [2, 5, 60][world.rng.below(3) as usize] * S;
+        world.settings.reserve.holders_max = [1, 2, 8][world.rng.below(3) as usize];
+        world.settings.turn.express = [None, Some(2), Some(8)][world.rng.below(3) as usize];
         world.settings.cache_steps = match seed % 4 {
             0 => 3,
             1 => 12,
@@ -178,6 +186,9 @@ impl Run {
         };
         if seed % 2 == 1 {
             small_bounds(&mut world);
+        }
+        if *faults != Faults::none() {
+            world.delays = Delays::random(&mut world.rng);
         }
         world.leases_vary = world.faults.clock_permille == 0;
         let machines = if seed % 16 == 9 { world.rng.between(8, 16) } else { world.rng.between(1, 4) };
@@ -232,6 +243,9 @@ impl Run {
 
     fn task_starts(&mut self, machine: usize, key: AttemptKey) {
         let world = &mut self.world;
+        if world.machines[machine].rides(key) {
+            return;
+        }
         let Some(job) = world.store.job(key.0.job) else { return };
         let step = bases(&job.spec).partition_point(|base| *base <= key.0.index) - 1;
         let body = world.store.body(key.0.job, step as u16).unwrap_or_default();
@@ -271,6 +285,7 @@ impl Run {
             (faults.disk_permille, Fault::Disk),
             (faults.clock_permille, Fault::Clock),
             (faults.retention_permille, Fault::Retention),
+            (faults.retire_permille, Fault::Retire),
         ];
         let mut dice = world.rng.below(1000) as u32;
         for (permille, fault) in kinds {
@@ -372,6 +387,12 @@ impl Run {
                 let age_ns = world.rng.below(20) * S;
                 world.delete_old_jobs(age_ns);
             }
+            Fault::Retire if world.machines.iter().filter(|machine| !machine.retired).count() > 1 => {
+                world.kill_keeper(machine, seen_ns);
+                world.machines[machine].retired = true;
+                world.trace.line(&format!("{} never comes back", world.machines[machine].label));
+            }
+            Fault::Retire => {}
             Fault::Clock => {
                 let by_ns = world.rng.between(MS, 3600 * S) as i64;
                 world.tally.clock_steps += 1;
@@ -387,6 +408,7 @@ impl Run {
         let world = &mut self.world;
         self.armed.clear();
         world.faults = Faults::none();
+        world.delays = Delays::default();
         world.disk_full = false;
         for number in std::mem::take(&mut self.rivals) {
             world.kill_keeper(number, 0);
@@ -403,6 +425,10 @@ impl Run {
             world.broken(what);
         }
         if self.all_ended() {
+            let unanswered = self.people.unanswered();
+            if unanswered > 0 {
+                self.world.broken(format!("{unanswered} requests have no answer"));
+            }
             for shard in self.world.shards.clone() {
                 self.world.turn_to(shard);
                 if let Some(Err(what)) = self.world.engine().map(|engine| engine.check_empty()) {
@@ -474,7 +500,6 @@ fn small_bounds(world: &mut World) {
     world.settings.bounds =
         Bounds { step_misses: few(4), candidates: few(4), recent_jobs: few(8), prefetch_looks: few(4) };
     world.settings.reserve.watched_max = 2 + few(4);
-    world.settings.reserve.after_ns = 2 * S;
 }
 
 /// Adds a random machine.

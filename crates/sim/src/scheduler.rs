@@ -3,14 +3,16 @@
 //! each entry of its list. It follows the rules of `server/shell.rs` and shares no code with it.
 
 use crate::brief;
+use crate::delays::HeldBack;
 use crate::machine::Word;
+use crate::promises::same_settings;
 use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{
     Committed, Engine, Event, Fetch, FetchQuery, Hello, NextBatch, Outbox, Pipeline, Report, Send, Settings,
-    WorkerCommand, Write,
+    Write,
 };
 use windlass_core::job::JobRecord;
 use windlass_core::{JobId, Time, WorkerId};
@@ -24,6 +26,7 @@ pub struct Scheduler {
     in_flight: Option<Flight>,
     /// Open links: the machine, and the worker after its hello.
     links: BTreeMap<u64, (usize, Option<WorkerId>)>,
+    pub(crate) held_back: HeldBack,
     /// After a failed commit, messages that wait until the store answers; `None` otherwise.
     frozen: Option<VecDeque<Incoming>>,
     round_due: bool,
@@ -58,6 +61,16 @@ impl Scheduler {
 
     pub fn is_frozen(&self) -> bool {
         self.frozen.is_some()
+    }
+
+    /// The worker that said hello over a link.
+    pub fn worker_of(&self, link: u64) -> Option<WorkerId> {
+        self.links.get(&link).and_then(|(_, worker)| *worker)
+    }
+
+    /// The machine at the other end of an open link.
+    pub fn machine_of(&self, link: u64) -> Option<usize> {
+        self.links.get(&link).map(|(machine, _)| *machine)
     }
 
     pub fn has_link(&self, link: u64) -> bool {
@@ -95,6 +108,7 @@ impl World {
             pipeline,
             in_flight: None,
             links: BTreeMap::new(),
+            held_back: HeldBack::new(),
             frozen: None,
             round_due: false,
             wakes: None,
@@ -143,6 +157,7 @@ impl World {
             waiting.push_back(Incoming::Loss(link));
             return;
         }
+        scheduler.forget_held_back(link);
         if let Some((_, Some(worker))) = scheduler.links.remove(&link) {
             self.tell(Event::Lost { worker });
         }
@@ -203,6 +218,9 @@ impl World {
             !is_old
         });
         scheduler.links.insert(link, (machine, id));
+        // As in the server: what waited for the worker before its hello is not sent.
+        let links = &scheduler.links;
+        scheduler.held_back.retain(|other, _| *other != link && links.contains_key(other));
         for other in closed {
             self.cut_link(other, 0);
             self.after(S, Happening::Connects(other));
@@ -213,7 +231,10 @@ impl World {
     pub(crate) fn tell(&mut self, event: Event) -> bool {
         self.turn_to_owner(&event);
         let now = self.clock();
-        let Some(scheduler) = &mut self.scheduler else { return false };
+        let Some(scheduler) = &mut self.scheduler else {
+            self.heard.extend(event.request().map(Heard::Unavailable));
+            return false;
+        };
         if let Some(waiting) = &mut scheduler.frozen {
             match event.request() {
                 Some(request) => self.heard.push_back(Heard::Unavailable(request)),
@@ -357,7 +378,8 @@ impl World {
         };
         scheduler.in_flight = Some(Flight { batch, fate: Fate::Open });
         let life = scheduler.life;
-        let delay_ns = if jitter { self.rng.between(MS / 10, 20 * MS) } else { MS / 2 };
+        let mut delay_ns = if jitter { self.rng.between(MS / 10, 20 * MS) } else { MS / 2 };
+        delay_ns += self.delays.of_commit(&mut self.rng);
         self.after(delay_ns, Happening::Applies(life));
     }
 
@@ -391,7 +413,10 @@ impl World {
                 checked.and(Err(format!("the store refused writes {refused:?}, expected {rival:?}")))
             };
             let batch = flight.batch.clone();
-            flight.fate = Fate::Applied(refused);
+            flight.fate = match self.rng.chance(self.faults.unknown_permille) {
+                true => Fate::Failed,
+                false => Fate::Applied(refused),
+            };
             if let Err(what) = checked {
                 self.broken(what);
             }
@@ -433,17 +458,12 @@ impl World {
     /// Delivers what a durable batch releases.
     fn go_out(&mut self, batch: Outbox) {
         for Send { worker, seq, order } in batch.sends {
-            if let WorkerCommand::Lease { lasts_ns, .. } = order
-                && let Err(what) = self.promises.lease(&self.store, worker, self.clock().after(lasts_ns))
-            {
-                self.broken(what);
-            }
             let Some(scheduler) = &self.scheduler else { return };
             let mut links = scheduler.links.iter();
             let link =
                 links.find(|(_, (_, id))| *id == Some(worker)).map(|(link, (number, _))| (*link, *number));
             if let Some((link, number)) = link {
-                self.transmit(Happening::ToMachine(link, number, seq, order));
+                self.send_order(link, number, seq, order);
             }
         }
         for (request, answer) in batch.answers {
@@ -529,9 +549,15 @@ impl World {
     /// Checks that the store and the engine agree, while no write is under way.
     fn check_durable(&mut self) {
         let Some(scheduler) = self.scheduler.as_ref().filter(|scheduler| scheduler.is_idle()) else { return };
-        if self.rng.chance(200)
-            && let Err(what) = self.promises.durable(&self.store, &scheduler.engine)
-        {
+        if !self.rng.chance(200) {
+            return;
+        }
+        let mut checked = self.promises.durable(&self.store, &scheduler.engine);
+        if !self.is_divided() {
+            // Shards tell each other of settings, each in its time.
+            checked = checked.and(same_settings(&self.store, &scheduler.engine));
+        }
+        if let Err(what) = checked {
             self.broken(what);
         }
     }

@@ -87,6 +87,7 @@ impl World {
             | Happening::CommitEnds(life)
             | Happening::Thaws(life)
             | Happening::Reads(life, _)
+            | Happening::BodyRead(life, _)
             | Happening::ReadEnds(life, _) => {
                 if let Some(shard) = self.lives_of.get(life) {
                     self.turn_to(*shard);

@@ -4,6 +4,7 @@
 //! [`World::step`] takes the first entry and carries it out. `run` and `script` drive it. What happens is a
 //! function of the seed alone.
 
+use crate::delays::Delays;
 use crate::faults::Faults;
 use crate::machine::{AttemptKey, Effect, Machine, Word};
 use crate::promises::Promises;
@@ -62,6 +63,8 @@ pub enum Happening {
     Reads(u64, Fetch),
     /// The scheduler of this life gets the answer to a read.
     ReadEnds(u64, Event),
+    /// The scheduler of this life has the body for which the orders of a link wait.
+    BodyRead(u64, u64),
     /// A shard's scheduler is told that there are messages for it.
     Mail(ShardId),
     /// A shard's scheduler looks around, as it does each second.
@@ -200,6 +203,7 @@ pub struct World {
     sequence: u64,
     pub(crate) rng: Rng,
     pub(crate) faults: Faults,
+    pub(crate) delays: Delays,
     /// Messages that are dropped next, whatever the rates are.
     pub(crate) lose_next: u32,
     pub(crate) store: Memory,
@@ -241,6 +245,7 @@ impl World {
             sequence: 0,
             rng: Rng::new(seed),
             faults,
+            delays: Delays::default(),
             lose_next: 0,
             store: Memory::default(),
             disk_full: false,
@@ -333,6 +338,7 @@ impl World {
             Happening::Thaws(life) => self.thaw(life),
             Happening::Reads(life, fetch) => self.read_store(life, &fetch),
             Happening::ReadEnds(life, event) => self.read_ends(life, event),
+            Happening::BodyRead(life, link) => self.body_read(life, link),
             Happening::Mail(_) => self.bring_mail(),
             Happening::Looks(shard) => self.look_around(shard),
             Happening::SchedulerStarts => {
@@ -362,6 +368,7 @@ impl World {
             if self.rng.chance(self.faults.delay_permille) {
                 delay_ns = self.rng.between(MS, 3 * S);
             }
+            delay_ns += self.delays.of(&message, &mut self.rng);
             self.after(delay_ns, message.clone());
         }
     }
@@ -436,8 +443,16 @@ impl World {
         {
             // The machine's clock may be slow.
             let rate_permille = (1000 + self.machines[number].drift_permille) as u64;
-            let delay_ns = until.since(now) / rate_permille * 1000 + MS;
-            self.after(delay_ns, Happening::Fences(number));
+            let rest_ns = until.since(now) / rate_permille * 1000;
+            self.after(rest_ns + MS, Happening::Fences(number));
+            let worker = self.scheduler.as_ref().and_then(|scheduler| scheduler.worker_of(link));
+            if let Some(worker) = worker.filter(|_| rest_ns > 0) {
+                let more_ns = self.settings.lease_ns.filter(|_| self.leases_vary).unwrap_or(0);
+                let until = self.clock().after(rest_ns);
+                if let Err(what) = self.promises.lease(&self.store, worker, until, more_ns) {
+                    self.broken(what);
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use crate::residency::subqueues::ParkedCount;
 use crate::time::Time;
 use crate::worker::{Worker, WorkerRecord};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 impl Engine {
     /// All writes of `batch` are durable. Ended jobs are forgotten: the store answers for them. Queues and
@@ -25,9 +26,18 @@ impl Engine {
     }
 
     fn forget_learned(&mut self, job: JobId) {
-        let all = (TaskId { job, index: 0 }, 0)..=(TaskId { job, index: u32::MAX }, u32::MAX);
-        let done: Vec<_> = self.learned.range(all).copied().collect();
+        let done: Vec<_> = self.learned.range(all_ends(job)).copied().collect();
         done.iter().for_each(|end| _ = self.learned.remove(end));
+    }
+
+    /// A job was read from the store. Of what was learned early, an end that turns out to be durable does not come
+    /// again: the commit that was thought to have failed had not.
+    pub(super) fn forget_ended(&mut self, job: JobId) {
+        let is_open = |(task, number): &(TaskId, u32)| {
+            self.attempts.get(task).is_some_and(|attempt| attempt.number == *number)
+        };
+        let ended: Vec<_> = self.learned.range(all_ends(job)).filter(|end| !is_open(end)).copied().collect();
+        ended.iter().for_each(|end| _ = self.learned.remove(end));
     }
 
     /// Ends that are not durable come again, and teach nothing then.
@@ -85,6 +95,7 @@ impl Engine {
             self.prune_again(&batch.writes);
             self.save_turns_again(&batch.writes);
             self.untell(&batch.writes);
+            self.note_unsure_settings(&batch.writes);
             touched.extend(batch.touched_jobs());
             self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
         }
@@ -133,6 +144,7 @@ impl Engine {
     fn save_again(&mut self, out: &mut Outbox) {
         let gone = std::mem::take(&mut self.unsaved_gone);
         out.writes.extend(gone.into_iter().map(Write::WorkerGone));
+        self.save_settings_again(out);
         for id in std::mem::take(&mut self.unsaved) {
             let Some(worker) = self.plan.workers.get(id) else { continue };
             out.writes.push(Write::Worker(worker.record()));
@@ -201,4 +213,9 @@ impl Engine {
         self.refill(out);
         self.plan.queues.settle_restored();
     }
+}
+
+/// All ends of a job's attempts.
+fn all_ends(job: JobId) -> RangeInclusive<(TaskId, u32)> {
+    (TaskId { job, index: 0 }, 0)..=(TaskId { job, index: u32::MAX }, u32::MAX)
 }

@@ -74,6 +74,7 @@ use charge::Charged;
 use recent_outcomes::RecentOutcomes;
 use reread::Rereading;
 use residency::{Lookups, Residency};
+use settings::Setting;
 use shards::Shards;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -280,6 +281,8 @@ pub struct Engine {
     unsaved: BTreeSet<WorkerId>,
     /// After a failed commit: workers that are gone here and not yet in the store.
     unsaved_gone: BTreeSet<WorkerId>,
+    /// After a failed commit: settings that it wrote, and that the store may have all the same.
+    unsure_settings: BTreeSet<Setting>,
     /// Batches still to be released that may hold messages from before a hello.
     greetings: u32,
     /// Steps whose tasks are so short that they are sent ahead.
@@ -345,6 +348,7 @@ impl Engine {
             lease_ns: settings.lease_ns,
             unsaved: BTreeSet::new(),
             unsaved_gone: BTreeSet::new(),
+            unsure_settings: BTreeSet::new(),
             greetings: 0,
             short: BTreeSet::new(),
             turn: settings.turn,

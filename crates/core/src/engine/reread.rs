@@ -297,6 +297,7 @@ impl Engine {
             self.insert_record(record, open);
         }
         self.keep_volatile(before);
+        jobs.iter().for_each(|id| self.forget_ended(*id));
         self.wait_again(&active);
         self.drop_settled_dependencies(&jobs, out);
     }

@@ -8,6 +8,13 @@ use crate::licences::Limit;
 use crate::queues::{QueueRecord, check_name};
 use crate::shards::Message;
 
+/// Something that somebody sets, by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Setting {
+    Queue(String),
+    Limit(String),
+}
+
 impl Engine {
     pub(super) fn set_queue(&mut self, request: RequestId, queue: QueueRecord, out: &mut Outbox) {
         let checked = queue.check().map_err(Refusal::from);
@@ -77,6 +84,31 @@ impl Engine {
                 _ => continue,
             }
             self.plan.request_round();
+        }
+    }
+
+    /// A commit failed, or nobody knows whether it did. Whoever set this was told that it failed.
+    pub(super) fn note_unsure_settings(&mut self, writes: &[Write]) {
+        self.unsure_settings.extend(writes.iter().filter_map(|write| match write {
+            Write::Queue(queue) => Some(Setting::Queue(queue.name.clone())),
+            Write::Limit { name, .. } => Some(Setting::Limit(name.clone())),
+            _ => None,
+        }));
+    }
+
+    /// Writes what is in force, so that no later engine finds something else in the store.
+    pub(super) fn save_settings_again(&mut self, out: &mut Outbox) {
+        for setting in std::mem::take(&mut self.unsure_settings) {
+            out.writes.push(match setting {
+                Setting::Queue(name) => {
+                    let known = self.plan.queues.id(&name).map(|id| self.plan.queues.get(id).record.clone());
+                    Write::Queue(known.unwrap_or_else(|| QueueRecord::named(&name)))
+                }
+                Setting::Limit(name) => {
+                    let limit = self.licences.limits().get(&name).cloned();
+                    Write::Limit { name, limit }
+                }
+            });
         }
     }
 

@@ -481,6 +481,7 @@ impl Workers {
         }
         rebuilt.gained = self.gained.clone();
         rebuilt.strained = self.strained;
+        rebuilt.for_queues = self.for_queues.clone();
         (rebuilt.version, rebuilt.opened, rebuilt.shifts) = (self.version, self.opened, self.shifts);
         rebuilt == *self
     }
