@@ -130,11 +130,16 @@ pub fn worker(of: &Server, name: &str, servers: &[&Server]) -> KillOnDrop {
 
 /// The same, with more flags.
 pub fn worker_with(of: &Server, name: &str, servers: &[&Server], flags: &[&str]) -> KillOnDrop {
+    let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
+    worker_by(of, name, &addresses, flags)
+}
+
+/// The same, by these addresses of the servers.
+pub fn worker_by(of: &Server, name: &str, addresses: &[&str], flags: &[&str]) -> KillOnDrop {
     let token = of.ok(&["token", "create", "--role", "worker", "--worker", name]);
     let mut command = of.farm.command(&["worker", "start", "--name", name, "--cpus", "2", "--as-root"]);
     command.args(flags);
     command.env("WINDLASS_STATE", of.farm.work().join(name)).env("WINDLASS_TOKEN", token.trim());
-    let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
     command.env("WINDLASS_SERVER", addresses.join(","));
     let log = std::fs::File::create(of.farm.work().join(format!("{name}.log"))).unwrap();
     let process = KillOnDrop(command.stderr(log).spawn().unwrap());
