@@ -24,7 +24,8 @@ pub struct Class {
     pub is_external: bool,
     /// Its queue, if some workers are for certain queues alone and this is one of them.
     pub queue: Option<String>,
-    /// The number of its tasks that start together; `None` is one by one.
+    /// The number of its tasks that start together; `None` is one by one. Tasks of a gang that have succeeded do not
+    /// count: 0 if the rest of the gang starts without it.
     pub nodes: Option<u32>,
     /// The classes of the steps that start with it.
     pub mates: Vec<Class>,
@@ -47,9 +48,27 @@ impl Class {
         self.nodes.is_some() || !self.mates.is_empty()
     }
 
-    /// Its own part of a gang, and those of the steps that start with it.
+    /// Its own part of a gang, and those of the steps that start with it, as far as they have tasks that start.
     pub fn parts(&self) -> impl Iterator<Item = &Class> {
+        self.all_parts().filter(|part| part.nodes != Some(0))
+    }
+
+    fn all_parts(&self) -> impl Iterator<Item = &Class> {
         std::iter::once(self).chain(&self.mates)
+    }
+
+    /// True if this many tasks of each part start, given as [`Class::nodes`] are.
+    pub fn has_nodes(&self, nodes: &[Option<u32>]) -> bool {
+        self.all_parts().map(|part| part.nodes).eq(nodes.iter().copied())
+    }
+
+    /// The same with this many tasks of each part, given as [`Class::nodes`] are.
+    pub fn with_nodes(mut self, nodes: &[Option<u32>]) -> Class {
+        let mates = self.mates.iter_mut().map(|mate| &mut mate.nodes);
+        for (part, nodes) in std::iter::once(&mut self.nodes).chain(mates).zip(nodes) {
+            *part = *nodes;
+        }
+        self
     }
 
     /// Tasks that start at a time, over all parts.

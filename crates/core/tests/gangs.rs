@@ -140,6 +140,66 @@ fn roles_move_until_each_has_a_worker() {
 }
 
 #[test]
+fn what_needs_most_has_the_only_worker_that_is_large_enough() {
+    let amounts = [200, 400, 200].map(|cpu| Resources::new(cpu, 64 * GIB));
+    let mut farm = Farm::with_workers(Settings::default(), amounts);
+    let follower =
+        |name: &str, of_cores| StepSpec { name: name.to_owned(), with: Some(0), ..step(1, cores(of_cores)) };
+    // Each of the small tasks would rather be on the large worker, and two of them leave it together or not at all.
+    let job = farm.submit(spec("q", [gang("a", 1, 2, 1), follower("b", 1), follower("c", 4)]));
+    assert_eq!(workers_of(&farm, job).len(), 4);
+}
+
+#[test]
+fn what_is_left_of_a_gang_asks_for_itself_alone() {
+    let mut farm = farm_of(2, 1);
+    farm.tell(set_limit("maya", Limit { max: Some(2), ..Limit::default() }));
+    let limits = BTreeSet::from(["maya".to_owned()]);
+    let mpi = StepSpec { retries: 1, limits, ..gang("mpi", 1, 2, 1) };
+    let job = farm.submit(spec("q", [mpi]));
+    farm.end(task(job, 0), 0);
+    // Another job has the worker of the first task from now on, and its licence is gone.
+    farm.submit(spec("q", [step(1, cores(1))]));
+    farm.tell(set_limit("maya", Limit { max: Some(1), ..Limit::default() }));
+    farm.take();
+    farm.end(task(job, 1), 1);
+    assert_eq!(starts(&farm.take()).iter().map(|(_, task)| task.index).collect::<Vec<_>>(), [1]);
+    farm.end(task(job, 1), 0);
+    assert!(farm.engine.job(job).is_none_or(|job| job.ended == Some(JobState::Succeeded)));
+}
+
+#[test]
+fn a_whole_gang_without_room_does_not_stop_the_rest_of_another() {
+    let mut farm = farm_of(3, 1);
+    let mpi = || StepSpec { retries: 1, ..gang("mpi", 1, 3, 1) };
+    let first = farm.submit(spec("q", [mpi()]));
+    let second = farm.submit(JobSpec { priority: 1, ..spec("q", [mpi()]) });
+    farm.end(task(first, 0), 0);
+    let small = farm.submit(spec("q", [step(1, cores(1))]));
+    farm.end(task(first, 1), 0);
+    farm.take();
+    farm.end(task(first, 2), 1);
+    assert_eq!(starts(&farm.take()).iter().map(|(_, task)| *task).collect::<Vec<_>>(), [task(first, 2)]);
+    farm.end(task(first, 2), 0);
+    assert_eq!(workers_of(&farm, second), []);
+    farm.end(task(small, 0), 0);
+    assert_eq!(workers_of(&farm, second).len(), 3);
+}
+
+#[test]
+fn a_cap_counts_of_a_gang_what_is_left_of_it() {
+    let mut farm = farm_of(4, 1);
+    let mpi = StepSpec { retries: 1, ..gang("mpi", 2, 2, 1) };
+    let job = farm.submit(JobSpec { max_running: Some(3), ..spec("q", [mpi]) });
+    assert_eq!(workers_of(&farm, job).len(), 2);
+    farm.end(task(job, 0), 0);
+    assert_eq!(workers_of(&farm, job).len(), 3, "the second gang starts");
+    farm.take();
+    farm.end(task(job, 1), 1);
+    assert_eq!(starts(&farm.take()).iter().map(|(_, task)| task.index).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
 fn roles_share_a_worker_where_it_has_room_for_all() {
     let mut farm = farm_of(1, 3);
     let steps = [role("server", None, ""), role("client", Some(0), ""), role("probe", Some(0), "")];

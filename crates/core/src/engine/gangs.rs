@@ -21,10 +21,20 @@ impl Engine {
         let tasks = job.next_gang(leader.step.into())?;
         let parts = job.gang_steps(leader.step.into()).map(|step| TogetherPart {
             step: StepKey { step: step as u16, ..leader },
-            nodes: job.spec.steps[step].nodes.unwrap_or(1),
             tasks: tasks.iter().filter(|task| task.step == step).map(|task| task.index).collect(),
         });
-        Some(parts.collect())
+        Some(parts.filter(|part| !part.tasks.is_empty()).collect())
+    }
+
+    /// Gives a step that leads gangs the class of its next one: what of that has succeeded needs no room.
+    pub(super) fn fit_class_to_gang(&mut self, leader: StepKey) {
+        let Some(job) = self.jobs.get(&leader.job).filter(|job| job.has_gangs) else { return };
+        let Some(nodes) = job.next_nodes(leader.step.into()) else { return };
+        let class = self.plan.classes.get(job.steps[usize::from(leader.step)].class);
+        if !class.has_nodes(&nodes) {
+            let class = class.clone().with_nodes(&nodes);
+            self.set_class(leader, class);
+        }
     }
 
     /// Books tasks that start together. Their workers are told when all are booked, so that each learns of all.
@@ -155,6 +165,15 @@ impl Engine {
             let waits = job.gang_tasks(gang).find(|mate| job.steps[mate.step].ready.contains(mate.index));
             if let Some(waits) = waits.filter(|_| !is_ending) {
                 return Err(format!("{task} runs, and task {} of its gang waits", waits.index));
+            }
+        }
+        for leader in (0..job.steps.len()).filter(|step| job.steps[*step].enlisted.is_some()) {
+            let class = self.plan.classes.get(job.steps[leader].class);
+            if let Some(nodes) = job.next_nodes(leader).filter(|nodes| !class.has_nodes(nodes)) {
+                return Err(format!(
+                    "job {}: step {leader} starts {nodes:?}, and its class is {class:?}",
+                    job.id
+                ));
             }
         }
         Ok(())

@@ -21,6 +21,9 @@ impl Engine {
     pub(super) fn refresh(&mut self, key: StepKey) {
         let key = self.leader_of(key).unwrap_or(key);
         let wanted = self.wanted_place(key);
+        if wanted.is_some() {
+            self.fit_class_to_gang(key);
+        }
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let queue = job.queue;
         let step = &mut job.steps[usize::from(key.step)];

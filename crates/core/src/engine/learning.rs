@@ -113,21 +113,26 @@ impl Engine {
         let mates: Vec<usize> = job.gang_steps(number).skip(1).collect();
         let profiles: BTreeMap<usize, u64> =
             job.gang_steps(number).map(|step| (step, job.steps[step].profile)).collect();
+        let next = job.next_nodes(number);
         let class = self.sized_class(&job.spec.clone(), number, &mates, |step| profiles[&step]);
-        let Some(step) = self.step(key) else { return };
+        let class = match &next {
+            Some(nodes) => class.with_nodes(nodes),
+            None => class,
+        };
+        self.set_class(key, class);
+    }
+
+    /// A step is of this class from now on.
+    pub(super) fn set_class(&mut self, key: StepKey, class: Class) {
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let queue = job.queue;
+        let step = &mut job.steps[usize::from(key.step)];
         if *self.plan.classes.get(step.class) == class {
             return;
         }
         let new = self.plan.classes.intern(class);
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
-        let queue = job.queue;
-        let step = &mut job.steps[usize::from(key.step)];
         let old = std::mem::replace(&mut step.class, new);
-        if let Some(queued_step) = &step.enlisted {
-            self.plan.withdraw(queue, old, queued_step);
-            self.plan.enlist(queue, new, *queued_step);
-        }
-        self.plan.classes.release(old);
+        self.plan.change_class(queue, (old, new), step.enlisted.as_ref());
     }
 
     /// Samples that were not durable are written again.

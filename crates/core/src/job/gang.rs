@@ -4,7 +4,8 @@
 //! gangs of that one, the leader. Only the leader stands in a queue: its turn is the turn of the whole gang.
 //!
 //! Tasks of a gang that succeeded are done. The others start together, and again together when one of them is to be run
-//! again; until then there must be room for the whole gang. A gang of which a task failed for good is lost: what of it did not start never does.
+//! again; room, licences and quota are asked for these alone, and they learn of each other alone. A gang of which a
+//! task failed for good is lost: what of it did not start never does.
 //!
 //! A gang goes to another shard and returns whole: all of its tasks that have not succeeded are in the same shard. So in the
 //! other shard a task of it that is not there has succeeded.
@@ -140,6 +141,20 @@ impl Job {
         done.for_each(|gangs| over = over.intersection(&gangs));
         numbers.subtract(&over);
         self.startable(Gang { leader, number: numbers.first()? })
+    }
+
+    /// How many tasks the leader's next gang starts of each step, in the order of [`gang_steps`](Job::gang_steps): as
+    /// the step says where none of them has succeeded. `None` if no gang may start, or the step leads none.
+    pub fn next_nodes(&self, leader: usize) -> Option<Vec<Option<u32>>> {
+        if !self.is_in_gang(leader) || self.spec.steps[leader].with.is_some() {
+            return None;
+        }
+        let tasks = self.next_gang(leader)?;
+        let nodes = self.gang_steps(leader).map(|step| {
+            let starting = tasks.iter().filter(|task| task.step == step).count() as u32;
+            if starting == self.nodes(step) { self.spec.steps[step].nodes } else { Some(starting) }
+        });
+        Some(nodes.collect())
     }
 
     /// The numbers of the gangs of which all tasks of the step have succeeded, or are `or_ready`.

@@ -563,12 +563,16 @@ impl Job {
     /// The most tasks of the step, or else of the job, that may be booked or run at a time, where as many are. Those with
     /// other shards count as if they ran.
     pub fn cap_reached(&self, step: usize) -> Option<RunningCap> {
-        let nodes = |step: usize| self.spec.steps[step].nodes.unwrap_or(1);
-        let mut all = 0;
-        for step in self.gang_steps(step) {
-            all += nodes(step);
-            let max = self.spec.steps[step].max_running;
-            if let Some(max) = max.filter(|max| self.steps[step].counted() + nodes(step) > *max) {
+        let max_of = |step: usize| self.spec.steps[step].max_running;
+        if self.spec.max_running.is_none() && self.gang_steps(step).all(|step| max_of(step).is_none()) {
+            return None;
+        }
+        let (mut all, next) = (0, self.next_nodes(step));
+        for (place, step) in self.gang_steps(step).enumerate() {
+            let nodes = next.as_ref().map_or(self.spec.steps[step].nodes, |nodes| nodes[place]);
+            let starting = nodes.unwrap_or(1);
+            all += starting;
+            if let Some(max) = max_of(step).filter(|max| self.steps[step].counted() + starting > *max) {
                 return Some(RunningCap { max, is_of_job: false });
             }
         }

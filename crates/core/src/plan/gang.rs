@@ -1,6 +1,7 @@
 //! Placing tasks that start together: each on a worker with room, those of one step on different workers, or none.
 
 use super::Planner;
+use super::matching::{Part, match_tasks};
 use super::placement::{self, Ineligible, PlacementRequest};
 use super::reserving::room_when;
 use super::round::{Round, is_capped, placement_request, record_booking};
@@ -12,7 +13,7 @@ use crate::resources::Resources;
 use crate::time::Time;
 use crate::worker::Worker;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Where tasks go that start together.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,35 +31,15 @@ pub enum GangOutcome {
     },
 }
 
-/// Tasks of one step that start with others, and the workers that they may have, best first.
-struct Part<'a> {
-    class: &'a Class,
-    workers: Vec<WorkerId>,
-    tasks: usize,
-}
-
-/// A choice of workers for tasks, of which each step's go to different ones.
-struct Matching<'a> {
-    parts: &'a [Part<'a>],
-    /// True if a worker has room for such amounts together, of which so many bytes are a guess.
-    has_room: &'a dyn Fn(WorkerId, &Resources, u64) -> bool,
-    /// The part of each task.
-    part_of: Vec<usize>,
-    /// The worker of each task that has one.
-    chosen: Vec<Option<WorkerId>>,
-    /// The tasks on each worker.
-    on: BTreeMap<WorkerId, Vec<usize>>,
-}
-
 /// Chooses workers for the tasks that start when it is the step's turn; `None` if there are none.
 pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<GangOutcome> {
     let parts = work.gang(leader)?;
     let class = work.facts(leader)?.class;
     let context = work.plan().match_context();
-    let tasks: usize = parts.iter().map(|part| part.nodes as usize).sum();
+    let tasks: usize = parts.iter().map(|part| part.tasks.len()).sum();
     let mut candidates = Vec::with_capacity(parts.len());
     let (mut veto, mut looks) = (None, 0);
-    for TogetherPart { step, nodes, .. } in &parts {
+    for TogetherPart { step, tasks: own } in &parts {
         // Workers that are reserved for the gang are reserved under the class of its leader. Where a task failed the last
         // time is no place to avoid: the others may need it, and none starts without all.
         let request = placement_request(work, *step, queue)?;
@@ -67,13 +48,13 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
         veto = veto.or(ranking.held);
         looks += ranking.looks;
         let workers = ranking.ranked.iter().map(|ranked| ranked.worker).collect();
-        candidates.push(Part { class: request.class, workers, tasks: *nodes as usize });
+        candidates.push(Part { class: request.class, workers, tasks: own.len() });
     }
     work.plan().searched(looks);
     let has_room = |worker, sum: &Resources, guess| {
         context.workers.get(worker).is_some_and(|worker| worker.has_room(sum, guess))
     };
-    let chosen = Matching::of(&candidates, &has_room).chosen;
+    let chosen = match_tasks(&candidates, &has_room);
     let placed = chosen.iter().flatten().count();
     if placed < tasks {
         let veto = veto.map(|why| (why, looks));
@@ -81,85 +62,11 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
     }
     let mut chosen = chosen.into_iter().flatten();
     let mut placed = Vec::with_capacity(tasks);
-    for TogetherPart { step, nodes, tasks } in parts {
-        let workers: Vec<WorkerId> = chosen.by_ref().take(nodes as usize).collect();
-        let own = tasks.into_iter().zip(workers);
+    for TogetherPart { step, tasks } in parts {
+        let own = tasks.into_iter().zip(chosen.by_ref());
         placed.extend(own.map(|(index, worker)| TogetherTask { step, index, worker }));
     }
     Some(GangOutcome::Placed(placed))
-}
-
-impl<'a> Matching<'a> {
-    /// As many tasks with workers as can be. Each takes the best that is left; where none is, others move (Kuhn's
-    /// algorithm for bipartite matching).
-    fn of(parts: &'a [Part<'a>], has_room: &'a dyn Fn(WorkerId, &Resources, u64) -> bool) -> Matching<'a> {
-        let part_of: Vec<usize> =
-            parts.iter().enumerate().flat_map(|(n, part)| std::iter::repeat_n(n, part.tasks)).collect();
-        let chosen = vec![None; part_of.len()];
-        let mut matching = Matching { parts, has_room, part_of, chosen, on: BTreeMap::new() };
-        for task in 0..matching.part_of.len() {
-            matching.place(task, &mut BTreeSet::new());
-        }
-        matching
-    }
-
-    /// Finds a worker for a task, and moves others for it if need be. Looks at each worker once.
-    fn place(&mut self, task: usize, seen: &mut BTreeSet<WorkerId>) -> bool {
-        let parts = self.parts;
-        let workers = &parts[self.part_of[task]].workers;
-        if let Some(free) = workers.iter().find(|worker| self.has_room(task, **worker, None)) {
-            self.put(task, *free);
-            return true;
-        }
-        for worker in workers.iter().copied() {
-            if !seen.insert(worker) {
-                continue;
-            }
-            for other in self.on.get(&worker).cloned().unwrap_or_default() {
-                if !self.has_room(task, worker, Some(other)) {
-                    continue;
-                }
-                self.take_off(other, worker);
-                self.put(task, worker);
-                if self.place(other, seen) {
-                    return true;
-                }
-                self.take_off(task, worker);
-                self.put(other, worker);
-            }
-        }
-        false
-    }
-
-    fn put(&mut self, task: usize, worker: WorkerId) {
-        self.chosen[task] = Some(worker);
-        self.on.entry(worker).or_default().push(task);
-    }
-
-    fn take_off(&mut self, task: usize, worker: WorkerId) {
-        self.chosen[task] = None;
-        self.on.entry(worker).or_default().retain(|there| *there != task);
-    }
-
-    /// True if the worker has room for the task beside those that it was chosen for, but for one of them.
-    fn has_room(&self, task: usize, worker: WorkerId, but: Option<usize>) -> bool {
-        let there = self.on.get(&worker).into_iter().flatten().filter(|there| Some(**there) != but);
-        let part = self.part_of[task];
-        let class = self.parts[part].class;
-        let (mut sum, mut guess, mut is_alone) = (class.request.clone(), class.guess, true);
-        for other in there {
-            let other = self.part_of[*other];
-            let also = self.parts[other].class;
-            // Which of a worker's limits two tasks may share is for the next round to say.
-            if other == part || !also.limits.is_disjoint(&class.limits) {
-                return false;
-            }
-            sum.add(&also.request);
-            guess += also.guess;
-            is_alone = false;
-        }
-        is_alone || (self.has_room)(worker, &sum, guess)
-    }
 }
 
 /// The gang's turn: books all of its tasks, or none. Returns how many it booked.
@@ -291,5 +198,5 @@ fn choose_for<K: Ord>(
     let has_room = |worker, sum: &Resources, guess| {
         plan.workers.get(worker).is_some_and(|worker| has_room(worker, sum, guess))
     };
-    Matching::of(&parts, &has_room).chosen
+    match_tasks(&parts, &has_room)
 }

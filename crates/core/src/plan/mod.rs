@@ -8,6 +8,7 @@
 mod decision;
 mod full_classes;
 mod gang;
+mod matching;
 pub mod placement;
 mod planner;
 mod prefetch;

@@ -247,7 +247,7 @@ fn listed_fits_now(class: &Class, listed: &ListedWorker) -> bool {
 
 /// True if the worker can take a task of the class now, or one of those that start with it.
 pub fn takes_part_now(class: &Class, worker: &Worker) -> bool {
-    fits_now(class, worker) || class.mates.iter().any(|mate| fits_now(mate, worker))
+    class.parts().any(|part| fits_now(part, worker))
 }
 
 /// True if the worker could run a task of the class when it is empty, or one of those that start with it.

@@ -274,6 +274,24 @@ impl Planner {
         self.vetoed.remove(queued_step.step());
     }
 
+    /// A step is of another class from now on: of `new`, which counts it already. It stands in its queue as
+    /// `queued_step`, if it does.
+    pub fn change_class(
+        &mut self,
+        queue: QueueId,
+        (old, new): (ClassId, ClassId),
+        queued_step: Option<&QueuedStep>,
+    ) {
+        if let Some(queued_step) = queued_step {
+            // The new place first: a queue without a step for a moment would count as idle, and come in again behind
+            // others.
+            self.enlist(queue, new, *queued_step);
+            self.withdraw(queue, old, queued_step);
+            self.reservations.carry_over(old, new);
+        }
+        self.classes.release(old);
+    }
+
     /// A step is gone: drops what was remembered of it.
     pub fn forget_step(&mut self, step: StepKey, class: ClassId, reads_nothing: bool) {
         self.classes.release(class);

@@ -216,6 +216,13 @@ impl Reservations {
         self.holders.extend(workers.into_iter().map(|worker| (worker, class)));
     }
 
+    /// Work of a class is of a new one from now on: it has waited for as long as before.
+    pub fn carry_over(&mut self, old: ClassId, new: ClassId) {
+        if let Some(bucket) = self.buckets.get(&old).copied() {
+            self.buckets.entry(new).or_insert(bucket);
+        }
+    }
+
     /// How long a class was blocked, net.
     pub fn blocked_ns(&self, class: ClassId) -> u64 {
         self.buckets.get(&class).map_or(0, |bucket| bucket.blocked_ns)

@@ -51,7 +51,8 @@ pub trait Work {
     /// Nothing else that waits fits, and the round has budget left: tasks that it booked may take what is idle.
     fn widen(&mut self, _out: &mut Self::Out) {}
 
-    /// The tasks that start together when it is the turn of a step whose class [is a gang](Class::is_gang).
+    /// The tasks that start together when it is the turn of a step whose class [is a gang](Class::is_gang): as many of
+    /// each part as the class says.
     fn gang(&self, _step: StepKey) -> Option<Vec<TogetherPart>> {
         None
     }
@@ -74,9 +75,7 @@ pub trait Work {
 pub struct TogetherPart {
     /// The step.
     pub step: StepKey,
-    /// Workers that there must be room on.
-    pub nodes: u32,
-    /// Its tasks, each for one of these. Fewer than nodes where some have succeeded before.
+    /// Its tasks, each for another worker: those of the gang that have not succeeded. At least one.
     pub tasks: Vec<u32>,
 }
 
