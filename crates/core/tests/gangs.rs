@@ -342,6 +342,63 @@ fn what_can_never_start_together_is_refused() {
     refused(vec![gang("mpi", 1, 1_001, 1)], None);
 }
 
+fn after(on: u16, step: StepSpec) -> StepSpec {
+    StepSpec { depends: vec![Dependency { on, kind: DependencyKind::Step }], ..step }
+}
+
+/// It starts with the first step, and waits for the second, which waits for the first.
+fn waits_for_itself() -> JobSpec {
+    let (first, second) = (role("a", None, ""), after(0, role("b", None, "")));
+    spec("q", [first, second, after(1, role("c", Some(0), ""))])
+}
+
+#[test]
+fn a_gang_that_waits_for_itself_through_other_steps_is_refused() {
+    let mut farm = farm_of(4, 1);
+    let mut refused = |spec: JobSpec| match farm.submission(spec) {
+        Reply::Refused(refusal @ Refusal::Cycle(_)) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(waits_for_itself()), "these steps wait for each other: a with c -> b -> a with c");
+    // Task by task it is the same: the first tasks of all wait for each other.
+    let mut by_task = waits_for_itself();
+    for dependency in by_task.steps.iter_mut().flat_map(|step| &mut step.depends) {
+        dependency.kind = DependencyKind::Task;
+    }
+    refused(by_task);
+    let (first, second) = (role("a", None, ""), role("b", None, ""));
+    let crossed = [first, second, after(0, role("c", Some(1), "")), after(1, role("d", Some(0), ""))];
+    assert_eq!(
+        refused(spec("q", crossed)),
+        "these steps wait for each other: a with d -> b with c -> a with d"
+    );
+    let (first, second) = (role("a", None, ""), after(0, role("b", None, "")));
+    let third = after(1, role("c", None, ""));
+    let job = farm.submit(spec("q", [first, second, third, after(1, role("d", Some(2), ""))]));
+    farm.end(task(job, 0), 0);
+    farm.end(task(job, 1), 0);
+    assert_eq!(workers_of(&farm, job).len(), 2, "the last two start together");
+}
+
+#[test]
+fn one_that_was_accepted_before_waits_until_it_is_cancelled_and_says_for_what() {
+    use windlass_core::engine::Event;
+    let farm = farm_of(2, 1);
+    let stored = StoredState {
+        workers: farm.engine.workers().iter().map(|worker| worker.record()).collect(),
+        jobs: vec![record(1, waits_for_itself(), Vec::new())],
+        ..StoredState::default()
+    };
+    let (mut farm, job) = (Farm::restored(Settings::default(), stored, farm.now), JobId(1));
+    assert_eq!(farm.why(task(job, 0)).reason, Reason::Mates { waiting: 1, lost: false });
+    assert_eq!(farm.why(task(job, 1)).reason, Reason::Steps(vec![("a".to_owned(), 1, 0)]));
+    assert_eq!(farm.why(task(job, 2)).reason, Reason::Steps(vec![("b".to_owned(), 1, 0)]));
+    farm.tell(Event::Cancel { request: kit::REQUEST, job });
+    let ended =
+        farm.out.notes.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Canceled, .. }));
+    assert!(ended, "{:?}", farm.engine.job(job));
+}
+
 #[test]
 fn a_stream_of_small_work_does_not_keep_a_gang_from_starting() {
     let workers = vec![Resources::new(200, 64 * GIB); 4];

@@ -576,7 +576,7 @@ pub enum Refusal {
         /// What is wrong.
         why: &'static str,
     },
-    /// Steps that wait for each other.
+    /// Steps that wait for each other. Of steps that start together, the one that is waited for and the one that waits.
     #[error("these steps wait for each other: {}", .0.join(" -> "))]
     Cycle(Vec<String>),
     /// Refused because it could never run.

@@ -557,18 +557,23 @@ fn check_dependencies(spec: &JobSpec, step: &StepSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Follows dependencies from each step; a step met again on the way is a cycle.
+/// Follows dependencies from each step; a step met again on the way is a cycle. Steps that start together wait for each
+/// other, so they are looked at as one, by the number of the step that leads them.
 fn check_cycles(spec: &JobSpec) -> Result<(), Refusal> {
-    let mut open: Vec<usize> = spec.steps.iter().map(|s| s.depends.len()).collect();
-    let mut free: Vec<usize> = (0..open.len()).filter(|i| open[*i] == 0).collect();
-    let mut followers = vec![Vec::new(); open.len()];
+    let leader_of = |step: usize| spec.steps[step].with.map_or(step, usize::from);
+    // Which step of those that start together waits for which.
+    let mut waits: Vec<Vec<(usize, usize)>> = vec![Vec::new(); spec.steps.len()];
     for (i, step) in spec.steps.iter().enumerate() {
-        for dependency in &step.depends {
-            followers[usize::from(dependency.on)].push(i);
-        }
+        waits[leader_of(i)].extend(step.depends.iter().map(|dependency| (i, usize::from(dependency.on))));
+    }
+    let mut open: Vec<usize> = waits.iter().map(Vec::len).collect();
+    let mut free: Vec<usize> = (0..open.len()).filter(|i| open[*i] == 0).collect();
+    let mut waiting = vec![Vec::new(); open.len()];
+    for (leader, on) in waits.iter().enumerate().flat_map(|(i, waits)| waits.iter().map(move |w| (i, w.1))) {
+        waiting[leader_of(on)].push(leader);
     }
     while let Some(done) = free.pop() {
-        for next in std::mem::take(&mut followers[done]) {
+        for next in std::mem::take(&mut waiting[done]) {
             open[next] -= 1;
             if open[next] == 0 {
                 free.push(next);
@@ -577,14 +582,26 @@ fn check_cycles(spec: &JobSpec) -> Result<(), Refusal> {
     }
     let Some(mut at) = open.iter().position(|n| *n > 0) else { return Ok(()) };
     // Every step left waits for another step left: walking back must come round.
-    let mut path = Vec::new();
-    while !path.contains(&at) {
-        path.push(at);
-        let mut waits = spec.steps[at].depends.iter().map(|d| usize::from(d.on));
-        at = waits.find(|on| open[*on] > 0).unwrap_or(at);
+    let mut path: Vec<(usize, usize, usize)> = Vec::new();
+    while !path.iter().any(|(leader, ..)| *leader == at)
+        && let Some((step, on)) = waits[at].iter().find(|(_, on)| open[leader_of(*on)] > 0)
+    {
+        path.push((at, *step, *on));
+        at = leader_of(*on);
     }
-    let mut names: Vec<String> =
-        path.iter().skip_while(|step| **step != at).map(|i| spec.steps[*i].name.clone()).collect();
-    names.push(spec.steps[at].name.clone());
+    let cycle = path.iter().skip_while(|(leader, ..)| *leader != at);
+    // The step that is waited for at the end is the one at the beginning.
+    let mut waited_for = path.last().map_or(at, |(.., on)| *on);
+    let name = |step: usize| &spec.steps[step].name;
+    let mut names: Vec<String> = Vec::new();
+    for (_, step, on) in cycle {
+        names.push(match *step == waited_for {
+            true => name(*step).clone(),
+            false => format!("{} with {}", name(waited_for), name(*step)),
+        });
+        waited_for = *on;
+    }
+    let first = names.first().cloned();
+    names.extend(first);
     Err(Refusal::Cycle(names))
 }

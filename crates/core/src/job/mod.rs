@@ -690,7 +690,18 @@ impl Job {
     pub fn is_settled(&self) -> bool {
         let idle = self.steps.iter().all(|s| s.active == 0 && s.delegated.is_empty());
         idle && (self.stop.is_some()
-            || (self.after.is_empty() && (0..self.steps.len()).all(|step| self.has_nothing_ready(step))))
+            || (self.after.is_empty()
+                && (0..self.steps.len()).all(|step| self.has_nothing_ready(step))
+                && !self.waits_for_itself()))
+    }
+
+    /// True if none of its tasks may start, although none failed or was cancelled and some have not succeeded: its steps
+    /// wait for each other. No such job is accepted. One that an earlier release accepted waits until it is cancelled,
+    /// and its tasks say for what.
+    fn waits_for_itself(&self) -> bool {
+        let is_unhurt = self.steps.iter().all(|step| step.failed.is_empty() && step.canceled.is_empty());
+        let is_whole = |(step, spec): (&Step, &StepSpec)| step.succeeded.len() == spec.tasks;
+        is_unhurt && !self.steps.iter().zip(&self.spec.steps).all(is_whole)
     }
 
     /// True if no task of a step can start. Tasks of gangs may be ready that never start, as what others of theirs wait
