@@ -305,7 +305,8 @@ impl Promises {
                 }
                 // A vetoed step is judged again within a second.
                 Reason::Closed(_) => {
-                    let step = StepKey { job: task.job, step: job.step_of(task.index) };
+                    let leader = job.leader_of(job.step_of(task.index).into());
+                    let step = StepKey { job: task.job, step: leader as u16 };
                     !explanation.ruled_out.is_empty()
                         || engine.planner().vetoed_steps().any(|held| held == step)
                 }

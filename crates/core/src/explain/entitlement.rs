@@ -97,14 +97,25 @@ fn ready_demand(
     fitting: &mut BTreeMap<ClassId, bool>,
 ) -> u64 {
     let mut demand = 0;
-    let parts = engine.queues().parts(queue).map(|part| engine.queues().get(part));
-    for (id, queued_step) in parts.flat_map(Queue::steps_by_class) {
-        let Some(class) = engine.class(id) else { continue };
-        // A request of an outside client is one.
-        let ready = engine.step(queued_step.step()).map_or(1, |step| step.ready.len());
+    let mut add = |id: ClassId, ready: u32| {
+        let Some(class) = engine.class(id) else { return };
         let fits = || workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
         if *fitting.entry(id).or_insert_with(fits) {
             demand += u64::from(ready) * u64::from(class.request.cpu);
+        }
+    };
+    let parts = engine.queues().parts(queue).map(|part| engine.queues().get(part));
+    for (id, queued_step) in parts.flat_map(Queue::steps_by_class) {
+        let key = queued_step.step();
+        match engine.job(key.job) {
+            // The steps that start with it stand in no queue.
+            Some(job) => {
+                job.gang_steps(key.step.into()).for_each(|step| {
+                    add(job.steps[step].class, job.steps[step].ready.len());
+                });
+            }
+            // A request of an outside client is one.
+            None => add(id, 1),
         }
     }
     demand

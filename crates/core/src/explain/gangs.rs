@@ -8,6 +8,19 @@ use crate::job::Job;
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, GangOutcome};
 
+/// The step that stands in a queue for a step: itself, or the one with which it starts.
+pub(super) fn leader_of(job: &Job, key: StepKey) -> StepKey {
+    StepKey { step: job.leader_of(key.step.into()) as u16, ..key }
+}
+
+/// What a task of a step asks of workers, as a round sees it.
+pub(super) fn request_of<'a>(engine: &'a Engine, job: &Job, key: StepKey) -> Option<PlacementRequest<'a>> {
+    match job.is_in_gang(key.step.into()) {
+        true => plan::part_request(engine, key, job.queue, engine.step(leader_of(job, key))?.class),
+        false => plan::placement_request(engine, key, job.queue),
+    }
+}
+
 /// The farm never has room for all tasks that start together.
 pub(super) fn say_too_few(
     engine: &Engine,

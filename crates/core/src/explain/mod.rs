@@ -9,7 +9,7 @@ mod words;
 mod worker;
 
 pub use entitlement::{Entitlement, Pool, entitlements, pool};
-use gangs::{say_missing, say_too_few, too_little_room, unready_mates};
+use gangs::{leader_of, request_of, say_missing, say_too_few, too_little_room, unready_mates};
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
 use waits::over_quota;
@@ -324,12 +324,12 @@ fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
 fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
     let mut explanation = Explanation::bare(state, Reason::Turn);
     let Some(job) = engine.job(key.job) else { return explanation };
-    let Some(request) = plan::placement_request(engine, key, job.queue) else { return explanation };
+    // What starts together is held back together.
+    let leader = leader_of(job, key);
+    let Some(request) = request_of(engine, job, key) else { return explanation };
     let queue = engine.queues().get(engine.queues().whole(job.queue));
     let (found, ahead) =
         (look_over(engine, &request, &mut explanation), engine.queues().first_ahead(job.queue));
-    // What starts together is held back together.
-    let leader = StepKey { step: job.leader_of(key.step.into()) as u16, ..key };
     let Some(whole) = engine.class_of(leader) else { return explanation };
     let too_few = engine.too_few_at_a_time(whole).filter(|_| found.could > 0);
     if let Some(why) = &too_few {
@@ -368,7 +368,7 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
             _ if let Some(mates) = unready_mates(job, task.index) => mates,
             _ if let Some(together) = too_little_room(engine, job, leader) => together,
             // What its hold hung on has changed since it was judged last: it is judged again soon.
-            _ if explanation.open_workers > 0 => match engine.planner().vetoed_step(key) {
+            _ if explanation.open_workers > 0 => match engine.planner().vetoed_step(leader) {
                 Some(held) => Reason::Closed(held.why.clone()),
                 None => Reason::Turn,
             },
@@ -387,15 +387,17 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
     explanation
 }
 
-/// Where a task's step stands in its queue; `None` if it does not.
+/// Where a task's step, or the one with which it starts, stands in its queue; `None` if it does not.
 fn turn_of(engine: &Engine, request: &PlacementRequest, task: TaskId, reason: &Reason) -> Option<Turn> {
     let (step, job) = (engine.step(request.step)?, engine.job(task.job)?);
-    let queued_step = step.enlisted.as_ref()?;
+    let queued_step = engine.step(leader_of(job, request.step))?.enlisted.as_ref()?;
     let queue = engine.queues().get(engine.queues().whole(job.queue));
     let steps_ahead = engine.queues().get(job.queue).position(queued_step);
     let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
     // When a queue, a licence or a kind is let go on is not for workers to say.
     let by_room = reason.is_of_room() || matches!(reason, Reason::Closed(_));
+    // When all workers of a gang have room at once is not known.
+    let by_room = by_room && !job.is_in_gang(request.step.step.into());
     Some(Turn {
         queue: queue.name().to_owned(),
         band: queue.band(),

@@ -20,10 +20,11 @@ pub fn parked_task(
     ahead: u64,
 ) -> Option<Explanation> {
     let mut base = 0;
-    let step = spec.steps.iter().find(|step| {
+    let number = spec.steps.iter().position(|step| {
         base += step.tasks;
         task.index < base
     })?;
+    let step = &spec.steps[number];
     if !step.depends.is_empty() {
         let first = step.depends.iter().map(|dependency| {
             let on = &spec.steps[usize::from(dependency.on)];
@@ -31,6 +32,14 @@ pub fn parked_task(
             (on.name.clone(), tasks, 0)
         });
         return Some(Explanation::bare(TaskState::Waiting, Reason::Steps(first.collect())));
+    }
+    // Those with which it starts may wait for other steps.
+    let leader = step.with.map_or(number, usize::from);
+    let mates = std::iter::once(leader).chain(spec.followers(leader)).map(|mate| &spec.steps[mate]);
+    let waiting: u32 =
+        mates.filter(|mate| !mate.depends.is_empty()).map(|mate| mate.nodes.unwrap_or(1)).sum();
+    if waiting > 0 {
+        return Some(Explanation::bare(TaskState::Ready, Reason::Mates { waiting, lost: false }));
     }
     let ahead = ahead + unparked_before(engine, &spec.queue, parked);
     let has_users = engine.queues().id(&spec.queue).is_some_and(|id| engine.queues().has_users(id));

@@ -1,5 +1,6 @@
 //! How much work waits, by reason.
 
+use super::gangs::leader_of;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey};
@@ -66,22 +67,34 @@ pub fn waiting_tasks(engine: &Engine) -> BTreeMap<BlockedReason, u64> {
     tasks
 }
 
-/// Why a step with ready tasks waits; `None` if the step does not exist. The caller keeps `fits` between calls: it
-/// remembers which classes fit some worker.
+/// Why a step with ready tasks waits; `None` if the step does not exist, or waits for steps with which it starts. The
+/// caller keeps `fits` between calls: it remembers which classes fit some worker.
 pub fn wait_reason(
     engine: &Engine,
     key: StepKey,
     fits: &mut BTreeMap<ClassId, bool>,
 ) -> Option<BlockedReason> {
-    let (job, step) = (engine.job(key.job)?, engine.step(key)?);
+    let job = engine.job(key.job).filter(|job| usize::from(key.step) < job.steps.len())?;
+    // What starts together waits together.
+    let leader = leader_of(job, key);
+    let (number, step) = (usize::from(leader.step), engine.step(leader)?);
+    if job.is_in_gang(number) && !job.has_startable(number) {
+        return None;
+    }
     let whole = engine.queues().whole(job.queue);
     let could = || {
         let class = engine.planner().classes.get(step.class);
-        engine.planner().workers.present().any(|worker| placement::eligible_when_idle(class, worker))
+        match class.is_gang() {
+            true => engine.too_few_at_a_time(class).is_none(),
+            false => {
+                engine.planner().workers.present().any(|worker| placement::eligible_when_idle(class, worker))
+            }
+        }
     };
+    let backs_off = |step: usize| engine.licences().back_off(StepKey { step: step as u16, ..key }).is_some();
     Some(match () {
         // What waits for the first of its kind may be one that fits nowhere.
-        () if !job.held && engine.licences().back_off(key).is_some() => BlockedReason::NoLicence,
+        () if !job.held && job.gang_steps(number).any(backs_off) => BlockedReason::NoLicence,
         () if step.enlisted.is_none() && !job.held && !*fits.entry(step.class).or_insert_with(could) => {
             BlockedReason::NoFit
         }
@@ -91,7 +104,7 @@ pub fn wait_reason(
             BlockedReason::Quota
         }
         () if engine.planner().blocked().out_of_licences.contains(&step.class) => BlockedReason::NoLicence,
-        () if engine.planner().vetoed_step(key).is_some() => BlockedReason::Held,
+        () if engine.planner().vetoed_step(leader).is_some() => BlockedReason::Held,
         () if !engine.planner().is_full(step.class) => BlockedReason::Flowing,
         () if engine.planner().workers.open_count() == 0 => BlockedReason::NoWorker,
         () if !*fits.entry(step.class).or_insert_with(could) => BlockedReason::NoFit,
@@ -109,12 +122,14 @@ pub(super) fn over_quota(engine: &Engine, queue: QueueId, key: StepKey) -> Optio
     of_queue.or_else(|| plan.blocked().over_quota.get(&(plan.queues.whole(queue), class)).copied())
 }
 
-/// True if some worker would take a task of the class now but for a limit of each worker.
+/// True if some worker would take a task of the class now, or one that starts with it, but for a limit of each worker.
 fn lacks_licence(engine: &Engine, class: ClassId) -> bool {
-    let class = engine.planner().classes.get(class);
     let per_worker =
         |name: &String| engine.licences().limits().get(name).is_some_and(|limit| limit.per_worker.is_some());
-    let unlimited = Class { limits: BTreeSet::new(), ..class.clone() };
-    class.limits.iter().any(per_worker)
-        && engine.planner().workers.present().any(|worker| placement::fits_now(&unlimited, worker))
+    let mut limited =
+        engine.planner().classes.get(class).parts().filter(|part| part.limits.iter().any(per_worker));
+    limited.any(|part| {
+        let unlimited = Class { limits: BTreeSet::new(), ..part.clone() };
+        engine.planner().workers.present().any(|worker| placement::fits_now(&unlimited, worker))
+    })
 }

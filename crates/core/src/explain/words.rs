@@ -142,6 +142,10 @@ fn say_waits(reason: &Reason) -> (Word, String) {
                 format!("{max} tasks of its {of} run, and no more may at a time (max_running)"),
             )
         }
+        Reason::Together { tasks: 1, .. } => (
+            Word::Together,
+            "the others with which it starts have succeeded, and no worker has room for it now".to_owned(),
+        ),
         Reason::Together { tasks, placed } => (
             Word::Together,
             format!(
@@ -373,6 +377,11 @@ impl WorkerReason {
             WorkerReason::Unfit(why) | WorkerReason::Closed(why) => (why.word(), say_of_worker(why)),
             WorkerReason::NothingWaits => (Word::NothingWaits, "no ready task waits".to_owned()),
             WorkerReason::Turn => (Word::Turn, "it gets work as soon as its turn comes".to_owned()),
+            WorkerReason::Together => (
+                Word::Together,
+                "the waiting work starts together with tasks for which other workers have too little room"
+                    .to_owned(),
+            ),
             WorkerReason::OthersPreferred => (
                 Word::OthersPreferred,
                 "other workers with room score better for the waiting work".to_owned(),
@@ -420,6 +429,9 @@ impl PassedVerdict {
             PassedVerdict::Limit(name) => (Word::Limit, format!("all of the limit '{name}' are taken")),
             PassedVerdict::Preferred { best, .. } => {
                 (Word::Preferred, format!("{} scores better", name_of(best.worker)))
+            }
+            PassedVerdict::Together { tasks, placed } => {
+                (Word::Together, format!("{placed} of the {tasks} tasks that start together have room now"))
             }
             PassedVerdict::Turn => (Word::Turn, "it starts as soon as its turn comes".to_owned()),
         }

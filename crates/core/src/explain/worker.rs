@@ -1,10 +1,11 @@
 //! Why a worker gets no work: the same predicates, asked of one worker and the steps whose turn comes first.
 
+use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::QueuedStep;
-use crate::plan;
-use crate::plan::placement::{self, Ineligible, PlacementOutcome, ScoredWorker};
+use crate::plan::placement::{self, Ineligible, PlacementOutcome, PlacementRequest, ScoredWorker};
+use crate::plan::{self, GangOutcome, Work};
 use crate::time::Time;
 use crate::worker::Worker;
 
@@ -45,6 +46,8 @@ pub enum WorkerReason {
     NothingWaits,
     /// A round gives it work.
     Turn,
+    /// What waits and fits starts together with tasks for which other workers have too little room.
+    Together,
     /// Others are better places for what waits.
     OthersPreferred,
     /// What waits and would fit is kept off by this: others' tasks, a reservation, a rule.
@@ -92,6 +95,13 @@ pub enum PassedVerdict {
         best: ScoredWorker,
         /// And here.
         here: ScoredWorker,
+    },
+    /// It starts together with others, and not all have a worker with room.
+    Together {
+        /// How many start together.
+        tasks: u32,
+        /// How many have one.
+        placed: u32,
     },
     /// The next round starts it here.
     Turn,
@@ -143,37 +153,66 @@ pub fn worker(engine: &Engine, id: WorkerId) -> Option<WorkerExplanation> {
 /// What the first step of a class is to a worker.
 fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &Worker) -> Option<Passed> {
     let key = head.0.step();
-    let (request, step) = (plan::placement_request(engine, key, queue)?, engine.step(key)?);
-    let context = engine.planner().match_context();
-    let verdict = match engine.licences().reached(request.class) {
+    let (class, step) = (engine.class(head.1)?, engine.step(key)?);
+    let verdict = match engine.licences().reached(class) {
         _ if super::over_quota(engine, queue, key).is_some() => PassedVerdict::Quota,
         Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
-        None => {
-            let unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
-            match context.judge(&request, worker) {
-                _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
-                Err(held) => PassedVerdict::Unmet(vec![held]),
-                Ok(here) => match placement::place_task(&request, &context, None) {
-                    PlacementOutcome::Best(ranked) if ranked[0].worker != worker.id => {
-                        PassedVerdict::Preferred { best: ranked[0], here }
-                    }
-                    _ => PassedVerdict::Turn,
-                },
-            }
-        }
+        None if class.is_gang() => pass_gang(engine, queue, (key, head.1), worker)?,
+        None => pass_task(engine, &plan::placement_request(engine, key, queue)?, worker),
     };
     Some(Passed { step: key, tasks: step.ready.len(), verdict })
 }
 
+/// What a task that asks for this is to the worker.
+fn pass_task(engine: &Engine, request: &PlacementRequest, worker: &Worker) -> PassedVerdict {
+    let context = engine.planner().match_context();
+    let unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
+    match context.judge(request, worker) {
+        _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
+        Err(held) => PassedVerdict::Unmet(vec![held]),
+        Ok(here) => match placement::place_task(request, &context, None) {
+            PlacementOutcome::Best(ranked) if ranked[0].worker != worker.id => {
+                PassedVerdict::Preferred { best: ranked[0], here }
+            }
+            _ => PassedVerdict::Turn,
+        },
+    }
+}
+
+/// What tasks that start together are to the worker: what the one that is nearest to a start there is, unless others of
+/// them find no room elsewhere.
+fn pass_gang(
+    engine: &Engine,
+    queue: QueueId,
+    (leader, class): (StepKey, ClassId),
+    worker: &Worker,
+) -> Option<PassedVerdict> {
+    let parts = engine.gang(leader)?;
+    let requests = parts.iter().filter_map(|part| plan::part_request(engine, part.step, queue, class));
+    let nearest = requests.map(|request| pass_task(engine, &request, worker)).min_by_key(rank)?;
+    if !matches!(nearest, PassedVerdict::Turn | PassedVerdict::Preferred { .. }) {
+        return Some(nearest);
+    }
+    match plan::place_gang(engine, leader, queue)? {
+        GangOutcome::Short { placed, tasks, .. } => Some(PassedVerdict::Together { tasks, placed }),
+        GangOutcome::Placed(_) => Some(nearest),
+    }
+}
+
 fn reservation_of(engine: &Engine, worker: WorkerId) -> Option<ReservedFor> {
     let class = engine.planner().reservations().holder(worker)?;
-    let mut heads = engine.queues().in_turn().flat_map(|(_, queue)| queue.heads());
+    let heads = engine.queues().in_turn().flat_map(|(_, queue)| queue.heads());
+    let mut heads = heads.chain(engine.planner().vetoed_heads().map(|(_, head)| head));
     let step = heads.find(|(_, other)| *other == class).map(|(head, _)| head.step());
-    let starts = engine.class(class).zip(engine.workers().get(worker));
+    let starts_at = |asks| match Class::is_gang(asks) {
+        // When the last of its workers has room.
+        true => engine.planner().reserved().get(&worker)?.starts,
+        false => plan::starts_at(engine, asks, engine.workers().get(worker)?),
+    };
     Some(ReservedFor {
         step,
         waits_since: step.and_then(|key| engine.step(key)).map(|step| step.ready_since),
-        starts: starts.and_then(|(class, worker)| plan::starts_at(engine, class, worker)),
+        starts: engine.class(class).and_then(starts_at),
     })
 }
 
@@ -199,7 +238,7 @@ fn rank(verdict: &PassedVerdict) -> u8 {
         PassedVerdict::Turn => 0,
         PassedVerdict::Preferred { .. } => 1,
         PassedVerdict::Unmet(unmet) if unmet.iter().any(Ineligible::is_lasting) => 4,
-        PassedVerdict::Unmet(_) => 2,
+        PassedVerdict::Unmet(_) | PassedVerdict::Together { .. } => 2,
         PassedVerdict::Quota | PassedVerdict::Limit(_) => 3,
     }
 }
@@ -212,6 +251,7 @@ fn reason_of(steps: &[Passed]) -> WorkerReason {
     match &nearest.verdict {
         PassedVerdict::Turn => WorkerReason::Turn,
         PassedVerdict::Preferred { .. } => WorkerReason::OthersPreferred,
+        PassedVerdict::Together { .. } => WorkerReason::Together,
         PassedVerdict::Unmet(unmet) if unmet.iter().any(Ineligible::is_lasting) => WorkerReason::FitsNone,
         PassedVerdict::Unmet(unmet) => {
             unmet.first().map_or(WorkerReason::Turn, |first| WorkerReason::Closed(first.clone()))

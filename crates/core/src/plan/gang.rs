@@ -40,10 +40,7 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
     let mut candidates = Vec::with_capacity(parts.len());
     let (mut veto, mut looks) = (None, 0);
     for TogetherPart { step, tasks: own } in &parts {
-        // Workers that are reserved for the gang are reserved under the class of its leader. Where a task failed the last
-        // time is no place to avoid: the others may need it, and none starts without all.
-        let request = placement_request(work, *step, queue)?;
-        let request = PlacementRequest { class_id: class, avoids: None, ..request };
+        let request = part_request(work, *step, queue, class)?;
         let ranking = placement::rank(&request, &context, None, tasks);
         veto = veto.or(ranking.held);
         looks += ranking.looks;
@@ -67,6 +64,20 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
         placed.extend(own.map(|(index, worker)| TogetherTask { step, index, worker }));
     }
     Some(GangOutcome::Placed(placed))
+}
+
+/// What a task of a gang asks of workers; `None` if there is no such step. `class` is that of the step that leads it.
+///
+/// Workers that are reserved for the gang are reserved under that class. Where a task failed the last time is not
+/// avoided: the others may need the worker, and none starts without all.
+pub fn part_request<W: Work>(
+    work: &W,
+    step: StepKey,
+    queue: QueueId,
+    class: ClassId,
+) -> Option<PlacementRequest<'_>> {
+    let request = placement_request(work, step, queue)?;
+    Some(PlacementRequest { class_id: class, avoids: None, ..request })
 }
 
 /// The gang's turn: books all of its tasks, or none. Returns how many it booked.
