@@ -124,37 +124,52 @@ pub(super) fn book_gang<W: Work>(
 /// The workers to reserve for a gang.
 pub(super) enum GangTarget {
     /// These, one for each task, or for several that fit one.
-    Workers(Vec<WorkerId>),
+    Workers(BTreeSet<WorkerId>),
     /// Some of those that it needs are reserved for others.
     Taken,
-    /// The farm has too few.
+    /// On some of those that it needs, tasks wait for jobs of their own.
+    Lending,
+    /// The farm has too few that take work.
     TooFew,
 }
 
 /// The workers that are expected to have room for the gang first.
 pub(super) fn target<W: Work>(work: &W, class: &Class) -> GangTarget {
-    match choose(work, class, true) {
+    match choose(work, class, |holder| holder.is_none()) {
         Some(workers) => GangTarget::Workers(workers),
-        None if choose(work, class, false).is_some() => GangTarget::Taken,
+        None if choose(work, class, |_| true).is_some() => GangTarget::Taken,
+        None if could_start_all(work.plan(), class) => GangTarget::Lending,
         None => GangTarget::TooFew,
     }
 }
 
-fn choose<W: Work>(work: &W, class: &Class, unreserved: bool) -> Option<Vec<WorkerId>> {
+/// The workers for a gang of which some are no longer reserved: the others, as far as they go with some that are reserved
+/// for no class. `None` if there are too few of these.
+pub(super) fn replacement<W: Work>(work: &W, id: ClassId, class: &Class) -> Option<BTreeSet<WorkerId>> {
+    choose(work, class, |holder| holder.is_none_or(|holder| holder == id))
+}
+
+/// The workers for a gang, of those that `may` be taken from the class that they are reserved for. Reserved ones come
+/// first.
+fn choose<W: Work>(
+    work: &W,
+    class: &Class,
+    may: impl Fn(Option<ClassId>) -> bool,
+) -> Option<BTreeSet<WorkerId>> {
     let plan = work.plan();
-    let may = |worker: &Worker| {
+    let holder = |worker: &Worker| plan.reservations.holder(worker.id);
+    let could = |part: &Class, worker: &Worker| {
         worker.takes_work()
             && worker.lending == 0
-            && !(unreserved && plan.reservations.holder(worker.id).is_some())
+            && may(holder(worker))
+            && placement::eligible_when_idle(part, worker)
     };
     let rank = |part: &Class, worker: &Worker| {
         let starts: Option<Time> = room_when(work, part, worker, |running| running.ends_by).map(|(at, _)| at);
-        (starts.is_none(), starts, Reverse(worker.free().cpu), worker.name.to_string())
+        let is_free = holder(worker).is_none();
+        (is_free, starts.is_none(), starts, Reverse(worker.free().cpu), worker.name.to_string())
     };
-    let could = |part: &Class, worker: &Worker| may(worker) && placement::eligible_when_idle(part, worker);
-    let chosen = choose_for(plan, class, could, rank, fits_capacity);
-    let all: Option<BTreeSet<WorkerId>> = chosen.into_iter().collect();
-    all.map(|workers| workers.into_iter().collect())
+    choose_for(plan, class, could, rank, fits_capacity).into_iter().collect()
 }
 
 /// How many tasks of those that start together could have a worker if all workers were empty, and how many there are.

@@ -61,8 +61,9 @@ pub struct Reservations {
     settings: ReservationSettings,
     buckets: BTreeMap<ClassId, BlockedTime>,
     holders: BTreeMap<WorkerId, ClassId>,
-    /// The holders whose tasks start together: each counts as one, however many workers it has.
-    gangs: BTreeSet<ClassId>,
+    /// The holders whose tasks start together, with the number of workers that they need: each counts as one, however
+    /// many workers it has.
+    gangs: BTreeMap<ClassId, usize>,
     observed: Time,
     /// Of more classes than are watched, which is looked at next.
     next: ClassId,
@@ -191,7 +192,7 @@ impl Reservations {
 
     /// True if no more workers may be reserved.
     pub fn is_full(&self) -> bool {
-        let single = self.holders.values().filter(|class| !self.gangs.contains(class)).count();
+        let single = self.holders.values().filter(|class| !self.gangs.contains_key(class)).count();
         single + self.gangs.len() >= self.settings.holders_max
     }
 
@@ -210,10 +211,22 @@ impl Reservations {
         self.holders.insert(worker, class);
     }
 
-    /// Reserves workers for tasks that start together.
-    pub fn reserve_all(&mut self, workers: Vec<WorkerId>, class: ClassId) {
-        self.gangs.insert(class);
-        self.holders.extend(workers.into_iter().map(|worker| (worker, class)));
+    /// Reserves workers for tasks that start together: these and no others. Returns those that were reserved for them
+    /// before and are no longer.
+    pub fn reserve_all(&mut self, workers: &BTreeSet<WorkerId>, class: ClassId) -> Vec<WorkerId> {
+        let before = self.holders().filter(|(worker, holder)| *holder == class && !workers.contains(worker));
+        let freed: Vec<WorkerId> = before.map(|(worker, _)| worker).collect();
+        freed.iter().for_each(|worker| _ = self.holders.remove(worker));
+        self.holders.extend(workers.iter().map(|worker| (*worker, class)));
+        self.gangs.insert(class, workers.len());
+        self.forget_gangs();
+        freed
+    }
+
+    /// The gangs of whose workers some are not reserved for them any more, whatever became of these.
+    pub fn broken_gangs(&self) -> BTreeSet<ClassId> {
+        let broken = self.gangs.iter().filter(|(class, needs)| self.held_by(**class) < **needs);
+        broken.map(|(class, _)| *class).collect()
     }
 
     /// Work of a class is of a new one from now on: it has waited for as long as before.
@@ -256,7 +269,7 @@ impl Reservations {
 
     fn forget_gangs(&mut self) {
         let holders = &self.holders;
-        self.gangs.retain(|class| holders.values().any(|holder| holder == class));
+        self.gangs.retain(|class, _| holders.values().any(|holder| holder == class));
     }
 }
 
@@ -313,6 +326,31 @@ mod tests {
         assert!(!observe(&mut reserves, 1_000, true));
         reserves.overtaken(WIDE);
         assert!(observe(&mut reserves, 1_001, true));
+    }
+
+    #[test]
+    fn a_gang_that_lost_a_worker_is_known_whichever_way_it_went() {
+        let of = |ids: &[u64]| ids.iter().map(|id| WorkerId(*id)).collect::<BTreeSet<_>>();
+        let mut reserves = Reservations::new(ReservationSettings { holders_max: 1, ..Default::default() });
+        assert_eq!(reserves.reserve_all(&of(&[1, 2, 3]), WIDE), []);
+        assert!(reserves.is_full() && reserves.broken_gangs().is_empty());
+        reserves.release(WorkerId(2));
+        assert_eq!(reserves.broken_gangs(), BTreeSet::from([WIDE]));
+        assert_eq!(reserves.reserve_all(&of(&[1, 4, 5]), WIDE), [WorkerId(3)]);
+        assert!(reserves.is_full() && reserves.broken_gangs().is_empty());
+        reserves.retain(|worker, _| worker != WorkerId(5));
+        assert_eq!(reserves.broken_gangs(), BTreeSet::from([WIDE]));
+        assert_eq!(reserves.reserve_all(&of(&[]), WIDE), [WorkerId(1), WorkerId(4)]);
+        assert!(!reserves.is_full() && reserves.broken_gangs().is_empty());
+    }
+
+    #[test]
+    fn work_of_a_new_class_has_waited_for_as_long_as_before() {
+        let mut reserves = Reservations::default();
+        observe(&mut reserves, 100, true);
+        observe(&mut reserves, 140, true);
+        reserves.carry_over(WIDE, ClassId(2));
+        assert_eq!(reserves.blocked_ns(ClassId(2)), 40 * NS_PER_S);
     }
 
     #[test]

@@ -71,20 +71,22 @@ impl Planner {
         class.is_none_or(|class| gang::could_start_all(self, class))
     }
 
+    /// The farm has too few workers that take work for a gang, and has no more before another worker does.
+    fn found_too_few(&mut self, class: ClassId) {
+        self.feasible_workers.0.insert(class, FeasibleWorker::Nobody(self.workers.opened()));
+    }
+
     /// Drops reservations that nobody needs, and returns the workers that become free for all.
     fn drop_unneeded(&mut self, blocked: &BTreeSet<ClassId>) -> Vec<WorkerId> {
         let (workers, classes) = (&self.workers, &self.classes);
         let (mut freed, mut refused) = (Vec::new(), Vec::new());
         // Tasks that start together wait until all their workers have room.
-        let waiting: BTreeSet<ClassId> = self
-            .reservations
-            .holders()
-            .filter_map(|(id, class)| {
-                let asks = classes.find(class).filter(|asks| asks.is_gang())?;
-                let is_open = workers.get(id).is_some_and(|worker| placement::takes_part_now(asks, worker));
-                (!is_open).then_some(class)
-            })
-            .collect();
+        let waiting = self.reservations.holders().filter_map(|(id, class)| {
+            let asks = classes.find(class).filter(|asks| asks.is_gang())?;
+            let is_open = workers.get(id).is_some_and(|worker| placement::takes_part_now(asks, worker));
+            (!is_open).then_some(class)
+        });
+        let waiting: BTreeSet<ClassId> = waiting.chain(self.reservations.broken_gangs()).collect();
         self.reservations.retain(|id, class| {
             // A task that waits for jobs of its own does not end before these have run, perhaps on this worker.
             let is_lending = workers.get(id).is_some_and(|worker| worker.lending > 0);
@@ -119,13 +121,17 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     let mut newcomers = plan.reservations.newcomers(plan.full.all(), plan.vetoed.by_class());
     blocked.retain(|class| plan.could_run(*class));
     newcomers.retain(|class| plan.could_run(*class));
-    let freed = plan.drop_unneeded(&blocked);
+    // What a gang that started left of its reservation is needed no more.
+    let started: BTreeSet<ClassId> = plan.reservations.broken_gangs().intersection(placed).copied().collect();
+    let mut freed = plan.drop_unneeded(&blocked.difference(&started).copied().collect());
+    mend_gangs(work, &mut freed);
+    let plan = work.plan_mut();
     for class in plan.reservations.observe(plan.now, &blocked, &newcomers, placed) {
         if work.plan().reservations.is_full() {
             break;
         }
-        if let Some(asks) = work.plan().classes.find(class).filter(|asks| asks.is_gang()) {
-            if !reserve_gang(work, class, gang::target(work, asks)) {
+        if work.plan().classes.find(class).is_some_and(Class::is_gang) {
+            if !reserve_gang(work, class) {
                 break;
             }
             continue;
@@ -144,17 +150,28 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     }
 }
 
-/// Reserves all workers that a gang needs, or none. Returns false where some are reserved for others: nobody else gets one
-/// then before the gang, or it would find some reserved each time.
-fn reserve_gang<W: Work>(work: &mut W, class: ClassId, target: GangTarget) -> bool {
-    let reservations = &mut work.plan_mut().reservations;
-    if reservations.held_by(class) > 0 {
-        return true;
+/// A gang that lost some of the workers that are reserved for it gets others at once, or gives up the rest: they would
+/// stand empty for nothing. It has been blocked for as long as before, so it gets all that it needs as soon as it can.
+fn mend_gangs<W: Work>(work: &mut W, freed: &mut Vec<WorkerId>) {
+    for class in work.plan().reservations.broken_gangs() {
+        let asks = work.plan().classes.find(class);
+        let workers = asks.and_then(|asks| gang::replacement(work, class, asks)).unwrap_or_default();
+        freed.extend(work.plan_mut().reservations.reserve_all(&workers, class));
     }
-    match target {
-        GangTarget::Workers(workers) => reservations.reserve_all(workers, class),
+}
+
+/// Reserves all workers that a gang needs, or none. Returns false where some are reserved for others: no other class gets
+/// one then before the gang, or it would find some reserved each time.
+fn reserve_gang<W: Work>(work: &mut W, class: ClassId) -> bool {
+    let plan = work.plan();
+    let Some(asks) = plan.classes.find(class).filter(|_| plan.reservations.held_by(class) == 0) else {
+        return true;
+    };
+    match gang::target(work, asks) {
+        GangTarget::Workers(workers) => _ = work.plan_mut().reservations.reserve_all(&workers, class),
         GangTarget::Taken => return false,
-        GangTarget::TooFew => reservations.disappoint(class),
+        GangTarget::Lending => {}
+        GangTarget::TooFew => work.plan_mut().found_too_few(class),
     }
     true
 }
