@@ -112,13 +112,6 @@ fn what_is_left_of_a_gang_starts_where_it_is_sent() {
     let filler = divided.submit(spec("q", [step(2, cores(1))]));
     assert_eq!(running(&divided, OTHER, filler).len(), 1, "the room of the one that ended is taken");
     end(&mut divided, OTHER, task(job, 1), 1);
-    for _ in 0..8 {
-        divided.pass(1);
-    }
-    let of_gang = divided.farms[OTHER].engine.job(job).expect("it waits there");
-    assert_eq!(of_gang.steps[0].ready.len(), 1, "until there is room for the whole gang");
-    divided.farms[HOME].end(task(filler, 0), 0);
-    divided.end_all(OTHER, 0);
     assert_eq!(running(&divided, OTHER, job), [1]);
     end(&mut divided, OTHER, task(job, 1), 0);
     assert_eq!(divided.ended(job), Some(JobState::Succeeded));
@@ -213,21 +206,4 @@ fn what_waits_elsewhere_returns_when_its_home_has_a_worker_for_it() {
     }
     assert_eq!(running(&divided, HOME, wide), [0]);
     assert_eq!(running(&divided, OTHER, small).len(), 4);
-}
-
-/// Its leader has succeeded, and the other shard has too few workers for the whole gang.
-#[test]
-fn what_is_left_of_a_gang_comes_home_where_the_whole_gang_has_no_room() {
-    let mut divided = Divided::new(1, &[1, 1]);
-    divided.farms[HOME].worker("second", cores(1));
-    let third = divided.farms[HOME].worker("third", cores(1));
-    let follower = StepSpec { name: "t".to_owned(), with: Some(0), retries: 3, ..gang(1, 2) };
-    let job = divided.submit(spec("q", [gang(1, 1), follower]));
-    assert_eq!(running(&divided, HOME, job), [0, 1, 2]);
-    divided.farms[HOME].ask(|request| Event::Drain { request, worker: third, draining: true, note: None });
-    end(&mut divided, HOME, task(job, 0), 0);
-    end(&mut divided, HOME, task(job, 1), 1);
-    end_killed(&mut divided, HOME);
-    let delegations = divided.messages_of(|message| matches!(message, Message::Delegate { .. }));
-    assert_eq!((delegations, returned(&divided, job)), (1, 1), "it is sent once and comes back");
 }
