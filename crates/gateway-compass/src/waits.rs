@@ -123,7 +123,10 @@ impl WaitingClient {
 
     /// Looks whether a job waits any longer.
     async fn look(&mut self, job: JobId) -> Result<(), Unavailable> {
-        let Some(view) = View::find(&self.handle, job).await? else { return Ok(()) };
+        let Some(view) = View::find(&self.handle, job).await? else {
+            self.forget(job);
+            return Ok(());
+        };
         if view.record.stage != Stage::Submit {
             self.forget(job);
             // It was given up, and the server ended before the engine heard of it.

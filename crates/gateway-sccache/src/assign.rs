@@ -63,6 +63,11 @@ impl Assigner {
         Ok(wire::read(&response.bytes().await?)?)
     }
 
+    /// A build server is gone: its connections are dropped.
+    pub fn forget(&self, server: ServerId) {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&server);
+    }
+
     /// The client of a build server, made again when its certificate changes: each trusts one certificate alone.
     fn client(&self, server: ServerId, digest: &[u8]) -> Result<reqwest::Client, NotAssigned> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,8 +2,9 @@
 //! about a change is returned.
 
 use crate::wire::{AssignJobResult, Heartbeat, JobId, JobState, SchedulerStatus, ServerId, ServerNonce};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
+use windlass_core::bounds::CACHE_KEYS_MAX;
 
 /// Without a heartbeat for so long a build server is gone. Stock servers send one every 30 seconds.
 pub const SILENCE_MAX: Duration = Duration::from_secs(90);
@@ -53,9 +54,34 @@ pub struct Server {
     /// When it was heard from last.
     seen: Uptime,
     jobs: BTreeSet<JobId>,
-    /// Toolchains that it is known to have.
-    toolchains: BTreeSet<String>,
+    toolchains: Toolchains,
     record: Record,
+}
+
+/// The toolchains that a build server is known to have: the last [`CACHE_KEYS_MAX`] that it got. Clients name them, and
+/// the build server itself drops old ones.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Toolchains {
+    known: BTreeSet<String>,
+    /// Oldest first.
+    order: VecDeque<String>,
+    /// How many it ever got.
+    learned: u64,
+}
+
+impl Toolchains {
+    fn add(&mut self, toolchain: String) {
+        if !self.known.insert(toolchain.clone()) {
+            return;
+        }
+        self.learned += 1;
+        self.order.push_back(toolchain);
+        if self.order.len() > CACHE_KEYS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
 }
 
 /// How a build server has done lately.
@@ -217,7 +243,15 @@ impl Farm {
 
     /// The toolchains that a build server is known to have.
     pub fn toolchains_of(&self, id: ServerId) -> impl Iterator<Item = &str> {
-        self.servers.get(&id).into_iter().flat_map(|server| server.toolchains.iter().map(String::as_str))
+        self.servers
+            .get(&id)
+            .into_iter()
+            .flat_map(|server| server.toolchains.known.iter().map(String::as_str))
+    }
+
+    /// Another number when a build server got a toolchain that it was not known to have.
+    pub fn toolchains_learned(&self, id: ServerId) -> u64 {
+        self.servers.get(&id).map_or(0, |server| server.toolchains.learned)
     }
 
     /// The farm in three numbers.
@@ -243,7 +277,7 @@ impl Farm {
         let before = self.servers.remove(&id);
         let is_new = before.as_ref().is_none_or(|before| before.nonce != nonce);
         let is_changed = is_new || before.as_ref().is_some_and(|before| before.num_cpus != num_cpus);
-        let (mut jobs, mut toolchains, mut lost) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        let (mut jobs, mut toolchains, mut lost) = (BTreeSet::new(), Toolchains::default(), Vec::new());
         let mut record = Record::default();
         if let Some(before) = before {
             record = before.record;
@@ -311,7 +345,7 @@ impl Farm {
         if let (false, Some(toolchain)) = (result.need_toolchain, job.toolchain.clone())
             && let Some(server) = self.servers.get_mut(&job.server)
         {
-            server.toolchains.insert(toolchain);
+            server.toolchains.add(toolchain);
         }
         true
     }
@@ -394,7 +428,7 @@ impl Farm {
             && let Some(toolchain) = job.toolchain.clone()
             && let Some(server) = self.servers.get_mut(&server)
         {
-            server.toolchains.insert(toolchain);
+            server.toolchains.add(toolchain);
         }
         if state != JobState::Complete {
             return Ok(StateChange::GoesOn);
@@ -605,6 +639,26 @@ mod tests {
         assert_eq!((farm.status().in_progress, farm.toolchains_of(id(1)).count()), (0, 1));
         assert_eq!(farm.hear(id(1), beat(9, 0), s(33)), Err(BadHeartbeat::Cpus(0)));
         assert!(!farm.assigned(JobId(5), READY, s(33)), "it took what nobody waits for");
+    }
+
+    #[test]
+    fn clients_that_name_ever_new_toolchains_do_not_make_it_grow() {
+        let mut farm = farm(READY);
+        let before = farm.toolchains_learned(id(1));
+        let all = CACHE_KEYS_MAX as u64 + 1_000;
+        for number in 0..all {
+            let job = JobId(100 + number);
+            farm.allocate(job, id(1), format!("tool{number}"), s(1));
+            assert!(farm.assigned(job, READY, s(1)));
+            farm.tell(job, id(1), JobState::Complete, s(2)).unwrap();
+        }
+        assert_eq!(farm.toolchains_of(id(1)).count(), CACHE_KEYS_MAX);
+        assert_eq!(farm.toolchains_learned(id(1)) - before, all, "each is told to the engine all the same");
+        let last = format!("tool{}", all - 1);
+        assert!(
+            farm.toolchains_of(id(1)).any(|known| known == last)
+                && farm.server(id(1)).unwrap().jobs.len() == 1
+        );
     }
 
     #[test]

@@ -103,6 +103,12 @@ impl State {
         self.servers.extend(link.worker.map(|worker| (worker, server)));
     }
 
+    /// The build servers that are workers and not on the farm any more: one that is silent may say hello for other places
+    /// while it is dropped.
+    pub(crate) fn left(&self) -> Vec<ServerId> {
+        self.workers.keys().copied().filter(|server| self.farm.server(*server).is_none()).collect()
+    }
+
     /// A build server is no worker. Returns what it was.
     pub(crate) fn disconnect(&mut self, server: ServerId) -> Option<Link> {
         let link = self.workers.remove(&server)?;
@@ -152,6 +158,11 @@ impl Scheduler {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the connections to a build server that is gone.
+    pub(crate) fn hang_up(&self, server: ServerId) {
+        self.shared.assigner.forget(server);
     }
 
     /// Time since the scheduler started.
@@ -211,9 +222,9 @@ impl Scheduler {
     pub async fn job_state(&self, job: JobId, server: ServerId, state: JobState) -> Result<(), BadState> {
         let (change, learned) = {
             let mut inner = self.state();
-            let before = inner.farm.toolchains_of(server).count();
+            let before = inner.farm.toolchains_learned(server);
             let change = inner.farm.tell(job, server, state, self.now())?;
-            (change, inner.farm.toolchains_of(server).count() > before)
+            (change, inner.farm.toolchains_learned(server) > before)
         };
         match change {
             StateChange::Known | StateChange::GoesOn => {}
@@ -346,11 +357,11 @@ impl Scheduler {
         };
         let learned = {
             let mut state = self.state();
-            let before = state.farm.toolchains_of(server_id).count();
+            let before = state.farm.toolchains_learned(server_id);
             if !state.farm.assigned(job, result, self.now()) {
                 return Err(format!("{server_id} was restarted meanwhile"));
             }
-            state.farm.toolchains_of(server_id).count() > before
+            state.farm.toolchains_learned(server_id) > before
         };
         if learned {
             self.tell_toolchains(server_id).await;

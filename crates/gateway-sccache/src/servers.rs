@@ -182,6 +182,10 @@ impl Scheduler {
             for (server, jobs) in dropped {
                 tracing::warn!("the build server {server} is silent: it is dropped with {} jobs", jobs.len());
                 self.release(jobs).await;
+                self.hang_up(server);
+            }
+            let left = self.state().left();
+            for server in left {
                 self.disconnect(server).await;
             }
             self.look_at_workers().await;

@@ -97,7 +97,7 @@ impl ExternalTasks {
     /// What is durable: attempts that ended are dropped, and their clients told.
     pub fn settle(&self, notes: &[Fact]) {
         let mut state = self.lock();
-        if state.booked.is_empty() && state.attendants.is_empty() {
+        if state.booked.is_empty() && state.attendants.is_empty() && state.unattended.is_empty() {
             return;
         }
         for note in notes {
@@ -165,6 +165,17 @@ impl ExternalTasks {
             }
         }
         left
+    }
+
+    /// How many entries its tables have.
+    pub fn entries(&self) -> [(&'static str, usize); 4] {
+        let state = self.lock();
+        [
+            ("external_tasks", state.booked.len()),
+            ("workers_of_external_tasks", state.by_worker.len()),
+            ("attendants", state.attendants.len()),
+            ("jobs_unattended", state.unattended.len()),
+        ]
     }
 
     /// Jobs with booked attempts to which nobody has attended for the given time.
@@ -311,6 +322,17 @@ mod tests {
         assert!(orders.try_recv().is_err(), "a start that is repeated is not a new one");
         external.lock().start(report(2));
         assert_eq!(orders.try_recv(), Ok(started(2)));
+    }
+
+    #[test]
+    fn a_job_that_ends_without_a_client_and_without_a_place_leaves_nothing() {
+        let external = ExternalTasks::default();
+        external.lock().start(report(1));
+        external.settle(&[ended(1)]);
+        assert_eq!(external.unattended(Duration::ZERO), [JOB], "it waits for another place");
+        external.settle(&[Fact::JobEnded { job: JOB, state: JobState::Canceled, counts: Counts::default() }]);
+        assert!(external.unattended(Duration::ZERO).is_empty());
+        assert!(external.entries().iter().all(|(_, count)| *count == 0), "{external:?}");
     }
 
     #[test]

@@ -67,8 +67,9 @@ pub(crate) struct Clients {
     events: BTreeMap<JobId, BTreeSet<u64>>,
     logs: BTreeMap<JobId, BTreeSet<u64>>,
     consoles: BTreeMap<JobId, u64>,
-    /// For providers, of jobs that have none yet.
-    pending: BTreeMap<JobId, Vec<String>>,
+    /// For providers, of jobs that have none yet: each message with the session that sent it. A job that ends without a
+    /// provider is heard of by no other way, so they go with their sessions.
+    pending: BTreeMap<JobId, Vec<(u64, String)>>,
 }
 
 impl Clients {
@@ -95,6 +96,10 @@ impl Clients {
             });
         }
         self.consoles.retain(|_, by| *by != session);
+        self.pending.retain(|_, waiting| {
+            waiting.retain(|(by, _)| *by != session);
+            !waiting.is_empty()
+        });
     }
 
     /// Those who watch a job.
@@ -137,7 +142,8 @@ impl Clients {
 
     /// What waits for the job's provider.
     pub(super) fn take_pending(&mut self, job: JobId) -> Vec<String> {
-        self.pending.remove(&job).unwrap_or_default()
+        let waiting = self.pending.remove(&job).unwrap_or_default();
+        waiting.into_iter().map(|(_, text)| text).collect()
     }
 
     fn watch(&mut self, session: u64, job: JobId, logs: bool) {
@@ -160,12 +166,15 @@ impl Clients {
         }
     }
 
-    fn wait_for_provider(&mut self, job: JobId, text: String) {
-        if self.pending.len() < PENDING_JOBS_MAX || self.pending.contains_key(&job) {
-            let waiting = self.pending.entry(job).or_default();
-            if waiting.len() < PENDING_PER_JOB_MAX {
-                waiting.push(text);
-            }
+    /// Keeps a message until the job has a provider. Where it is one job too many, the oldest makes room: it may be one
+    /// that has ended.
+    fn wait_for_provider(&mut self, session: u64, job: JobId, text: String) {
+        if self.pending.len() >= PENDING_JOBS_MAX && !self.pending.contains_key(&job) {
+            self.pending.pop_first();
+        }
+        let waiting = self.pending.entry(job).or_default();
+        if waiting.len() < PENDING_PER_JOB_MAX {
+            waiting.push((session, text));
         }
     }
 }
@@ -213,7 +222,7 @@ impl Lab {
         match host.and_then(|host| host.session.clone()) {
             Some(provider) => _ = provider.send(text),
             None if kind.starts_with("console") || kind.starts_with("resize") => {}
-            None => self.clients.wait_for_provider(job, text),
+            None => self.clients.wait_for_provider(session, job, text),
         }
     }
 }
@@ -249,10 +258,18 @@ mod tests {
     fn what_waits_for_a_provider_is_bounded() {
         let mut clients = Clients::default();
         for n in 0..2 * PENDING_JOBS_MAX as u64 {
-            (0..2 * PENDING_PER_JOB_MAX).for_each(|_| clients.wait_for_provider(JobId(n), String::new()));
+            let session = n % 2;
+            (0..2 * PENDING_PER_JOB_MAX).for_each(|_| {
+                clients.wait_for_provider(session, JobId(n), String::new());
+            });
         }
         assert_eq!(clients.pending.len(), PENDING_JOBS_MAX);
-        assert_eq!(clients.take_pending(JobId(0)).len(), PENDING_PER_JOB_MAX);
+        let newest = JobId(2 * PENDING_JOBS_MAX as u64 - 1);
+        assert!(clients.take_pending(JobId(0)).is_empty(), "the oldest made room");
+        assert_eq!(clients.take_pending(newest).len(), PENDING_PER_JOB_MAX);
+        clients.close(0);
+        clients.close(1);
+        assert!(clients.pending.is_empty(), "what a client said goes with it");
     }
 
     #[tokio::test]

@@ -250,9 +250,11 @@ impl Machines {
         old.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Nothing is built there any more.
-    pub fn remove(&mut self, name: &str) {
-        self.known.remove(name);
+    /// Nothing is built there any more. Returns the end of its connection, which the engine is to be told: otherwise the
+    /// server keeps the connection of each machine that was ever named.
+    #[must_use]
+    pub fn remove(&mut self, name: &str) -> Option<(u64, Change)> {
+        self.known.remove(name).map(|known| (known.link, Change::Lost))
     }
 
     /// True of a machine of clients.
@@ -425,7 +427,11 @@ mod tests {
         named(&mut machines, 1, "ann", now);
         machines.set_workers(["b1".to_owned()].into());
         assert_eq!(machines.unneeded(now), [b1("ann")]);
-        machines.remove(&b1("ann"));
+        assert!(
+            matches!(machines.remove(&b1("ann")), Some((7, Change::Lost))),
+            "its connection ends with it"
+        );
+        assert!(machines.remove(&b1("ann")).is_none());
         assert!(named(&mut machines, 1, "ann", now).is_none());
     }
 

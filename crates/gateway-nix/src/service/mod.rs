@@ -263,7 +263,8 @@ impl Service {
     }
 
     async fn forget(&self, InEngine { id: worker, name, .. }: InEngine) {
-        self.state().machines.remove(&name);
+        let end = self.state().machines.remove(&name);
+        self.tell_all(end).await;
         let forget = move |request| Event::Forget { request, worker, force: true };
         if let Err(why) = self.handle().request(forget).await {
             tracing::warn!(%why, "cannot forget the machine {name}");

@@ -49,11 +49,13 @@ pub struct Faults {
 impl Faults {
     /// A host did not answer: nothing is launched there for a while.
     pub fn unanswered(&mut self, host: &str, now: Instant) {
+        self.prune(now);
         self.held_hosts.insert(host.to_owned(), now + HELD_TIME);
     }
 
     /// A frame of the layer could not be booked, whatever the host. `said` is what PostgreSQL said.
     pub fn unbookable(&mut self, layer: &str, said: &str, now: Instant) {
+        self.prune(now);
         self.hold(layer, format!("the database refuses its frames: {}", shorten(said)), now);
     }
 
@@ -193,6 +195,19 @@ mod tests {
         assert!(
             faults.held_layers(now).iter().any(|held| held.reason == "the database refuses its frames: no")
         );
+    }
+
+    #[test]
+    fn ever_new_hosts_and_layers_leave_nothing_when_their_time_is_over() {
+        let (mut faults, now) = (Faults::default(), Instant::now());
+        for number in 0..1_000 {
+            faults.unanswered(&format!("host{number}"), now);
+            faults.unbookable(&format!("layer{number}"), "no", now);
+        }
+        faults.unbookable("last", "no", now + HELD_TIME);
+        assert_eq!((faults.held_hosts.len(), faults.held_layers.len()), (0, 1));
+        faults.unanswered("last", now + 2 * HELD_TIME);
+        assert_eq!((faults.held_hosts.len(), faults.held_layers.len()), (1, 0));
     }
 
     #[test]
