@@ -174,6 +174,8 @@ impl Engine {
             if self.jobs.contains_key(id) {
                 continue;
             }
+            // Whatever waited for it waits no more.
+            self.dependents.remove(id);
             let outcome = self.recent.get(*id);
             let waiting: Vec<JobId> =
                 self.jobs.values().filter(|j| j.after.contains(id)).map(|j| j.id).collect();

@@ -449,6 +449,9 @@ impl Engine {
         for first in &job.after {
             if let Some(waiting) = self.dependents.get_mut(first) {
                 waiting.remove(&id);
+                if waiting.is_empty() {
+                    self.dependents.remove(first);
+                }
             }
         }
     }

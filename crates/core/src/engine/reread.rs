@@ -207,6 +207,8 @@ impl Engine {
                 let what = "requests about jobs that are being read again";
                 out.answers.push((request, Reply::Refused(Refusal::TooMany { what, is, max })));
             }
+            // A task that is to lend its cpus keeps them.
+            None if is >= max => {}
             _ => self.rereading.waiting.push(event),
         }
     }
@@ -298,8 +300,16 @@ impl Engine {
         }
         self.keep_volatile(before);
         jobs.iter().for_each(|id| self.forget_ended(*id));
+        self.answer_lost_reclaims(out);
         self.wait_again(&active);
         self.drop_settled_dependencies(&jobs, out);
+    }
+
+    /// A task that the store does not have booked has no cpus to get back: its waits for them are over.
+    fn answer_lost_reclaims(&mut self, out: &mut Outbox) {
+        let lost = self.reclaims.keys().filter(|task| !self.attempts.contains_key(*task));
+        let lost: Vec<TaskId> = lost.copied().collect();
+        lost.into_iter().for_each(|task| self.answer_reclaims(task, out));
     }
 
     /// Restores what is only in memory (start, charge, lent cpus) for each attempt that the store has under the same
