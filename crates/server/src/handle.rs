@@ -6,7 +6,7 @@ use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
 use crate::figures::{EndedAttempts, Entitled, PlacedSteps};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
-use crate::metrics::Metrics;
+use crate::metrics::{Entries, Metrics};
 use crate::peers::SureUntil;
 use crate::progress::ProgressBoard;
 use crate::shell::Inbox;
@@ -196,6 +196,13 @@ impl Handle {
         let (answer, wait) = oneshot::channel();
         let ask = move |engine: &Engine| _ = answer.send(question(engine));
         self.inbox.send(Inbox::Query(Box::new(ask))).await.map_err(|_| closed())?;
+        wait.await.map_err(|_| closed())
+    }
+
+    /// How many entries the tables have of what is under way in the engine and around it.
+    pub(crate) async fn entries(&self) -> Result<Entries, Unavailable> {
+        let (answer, wait) = oneshot::channel();
+        self.inbox.send(Inbox::Entries(answer)).await.map_err(|_| closed())?;
         wait.await.map_err(|_| closed())
     }
 

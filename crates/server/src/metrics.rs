@@ -22,6 +22,9 @@ type Labels = [(&'static str, &'static str); 1];
 /// A number of each queue.
 type ByQueue = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
 
+/// The names of tables, and how many entries each has.
+pub type Entries = Vec<(&'static str, usize)>;
+
 /// Queues that the text names: those that want most cpus. Each is four lines.
 const QUEUES_MAX: usize = 250;
 
@@ -45,6 +48,7 @@ pub struct Metrics {
     workers_left_out: Gauge,
     workers_reserved: Gauge,
     board_sessions: Gauge,
+    entries: Family<Labels, Gauge>,
     waiting_tasks: Family<Labels, Gauge>,
     stranded_cores: Gauge<f64, AtomicU64>,
     queues: QueueGauges,
@@ -97,6 +101,7 @@ impl Metrics {
             workers_left_out: Gauge::default(),
             workers_reserved: Gauge::default(),
             board_sessions: Gauge::default(),
+            entries: Family::default(),
             waiting_tasks: Family::default(),
             stranded_cores: Gauge::default(),
             queues: QueueGauges::default(),
@@ -142,6 +147,7 @@ impl Metrics {
         r.register("workers_left_out", "Workers left out for their faults", self.workers_left_out.clone());
         r.register("workers_reserved", "Workers reserved for blocked work", self.workers_reserved.clone());
         r.register("board_sessions", "Sessions of browsers that are open", self.board_sessions.clone());
+        r.register("entries", "Entries of tables of what is under way", self.entries.clone());
         r.register("waiting_tasks", "Ready tasks, by why they wait", self.waiting_tasks.clone());
         r.register("stranded_cores", "Cores idle beside work that waits", self.stranded_cores.clone());
         self.queues.register(r);
@@ -200,6 +206,13 @@ impl Metrics {
     /// This server owns the farm under that epoch.
     pub fn owns_farm(&self, epoch: u64) {
         self.farm_epoch.get_or_create(&[]).set(epoch as i64);
+    }
+
+    /// Tables have that many entries now.
+    pub fn set_entries(&self, entries: &[(&'static str, usize)]) {
+        for (table, count) in entries {
+            self.entries.get_or_create(&[("table", *table)]).set(*count as i64);
+        }
     }
 
     /// The store did not take a batch.

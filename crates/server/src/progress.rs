@@ -28,6 +28,11 @@ impl ProgressBoard {
         }
     }
 
+    /// Tasks of which it is kept.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     /// An attempt of the task ended.
     pub fn forget(&self, task: TaskId) {
         self.lock().remove(&task);

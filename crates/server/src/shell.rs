@@ -1,5 +1,7 @@
 //! The task that owns the engine: handle, round, commit, deliver; and read what the engine asks for.
 
+mod entries;
+
 use crate::background::Background;
 use crate::between::{Between, Found, Look};
 use crate::bodies::{self, LoadedBody, StepId};
@@ -10,7 +12,7 @@ use crate::external::ExternalTasks;
 use crate::figures::{EndedAttempts, OwnWorkers, PlacedSteps, restore_ended};
 use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
-use crate::metrics::Metrics;
+use crate::metrics::{Entries, Metrics};
 use crate::outgoing::Outgoing;
 use crate::peers::{SureUntil, may_leave, may_leave_now};
 use crate::progress::ProgressBoard;
@@ -68,6 +70,8 @@ pub(crate) enum Inbox {
     Mail,
     /// A question about the engine's state.
     Query(Box<dyn FnOnce(&Engine) + Send>),
+    /// How many entries the tables have.
+    Entries(oneshot::Sender<Entries>),
     /// End when what is under way is committed.
     Stop(oneshot::Sender<()>),
 }
@@ -430,6 +434,7 @@ impl Shell {
             }
             Inbox::Mail => self.between.wake(),
             Inbox::Query(question) => question(&self.engine),
+            Inbox::Entries(answer) => _ = answer.send(self.entries()),
             Inbox::Stop(done) => {
                 self.engine.save_histories(&mut self.pipeline.forming);
                 self.engine.save_turns(&mut self.pipeline.forming);
@@ -680,6 +685,7 @@ impl Shell {
                     }
                     Some(Inbox::Mail) => self.between.wake(),
                     Some(Inbox::Query(question)) => question(&self.engine),
+                    Some(Inbox::Entries(answer)) => _ = answer.send(self.entries()),
                     Some(Inbox::Stop(done)) => self.stopping = Some(done),
                     Some(event @ Inbox::Event(_)) => later.push(event),
                     None => return,

@@ -158,6 +158,11 @@ impl UserBudget {
         share.ok_or(Bad::Full)
     }
 
+    fn user_count(&self) -> usize {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.values().filter(|own| own.strong_count() > 0).count()
+    }
+
     fn of_user(&self, user: &str) -> Arc<Semaphore> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = users.get(user).and_then(Weak::upgrade) {
@@ -178,6 +183,16 @@ impl Intake {
             1..=SMALL_BODY_BYTES_MAX => self.small.share(user, bytes).await.map(Some),
             _ => self.large.share(user, bytes).await.map(Some),
         }
+    }
+
+    /// Users whose bodies are held, or wait for that; one that has small and large ones counts twice.
+    pub fn user_count(&self) -> usize {
+        self.large.user_count() + self.small.user_count()
+    }
+
+    /// Strangers' requests whose bodies are coming.
+    pub fn stranger_count(&self) -> usize {
+        self.strangers.coming_count()
     }
 
     /// Makes of a body what it says: on a thread of its own where that takes a while.

@@ -45,6 +45,7 @@ use crate::gateway::{Front, Gateways};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, RoomLimits, Served};
+use crate::metrics::Entries;
 use crate::network::Network;
 use crate::peers::{self, FarmShards, Gathered, OtherShards, Postbox, ServerKey};
 use crate::refusals::Refusals;
@@ -204,6 +205,18 @@ impl App {
     fn own_number(&self) -> Option<ServerId> {
         let owner = self.handle.store().ownership().map(|ownership| ownership.server);
         owner.or_else(|| self.postbox().map(|postbox| postbox.server()))
+    }
+
+    /// How many entries the tables of requests have. The request that asks is among them.
+    fn entries(&self) -> Entries {
+        let mut all = vec![
+            ("loans", self.loans().len()),
+            ("users_with_requests", self.shared.turns.user_count()),
+            ("users_with_bodies", self.shared.intake.user_count()),
+            ("strangers_with_bodies", self.shared.intake.stranger_count()),
+        ];
+        all.extend(self.postbox().map(|postbox| postbox.entries()).into_iter().flatten());
+        all
     }
 
     fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {

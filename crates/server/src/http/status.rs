@@ -87,6 +87,11 @@ async fn own_text(app: &App) -> Result<String, ApiError> {
         Some(_) => None,
         None => Some(app.handle.query(read_gauges).await?),
     };
+    let mut entries = app.entries();
+    if read.is_some() {
+        entries.extend(app.handle.entries().await?);
+    }
+    app.handle.metrics().set_entries(&entries);
     let sessions = app.shared.sessions.count(app.handle.now());
     Ok(text_of(&app.handle, read, app.handle.disk().free_bytes(), sessions))
 }

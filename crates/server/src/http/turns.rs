@@ -102,6 +102,12 @@ impl Turns {
         Ok(Some(UserTurn { _permit: permit, _own: own }))
     }
 
+    /// Users with requests under way or in line.
+    pub fn user_count(&self) -> usize {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.values().filter(|own| own.strong_count() > 0).count()
+    }
+
     fn of_user(&self, user: &str) -> Arc<TurnsOfUser> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = users.get(user).and_then(Weak::upgrade) {

@@ -74,6 +74,11 @@ impl RequestBudget {
         fits.then(|| RequestShare { budget: self.clone(), number, complete_bytes: 0, give_way })
     }
 
+    /// Requests whose bodies are coming.
+    pub fn coming_count(&self) -> usize {
+        self.held().coming.len()
+    }
+
     fn held(&self) -> MutexGuard<'_, HeldBytes> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -87,6 +87,16 @@ impl Postbox {
         self.server
     }
 
+    /// How many entries its tables have.
+    pub(crate) fn entries(&self) -> [(&'static str, usize); 3] {
+        let waiting = self.waiting();
+        [
+            ("requests_passed_on", waiting.asks.len()),
+            ("users_with_requests_passed_on", waiting.users.len()),
+            ("answers_to_delete", waiting.read.len()),
+        ]
+    }
+
     /// True if the owner is another than before.
     pub fn set_owner(&self, owner: Option<KnownOwner>) -> bool {
         self.owner.send_if_modified(|known| {

@@ -1,0 +1,21 @@
+//! How many entries the tables have of what is under way: those of the engine, of the shell, and of what both share with the
+//! rest of the process.
+
+use super::Shell;
+use crate::metrics::Entries;
+
+impl Shell {
+    pub(super) fn entries(&self) -> Entries {
+        let mut all = self.engine.entries();
+        all.extend([
+            ("requests", self.pending.len()),
+            ("links", self.links.len()),
+            ("link_owners", self.link_owners.len()),
+            ("reads_to_begin", self.fetches.len()),
+            ("progress", self.progress.len()),
+            ("listeners", self.events.listeners()),
+        ]);
+        all.extend(self.external.entries());
+        all
+    }
+}
