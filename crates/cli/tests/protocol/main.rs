@@ -4,6 +4,7 @@
 mod board;
 mod garbage;
 mod golden;
+mod growth;
 mod keeper;
 mod later;
 mod measure;
