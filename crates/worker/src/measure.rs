@@ -363,6 +363,9 @@ impl ScanState {
                     // Another keeper has none of the attempts of the one before.
                     let known: BTreeSet<TaskRef> = held.iter().map(|held| held.task).collect();
                     self.network_bound.retain(|task| known.contains(task));
+                    let fetched = self.fetchers.len();
+                    self.fetchers.retain(|task| known.contains(task));
+                    self.must_scan |= self.fetchers.len() < fetched;
                 }
                 let runs = |phase| matches!(phase, HeldPhase::Running(_) | HeldPhase::Lent(_));
                 self.running = held.iter().filter(|held| runs(held.phase)).map(|held| held.task).collect();
@@ -484,11 +487,14 @@ mod tests {
         measured.expect_fetches(task(1));
         measured.hear_at(SECOND_NS, &started(1));
         received(&dir, 100 * MB);
+        let fetched = FromKeeper::Fetched { task: task(1), key: "c/a".to_owned(), bytes: MB, ms: 10 };
+        measured.hear_at(SECOND_NS, &fetched);
         let (held, notes) = (Vec::new(), Vec::new());
         let state =
             FromKeeper::State { incarnation: 2, seq: 0, held, notes, sent: 0, fences: true, program: None };
         measured.hear_at(2 * SECOND_NS, &state);
         let known = measured.lock();
         assert!(known.network_bound.is_empty() && known.running.is_empty() && known.fetch_run.is_none());
+        assert!(known.fetchers.is_empty() && known.must_scan, "what they fetched is looked for");
     }
 }
