@@ -2,7 +2,7 @@
 //! asks once for both.
 
 use crate::ids::ClassId;
-use crate::resources::Resources;
+use crate::resources::{Resources, Short};
 use crate::tags::{Need, asks_executor};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +41,14 @@ impl Class {
     /// True if the queue is among those that a worker is for. One that is for none in particular is for all.
     pub fn suits_queues(&self, for_queues: Option<&BTreeSet<String>>) -> bool {
         for_queues.is_none_or(|queues| self.queue.as_ref().is_some_and(|queue| queues.contains(queue)))
+    }
+
+    /// The amounts that a task needs more of than there is.
+    pub fn shorts<'a>(&'a self, there: &'a Resources) -> impl Iterator<Item = Short> + 'a {
+        self.request.shorts(there).map(|short| {
+            let learned = if short.resource == "memory" { self.guess } else { 0 };
+            Short { learned, ..short }
+        })
     }
 
     /// True of the step that leads gangs.

@@ -20,13 +20,15 @@ pub struct Resources {
     pub custom: BTreeMap<String, u64>,
 }
 
-/// The first amount that is too small: which, how much is asked, how much is there.
+/// An amount that is too small: which, how much is needed, how much is there.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Short {
     /// `cpu`, `memory`, `gpus`, `gpu_memory` or a custom name.
     pub resource: Cow<'static, str>,
-    /// What is asked for.
+    /// What is needed.
     pub need: u64,
+    /// How much of that was not asked for: earlier tasks held so much more.
+    pub learned: u64,
     /// What there is.
     pub have: u64,
 }
@@ -50,7 +52,8 @@ impl Resources {
             (Cow::Owned(name.clone()), *need, there.custom.get(name).copied().unwrap_or(0))
         });
         let all = fixed.chain(custom);
-        all.filter(|(_, need, have)| need > have).map(|(resource, need, have)| Short { resource, need, have })
+        let short = all.filter(|(_, need, have)| need > have);
+        short.map(|(resource, need, have)| Short { resource, need, learned: 0, have })
     }
 
     /// True if all of `self` fits into `there`.
@@ -100,6 +103,11 @@ impl Resources {
 }
 
 impl Short {
+    /// What is asked for.
+    pub fn asked(&self) -> u64 {
+        self.need.saturating_sub(self.learned)
+    }
+
     /// An amount of this resource as a person writes it.
     pub fn amount(&self, n: u64) -> String {
         match &*self.resource {
@@ -115,7 +123,17 @@ impl fmt::Display for Short {
         let (need, have) = (self.amount(self.need), self.amount(self.have));
         match &*self.resource {
             "cpu" => write!(f, "cpus: needs {}, has {}", Cpus(self.need), Cpus(self.have)),
-            name => write!(f, "{name}: needs {need}, has {have}"),
+            name if self.learned == 0 => write!(f, "{name}: needs {need}, has {have}"),
+            name if self.asked() == 0 => {
+                write!(f, "{name}: needs {need} (learned from earlier tasks), has {have}")
+            }
+            name => {
+                let (asked, learned) = (self.amount(self.asked()), self.amount(self.learned));
+                write!(
+                    f,
+                    "{name}: needs {need} ({asked} asked for, {learned} learned from earlier tasks), has {have}"
+                )
+            }
         }
     }
 }

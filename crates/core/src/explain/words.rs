@@ -265,6 +265,9 @@ impl Ineligible {
                 queues.first().map_or("of that worker", String::as_str)
             ),
             Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
+            Ineligible::TooSmall(short) if short.asked() <= short.have => {
+                format!("let its tasks hold less: earlier ones of its profile held more than {worker} has")
+            }
             Ineligible::TooSmall(short) => ask_for(short),
             Ineligible::TooFew { could, .. } => {
                 format!(
@@ -287,9 +290,15 @@ impl Ineligible {
                  'windlass limit set {name} --per-worker {}'",
                 max.saturating_add(1)
             ),
-            Ineligible::Busy(short) if short.have == 0 => format!("wait until {}", can_be_had(short, worker)),
+            // Nobody asked for what was learned, so asking for less is no help.
+            Ineligible::Busy(short) if short.have == 0 || short.learned > 0 => {
+                format!("wait until {}", can_be_had(short, worker))
+            }
             Ineligible::Busy(short) => {
                 format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
+            }
+            Ineligible::Foreign(short) if short.learned > 0 => {
+                format!("end other processes that hold memory on {worker}")
             }
             Ineligible::Foreign(short) => {
                 format!("end other processes that hold memory on {worker}, or {}", ask_for(short))

@@ -156,10 +156,10 @@ pub fn ineligibilities<'a>(
     let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor).chain(queues);
     let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
     let needs = needs.map(|need| Ineligible::Attribute(need.clone()));
-    let small = class.request.shorts(&worker.capacity).map(Ineligible::TooSmall);
+    let small = class.shorts(&worker.capacity).map(Ineligible::TooSmall);
     let busy = iter::once_with(|| worker.room()).flat_map(|room| {
         let room = worker.room_with_guess(room, class.guess);
-        let shorts: Vec<Short> = class.request.shorts(&room).collect();
+        let shorts: Vec<Short> = class.shorts(&room).collect();
         // What is too small when empty is said above.
         let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.capacity, &s.resource));
         shorts.map(|short| {
