@@ -140,7 +140,7 @@ const CORE_EDGES: [(&str, &[&str]); 24] = [
         ],
     ),
     ("places", &["cache_keys", "class", "ids", "job", "resources", "tags", "time"]),
-    ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "workers"]),
+    ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "worker", "workers"]),
     ("residency", &["hash", "ids", "job"]),
     ("shards", &["class", "ids", "job", "licences", "queues", "ranges", "resources"]),
     (

@@ -155,6 +155,10 @@ impl Places {
         self.waiting.get(&key)
     }
 
+    pub(crate) fn find_mut(&mut self, key: StepKey) -> Option<&mut QueuedRequest> {
+        self.waiting.get_mut(&key)
+    }
+
     pub(crate) fn wait(&mut self, waiting: QueuedRequest) {
         let key = waiting.queued.step();
         self.by_request.insert(waiting.request, key);

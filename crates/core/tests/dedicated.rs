@@ -2,10 +2,12 @@
 
 mod kit;
 
-use kit::{Farm, cores, hello, spec, starts, step, task};
+use kit::{Farm, REQUEST, cores, hello, spec, starts, step, task};
 use std::collections::BTreeSet;
-use windlass_core::engine::{Hello, Reply, Settings};
+use windlass_core::engine::{Event, Hello, Reply, Settings};
+use windlass_core::ids::StepKey;
 use windlass_core::job::StepSpec;
+use windlass_core::places::PlaceRequest;
 use windlass_core::tags::FOR_QUEUE;
 
 /// A worker of so many cores that takes only the work of these queues.
@@ -64,6 +66,58 @@ fn what_waits_already_gets_the_worker_that_comes_for_its_queue() {
     // It comes back, and is for all again.
     farm.join(hello("g1", cores(2)));
     assert_eq!(starts_now(&mut farm), ["g1", "g1"]);
+}
+
+#[test]
+fn a_queue_is_part_of_classes_while_a_worker_is_for_it_alone() {
+    let mut farm = Farm::new(Settings::default());
+    farm.worker("w1", cores(1));
+    let job = farm.accept(spec("maya", [step(1, cores(9))]));
+    let is_part = |farm: &Farm| {
+        let class = farm.engine.class_of(StepKey { job, step: 0 }).expect("it waits");
+        assert_eq!(farm.engine.workers().queue_in_class("maya"), class.queue);
+        class.queue.is_some()
+    };
+    let forget = |farm: &mut Farm, name: &str| {
+        let worker = farm.engine.workers().by_name(name).expect("it is known").id;
+        farm.tell(Event::Forget { request: REQUEST, worker, force: true });
+    };
+    assert!(!is_part(&farm));
+    worker_for(&mut farm, "m1", 1, &["maya"]);
+    worker_for(&mut farm, "m2", 1, &["maya", "houdini"]);
+    assert!(is_part(&farm));
+    forget(&mut farm, "m1");
+    assert!(is_part(&farm), "of the other one");
+    farm.join(hello("m2", cores(1)));
+    assert!(!is_part(&farm), "it is for all from now on");
+    worker_for(&mut farm, "m1", 1, &["maya"]);
+    assert!(is_part(&farm));
+    worker_for(&mut farm, "m1", 1, &["houdini"]);
+    assert!(!is_part(&farm));
+    worker_for(&mut farm, "m1", 1, &["maya"]);
+    forget(&mut farm, "m1");
+    assert!(!is_part(&farm));
+}
+
+#[test]
+fn a_request_that_waits_already_gets_the_worker_that_comes_for_its_queue() {
+    let mut farm = Farm::new(Settings::default());
+    farm.worker("w1", cores(1));
+    let asks = PlaceRequest {
+        queue: "maya".to_owned(),
+        amounts: cores(1),
+        wait_max_ms: 60_000,
+        ..PlaceRequest::default()
+    };
+    let requests = [asks.clone(), asks].map(|place| {
+        let request = farm.ask(|request| Event::Alloc { request, place: Box::new(place) });
+        farm.settle();
+        request
+    });
+    worker_for(&mut farm, "m1", 1, &["maya"]);
+    for request in requests {
+        assert!(matches!(farm.replies.get(&request), Some(Reply::Placed { .. })), "{request:?}");
+    }
 }
 
 #[test]

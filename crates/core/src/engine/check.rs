@@ -2,7 +2,9 @@
 
 use super::{Engine, Lent};
 
+use crate::class::Class;
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
+use crate::plan::placement;
 use crate::resources::Resources;
 use crate::worker::{Licences, Worker, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +16,7 @@ impl Engine {
         self.check_guests()?;
         self.check_counted()?;
         self.check_workers()?;
+        self.check_sizes()?;
         self.check_index()?;
         self.check_residency()
     }
@@ -193,6 +196,30 @@ impl Engine {
             Some(unknown) => Err(format!("attempts on worker {unknown}, which is not there")),
             None => Ok(()),
         }
+    }
+
+    /// Steps are of the classes that follow from what is learned and from the workers, and no task waits for what was
+    /// learned where a worker could run what was asked for.
+    fn check_sizes(&self) -> Result<(), String> {
+        let could_run = |class: &Class| match class.is_gang() {
+            true => self.too_few_at_a_time(class).is_none(),
+            false => self.plan.workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
+        };
+        for job in self.jobs.values() {
+            for (number, step) in job.steps.iter().enumerate() {
+                let (asked, sized) = self.asked_and_sized(job, number);
+                let class = self.plan.classes.get(step.class);
+                // What of a gang has succeeded does not count.
+                let nodes: Vec<_> = job.gang_steps(number).map(|step| job.spec.steps[step].nodes).collect();
+                if class.clone().with_nodes(&nodes) != sized {
+                    return Err(format!("job {}, step {number}: is of {class:?}, not {sized:?}", job.id));
+                }
+                if sized != asked && could_run(&asked) && !could_run(&sized) {
+                    return Err(format!("job {}, step {number}: waits for a guess: {sized:?}", job.id));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What workers hold of each limit is what is booked on them.

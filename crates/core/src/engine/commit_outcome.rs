@@ -102,6 +102,7 @@ impl Engine {
         for record in before.into_values() {
             self.plan.workers.update(record.id, |worker| worker.restore(record));
         }
+        self.follow_workers();
         touched
     }
 
@@ -135,6 +136,7 @@ impl Engine {
         }
         self.save_again(out);
         self.act_on_waiting(rereading, out);
+        self.follow_workers();
         self.refill(out);
         self.plan.request_round();
     }

@@ -5,8 +5,9 @@ use super::{Attempt, Engine, Outbox, Write};
 use crate::bounds::PEAK_BYTES_MAX;
 use crate::class::Class;
 use crate::ids::{StepKey, TaskId};
-use crate::job::{End, JobSpec, LaunchFault, StepSpec, TaskResult};
+use crate::job::{End, Job, JobSpec, LaunchFault, StepSpec, TaskResult};
 use crate::plan::placement;
+use crate::profiles::SizedPart;
 use crate::score::history::{History, Sample, Signature};
 use crate::score::windows::Metric;
 use crate::time::{NS_PER_MS, Time};
@@ -14,22 +15,27 @@ use crate::worker::{Ended, Health, HealthVerdict, Record, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Engine {
-    /// The class of a step as it is sized now, with those of its `mates`, the steps that start with it. `profile_of`
-    /// returns the number of a step's signature.
+    /// The class of a step as it is sized now. What starts together is sized together, and the class of the step that
+    /// leads has those of the others. `profile_of` returns the number of a step's signature.
     pub(super) fn sized_class(
         &mut self,
         spec: &JobSpec,
         number: usize,
-        mates: &[usize],
+        has_gangs: bool,
         profile_of: impl Fn(usize) -> u64,
     ) -> Class {
-        let (profiles, workers) = (&mut self.profiles, &self.plan.workers);
-        let mut size = |number: usize| {
-            let step = &spec.steps[number];
-            profiles.size(class_of(step, &spec.queue, workers), step, profile_of(number), workers)
-        };
-        let class = size(number);
-        Class { mates: mates.iter().map(|mate| size(*mate)).collect(), ..class }
+        let (place, parts) = parts_of(spec, number, has_gangs, profile_of);
+        let asked = self.class_with_mates(spec, leader_in(spec, number, has_gangs), has_gangs);
+        part_of(self.profiles.size(asked, &parts, &self.plan), place)
+    }
+
+    /// What a step of a job asks for, and its class as it is sized now, worked out from scratch.
+    pub(super) fn asked_and_sized(&self, job: &Job, number: usize) -> (Class, Class) {
+        let (spec, has_gangs) = (&job.spec, job.has_gangs);
+        let (place, parts) = parts_of(spec, number, has_gangs, |step| job.steps[step].profile);
+        let asked = self.class_with_mates(spec, leader_in(spec, number, has_gangs), has_gangs);
+        let sized = self.profiles.size_now(asked.clone(), &parts, &self.plan);
+        (part_of(asked, place), part_of(sized, place))
     }
 
     /// An attempt is booked, or was when the engine started.
@@ -84,21 +90,31 @@ impl Engine {
         record(Metric::DiskBytes, sample.disk_bytes.filter(|bytes| *bytes > 0));
     }
 
-    /// Gives the steps of a signature the class that they are of now.
+    /// Gives the steps of a signature, and those that start with them, the class that they are of now.
     fn resize(&mut self, profile: u64) {
-        let mut steps: Vec<StepKey> = self.profiles.steps(profile).collect();
-        // The class of a leader has those of its followers.
-        let leaders: Vec<StepKey> = steps.iter().filter_map(|key| self.leader_of(*key)).collect();
-        steps.extend(leaders);
+        let mut steps: BTreeSet<StepKey> = BTreeSet::new();
+        for key in self.profiles.steps(profile) {
+            let Some(job) = self.jobs.get(&key.job) else { continue };
+            let together = job.gang_steps(job.leader_of(key.step.into()));
+            steps.extend(together.map(|step| StepKey { step: step as u16, ..key }));
+        }
         steps.into_iter().for_each(|key| self.refresh_class(key));
     }
 
-    /// Workers came that are for queues for which none was: the steps of these queues are classes of their own from now
-    /// on.
-    pub(super) fn refresh_classes(&mut self, queues: &BTreeSet<String>) {
-        if queues.is_empty() {
-            return;
+    /// Classes follow the workers: the queues that some are for alone, and how large what is learned may be.
+    pub(super) fn follow_workers(&mut self) {
+        let queues = self.plan.workers.take_new_or_gone_queues();
+        if !queues.is_empty() {
+            self.refresh_classes(&queues);
+            self.refresh_requests(&queues);
         }
+        let resized = self.profiles.follow_workers(&self.plan);
+        resized.into_iter().for_each(|profile| self.resize(profile));
+    }
+
+    /// The first worker came that is for one of these queues alone, or the last one went: only while there is one, the
+    /// steps of its queue are of classes of their own.
+    fn refresh_classes(&mut self, queues: &BTreeSet<String>) {
         let of_queues = self.jobs.values().filter(|job| queues.contains(&job.spec.queue));
         let steps = of_queues
             .flat_map(|job| (0..job.steps.len()).map(|step| StepKey { job: job.id, step: step as u16 }));
@@ -110,11 +126,10 @@ impl Engine {
     fn refresh_class(&mut self, key: StepKey) {
         let Some(job) = self.jobs.get(&key.job) else { return };
         let number = usize::from(key.step);
-        let mates: Vec<usize> = job.gang_steps(number).skip(1).collect();
-        let profiles: BTreeMap<usize, u64> =
-            job.gang_steps(number).map(|step| (step, job.steps[step].profile)).collect();
-        let next = job.next_nodes(number);
-        let class = self.sized_class(&job.spec.clone(), number, &mates, |step| profiles[&step]);
+        let together = job.gang_steps(job.leader_of(number));
+        let profiles: BTreeMap<usize, u64> = together.map(|step| (step, job.steps[step].profile)).collect();
+        let (next, has_gangs) = (job.next_nodes(number), job.has_gangs);
+        let class = self.sized_class(&job.spec.clone(), number, has_gangs, |step| profiles[&step]);
         let class = match &next {
             Some(nodes) => class.with_nodes(nodes),
             None => class,
@@ -151,15 +166,14 @@ impl Engine {
         }
     }
 
-    /// True if an attempt had as much memory as any worker that fits its step.
+    /// True if an attempt had as much memory as the largest worker by which the next one would be sized.
     pub(super) fn is_largest(&self, task: TaskId, attempt: &Attempt) -> bool {
         let Some(spec) = self.spec_of(self.key_of(task)) else { return false };
         let queue = self.jobs.get(&task.job).map_or("", |job| &job.spec.queue);
         let class = class_of(spec, queue, &self.plan.workers);
-        let fits = self.plan.workers.present().filter(|worker| placement::eligible_when_idle(&class, worker));
-        fits.map(|worker| worker.capacity.memory)
-            .max()
-            .is_some_and(|most| most > 0 && attempt.request.memory + attempt.expects >= most)
+        let fits = |worker: &&Worker| placement::eligible_when_idle(&class, worker);
+        let most = self.plan.workers.largest_first().find(fits).map_or(0, |worker| worker.capacity.memory);
+        most > 0 && attempt.request.memory + attempt.expects >= most
     }
 
     /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
@@ -206,6 +220,39 @@ impl Engine {
 
     pub(super) fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
         self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))
+    }
+}
+
+/// The step whose turn is that of a step.
+fn leader_in(spec: &JobSpec, number: usize, has_gangs: bool) -> usize {
+    spec.steps[number].with.filter(|_| has_gangs).map_or(number, usize::from)
+}
+
+/// What sizes a step and those that start together with it, and its place among them. The one that leads is the first.
+fn parts_of(
+    spec: &JobSpec,
+    number: usize,
+    has_gangs: bool,
+    profile_of: impl Fn(usize) -> u64,
+) -> (usize, Vec<SizedPart>) {
+    let leader = leader_in(spec, number, has_gangs);
+    let followers = has_gangs.then(|| spec.followers(leader)).into_iter().flatten();
+    let (mut place, mut parts) = (0, Vec::with_capacity(1));
+    for step in std::iter::once(leader).chain(followers) {
+        if step == number {
+            place = parts.len();
+        }
+        let cpus_auto = spec.steps[step].hints.cpus_auto;
+        parts.push(SizedPart { profile: profile_of(step), cpus_auto });
+    }
+    (place, parts)
+}
+
+/// The part at this place of a class and those that start with it: the whole class for the first.
+fn part_of(mut class: Class, place: usize) -> Class {
+    match place.checked_sub(1) {
+        Some(mate) => class.mates.swap_remove(mate),
+        None => class,
     }
 }
 

@@ -391,6 +391,7 @@ impl Engine {
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.set_now(now);
         self.act_with_jobs(event, Lookups::new(), out);
+        self.follow_workers();
         self.note_pressure(out);
         self.refill(out);
     }

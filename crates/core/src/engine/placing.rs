@@ -6,13 +6,14 @@ use crate::bounds;
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::hash::Fnv;
-use crate::ids::{AllocId, RequestId, StepKey, WorkerId};
+use crate::ids::{AllocId, QueueId, RequestId, StepKey, WorkerId};
 use crate::job::QueuedStep;
 use crate::places::{HeldPlace, NoPlace, PlaceRequest, Places, QueuedRequest};
 use crate::plan::{Booking, StepFacts, placement};
 use crate::queues::{Charge, RoundFilter};
 use crate::time::NS_PER_MS;
 use crate::worker::{Worker, WorkerState};
+use std::collections::BTreeSet;
 
 impl Engine {
     /// A client asks for a place. It is answered by a round, or when it has waited for as long as it may.
@@ -46,6 +47,26 @@ impl Engine {
             profile: profile.value(),
         });
         self.plan.enlist(queue, class, queued);
+    }
+
+    /// The first worker came that is for one of these queues alone, or the last one went: requests that wait there are
+    /// of other classes from now on.
+    pub(super) fn refresh_requests(&mut self, queues: &BTreeSet<String>) {
+        let names = |queue: QueueId| self.plan.queues.get(self.plan.queues.whole(queue)).name();
+        let waiting = self.places.waiting().filter(|(_, waiting)| queues.contains(names(waiting.queue)));
+        let waiting: Vec<StepKey> = waiting.map(|(key, _)| key).collect();
+        for key in waiting {
+            let Some(request) = self.places.find_mut(key) else { continue };
+            let queue = self.plan.queues.get(self.plan.queues.whole(request.queue)).name();
+            let known = self.plan.classes.get(request.class);
+            let class = Class { queue: self.plan.workers.queue_in_class(queue), ..known.clone() };
+            if class == *known {
+                continue;
+            }
+            let new = self.plan.classes.intern(class);
+            let old = std::mem::replace(&mut request.class, new);
+            self.plan.change_class(request.queue, (old, new), Some(&request.queued));
+        }
     }
 
     /// True if some worker could have work of the class, were it empty. Requests of gateways name whose places they want,

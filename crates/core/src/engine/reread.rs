@@ -131,6 +131,7 @@ impl Engine {
         self.recent.remove(&jobs);
         self.rereading.jobs.extend(jobs);
         workers.into_iter().for_each(|worker| self.hear_nothing_of(worker));
+        self.follow_workers();
         self.ask_again(forming);
         undone
     }

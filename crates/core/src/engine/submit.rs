@@ -404,8 +404,7 @@ impl Engine {
         let (mut base, has_gangs) = (0, spec.has_gangs());
         let all = spec.steps.iter().zip(&profile).zip(dependents).enumerate();
         let steps = all.map(|(number, ((step_spec, profile_id), dependents))| {
-            let mates = if has_gangs { spec.followers(number).collect() } else { Vec::new() };
-            let class = self.sized_class(spec, number, &mates, |step| profile[step]);
+            let class = self.sized_class(spec, number, has_gangs, |step| profile[step]);
             let step = Step {
                 profile: *profile_id,
                 dependents: dependents.weight(),
@@ -419,7 +418,7 @@ impl Engine {
     }
 
     /// What a step of a job and those that start with it ask of workers, as submitted.
-    fn class_with_mates(&self, spec: &JobSpec, number: usize, has_gangs: bool) -> Class {
+    pub(super) fn class_with_mates(&self, spec: &JobSpec, number: usize, has_gangs: bool) -> Class {
         let as_submitted = |step: usize| class_of(&spec.steps[step], &spec.queue, &self.plan.workers);
         let mates =
             has_gangs.then(|| spec.followers(number)).into_iter().flatten().map(as_submitted).collect();

@@ -8,21 +8,14 @@ use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
 use crate::queues::BadSetting;
 use crate::resources::Resources;
-use crate::tags::{Attributes, FOR_QUEUE};
 use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Origin, Worker, WorkerRecord, WorkerState};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Batches that may hold what was decided before a hello: the one in flight, and the one that forms.
 const BATCHES: u32 = 2;
 
 impl Engine {
-    /// The queues that a worker with these attributes is for alone, and for which none was before.
-    fn queues_without_workers(&self, attributes: &Attributes) -> BTreeSet<String> {
-        let queues = attributes.get(FOR_QUEUE).into_iter().flatten();
-        queues.filter(|queue| self.plan.workers.queue_in_class(queue).is_none()).cloned().collect()
-    }
-
     pub(super) fn hello(&mut self, hello: Hello, out: &mut Outbox) {
         // A keeper that was known under another name holds what was booked under that name. Its number is
         // no secret, so only the same machine may say so, and only when nobody works under the other name.
@@ -51,13 +44,11 @@ impl Engine {
         let Some(id) = known.or_else(|| self.add_worker(&hello.name)) else { return };
         let (now, lease_ns) = (self.now, self.lease_ns.filter(|_| hello.fences));
         let news = self.plan.workers.is_news(&hello.attributes);
-        let new_queues = self.queues_without_workers(&hello.attributes);
         self.plan.workers.describe(id, hello.capacity, hello.attributes);
         if news {
             // Steps may have asked for what nobody had.
             self.plan.workers.learn(self.plan.classes.iter().flat_map(|class| &class.needs));
         }
-        self.refresh_classes(&new_queues);
         let welcome = self.plan.workers.update(id, |w| {
             if w.incarnation != hello.incarnation {
                 w.epoch.0 += 1;

@@ -185,6 +185,14 @@ pub(super) fn could_start_all(plan: &Planner, class: &Class) -> bool {
     choose_for(plan, class, could, |_, worker| worker.id, fits_capacity).iter().all(Option::is_some)
 }
 
+/// True if the workers that learned sizes go by could run all tasks that start together, were they empty.
+pub fn could_start_sized(plan: &Planner, class: &Class) -> bool {
+    let could = |part: &Class, worker: &Worker| {
+        worker.counts_for_sizes() && placement::eligible_when_idle(part, worker)
+    };
+    choose_for(plan, class, could, |_, worker| worker.id, fits_capacity).iter().all(Option::is_some)
+}
+
 impl Planner {
     /// True if workers have room now for a task of the class, or for all that start together. Rules may still say no.
     pub(crate) fn has_room_for(&self, class: &Class) -> bool {

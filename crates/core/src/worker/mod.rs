@@ -264,6 +264,23 @@ impl Worker {
         self.state == WorkerState::Up && !held && !self.saturated.lacks_space() && self.health.out().is_none()
     }
 
+    /// True if it is of the farm: nobody said that it is gone.
+    pub fn is_present(&self) -> bool {
+        self.state != WorkerState::Forgotten
+    }
+
+    /// True if learned sizes go by what it has: it gets work, or gets none for a moment only, because it is under
+    /// pressure, or silent while its lease runs. Where it gets none for another reason, no task waits for it because of
+    /// memory or cpus that nobody asked for.
+    pub fn counts_for_sizes(&self) -> bool {
+        let is_heard = match self.state {
+            WorkerState::Up => true,
+            WorkerState::Suspect => self.lease_until.is_some(),
+            WorkerState::Draining | WorkerState::Expired | WorkerState::Forgotten => false,
+        };
+        is_heard && self.health.out().is_none() && !self.saturated.lacks_space()
+    }
+
     /// True if nothing of ours runs there.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.allocs.is_empty()

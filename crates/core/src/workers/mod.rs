@@ -26,8 +26,14 @@ pub struct Workers {
     all: Vec<(WorkerId, Box<ListedWorker>)>,
     by_name: BTreeMap<Arc<str>, WorkerId>,
     index: Index,
-    /// Queues that some worker is or was for alone.
-    for_queues: BTreeSet<String>,
+    /// The queues that workers of the farm are for alone, each with the number of these workers.
+    for_queues: BTreeMap<String, u32>,
+    /// Queues that came to be, or ceased to be, among these since somebody asked last.
+    new_or_gone_queues: BTreeSet<String>,
+    /// The workers that learned sizes go by, by their bytes of memory.
+    by_memory: BTreeSet<(u64, WorkerId)>,
+    /// Counts changes of these workers.
+    sizes_version: u64,
     /// When which worker must be looked at, if it is not heard from before.
     deadlines: BTreeSet<(Time, WorkerId)>,
     suspect_ns: u64,
@@ -90,21 +96,47 @@ impl Workers {
         worker.deadline(self.suspect_ns, self.load.stale_ns)
     }
 
-    /// The queue as part of a class: given only if some worker is or was for that queue alone. All others' work is
+    /// The queue as part of a class: given only if some worker of the farm is for that queue alone. All others' work is
     /// alike to workers.
     pub fn queue_in_class(&self, queue: &str) -> Option<String> {
-        self.for_queues.get(queue).cloned()
+        self.for_queues.contains_key(queue).then(|| queue.to_owned())
+    }
+
+    /// The queues of which [`queue_in_class`](Workers::queue_in_class) may say something else than when this was asked
+    /// last.
+    pub fn take_new_or_gone_queues(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.new_or_gone_queues)
+    }
+
+    /// The workers that learned sizes go by, those with most memory first: see [`Worker::counts_for_sizes`].
+    pub fn largest_first(&self) -> impl Iterator<Item = &Worker> {
+        self.by_memory.iter().rev().filter_map(|(_, id)| self.get(*id))
+    }
+
+    /// Another number when [`largest_first`](Workers::largest_first) gives other workers, or one of these has or is
+    /// something else.
+    pub fn sizes_version(&self) -> u64 {
+        self.sizes_version
     }
 
     /// Adds a worker or replaces the one with its id.
     pub fn insert(&mut self, worker: Worker) {
-        self.for_queues.extend(worker.for_queues().into_iter().flatten().cloned());
+        if worker.is_present() {
+            // Before the old one is counted out: a queue that keeps its worker is neither new nor gone.
+            count_queues(&mut self.for_queues, &mut self.new_or_gone_queues, &worker, 1);
+        }
         note(&mut self.ahead, worker.id, worker.has_room_ahead());
         note(&mut self.only_lending, worker.id, worker.only_lends());
         let place = self.place_of(worker.id);
+        let (mut sized_before, mut is_other) = (None, true);
         if let Ok(known) = place {
             let (_, old) = self.all.remove(known);
             let old = old.worker();
+            sized_before = memory_for_sizes(old);
+            is_other = old.capacity != worker.capacity || old.attributes != worker.attributes;
+            if old.is_present() {
+                count_queues(&mut self.for_queues, &mut self.new_or_gone_queues, old, -1);
+            }
             self.count(old, -1);
             self.index.unlist(old);
             let deadline = self.deadline(old);
@@ -112,6 +144,9 @@ impl Workers {
         }
         self.by_name.insert(worker.name.clone(), worker.id);
         self.gained.insert(worker.id);
+        let sized = memory_for_sizes(&worker);
+        let is_moved = move_by_memory(&mut self.by_memory, worker.id, sized_before, sized);
+        self.sizes_version += u64::from(is_moved || (is_other && sized.is_some()));
         self.version += 1;
         self.opened += 1;
         self.shifts += 1;
@@ -133,6 +168,11 @@ impl Workers {
         let (_, old) = self.all.remove(known);
         let old = old.worker();
         self.count(old, -1);
+        if old.is_present() {
+            count_queues(&mut self.for_queues, &mut self.new_or_gone_queues, old, -1);
+        }
+        let is_moved = move_by_memory(&mut self.by_memory, id, memory_for_sizes(old), None);
+        self.sizes_version += u64::from(is_moved);
         self.index.unlist(old);
         let deadline = self.deadline(old);
         move_deadline(&mut self.deadlines, id, deadline, None);
@@ -181,7 +221,8 @@ impl Workers {
         self.index = index;
     }
 
-    /// Changes a worker. Returns what `change` returns, `None` if there is no such worker.
+    /// Changes a worker, but for its name and attributes. Returns what `change` returns, `None` if there is no such
+    /// worker.
     pub fn update<T>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> T) -> Option<T> {
         let (load, suspect_ns) = (self.load, self.suspect_ns);
         let at = self.place_of(id).ok()?;
@@ -190,9 +231,16 @@ impl Workers {
         let worker = listed.worker_mut();
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
         let before = (took_work, worker.is_idle(), worker.room());
+        let (sized_before, was_present) = (memory_for_sizes(worker), worker.is_present());
         let result = change(worker);
         if !worker.is_idle() {
             worker.quiet_since = None;
+        }
+        let is_moved = move_by_memory(&mut self.by_memory, id, sized_before, memory_for_sizes(worker));
+        self.sizes_version += u64::from(is_moved);
+        if was_present != worker.is_present() {
+            let by = if was_present { -1 } else { 1 };
+            count_queues(&mut self.for_queues, &mut self.new_or_gone_queues, worker, by);
         }
         listed.summarize(&load);
         let (worker, summary) = (listed.worker(), listed.summary());
@@ -352,6 +400,8 @@ impl Workers {
         self.by_name.remove(&worker.name);
         worker.name = name.into();
         self.by_name.insert(worker.name.clone(), id);
+        // Steps may name it.
+        self.sizes_version += 1;
     }
 
     /// The number of the next message to a worker.
@@ -436,14 +486,14 @@ impl Workers {
 
     /// The workers of the farm by id: all but those that somebody said are gone.
     pub fn present(&self) -> impl Iterator<Item = &Worker> {
-        self.iter().filter(|worker| worker.state != WorkerState::Forgotten)
+        self.iter().filter(|worker| worker.is_present())
     }
 
     /// The workers of the farm by id, from this one on.
     pub fn present_from(&self, first: WorkerId) -> impl Iterator<Item = &Worker> {
         let (Ok(from) | Err(from)) = self.place_of(first);
         let workers = self.all[from..].iter().map(|(_, listed)| listed.worker());
-        workers.filter(|worker| worker.state != WorkerState::Forgotten)
+        workers.filter(|worker| worker.is_present())
     }
 
     /// All workers by id, also those that are gone.
@@ -481,7 +531,8 @@ impl Workers {
         }
         rebuilt.gained = self.gained.clone();
         rebuilt.strained = self.strained;
-        rebuilt.for_queues = self.for_queues.clone();
+        rebuilt.new_or_gone_queues = self.new_or_gone_queues.clone();
+        rebuilt.sizes_version = self.sizes_version;
         (rebuilt.version, rebuilt.opened, rebuilt.shifts) = (self.version, self.opened, self.shifts);
         rebuilt == *self
     }
@@ -494,6 +545,51 @@ impl Workers {
         }
         sum
     }
+}
+
+/// Counts a worker of the farm in or out (`by` is 1 or -1) at the queues that it is for alone. A queue that has its
+/// first worker, or lost its last one, is put into `new_or_gone`.
+fn count_queues(
+    counts: &mut BTreeMap<String, u32>,
+    new_or_gone: &mut BTreeSet<String>,
+    worker: &Worker,
+    by: i32,
+) {
+    for queue in worker.for_queues().into_iter().flatten() {
+        let before = counts.get(queue).copied().unwrap_or(0);
+        let after = before.saturating_add_signed(by);
+        if before == 0 || after == 0 {
+            new_or_gone.insert(queue.clone());
+        }
+        match after {
+            0 => _ = counts.remove(queue),
+            _ => _ = counts.insert(queue.clone(), after),
+        }
+    }
+}
+
+/// The bytes of memory of a worker that learned sizes go by.
+fn memory_for_sizes(worker: &Worker) -> Option<u64> {
+    worker.counts_for_sizes().then_some(worker.capacity.memory)
+}
+
+/// Puts a worker where it belongs by its memory; true if that is elsewhere.
+fn move_by_memory(
+    by_memory: &mut BTreeSet<(u64, WorkerId)>,
+    id: WorkerId,
+    from: Option<u64>,
+    to: Option<u64>,
+) -> bool {
+    if from == to {
+        return false;
+    }
+    if let Some(bytes) = from {
+        by_memory.remove(&(bytes, id));
+    }
+    if let Some(bytes) = to {
+        by_memory.insert((bytes, id));
+    }
+    true
 }
 
 /// Puts a worker into a set or takes it out; true if it came in.

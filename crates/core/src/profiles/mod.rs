@@ -1,23 +1,22 @@
-//! What earlier tasks of a signature teach: how much memory the next one is booked with, how many cpus, how long it will
-//! run, and how many may go first while nothing is known.
+//! What earlier tasks of a signature teach: how much memory the next one is booked with, how many cpus, how long it
+//! will run, and how many may go first while nothing is known.
 
-use crate::class::Class;
+mod sizing;
+
+pub use sizing::SizedPart;
+
 use crate::ids::StepKey;
 use crate::job::StepSpec;
-use crate::plan::placement;
 use crate::resources::Resources;
 use crate::score::history::{self, Histories, History, PROBE_MS, Prediction, Sample, Signature};
 use crate::tags::asks_executor;
 use crate::time::{NS_PER_MS, Time};
-use crate::workers::Workers;
+use sizing::SizedClasses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Samples of a signature whose number is a power of two below this are written at once, others with the next means.
 const WRITE_AT_ONCE_BELOW: u32 = 64;
-
-/// Classes whose feasible capacity is remembered.
-const FEASIBLE_MAX: usize = 4_096;
 
 /// The steps of one signature, whose tasks are expected to behave alike.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +29,8 @@ struct TaskProfile {
     reserve_bytes: u64,
     /// What steps with automatic cpus are sized by: kept until the prediction differs by enough.
     sizing: Option<Prediction>,
+    /// Another number whenever what its steps are sized by differs. No other profile had it before.
+    revision: u64,
     /// Some of its steps have automatic cpus.
     cpus_auto: bool,
     /// Its tasks run on executors of another system, which never say what their work holds.
@@ -43,13 +44,6 @@ struct TaskProfile {
     throttled: bool,
     /// Samples came that the store does not have.
     unsaved: bool,
-}
-
-/// What the workers have that could run a class.
-#[derive(Clone, PartialEq, Debug, Default)]
-struct FeasibleCapacity {
-    largest: Resources,
-    memory_per_core: u64,
 }
 
 /// What follows from a sample.
@@ -78,8 +72,10 @@ pub struct Profiles {
     all: BTreeMap<u64, TaskProfile>,
     /// When first tasks have run long enough to be believed.
     probe_ends: BTreeSet<(Time, u64)>,
-    /// What workers have that could run a class, as of a version of the workers.
-    feasible: (u64, BTreeMap<Class, FeasibleCapacity>),
+    /// The last revision of a profile.
+    revision: u64,
+    /// What classes were sized to.
+    sized: SizedClasses,
     /// Samples came that the store does not have.
     has_unsaved: bool,
     /// Signatures whose samples were in a batch that failed.
@@ -98,12 +94,15 @@ impl Profiles {
             Signature { queue: queue.to_owned(), step: spec.name.clone(), shape: spec.hints.shape.clone() };
         let id = signature.number();
         let prediction = self.histories.predict(&signature);
+        self.revision += 1;
+        let revision = self.revision;
         let profile = self.all.entry(id).or_insert_with(|| TaskProfile {
             signature: Arc::new(signature),
             prediction,
             declared_bytes: 0,
             reserve_bytes: reserve_of(prediction.as_ref()),
             sizing: prediction,
+            revision,
             cpus_auto: false,
             on_executors: false,
             steps: BTreeSet::new(),
@@ -141,47 +140,6 @@ impl Profiles {
     /// How many signatures have steps in memory.
     pub fn with_steps(&self) -> usize {
         self.all.values().filter(|profile| !profile.steps.is_empty()).count()
-    }
-
-    /// The class of a step as it is sized now: `asked` is what it asks for. Never less than that, never more than the
-    /// largest worker that fits it has.
-    pub fn size(&mut self, asked: Class, spec: &StepSpec, id: u64, workers: &Workers) -> Class {
-        let mut class = asked;
-        let Some(profile) = self.all.get(&id).filter(|profile| profile.sizing.is_some()) else {
-            return class;
-        };
-        let (reserve_bytes, prediction) = (profile.reserve_bytes, profile.sizing);
-        if reserve_bytes <= class.request.memory && !spec.hints.cpus_auto {
-            return class;
-        }
-        let feasible = self.feasible_capacity(&class, workers);
-        class.request.memory = class.request.memory.max(reserve_bytes.min(feasible.largest.memory));
-        class.guess = class.request.memory - spec.request.memory;
-        if let Some(prediction) = prediction.filter(|_| spec.hints.cpus_auto) {
-            let cpu = history::auto_cpus(&prediction, feasible.memory_per_core, feasible.largest.cpu);
-            class.request.cpu = cpu.unwrap_or(class.request.cpu).max(spec.request.cpu);
-        }
-        class
-    }
-
-    /// What the workers have that could run a class, looked up again when workers came or changed.
-    fn feasible_capacity(&mut self, class: &Class, workers: &Workers) -> FeasibleCapacity {
-        let version = workers.version();
-        if self.feasible.0 != version || self.feasible.1.len() >= FEASIBLE_MAX {
-            self.feasible = (version, BTreeMap::new());
-        }
-        if let Some(known) = self.feasible.1.get(class) {
-            return known.clone();
-        }
-        let (mut feasible, mut sum) = (FeasibleCapacity::default(), (0_u64, 0_u64));
-        for worker in workers.present().filter(|worker| placement::eligible_when_idle(class, worker)) {
-            feasible.largest.memory = feasible.largest.memory.max(worker.capacity.memory);
-            feasible.largest.cpu = feasible.largest.cpu.max(worker.capacity.cpu);
-            sum = (sum.0 + worker.capacity.memory / 1024, sum.1 + u64::from(worker.capacity.cpu));
-        }
-        feasible.memory_per_core = (sum.0 * 100).checked_div(sum.1).unwrap_or(0) * 1024;
-        self.feasible.1.insert(class.clone(), feasible.clone());
-        feasible
     }
 
     /// An attempt is booked, or was `at` that time before a restart. Returns the steps that may start more tasks now,
@@ -266,6 +224,8 @@ impl Profiles {
         if is_resized {
             profile.reserve_bytes = reserve_bytes;
             profile.sizing = profile.prediction;
+            self.revision += 1;
+            profile.revision = self.revision;
         }
         let count = profile.prediction.map_or(0, |prediction| prediction.samples);
         let at_once = sample.oom || (count < WRITE_AT_ONCE_BELOW && count.is_power_of_two());
