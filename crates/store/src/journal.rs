@@ -1,5 +1,6 @@
 //! What the engine asks of a store: its batches, and what it starts from and reads again.
 
+use crate::done::DoneRequest;
 use crate::mail::{MailPage, MailPlace};
 use crate::view::{ParkedView, Snapshot};
 use crate::{Store, StoreError};
@@ -16,10 +17,21 @@ impl Store {
     /// Applies the writes of a batch in one transaction. Returns the indexes of the refused writes, whose
     /// guard failed. On an error nothing is applied.
     pub async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
+        self.commit_with(batch, Vec::new()).await
+    }
+
+    /// As [`Store::commit`], of a batch that does these requests of other servers. In the same transaction each gets a row,
+    /// which [`Store::done_request`] finds, but for those about jobs of refused writes. A batch without a write does nothing,
+    /// so it leaves no row. A store in a file keeps none, because no other server can ask its owner.
+    pub async fn commit_with(
+        &self,
+        batch: Arc<Outbox>,
+        done: Vec<DoneRequest>,
+    ) -> Result<Vec<usize>, StoreError> {
         match self {
-            Store::Memory(memory) => Ok(memory.apply(&batch.writes)),
+            Store::Memory(memory) => Ok(memory.apply_with(&batch.writes, &done)),
             Store::Sqlite(sqlite) => sqlite.commit(batch).await,
-            Store::Postgres(postgres) => postgres.commit(batch).await,
+            Store::Postgres(postgres) => postgres.commit(batch, done).await,
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod codes;
 mod copy;
+mod done;
 mod error;
 mod farm;
 mod gather;
@@ -30,6 +31,7 @@ mod view;
 mod views;
 
 pub use copy::{CopiedTable, copy};
+pub use done::{DoneRequest, DoneRow};
 pub use error::{Cause, StoreError};
 pub use farm::{FarmWorker, MAIL, SHARD_EVENTS, ShardEvents};
 pub use mail::{MAIL_BYTES_MAX, MAIL_ROWS_MAX, Mail, MailPage, MailPlace, with_guest};

@@ -2,6 +2,7 @@
 //! survives both servers, but not a crash of the database: it has what clients sent, and is kept out of the log. A
 //! notification is only a hint: a server that was not connected has missed it, and is told so.
 
+use crate::done::DoneRow;
 use crate::{ServerId, Store, StoreError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -172,11 +173,22 @@ impl Store {
         }
     }
 
-    /// Deletes requests whose answers were read and that nobody else could answer again.
-    pub async fn drop_answered(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
+    /// Deletes requests whose answers were read, each with the row of what it has done under this key. Requests that were
+    /// not answered stay, and so do their rows.
+    pub async fn drop_answered(&self, read: Vec<(AskId, Option<String>)>) -> Result<(), StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(()),
-            Store::Postgres(postgres) => postgres.drop_answered(ids).await,
+            Store::Postgres(postgres) => postgres.drop_answered(read).await,
+        }
+    }
+
+    /// The row of a request that was done; see [`Store::commit_with`]. By an owner's handle it is sure that no earlier commit
+    /// of that owner will still do it.
+    pub async fn done_request(&self, key: &str) -> Result<Option<DoneRow>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.done_request(key)),
+            Store::Sqlite(_) => Ok(None),
+            Store::Postgres(postgres) => postgres.done_request(key).await,
         }
     }
 

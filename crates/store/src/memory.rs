@@ -3,6 +3,7 @@
 //! under one lock. It has no I/O and no errors.
 
 use crate::HISTORY_MAX;
+use crate::done::{DoneRequest, DoneRow, DoneRows};
 use crate::gather::Gather;
 use crate::mail::{Mail, MailPage, MailPlace, MailRows};
 use crate::spec::spec_to_json;
@@ -67,6 +68,7 @@ struct Tables {
     homes: BTreeMap<JobId, ShardId>,
     shards_of_workers: BTreeMap<WorkerId, ShardId>,
     mail: MailRows,
+    done: DoneRows,
     next_worker: u64,
 }
 
@@ -119,6 +121,11 @@ impl Memory {
 
     /// Applies all writes whose guard holds; returns the indexes of the others.
     pub fn apply(&self, writes: &[Write]) -> Vec<usize> {
+        self.apply_with(writes, &[])
+    }
+
+    /// See [`Store::commit_with`](crate::Store::commit_with).
+    pub(crate) fn apply_with(&self, writes: &[Write], done: &[DoneRequest]) -> Vec<usize> {
         let (mut tables, shard) = (self.lock(), self.shard);
         let (mut refused, mut gone) = (Vec::new(), BTreeSet::new());
         for (number, write) in writes.iter().enumerate() {
@@ -128,7 +135,15 @@ impl Memory {
                 gone.extend(matches!(write, Write::JobRetry { .. }).then(|| write.job()).flatten());
             }
         }
+        if !writes.is_empty() {
+            tables.done.keep(done, writes, &refused);
+        }
         refused
+    }
+
+    /// See [`Store::done_request`](crate::Store::done_request).
+    pub(crate) fn done_request(&self, key: &str) -> Option<DoneRow> {
+        self.lock().done.get(key)
     }
 
     /// See [`Store::load`](crate::Store::load).
@@ -464,6 +479,7 @@ impl Default for Tables {
             homes: BTreeMap::new(),
             shards_of_workers: BTreeMap::new(),
             mail: MailRows::default(),
+            done: DoneRows::default(),
             next_worker: 0,
         }
     }

@@ -33,7 +33,7 @@ fn what_clients_sent_is_in_no_log_and_is_gone_when_it_is_answered() {
         assert_eq!(cluster.sql(database, rows), "1|1|1|0");
         assert!(store.answer(id, 200, b"told".to_vec()).await.unwrap());
         assert_eq!(cluster.sql(database, rows), "1|0|0|1");
-        store.drop_answered(vec![id]).await.unwrap();
+        store.drop_answered(vec![(id, None)]).await.unwrap();
         assert_eq!(cluster.sql(database, rows), "0|0|0|0");
         // Rows that no server wrote are read all the same.
         let forge = format!("INSERT INTO requests (asked_by, kind) VALUES ({}, 'http')", server.0);

@@ -7,6 +7,7 @@ use super::statements::WriteKind;
 use super::trouble::Trouble;
 use super::{Database, int, text};
 use crate::StoreError;
+use crate::done::{DoneRequest, done_of};
 use crate::message::queue_key;
 use crate::ownership::Ownership;
 use futures_util::FutureExt;
@@ -44,6 +45,10 @@ const NO_COUNTS: &str = "DELETE FROM parked_counts USING unnest($1::text[], $2::
 const ENDED: &str =
     "INSERT INTO ended_totals (state, jobs) SELECT * FROM unnest($1::smallint[], $2::bigint[])
     ON CONFLICT (state) DO UPDATE SET jobs = ended_totals.jobs + excluded.jobs";
+
+/// An earlier try of the batch that is still on its way may have the row. The shard's row decides which of them commits.
+const DONE: &str = "INSERT INTO done_requests (key, answer, done_by, signature)
+    SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bytea[]) ON CONFLICT DO NOTHING";
 
 /// What the statements of a batch did.
 struct Applied {
@@ -121,6 +126,14 @@ async fn pipelined(steps: Vec<Step<'_>>) -> Result<Vec<Vec<Row>>, tokio_postgres
     steps.iter_mut().map(|step| Pin::new(step).take_output().expect("each is done")).collect()
 }
 
+/// What one transaction changes.
+#[derive(Clone, Copy)]
+pub struct Changes<'a> {
+    pub writes: &'a [Write],
+    /// The requests that these writes do.
+    pub done: &'a [DoneRequest],
+}
+
 /// One attempt to commit a batch.
 pub struct Attempt<'a> {
     pub database: &'a Database,
@@ -135,8 +148,9 @@ impl Attempt<'_> {
     pub async fn run(
         &mut self,
         connection: &mut Connection,
-        writes: &[Write],
+        changes: Changes<'_>,
     ) -> Result<Vec<usize>, Trouble> {
+        let writes = changes.writes;
         let retried = retried(writes);
         let mut begun = false;
         let mut existing = BTreeSet::new();
@@ -151,7 +165,7 @@ impl Attempt<'_> {
         }
         let plan = Plan::new(writes, &existing);
         let applied = self.apply(connection, writes, &plan, begun).await?;
-        self.finish(connection, writes, &applied).await?;
+        self.finish(connection, changes, &applied).await?;
         Ok(applied.refused)
     }
 
@@ -211,12 +225,14 @@ impl Attempt<'_> {
     async fn finish(
         &mut self,
         connection: &mut Connection,
-        writes: &[Write],
+        changes: Changes<'_>,
         Applied { refused, ended }: &Applied,
     ) -> Result<(), Trouble> {
+        let writes = changes.writes;
         let mut last: Vec<(&'static str, Vec<Column<'_>>)> = Vec::new();
         last.extend(totals(writes, refused));
         last.extend(counts(self.ownership.shard, writes, refused));
+        last.extend(done_rows(changes, refused));
         if !ended.is_empty() {
             let (states, jobs): (Vec<i16>, Vec<i64>) =
                 ended.iter().map(|(state, jobs)| (*state, *jobs)).unzip();
@@ -288,6 +304,19 @@ fn totals<'a>(writes: &[Write], refused: &[usize]) -> Option<(&'static str, Vec<
     let jobs: Vec<i64> = sums.values().map(|sum| sum.0).collect();
     let bytes: Vec<i64> = sums.values().map(|sum| sum.1).collect();
     Some((TOTALS, vec![Box::new(sums.into_keys().collect::<Vec<_>>()), Box::new(jobs), Box::new(bytes)]))
+}
+
+/// The rows of the requests that the batch does.
+fn done_rows<'a>(changes: Changes<'a>, refused: &[usize]) -> Option<(&'static str, Vec<Column<'a>>)> {
+    let done: Vec<&DoneRequest> = done_of(changes.done, changes.writes, refused).collect();
+    if done.is_empty() {
+        return None;
+    }
+    let keys: Vec<_> = done.iter().map(|request| text(&request.key)).collect();
+    let answers: Vec<&[u8]> = done.iter().map(|request| &request.answer[..]).collect();
+    let by: Vec<i64> = done.iter().map(|request| request.by.0).collect();
+    let signatures: Vec<&[u8]> = done.iter().map(|request| &request.signature[..]).collect();
+    Some((DONE, vec![Box::new(keys), Box::new(answers), Box::new(by), Box::new(signatures)]))
 }
 
 /// What parking adds to the counts by queue and class: jobs, ready tasks, waiting tasks.

@@ -3,10 +3,11 @@
 //! an epoch that another server has superseded. After a connection was lost, that row also says whether the batch was
 //! committed, and which of its writes were refused.
 
-use super::attempt::{Attempt, Connection};
+use super::attempt::{Attempt, Changes, Connection};
 use super::trouble::{Remedy, Trouble};
 use super::{Database, OwnConnection, Postgres, int};
 use crate::StoreError;
+use crate::done::DoneRequest;
 use crate::ownership::Ownership;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_util::task::AbortOnDropHandle;
-use windlass_core::engine::{Outbox, Write};
+use windlass_core::engine::Outbox;
 
 /// How often a batch is tried again that PostgreSQL took back because of another transaction.
 const TRIES_MAX: u32 = 10;
@@ -86,7 +87,11 @@ impl Owner {
 
 impl Postgres {
     /// Applies the writes of a batch in one transaction under this handle's epoch. Returns the indexes of the refused ones.
-    pub(crate) async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
+    pub(crate) async fn commit(
+        &self,
+        batch: Arc<Outbox>,
+        done: Vec<DoneRequest>,
+    ) -> Result<Vec<usize>, StoreError> {
         let owner = self.owner.clone().ok_or(StoreError::NotOwner)?;
         if batch.writes.is_empty() {
             return Ok(Vec::new());
@@ -94,18 +99,24 @@ impl Postgres {
         let mut doubt = Doubt(Some(owner.clone()));
         let postgres = self.clone();
         // The engine's thread goes on with the next batch meanwhile. The commit ends with whoever waits for it.
-        let running = async move { postgres.commit_here(owner, batch).await };
+        let running = async move { postgres.commit_here(owner, batch, done).await };
         let running = AbortOnDropHandle::new(self.database.runtime.spawn(running));
         let outcome = running.await.map_err(|_| StoreError::Closed)?;
         doubt.0 = None;
         outcome
     }
 
-    async fn commit_here(&self, owner: Arc<Owner>, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
+    async fn commit_here(
+        &self,
+        owner: Arc<Owner>,
+        batch: Arc<Outbox>,
+        done: Vec<DoneRequest>,
+    ) -> Result<Vec<usize>, StoreError> {
         let mut writer = self.settled(&owner).await?;
         let mut doubt = Doubt(Some(owner.clone()));
         let mut has_lost_one = false;
-        let outcome = self.commit_once(&owner, &mut writer, &batch.writes, &mut has_lost_one).await;
+        let changes = Changes { writes: &batch.writes, done: &done };
+        let outcome = self.commit_once(&owner, &mut writer, changes, &mut has_lost_one).await;
         // A transaction whose connection was lost may still be on its way. After a commit or under another epoch it finds
         // another row than it expects.
         let is_known = matches!(outcome, Ok(_) | Err(StoreError::Superseded { .. }));
@@ -124,7 +135,7 @@ impl Postgres {
         &self,
         owner: &Owner,
         writer: &mut Writer,
-        writes: &[Write],
+        changes: Changes<'_>,
         is_asked: &mut bool,
     ) -> Result<Vec<usize>, StoreError> {
         let deadline = Instant::now() + FIND_OUT_MAX;
@@ -136,7 +147,7 @@ impl Postgres {
                 batch: writer.batch,
                 is_asked: false,
             };
-            let failure = match self.attempt(&mut attempt, &mut writer.connection, writes, deadline).await {
+            let failure = match self.attempt(&mut attempt, &mut writer.connection, changes, deadline).await {
                 Ok(refused) => return Ok(refused),
                 Err(failure) => failure,
             };
@@ -195,14 +206,14 @@ impl Postgres {
         &self,
         attempt: &mut Attempt<'_>,
         kept: &mut Option<Connection>,
-        writes: &[Write],
+        changes: Changes<'_>,
         deadline: Instant,
     ) -> Result<Vec<usize>, Trouble> {
         let mut connection = match kept.take().filter(|connection| !connection.client.is_closed()) {
             Some(connection) => connection,
             None => Connection::new(&self.database, deadline).await?,
         };
-        let result = attempt.run(&mut connection, writes).await;
+        let result = attempt.run(&mut connection, changes).await;
         let is_good = match &result {
             Ok(_) => true,
             Err(failure) if failure.remedy() == Remedy::FindOut => false,

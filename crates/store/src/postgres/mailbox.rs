@@ -1,8 +1,9 @@
 //! Rows of requests between servers.
 
-use super::Postgres;
 use super::trouble::Trouble;
+use super::{Postgres, text};
 use crate::StoreError;
+use crate::done::DoneRow;
 use crate::mailbox::{ANSWERED, ASKED, Answered, Answers, AskId, Asked, RELAYED};
 use crate::ownership::ServerId;
 use std::collections::BTreeSet;
@@ -56,7 +57,7 @@ impl Postgres {
         let sql = format!(
             "SELECT r.id, r.asked_by, s.name, r.kind, r.body, r.signature, s.verify_key FROM requests AS r
                 JOIN servers AS s ON s.id = r.asked_by
-                    AND s.beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}'
+                    AND s.beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}' AND s.left_at IS NULL
             WHERE r.answered IS NULL AND r.id > $1 AND {condition}
             ORDER BY r.id LIMIT $2"
         );
@@ -110,10 +111,28 @@ impl Postgres {
         done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("took back a request to another server"))
     }
 
-    pub(crate) async fn drop_answered(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
-        let sql = "DELETE FROM requests WHERE id = ANY($1) AND answered IS NOT NULL";
-        let done = self.client().await?.execute(sql, &[&numbers(ids)]).await;
+    pub(crate) async fn drop_answered(&self, read: Vec<(AskId, Option<String>)>) -> Result<(), StoreError> {
+        let (ids, keys): (Vec<i64>, Vec<Option<String>>) =
+            read.into_iter().map(|(id, key)| (id.0, key)).unzip();
+        let sql = "WITH gone AS (DELETE FROM requests WHERE id = ANY($1::bigint[]) AND answered IS NOT NULL RETURNING id)
+            DELETE FROM done_requests USING gone, unnest($1::bigint[], $2::text[]) AS pair(id, key)
+            WHERE pair.id = gone.id AND done_requests.key = pair.key";
+        let done = self.client().await?.execute(sql, &[&ids, &keys]).await;
         done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("deleted answers of other servers"))
+    }
+
+    pub(crate) async fn done_request(&self, key: &str) -> Result<Option<DoneRow>, StoreError> {
+        self.settle().await?;
+        let sql = "SELECT d.answer, d.done_by, d.signature, s.verify_key FROM done_requests AS d
+                LEFT JOIN servers AS s ON s.id = d.done_by
+            WHERE d.key = $1";
+        let row = self.client().await?.query_opt(sql, &[&text(key)]).await.map_err(Trouble::from)?;
+        Ok(row.map(|row| DoneRow {
+            answer: row.get(0),
+            by: ServerId(row.get(1)),
+            signature: row.get(2),
+            verify_key: row.get(3),
+        }))
     }
 
     pub(crate) async fn still_asked(&self, ids: Vec<AskId>) -> Result<Vec<AskId>, StoreError> {

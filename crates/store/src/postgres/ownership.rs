@@ -15,9 +15,12 @@ use windlass_core::ids::{ShardId, WHOLE_FARM};
 const GONE_AFTER: &str = "1 day";
 /// How long a request and its answer are kept that the server which asked does not delete.
 const REQUESTS_KEPT: &str = "30 minutes";
+/// How long it is kept that a request was done, where the server that asked does not delete that. No request is served for
+/// so long, so none is done twice. A server that has left stays as long, because its key checks the signatures.
+const DONE_KEPT: &str = "1 hour";
 /// How long events for other servers' clients are kept.
 const EVENTS_KEPT: &str = "1 minute";
-/// Old requests that one beat deletes.
+/// Old requests, and rows of requests that were done, that one beat deletes of each.
 const FORGET_MAX: i64 = 1_000;
 
 /// A shard without an owner, of an owner whose lease has run out, or of the same server, is free. Only one of two servers
@@ -57,10 +60,11 @@ impl Postgres {
     pub(crate) async fn server_beat(&self, server: ServerId) -> Result<ServerState, StoreError> {
         let client = self.client().await?;
         let failed = |e| Trouble::Sql(e).while_it("noted that this server is alive");
-        let beat = "UPDATE servers SET beat = clock_timestamp() WHERE id = $1 RETURNING draining";
+        let beat = "UPDATE servers SET beat = clock_timestamp() WHERE id = $1 AND left_at IS NULL RETURNING draining";
         let row = client.query_opt(beat, &[&server.0]).await.map_err(failed)?;
         let servers = format!(
-            "DELETE FROM servers WHERE beat < clock_timestamp() - interval '{GONE_AFTER}'
+            "DELETE FROM servers WHERE (beat < clock_timestamp() - interval '{GONE_AFTER}'
+                     OR left_at < clock_timestamp() - interval '{DONE_KEPT}')
                  AND NOT EXISTS (SELECT 1 FROM shards WHERE owner = servers.id)"
         );
         let requests = format!(
@@ -68,15 +72,20 @@ impl Postgres {
                  WHERE created < clock_timestamp() - interval '{REQUESTS_KEPT}' ORDER BY created LIMIT {FORGET_MAX}
                  FOR UPDATE SKIP LOCKED)"
         );
+        let done = format!(
+            "DELETE FROM done_requests WHERE key IN (SELECT key FROM done_requests
+                 WHERE created < clock_timestamp() - interval '{DONE_KEPT}' ORDER BY created LIMIT {FORGET_MAX}
+                 FOR UPDATE SKIP LOCKED)"
+        );
         let events = format!(
             "DELETE FROM relayed_events WHERE created < clock_timestamp() - interval '{EVENTS_KEPT}'"
         );
-        client.batch_execute(&format!("{servers}; {requests}; {events}")).await.map_err(failed)?;
+        client.batch_execute(&format!("{servers}; {requests}; {done}; {events}")).await.map_err(failed)?;
         Ok(ServerState { is_listed: row.is_some(), is_draining: row.is_some_and(|row| row.get(0)) })
     }
 
     pub(crate) async fn drain_servers(&self, name: &str, drain: bool) -> Result<usize, StoreError> {
-        let sql = "UPDATE servers SET draining = $2 WHERE name = $1";
+        let sql = "UPDATE servers SET draining = $2 WHERE name = $1 AND left_at IS NULL";
         let rows = self.client().await?.execute(sql, &[&name, &drain]).await;
         Ok(rows.map_err(|e| Trouble::Sql(e).while_it("drained a server"))? as usize)
     }
@@ -84,7 +93,7 @@ impl Postgres {
     pub(crate) async fn server_leaves(&self, server: ServerId) -> Result<(), StoreError> {
         let sql = "WITH free AS (UPDATE shards SET owner = NULL WHERE owner = $1),
                 asked AS (DELETE FROM requests WHERE asked_by = $1)
-            DELETE FROM servers WHERE id = $1";
+            UPDATE servers SET left_at = clock_timestamp() WHERE id = $1";
         let done = self.client().await?.execute(sql, &[&server.0]).await;
         done.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("took this server out of the list"))
     }
@@ -93,7 +102,7 @@ impl Postgres {
         let sql = "SELECT id, name, addresses, release, draining,
                 (extract(epoch FROM clock_timestamp() - started) * 1000)::bigint,
                 (extract(epoch FROM clock_timestamp() - beat) * 1000)::bigint, weight, pins
-            FROM servers ORDER BY id";
+            FROM servers WHERE left_at IS NULL ORDER BY id";
         let rows = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
         let server = |row: &Row| ServerRow {
             id: ServerId(row.get(0)),

@@ -1,0 +1,65 @@
+//! Requests of other servers that were done. The owner of a farm writes their rows in the transaction that does them. So an
+//! owner that finds such a request again, because its answer was lost, knows that it was done and how to answer it.
+
+use crate::ServerId;
+use std::collections::BTreeMap;
+use windlass_core::JobId;
+use windlass_core::engine::Write;
+
+/// A request that a batch does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DoneRequest {
+    /// The key of the request, which the server has made that a client asked.
+    pub key: String,
+    /// The job that it is about. Where the store refuses a write of this job, the request is not done.
+    pub job: Option<JobId>,
+    /// What it takes to answer the request, in the server's words.
+    pub answer: Vec<u8>,
+    /// The server that does it.
+    pub by: ServerId,
+    /// What that server's key made of the key of the request and of the answer.
+    pub signature: Vec<u8>,
+}
+
+/// The row of a request that was done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DoneRow {
+    /// What it takes to answer the request, in the server's words.
+    pub answer: Vec<u8>,
+    /// The server that did it.
+    pub by: ServerId,
+    /// What that server's key made of the key of the request and of the answer.
+    pub signature: Vec<u8>,
+    /// That server's key, by which the signature is checked; `None` if the list of servers has not got it.
+    pub verify_key: Option<Vec<u8>>,
+}
+
+/// The requests that a batch does although these of its writes were refused: those about other jobs.
+pub(crate) fn done_of<'a>(
+    done: &'a [DoneRequest],
+    writes: &[Write],
+    refused: &[usize],
+) -> impl Iterator<Item = &'a DoneRequest> {
+    let undone: Vec<JobId> =
+        refused.iter().filter_map(|number| writes.get(*number).and_then(Write::job)).collect();
+    done.iter().filter(move |request| request.job.is_none_or(|job| !undone.contains(&job)))
+}
+
+/// The rows of the store in memory, by key.
+#[derive(Default)]
+pub(crate) struct DoneRows(BTreeMap<String, DoneRow>);
+
+impl DoneRows {
+    /// Keeps those of the requests that were done.
+    pub fn keep(&mut self, done: &[DoneRequest], writes: &[Write], refused: &[usize]) {
+        for DoneRequest { key, answer, by, signature, .. } in done_of(done, writes, refused) {
+            let (answer, signature) = (answer.clone(), signature.clone());
+            let row = DoneRow { answer, by: *by, signature, verify_key: None };
+            self.0.entry(key.clone()).or_insert(row);
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<DoneRow> {
+        self.0.get(key).cloned()
+    }
+}
