@@ -1,14 +1,30 @@
-//! What servers of one farm leave for each other in their database: which rows the owner serves, what it writes into its
-//! audit log, and what stays in the database.
+//! What servers of one farm leave for each other in their database: which rows the owner serves, how often it does what they
+//! ask, what it writes into its audit log, and what stays in the database.
 
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
 mod support;
 
 use serde_json::{Value, json};
-use std::process::Output;
-use support::cluster::Server;
+use std::process::{Output, Stdio};
+use support::cluster::{Server, worker};
 use support::{show, wait_until};
+
+/// Each second time that an answer is written, that fails. A sequence does not go back with the statement that failed.
+const EACH_ANSWER_FAILS_FIRST: &str = "CREATE SEQUENCE answers;
+    CREATE FUNCTION fail_first() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF nextval('answers') % 2 = 1 THEN RAISE EXCEPTION 'the answer is not taken'; END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER fail_first BEFORE UPDATE ON requests FOR EACH ROW
+        WHEN (NEW.answered IS NOT NULL) EXECUTE FUNCTION fail_first()";
+/// No answer to a request that changes something is written.
+const NO_ANSWER: &str = r#"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'the answer is not taken';
+    END $$;
+    CREATE TRIGGER refuse BEFORE UPDATE ON requests FOR EACH ROW
+        WHEN (NEW.answered IS NOT NULL AND position('"method":"POST"'::bytea IN OLD.body) > 0)
+        EXECUTE FUNCTION refuse()"#;
 
 /// The name of the database at an address.
 fn name_of(store: &str) -> String {
@@ -84,4 +100,113 @@ fn a_row_that_no_server_signed_does_nothing_and_is_noted() {
         assert_eq!((line["server"].as_str(), line["status"].as_u64()), (Some("two"), Some(403)), "{line}");
         assert!(line.get("user").is_none() && line.get("role").is_none(), "{line}");
     }
+}
+
+/// Submits a job where the farm has no worker, and returns what the command said.
+fn submitted(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(6), "it is accepted and waits: {}", show(output));
+    let said = show(output);
+    assert!(said.contains("Submitted job") && !said.contains("Submitted before"), "{said}");
+    said
+}
+
+fn state_of(server: &Server, job: &str) -> Value {
+    server.json(&["job", "show", job])["state"].clone()
+}
+
+#[test]
+fn an_answer_that_is_not_taken_is_written_again_and_nothing_is_done_twice() {
+    let Some(cluster) = database::cluster() else { return };
+    let store = cluster.database();
+    let database = name_of(&store);
+    let one = Server::start("one", &store);
+    let two = Server::start("two", &store);
+    cluster.sql(&database, EACH_ANSWER_FAILS_FIRST);
+    submitted(&two.run(&["submit", "--", "true"]));
+    two.ok(&["job", "cancel", "1"]);
+    assert_eq!(state_of(&one, "1"), json!("canceled"));
+    two.ok(&["job", "retry", "1"]);
+    assert_eq!(state_of(&one, "1"), json!("pending"));
+    two.ok(&["job", "hold", "1"]);
+    two.ok(&["job", "release", "1"]);
+    two.ok(&["job", "priority", "1", "7"]);
+    assert_eq!(one.json(&["job", "show", "1"])["priority"], json!(7));
+    two.ok(&["queue", "set", "q", "--weight", "3"]);
+    two.ok(&["limit", "set", "nuke", "3"]);
+    two.ok(&["limit", "remove", "nuke"]);
+    two.ok(&["job", "cancel", "1"]);
+    let gone = worker(&one, "w1", &[&one, &two]);
+    two.ok(&["worker", "drain", "w1"]);
+    two.ok(&["worker", "resume", "w1"]);
+    drop(gone);
+    two.ok(&["worker", "forget", "w1", "--force"]);
+    assert_eq!(one.json(&["jobs"]).as_array().unwrap().len(), 1);
+    assert!(one.log().contains("the answer to another server is written later"), "{}", one.log());
+    wait_until("no row is left", || {
+        let left = "SELECT (SELECT count(*) FROM requests) + (SELECT count(*) FROM done_requests)";
+        cluster.sql(&database, left) == "0"
+    });
+}
+
+#[test]
+fn what_an_owner_did_whose_answer_nobody_got_the_next_one_answers_and_does_not_do_again() {
+    let Some(cluster) = database::cluster() else { return };
+    let store = cluster.database();
+    let database = name_of(&store);
+    let mut one = Server::start("one", &store);
+    let two = Server::start("two", &store);
+    for _ in 0..2 {
+        submitted(&one.run(&["submit", "--", "true"]));
+    }
+    one.ok(&["job", "cancel", "2"]);
+    cluster.sql(&database, NO_ANSWER);
+    let asks = [&["submit", "--", "true"][..], &["job", "cancel", "1"], &["job", "retry", "2"]].map(|args| {
+        let mut command = two.command(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    wait_until("all three are done", || cluster.sql(&database, "SELECT count(*) FROM done_requests") == "3");
+    assert_eq!(state_of(&one, "1"), json!("canceled"));
+    assert_eq!(state_of(&one, "2"), json!("pending"));
+    // A second retry would run the job again after this.
+    one.ok(&["job", "cancel", "2"]);
+    one.end("KILL");
+    cluster.sql(&database, "DROP TRIGGER refuse ON requests");
+    let [submission, cancel, retry] = asks.map(|ask| ask.wait_with_output().unwrap());
+    submitted(&submission);
+    assert!(cancel.status.success(), "{}", show(&cancel));
+    assert!(retry.status.success(), "{}", show(&retry));
+    two.await_owner("two");
+    assert_eq!(state_of(&two, "2"), json!("canceled"), "it was not retried again");
+    assert_eq!(two.json(&["jobs"]).as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_row_that_no_owner_signed_does_not_pass_for_a_request_that_was_done() {
+    let Some(cluster) = database::cluster() else { return };
+    let store = cluster.database();
+    let database = name_of(&store);
+    let one = Server::start("one", &store);
+    let two = Server::start("two", &store);
+    submitted(&one.run(&["submit", "--", "true"]));
+    // The key of a request is known to readers of the table, before the owner reads it.
+    let forge = r#"CREATE FUNCTION forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO done_requests (key, answer, done_by, signature)
+                SELECT (split_part(convert_from(NEW.body, 'UTF8'), chr(10), 1)::json)->>'key', '"done"', id, decode(repeat('00', 64), 'hex')
+                FROM servers WHERE name = 'one';
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER forge BEFORE INSERT ON requests FOR EACH ROW
+            WHEN (position('"method":"POST"'::bytea IN NEW.body) > 0) EXECUTE FUNCTION forge()"#;
+    cluster.sql(&database, forge);
+    let refused = two.run(&["job", "cancel", "1"]);
+    assert!(
+        !refused.status.success() && show(&refused).contains("is not signed by the server"),
+        "{}",
+        show(&refused)
+    );
+    assert_eq!(state_of(&one, "1"), json!("pending"));
+    let audit = std::fs::read_to_string(one.farm.state().join("audit.log")).unwrap();
+    let noted = audit.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let noted = noted.filter(|line| line["status"] == json!(403)).map(|line| line["server"].clone());
+    assert_eq!(noted.collect::<Vec<_>>(), [json!("two")], "{audit}");
 }

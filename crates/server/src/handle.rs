@@ -7,7 +7,7 @@ use crate::external::{ExternalOrder, ExternalTasks};
 use crate::figures::{EndedAttempts, Entitled, PlacedSteps};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
-use crate::peers::SureUntil;
+use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::shell::Inbox;
 use std::fmt;
@@ -122,8 +122,17 @@ impl Handle {
         &self,
         event: impl FnOnce(RequestId) -> Event + Send + 'static,
     ) -> Result<Reply, Unavailable> {
+        self.request_once(None, event).await
+    }
+
+    /// As [`Handle::request`]. Where the request has a key, the commit that does it keeps that it was done.
+    pub(crate) async fn request_once(
+        &self,
+        once: Option<Once>,
+        event: impl FnOnce(RequestId) -> Event + Send + 'static,
+    ) -> Result<Reply, Unavailable> {
         let (answer, wait) = oneshot::channel();
-        let message = Inbox::Request(Box::new(event), answer);
+        let message = Inbox::Request(Box::new(event), answer, once.map(Box::new));
         self.inbox.try_send(message).map_err(|e| match e {
             mpsc::error::TrySendError::Full(_) => Unavailable::new("too many requests wait; try again"),
             mpsc::error::TrySendError::Closed(_) => closed(),

@@ -14,7 +14,7 @@ use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::outgoing::Outgoing;
-use crate::peers::{SureUntil, may_leave, may_leave_now};
+use crate::peers::{Once, OnceRequests, SureUntil, may_leave, may_leave_now};
 use crate::progress::ProgressBoard;
 use crate::spans;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,8 +58,12 @@ pub struct ShellOptions {
 
 /// What comes in.
 pub(crate) enum Inbox {
-    /// An event whose answer somebody waits for.
-    Request(Box<dyn FnOnce(RequestId) -> Event + Send>, oneshot::Sender<Result<Reply, Unavailable>>),
+    /// An event whose answer a client waits for. One of another server's clients has a key.
+    Request(
+        Box<dyn FnOnce(RequestId) -> Event + Send>,
+        oneshot::Sender<Result<Reply, Unavailable>>,
+        Option<Box<Once>>,
+    ),
     /// An event that needs no answer.
     Event(Event),
     /// What a worker says.
@@ -131,6 +135,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         commit_began: Instant::now(),
         pending: BTreeMap::new(),
         next_request: 1,
+        once: OnceRequests::default(),
         busy_leavers: BTreeMap::new(),
         leaving: BTreeMap::new(),
         links: links.clone(),
@@ -186,6 +191,7 @@ struct Shell {
     commit_began: Instant,
     pending: BTreeMap<RequestId, oneshot::Sender<Result<Reply, Unavailable>>>,
     next_request: u64,
+    once: OnceRequests,
     /// Workers that go to another shard when nothing is booked on them.
     busy_leavers: BTreeMap<WorkerId, oneshot::Sender<Result<Reply, Unavailable>>>,
     /// Workers that were forgotten because they go to another shard, until that is durable.
@@ -421,8 +427,9 @@ impl Shell {
 
     fn take(&mut self, message: Inbox) {
         match message {
-            Inbox::Request(event, answer) => {
+            Inbox::Request(event, answer, once) => {
                 let request = self.new_request(answer);
+                self.once.begin(request, once);
                 self.handle(event(request));
             }
             Inbox::ForgetIdle(worker, answer) => _ = self.busy_leavers.insert(worker, answer),
@@ -575,8 +582,9 @@ impl Shell {
         self.metrics.batch_writes.observe(batch.writes.len() as f64);
         self.commit_began = Instant::now();
         let (store, span) = (self.store.clone(), spans::commit(batch.writes.len()));
+        let done = self.once.rows(&batch);
         Box::pin(async move {
-            let result = store.commit(batch).await;
+            let result = store.commit_with(batch, done).await;
             spans::committed(&span, result.as_ref().map(Vec::len));
             result
         })
@@ -666,7 +674,7 @@ impl Shell {
                     }
                 }
                 message = inbox.recv() => match message {
-                    Some(Inbox::Request(_, answer)) => _ = answer.send(Err(why.clone())),
+                    Some(Inbox::Request(_, answer, _)) => _ = answer.send(Err(why.clone())),
                     // Without an answer the worker stays.
                     Some(Inbox::ForgetIdle(..)) => {}
                     Some(Inbox::Worker { link, mut messages }) => {
@@ -738,6 +746,7 @@ impl Shell {
 
     fn answer(&mut self, request: RequestId, answer: Result<Reply, Unavailable>) {
         self.leaving.remove(&request);
+        self.once.end(request);
         if let Some(waiting) = self.pending.remove(&request) {
             // Whoever asked may have gone.
             _ = waiting.send(answer);

@@ -8,7 +8,7 @@ use crate::auth::{Caller, Role};
 use crate::away;
 use crate::bounded_json::{JsonLimits, read_json};
 use crate::handle::Handle;
-use crate::peers::SubmitKey;
+use crate::peers::{ChangeRequest, Effect};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -18,10 +18,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::IntoParams;
-use windlass_api::{
-    ErrorCode, IneligibleWorkers, Job, JobState, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted,
-    Unplaceable,
-};
+use windlass_api::{ErrorCode, Job, JobState, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted};
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::job::{self as core, Stop};
 use windlass_core::{JobId, RequestId};
@@ -36,20 +33,38 @@ use windlass_store::{JobFilter, JobView};
 pub async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    given: Option<Extension<SubmitKey>>,
+    change: ChangeRequest,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
+    let event = async {
+        let submit = submission(&app, &caller, body).await?;
+        Ok::<_, ApiError>(move |request| Event::Submit(Box::new(Submit { request, ..submit })))
+    };
+    match change.ask(&app, event).await? {
+        Ok(Effect::Submitted(submitted)) => {
+            let status = if submitted.existing { StatusCode::OK } else { StatusCode::CREATED };
+            Ok((status, Json(submitted)).into_response())
+        }
+        Ok(_) => Err(unexpected(Reply::Done)),
+        Err(other) => Err(unexpected(other)),
+    }
+}
+
+/// What is asked of the engine for a submission that its caller may make. Its request has no number yet.
+async fn submission(
+    app: &App,
+    caller: &Caller,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Submit, ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     let user = caller.user.clone();
-    let (placeable_only, mut spec) = app.parse(body, move |body| read_submission(body, &user)).await?;
-    let own_key = spec.key.is_some();
-    spec.key = spec.key.or_else(|| given.map(|Extension(SubmitKey(key))| key));
+    let (placeable_only, spec) = app.parse(body, move |body| read_submission(body, &user)).await?;
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
-    may_submit_as(&caller, &spec.user, &spec.queue)?;
-    may_use_queue(&app, &caller, &spec.queue).await?;
-    may_submit(&app, &caller, spec.priority).await?;
+    may_submit_as(caller, &spec.user, &spec.queue)?;
+    may_use_queue(app, caller, &spec.queue).await?;
+    may_submit(app, caller, spec.priority).await?;
     let store = app.handle.store();
     let existing = match spec.key.clone() {
         Some(key) => store.job_by_key(spec.user.clone(), key).await?,
@@ -61,27 +76,7 @@ pub async fn submit(
             outcomes.insert(*id, job.state);
         }
     }
-    let submit = move |request| {
-        Event::Submit(Box::new(Submit { request, spec, placeable_only, held: false, existing, outcomes }))
-    };
-    match app.handle.request(submit).await? {
-        Reply::Submitted { job, existing, unplaceable } => {
-            // Under a key that the client does not know, the job is new to it.
-            let existing = existing && own_key;
-            let status = if existing { StatusCode::OK } else { StatusCode::CREATED };
-            let unplaceable = unplaceable.into_iter().map(|step| Unplaceable {
-                step: step.step,
-                reasons: step
-                    .reasons
-                    .iter()
-                    .map(|(r, n)| IneligibleWorkers::from_core(r, *n, Vec::new()))
-                    .collect(),
-            });
-            let submitted = Submitted { job: job.0, existing, unplaceable: unplaceable.collect() };
-            Ok((status, Json(submitted)).into_response())
-        }
-        other => Err(unexpected(other)),
-    }
+    Ok(Submit { request: RequestId(0), spec, placeable_only, held: false, existing, outcomes })
 }
 
 /// What a submission says, and whether it is only wanted if it can be placed.
@@ -222,10 +217,11 @@ pub async fn show(
 pub async fn cancel(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    change: ChangeRequest,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    act(&app, &caller, JobId(id), |request, job| Event::Cancel { request, job }).await
+    act(&app, &caller, change, JobId(id), |request, job| Event::Cancel { request, job }).await
 }
 
 /// Runs the failed and cancelled tasks of a job again.
@@ -235,10 +231,11 @@ pub async fn cancel(
 pub async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    change: ChangeRequest,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    act(&app, &caller, JobId(id), |request, job| Event::Retry { request, job }).await
+    act(&app, &caller, change, JobId(id), |request, job| Event::Retry { request, job }).await
 }
 
 /// Holds a job back: what runs goes on, nothing new starts.
@@ -248,10 +245,11 @@ pub async fn retry(
 pub async fn hold(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    change: ChangeRequest,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    act(&app, &caller, JobId(id), |request, job| Event::Hold { request, job, held: true }).await
+    act(&app, &caller, change, JobId(id), |request, job| Event::Hold { request, job, held: true }).await
 }
 
 /// Lets a held job go on.
@@ -261,10 +259,11 @@ pub async fn hold(
 pub async fn release(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    change: ChangeRequest,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
-    act(&app, &caller, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
+    act(&app, &caller, change, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
 }
 
 /// Gives a job another priority: its waiting tasks take their turn by it from now on. A user may give as much as a
@@ -277,13 +276,15 @@ pub async fn release(
 pub async fn prioritize(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    change: ChangeRequest,
     id: Result<Path<u64>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
     let SetPriority { priority } = read_body(body)?;
     may_have_priority(&app, &caller, priority)?;
-    act(&app, &caller, JobId(id), move |request, job| Event::Prioritize { request, job, priority }).await
+    act(&app, &caller, change, JobId(id), move |request, job| Event::Prioritize { request, job, priority })
+        .await
 }
 
 /// An error where the job is not for this caller to act on.
@@ -299,17 +300,21 @@ pub async fn check_owner(app: &App, caller: &Caller, id: JobId) -> Result<(), Ap
 async fn act(
     app: &App,
     caller: &Caller,
+    change: ChangeRequest,
     id: JobId,
     event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
 ) -> Result<Json<Job>, ApiError> {
-    check_owner(app, caller, id).await?;
-    match app.handle.request(move |request| event(request, id)).await? {
-        Reply::Done => Ok(Json(Reader::of(app, caller).told(find(&app.handle, id).await?))),
+    let event = async {
+        check_owner(app, caller, id).await?;
+        Ok::<_, ApiError>(move |request| event(request, id))
+    };
+    match change.ask(app, event).await? {
+        Ok(_) => Ok(Json(Reader::of(app, caller).told(find(&app.handle, id).await?))),
         // The engine forgets jobs that ended: the store tells them from those that never were.
-        Reply::Refused(Refusal::NoJob(_)) if app.handle.store().job(id).await?.is_some() => {
+        Err(Reply::Refused(Refusal::NoJob(_))) if app.handle.store().job(id).await?.is_some() => {
             Err(Refusal::Ended(id).into())
         }
-        other => Err(unexpected(other)),
+        Err(other) => Err(unexpected(other)),
     }
 }
 

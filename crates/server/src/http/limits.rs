@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::jobs::unexpected;
 use super::{App, page_size, part, read_body};
+use crate::peers::ChangeRequest;
 use crate::view;
 use axum::Json;
 use axum::body::Bytes;
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{Limit, Page, SetLimit};
 use windlass_core::Engine;
-use windlass_core::engine::{Event, Refusal, Reply};
+use windlass_core::engine::{Event, Refusal};
 use windlass_core::licences;
 
 /// Which limits to list.
@@ -65,6 +66,7 @@ pub async fn show(
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn set(
     State(app): State<App>,
+    request: ChangeRequest,
     name: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Limit>, ApiError> {
@@ -72,8 +74,8 @@ pub async fn set(
     let change_wanted: SetLimit = read_body(body)?;
     let wanted = name.clone();
     let over = move |engine: &Engine| change_wanted.over(engine.licences().limits().get(&wanted));
-    let limit = app.handle.query(over).await?.map_err(Refusal::from)?;
-    change(&app, name.clone(), Some(limit)).await?;
+    let limit = async { Ok::<_, ApiError>(Some(app.handle.query(over).await?.map_err(Refusal::from)?)) };
+    change(&app, request, name.clone(), limit).await?;
     find(&app, name).await.map(Json)
 }
 
@@ -83,10 +85,11 @@ pub async fn set(
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn remove(
     State(app): State<App>,
+    request: ChangeRequest,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<StatusCode, ApiError> {
     let Path(name) = name?;
-    change(&app, name, None).await.map(|()| StatusCode::NO_CONTENT)
+    change(&app, request, name, async { Ok::<_, ApiError>(None) }).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn find(app: &App, name: String) -> Result<Limit, ApiError> {
@@ -95,9 +98,15 @@ async fn find(app: &App, name: String) -> Result<Limit, ApiError> {
     limit.ok_or_else(|| Refusal::NoLimit(name).into())
 }
 
-async fn change(app: &App, name: String, limit: Option<licences::Limit>) -> Result<(), ApiError> {
-    match app.handle.request(move |request| Event::SetLimit { request, name, limit }).await? {
-        Reply::Done => Ok(()),
-        other => Err(unexpected(other)),
-    }
+async fn change(
+    app: &App,
+    request: ChangeRequest,
+    name: String,
+    limit: impl Future<Output = Result<Option<licences::Limit>, ApiError>>,
+) -> Result<(), ApiError> {
+    let event = async {
+        let limit = limit.await?;
+        Ok::<_, ApiError>(move |request| Event::SetLimit { request, name, limit })
+    };
+    request.ask(app, event).await?.map(|_| ()).map_err(unexpected)
 }

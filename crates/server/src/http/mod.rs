@@ -128,6 +128,8 @@ struct AppShared {
     /// How the owners of other shards are asked, on the owner of the first one in a farm that is divided.
     across: Option<Arc<Postbox>>,
     shards: FarmShards,
+    /// By which this server signs what it writes for other servers.
+    key: Option<ServerKey>,
 }
 
 impl App {
@@ -201,8 +203,13 @@ impl App {
         }
     }
 
+    /// By which this server signs what it writes for other servers; `None` if it does not.
+    pub(crate) fn server_key(&self) -> Option<&ServerKey> {
+        self.shared.key.as_ref()
+    }
+
     /// This server's number in the store's list; `None` where no other server can use the store.
-    fn own_number(&self) -> Option<ServerId> {
+    pub(crate) fn own_number(&self) -> Option<ServerId> {
         let owner = self.handle.store().ownership().map(|ownership| ownership.server);
         owner.or_else(|| self.postbox().map(|postbox| postbox.server()))
     }
@@ -252,7 +259,7 @@ pub struct ServeOptions {
     pub queues: BTreeMap<String, SetQueue>,
     /// The shards of the farm.
     pub shards: FarmShards,
-    /// By which this server signs what it asks other servers; `None` if it asks none.
+    /// By which this server signs what it asks other servers, and what it has done for them; `None` if it signs nothing.
     pub key: Option<ServerKey>,
 }
 
@@ -319,7 +326,7 @@ fn new_app(
 ) -> (App, DoorAsks) {
     let metrics = handle.metrics();
     let owned = handle.store().ownership().filter(|owned| owned.shard == WHOLE_FARM);
-    let across = owned.filter(|_| options.shards.is_divided()).zip(options.key);
+    let across = owned.filter(|_| options.shards.is_divided()).zip(options.key.clone());
     let across = across.map(|(owned, key)| Arc::new(Postbox::new(handle.store().clone(), owned.server, key)));
     let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
@@ -347,8 +354,17 @@ fn new_app(
         postbox,
         across,
         shards: options.shards,
+        key: options.key,
     };
     (App { handle: handle.clone(), shared: Arc::new(shared) }, asks)
+}
+
+/// The app of an owner that nobody connects to, and its requests.
+#[cfg(test)]
+pub(crate) fn app_for_tests(handle: &Handle, options: ServeOptions) -> (App, Router) {
+    let (app, _) = new_app(&[], handle, options, None);
+    let routes = routes::router().with_state(app.clone());
+    (app, routes)
 }
 
 /// Accepts connections until the handle closes, and waits for `tasks`, which end then, too.

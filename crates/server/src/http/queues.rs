@@ -3,7 +3,7 @@
 use super::error::ApiError;
 use super::jobs::unexpected;
 use super::{App, page_size, part, read_body};
-use crate::peers::name_missing;
+use crate::peers::{ChangeRequest, name_missing};
 use crate::view::QueueList;
 use axum::Json;
 use axum::body::Bytes;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Page, Queue, SetQueue};
 use windlass_core::Engine;
-use windlass_core::engine::{Event, Reply};
+use windlass_core::engine::Event;
 use windlass_core::ids::ShardId;
 
 /// Which queues to list.
@@ -83,6 +83,7 @@ pub async fn show(
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn set(
     State(app): State<App>,
+    request: ChangeRequest,
     name: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Queue>, ApiError> {
@@ -94,22 +95,22 @@ pub async fn set(
         let hint = format!("change it under [queues.{name}] in that file, and restart the server");
         return Err(ApiError::new(ErrorCode::Conflict, why).hint(hint));
     }
-    apply(&app, &name, change).await?;
+    apply(&app, request, &name, change).await?;
     find(&app, name).await.map(Json)
 }
 
-async fn apply(app: &App, name: &str, change: SetQueue) -> Result<(), ApiError> {
+async fn apply(app: &App, request: ChangeRequest, name: &str, change: SetQueue) -> Result<(), ApiError> {
     let wanted = name.to_owned();
     let over = move |engine: &Engine| {
         let now = engine.queues().id(&wanted).map(|id| engine.queues().get(id));
         change.over(&wanted, now)
     };
-    let queue = app.handle.query(over).await?;
-    let queue = queue.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.to_string()))?;
-    match app.handle.request(move |request| Event::SetQueue { request, queue }).await? {
-        Reply::Done => Ok(()),
-        other => Err(unexpected(other)),
-    }
+    let event = async {
+        let queue = app.handle.query(over).await?;
+        let queue = queue.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.to_string()))?;
+        Ok::<_, ApiError>(move |request| Event::SetQueue { request, queue })
+    };
+    request.ask(app, event).await?.map(|_| ()).map_err(unexpected)
 }
 
 /// Sets the queues of the server's settings file. The weights of users in the file replace those that were set before.
@@ -126,7 +127,7 @@ pub async fn set_from_file(app: &App) -> Result<(), ApiError> {
             let removed = before.into_keys().map(|user| (user, None));
             change.user_weights = removed.chain(change.user_weights).collect();
         }
-        apply(app, name, change).await?;
+        apply(app, ChangeRequest::default(), name, change).await?;
     }
     Ok(())
 }

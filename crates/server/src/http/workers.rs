@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use super::jobs::unexpected;
 use super::{App, page_size, part, read_body};
+use crate::peers::ChangeRequest;
 use crate::view;
 use axum::Json;
 use axum::body::Bytes;
@@ -11,10 +12,10 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{DrainRequest, ErrorCode, Page, Worker, WorkerState as WorkerWord, WorkerWhy};
-use windlass_core::Engine;
-use windlass_core::engine::{Event, Reply};
+use windlass_core::engine::Event;
 use windlass_core::tags::Need;
 use windlass_core::worker::WorkerState;
+use windlass_core::{Engine, WorkerId};
 
 /// Which workers to list.
 #[derive(Deserialize, IntoParams)]
@@ -96,13 +97,14 @@ pub async fn why(
               (status = 400, description = "The note is too long", body = windlass_api::ErrorBody)))]
 pub async fn drain(
     State(app): State<App>,
+    request: ChangeRequest,
     name: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Worker>, ApiError> {
     let Path(name) = name?;
     let is_empty = body.as_ref().is_ok_and(Bytes::is_empty);
     let DrainRequest { note } = if is_empty { DrainRequest::default() } else { read_body(body)? };
-    set(&app, name, true, note).await
+    set(&app, request, name, true, note).await
 }
 
 /// Lets a drained worker take work again.
@@ -110,10 +112,11 @@ pub async fn drain(
     responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn resume(
     State(app): State<App>,
+    request: ChangeRequest,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Worker>, ApiError> {
     let Path(name) = name?;
-    set(&app, name, false, None).await
+    set(&app, request, name, false, None).await
 }
 
 /// How a worker is forgotten.
@@ -135,35 +138,38 @@ pub struct ForgetQuery {
               (status = 409, body = windlass_api::ErrorBody)))]
 pub async fn forget(
     State(app): State<App>,
+    request: ChangeRequest,
     name: Result<Path<String>, PathRejection>,
     query: Result<Query<ForgetQuery>, QueryRejection>,
 ) -> Result<Json<Worker>, ApiError> {
     let (Path(name), Query(ForgetQuery { force })) = (name?, query?);
-    let worker = find(&app, name).await?;
-    let id = windlass_core::WorkerId(worker.id);
-    let link = app.handle.link(id).filter(|_| force);
-    match app.handle.request(move |request| Event::Forget { request, worker: id, force }).await? {
-        Reply::Done => {
-            if let Some(link) = link {
-                link.begin_again();
-            }
-            Ok(Json(worker))
-        }
-        other => Err(unexpected(other)),
+    let mut link = None;
+    let event = async {
+        let found = find(&app, name).await?;
+        let worker = WorkerId(found.id);
+        link = app.handle.link(worker).filter(|_| force);
+        Ok::<_, ApiError>((move |request| Event::Forget { request, worker, force }, found))
+    };
+    let forgotten = request.forget(&app, event).await?.map_err(unexpected)?;
+    if let Some(link) = link {
+        link.begin_again();
     }
+    Ok(Json(forgotten))
 }
 
 async fn set(
     app: &App,
+    request: ChangeRequest,
     name: String,
     draining: bool,
     note: Option<String>,
 ) -> Result<Json<Worker>, ApiError> {
-    let id = windlass_core::WorkerId(find(app, name.clone()).await?.id);
-    match app.handle.request(move |request| Event::Drain { request, worker: id, draining, note }).await? {
-        Reply::Done => find(app, name).await.map(Json),
-        other => Err(unexpected(other)),
-    }
+    let event = async {
+        let worker = WorkerId(find(app, name.clone()).await?.id);
+        Ok::<_, ApiError>(move |request| Event::Drain { request, worker, draining, note })
+    };
+    request.ask(app, event).await?.map_err(unexpected)?;
+    find(app, name).await.map(Json)
 }
 
 async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
@@ -184,5 +190,5 @@ pub(super) fn no_worker(name: &str) -> ApiError {
 
 /// Only the connection knows which release is at its other end.
 fn add_version(app: &App, worker: &mut Worker) {
-    worker.version = app.handle.link(windlass_core::WorkerId(worker.id)).and_then(|link| link.version());
+    worker.version = app.handle.link(WorkerId(worker.id)).and_then(|link| link.version());
 }

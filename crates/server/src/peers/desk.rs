@@ -2,9 +2,10 @@
 //! Only a row that its server has signed is served. Who asks is said by the token's own record; without a token it is the
 //! administrator whom that server let in. What is changed for others is in the audit log here, too.
 //!
-//! A request that this server does not answer, because it ends or does not reach the database, keeps its row. The next
-//! owner answers it.
+//! A request that this server does not answer, because it ends or does not reach the database, keeps its row. This server
+//! or the next owner answers it later. What it did is not done again ([`once`](super::once)).
 
+use super::once::{ChangeRequest, KeysUnderWay, Once, Untold};
 use super::packed;
 use super::postbox::kind_for;
 use super::signature::{self, Begun, Unproven};
@@ -18,12 +19,13 @@ use axum::response::{IntoResponse, Response};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tower_http::catch_panic::CatchPanicLayer;
 use windlass_api::ErrorCode;
 use windlass_core::ids::{ShardId, WHOLE_FARM};
-use windlass_store::{ASKED, AskId, Asked, MAIL, Notice, StoreError, TOKENS};
+use windlass_store::{ASKED, AskId, Asked, MAIL, Notice, Store, StoreError, TOKENS};
 
 /// Requests that are answered at a time. Most of them wait for the ends of jobs.
 const UNDER_WAY_MAX: usize = 8_192;
@@ -31,6 +33,8 @@ const UNDER_WAY_MAX: usize = 8_192;
 const READ_MAX: usize = 256;
 /// How often requests are looked for whose notice was lost, and those whose clients are gone.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long after an answer could not be written it is written again.
+const ANSWER_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Bytes of an answer. Output of tasks goes part by part.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -39,16 +43,15 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
     let routes = routes.layer(CatchPanicLayer::new());
     let shard = app.handle.store().ownership().map_or(WHOLE_FARM, |ownership| ownership.shard);
     let mut desk = Desk {
-        app,
+        runner: RequestRunner { app, routes, keys: KeysUnderWay::default() },
         shard,
-        routes,
         after: AskId(0),
         under_way: BTreeMap::new(),
         begun: Begun::default(),
         tasks: JoinSet::new(),
         is_away: false,
     };
-    let handle = desk.app.handle.clone();
+    let handle = desk.runner.app.handle.clone();
     let mut listener = handle.store().listen(&[ASKED, TOKENS, MAIL]);
     let mut tick = tokio::time::interval(LOOK_EVERY);
     loop {
@@ -56,7 +59,7 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
             // Dropped, the tasks end.
             () = handle.ends() => return,
             notice = listener.next() => match notice {
-                Notice::Said { channel, .. } if channel == TOKENS => desk.app.refresh_tokens().await,
+                Notice::Said { channel, .. } if channel == TOKENS => desk.runner.app.refresh_tokens().await,
                 Notice::Said { channel, payload } if channel == MAIL => {
                     let own = desk.shard.to_string();
                     if payload.split(',').any(|receiver| receiver == own) {
@@ -85,10 +88,9 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
 }
 
 struct Desk {
-    app: App,
+    runner: RequestRunner,
     /// For whose owner the requests are.
     shard: ShardId,
-    routes: Router,
     /// Requests up to this number were looked at.
     after: AskId,
     under_way: BTreeMap<AskId, AbortHandle>,
@@ -102,7 +104,7 @@ impl Desk {
     /// Begins to answer what is new.
     async fn take_in(&mut self) {
         // In doubt, the next owner answers.
-        while self.app.handle.is_sure() && self.under_way.len() < UNDER_WAY_MAX {
+        while self.runner.app.handle.is_sure() && self.under_way.len() < UNDER_WAY_MAX {
             let asked = match self.read().await {
                 Ok(asked) => asked,
                 Err(error) => {
@@ -128,7 +130,7 @@ impl Desk {
     }
 
     async fn read(&self) -> Result<Vec<Asked>, StoreError> {
-        let store = self.app.handle.store();
+        let store = self.runner.app.handle.store();
         match self.shard {
             WHOLE_FARM => store.asked(self.after, READ_MAX).await,
             shard => store.asked_of(&kind_for(shard), self.after, READ_MAX).await,
@@ -136,26 +138,17 @@ impl Desk {
     }
 
     fn begin(&mut self, asked: Asked) {
-        let (id, app, routes, begun) = (asked.id, self.app.clone(), self.routes.clone(), self.begun.clone());
+        let (id, runner, begun) = (asked.id, self.runner.clone(), self.begun.clone());
         let task = self.tasks.spawn(async move {
-            let store = app.handle.store();
+            let store = runner.app.handle.store();
             let proven = signature::check(store.id(), &asked).and_then(|()| begun.begin(&asked));
             let answer = match &proven {
-                Ok(()) => answer(&app, routes, asked).await,
-                Err(why) => Some(packed_answer(refuse(&app, &asked, why).into_response()).await),
+                Ok(()) => runner.answer(asked).await,
+                Err(why) => Some(packed_answer(refuse(&runner.app, &asked, why).into_response()).await),
             };
-            let is_answered = match answer {
-                Some((status, row)) => match store.answer(id, status, row).await {
-                    Ok(_) => true,
-                    Err(error) => {
-                        tracing::warn!("a request of another server is answered later: {error}");
-                        false
-                    }
-                },
-                None => false,
-            };
-            if proven.is_ok() && !is_answered {
-                begun.give_back(id);
+            match answer {
+                Some(answer) => write_answer(store, id, answer).await,
+                None => begun.give_back(id),
             }
             id
         });
@@ -168,7 +161,7 @@ impl Desk {
             return;
         }
         let ids: Vec<AskId> = self.under_way.keys().copied().collect();
-        let Ok(waited_for) = self.app.handle.store().still_asked(ids).await else { return };
+        let Ok(waited_for) = self.runner.app.handle.store().still_asked(ids).await else { return };
         self.under_way.retain(|id, task| {
             let stays = waited_for.binary_search(id).is_ok() || task.is_finished();
             if !stays {
@@ -179,28 +172,96 @@ impl Desk {
     }
 }
 
-/// Status and row of the answer; `None` if it is left to the next owner.
-async fn answer(app: &App, routes: Router, asked: Asked) -> Option<(i32, Vec<u8>)> {
-    let opened = open(app, &asked).await;
-    let (response, noted) = match opened {
-        Ok((head, caller, mut request)) => {
-            let what = (request.method().to_string(), request.uri().path().to_owned());
-            request.extensions_mut().insert(caller.clone());
-            (routed(routes, &head, request).await, Some((head, caller, what)))
+/// Writes an answer, until the database has it or the request is there no more. The request is not run again for it.
+async fn write_answer(store: &Store, id: AskId, (status, row): (i32, Vec<u8>)) {
+    let mut is_told = false;
+    while let Err(error) = store.answer(id, status, row.clone()).await {
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::warn!("the answer to another server is written later: {error}");
         }
-        Err(error) => (error.into_response(), None),
-    };
-    let ends = *app.handle.closing().borrow() || !app.handle.is_sure();
-    if response.status() == StatusCode::SERVICE_UNAVAILABLE && ends {
-        return None;
+        tokio::time::sleep(ANSWER_AGAIN_AFTER).await;
     }
-    app.handle.metrics().requests_served.inc();
-    if let Some((head, caller, (method, path))) = &noted {
-        let session = head.session.as_deref();
-        let (caller, peer, server) = (Some(caller), head.peer.as_str(), asked.server.as_str());
-        app.note_passed(&PassedOn { caller, session, peer, server, method, path }, response.status());
+}
+
+/// Where requests are run.
+#[derive(Clone)]
+struct RequestRunner {
+    app: App,
+    routes: Router,
+    keys: KeysUnderWay,
+}
+
+impl RequestRunner {
+    /// Status and row of the answer; `None` if it is left for later.
+    async fn answer(&self, asked: Asked) -> Option<(i32, Vec<u8>)> {
+        let app = &self.app;
+        let (response, noted) = match open(app, &asked).await {
+            Ok((head, caller, mut request)) => {
+                let what = (request.method().to_string(), request.uri().path().to_owned());
+                request.extensions_mut().insert(caller.clone());
+                let head = Arc::new(head);
+                (self.run(&head, request).await?, Some((head, caller, what)))
+            }
+            Err(error) => (error.into_response(), None),
+        };
+        let ends = *app.handle.closing().borrow() || !app.handle.is_sure();
+        if response.status() == StatusCode::SERVICE_UNAVAILABLE && ends {
+            return None;
+        }
+        app.handle.metrics().requests_served.inc();
+        if let Some((head, caller, (method, path))) = &noted {
+            let session = head.session.as_deref();
+            let (caller, peer, server) = (Some(caller), head.peer.as_str(), asked.server.as_str());
+            app.note_passed(&PassedOn { caller, session, peer, server, method, path }, response.status());
+        }
+        Some(packed_answer(response).await)
     }
-    Some(packed_answer(response).await)
+
+    /// The answer to a request; `None` if it is left for later.
+    async fn run(&self, head: &Arc<RequestHead>, request: Request<Body>) -> Option<Response> {
+        let Some(once) = Once::of(&self.app, head) else {
+            return Some(routed(self.routes.clone(), head, request).await);
+        };
+        let turn = self.keys.take(once.key())?;
+        let (runner, head) = (self.clone(), head.clone());
+        // What changes something runs to its end, whether its row is still there or not: a request of the same key waits
+        // until it is known what this one did.
+        let run = tokio::spawn(async move {
+            let _turn = turn;
+            runner.run_once(once, &head, request).await
+        });
+        run.await.unwrap_or_else(|_| {
+            let why = "internal server error; see the log of the server that owns the farm";
+            Some(ApiError::new(ErrorCode::Internal, why).into_response())
+        })
+    }
+
+    async fn run_once(&self, once: Once, head: &RequestHead, mut request: Request<Body>) -> Option<Response> {
+        let store = self.app.handle.store();
+        let done = match once.done(store).await {
+            Ok(done) => done,
+            Err(why @ (Untold::Unproven(_) | Untold::Broken(_))) => {
+                tracing::warn!("a request of another server is not done: {why}");
+                let why = format!("the server that owns the farm does not do this request: {why}");
+                return Some(ApiError::new(ErrorCode::Forbidden, why).into_response());
+            }
+            Err(Untold::Store(error)) => {
+                tracing::warn!("a request of another server is answered later: {error}");
+                return None;
+            }
+        };
+        let was_done = done.is_some();
+        request.extensions_mut().insert(ChangeRequest::new(once.clone(), done));
+        let response = routed(self.routes.clone(), head, request).await;
+        if response.status() != StatusCode::SERVICE_UNAVAILABLE {
+            return Some(response);
+        }
+        // The engine may not know what became of the commit, or what is to be told was not read after it.
+        match !was_done && matches!(once.done(store).await, Ok(None)) {
+            true => Some(response),
+            false => None,
+        }
+    }
 }
 
 /// What is asked, and who asks.
@@ -277,3 +338,6 @@ async fn routed(routes: Router, head: &RequestHead, mut request: Request<Body>) 
         Err(never) => match never {},
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,7 +79,7 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
 
 /// What is asked, and by whom.
 pub(super) fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -> RequestHead {
-    let is_submission = parts.method == Method::POST && pattern == "/api/v1/jobs";
+    let looks = parts.method == Method::GET || parts.method == Method::HEAD;
     let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let (peer, session) = came_by(&parts.extensions);
     RequestHead {
@@ -93,7 +93,7 @@ pub(super) fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -
         token: caller.token.filter(|id| !app.auth().is_own(id)),
         session,
         peer,
-        key: is_submission.then(new_key).flatten(),
+        key: if looks { None } else { new_key() },
         one_part: pattern == LOG_PATTERN,
     }
 }
@@ -107,9 +107,9 @@ pub(super) fn unanswered(why: Unanswered) -> ApiError {
     }
 }
 
-/// `None` without random bytes: the submission then has no key, as it came.
+/// `None` without random bytes: the request may then be done twice where its answer is lost.
 fn new_key() -> Option<String> {
-    crate::auth::random::<16>().ok().map(|random| format!("server:{random}"))
+    crate::auth::random::<16>().ok()
 }
 
 /// Workers speak with the owner of their shard alone. They are told where it is.

@@ -1,8 +1,8 @@
 //! Several servers of one farm, on one PostgreSQL database.
 //!
 //! One of them owns the farm: its engine decides. The others stand by. They let clients in, check who asks, and pass what
-//! is asked on to the owner as a signed row of the database ([`signature`]); a client need not know who the owner is. Events
-//! come the other way.
+//! is asked on to the owner as a signed row of the database ([`signature`]), and it is done once ([`once`]); a client need not
+//! know who the owner is. Events come the other way.
 //! When the owner is gone, one of the others claims the farm and starts an engine with what the database has.
 //!
 //! A farm that is divided has an engine for each shard. The owner of the first shard is "the owner" of all this. It asks the
@@ -17,6 +17,7 @@ mod forward;
 mod joined;
 mod log_parts;
 mod moves;
+mod once;
 mod others;
 mod packed;
 mod postbox;
@@ -33,8 +34,8 @@ pub use farm::FarmShards;
 pub(crate) use forward::{elsewhere, to_owner};
 pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 pub(crate) use moves::{may_leave, may_leave_now, move_workers};
+pub(crate) use once::{ChangeRequest, Effect, Once, OnceRequests};
 pub(crate) use others::{ATTEMPTS_PATH, FIGURES_PATH, Gathered, LOANS_PATH, OtherShards, name_missing};
-pub(crate) use packed::SubmitKey;
 pub(crate) use postbox::Postbox;
 pub(crate) use relay::send_events;
 pub(crate) use shard_events::tell as tell_shard_events;

@@ -13,11 +13,6 @@ const HEAD_BYTES_MAX: usize = 256 << 10;
 const OF_THE_CONNECTION: [HeaderName; 5] =
     [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TRAILER, header::UPGRADE];
 
-/// The key of a submission that has none. It is made by the server that the client asked, so that an owner which finds
-/// the row of a submission that the owner before had accepted submits no second job.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SubmitKey(pub String);
-
 /// What is asked, without the body. The server that wrote the row has found out who asks. Its signature says that it did.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct RequestHead {
@@ -34,7 +29,7 @@ pub(super) struct RequestHead {
     pub session: Option<String>,
     /// The client's address as that server saw it, or `unix`.
     pub peer: String,
-    /// Of a submission.
+    /// Of a request that changes something: by this key it is done once. The server has made it that the client asked.
     pub key: Option<String>,
     /// A part of an output file is wanted, and not all of it.
     pub one_part: bool,
@@ -76,11 +71,7 @@ pub(super) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>),
     if let Some(kind) = &head.content_type {
         request = request.header(header::CONTENT_TYPE, kind);
     }
-    let mut request = request.body(Body::from(Bytes::copy_from_slice(body)))?;
-    if let Some(key) = &head.key {
-        request.extensions_mut().insert(SubmitKey(key.clone()));
-    }
-    Ok((head, request))
+    Ok((head, request.body(Body::from(Bytes::copy_from_slice(body)))?))
 }
 
 pub(super) fn pack_answer(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
@@ -141,7 +132,6 @@ mod tests {
         assert_eq!(found, head());
         assert_eq!((request.method().as_str(), request.uri().to_string()), ("POST", head().uri));
         assert_eq!(request.extensions().get::<Caller>(), None, "a row alone makes nobody a caller");
-        assert_eq!(request.extensions().get::<SubmitKey>(), Some(&SubmitKey("k".to_owned())));
     }
 
     #[test]

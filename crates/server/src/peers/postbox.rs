@@ -54,8 +54,8 @@ struct Waiting {
     /// A sender that is dropped says that the request is lost.
     asks: BTreeMap<AskId, oneshot::Sender<Answered>>,
     early: BTreeSet<AskId>,
-    /// Requests whose answers were read, or that nobody waits for any more.
-    read: Vec<AskId>,
+    /// Requests whose answers were read, or that nobody waits for any more, with their keys.
+    read: Vec<(AskId, Option<String>)>,
     /// Requests under way, by user.
     users: BTreeMap<String, usize>,
 }
@@ -120,8 +120,8 @@ impl Postbox {
         self.ask_shard(WHOLE_FARM, head, body, patience).await
     }
 
-    /// As [`Postbox::ask`], whoever owns a shard. A request that a crash of the database took is left there again: as after
-    /// the end of an owner, it may be made twice.
+    /// As [`Postbox::ask`], whoever owns a shard. A request that a crash of the database took is left there again under its
+    /// key, so that it is done once.
     pub(super) async fn ask_shard(
         self: &Arc<Self>,
         shard: ShardId,
@@ -133,7 +133,7 @@ impl Postbox {
         let (kind, until) = (kind_for(shard), Instant::now() + patience);
         loop {
             let row = packed::pack_request(head, body);
-            match self.ask_once(&kind, row, until).await? {
+            match self.ask_once(&kind, head.key.as_ref(), row, until).await? {
                 Fate::Answered(answer) => return Ok(packed::unpack_answer(answer.status, answer.body)?),
                 Fate::Lost => {}
                 Fate::Late if shard == WHOLE_FARM => return Err(Unanswered::Patience(patience)),
@@ -145,6 +145,7 @@ impl Postbox {
     async fn ask_once(
         self: &Arc<Self>,
         kind: &str,
+        key: Option<&String>,
         row: Vec<u8>,
         until: Instant,
     ) -> Result<Fate, StoreError> {
@@ -157,7 +158,7 @@ impl Postbox {
             waiting.asks.insert(id, sender);
             waiting.early.remove(&id)
         };
-        let _asking = Asking { postbox: self.clone(), id };
+        let _asking = Asking { postbox: self.clone(), id, key: key.cloned() };
         if is_early {
             // The next look finds it, if this one fails.
             _ = self.fetch(vec![id]).await;
@@ -309,6 +310,7 @@ impl Drop for AskSlot<'_> {
 struct Asking {
     postbox: Arc<Postbox>,
     id: AskId,
+    key: Option<String>,
 }
 
 impl Drop for Asking {
@@ -316,7 +318,7 @@ impl Drop for Asking {
         let is_open = {
             let mut waiting = self.postbox.waiting();
             if waiting.read.len() < READ_MAX {
-                waiting.read.push(self.id);
+                waiting.read.push((self.id, self.key.take()));
             }
             waiting.asks.remove(&self.id).is_some()
         };

@@ -1,4 +1,5 @@
-//! Signatures of the requests that a server leaves in the database.
+//! Signatures of the requests that a server leaves in the database, and of the rows by which the owner knows that it has done
+//! one.
 //!
 //! A row says who asks, and the owner does what that caller may do. So a row must be a server's own. Each run of a server
 //! makes a key that only its process has, and publishes the other half in its entry of the list of servers. A user of the
@@ -10,10 +11,11 @@ use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use windlass_store::{AskId, Asked, ServerId};
+use windlass_store::{AskId, Asked, DoneRow, ServerId};
 
 /// What signatures are of, so that none can be taken for one of something else.
 const SUBJECT: &[u8] = b"windlass: request of a server 1\0";
+const SUBJECT_DONE: &[u8] = b"windlass: request that was done 1\0";
 /// Requests that an owner remembers as begun, so that a copy of a row is not served again.
 const BEGUN_MAX: usize = 65_536;
 
@@ -47,7 +49,12 @@ impl ServerKey {
 
     /// The signature of a request. `store` is the number of the store.
     pub(super) fn sign(&self, store: i64, (id, by): (AskId, ServerId), kind: &str, body: &[u8]) -> Vec<u8> {
-        self.pair.sign(&hash(store, (id, by), kind, body)).as_ref().to_vec()
+        self.pair.sign(&hash_of_request(store, (id, by), kind, body)).as_ref().to_vec()
+    }
+
+    /// The signature of the row of a request that the server `by` has done. `store` is the number of the store.
+    pub(super) fn sign_done(&self, store: i64, by: ServerId, key: &str, answer: &[u8]) -> Vec<u8> {
+        self.pair.sign(&hash_of_done(store, by, key, answer)).as_ref().to_vec()
     }
 }
 
@@ -58,14 +65,23 @@ impl std::fmt::Debug for ServerKey {
 }
 
 /// The store and the number are part of it: a copy of a row, or a row of a copied database, is another request.
-fn hash(store: i64, (id, by): (AskId, ServerId), kind: &str, body: &[u8]) -> Vec<u8> {
+fn hash_of_request(store: i64, (id, by): (AskId, ServerId), kind: &str, body: &[u8]) -> Vec<u8> {
+    hash(SUBJECT, &[store, id.0, by.0], kind, body)
+}
+
+fn hash_of_done(store: i64, by: ServerId, key: &str, answer: &[u8]) -> Vec<u8> {
+    hash(SUBJECT_DONE, &[store, by.0], key, answer)
+}
+
+/// The length of the text is part of it, so that the text does not run on into the bytes.
+fn hash(subject: &[u8], numbers: &[i64], text: &str, bytes: &[u8]) -> Vec<u8> {
     let mut context = Context::new(&SHA256);
-    context.update(SUBJECT);
-    for number in [store, id.0, by.0, kind.len() as i64] {
+    context.update(subject);
+    for number in numbers.iter().copied().chain([text.len() as i64]) {
         context.update(&number.to_be_bytes());
     }
-    context.update(kind.as_bytes());
-    context.update(body);
+    context.update(text.as_bytes());
+    context.update(bytes);
     context.finish().as_ref().to_vec()
 }
 
@@ -84,9 +100,26 @@ pub(super) enum Unproven {
 pub(super) fn check(store: i64, asked: &Asked) -> Result<(), Unproven> {
     let Some(key) = &asked.verify_key else { return Err(Unproven::Unsigned(asked.server.clone())) };
     let signature = asked.signature.as_deref().unwrap_or_default();
-    let hash = hash(store, (asked.id, asked.by), &asked.kind, &asked.body);
+    let hash = hash_of_request(store, (asked.id, asked.by), &asked.kind, &asked.body);
     let checked = UnparsedPublicKey::new(&ED25519, key).verify(&hash, signature);
     checked.map_err(|_| Unproven::Forged(asked.server.clone()))
+}
+
+/// Why a row does not pass for a request that was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the row that says what it did is not signed by the server of number {0}, in whose name it is there")]
+pub(super) struct UnprovenDone(i64);
+
+/// Checks that the server in whose name it is there wrote the row of a request that was done. `verify_key` is that server's.
+pub(super) fn check_done(
+    store: i64,
+    key: &str,
+    row: &DoneRow,
+    verify_key: Option<&[u8]>,
+) -> Result<(), UnprovenDone> {
+    let hash = hash_of_done(store, row.by, key, &row.answer);
+    let verify_key = UnparsedPublicKey::new(&ED25519, verify_key.unwrap_or_default());
+    verify_key.verify(&hash, &row.signature).map_err(|_| UnprovenDone(row.by.0))
 }
 
 /// Requests that this owner began to serve. Clones share them.
@@ -169,6 +202,30 @@ mod tests {
         assert_eq!(check(STORE, &shifted), Err(Unproven::Forged("two".to_owned())));
         let old = Asked { verify_key: None, ..good };
         assert_eq!(check(STORE, &old), Err(Unproven::Unsigned("two".to_owned())));
+    }
+
+    #[test]
+    fn a_request_was_done_if_the_server_that_did_it_has_signed_that() {
+        let (key, other) = (ServerKey::new().unwrap(), ServerKey::new().unwrap());
+        let (by, answer) = (ServerId(3), b"\"done\"".to_vec());
+        let signature = key.sign_done(STORE, by, "k1", &answer);
+        let row = DoneRow { answer, by, signature, verify_key: None };
+        let own = Some(key.verify_key());
+        assert_eq!(check_done(STORE, "k1", &row, own), Ok(()));
+        let forged = Err(UnprovenDone(3));
+        assert_eq!(check_done(STORE + 1, "k1", &row, own), forged, "another store");
+        assert_eq!(check_done(STORE, "k2", &row, own), forged, "another request");
+        assert_eq!(check_done(STORE, "k1", &row, Some(other.verify_key())), forged);
+        assert_eq!(check_done(STORE, "k1", &row, None), forged, "the list has no key of it");
+        let changed = DoneRow { answer: b"\"else\"".to_vec(), ..row.clone() };
+        assert_eq!(check_done(STORE, "k1", &changed, own), forged);
+        let of_another = DoneRow { by: ServerId(4), ..row };
+        assert_eq!(check_done(STORE, "k1", &of_another, own), Err(UnprovenDone(4)));
+        // The signature of a request is not that of a row that says that it was done.
+        let asked = asked(&key, 5);
+        let signature = asked.signature.unwrap();
+        let taken = DoneRow { answer: asked.body, by, signature, verify_key: None };
+        assert_eq!(check_done(STORE, "http", &taken, own), forged);
     }
 
     #[test]
