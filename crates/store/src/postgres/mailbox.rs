@@ -1,5 +1,6 @@
 //! Rows of requests between servers.
 
+use super::ownership::REQUESTS_KEPT;
 use super::trouble::Trouble;
 use super::{Postgres, text};
 use crate::StoreError;
@@ -59,6 +60,7 @@ impl Postgres {
                 JOIN servers AS s ON s.id = r.asked_by
                     AND s.beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}' AND s.left_at IS NULL
             WHERE r.answered IS NULL AND r.id > $1 AND {condition}
+                AND r.created > clock_timestamp() - interval '{REQUESTS_KEPT}'
             ORDER BY r.id LIMIT $2"
         );
         let rows = self.client().await?.query(&sql, &[&after.0, &(limit as i64), &kind]).await;

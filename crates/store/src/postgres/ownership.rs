@@ -13,10 +13,10 @@ use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 /// How long the row of a server stays that beats no more and owns nothing.
 const GONE_AFTER: &str = "1 day";
-/// How long a request and its answer are kept that the server which asked does not delete.
-const REQUESTS_KEPT: &str = "30 minutes";
-/// How long it is kept that a request was done, where the server that asked does not delete that. No request is served for
-/// so long, so none is done twice. A server that has left stays as long, because its key checks the signatures.
+/// How long a request and its answer are kept that the server which asked does not delete. An older one is not served.
+pub const REQUESTS_KEPT: &str = "30 minutes";
+/// How long it is kept that a request was done, where the server that asked does not delete that. It is longer than
+/// [`REQUESTS_KEPT`] and the time for which a server asks again, so none is done twice. A server that has left stays as long, because its key checks the signatures.
 const DONE_KEPT: &str = "1 hour";
 /// How long events for other servers' clients are kept.
 const EVENTS_KEPT: &str = "1 minute";
