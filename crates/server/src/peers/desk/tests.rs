@@ -30,7 +30,7 @@ impl WorkerLink for QuietLink {
 }
 
 /// Method, path and body.
-type Said = (&'static str, String, Value);
+type AskedFor = (&'static str, String, Value);
 
 /// A server that owns the farm.
 struct TestOwner {
@@ -64,7 +64,7 @@ impl TestOwner {
     }
 
     /// The answer to a request of another server; `None` if it is left for later.
-    async fn try_ask(&self, key: Option<&str>, (method, uri, body): &Said) -> Option<(u16, Bytes)> {
+    async fn try_ask(&self, key: Option<&str>, (method, uri, body): &AskedFor) -> Option<(u16, Bytes)> {
         let head = RequestHead {
             method: (*method).to_owned(),
             uri: uri.clone(),
@@ -93,11 +93,11 @@ impl TestOwner {
         Some((answer.status().as_u16(), answer.into_body()))
     }
 
-    async fn ask(&self, key: &str, said: &Said) -> (u16, Bytes) {
+    async fn ask(&self, key: &str, said: &AskedFor) -> (u16, Bytes) {
         self.try_ask(Some(key), said).await.expect("the store and the engine are there")
     }
 
-    async fn done(&self, key: &str, said: &Said) -> Value {
+    async fn done(&self, key: &str, said: &AskedFor) -> Value {
         let (status, body) = self.ask(key, said).await;
         assert!((200..300).contains(&status), "{said:?}: {status} {}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap_or_default()
@@ -122,21 +122,21 @@ impl TestOwner {
     }
 }
 
-fn submit() -> Said {
+fn submit() -> AskedFor {
     ("POST", "/api/v1/jobs".to_owned(), json!({ "steps": [{ "command": ["true"], "cwd": "/" }] }))
 }
 
-fn post(path: String) -> Said {
+fn post(path: String) -> AskedFor {
     ("POST", path, Value::Null)
 }
 
 /// A request whose answer is lost.
 struct Case {
     /// What makes it possible.
-    before: Option<Said>,
-    lost: Said,
+    before: Option<AskedFor>,
+    lost: AskedFor,
     /// What another client asks before the lost one comes again.
-    then: Said,
+    then: AskedFor,
     /// Where it shows that the lost one was not done again: a path, and a place in the answer.
     shown: (String, &'static str),
 }
