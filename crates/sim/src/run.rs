@@ -25,7 +25,7 @@ use windlass_core::worker::Saturation;
 use windlass_core::{JobId, TaskId};
 
 /// Virtual time after the last fault within which every job must end.
-const QUIET: u64 = 2 * 3600 * S;
+const QUIET: u64 = 6 * 3600 * S;
 /// Virtual time after the last fault in which work that its own shard cannot run must have found another shard.
 const OTHERS_TRY: u64 = 90 * S;
 /// Machines of one seed, with those that claim another's name.

@@ -86,30 +86,49 @@ impl Engine {
             .min(bounds::RIDERS_PER_WORKER_MAX.saturating_sub(attempts))
     }
 
-    /// The tasks that ride with a booked one, whose `attempt` this is, each with its attempt's number.
+    /// The tasks that ride with a booked one, whose `attempt` this is, each with its attempt's number. One start carries
+    /// them all, so its number tells them from those of another process.
     pub(super) fn riders_of(&self, head: TaskId, attempt: &Attempt) -> Vec<(u32, u32)> {
         let range =
             TaskId { index: head.index.saturating_add(1), ..head }..=TaskId { index: attempt.last, ..head };
         if attempt.rides || range.is_empty() {
             return Vec::new();
         }
-        let riders = self.attempts.range(range).take_while(|(_, rider)| rider.rides);
+        let with_it =
+            |rider: &Attempt| rider.rides && rider.worker == attempt.worker && rider.seq == attempt.seq;
+        let riders = self.attempts.range(range).filter(|(_, rider)| with_it(rider));
         riders.map(|(task, rider)| (task.index, rider.number)).collect()
+    }
+
+    /// The tasks that ride with this one, if it is booked, each with its attempt's number.
+    pub fn riders(&self, head: TaskId) -> Vec<(TaskId, u32)> {
+        let Some(attempt) = self.attempts.get(&head) else { return Vec::new() };
+        let riders = self.riders_of(head, attempt).into_iter();
+        riders.map(|(index, number)| (TaskId { index, ..head }, number)).collect()
     }
 
     /// A task whose process its worker does not have goes back to its queue. Returns false for one that has a process
     /// of its own.
     pub(super) fn give_back_rider(&mut self, task: TaskId, out: &mut Outbox) -> bool {
-        if !self.attempts.get(&task).is_some_and(|attempt| attempt.rides) {
-            return false;
-        }
+        let Some(rider) = self.attempts.get(&task).filter(|attempt| attempt.rides) else { return false };
+        // Its process ran where the first of its tasks has ended, and what became of this one is not known.
+        let end = if self.has_head(task, rider) { End::Recalled } else { End::Lost };
         if let Some(attempt) = self.attempts.get_mut(&task) {
             attempt.recalled = true;
         }
         if let Some(attempt) = self.drop_attempt(task) {
-            self.conclude(task, &attempt, TaskResult::bare(End::Recalled), out);
+            self.conclude(task, &attempt, TaskResult::bare(end), out);
         }
         true
+    }
+
+    /// True if the task with which this one rides is booked.
+    fn has_head(&self, task: TaskId, rider: &Attempt) -> bool {
+        let mut before = self.attempts.range(TaskId { index: 0, ..task }..task).rev();
+        let head = before.find(|(_, attempt)| !attempt.rides).map(|(_, attempt)| attempt);
+        head.is_some_and(|head| {
+            (head.worker, head.seq, head.booked) == (rider.worker, rider.seq, rider.booked)
+        })
     }
 
     /// Some that rode with a task are given back.

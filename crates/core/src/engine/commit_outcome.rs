@@ -11,9 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 impl Engine {
-    /// All writes of `batch` are durable. Ended jobs are forgotten: the store answers for them. Queues and
-    /// limits are from now on as they were set.
+    /// All writes of `batch` are durable, and its messages go out. Ended jobs are forgotten: the store answers for them.
+    /// Queues and limits are from now on as they were set.
     pub fn committed(&mut self, batch: &Outbox) {
+        for send in &batch.sends {
+            self.plan.workers.note_out(send.worker, send.seq);
+        }
         self.come_into_force(&batch.writes);
         self.settle_guests(&batch.writes);
         for id in &batch.ended {
@@ -54,10 +57,14 @@ impl Engine {
     pub fn release(&mut self, mut batch: Outbox, refused: &[usize], forming: &mut Outbox) -> Release {
         if self.greetings > 0 {
             // What was meant for the connection before the last hello is nothing for the one after it: a lease
-            // counts from a clock that may be another machine's.
+            // counts from a clock that may be another machine's. A wish for another hello holds. Reports that came
+            // behind the last one may have been dropped before the wish, and are repeated after the next.
             self.greetings -= 1;
             let workers = &self.plan.workers;
-            batch.sends.retain(|send| workers.get(send.worker).is_some_and(|w| send.seq >= w.welcome_seq));
+            batch.sends.retain(|send| {
+                let is_resync = matches!(send.order, WorkerCommand::Resync);
+                workers.get(send.worker).is_some_and(|w| is_resync || send.seq >= w.welcome_seq)
+            });
         }
         if refused.is_empty() {
             return Release { batch, ..Release::default() };

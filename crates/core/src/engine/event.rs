@@ -312,4 +312,6 @@ pub enum HeldPhase {
     Lent(Time),
     /// Ended; the worker reports the result until it is acknowledged.
     Ended,
+    /// In a phase that a later release added: it is there, and no more is known of it.
+    Unknown,
 }

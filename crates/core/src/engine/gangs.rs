@@ -51,10 +51,9 @@ impl Engine {
             let booking = Booking { queue, queued_step, worker: *worker, is_ahead: false };
             self.book_task(&booking, *index, filter, out);
         }
-        for TogetherTask { step, index, worker } in tasks {
-            if let Some(order) = self.start_order(TaskId { job: step.job, index: *index }) {
-                self.send(*worker, order, out);
-            }
+        for TogetherTask { step, index, .. } in tasks {
+            // Several on one worker have a number each, which they could not know when they were booked.
+            self.send_start(TaskId { job: step.job, index: *index }, out);
             self.refresh_capped(*step);
         }
         self.refresh(leader.step());

@@ -167,6 +167,8 @@ impl Engine {
             (request, expects) = (Resources::default(), 0);
         }
         self.plan.queues.hold(queue, request.cpu);
+        // Any message that was sent to the worker so far may have been its start.
+        let seq = self.plan.workers.get(row.worker).map_or(0, |worker| worker.seq);
         let attempt = Attempt {
             number: row.attempt,
             worker: row.worker,
@@ -180,7 +182,7 @@ impl Engine {
             rides,
             last: row.index,
             chunk_end: ChunkEnd::default(),
-            seq: 0,
+            seq,
             queued: true,
             killing: job.kills(),
             recalled: false,

@@ -90,16 +90,12 @@ impl Engine {
 
     /// Tells a worker how long its lease lasts: until what is durable when this batch is. Never longer
     /// than a lease, though a clock that was set back between two engines can leave more: the next engine
-    /// counts on that.
-    /// False if the worker has no lease.
-    pub(super) fn grant(&mut self, id: WorkerId, sent: u64, out: &mut Outbox) -> bool {
-        let Some(until) = self.plan.workers.get(id).and_then(|worker| worker.lease_until) else {
-            return false;
-        };
-        let Some(lease_ns) = self.lease_ns else { return false };
+    /// counts on that. A worker without a lease is told nothing.
+    pub(super) fn grant(&mut self, id: WorkerId, sent: u64, out: &mut Outbox) {
+        let Some(until) = self.plan.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+        let Some(lease_ns) = self.lease_ns else { return };
         let lasts_ns = until.since(self.now).min(lease_ns);
         self.send(id, WorkerCommand::Lease { sent, lasts_ns }, out);
-        true
     }
 
     /// Nobody answered beats while no engine was there: whoever has a lease has it for a whole one from

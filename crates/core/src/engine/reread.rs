@@ -313,8 +313,8 @@ impl Engine {
         lost.into_iter().for_each(|task| self.answer_reclaims(task, out));
     }
 
-    /// Restores what is only in memory (start, charge, lent cpus) for each attempt that the store has under the same
-    /// number. What any other attempt was charged goes back to its queue.
+    /// Restores what is only in memory (start, charge, lent cpus, which message carried it) for each attempt that the
+    /// store has under the same number. What any other attempt was charged goes back to its queue.
     fn keep_volatile(&mut self, before: &[BookedBefore]) {
         for BookedBefore { task, queue, attempt: old, .. } in before {
             if self.attempts.get(task).is_some_and(|attempt| attempt.number == old.number) {
@@ -322,6 +322,9 @@ impl Engine {
                     attempt.started = old.started;
                     attempt.expects = old.expects;
                     attempt.charged = old.charged;
+                    if (attempt.worker, attempt.epoch) == (old.worker, old.epoch) {
+                        (attempt.seq, attempt.last) = (old.seq, old.last);
+                    }
                 });
                 self.set_lent(*task, old.lent);
                 self.watch_charge(*task);

@@ -32,10 +32,10 @@ impl Engine {
             out.notes.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
             return;
         }
+        let before = known.and_then(|id| self.plan.workers.get(id));
+        let is_late = before.is_some_and(|w| w.incarnation == hello.incarnation && hello.sent < w.last_sent);
         // An earlier hello of the same connection that comes late is out of date.
-        let is_late =
-            |w: &Worker| w.connected && w.incarnation == hello.incarnation && hello.sent < w.last_sent;
-        if !hello.new_link && known.and_then(|id| self.plan.workers.get(id)).is_some_and(is_late) {
+        if is_late && !hello.new_link && before.is_some_and(|w| w.connected) {
             return;
         }
         if let Some(id) = known {
@@ -63,6 +63,7 @@ impl Engine {
             // One that does not fence may not beat either: it is known to when it does.
             w.heard = (hello.fences || w.heard.is_some()).then_some(now);
             w.seq = w.seq.max(hello.inventory.seq);
+            w.overdue_beats = 0;
             (w.epoch, if w.draining { "draining" } else { "up" })
         });
         let Some((epoch, state)) = welcome else { return };
@@ -72,7 +73,11 @@ impl Engine {
         self.greetings = BATCHES;
         self.write_worker(id, state, out);
         self.grant(id, hello.sent, out);
-        self.inventory(id, &hello.inventory, u64::MAX, out);
+        // A connection begins with a hello: what went over an earlier one has arrived, or never will. A hello that comes
+        // after a start on the same connection may have been said before that start arrived.
+        let through = if hello.new_link && !is_late { u64::MAX } else { hello.inventory.seq };
+        let unsure = self.inventory(id, &hello.inventory, through, out);
+        self.say_again(id, &unsure, out);
         self.plan.request_round();
     }
 
@@ -159,15 +164,18 @@ impl Engine {
             // It comes late, and what it says is out of date.
             Some((true, last)) if sent < last => self.plan.workers.hear(id, self.now),
             Some((true, _)) => {
-                let sent_at_last_beat = self.plan.workers.beat(id, self.now, sent);
+                let out_at_last_beat = self.plan.workers.beat(id, self.now, sent);
                 self.renew(id, out);
-                // Each beat of a worker with a lease is answered, so a lost message is followed by one that arrives. The
-                // others get no answer: there, what was sent before the last beat is taken to have arrived or to be lost.
-                let through = match self.grant(id, sent, out) {
-                    true => inventory.seq,
-                    false => inventory.seq.max(sent_at_last_beat),
-                };
-                self.inventory(id, inventory, through, out);
+                self.grant(id, sent, out);
+                let unsure = self.inventory(id, inventory, inventory.seq, out);
+                // A start that went out before the last beat should be there. It may still wait for its body or for a user
+                // database, so it is said once more, and nothing else follows.
+                let is_overdue =
+                    |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.seq <= out_at_last_beat);
+                let overdue: Vec<TaskId> = unsure.iter().copied().filter(is_overdue).collect();
+                if self.plan.workers.note_overdue(id, unsure.len(), overdue.len()) {
+                    self.say_again(id, &overdue, out);
+                }
             }
             Some((false, _)) => _ = self.send(id, WorkerCommand::Resync, out),
             None => {}
@@ -175,13 +183,21 @@ impl Engine {
     }
 
     /// Compares what a worker holds with what is booked on it. Of messages numbered up to `through` none
-    /// is under way, so what such a message carried and the worker does not hold did not arrive.
-    fn inventory(&mut self, id: WorkerId, inventory: &Inventory, through: u64, out: &mut Outbox) {
-        let Some(worker) = self.plan.workers.get(id) else { return };
+    /// is under way, so what such a message carried and the worker does not hold did not arrive. Returns the attempts
+    /// that it does not hold and whose starts have later numbers: each of these may arrive, may be lost, or is not sent
+    /// yet.
+    fn inventory(
+        &mut self,
+        id: WorkerId,
+        inventory: &Inventory,
+        through: u64,
+        out: &mut Outbox,
+    ) -> Vec<TaskId> {
+        let Some(worker) = self.plan.workers.get(id) else { return Vec::new() };
         let held: BTreeMap<TaskId, (u32, HeldPhase)> =
             inventory.held.iter().map(|h| (h.task, (h.attempt, h.phase))).collect();
         let booked: Vec<TaskId> = worker.running.iter().chain(&worker.backlog).copied().collect();
-        let mut missing = Vec::new();
+        let (mut missing, mut unsure) = (Vec::new(), Vec::new());
         for task in booked {
             let Some(attempt) = self.attempts.get(&task) else { continue };
             match held.get(&task) {
@@ -189,14 +205,15 @@ impl Engine {
                     self.meet_held(task, *phase, out);
                 }
                 _ if attempt.seq <= through => missing.push(task),
-                _ => {}
+                _ => unsure.push(task),
             }
         }
         for (task, (attempt, phase)) in held {
             let current = self.attempts.get(&task).is_some_and(|a| a.number == attempt && a.worker == id);
             // Whether it is to run is known when its job was read again.
             let is_open = self.rereading.jobs().contains(&task.job);
-            if !current && !is_open && phase != HeldPhase::Ended {
+            let is_over = matches!(phase, HeldPhase::Ended | HeldPhase::Unknown);
+            if !current && !is_open && !is_over {
                 self.send(id, WorkerCommand::Kill { task, attempt }, out);
             }
         }
@@ -207,6 +224,29 @@ impl Engine {
             self.miss(task, out);
         }
         self.promote(id);
+        unsure
+    }
+
+    /// A worker did not say that it has these attempts, and their starts may still be under way. They may be lost as well:
+    /// what waits to be sent when a hello comes is dropped. So each start is said once more, with those that ride with it.
+    /// A worker that has an attempt passes over its second start. An attempt that is to end holds what it books until
+    /// its worker is known not to have it.
+    fn say_again(&mut self, id: WorkerId, unsure: &[TaskId], out: &mut Outbox) {
+        let heads = unsure.iter().filter_map(|task| Some((*task, self.attempts.get(task)?)));
+        let heads = heads.filter(|(_, attempt)| !attempt.rides);
+        let (kills, starts): (Vec<_>, Vec<_>) =
+            heads.map(|(task, attempt)| (task, attempt.number, attempt.killing)).partition(|head| head.2);
+        for (task, attempt, _) in &kills {
+            self.send(id, WorkerCommand::Kill { task: *task, attempt: *attempt }, out);
+        }
+        for (task, ..) in starts {
+            self.send_start(task, out);
+        }
+        // One that does not beat says what it has in a hello alone.
+        let is_silent = self.plan.workers.get(id).is_some_and(|worker| worker.heard.is_none());
+        if is_silent && !kills.is_empty() {
+            self.send(id, WorkerCommand::Resync, out);
+        }
     }
 
     /// The worker holds the attempt that is booked on it.
@@ -249,8 +289,7 @@ impl Engine {
     /// is to end anyway.
     fn miss(&mut self, task: TaskId, out: &mut Outbox) {
         let Some(attempt) = self.attempts.get(&task) else { return };
-        let (worker, killing) = (attempt.worker, attempt.killing);
-        if killing {
+        if attempt.killing {
             if let Some(attempt) = self.drop_attempt(task) {
                 self.conclude(task, &attempt, TaskResult::bare(End::Canceled), out);
             }
@@ -260,10 +299,20 @@ impl Engine {
             return;
         }
         self.shorten_chunk(task);
+        self.send_start(task, out);
+    }
+
+    /// Tells its worker to start a booked task. The message's number is that of the attempt from now on, and that of those
+    /// that ride with it.
+    pub(super) fn send_start(&mut self, task: TaskId, out: &mut Outbox) {
+        let Some(attempt) = self.attempts.get(&task) else { return };
+        let (worker, riders) = (attempt.worker, self.riders_of(task, attempt));
         let Some(order) = self.start_order(task) else { return };
         let seq = self.send(worker, order, out);
-        if let Some(attempt) = self.attempts.get_mut(&task) {
-            attempt.seq = seq;
+        for index in std::iter::once(task.index).chain(riders.into_iter().map(|(index, _)| index)) {
+            if let Some(attempt) = self.attempts.get_mut(&TaskId { index, ..task }) {
+                attempt.seq = seq;
+            }
         }
     }
 

@@ -125,8 +125,13 @@ pub struct Worker {
     pub seq: u64,
     /// The number of the last welcome.
     pub welcome_seq: u64,
-    /// The number of the last message before its last beat.
+    /// The number of the last message that went out to it.
+    pub out_seq: u64,
+    /// The same when it beat last.
     pub beat_seq: u64,
+    /// How many beats lacked an attempt whose start had gone out by the beat before, since a hello or a beat that lacked
+    /// none.
+    pub overdue_beats: u32,
     /// When it sent its last hello or beat, by its keeper's clock.
     pub last_sent: u64,
 }
@@ -182,7 +187,9 @@ impl Worker {
             caches_version: 0,
             seq: 0,
             welcome_seq: 0,
+            out_seq: 0,
             beat_seq: 0,
+            overdue_beats: 0,
             last_sent: 0,
         }
     }

@@ -411,13 +411,35 @@ impl Workers {
         worker.seq
     }
 
-    /// A worker said what it holds: the number of the last message before it did so the last time.
+    /// A worker said what it holds: the number of the last message that had gone out when it did so the last time.
     pub fn beat(&mut self, id: WorkerId, now: Time, sent: u64) -> u64 {
         self.change_lease(id, |worker| {
             (worker.heard, worker.last_sent) = (Some(now), sent);
-            std::mem::replace(&mut worker.beat_seq, worker.seq)
+            std::mem::replace(&mut worker.beat_seq, worker.out_seq)
         })
         .unwrap_or(0)
+    }
+
+    /// A message to a worker goes out.
+    pub fn note_out(&mut self, id: WorkerId, seq: u64) {
+        if let Some(worker) = self.worker_mut(id) {
+            worker.out_seq = worker.out_seq.max(seq);
+        }
+    }
+
+    /// A beat lacked this number of attempts, and `overdue` of them should be there. True if their starts are to be said
+    /// once more. The pauses between that double until a beat lacks none: a start that waits somewhere on its way for
+    /// long has few copies behind it.
+    pub fn note_overdue(&mut self, id: WorkerId, lacked: usize, overdue: usize) -> bool {
+        let Some(worker) = self.worker_mut(id) else { return false };
+        if lacked == 0 {
+            worker.overdue_beats = 0;
+        }
+        if overdue == 0 {
+            return false;
+        }
+        worker.overdue_beats = worker.overdue_beats.saturating_add(1);
+        worker.overdue_beats.is_power_of_two()
     }
 
     /// A worker said something.
