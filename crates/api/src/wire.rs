@@ -120,7 +120,8 @@ impl Hello {
 }
 
 impl Inventory {
-    /// The inventory for the engine. Entries without a task or with an unknown phase are ignored.
+    /// The inventory for the engine. Entries without a task are ignored. One in a phase of a later release is there all
+    /// the same: the engine must not take it for lost.
     pub fn into_core(self) -> Result<engine::Inventory, BadMessage> {
         if self.held.len() > bounds::HELD_MAX {
             return Err(BadMessage::Held(self.held.len()));
@@ -132,7 +133,7 @@ impl Inventory {
         let held = self.held.iter().filter_map(|held| {
             let (task, attempt) = held.task.as_ref()?.key();
             let phase = match held.phase() {
-                Phase::Unknown => return None,
+                Phase::Unknown => HeldPhase::Unknown,
                 Phase::Queued => HeldPhase::Queued,
                 Phase::Running => HeldPhase::Running(Time(held.started)),
                 Phase::Lent => HeldPhase::Lent(Time(held.started)),

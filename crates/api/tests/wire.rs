@@ -7,7 +7,7 @@ use windlass_api::wire::{
     Task, finished, order, report,
 };
 use windlass_core::bounds::{ATTRIBUTE_VALUES_MAX, ATTRIBUTES_MAX, HELD_MAX, WORKER_AMOUNTS_MAX};
-use windlass_core::engine::{BadHello, CheckedHello};
+use windlass_core::engine::{BadHello, CheckedHello, HeldPhase};
 use windlass_core::job::End;
 
 /// Converts a message as the server does.
@@ -54,10 +54,14 @@ proptest! {
 
     #[test]
     fn any_inventory_is_taken_or_refused(seq in any::<u64>(), phases in prop::collection::vec(any::<i32>(), 0..20)) {
-        let known = phases.iter().filter(|phase| (1..=4).contains(*phase)).count();
+        let (count, known) = (phases.len(), phases.iter().filter(|phase| (1..=4).contains(*phase)).count());
         let held = phases.into_iter().map(|phase| Held { task: Some(Task::default()), phase, started: u64::MAX });
         match (Inventory { seq, held: held.collect() }).into_core() {
-            Ok(inventory) => prop_assert_eq!((inventory.seq, inventory.held.len()), (seq, known)),
+            Ok(inventory) => {
+                let unknown = inventory.held.iter().filter(|held| held.phase == HeldPhase::Unknown).count();
+                prop_assert_eq!((inventory.seq, inventory.held.len()), (seq, count), "all are there");
+                prop_assert_eq!(unknown, count - known);
+            }
             Err(why) => prop_assert_eq!(why, BadMessage::Seq(seq)),
         }
     }

@@ -346,8 +346,8 @@ fn known_held<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Held>, D::Error>
 }
 
 impl Held {
-    /// The attempt in the engine's type; `None` for an unknown phase.
-    pub fn into_core(self) -> Option<engine::Held> {
+    /// The attempt in the engine's type.
+    pub fn into_core(self) -> engine::Held {
         use windlass_core::engine::HeldPhase as Phase;
         let Held { task, phase } = self;
         let phase = match phase {
@@ -355,9 +355,9 @@ impl Held {
             HeldPhase::Running(at) => Phase::Running(Time(at)),
             HeldPhase::Lent(at) => Phase::Lent(Time(at)),
             HeldPhase::Ended => Phase::Ended,
-            HeldPhase::Unknown => return None,
+            HeldPhase::Unknown => Phase::Unknown,
         };
-        Some(engine::Held { task: task.task(), attempt: task.attempt, phase })
+        engine::Held { task: task.task(), attempt: task.attempt, phase }
     }
 }
 

@@ -133,10 +133,7 @@ impl KeeperLink {
                     new_link: true,
                     capacity: self.capacity.clone(),
                     attributes: self.attributes.clone(),
-                    inventory: Inventory {
-                        seq,
-                        held: held.into_iter().filter_map(Held::into_core).collect(),
-                    },
+                    inventory: Inventory { seq, held: held.into_iter().map(Held::into_core).collect() },
                 };
                 let id = self.link_id(connection);
                 // The keeper may be a new one, which has no bodies.

@@ -164,6 +164,36 @@ fn a_start_that_comes_without_a_lease_is_ignored() {
     assert_eq!(keeper.ends[&task.to_string()], json!({"exited": 0}));
 }
 
+/// The server repeats a start where it does not know that the first one arrived.
+#[test]
+fn a_second_start_of_an_attempt_changes_nothing() {
+    let mut keeper = Keeper::start(6);
+    keeper.say(&json!({"hello": {"capacity": {"cpu": 100}}}));
+    let go = keeper.dir.path().join("go");
+    let wait = format!("until test -e {}; do sleep 0.05; done", go.display());
+    let path = BTreeMap::from([("PATH", "/usr/bin:/bin")]);
+    let tasks = [0, 1].map(|index| json!({"job": 1, "index": index, "attempt": 1}));
+    let start = |seq: u64, riders: Value| {
+        json!({"start": {"task": tasks[0], "step": 0, "epoch": 1, "seq": seq, "time_limit_ms": null, "value": null,
+            "request": {"cpu": 100}, "riders": riders}})
+    };
+    let command = ["sh", "-c", &*wait];
+    keeper.say(&json!({"body": {"job": 1, "step": 0, "command": command, "env": path, "cwd": "/"}}));
+    keeper.say(&start(1, json!([{"index": 1, "attempt": 1}])));
+    // The keeper was told to forget what the step runs, and the tasks that ride with it were left out.
+    keeper.say(&json!({"drop_body": {"job": 1, "step": 0}}));
+    keeper.say(&start(2, json!([])));
+    let (held, seq) = inventory(&mut keeper);
+    let held: Vec<Value> = held.as_array().unwrap().iter().map(|held| held["task"].clone()).collect();
+    assert_eq!((held, seq), (tasks.to_vec(), json!(2)));
+    assert!(keeper.ends.is_empty(), "{:?}", keeper.ends);
+    std::fs::write(go, "").unwrap();
+    while keeper.ends.len() < tasks.len() {
+        keeper.hear();
+    }
+    assert!(tasks.iter().all(|task| keeper.ends[&task.to_string()] == json!({"exited": 0})));
+}
+
 #[test]
 fn what_a_task_may_hold_is_its_limit_and_not_what_it_books() {
     const LIMIT: u64 = 48 << 20;

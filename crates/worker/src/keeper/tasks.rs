@@ -336,14 +336,18 @@ impl Tasks {
         else {
             return;
         };
-        let Some(body) = self.body((task.job, step)) else {
-            let why = "the agent did not say what to run".to_owned();
-            self.end_unstarted(task, epoch, (WireEnd::NotStarted(why), false), link);
-            return;
-        };
+        // A start is repeated where the server does not know that it arrived. The first one counts, with those that ride with
+        // it, and whatever its step's body has become since.
         if self.knows(task) {
             return;
         }
+        let Some(body) = self.body((task.job, step)) else {
+            let why = WireEnd::NotStarted("the agent did not say what to run".to_owned());
+            for task in chunk::tasks(task, &riders) {
+                self.end_unstarted(task, epoch, (why.clone(), false), link);
+            }
+            return;
+        };
         self.waiting.push_back(Waiting {
             task,
             epoch,
