@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_core::engine::{Engine, Fact, Held, HeldPhase, Report, Send, WorkerCommand};
 use windlass_core::job::{End, JobState, TaskResult};
-use windlass_core::{JobId, TaskId, Time, WorkerId};
+use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// What the client of an external job is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +41,8 @@ pub enum ExternalOrder {
 struct Booked {
     report: Report,
     phase: HeldPhase,
+    /// It is to end.
+    is_stopping: bool,
     /// Told to the engine, and not durable yet.
     result: Option<TaskResult>,
 }
@@ -87,7 +89,12 @@ impl ExternalTasks {
                     state.start(Report { worker: message.worker, epoch, task, attempt });
                 }
             }
-            WorkerCommand::Kill { .. } | WorkerCommand::Recall { .. } => state.stop(task, attempt),
+            WorkerCommand::Kill { .. } => {
+                let booked = engine.attempt(task).filter(|booked| booked.number == attempt);
+                let booked = booked.filter(|booked| booked.worker == message.worker);
+                state.kill(task, attempt, booked.map(|booked| (booked.worker, booked.epoch)));
+            }
+            WorkerCommand::Recall { .. } => state.stop(task, attempt),
             // Ends are dropped when they are durable, and a task that runs elsewhere lends no cpus.
             _ => {}
         }
@@ -140,14 +147,25 @@ impl ExternalTasks {
         std::mem::take(&mut self.lock().ends)
     }
 
-    /// Somebody attends to a job from now on, in the place of whoever did before.
+    /// True if there are ends that the engine is to be told.
+    pub fn has_ends(&self) -> bool {
+        !self.lock().ends.is_empty()
+    }
+
+    /// Somebody attends to a job from now on, in the place of whoever did before. What is to end it must not begin: if it
+    /// runs it, it is told to stop, and if it does not, nobody would say that it has ended.
     pub fn attend(&self, job: JobId) -> mpsc::UnboundedReceiver<ExternalOrder> {
         let (sender, orders) = mpsc::unbounded_channel();
         let mut state = self.lock();
         let all = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
         for booked in state.booked.range(all).map(|(_, booked)| booked).filter(|b| b.result.is_none()) {
-            _ = sender.send(start_order(booked.report));
+            let Report { task, attempt, .. } = booked.report;
+            _ = sender.send(match booked.is_stopping {
+                true => ExternalOrder::Stop { task, attempt },
+                false => start_order(booked.report),
+            });
         }
+        state.end_stopping(job);
         state.unattended.remove(&job);
         state.attendants.insert(job, sender);
         orders
@@ -160,6 +178,7 @@ impl ExternalTasks {
         let left = state.attendants.get(&job).is_some_and(mpsc::UnboundedSender::is_closed);
         if left {
             state.attendants.remove(&job);
+            state.end_stopping(job);
             if state.booked.keys().any(|task| task.job == job) {
                 state.unattended.insert(job, Instant::now());
             }
@@ -220,27 +239,44 @@ impl State {
         }
         self.remove(report.task);
         let job = report.task.job;
-        self.booked.insert(report.task, Booked { report, phase: HeldPhase::Queued, result: None });
+        let booked = Booked { report, phase: HeldPhase::Queued, is_stopping: false, result: None };
+        self.booked.insert(report.task, booked);
         self.by_worker.entry(report.worker).or_default().insert(report.task);
         if !self.tell(job, start_order(report)) {
             self.unattended.entry(job).or_insert_with(Instant::now);
         }
     }
 
+    /// The attempt is to end. One whose start was lost on its way here, and that the engine has by that number under that
+    /// epoch of its worker, has ended.
+    fn kill(&mut self, task: TaskId, attempt: u32, engine_has: Option<(WorkerId, Epoch)>) {
+        let is_here = self.booked.get(&task).is_some_and(|booked| booked.report.attempt == attempt);
+        if let Some((worker, epoch)) = engine_has.filter(|_| !is_here) {
+            let report = Report { worker, epoch, task, attempt };
+            self.ends.push((report, TaskResult::bare(End::Canceled)));
+        }
+        self.stop(task, attempt);
+    }
+
     /// The attempt is to end: its client ends it and says so. Without a client it ends here.
     fn stop(&mut self, task: TaskId, attempt: u32) {
-        let Some(booked) = self.booked.get(&task).filter(|booked| booked.report.attempt == attempt) else {
-            return;
-        };
-        let report = booked.report;
-        if booked.result.is_some() || self.tell(task.job, ExternalOrder::Stop { task, attempt }) {
-            return;
+        let booked = self.booked.get_mut(&task).filter(|booked| booked.report.attempt == attempt);
+        let Some(booked) = booked.filter(|booked| booked.result.is_none()) else { return };
+        booked.is_stopping = true;
+        if !self.tell(task.job, ExternalOrder::Stop { task, attempt }) {
+            self.end_stopping(task.job);
         }
-        let result = TaskResult::bare(End::Canceled);
-        if let Some(booked) = self.booked.get_mut(&task) {
+    }
+
+    /// Attempts of a job that are to end do so here: the client that was told is gone.
+    fn end_stopping(&mut self, job: JobId) {
+        let all = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
+        let booked = self.booked.range_mut(all).map(|(_, booked)| booked);
+        for booked in booked.filter(|booked| booked.is_stopping && booked.result.is_none()) {
+            let result = TaskResult::bare(End::Canceled);
             (booked.phase, booked.result) = (HeldPhase::Ended, Some(result.clone()));
+            self.ends.push((booked.report, result));
         }
-        self.ends.push((report, result));
     }
 
     fn ended(&mut self, task: TaskId, attempt: u32) {
@@ -290,7 +326,6 @@ fn attempt_of(order: &WorkerCommand) -> Option<(TaskId, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::Epoch;
     use windlass_core::job::Counts;
 
     const JOB: JobId = JobId(3);
@@ -369,6 +404,39 @@ mod tests {
         let told: Vec<_> = std::iter::from_fn(|| orders.try_recv().ok()).collect();
         let all = [started(1), stop(1), started(2), stop(2), ExternalOrder::Ended(JobState::Canceled)];
         assert_eq!(told, all);
+    }
+
+    #[test]
+    fn a_client_that_comes_to_an_attempt_that_is_to_end_does_not_begin_it() {
+        let external = ExternalTasks::default();
+        let first = external.attend(JOB);
+        external.lock().start(report(1));
+        external.lock().stop(TASK, 1);
+        assert!(!external.has_ends(), "its client ends it");
+        // That client was cut off, and comes back before the server noticed.
+        let mut second = external.attend(JOB);
+        assert_eq!(second.try_recv(), Ok(ExternalOrder::Stop { task: TASK, attempt: 1 }));
+        assert!(second.try_recv().is_err());
+        let ends = external.take_ends();
+        assert_eq!((ends.len(), &ends[0].1.end), (1, &End::Canceled));
+        assert!(external.finish(TASK, 1, TaskResult::bare(End::Canceled)).is_none(), "it has ended");
+        assert!(!external.leave(JOB, first) && external.take_ends().is_empty());
+    }
+
+    #[test]
+    fn what_is_to_end_does_not_outlive_its_client_nor_its_lost_start() {
+        let external = ExternalTasks::default();
+        let orders = external.attend(JOB);
+        external.lock().start(report(1));
+        external.lock().stop(TASK, 1);
+        assert!(external.leave(JOB, orders));
+        assert_eq!(external.take_ends().len(), 1, "nobody else would say so");
+        external.settle(&[ended(1)]);
+        let engine_has = (WorkerId(7), Epoch(1));
+        external.lock().kill(TASK, 2, Some(engine_has));
+        assert_eq!(external.take_ends(), [(report(2), TaskResult::bare(End::Canceled))]);
+        external.lock().kill(TASK, 2, None);
+        assert!(external.take_ends().is_empty(), "the engine knows that it has ended");
     }
 
     #[test]

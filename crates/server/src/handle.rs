@@ -272,12 +272,24 @@ impl Handle {
 
     /// Attends to an external job from now on, in the place of whoever did before.
     pub fn attend(&self, job: JobId) -> mpsc::UnboundedReceiver<ExternalOrder> {
-        self.shared.parts.external.attend(job)
+        let orders = self.shared.parts.external.attend(job);
+        self.wake_for_ends();
+        orders
     }
 
     /// Ends what [`Handle::attend`] began. True if nobody took over meanwhile.
     pub fn leave(&self, job: JobId, orders: mpsc::UnboundedReceiver<ExternalOrder>) -> bool {
-        self.shared.parts.external.leave(job, orders)
+        let left = self.shared.parts.external.leave(job, orders);
+        self.wake_for_ends();
+        left
+    }
+
+    /// The engine's thread takes the ends of external tasks when it wakes.
+    fn wake_for_ends(&self) {
+        if self.shared.parts.external.has_ends() {
+            // Where the inbox is full it is awake.
+            _ = self.inbox.try_send(Inbox::Query(Box::new(|_| ())));
+        }
     }
 
     /// External jobs with a booked attempt to which nobody has attended for the given time.

@@ -408,7 +408,12 @@ impl Shell {
             let Some(epoch) = self.engine.attempt(task).map(|attempt| attempt.epoch) else { continue };
             let bare = TaskResult::bare(End::refused(why));
             let result = TaskResult { finished: Some(self.clock.now()), ..bare };
-            self.handle(Event::Finished { by: Report { worker, epoch, task, attempt }, result });
+            // Its process would have run those that ride with it, too.
+            let riders = self.engine.riders(task);
+            for (task, attempt) in std::iter::once((task, attempt)).chain(riders) {
+                let by = Report { worker, epoch, task, attempt };
+                self.handle(Event::Finished { by, result: result.clone() });
+            }
         }
         for (by, result) in self.external.take_ends() {
             self.handle(Event::Finished { by, result });
