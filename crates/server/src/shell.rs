@@ -535,6 +535,11 @@ impl Shell {
         self.handle(event);
     }
 
+    /// The number of the message that answered the worker's last hello.
+    fn welcome_of(&self, worker: WorkerId) -> Option<u64> {
+        self.engine.workers().get(worker).map(|worker| worker.welcome_seq)
+    }
+
     fn worker_hello(&mut self, mut hello: Hello, link: Arc<dyn WorkerLink>) {
         let named = self.engine.workers().by_name(&hello.name).map(|worker| worker.id);
         if named.is_some_and(|id| self.leaving.values().any(|leaving| *leaving == id)) {
@@ -547,6 +552,7 @@ impl Shell {
             return;
         }
         let name = hello.name.clone();
+        let welcome_before = named.and_then(|id| self.welcome_of(id));
         if let Some(worker) = named {
             hello.inventory.held.extend(self.external.held_on(worker));
             self.external.repeat_ends(worker);
@@ -556,7 +562,10 @@ impl Shell {
             // There is no number for a new worker now.
             return link.begin_again();
         };
-        self.outgoing.forget(worker);
+        if self.welcome_of(worker) != welcome_before {
+            // A hello that was not taken, because it came late, is answered by nothing: what waits has to go out.
+            self.outgoing.forget(worker);
+        }
         self.link_owners.insert(link.id(), worker);
         let id = link.id();
         if let Some(before) = self.links.insert(worker, link).filter(|before| before.id() != id) {

@@ -102,6 +102,9 @@ pub struct Machine {
     pub skew_ns: i64,
     /// Whether it reports absurd times and amounts of what it ran.
     pub lies: bool,
+    /// Whether it sends results again with each beat: in a world that loses messages of links that live. Elsewhere it sends
+    /// them again when its hello was answered, as a real worker does.
+    pub repeats: bool,
     /// Thousandths by which its clock runs too fast; negative is too slow.
     pub drift_permille: i64,
     /// Virtual time in nanoseconds before which nothing on it can connect or be started.
@@ -193,6 +196,7 @@ impl Machine {
             fences: false,
             skew_ns: 0,
             lies: false,
+            repeats: true,
             drift_permille: 0,
             away_until_ns: 0,
             retired: false,
@@ -252,14 +256,16 @@ impl Machine {
         })))
     }
 
-    /// What the worker sends from time to time: its inventory, and all unacknowledged results.
+    /// What the worker sends from time to time: its inventory, and perhaps all unacknowledged results.
     pub fn beat(&mut self, now: Time) -> Vec<Word> {
         if !self.welcomed {
             return self.hello(now).into_iter().collect();
         }
         let Some(keeper) = &self.keeper else { return Vec::new() };
         let mut words = vec![Word::Beat(now.0, keeper.inventory())];
-        words.extend(self.results());
+        if self.repeats {
+            words.extend(self.results());
+        }
         words
     }
 

@@ -514,6 +514,7 @@ fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
         machine.skew_ns =
             if world.rng.chance(500) { -(CLOCK_START as i64) } else { 3_000_000_000 * S as i64 };
     }
+    machine.repeats = world.faults.lose_permille > 0;
     machine.lies = world.rng.chance(world.faults.liar_permille);
     machine.drift_permille = world.rng.between(0, 80) as i64 - 40;
     machine.fences = world.settings.lease_ns.is_some() && world.rng.chance(850);

@@ -204,6 +204,10 @@ impl World {
     fn take_hello(&mut self, link: u64, machine: usize, hello: Box<Hello>) {
         let Some(scheduler) = &mut self.scheduler else { return };
         let (name, admitted) = (hello.name.clone(), scheduler.engine.admit(&hello).is_ok());
+        let welcome_of = |scheduler: &Scheduler, name: &str| {
+            scheduler.engine.workers().by_name(name).map(|worker| worker.welcome_seq)
+        };
+        let welcome_before = welcome_of(scheduler, &name);
         self.tell(Event::Hello(hello));
         let Some(scheduler) = self.scheduler.as_mut().filter(|_| admitted) else {
             self.tally.refused_names += 1;
@@ -218,9 +222,10 @@ impl World {
             !is_old
         });
         scheduler.links.insert(link, (machine, id));
-        // As in the server: what waited for the worker before its hello is not sent.
+        // As in the server: what waited for the worker before a hello that was taken is not sent.
+        let is_taken = welcome_of(scheduler, &name) != welcome_before;
         let links = &scheduler.links;
-        scheduler.held_back.retain(|other, _| *other != link && links.contains_key(other));
+        scheduler.held_back.retain(|other, _| links.contains_key(other) && !(is_taken && *other == link));
         for other in closed {
             self.cut_link(other, 0);
             self.after(S, Happening::Connects(other));
