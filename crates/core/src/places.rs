@@ -44,6 +44,8 @@ pub enum NoPlace {
     Expired,
     /// Too many requests wait already.
     TooMany,
+    /// Its client does not wait any more.
+    Withdrawn,
 }
 
 impl fmt::Display for NoPlace {
@@ -52,6 +54,7 @@ impl fmt::Display for NoPlace {
             NoPlace::NoWorkers => "no worker could have it",
             NoPlace::Expired => "none had room in time",
             NoPlace::TooMany => "too many wait",
+            NoPlace::Withdrawn => "its client does not wait any more",
         })
     }
 }

@@ -88,8 +88,13 @@ fn a_client_that_is_gone_gets_nothing() {
     let (first, second, third) =
         (core(&mut farm, "ann", 0), core(&mut farm, "ann", 30), core(&mut farm, "ann", 30));
     farm.tell(Event::Unalloc { alloc: second });
+    assert_eq!(farm.replies[&second], Reply::NoPlace(NoPlace::Withdrawn), "whoever passed it on waits");
     free(&mut farm, first);
-    assert!(place_of(&farm, second).is_none() && place_of(&farm, third).is_some());
+    assert!(place_of(&farm, third).is_some());
+    farm.tell(Event::Unalloc { alloc: third });
+    assert!(place_of(&farm, third).is_some(), "it was answered before");
+    let queue = farm.engine.queues().id("ann").unwrap();
+    assert_eq!((farm.engine.places().waiting_count(), farm.engine.queues().get(queue).booked_cpu), (0, 100));
 }
 
 #[test]

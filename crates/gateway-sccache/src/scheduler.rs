@@ -12,7 +12,7 @@ use crate::wire::{
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -116,21 +116,6 @@ impl State {
             self.servers.remove(&worker);
         }
         Some(link)
-    }
-}
-
-/// Withdraws a client's request when the client hangs up.
-struct WaitingClient {
-    handle: Handle,
-    request: Arc<AtomicU64>,
-}
-
-impl Drop for WaitingClient {
-    fn drop(&mut self) {
-        let request = self.request.load(Ordering::Relaxed);
-        if request != u64::MAX {
-            self.handle.tell_now(Event::Unalloc { alloc: RequestId(request) });
-        }
     }
 }
 
@@ -243,12 +228,13 @@ impl Scheduler {
         let until = clock + self.wait_max();
         let mut avoids = None;
         for patience in ANSWERS_MAX {
-            let Some((alloc, worker)) = self.place(client, &toolchain, avoids, until).await else {
+            let Some(place) = self.place(client, &toolchain, avoids, until).await else {
                 self.state().counts.fallbacks += 1;
                 return self.no_capacity();
             };
+            let (job, worker) = (place.job, place.worker);
             let waited = Some(clock.elapsed()).filter(|waited| avoids.is_none() && *waited >= WAITED_MIN);
-            match self.assign((JobId(alloc.0), worker), &toolchain, patience, until).await {
+            match self.assign(place, &toolchain, patience, until).await {
                 Ok((server, success)) => {
                     let mut state = self.state();
                     let counts = state.counts.of(server);
@@ -258,7 +244,7 @@ impl Scheduler {
                     return success;
                 }
                 Err(why) => {
-                    tracing::warn!("job {} of {client} is not taken: {why}", alloc.0);
+                    tracing::warn!("job {} of {client} is not taken: {why}", job.0);
                     avoids = Some(worker);
                 }
             }
@@ -288,7 +274,7 @@ impl Scheduler {
         toolchain: &Toolchain,
         avoids: Option<WorkerId>,
         until: Instant,
-    ) -> Option<(AllocId, WorkerId)> {
+    ) -> Option<Unassigned> {
         let wait_max = until.saturating_duration_since(Instant::now());
         let place = PlaceRequest {
             queue: format!("sccache-{client}"),
@@ -299,37 +285,20 @@ impl Scheduler {
             wait_max_ms: wait_max.as_millis() as u64,
             ..PlaceRequest::default()
         };
-        let (handle, request) = (self.shared.handle.clone(), Arc::new(AtomicU64::new(u64::MAX)));
-        let waiting = WaitingClient { handle: handle.clone(), request: request.clone() };
-        let (reply, answer) = oneshot::channel();
-        // It goes on when the client hangs up, so that a place that is given all the same is given back.
-        tokio::spawn(async move {
-            let ask = move |id: RequestId| {
-                request.store(id.0, Ordering::Relaxed);
-                Event::Alloc { request: id, place: Box::new(place) }
-            };
-            let given = match handle.request(ask).await {
-                Ok(Reply::Placed { alloc, worker }) => Some((alloc, worker)),
-                _ => None,
-            };
-            if let Err(Some((alloc, _))) = reply.send(given) {
-                handle.tell(Event::Release { alloc }).await;
-            }
-        });
-        let given = answer.await.ok().flatten();
-        waiting.request.store(u64::MAX, Ordering::Relaxed);
-        given
+        let (client, answer) = oneshot::channel();
+        tokio::spawn(ask_for_place(self.clone(), place, client));
+        answer.await.ok()
     }
 
     /// Asks the build server of a worker to take a job. The place is given back if it does not.
     async fn assign(
         &self,
-        (job, worker): (JobId, WorkerId),
+        place: Unassigned,
         toolchain: &Toolchain,
         patience: Duration,
         until: Instant,
     ) -> Result<(ServerId, AllocJobResult), String> {
-        let unassigned = Unassigned { scheduler: self, job: Some(job) };
+        let (job, worker) = (place.job, place.worker);
         let server_id = self.server_of(worker, until).await.ok_or("its build server is gone")?;
         let (auth, cert_digest) = {
             let mut state = self.state();
@@ -366,7 +335,7 @@ impl Scheduler {
         if learned {
             self.tell_toolchains(server_id).await;
         }
-        unassigned.keep();
+        place.keep();
         let job_alloc = JobAlloc { auth, job_id: job, server_id };
         let success =
             AllocJobResult::Success { job_alloc, need_toolchain: result.need_toolchain, cert_digest };
@@ -397,23 +366,53 @@ impl Scheduler {
 }
 
 /// A place that no build server has taken yet. It is given back where that does not happen, also when the client hangs up.
-struct Unassigned<'a> {
-    scheduler: &'a Scheduler,
-    job: Option<JobId>,
+struct Unassigned {
+    scheduler: Scheduler,
+    job: JobId,
+    worker: WorkerId,
+    is_taken: bool,
 }
 
-impl Unassigned<'_> {
+impl Unassigned {
+    /// A build server has taken it.
     fn keep(mut self) {
-        self.job = None;
+        self.is_taken = true;
     }
 }
 
-impl Drop for Unassigned<'_> {
+impl Drop for Unassigned {
     fn drop(&mut self) {
-        if let Some(job) = self.job {
-            self.scheduler.state().farm.abandon(job);
-            self.scheduler.handle().tell_now(Event::Release { alloc: AllocId(job.0) });
+        if !self.is_taken {
+            self.scheduler.state().farm.abandon(self.job);
+            self.scheduler.handle().tell_later(Event::Release { alloc: AllocId(self.job.0) });
         }
+    }
+}
+
+/// Asks the engine for a client's place. It goes on when the client hangs up: it withdraws the request then, and a place that
+/// is given all the same is dropped, and so given back.
+async fn ask_for_place(scheduler: Scheduler, place: PlaceRequest, mut client: oneshot::Sender<Unassigned>) {
+    let handle = scheduler.handle().clone();
+    let (number, numbered) = oneshot::channel();
+    let ask = move |request: RequestId| {
+        _ = number.send(request);
+        Event::Alloc { request, place: Box::new(place) }
+    };
+    let mut asked = pin!(handle.request(ask));
+    let answer = tokio::select! {
+        // The first look sends the request.
+        biased;
+        answer = &mut asked => answer,
+        () = client.closed() => {
+            // Without a number the engine did not take it up, and answers so.
+            if let Ok(alloc) = numbered.await {
+                handle.tell(Event::Unalloc { alloc }).await;
+            }
+            asked.await
+        }
+    };
+    if let Ok(Reply::Placed { alloc, worker }) = answer {
+        _ = client.send(Unassigned { scheduler, job: JobId(alloc.0), worker, is_taken: false });
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use windlass_api::{BODY_BYTES_MAX, StepBody};
 use windlass_core::JobId;
 use windlass_core::engine::Write;
@@ -20,6 +21,10 @@ pub const TINY_BYTES: usize = 4 << 10;
 
 /// Bytes of a body that can be sent to a worker. An earlier release took larger ones, which are in the store still.
 const SENT_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
+
+/// How long a body is tried for that the store does not give while it gives others. Then its tasks end: what follows them
+/// to their workers waits for it.
+const UNREAD_MAX: Duration = Duration::from_secs(10);
 
 /// The step of a job.
 pub type StepId = (JobId, u16);
@@ -60,6 +65,26 @@ impl LoadedBody {
     }
 }
 
+/// Why a body could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadFault {
+    /// The store answers, and does not give this body.
+    Body,
+    /// The store does not answer, which says nothing of the body.
+    Store,
+}
+
+/// Bodies that are to be read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WantedBodies {
+    /// Those that are read together.
+    pub steps: Vec<StepId>,
+    /// How many of these, the first, something waits for.
+    pub needed: usize,
+    /// Those that could not be read before, and that something waits for.
+    pub failing: Vec<StepId>,
+}
+
 struct Entry {
     body: Kept,
     /// What it counts for.
@@ -92,6 +117,8 @@ pub struct Bodies {
     ahead: BTreeSet<StepId>,
     /// Steps that were looked for and have none.
     absent: BTreeSet<StepId>,
+    /// Steps whose bodies could not be read, since when; those that nothing waits for any more are forgotten.
+    failing: BTreeMap<StepId, Instant>,
 }
 
 impl Bodies {
@@ -145,16 +172,35 @@ impl Bodies {
         }
     }
 
-    /// The steps whose bodies are to be read, and how many of them, the first, something waits for.
-    pub fn take_wanted(&mut self) -> (Vec<StepId>, usize) {
+    /// The bodies that are to be read; `None` if there are none.
+    pub fn take_wanted(&mut self) -> Option<WantedBodies> {
         let wanted = std::mem::take(&mut self.wanted);
         let ahead = std::mem::take(&mut self.ahead);
-        let needed = wanted.len();
-        (wanted.iter().chain(ahead.difference(&wanted)).copied().collect(), needed)
+        self.failing.retain(|step, _| wanted.contains(step));
+        let (failing, mut steps): (Vec<StepId>, Vec<StepId>) =
+            wanted.iter().copied().partition(|step| self.failing.contains_key(step));
+        let needed = steps.len();
+        steps.extend(ahead.difference(&wanted));
+        (!steps.is_empty() || !failing.is_empty()).then_some(WantedBodies { steps, needed, failing })
+    }
+
+    /// A body could not be read. It is tried again as long as something waits for it, and not for ever if the store gives
+    /// others.
+    pub fn unread(&mut self, step: StepId, fault: ReadFault, now: Instant) {
+        let since = self.failing.entry(step).or_insert(now);
+        match fault {
+            ReadFault::Store => *since = now,
+            ReadFault::Body if now.saturating_duration_since(*since) < UNREAD_MAX => {}
+            ReadFault::Body => {
+                let why = "what it runs cannot be read from the server's store";
+                self.read(step, LoadedBody::Unfit(why));
+            }
+        }
     }
 
     /// A body was read.
     pub fn read(&mut self, step: StepId, read: LoadedBody) {
+        self.failing.remove(&step);
         match read {
             LoadedBody::Body(body, bytes) => self.keep(step, Kept::Parsed(body), bytes),
             LoadedBody::Unfit(why) => self.keep(step, Kept::Unfit(why), 0),
@@ -210,6 +256,12 @@ mod tests {
         format!(r#"{{"command":["{}"],"env":{{}},"cwd":"/","params":"none"}}"#, "x".repeat(bytes))
     }
 
+    /// These jobs' bodies, of which something waits for the first.
+    fn wanted(jobs: &[u64], needed: usize) -> Option<WantedBodies> {
+        let steps = jobs.iter().map(|job| (JobId(*job), 0)).collect();
+        Some(WantedBodies { steps, needed, failing: Vec::new() })
+    }
+
     #[test]
     fn bytes_are_what_is_bounded() {
         let mut bodies = Bodies::default();
@@ -220,7 +272,7 @@ mod tests {
         assert!(bodies.kept.len() > 500, "{}", bodies.kept.len());
         assert!(matches!(bodies.look((JobId(1_999), 0)), BodyLookup::Found(_)));
         assert!(matches!(bodies.look((JobId(0), 0)), BodyLookup::Missing));
-        assert_eq!(bodies.take_wanted(), (vec![(JobId(0), 0)], 1));
+        assert_eq!(bodies.take_wanted(), wanted(&[0], 1));
         let large: StepBody = serde_json::from_str(&body(9)).unwrap();
         bodies.read((JobId(0), 0), LoadedBody::Body(Arc::new(large), 2 * BYTES_MAX));
         assert!(matches!(bodies.look((JobId(0), 0)), BodyLookup::Found(_)), "one may be larger, alone");
@@ -235,11 +287,14 @@ mod tests {
         assert!(matches!(bodies.look((JobId(7), 0)), BodyLookup::Missing));
         (1..=3).for_each(|job| bodies.want_ahead((JobId(job), 0)));
         bodies.want_ahead((JobId(7), 0));
-        let steps = [7, 1, 2, 3].map(|job| (JobId(job), 0)).to_vec();
-        assert_eq!(bodies.take_wanted(), (steps, 1), "what is needed comes first, and each once");
+        assert_eq!(
+            bodies.take_wanted(),
+            wanted(&[7, 1, 2, 3], 1),
+            "what is needed comes first, and each once"
+        );
         bodies.submitted(&[job(1, &body(9))]);
         bodies.want_ahead((JobId(1), 0));
-        assert_eq!(bodies.take_wanted(), (vec![], 0), "it is here");
+        assert_eq!(bodies.take_wanted(), None, "it is here");
     }
 
     #[test]
@@ -252,7 +307,34 @@ mod tests {
             matches!(bodies.kept[&(JobId(1), 0)].body, Kept::Parsed(_)),
             "it is not parsed a second time"
         );
-        assert_eq!(bodies.take_wanted(), (vec![], 0));
+        assert_eq!(bodies.take_wanted(), None);
+    }
+
+    /// A store that gives others is asked for one body for a bounded time, and one that does not answer for ever.
+    #[test]
+    fn a_body_that_the_store_does_not_give_is_not_waited_for_for_ever() {
+        let (mut bodies, step, began) = (Bodies::default(), (JobId(7), 0), Instant::now());
+        let failing = Some(WantedBodies { failing: vec![step], ..WantedBodies::default() });
+        let mut fails = |fault, after: Duration| {
+            bodies.unread(step, fault, began + after);
+            match bodies.look(step) {
+                BodyLookup::Missing => assert_eq!(bodies.take_wanted(), failing),
+                BodyLookup::Unfit(why) => return Some(why),
+                BodyLookup::Found(_) | BodyLookup::None => panic!("it was not read"),
+            }
+            None
+        };
+        assert_eq!(fails(ReadFault::Store, Duration::ZERO), None);
+        assert_eq!(fails(ReadFault::Store, 100 * UNREAD_MAX), None);
+        assert_eq!(
+            fails(ReadFault::Body, 100 * UNREAD_MAX),
+            None,
+            "the time counts from the store's answer on"
+        );
+        let why = fails(ReadFault::Body, 101 * UNREAD_MAX);
+        assert_eq!(why, Some("what it runs cannot be read from the server's store"));
+        bodies.unread((JobId(8), 0), ReadFault::Store, began);
+        assert_eq!((bodies.take_wanted(), bodies.failing.len()), (None, 0), "nothing waits for it");
     }
 
     #[test]

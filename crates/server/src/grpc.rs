@@ -152,6 +152,8 @@ struct WorkerWriter {
     parcels: mpsc::Receiver<Vec<Order>>,
     /// Out of the parcels, and not sent.
     orders: VecDeque<Order>,
+    /// Leases that came behind these. They go first: on a slow line the bodies before them may take as long as a lease.
+    leases: Vec<Order>,
     /// With those in the parcels.
     waiting: Arc<AtomicUsize>,
     /// What the stream ends with.
@@ -170,10 +172,8 @@ impl WorkerWriter {
                 }
             }
         }
-        while self.orders.len() < ORDERS_PER_MESSAGE
-            && let Ok(parcel) = self.parcels.try_recv()
-        {
-            self.orders.extend(parcel);
+        while let Ok(parcel) = self.parcels.try_recv() {
+            self.add(parcel);
         }
         let mut bytes = 0;
         let fits = |order: &&Order| {
@@ -181,9 +181,21 @@ impl WorkerWriter {
             bytes <= SENT_BYTES_MAX
         };
         let count = self.orders.iter().take(ORDERS_PER_MESSAGE).take_while(fits).count().max(1);
-        let orders = self.orders.drain(..count).collect();
-        self.waiting.fetch_sub(count, Ordering::Relaxed);
+        let mut orders = std::mem::take(&mut self.leases);
+        orders.extend(self.orders.drain(..count));
+        self.waiting.fetch_sub(orders.len(), Ordering::Relaxed);
         Some((Ok(ToWorker { orders }), self))
+    }
+
+    /// Takes in what came behind other orders. The lease that comes with a welcome stays behind it.
+    fn add(&mut self, parcel: Vec<Order>) {
+        let welcomes = parcel.iter().any(|order| matches!(order.what, Some(order::What::Welcome(_))));
+        for order in parcel {
+            match order.what {
+                Some(order::What::Lease(_)) if !welcomes => self.leases.push(order),
+                _ => self.orders.push_back(order),
+            }
+        }
     }
 }
 
@@ -530,7 +542,10 @@ impl RemoteLink {
             reads: Mutex::default(),
             last_read: AtomicU64::new(0),
         };
-        (Arc::new(link), WorkerWriter { parcels, orders: VecDeque::new(), waiting, farewell })
+        (
+            Arc::new(link),
+            WorkerWriter { parcels, orders: VecDeque::new(), leases: Vec::new(), waiting, farewell },
+        )
     }
 
     fn send(&self, orders: Vec<Order>) {
@@ -690,6 +705,43 @@ mod tests {
         let measured = || vec![report::What::Load(Load::default()), report::What::Caches(Caches::default())];
         assert!(!said(measured()));
         assert!(said([measured(), vec![report::What::Beat(Beat::default())]].concat()));
+    }
+
+    /// A large body goes alone, and may take long. What waits behind it is not what lets tasks go on.
+    #[tokio::test]
+    async fn leases_overtake_bodies_that_wait() {
+        use windlass_api::wire::{Lease, Welcome};
+        let (sender, parcels) = mpsc::channel(PARCELS_MAX);
+        let waiting = Arc::new(AtomicUsize::new(6));
+        let mut writer = WorkerWriter {
+            parcels,
+            orders: VecDeque::new(),
+            leases: Vec::new(),
+            waiting: waiting.clone(),
+            farewell: Arc::default(),
+        };
+        let body = |job| {
+            let body = Body { job, body: vec![b'x'; 2 * SENT_BYTES_MAX], ..Body::default() };
+            Order::plain(order::What::Body(body))
+        };
+        let lease = |sent| Order::plain(order::What::Lease(Lease { sent, lasts_ns: 9 }));
+        let welcome = Order::plain(order::What::Welcome(Welcome { epoch: 1 }));
+        for parcel in [vec![body(1), body(2)], vec![lease(5)], vec![welcome, lease(6)], vec![body(3)]] {
+            sender.try_send(parcel).unwrap();
+        }
+        drop(sender);
+        let mut messages = Vec::new();
+        while let Some((message, rest)) = writer.next().await {
+            let words = message.unwrap().orders.into_iter().map(|order| match order.what {
+                Some(order::What::Body(body)) => format!("body {}", body.job),
+                Some(order::What::Lease(lease)) => format!("lease {}", lease.sent),
+                _ => "welcome".to_owned(),
+            });
+            messages.push(words.collect::<Vec<_>>().join(", "));
+            writer = rest;
+        }
+        assert_eq!(messages, ["lease 5, body 1", "body 2", "welcome, lease 6", "body 3"]);
+        assert_eq!(waiting.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -14,11 +14,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
 use windlass_core::job::TaskResult;
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
 use windlass_store::{Store, StoreError};
+
+/// Events that need no answer and that the engine has not taken up; whoever has another one waits. The engine takes up none
+/// while the store fails.
+const EVENTS_MAX: usize = 16_384;
 
 /// A request could not be done now: the store is full or gone, or too much waits.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -68,6 +72,8 @@ pub(crate) struct Parts {
 
 struct Shared {
     parts: Parts,
+    /// Room for events that need no answer.
+    room: Arc<Semaphore>,
     disk: Arc<Disk>,
     closing: watch::Sender<bool>,
     /// What queues were entitled to when that was computed last.
@@ -79,7 +85,8 @@ impl Handle {
         let disk = Arc::new(Disk::of_store(parts.store.path()));
         disk.prepare();
         let (closing, _) = watch::channel(false);
-        let shared = Shared { parts, disk, closing, entitled: Mutex::default() };
+        let room = Arc::new(Semaphore::new(EVENTS_MAX));
+        let shared = Shared { parts, room, disk, closing, entitled: Mutex::default() };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -150,13 +157,17 @@ impl Handle {
 
     /// Tells the engine something that needs no answer.
     pub async fn tell(&self, event: Event) {
+        let room = self.shared.room.clone().acquire_owned().await.expect("nothing closes it");
         // A closed inbox is a server that ends: nobody is left to care.
-        _ = self.inbox.send(Inbox::Event(event)).await;
+        _ = self.inbox.send(Inbox::Event(event, room)).await;
     }
 
-    /// As [`Handle::tell`], from where nothing can wait; lost where too much waits.
-    pub fn tell_now(&self, event: Event) {
-        _ = self.inbox.try_send(Inbox::Event(event));
+    /// As [`Handle::tell`], from where nothing can wait, such as a drop: a task waits in its place.
+    pub fn tell_later(&self, event: Event) {
+        // Without a runtime the process ends.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let handle = self.clone();
+        runtime.spawn(async move { handle.tell(event).await });
     }
 
     /// Passes on what a worker says, from a thread that may wait. False once the server has ended.

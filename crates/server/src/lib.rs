@@ -10,6 +10,7 @@ mod away;
 mod background;
 mod between;
 mod bodies;
+mod body_reads;
 mod bounded_json;
 mod clock;
 mod config;

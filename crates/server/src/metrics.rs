@@ -71,6 +71,8 @@ pub struct Metrics {
     pub load_reports_refused: Counter,
     /// Lines that could not be written to the audit log.
     pub audit_lost: Counter,
+    /// Requests that the engine has taken up and not answered.
+    pub requests_waiting: Gauge,
     /// Requests that this server passed on to the owner of the farm.
     pub requests_passed: Counter,
     /// Requests of other servers that this one answered as the owner.
@@ -117,6 +119,7 @@ impl Metrics {
             refusals: Counter::default(),
             load_reports_refused: Counter::default(),
             audit_lost: Counter::default(),
+            requests_waiting: Gauge::default(),
             requests_passed: Counter::default(),
             requests_served: Counter::default(),
             farm_epoch: Family::default(),
@@ -163,6 +166,8 @@ impl Metrics {
         r.register("refusals", "Connections and requests refused", self.refusals.clone());
         r.register("load_reports_refused", "Measures not taken", self.load_reports_refused.clone());
         r.register("audit_lost", "Lines lost to the audit log", self.audit_lost.clone());
+        let help = "Requests that the engine has taken up and not answered";
+        r.register("requests_waiting", help, self.requests_waiting.clone());
         let help = "Requests passed on to the server that owns the farm";
         r.register("requests_passed", help, self.requests_passed.clone());
         let help = "Requests of other servers answered as the farm's owner";

@@ -1,18 +1,24 @@
 //! Messages on their way to workers. A start needs what its task runs: where that has to be read first, the start and
-//! all that follows it to the same worker wait, for a worker passes over a message that comes behind a later one.
+//! the numbered messages that follow it to the same worker wait, for a worker passes over a start that comes behind a
+//! message with a larger number. Leases, kills and the wish for another hello overtake them, without a number: tasks must
+//! not end, nor go on, because a body is read slowly. Acknowledgements keep their place. One that overtook a repeated start
+//! of its attempt would let the worker forget the attempt and run it a second time.
 
 use crate::bodies::{Bodies, BodyLookup};
 use crate::external::ExternalTasks;
 use crate::link::{Delivery, Links, StartInfo};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use windlass_api::ChunkValues;
+use windlass_core::bounds::HELD_MAX;
 use windlass_core::engine::{Engine, Send as Message, WorkerCommand};
 use windlass_core::{TaskId, WorkerId};
 
 /// Messages to one worker that wait behind its first, and whose bodies are read along with that one's.
 const AHEAD_MAX: usize = 64;
+/// Messages that may wait for one worker. A worker for which more wait says hello again, and gets what it lacks then.
+const WAITING_MAX: usize = 2 * HELD_MAX;
 
 /// What is to be sent.
 pub struct Outgoing {
@@ -20,9 +26,49 @@ pub struct Outgoing {
     external: Arc<ExternalTasks>,
     pub bodies: Bodies,
     /// By worker, those that wait for a body, and what follows them.
-    waiting: BTreeMap<WorkerId, VecDeque<Message>>,
+    waiting: BTreeMap<WorkerId, Waiting>,
     /// Starts that cannot be sent, and why.
     unsendable: Vec<(WorkerId, TaskId, u32, &'static str)>,
+}
+
+/// Messages that wait for one worker, in their order.
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    /// The attempts that their starts begin.
+    starts: BTreeSet<(TaskId, u32)>,
+}
+
+impl Waiting {
+    fn push(&mut self, message: Message) {
+        self.starts.extend(attempts_of(&message.order));
+        self.messages.push_back(message);
+    }
+
+    /// True if a message may go out before those that wait.
+    fn is_overtaken_by(&self, order: &WorkerCommand) -> bool {
+        match order {
+            WorkerCommand::Lease { .. } | WorkerCommand::Resync => true,
+            // The kill of what has not been started yet would come before its start.
+            WorkerCommand::Kill { task, attempt } => !self.starts.contains(&(*task, *attempt)),
+            _ => false,
+        }
+    }
+}
+
+/// The attempts that a start begins: its own, and those of the tasks that ride with it.
+fn attempts_of(order: &WorkerCommand) -> Vec<(TaskId, u32)> {
+    let WorkerCommand::Start { task, attempt, riders, .. } = order else { return Vec::new() };
+    let riding = riders.iter().map(|(index, number)| (TaskId { index: *index, ..*task }, *number));
+    std::iter::once((*task, *attempt)).chain(riding).collect()
+}
+
+/// False of a start that was sent again since, with a larger number, or whose attempt is not booked any more.
+fn is_current(engine: &Engine, message: &Message) -> bool {
+    let WorkerCommand::Start { task, attempt, .. } = message.order else { return true };
+    engine.attempt(task).is_some_and(|booked| {
+        booked.number == attempt && booked.worker == message.worker && booked.seq() <= message.seq
+    })
 }
 
 /// Messages that go out together, by worker.
@@ -61,20 +107,32 @@ impl Outgoing {
         }
     }
 
-    /// Sends messages, in their order for each worker.
+    /// Sends messages, in their order for each worker but for those that overtake.
     pub fn send(&mut self, engine: &Engine, messages: impl ExactSizeIterator<Item = Message>) {
         // Room for what each worker gets, if all get as much.
         let mut parcels = Parcels { room: messages.len() / self.links.len().max(1), ..Parcels::default() };
         for message in messages {
             let Some(message) = self.external.take(engine, message) else { continue };
-            if let Some(waiting) = self.waiting.get_mut(&message.worker) {
-                if waiting.len() < AHEAD_MAX {
-                    want_ahead(&mut self.bodies, &message);
+            let Some(waiting) = self.waiting.get_mut(&message.worker) else {
+                if let Some(message) = self.pack(engine, message, &mut parcels) {
+                    self.waiting.entry(message.worker).or_default().push(message);
                 }
-                waiting.push_back(message);
-            } else if let Some(message) = self.pack(engine, message, &mut parcels) {
-                self.waiting.entry(message.worker).or_default().push_back(message);
+                continue;
+            };
+            if waiting.is_overtaken_by(&message.order) {
+                // With a number the worker would pass over the starts that it overtakes.
+                let Message { worker, order, .. } = message;
+                parcels.add(worker, Delivery { seq: 0, order, start: None });
+                continue;
             }
+            if waiting.messages.len() >= WAITING_MAX {
+                self.let_begin_again(message.worker);
+                continue;
+            }
+            if waiting.messages.len() < AHEAD_MAX {
+                want_ahead(&mut self.bodies, &message);
+            }
+            waiting.push(message);
         }
         self.deliver(parcels);
     }
@@ -82,19 +140,31 @@ impl Outgoing {
     /// Bodies were read: sends what waited for them.
     pub fn bodies_read(&mut self, engine: &Engine) {
         let mut parcels = Parcels::default();
-        for (worker, mut messages) in std::mem::take(&mut self.waiting) {
+        for (worker, Waiting { mut messages, .. }) in std::mem::take(&mut self.waiting) {
             while let Some(message) = messages.pop_front() {
+                if !is_current(engine, &message) {
+                    continue;
+                }
                 if let Some(message) = self.pack(engine, message, &mut parcels) {
                     let ahead = messages.iter().take(AHEAD_MAX);
                     ahead.for_each(|message| want_ahead(&mut self.bodies, message));
                     messages.push_front(message);
-                    self.waiting.insert(worker, messages);
+                    let starts = messages.iter().flat_map(|message| attempts_of(&message.order)).collect();
+                    self.waiting.insert(worker, Waiting { messages, starts });
                     break;
                 }
             }
         }
         self.bodies.forget_absent();
         self.deliver(parcels);
+    }
+
+    /// Too much waits for a worker. What waits is as if lost on the way, and the worker says hello again.
+    fn let_begin_again(&mut self, worker: WorkerId) {
+        self.waiting.remove(&worker);
+        if let Some(link) = self.links.get(worker) {
+            link.begin_again();
+        }
     }
 
     /// A worker is lost or said hello: what waits for it is as if lost on the way, and sent again where it matters.

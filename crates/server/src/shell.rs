@@ -5,6 +5,7 @@ mod entries;
 use crate::background::Background;
 use crate::between::{Between, Found, Look};
 use crate::bodies::{self, LoadedBody, StepId};
+use crate::body_reads::{BodyReads, read_bodies};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::Events;
@@ -23,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use windlass_core::engine::{
     Engine, Event, Fetch, Hello, NextBatch, Outbox, Pipeline, Reply, Report, Settings,
 };
@@ -41,6 +42,8 @@ const INBOX_BATCH_MAX: usize = 1024;
 const INBOX_MAX: usize = 16_384;
 /// Between two tries when the store fails.
 const STORE_RETRY: Duration = Duration::from_millis(500);
+/// A commit that takes longer than this is slow: until it ends, leases do not wait for it.
+const COMMIT_SLOW: Duration = Duration::from_secs(1);
 /// How often the log says that the store still fails.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -64,8 +67,8 @@ pub(crate) enum Inbox {
         oneshot::Sender<Result<Reply, Unavailable>>,
         Option<Box<Once>>,
     ),
-    /// An event that needs no answer.
-    Event(Event),
+    /// An event that needs no answer, and the room that it takes until the engine takes it up.
+    Event(Event, OwnedSemaphorePermit),
     /// What a worker says.
     Worker { link: u64, messages: Vec<WorkerMessage> },
     /// A worker goes to another shard as soon as nothing is booked on it.
@@ -177,8 +180,10 @@ fn start_thread(shell: Shell, inbox: mpsc::Receiver<Inbox>) -> Result<(), StoreE
 type StoreLookup = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
 /// Jobs being read, and what they run where that is small.
 type JobsRead = Pin<Box<dyn Future<Output = (Vec<Event>, Vec<(StepId, Arc<[u8]>)>)> + Send>>;
-/// Bodies being read: each with its bytes as they were submitted.
-type BodyLoads = Pin<Box<dyn Future<Output = Vec<(StepId, LoadedBody)>> + Send>>;
+/// Jobs and counts being read after a failed commit.
+type Reread = Pin<Box<dyn Future<Output = Result<(Vec<JobRecord>, Vec<ParkedCount>), StoreError>> + Send>>;
+/// Bodies being read.
+type BodyLoads = Pin<Box<dyn Future<Output = BodyReads> + Send>>;
 type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
 
 struct Shell {
@@ -270,9 +275,9 @@ impl Shell {
                 found = async { look.as_mut().expect("guarded by the condition").await }, if look.is_some() => {
                     look = self.take_mail(found);
                 }
-                bodies = async { loading.as_mut().expect("guarded by the condition").await }, if loading.is_some() => {
+                reads = async { loading.as_mut().expect("guarded by the condition").await }, if loading.is_some() => {
                     loading = None;
-                    self.bodies_loaded(bodies);
+                    self.bodies_loaded(reads);
                 }
                 n = inbox.recv_many(&mut messages, INBOX_BATCH_MAX) => {
                     if n == 0 {
@@ -332,42 +337,22 @@ impl Shell {
         None
     }
 
-    /// Begins to read what tasks run that are to be started, and to parse it where nobody waits.
+    /// Begins to read what tasks run that are to be started.
     fn load_bodies(&mut self) -> Option<BodyLoads> {
-        let (mut left, mut needed) = self.outgoing.bodies.take_wanted();
-        if left.is_empty() {
-            return None;
-        }
+        let wanted = self.outgoing.bodies.take_wanted()?;
         let store = self.store.clone();
-        Some(self.background.run(async move {
-            let mut bodies = Vec::with_capacity(left.len());
-            // What is wanted ahead and is more than one read brings is wanted again when it is needed.
-            loop {
-                match store.bodies(left.clone()).await {
-                    Ok(found) => {
-                        let before = bodies.len();
-                        let read: Vec<StepId> = left.drain(..found.len().min(left.len())).collect();
-                        for (step, raw) in read.into_iter().zip(found) {
-                            bodies.push((step, parse(raw).await));
-                        }
-                        needed = needed.saturating_sub(bodies.len() - before);
-                        if needed == 0 || left.is_empty() {
-                            break;
-                        }
-                    }
-                    Err(error) => {
-                        tracing::error!("{}", Unavailable::from_store(&error));
-                        tokio::time::sleep(STORE_RETRY).await;
-                    }
-                }
-            }
-            bodies
-        }))
+        let read = move |steps: Vec<StepId>| {
+            let store = store.clone();
+            async move { store.bodies(steps).await }
+        };
+        Some(self.background.run(read_bodies(wanted, STORE_RETRY, read)))
     }
 
-    fn bodies_loaded(&mut self, bodies: Vec<(StepId, LoadedBody)>) {
+    fn bodies_loaded(&mut self, reads: BodyReads) {
+        let now = Instant::now();
+        reads.unread.into_iter().for_each(|(step, fault)| self.outgoing.bodies.unread(step, fault, now));
         let mut bytes = 0;
-        for (step, body) in bodies {
+        for (step, body) in reads.bodies {
             let more = if let LoadedBody::Body(_, bytes) = &body { *bytes } else { 0 };
             // Before a large one takes the place of the others, these are used.
             if bytes + more > bodies::BYTES_MAX / 2 {
@@ -438,7 +423,7 @@ impl Shell {
                 self.handle(event(request));
             }
             Inbox::ForgetIdle(worker, answer) => _ = self.busy_leavers.insert(worker, answer),
-            Inbox::Event(event) => self.handle(event),
+            Inbox::Event(event, _) => self.handle(event),
             Inbox::Worker { link, messages } => {
                 for message in messages {
                     self.worker_says(link, message);
@@ -459,6 +444,7 @@ impl Shell {
         let request = RequestId(self.next_request);
         self.next_request += 1;
         self.pending.insert(request, answer);
+        self.metrics.requests_waiting.set(self.pending.len() as i64);
         request
     }
 
@@ -502,6 +488,9 @@ impl Shell {
         let event = match message {
             WorkerMessage::Beat { .. } if !self.sure.is_sure() => return,
             WorkerMessage::Beat { sent, mut inventory } => {
+                if self.pipeline.is_in_flight() && self.commit_began.elapsed() >= COMMIT_SLOW {
+                    self.keep_lease(worker, sent);
+                }
                 inventory.held.extend(self.external.held_on(worker));
                 self.external.repeat_ends(worker);
                 Event::Beat { worker, sent, inventory }
@@ -665,12 +654,16 @@ impl Shell {
         let (mut later, mut workers) = (Vec::new(), BTreeMap::<u64, Vec<WorkerMessage>>::new());
         let retry = tokio::time::sleep(STORE_RETRY);
         tokio::pin!(retry);
+        // A store that does not answer must not hold up leases.
+        let mut reading: Option<Reread> = None;
         let mut told = None::<Instant>;
         while self.stopping.is_none() {
             tokio::select! {
                 biased;
-                () = &mut retry => {
-                    match self.read_again(&touched).await {
+                () = &mut retry, if reading.is_none() => reading = Some(self.read_again(&touched)),
+                read = async { reading.as_mut().expect("guarded by the condition").await }, if reading.is_some() => {
+                    reading = None;
+                    match read {
                         Ok((records, parked)) => {
                             let now = self.clock.now();
                             self.pipeline.reload(&mut self.engine, now, records, parked);
@@ -692,7 +685,7 @@ impl Shell {
                     // Without an answer the worker stays.
                     Some(Inbox::ForgetIdle(..)) => {}
                     Some(Inbox::Worker { link, mut messages }) => {
-                        messages.iter().for_each(|message| self.keep_lease(link, message));
+                        messages.iter().for_each(|message| self.hear_while_stalled(link, message));
                         // Without its hello there is no way to reach a worker.
                         messages.retain(|m| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost));
                         // The last one counts, so that no link has more than two of them here.
@@ -709,31 +702,38 @@ impl Shell {
                     Some(Inbox::Query(question)) => question(&self.engine),
                     Some(Inbox::Entries(answer)) => _ = answer.send(self.entries()),
                     Some(Inbox::Stop(done)) => self.stopping = Some(done),
-                    Some(event @ Inbox::Event(_)) => later.push(event),
+                    // No more than there is room for: see `EVENTS_MAX`.
+                    Some(event @ Inbox::Event(..)) => later.push(event),
                     None => return,
                 },
             }
         }
     }
 
-    /// Whoever is heard keeps its lease although nothing can be written: a server that starts with what was written
-    /// gives all leases anew.
-    fn keep_lease(&mut self, link: u64, message: &WorkerMessage) {
+    /// What is heard of a worker while nothing can be written.
+    fn hear_while_stalled(&mut self, link: u64, message: &WorkerMessage) {
         let WorkerMessage::Beat { sent, .. } = message else { return };
-        if !self.sure.is_sure() {
-            return;
-        }
         let Some(worker) = self.link_owners.get(&link).copied() else { return };
+        if self.sure.is_sure() {
+            self.keep_lease(worker, *sent);
+        }
+    }
+
+    /// Whoever is heard keeps its lease although nothing can be written, or that takes long: a server that starts with what
+    /// was written gives all leases from scratch.
+    fn keep_lease(&mut self, worker: WorkerId, sent: u64) {
         let mut out = Outbox::default();
-        self.engine.keep_lease(self.clock.now(), worker, *sent, &mut out);
+        self.engine.keep_lease(self.clock.now(), worker, sent, &mut out);
         self.outgoing.send(&self.engine, out.sends.drain(..));
     }
 
-    async fn read_again(
-        &self,
-        touched: &BTreeSet<JobId>,
-    ) -> Result<(Vec<JobRecord>, Vec<ParkedCount>), StoreError> {
-        Ok((self.store.records(touched.clone()).await?, self.store.parked_counts().await?))
+    /// Reads what the store says of these jobs, and of how much is parked.
+    fn read_again(&self, touched: &BTreeSet<JobId>) -> Reread {
+        let (store, touched) = (self.store.clone(), touched.clone());
+        self.background.run(async move {
+            let records = store.records(touched).await?;
+            Ok::<_, StoreError>((records, store.parked_counts().await?))
+        })
     }
 
     /// The batch is durable: tell everybody.
@@ -762,6 +762,7 @@ impl Shell {
         self.leaving.remove(&request);
         self.once.end(request);
         if let Some(waiting) = self.pending.remove(&request) {
+            self.metrics.requests_waiting.set(self.pending.len() as i64);
             // Whoever asked may have gone.
             _ = waiting.send(answer);
         }
@@ -788,15 +789,6 @@ fn say_drifts(drifts: &[ParkedDrift]) {
             counted.jobs
         );
     }
-}
-
-async fn parse(raw: Option<Arc<[u8]>>) -> LoadedBody {
-    let Some(raw) = raw else { return LoadedBody::Gone };
-    if raw.len() <= bodies::SMALL_BYTES {
-        return LoadedBody::parse(&raw);
-    }
-    let parsed = tokio::task::spawn_blocking(move || LoadedBody::parse(&raw)).await;
-    parsed.unwrap_or(LoadedBody::Unfit("what it runs cannot be read"))
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub enum Event {
         /// The place.
         place: Box<PlaceRequest>,
     },
-    /// An outside client does not wait for its place any more.
+    /// An outside client does not wait for its place any more; its request is answered, unless it was before.
     Unalloc {
         /// The request by which it asked.
         alloc: RequestId,

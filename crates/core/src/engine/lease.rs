@@ -1,8 +1,8 @@
 //! Leases: how long the tasks of a worker that is not heard from may run.
 //!
 //! A worker that fences ends its tasks itself when its lease runs out. The lease is granted by the
-//! answer to a hello or a beat, never for longer than is durable but while the store fails, and counts from when the
-//! worker sent that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
+//! answer to a hello or a beat, never for longer than is durable but while the store fails or is slow, and counts from when
+//! the worker sent that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
 //! before the worker has ended it.
 
 use super::{Engine, Fact, Hello, Holder, Outbox, Refusal, Reply, WorkerCommand, Write};
@@ -78,7 +78,7 @@ impl Engine {
         out.writes.push(Write::Lease { worker: id, until });
     }
 
-    /// Renews the lease of a worker that is heard while the store cannot be written. After a restart the stored lease may
+    /// Renews the lease of a worker that is heard while the store cannot be written, or takes long. After a restart the stored lease may
     /// look expired too early. That is safe, because a restart renews every lease in full before it expires any.
     pub fn keep_lease(&mut self, now: Time, id: WorkerId, sent: u64, out: &mut Outbox) {
         self.now = self.now.max(now);

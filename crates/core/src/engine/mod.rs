@@ -236,6 +236,11 @@ impl Attempt {
     pub fn rides(&self) -> bool {
         self.rides
     }
+
+    /// The number of the message that carried it last, or a number before that. A start with a smaller one is out of date.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -414,7 +419,7 @@ impl Engine {
             Event::Lend { task } => self.lend(task, out),
             Event::Reclaim { request, task } => self.reclaim(request, task, out),
             Event::Alloc { request, place } => self.alloc(request, *place, out),
-            Event::Unalloc { alloc } => self.withdraw_request(alloc),
+            Event::Unalloc { alloc } => self.withdraw_request(alloc, out),
             Event::Release { alloc } => self.free_place(alloc),
             Event::PlacesInUse { worker, places } => self.take_up_places(worker, places),
             Event::Hello(hello) => self.hello(*hello, out),

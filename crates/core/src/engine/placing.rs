@@ -83,11 +83,19 @@ impl Engine {
         }
     }
 
-    /// A client does not wait any more.
-    pub(super) fn withdraw_request(&mut self, request: RequestId) {
-        let Some(waiting) = self.places.key_of(request).and_then(|key| self.places.take(key)) else { return };
+    /// A client does not wait any more. Its request is answered all the same: whoever passed it on waits for that.
+    pub(super) fn withdraw_request(&mut self, request: RequestId, out: &mut Outbox) {
+        if let Some(key) = self.places.key_of(request) {
+            self.refuse_place(key, NoPlace::Withdrawn, out);
+        }
+    }
+
+    /// A request waits no more, and gets no place.
+    fn refuse_place(&mut self, key: StepKey, why: NoPlace, out: &mut Outbox) {
+        let Some(waiting) = self.places.take(key) else { return };
         self.leave_queue(&waiting);
         self.plan.queues.count_job(waiting.queue, -1);
+        out.volatile.push((waiting.request, Reply::NoPlace(why)));
     }
 
     fn leave_queue(&mut self, waiting: &QueuedRequest) {
@@ -98,10 +106,7 @@ impl Engine {
     /// After a full round: requests that have waited for as long as they may get no place.
     pub(super) fn expire_requests(&mut self, out: &mut Outbox) {
         while let Some(key) = self.places.next_expired(self.now) {
-            let Some(waiting) = self.places.take(key) else { return };
-            self.leave_queue(&waiting);
-            self.plan.queues.count_job(waiting.queue, -1);
-            out.volatile.push((waiting.request, Reply::NoPlace(NoPlace::Expired)));
+            self.refuse_place(key, NoPlace::Expired, out);
         }
     }
 

@@ -225,7 +225,7 @@ impl EndedRing {
     ) {
         // It never began, and nobody waited for it.
         if result.end == End::Recalled {
-            return;
+            return self.forget_unused([worker]);
         }
         let outcome = match (state, &result.end) {
             (TaskState::Succeeded, _) => Outcome::Succeeded,
@@ -277,7 +277,9 @@ impl EndedRing {
             queue: self.intern(&spec.queue),
             user: self.intern(&spec.user),
         };
-        self.last = Some((first, names.clone()));
+        if let Some((_, StepNames { step, queue, user })) = self.last.replace((first, names.clone())) {
+            self.forget_unused([step, queue, user]);
+        }
         names
     }
 
@@ -290,15 +292,21 @@ impl EndedRing {
         name
     }
 
-    /// Forgets the oldest, and the names that nothing else has.
-    fn pop(&mut self) {
-        let Some(EndedAttempt { names, .. }) = self.attempts.pop_front() else { return };
-        for name in [names.step, names.queue, names.user] {
-            // This one, and that of the set.
-            if Arc::strong_count(&name) == 2 {
+    /// Forgets those of these names that nothing else has.
+    fn forget_unused<const N: usize>(&mut self, names: [Arc<str>; N]) {
+        for name in names {
+            // This one, and that of the set. A worker's name may be the engine's.
+            let is_last = Arc::strong_count(&name) == 2;
+            if is_last && self.names.get(&name).is_some_and(|known| Arc::ptr_eq(known, &name)) {
                 self.names.remove(&name);
             }
         }
+    }
+
+    /// Forgets the oldest, and the names that nothing else has.
+    fn pop(&mut self) {
+        let Some(EndedAttempt { names, worker, .. }) = self.attempts.pop_front() else { return };
+        self.forget_unused([names.step, names.queue, names.user, worker]);
     }
 }
 
@@ -385,7 +393,7 @@ mod tests {
         JobSpec { user: user.to_owned(), queue: "films".to_owned(), steps, ..JobSpec::default() }
     }
 
-    /// The task of that job and index, which began at 1 s and ran so long on one core.
+    /// The task of that job and index, which began at 1 s and ran so long on one core. Each job has a worker.
     fn end(attempts: &EndedAttempts, (user, job, index): (&str, u64, u32), end: End, ms: u64) {
         let (task, ns) = (TaskId { job: JobId(job), index }, 1_000_000);
         let state = if end == End::Exited(0) { TaskState::Succeeded } else { TaskState::Failed };
@@ -396,7 +404,7 @@ mod tests {
         };
         let mut ring = attempts.lock();
         let names = ring.names_of(TaskId { index: 0, ..task }, &spec(user, &format!("step{job}")), 0);
-        let worker = ring.intern("box");
+        let worker = ring.intern(&format!("box{job}"));
         ring.push(task, (names, worker), 100, state, &result, Time(0));
     }
 
@@ -417,7 +425,7 @@ mod tests {
         assert_eq!((history.tasks, history.succeeded, history.failed, history.canceled), (5, 1, 3, 1));
         let causes: Vec<(&str, u64)> = history.failures.iter().map(|f| (&*f.cause, f.tasks)).collect();
         assert_eq!(causes, [("exit 3", 2), ("oom", 1)]);
-        assert_eq!((history.workers[0].failed, history.workers[0].tasks), (3, 5));
+        assert_eq!((history.workers[0].failed, history.workers[0].tasks), (2, 3));
         assert_eq!(history.durations.bounds_ms.len() + 1, history.durations.tasks.len());
         assert_eq!(history.durations.tasks[..9], [3, 0, 0, 0, 0, 1, 0, 0, 1]);
         let dearest = &history.expensive[0];
@@ -426,8 +434,8 @@ mod tests {
         let own = attempts.history(&all(), |user| user == "anna");
         assert_eq!((own.tasks, own.failures.len()), (5, 2));
         assert!(own.expensive.len() == 2 && own.expensive.iter().all(|task| task.job == 1));
-        let late = HistoryQuestion { since_ms: 3_000, worker: Some("box".to_owned()) };
-        assert_eq!(attempts.history(&late, |_| true).tasks, 2);
+        let late = HistoryQuestion { since_ms: 3_000, worker: Some("box1".to_owned()) };
+        assert_eq!(attempts.history(&late, |_| true).tasks, 1);
         let other = HistoryQuestion { worker: Some("other".to_owned()), ..all() };
         assert_eq!(attempts.history(&other, |_| true).tasks, 0);
     }
@@ -436,12 +444,13 @@ mod tests {
     fn no_more_is_remembered_than_may_be_and_names_go_with_what_had_them() {
         let attempts = EndedAttempts::default();
         for job in 0..ENDED_MAX as u64 + 500 {
+            end(&attempts, ("anna", 1_000_000 + job, 0), End::Recalled, job);
             end(&attempts, ("anna", job, 0), End::Exited(0), job);
         }
         let ring = attempts.lock();
         assert_eq!(ring.attempts.len(), ENDED_MAX);
-        // A step of each, and queue, user and worker.
-        assert_eq!(ring.names.len(), ENDED_MAX + 3);
+        // A step and a worker of each, and queue and user.
+        assert_eq!(ring.names.len(), 2 * ENDED_MAX + 2);
         drop(ring);
         let history = attempts.history(&all(), |_| true);
         assert_eq!((history.tasks, history.since_ms), (ENDED_MAX as u64, 1_500));

@@ -93,7 +93,7 @@ impl Loan {
     fn reclaim_later(&self) {
         let task = self.task;
         match self.lender.clone() {
-            Lender::Engine(handle) => handle.tell_now(Event::Reclaim { request: RequestId(0), task }),
+            Lender::Engine(handle) => handle.tell_later(Event::Reclaim { request: RequestId(0), task }),
             Lender::Elsewhere(others, shard) => {
                 // None where the server is ending: whoever waits then asks the next owner.
                 let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
