@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::{BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::cluster::{Server, worker};
 use support::notices::Deaf;
 use support::port::KillOnDrop;
@@ -195,4 +195,48 @@ fn a_database_without_a_connection_left_stops_no_task_and_loses_nothing() {
     assert_succeeded(&[&two, &one], job, TASKS);
     assert_each_once(&[&two, &one], &work, TASKS);
     assert_eq!(two.json(&["job", "tasks", job])[0]["attempt"], json!(1), "it was not started again");
+}
+
+/// The lease of a worker of these servers.
+const LEASE: Duration = Duration::from_secs(20);
+
+/// Locks the table of what tasks run: nothing reads it until this is dropped.
+fn lock_bodies(cluster: &database::Cluster, store: &str) -> KillOnDrop {
+    let mut command = cluster.program("psql");
+    command.args(["-XqAt", database_of(store)]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut locked = KillOnDrop(command.spawn().unwrap());
+    let mut out = BufReader::new(locked.0.stdout.take().unwrap());
+    let lock = "BEGIN; LOCK TABLE bodies IN ACCESS EXCLUSIVE MODE; SELECT 'locked';";
+    assert_eq!(ask(&mut locked.0, &mut out, lock), "locked");
+    locked
+}
+
+/// What one task runs is too large to be kept with its job, and cannot be read for longer than a lease lasts. Its worker is
+/// heard all the time, so what runs there goes on.
+#[test]
+fn no_task_is_fenced_while_its_worker_is_heard() {
+    let Some(cluster) = database::cluster() else { return };
+    let store = cluster.database();
+    let server = Server::start("one", &store);
+    let _worker = worker(&server, "w1", &[&server]);
+    let work = server.farm.work();
+    let runs =
+        server.ok(&["submit", "--", "sh", "-c", "echo begun >> begun; until [ -e go ]; do sleep 0.1; done"]);
+    wait_until("it runs", || work.join("begun").exists());
+    server.ok(&["worker", "drain", "w1"]);
+    let large = format!(": {}", "x".repeat(100_000));
+    let waits = server.ok(&["submit", "--", "sh", "-c", &large]);
+    let lock = lock_bodies(cluster, &store);
+    server.ok(&["worker", "resume", "w1"]);
+    // A page of the job would read what it runs.
+    wait_until("it is placed", || server.json(&["workers"])[0]["running"] == json!(2));
+    let since = Instant::now();
+    wait_until("more than a lease has passed", || since.elapsed() > 2 * LEASE);
+    drop(lock);
+    server.ok(&["job", "wait", waits.trim()]);
+    std::fs::write(work.join("go"), "").unwrap();
+    server.ok(&["job", "wait", runs.trim()]);
+    let begun = std::fs::read_to_string(work.join("begun")).unwrap();
+    assert_eq!(begun, "begun\n", "{}", server.log());
 }

@@ -283,6 +283,35 @@ async fn a_client_that_hangs_up_waits_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_hang_up_leave_nothing_behind() {
+    let site = Arc::new(Site::open(Duration::from_secs(3_600)).await);
+    let server = BuildServer::start(Mood::Ready).await;
+    site.beat(&server, 1, 1).await;
+    let jobs = [site.job().await, site.job().await];
+    for _ in 0..5 {
+        let many: Vec<_> = (0..200)
+            .map(|_| {
+                let site = site.clone();
+                tokio::spawn(async move { site.alloc_as("10.0.0.1").await })
+            })
+            .collect();
+        while site.waiting().await < many.len() {
+            tokio::task::yield_now().await;
+        }
+        many.iter().for_each(|one| one.abort());
+        let patience = Instant::now() + Duration::from_secs(20);
+        while site.waiting().await > 0 || site.handle.requests_waiting() > 0 {
+            assert!(Instant::now() < patience, "{} requests wait on", site.handle.requests_waiting());
+            tokio::task::yield_now().await;
+        }
+    }
+    // None of them has a place.
+    site.end(&jobs[0]).await;
+    site.end(&jobs[1]).await;
+    let _again = [site.job().await, site.job().await];
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_scheduler_takes_up_what_runs() {
     let server = BuildServer::start(Mood::Ready).await;
     let first = Site::open(Duration::from_secs(30)).await;

@@ -251,6 +251,11 @@ impl Handle {
         &self.shared.parts.metrics
     }
 
+    /// Requests that the engine has taken up and not answered.
+    pub fn requests_waiting(&self) -> u64 {
+        self.metrics().requests_waiting.get().max(0) as u64
+    }
+
     /// The attempts that ended last.
     pub(crate) fn ended(&self) -> &EndedAttempts {
         &self.shared.parts.ended

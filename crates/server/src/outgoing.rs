@@ -26,20 +26,20 @@ pub struct Outgoing {
     external: Arc<ExternalTasks>,
     pub bodies: Bodies,
     /// By worker, those that wait for a body, and what follows them.
-    waiting: BTreeMap<WorkerId, Waiting>,
+    waiting: BTreeMap<WorkerId, HeldBack>,
     /// Starts that cannot be sent, and why.
     unsendable: Vec<(WorkerId, TaskId, u32, &'static str)>,
 }
 
 /// Messages that wait for one worker, in their order.
 #[derive(Default)]
-struct Waiting {
+struct HeldBack {
     messages: VecDeque<Message>,
     /// The attempts that their starts begin.
     starts: BTreeSet<(TaskId, u32)>,
 }
 
-impl Waiting {
+impl HeldBack {
     fn push(&mut self, message: Message) {
         self.starts.extend(attempts_of(&message.order));
         self.messages.push_back(message);
@@ -140,7 +140,7 @@ impl Outgoing {
     /// Bodies were read: sends what waited for them.
     pub fn bodies_read(&mut self, engine: &Engine) {
         let mut parcels = Parcels::default();
-        for (worker, Waiting { mut messages, .. }) in std::mem::take(&mut self.waiting) {
+        for (worker, HeldBack { mut messages, .. }) in std::mem::take(&mut self.waiting) {
             while let Some(message) = messages.pop_front() {
                 if !is_current(engine, &message) {
                     continue;
@@ -150,7 +150,7 @@ impl Outgoing {
                     ahead.for_each(|message| want_ahead(&mut self.bodies, message));
                     messages.push_front(message);
                     let starts = messages.iter().flat_map(|message| attempts_of(&message.order)).collect();
-                    self.waiting.insert(worker, Waiting { messages, starts });
+                    self.waiting.insert(worker, HeldBack { messages, starts });
                     break;
                 }
             }
@@ -225,5 +225,175 @@ impl Outgoing {
 fn want_ahead(bodies: &mut Bodies, message: &Message) {
     if let WorkerCommand::Start { task, step, .. } = message.order {
         bodies.want_ahead((task.job, step));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bodies::LoadedBody;
+    use crate::link::WorkerLink;
+    use std::sync::Mutex;
+    use windlass_core::engine::{Event, Hello, Outbox, Report, Settings, Submit};
+    use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+    use windlass_core::{RequestId, Resources, Time};
+
+    const NOW: Time = Time(1 << 40);
+    const WORKER: WorkerId = WorkerId(1);
+
+    /// A connection that notes in words what comes.
+    #[derive(Default)]
+    struct NotingLink(Mutex<Vec<String>>);
+
+    impl WorkerLink for NotingLink {
+        fn id(&self) -> u64 {
+            1
+        }
+
+        fn deliver(&self, parcel: Vec<Delivery>) {
+            let words = parcel.iter().map(|delivery| words_of(delivery.seq, &delivery.order));
+            self.0.lock().unwrap().extend(words);
+        }
+
+        fn refuse(&self, why: &str) {
+            self.0.lock().unwrap().push(why.to_owned());
+        }
+    }
+
+    fn words_of(seq: u64, order: &WorkerCommand) -> String {
+        match order {
+            WorkerCommand::Start { task, .. } => format!("{seq} start {}", task.index),
+            WorkerCommand::Kill { task, .. } => format!("{seq} kill {}", task.index),
+            WorkerCommand::Ack { task, .. } => format!("{seq} ack {}", task.index),
+            WorkerCommand::Lease { sent, .. } => format!("{seq} lease {sent}"),
+            WorkerCommand::Resync => format!("{seq} resync"),
+            other => format!("{seq} {other:?}"),
+        }
+    }
+
+    /// A worker of three cpus, and a job whose three tasks are booked there and not sent.
+    struct Scene {
+        engine: Engine,
+        out: Outbox,
+        outgoing: Outgoing,
+        link: Arc<NotingLink>,
+        starts: Vec<Message>,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let (links, link) = (Arc::new(Links::default()), Arc::new(NotingLink::default()));
+            _ = links.insert(WORKER, link.clone());
+            let outgoing = Outgoing::new(links, Arc::default());
+            let (engine, out) = (Engine::new(Settings::default()), Outbox::default());
+            let mut scene = Scene { engine, out, outgoing, link, starts: Vec::new() };
+            scene.hello();
+            let (name, request) = ("main".to_owned(), Resources::new(100, 0));
+            let step = StepSpec { name, tasks: 3, request, ..StepSpec::default() };
+            let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
+            let submit = Event::Submit(Box::new(Submit::new(RequestId(1), spec)));
+            scene.engine.handle(NOW, submit, &mut scene.out);
+            scene.engine.round(NOW, 64, &mut scene.out);
+            scene.starts = scene.take_starts();
+            assert_eq!(scene.starts.len(), 3);
+            scene
+        }
+
+        fn hello(&mut self) {
+            let hello = Hello::new("w", 7, Resources::new(300, 0));
+            self.engine.handle(NOW, Event::Hello(Box::new(hello)), &mut self.out);
+        }
+
+        fn take_starts(&mut self) -> Vec<Message> {
+            let is_start = |message: &Message| matches!(message.order, WorkerCommand::Start { .. });
+            self.out.sends.drain(..).filter(is_start).collect()
+        }
+
+        /// The task of that index, and its attempt.
+        fn attempt(&self, index: u32) -> (TaskId, u32) {
+            attempts_of(&self.starts[0].order)
+                .first()
+                .map(|(task, n)| (TaskId { index, ..*task }, *n))
+                .unwrap()
+        }
+
+        fn send(&mut self, messages: Vec<Message>) {
+            self.outgoing.send(&self.engine, messages.into_iter());
+        }
+
+        fn read_body(&mut self) {
+            let raw = br#"{"command":["true"],"env":{},"cwd":"/","params":"none"}"#;
+            self.outgoing.bodies.read((self.attempt(0).0.job, 0), LoadedBody::parse(raw));
+            self.outgoing.bodies_read(&self.engine);
+        }
+
+        /// What came since this was asked last.
+        fn came(&self) -> Vec<String> {
+            std::mem::take(&mut *self.link.0.lock().unwrap())
+        }
+    }
+
+    fn message(seq: u64, order: WorkerCommand) -> Message {
+        Message { worker: WORKER, seq, order }
+    }
+
+    #[test]
+    fn what_lets_tasks_go_on_or_end_overtakes_a_start_whose_body_is_read() {
+        let mut scene = Scene::new();
+        let [first, second, third] = <[Message; 3]>::try_from(scene.starts.clone()).unwrap();
+        let numbers = (first.seq, second.seq, third.seq);
+        let ((task, attempt), (other, _)) = (scene.attempt(0), scene.attempt(2));
+        scene.send(vec![first, second]);
+        scene.send(vec![
+            message(20, WorkerCommand::Lease { sent: 7, lasts_ns: 5 }),
+            message(21, WorkerCommand::Kill { task: other, attempt }),
+            message(22, WorkerCommand::Ack { task: other, attempt }),
+            message(23, WorkerCommand::Kill { task, attempt }),
+            message(24, WorkerCommand::Resync),
+            third,
+        ]);
+        assert_eq!(scene.came(), ["0 lease 7", "0 kill 2", "0 resync"], "without numbers");
+        scene.read_body();
+        let rest = [
+            format!("{} start 0", numbers.0),
+            format!("{} start 1", numbers.1),
+            "22 ack 2".to_owned(),
+            "23 kill 0".to_owned(),
+            format!("{} start 2", numbers.2),
+        ];
+        assert_eq!(scene.came(), rest);
+        scene.send(vec![message(25, WorkerCommand::Lease { sent: 8, lasts_ns: 5 })]);
+        assert_eq!(scene.came(), ["25 lease 8"], "nothing waits any more");
+    }
+
+    #[test]
+    fn a_start_that_is_out_of_date_when_its_body_is_there_is_not_sent() {
+        let mut scene = Scene::new();
+        let (task, attempt) = scene.attempt(0);
+        scene.send(scene.starts.clone());
+        let epoch = scene.engine.attempt(task).unwrap().epoch;
+        let by = Report { worker: WORKER, epoch, task, attempt };
+        let ended = Event::Finished { by, result: TaskResult::bare(End::Exited(0)) };
+        scene.engine.handle(NOW, ended, &mut scene.out);
+        scene.out.sends.clear();
+        // The worker holds neither of the others: both are started again.
+        scene.hello();
+        let again = scene.take_starts();
+        let words: Vec<String> = again.iter().map(|start| words_of(start.seq, &start.order)).collect();
+        assert_eq!(words.len(), 2);
+        scene.send(again);
+        scene.read_body();
+        assert_eq!(scene.came(), words);
+    }
+
+    #[test]
+    fn a_worker_for_which_too_much_waits_says_hello_again() {
+        let mut scene = Scene::new();
+        let (task, attempt) = scene.attempt(0);
+        scene.send(vec![scene.starts[0].clone()]);
+        let acks = (0..WAITING_MAX).map(|n| message(n as u64, WorkerCommand::Ack { task, attempt }));
+        scene.outgoing.send(&scene.engine, acks);
+        assert_eq!(scene.came(), ["this worker was forgotten"]);
+        assert!(scene.outgoing.waiting.is_empty());
     }
 }
