@@ -88,7 +88,7 @@ fn a_client_that_is_gone_gets_nothing() {
     let (first, second, third) =
         (core(&mut farm, "ann", 0), core(&mut farm, "ann", 30), core(&mut farm, "ann", 30));
     farm.tell(Event::Unalloc { alloc: second });
-    assert_eq!(farm.replies[&second], Reply::NoPlace(NoPlace::Withdrawn), "whoever passed it on waits");
+    assert_eq!(farm.replies[&second], Reply::NoPlace(NoPlace::Withdrawn), "its gateway waits for that");
     free(&mut farm, first);
     assert!(place_of(&farm, third).is_some());
     farm.tell(Event::Unalloc { alloc: third });

@@ -20,8 +20,8 @@ use windlass_core::job::TaskResult;
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
 use windlass_store::{Store, StoreError};
 
-/// Events that need no answer and that the engine has not taken up; whoever has another one waits. The engine takes up none
-/// while the store fails.
+/// Events that need no answer and that the engine has not taken up; above that callers wait. The engine takes up none while
+/// the store fails.
 const EVENTS_MAX: usize = 16_384;
 
 /// A request could not be done now: the store is full or gone, or too much waits.

@@ -651,7 +651,7 @@ impl Shell {
     async fn recover(&mut self, inbox: &mut mpsc::Receiver<Inbox>) {
         let Some(touched) = self.pipeline.stalled().cloned() else { return };
         let Some(why) = self.stalled_by.clone() else { return };
-        let (mut later, mut workers) = (Vec::new(), BTreeMap::<u64, Vec<WorkerMessage>>::new());
+        let (mut later, mut workers) = (Vec::new(), BTreeMap::<u64, WorkerMessage>::new());
         let retry = tokio::time::sleep(STORE_RETRY);
         tokio::pin!(retry);
         // A store that does not answer must not hold up leases.
@@ -668,7 +668,7 @@ impl Shell {
                             let now = self.clock.now();
                             self.pipeline.reload(&mut self.engine, now, records, parked);
                             later.into_iter().for_each(|event| self.take(event));
-                            workers.into_iter().for_each(|(link, messages)| self.take(Inbox::Worker { link, messages }));
+                            workers.into_iter().for_each(|(link, message)| self.worker_says(link, message));
                             return;
                         }
                         Err(error) => {
@@ -684,18 +684,15 @@ impl Shell {
                     Some(Inbox::Request(_, answer, _)) => _ = answer.send(Err(why.clone())),
                     // Without an answer the worker stays.
                     Some(Inbox::ForgetIdle(..)) => {}
-                    Some(Inbox::Worker { link, mut messages }) => {
+                    Some(Inbox::Worker { link, messages }) => {
                         messages.iter().for_each(|message| self.hear_while_stalled(link, message));
-                        // Without its hello there is no way to reach a worker.
-                        messages.retain(|m| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost));
-                        // The last one counts, so that no link has more than two of them here.
-                        if let Some(last) = messages.pop() {
-                            let before = workers.entry(link).or_default();
-                            if matches!(last, WorkerMessage::Hello { .. }) {
-                                before.clear();
-                            }
-                            before.truncate(1);
-                            before.push(last);
+                        // Without its hello there is no way to reach a worker. The last of its words counts.
+                        let counts = |m: &WorkerMessage| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost);
+                        match messages.into_iter().rfind(counts) {
+                            // Of a connection that came and went meanwhile nothing is left.
+                            Some(WorkerMessage::Lost) if !self.link_owners.contains_key(&link) => _ = workers.remove(&link),
+                            Some(last) => _ = workers.insert(link, last),
+                            None => {}
                         }
                     }
                     Some(Inbox::Mail) => self.between.wake(),

@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// A client does not wait any more. Its request is answered all the same: whoever passed it on waits for that.
+    /// A client does not wait any more. Its request is answered all the same: the gateway waits for that.
     pub(super) fn withdraw_request(&mut self, request: RequestId, out: &mut Outbox) {
         if let Some(key) = self.places.key_of(request) {
             self.refuse_place(key, NoPlace::Withdrawn, out);
