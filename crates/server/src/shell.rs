@@ -423,7 +423,10 @@ impl Shell {
                 self.handle(event(request));
             }
             Inbox::ForgetIdle(worker, answer) => _ = self.busy_leavers.insert(worker, answer),
-            Inbox::Event(event, _) => self.handle(event),
+            Inbox::Event(event, room) => {
+                drop(room);
+                self.handle(event);
+            }
             Inbox::Worker { link, messages } => {
                 for message in messages {
                     self.worker_says(link, message);

@@ -166,6 +166,10 @@ impl Run {
             world.divide();
         }
         world.faults = faults.vary(&mut world.rng);
+        if is_divided {
+            // A message that two batches send is refused.
+            world.faults.unknown_permille = 0;
+        }
         let lease_s = [Some(3), Some(3), Some(30), Some(30), Some(300), None][world.rng.below(6) as usize];
         world.settings.lease_ns = lease_s.map(|s| s * S);
         world.settings.suspect_ns = lease_s.map_or(20, |s| s / 3) * S;

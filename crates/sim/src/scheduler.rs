@@ -278,8 +278,10 @@ impl World {
     /// Replies that rest on no write do not wait for one.
     fn hear_volatile(&mut self) {
         let Some(scheduler) = &mut self.scheduler else { return };
-        let replies = scheduler.pipeline.take_volatile().into_iter();
-        self.heard.extend(replies.map(|(request, answer)| Heard::Reply(request, answer)));
+        for (request, answer) in scheduler.pipeline.take_volatile() {
+            self.trace.line(&format!("answer {request}: {answer:?}"));
+            self.heard.push_back(Heard::Reply(request, answer));
+        }
     }
 
     /// After each event: checks the engine, schedules a round, and begins a commit if none is under way.

@@ -302,8 +302,16 @@ impl Engine {
         self.keep_volatile(before);
         jobs.iter().for_each(|id| self.forget_ended(*id));
         self.answer_lost_reclaims(out);
+        self.lose_earlier(&jobs, out);
         self.wait_again(&active);
         self.drop_settled_dependencies(&jobs, out);
+    }
+
+    /// What the store has booked under an earlier epoch of its worker is not there any more: another engine booked it.
+    fn lose_earlier(&mut self, jobs: &BTreeSet<JobId>, out: &mut Outbox) {
+        let attempts = jobs.iter().flat_map(|job| self.attempts_of(*job));
+        let workers: BTreeSet<WorkerId> = attempts.map(|(_, attempt)| attempt.worker).collect();
+        workers.into_iter().for_each(|worker| self.lose_attempts(worker, out));
     }
 
     /// A task that the store does not have booked has no cpus to get back: its waits for them are over.
