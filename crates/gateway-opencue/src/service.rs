@@ -210,7 +210,8 @@ impl Service {
         let mut serving = tokio::task::JoinSet::new();
         if let Some(OpenCuebot { listener, settings, clients }) = self.cuebot {
             let cuebot = Cuebot::new(self.pool.clone(), settings).for_clients(clients);
-            let cuebot = Arc::new(cuebot.with_workers(self.workers.clone()));
+            let cuebot = cuebot.with_workers(self.workers.clone());
+            let cuebot = Arc::new(cuebot.with_launcher(self.instance.launcher()));
             serving.spawn(cuebot.clone().serve(listener));
             if let Some(workers) = self.workers {
                 serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher()));
@@ -277,6 +278,9 @@ async fn upkeep(cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> 
     loop {
         tokio::time::sleep(UPKEEP_TIME).await;
         if let Err(error) = cuebot.clear_silent_hosts().await {
+            tracing::warn!("{error}");
+        }
+        if let Err(error) = cuebot.clear_freed_procs().await {
             tracing::warn!("{error}");
         }
         match cuebot.lost_frames().await {

@@ -221,6 +221,7 @@ async fn after_all_faults_the_tables_say_what_runs_and_figures_are_a_recount() {
     site.machine(6).rqd.set(Mood::TakesSilently);
 
     let mut instance = site.instance(false);
+    let launcher = instance.launcher();
     let running = tokio::spawn(async move { instance.run().await });
     site.until_full(&[1, 2, 7, 8]).await;
     site.cluster.crash();
@@ -229,7 +230,7 @@ async fn after_all_faults_the_tables_say_what_runs_and_figures_are_a_recount() {
     site.machine(7).die();
     site.machine(8).die();
     site.sql("UPDATE host_stat SET ts_ping = now() - interval '6 minutes' WHERE pk_host = 'host7'");
-    let cuebot = Arc::new(Cuebot::new(site.pool().0, Settings::default()));
+    let cuebot = Arc::new(Cuebot::new(site.pool().0, Settings::default()).with_launcher(launcher));
     assert_eq!(cuebot.clear_silent_hosts().await.unwrap(), 4);
     site.machine(8).revive();
     boot(&cuebot, "127.0.1.8").await;

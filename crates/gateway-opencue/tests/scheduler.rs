@@ -373,11 +373,14 @@ async fn what_an_instance_booked_that_died_before_the_launch_waits_again() {
     drop(dead);
     assert_eq!(farm.rqd.running().len(), 0);
     // Some of them had been launched.
-    let launched =
-        farm.sql("SELECT string_agg(pk_frame, ',') FROM (SELECT pk_frame FROM proc ORDER BY 1 LIMIT 5) f");
-    for frame in launched.split(',') {
-        farm.rqd.begin(frame);
+    let launched = farm.sql("SELECT pk_frame || ' ' || pk_proc FROM proc ORDER BY 1 LIMIT 5");
+    for run in launched.lines() {
+        let (frame, proc_id) = run.split_once(' ').unwrap();
+        farm.rqd.begin(frame, proc_id);
     }
+    // Of another one an earlier run goes on, which is not what was booked.
+    let earlier = farm.sql("SELECT pk_frame FROM proc ORDER BY 1 DESC LIMIT 1");
+    farm.rqd.begin(&earlier, "earlier");
     farm.sql(
         "UPDATE proc SET ts_booked = now() - interval '1 minute', ts_ping = now() - interval '1 minute'",
     );

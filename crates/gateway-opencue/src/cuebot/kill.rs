@@ -2,20 +2,16 @@
 //! cancelled.
 
 use super::server::Cuebot;
+use crate::scheduler::{FrameRun, Launcher};
 use crate::workers::Workers;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tonic::client::Grpc;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Endpoint;
-use tonic::{Request, Status};
-use tonic_prost::ProstCodec;
+use tonic::Status;
 
-/// Where RQD listens.
-const RQD_PORT: u16 = 8444;
 /// Hosts that are asked at a time.
 const HOSTS_AT_A_TIME: usize = 16;
-/// For one host, with the connection. A host that does not answer is silent, and its procs are cleared for that.
+/// For one host, with the connection. A host that does not answer is silent, and its procs are cleared for that; one
+/// that still reports the frame is asked again.
 const HOST_TIME: Duration = Duration::from_secs(10);
 
 /// A command that shall end.
@@ -28,34 +24,21 @@ pub(crate) struct Victim {
     pub proc_id: Option<String>,
 }
 
-/// RQD's request, with the numbers that it has there.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-struct KillRunningFrame {
-    #[prost(string, tag = "1")]
-    frame_id: String,
-    #[prost(string, tag = "2")]
-    message: String,
-}
-
-/// RQD's answer has no fields.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-struct Killed {}
-
 /// Asks hosts to end commands, beside the call that wants it. RQD reports each ending, which frees its proc.
 pub(crate) fn end(cuebot: &Cuebot, victims: Vec<Victim>, why: String) {
     if victims.is_empty() {
         return;
     }
-    let workers = cuebot.workers.clone();
+    let (workers, launcher) = (cuebot.workers.clone(), cuebot.launcher.clone());
     tokio::spawn(async move {
         let mut asked = JoinSet::new();
         for victim in victims {
             if asked.len() >= HOSTS_AT_A_TIME {
                 asked.join_next().await;
             }
-            let (why, workers) = (why.clone(), workers.clone());
+            let (why, workers, launcher) = (why.clone(), workers.clone(), launcher.clone());
             asked.spawn(async move {
-                let answer = tokio::time::timeout(HOST_TIME, tell(workers, &victim, why)).await;
+                let answer = tokio::time::timeout(HOST_TIME, tell(workers, &launcher, &victim, &why)).await;
                 if !matches!(answer, Ok(Ok(()))) {
                     tracing::warn!(host = victim.host, frame = victim.frame, "a host did not end a frame");
                 }
@@ -65,24 +48,18 @@ pub(crate) fn end(cuebot: &Cuebot, victims: Vec<Victim>, why: String) {
     });
 }
 
-async fn tell(workers: Option<Workers>, victim: &Victim, why: String) -> Result<(), Status> {
+async fn tell(
+    workers: Option<Workers>,
+    launcher: &Launcher,
+    victim: &Victim,
+    why: &str,
+) -> Result<(), Status> {
     let Some(workers) = workers.filter(|workers| workers.has(&victim.host)) else {
-        return ask(victim, why).await;
+        let proc_id = victim.proc_id.clone().unwrap_or_default();
+        let run = FrameRun { frame: victim.frame.clone(), proc_id };
+        return launcher.kill(&victim.host, &run, why).await;
     };
     // Without a proc nothing of the frame is on the worker.
     let Some(proc_id) = &victim.proc_id else { return Ok(()) };
     workers.end(&victim.frame, proc_id).await.map_err(|error| Status::unavailable(error.to_string()))
-}
-
-async fn ask(victim: &Victim, why: String) -> Result<(), Status> {
-    let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
-    let endpoint =
-        Endpoint::from_shared(format!("http://{}:{RQD_PORT}", victim.host)).map_err(unreachable)?;
-    let mut grpc = Grpc::new(endpoint.connect().await.map_err(unreachable)?);
-    grpc.ready().await.map_err(unreachable)?;
-    let ask = KillRunningFrame { frame_id: victim.frame.clone(), message: why };
-    let path = PathAndQuery::from_static("/rqd.RqdInterface/KillRunningFrame");
-    let _: tonic::Response<Killed> =
-        grpc.unary(Request::new(ask), path, ProstCodec::<KillRunningFrame, Killed>::default()).await?;
-    Ok(())
 }

@@ -17,6 +17,8 @@ pub mod width {
     pub const FACILITY: usize = 36;
     /// Tags of hosts.
     pub const TAG: usize = 45;
+    /// Keys of frames and procs.
+    pub const KEY: usize = 36;
 }
 
 /// A name that is refused.

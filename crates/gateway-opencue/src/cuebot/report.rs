@@ -1,7 +1,9 @@
 //! What hosts report: that they started, what they run, what ended.
 
 mod complete;
+mod ended;
 mod host;
+mod strays;
 
 use super::server::{Cuebot, Routes, unary};
 use super::trouble::CallError;
@@ -11,6 +13,7 @@ use std::time::Instant;
 
 pub use complete::{Completion, complete};
 pub(crate) use complete::{finish_job, stop};
+pub(crate) use ended::EndedProcs;
 pub(crate) use host::{SYSTEM_KIB as HOST_SYSTEM_KIB, clear};
 
 const HOST_OF: &str = "SELECT h.str_name::text FROM proc p JOIN host h USING (pk_host) WHERE p.pk_proc = $1";
@@ -55,13 +58,15 @@ async fn started(
     let report = ask.boot_report.unwrap_or_default();
     let host = report.host.unwrap_or_default();
     refuse_for_worker(&cuebot, &host.name)?;
+    let name = host.name.clone();
     let known = Arc::new(host::Known::read(host, report.core_info)?);
-    cuebot
+    let runs = cuebot
         .transact(move |tx| {
             let known = known.clone();
             Box::pin(async move { host::started(tx, &known).await })
         })
         .await?;
+    cuebot.launcher.ask_survivors(name, runs);
     Ok(wire::RqdReportRqdStartupResponse {})
 }
 
@@ -72,17 +77,30 @@ async fn status(
     let report = ask.host_report.unwrap_or_default();
     let host = report.host.unwrap_or_default();
     refuse_for_worker(&cuebot, &host.name)?;
+    let name = host.name.clone();
     let known = Arc::new(host::Known::read(host, report.core_info)?);
     if report.frames.len() > host::FRAMES_MAX {
         return Err(CallError::Value(format!("a host reports more than {} frames", host::FRAMES_MAX)));
     }
-    let frames = Arc::new(report.frames);
-    cuebot
+    let (frames, ended) = (Arc::new(report.frames), cuebot.ended.clone());
+    let strays = cuebot
         .transact(move |tx| {
-            let (known, frames) = (known.clone(), frames.clone());
-            Box::pin(async move { host::status(tx, &known, &frames).await })
+            let (known, frames, ended) = (known.clone(), frames.clone(), ended.clone());
+            Box::pin(async move { host::status(tx, &known, &frames, &ended).await })
         })
         .await?;
+    if !strays.is_empty() {
+        if let Some(left_out) = cuebot.stray_reports.tell(Instant::now()) {
+            let frames = strays.len();
+            tracing::warn!(
+                host = name,
+                frames,
+                left_out,
+                "a host runs frames that it does not hold; they end there"
+            );
+        }
+        cuebot.launcher.end_strays(name, strays);
+    }
     Ok(wire::RqdReportStatusResponse {})
 }
 
@@ -93,6 +111,9 @@ async fn ended(
     let report = Arc::new(ask.frame_complete_report.unwrap_or_default());
     if let Some(host) = &report.host {
         refuse_for_worker(&cuebot, &host.name)?;
+        if let Some(run) = &report.frame {
+            cuebot.ended.note(&host.name, &run.resource_id);
+        }
     }
     if cuebot.workers.is_some()
         && let Some(run) = &report.frame

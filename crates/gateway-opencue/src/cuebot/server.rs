@@ -1,9 +1,11 @@
 //! The gRPC server: one table of paths, and an answer with a reason for everything that is not in it.
 
 use super::calls;
-use super::report;
+use super::report::{self, EndedProcs};
 use super::trouble::CallError;
 use crate::networks::Network;
+use crate::rqd;
+use crate::scheduler::Launcher;
 use crate::seldom::Seldom;
 use crate::workers::Workers;
 use axum::Router;
@@ -15,7 +17,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
@@ -37,6 +39,9 @@ const LIMITS: PortLimits = PortLimits {
     body_bytes_max: bytes_max,
     requests_bytes_max: 64 << 20,
 };
+
+/// RQD has so long to answer where no scheduler says how long.
+const CALL_TIME: Duration = Duration::from_secs(10);
 
 /// Bytes that a request to a path may bring.
 fn bytes_max(path: &str) -> usize {
@@ -66,12 +71,18 @@ pub struct Cuebot {
     pub settings: Settings,
     /// Hosts that are Windlass workers.
     pub(crate) workers: Option<Workers>,
+    /// Calls hosts.
+    pub(crate) launcher: Launcher,
+    /// Procs of which their hosts said lately that they ended.
+    pub(crate) ended: Arc<EndedProcs>,
     /// From where it may be called; `None` is everywhere.
     clients: Option<Vec<Network>>,
     /// Warnings of callers from elsewhere.
     outsiders: Seldom,
     /// Warnings of reports in the name of a worker.
     pub(crate) false_reports: Seldom,
+    /// Warnings of hosts that run what they do not hold.
+    pub(crate) stray_reports: Seldom,
 }
 
 /// Calls a function for each request of one path.
@@ -150,8 +161,22 @@ where
 impl Cuebot {
     /// Serves from the tables that `pool` leads to.
     pub fn new(pool: Pool, settings: Settings) -> Cuebot {
-        let (outsiders, false_reports) = (Seldom::default(), Seldom::default());
-        Cuebot { pool, settings, workers: None, clients: None, outsiders, false_reports }
+        Cuebot {
+            launcher: Launcher::of_rqd(pool.clone(), rqd::PORT, CALL_TIME),
+            pool,
+            settings,
+            workers: None,
+            ended: Arc::default(),
+            clients: None,
+            outsiders: Seldom::default(),
+            false_reports: Seldom::default(),
+            stray_reports: Seldom::default(),
+        }
+    }
+
+    /// The same, with a scheduler's launcher: launches and kills of one frame on one host wait for each other there.
+    pub fn with_launcher(self, launcher: Launcher) -> Cuebot {
+        Cuebot { launcher, ..self }
     }
 
     /// The same, with Windlass workers among the hosts.

@@ -3,7 +3,7 @@
 use super::report::clear;
 use super::server::Cuebot;
 use super::trouble::CallError;
-use super::verdict::EXIT_HOST_DOWN;
+use super::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN};
 
 /// A host that has not reported for so long is down, as in OpenCue. RQD reports each minute.
 const SILENT_S: f64 = 300.0;
@@ -16,6 +16,13 @@ const DOWN: &str = "UPDATE host_stat SET str_state = 'DOWN'
     WHERE str_state IN ('UP', 'REBOOT_WHEN_IDLE') AND ts_ping < now() - make_interval(secs => $1) RETURNING pk_host";
 const LEFT: &str = "SELECT p.pk_proc FROM proc p JOIN host_stat s USING (pk_host)
     WHERE s.str_state = 'DOWN' AND s.ts_ping < now() - make_interval(secs => $1) ORDER BY p.pk_frame LIMIT $2";
+/// It may have reported while the procs of others were cleared.
+const IS_LEFT: &str = "SELECT FROM proc p JOIN host_stat s USING (pk_host)
+    WHERE p.pk_proc = $1 AND s.str_state = 'DOWN' AND s.ts_ping < now() - make_interval(secs => $2)";
+/// Procs whose frames were killed, and of whose commands their hosts tell no longer.
+const FREED: &str = "SELECT p.pk_proc FROM proc p JOIN host_stat s USING (pk_host)
+    WHERE s.str_state = 'UP' AND s.ts_ping > p.ts_ping + make_interval(secs => $1) AND p.pk_frame IS NULL
+        AND s.ts_ping > now() - make_interval(secs => $1) LIMIT $2";
 const LOST: &str = "SELECT h.str_name, p.pk_frame, p.pk_proc FROM proc p JOIN host h USING (pk_host)
         JOIN host_stat s USING (pk_host)
     WHERE s.str_state = 'UP' AND s.ts_ping > p.ts_ping + make_interval(secs => $1) AND p.pk_frame IS NOT NULL
@@ -51,15 +58,40 @@ impl Cuebot {
                 "hosts have been silent for five minutes, and are down"
             );
         }
+        let mut cleared = 0;
         for row in &left {
+            let proc_id: String = row.get(0);
+            let is_cleared = self.transact(move |tx| {
+                let proc_id = proc_id.clone();
+                Box::pin(async move {
+                    if tx.query_opt(IS_LEFT, &[&proc_id, &SILENT_S]).await?.is_none() {
+                        return Ok(false);
+                    }
+                    clear(tx, &proc_id, i64::from(EXIT_HOST_DOWN)).await?;
+                    Ok(true)
+                })
+            });
+            cleared += usize::from(is_cleared.await?);
+        }
+        Ok(cleared)
+    }
+
+    /// Ends procs whose frames were killed, and whose ends were lost: their hosts report, and say nothing of them.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn clear_freed_procs(&self) -> Result<(), CallError> {
+        let freed = self.pool.get().await?.query(FREED, &[&LOST_S, &ROUND_MAX]).await?;
+        for row in &freed {
             let proc_id: String = row.get(0);
             self.transact(move |tx| {
                 let proc_id = proc_id.clone();
-                Box::pin(async move { clear(tx, &proc_id, i64::from(EXIT_HOST_DOWN)).await })
+                Box::pin(async move { clear(tx, &proc_id, i64::from(EXIT_CLEARED)).await })
             })
             .await?;
         }
-        Ok(left.len())
+        Ok(())
     }
 
     /// Frames that run by the tables, and of which hosts that report say nothing: their ends were lost.

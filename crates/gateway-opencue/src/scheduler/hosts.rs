@@ -1,11 +1,11 @@
 //! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes. Hosts that are Windlass workers
 //! have no RQD; for them the Windlass server is asked.
 
-use super::launcher::Launch;
+use super::launcher::{FrameRun, Launch};
 use crate::generated::report::HostReport;
 use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
 use crate::workers::Workers;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::error::Error as _;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
@@ -42,6 +42,11 @@ impl Hosts {
     /// has as long.
     pub fn new(port: u16, call_time: Duration, workers: Option<Workers>) -> Hosts {
         Hosts { port, call_time, channels: Mutex::default(), workers }
+    }
+
+    /// How long a host has to answer.
+    pub fn call_time(&self) -> Duration {
+        self.call_time
     }
 
     /// Whether a host is a Windlass worker.
@@ -128,15 +133,15 @@ impl Hosts {
         }
     }
 
-    /// The frames that a host runs.
+    /// The frames that a host runs, each in the proc that it was launched for.
     ///
     /// # Errors
     ///
     /// It did not answer.
-    pub async fn running(&self, host: &str) -> Result<Vec<String>, Status> {
+    pub async fn running(&self, host: &str) -> Result<BTreeSet<FrameRun>, Status> {
         let answer: StatusAnswer = self.call(host, STATUS, Empty {}).await?;
-        let report = answer.host_report.unwrap_or_default();
-        Ok(report.frames.into_iter().map(|frame| frame.frame_id).collect())
+        let frames = answer.host_report.unwrap_or_default().frames.into_iter();
+        Ok(frames.map(|run| FrameRun { frame: run.frame_id, proc_id: run.resource_id }).collect())
     }
 }
 

@@ -1,5 +1,11 @@
 //! Launches what is booked, beside the passes. A frame whose launch did not succeed for certain is killed before its
 //! booking is taken back: nobody knows whether a host that does not answer has begun it.
+//!
+//! RQD kills a frame by its key, whatever proc it runs in. So calls about one frame on one host take turns, and a kill
+//! is left out where another proc of that host holds the frame: that proc's launch may have gone before the kill.
+
+mod strays;
+mod turns;
 
 use super::faults::Faults;
 use super::hosts::{Hosts, is_answer, is_refused};
@@ -7,21 +13,39 @@ use super::metrics::Metrics;
 use crate::booking;
 use crate::rqd::RunFrame;
 use deadpool_postgres::Pool;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore};
+use tokio_postgres::types::ToSql;
+use tonic::Status;
+use turns::CallTurns;
 
 /// Launches that wait or are under way at most: passes wait for these before they book more.
 pub const LAUNCHES_MAX: usize = 8_192;
 /// Calls at a time.
 const CALLS_MAX: usize = 256;
-/// Between attempts to kill, or to take a booking back.
-const RETRY_TIME: Duration = Duration::from_secs(2);
-/// If nothing has listened at a host for so long, what it was told cannot run there.
-const REFUSED_TIME: Duration = Duration::from_secs(20);
+/// Calls at a time that end what hosts run and do not hold.
+const STRAY_CALLS_MAX: usize = 64;
+/// Attempts to kill, or to take a booking back, in the time that a call may take.
+const ATTEMPTS_PER_CALL: u32 = 5;
+/// If nothing has listened at a host for so many times of a call, what it was told cannot run there.
+const REFUSED_CALLS: u32 = 2;
 const WHY: &str = "its launch was not confirmed";
+
+const HELD_BY_ANOTHER: &str = "SELECT EXISTS (SELECT FROM proc p JOIN host h USING (pk_host)
+    WHERE p.pk_frame = $1 AND p.pk_proc <> $2 AND h.str_name = $3)";
+const IS_BOOKED: &str = "SELECT EXISTS (SELECT FROM proc WHERE pk_proc = $1)";
+
+/// A frame in a proc.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct FrameRun {
+    /// The frame's key.
+    pub frame: String,
+    /// The proc's key.
+    pub proc_id: String,
+}
 
 /// A frame that the tables say is running, to be launched.
 pub struct Launch {
@@ -47,11 +71,17 @@ struct Shared {
     pool: Pool,
     hosts: Hosts,
     calls: Semaphore,
+    stray_calls: Semaphore,
+    turns: CallTurns,
     pending: AtomicUsize,
     settled: Notify,
     faults: Mutex<Faults>,
-    /// Procs that are taken back for somebody else.
+    /// Procs that are taken back at another part's wish.
     undoing: Mutex<BTreeSet<String>>,
+    /// Hosts that are told to end what they do not hold, and what they are told next.
+    strays: Mutex<BTreeMap<String, Vec<FrameRun>>>,
+    /// Hosts that started and are asked what they run.
+    asking: Mutex<BTreeSet<String>>,
     metrics: Arc<Metrics>,
 }
 
@@ -62,13 +92,22 @@ impl Launcher {
             pool,
             hosts,
             calls: Semaphore::new(CALLS_MAX),
+            stray_calls: Semaphore::new(STRAY_CALLS_MAX),
+            turns: CallTurns::default(),
             pending: AtomicUsize::new(0),
             settled: Notify::new(),
             faults: Mutex::default(),
             undoing: Mutex::default(),
+            strays: Mutex::default(),
+            asking: Mutex::default(),
             metrics,
         };
         Launcher { shared: Arc::new(shared) }
+    }
+
+    /// The same for hosts with RQD alone, which listens on this port and has so long to answer.
+    pub fn of_rqd(pool: Pool, port: u16, call_time: Duration) -> Launcher {
+        Launcher::new(pool, Hosts::new(port, call_time, None), Arc::default())
     }
 
     /// The hosts.
@@ -118,21 +157,33 @@ impl Launcher {
         }
         shared.pending.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
-            shared.undo(&host, &frame, &proc_id).await;
-            shared.undoing().remove(&proc_id);
+            let run = FrameRun { frame, proc_id };
+            shared.undo(&host, &run).await;
+            shared.undoing().remove(&run.proc_id);
             if shared.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
                 shared.settled.notify_waiters();
             }
         });
         true
     }
+
+    /// Asks a host once to end a run, unless another proc of the host holds the frame.
+    ///
+    /// # Errors
+    ///
+    /// The host was not heard, did not answer, or said no; or the tables could not be read.
+    pub(crate) async fn kill(&self, host: &str, run: &FrameRun, why: &str) -> Result<(), Status> {
+        self.shared.kill_once(host, run, why, &self.shared.calls).await
+    }
 }
 
 impl Shared {
     async fn launch(&self, launch: Launch) {
         let (frame, proc_id) = (launch.frame.frame_id.clone(), launch.frame.resource_id.clone());
+        let run = FrameRun { frame, proc_id };
         let (layer, job) = (launch.frame.layer_id.clone(), launch.frame.job_name.clone());
         let launched = {
+            let _turn = self.turns.take(&launch.host, &run.frame).await;
             let _permit = self.calls.acquire().await;
             self.hosts.launch(&launch).await
         };
@@ -141,7 +192,7 @@ impl Shared {
             Err(status) => {
                 tracing::warn!(
                     host = launch.host,
-                    frame,
+                    frame = run.frame,
                     code = ?status.code(),
                     why = status.message(),
                     "a launch failed; the frame is killed there and waits again"
@@ -156,7 +207,7 @@ impl Shared {
                 } else {
                     self.faults().unanswered(&launch.host_id, Instant::now());
                 }
-                self.undo(&launch.host, &frame, &proc_id).await;
+                self.undo(&launch.host, &run).await;
             }
         }
     }
@@ -169,39 +220,69 @@ impl Shared {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn undo(&self, host: &str, frame: &str, proc_id: &str) {
-        self.kill(host, frame, proc_id).await;
+    fn retry_time(&self) -> Duration {
+        self.hosts.call_time() / ATTEMPTS_PER_CALL
+    }
+
+    async fn undo(&self, host: &str, run: &FrameRun) {
+        self.kill(host, run).await;
         loop {
-            match self.release(proc_id).await {
+            match self.release(&run.proc_id).await {
                 Ok(()) => return,
                 Err(why) => {
-                    tracing::warn!(proc_id, why, "a booking cannot be taken back yet");
-                    tokio::time::sleep(RETRY_TIME).await;
+                    tracing::warn!(proc_id = run.proc_id, why, "a booking cannot be taken back yet");
+                    tokio::time::sleep(self.retry_time()).await;
                 }
             }
         }
     }
 
-    /// Returns when the host has answered, or has had no RQD for long.
-    async fn kill(&self, host: &str, frame: &str, proc_id: &str) {
+    /// Returns when the host has answered, or has had no RQD for long, or when the booking is gone.
+    async fn kill(&self, host: &str, run: &FrameRun) {
         let mut refused_since = None;
         loop {
-            let killed = {
-                let _permit = self.calls.acquire().await;
-                self.hosts.kill(host, (frame, proc_id), WHY).await
-            };
-            match killed {
+            match self.kill_once(host, run, WHY, &self.calls).await {
                 Ok(()) => return,
                 Err(status) if is_refused(&status) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= REFUSED_TIME {
+                    if since.elapsed() >= self.hosts.call_time() * REFUSED_CALLS {
                         return;
                     }
                 }
                 Err(_) => refused_since = None,
             }
-            tokio::time::sleep(RETRY_TIME).await;
+            tokio::time::sleep(self.retry_time()).await;
+            // The frame of a host that fell silent waits again already. If it runs there, the host's next report says
+            // so.
+            if self.ask(IS_BOOKED, &[&run.proc_id]).await.is_ok_and(|is_booked| !is_booked) {
+                return;
+            }
         }
+    }
+
+    /// Asks once. The turn is taken before the permit everywhere, so that these do not wait for each other in a circle.
+    /// It is taken before the look at the tables, so that another proc's launch is seen there or comes after the kill.
+    async fn kill_once(
+        &self,
+        host: &str,
+        run: &FrameRun,
+        why: &str,
+        calls: &Semaphore,
+    ) -> Result<(), Status> {
+        let _turn = self.turns.take(host, &run.frame).await;
+        let _permit = calls.acquire().await;
+        let is_held = self.ask(HELD_BY_ANOTHER, &[&run.frame, &run.proc_id, &host]).await;
+        if is_held.map_err(Status::unavailable)? {
+            return Ok(());
+        }
+        self.hosts.kill(host, (&run.frame, &run.proc_id), why).await
+    }
+
+    /// The answer of a query that says yes or no.
+    async fn ask(&self, query: &str, values: &[&(dyn ToSql + Sync)]) -> Result<bool, String> {
+        let client = self.pool.get().await.map_err(|error| error.to_string())?;
+        let answer = client.query_one(query, values).await.map_err(|error| error.to_string())?;
+        Ok(answer.get(0))
     }
 
     async fn release(&self, proc_id: &str) -> Result<(), String> {

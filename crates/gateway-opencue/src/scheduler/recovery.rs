@@ -6,7 +6,7 @@
 //! Windlass workers that comparison is made in `workers`, which also knows how their frames ended.
 
 use super::hosts::Hosts;
-use super::launcher::Launcher;
+use super::launcher::{FrameRun, Launcher};
 use super::metrics::Metrics;
 use super::snapshot::Scope;
 use std::collections::BTreeMap;
@@ -43,16 +43,18 @@ pub async fn sweep(
     metrics: &Metrics,
 ) -> Result<usize, Error> {
     let sql = format!("{ORPHANS}{} LIMIT {PROCS_MAX}", scope.owned());
-    let mut by_host: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    let mut by_host: BTreeMap<String, Vec<FrameRun>> = BTreeMap::new();
     for row in client.query(&sql, &[&scope.shows, &LOCKS, &YOUNG_S]).await? {
-        by_host.entry(row.get(2)).or_default().push((row.get(0), row.get(1)));
+        let run = FrameRun { frame: row.get(1), proc_id: row.get(0) };
+        by_host.entry(row.get(2)).or_default().push(run);
     }
     by_host.retain(|host, _| !launcher.hosts().is_worker(host));
     let mut lost = 0;
-    let hosts: Vec<(String, Vec<(String, String)>)> = by_host.into_iter().collect();
+    let hosts: Vec<(String, Vec<FrameRun>)> = by_host.into_iter().collect();
     for some in hosts.chunks(HOSTS_AT_A_TIME) {
-        let asked = some.iter().map(|(host, procs)| missing(launcher.hosts(), host, procs));
-        for (host, proc_id, frame) in futures_util::future::join_all(asked).await.into_iter().flatten() {
+        let asked = some.iter().map(|(host, runs)| missing(launcher.hosts(), host, runs));
+        for (host, run) in futures_util::future::join_all(asked).await.into_iter().flatten() {
+            let FrameRun { frame, proc_id } = run;
             if launcher.undo(host.clone(), frame.clone(), proc_id) {
                 tracing::warn!(host, frame, "a frame was booked by an instance that ended, and does not run");
                 metrics.recovered();
@@ -63,8 +65,9 @@ pub async fn sweep(
     Ok(lost)
 }
 
-/// The procs whose frames the host does not run: host, proc and frame. None where it does not answer.
-async fn missing(hosts: &Hosts, host: &str, procs: &[(String, String)]) -> Vec<(String, String, String)> {
+/// The runs that the host does not have. None where it does not answer. A frame that it still runs in an earlier proc is
+/// missing in the later one.
+async fn missing(hosts: &Hosts, host: &str, runs: &[FrameRun]) -> Vec<(String, FrameRun)> {
     let running = match hosts.running(host).await {
         Ok(running) => running,
         Err(status) => {
@@ -76,6 +79,6 @@ async fn missing(hosts: &Hosts, host: &str, procs: &[(String, String)]) -> Vec<(
             return Vec::new();
         }
     };
-    let absent = procs.iter().filter(|(_, frame)| !running.contains(frame));
-    absent.map(|(proc_id, frame)| (host.to_owned(), proc_id.clone(), frame.clone())).collect()
+    let absent = runs.iter().filter(|run| !running.contains(*run));
+    absent.map(|run| (host.to_owned(), run.clone())).collect()
 }

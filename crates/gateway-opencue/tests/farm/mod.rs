@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod host;
 #[path = "../support/postgres.rs"]
 pub mod postgres;
 
@@ -19,6 +20,7 @@ use windlass_gateway_opencue::cuebot::{Cuebot, Settings};
 /// A farm: a show, an allocation, a group, a service.
 pub struct Farm {
     pub pool: Pool,
+    pub config: tokio_postgres::Config,
     pub cuebot: Arc<Cuebot>,
 }
 
@@ -26,10 +28,10 @@ pub struct Farm {
 pub async fn farm() -> Option<Farm> {
     let cluster = postgres::cluster()?;
     let config: tokio_postgres::Config = cluster.database().parse().unwrap();
-    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(8).build().unwrap();
+    let pool = Pool::builder(Manager::new(config.clone(), NoTls)).max_size(8).build().unwrap();
     let settings = Settings { log_root: "/logs".to_owned(), retries_max: 3 };
     let cuebot = Arc::new(Cuebot::new(pool.clone(), settings));
-    let farm = Farm { pool, cuebot };
+    let farm = Farm { pool, config, cuebot };
     farm.run(SEED).await;
     Some(farm)
 }
@@ -50,6 +52,32 @@ INSERT INTO point (pk_point, pk_dept, pk_show) VALUES ('POINT', 'DEPT', 'SHOW');
 INSERT INTO service (pk_service, str_name, b_threadable, int_cores_min, int_mem_min, str_tags)
 VALUES ('SERVICE', 'default', false, 100, 262144, 'general');
 ";
+
+/// What differs from what a recount of the procs gives.
+const WRONG: &str = "SELECT string_agg(what, ', ') FROM (
+     SELECT 'host ' || str_name AS what FROM host WHERE int_cores - int_cores_idle IS DISTINCT FROM
+       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
+     UNION ALL SELECT 'memory of ' || str_name FROM host WHERE int_mem - int_mem_idle IS DISTINCT FROM
+       (SELECT coalesce(sum(int_mem_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
+     UNION ALL SELECT 'subscription' FROM subscription s WHERE pk_show = 'SHOW'
+       AND int_cores IS DISTINCT FROM (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc
+         JOIN host USING (pk_host) WHERE proc.pk_show = s.pk_show AND host.pk_alloc = s.pk_alloc)
+     UNION ALL SELECT 'job' FROM job_resource r WHERE int_cores IS DISTINCT FROM
+       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_job = r.pk_job)
+     UNION ALL SELECT 'layer' FROM layer_resource r WHERE int_cores IS DISTINCT FROM
+       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_layer = r.pk_layer)
+     UNION ALL SELECT 'folder ' || str_name FROM folder JOIN folder_resource r USING (pk_folder)
+       WHERE pk_show = 'SHOW' AND int_cores IS DISTINCT FROM (SELECT coalesce(sum(int_cores_reserved), 0)
+         FROM proc JOIN job USING (pk_job) WHERE job.pk_folder = folder.pk_folder)
+     UNION ALL SELECT 'department' FROM point WHERE pk_show = 'SHOW' AND int_cores IS DISTINCT FROM
+       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_show = point.pk_show)
+     UNION ALL SELECT 'counts' FROM job_stat s WHERE
+       (int_waiting_count, int_running_count, int_dead_count, int_depend_count, int_succeeded_count)
+       <> (SELECT count(*) FILTER (WHERE str_state = 'WAITING'),
+         count(*) FILTER (WHERE str_state = 'RUNNING'), count(*) FILTER (WHERE str_state = 'DEAD'),
+         count(*) FILTER (WHERE str_state = 'DEPEND'),
+         count(*) FILTER (WHERE str_state = 'SUCCEEDED') FROM frame WHERE frame.pk_job = s.pk_job)
+ ) AS found";
 
 impl Farm {
     /// Runs statements.
@@ -100,35 +128,12 @@ impl Farm {
 
     /// Fails where a figure differs from what a recount of the procs gives.
     pub async fn audit(&self) {
-        let wrong = self
-            .value(
-                "SELECT string_agg(what, ', ') FROM (
-                     SELECT 'host ' || str_name AS what FROM host WHERE int_cores - int_cores_idle IS DISTINCT FROM
-                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
-                     UNION ALL SELECT 'memory of ' || str_name FROM host WHERE int_mem - int_mem_idle IS DISTINCT FROM
-                       (SELECT coalesce(sum(int_mem_reserved), 0) FROM proc WHERE proc.pk_host = host.pk_host)
-                     UNION ALL SELECT 'subscription' FROM subscription s WHERE pk_show = 'SHOW'
-                       AND int_cores IS DISTINCT FROM (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc
-                         JOIN host USING (pk_host) WHERE proc.pk_show = s.pk_show AND host.pk_alloc = s.pk_alloc)
-                     UNION ALL SELECT 'job' FROM job_resource r WHERE int_cores IS DISTINCT FROM
-                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_job = r.pk_job)
-                     UNION ALL SELECT 'layer' FROM layer_resource r WHERE int_cores IS DISTINCT FROM
-                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_layer = r.pk_layer)
-                     UNION ALL SELECT 'folder ' || str_name FROM folder JOIN folder_resource r USING (pk_folder)
-                       WHERE pk_show = 'SHOW' AND int_cores IS DISTINCT FROM (SELECT coalesce(sum(int_cores_reserved), 0)
-                         FROM proc JOIN job USING (pk_job) WHERE job.pk_folder = folder.pk_folder)
-                     UNION ALL SELECT 'department' FROM point WHERE pk_show = 'SHOW' AND int_cores IS DISTINCT FROM
-                       (SELECT coalesce(sum(int_cores_reserved), 0) FROM proc WHERE proc.pk_show = point.pk_show)
-                     UNION ALL SELECT 'counts' FROM job_stat s WHERE
-                       (int_waiting_count, int_running_count, int_dead_count, int_depend_count, int_succeeded_count)
-                       <> (SELECT count(*) FILTER (WHERE str_state = 'WAITING'),
-                         count(*) FILTER (WHERE str_state = 'RUNNING'), count(*) FILTER (WHERE str_state = 'DEAD'),
-                         count(*) FILTER (WHERE str_state = 'DEPEND'),
-                         count(*) FILTER (WHERE str_state = 'SUCCEEDED') FROM frame WHERE frame.pk_job = s.pk_job)
-                 ) AS found",
-            )
-            .await;
-        assert_eq!(wrong, "", "these figures differ from a recount");
+        assert_eq!(self.wrong().await, "", "these figures differ from a recount");
+    }
+
+    /// The figures that differ from what a recount of the procs gives.
+    pub async fn wrong(&self) -> String {
+        self.value(WRONG).await
     }
 }
 

@@ -45,14 +45,19 @@ pub struct Rqd {
     doubled: Mutex<Vec<String>>,
 }
 
+/// What it answers when it is asked what it runs.
 #[derive(Clone, PartialEq, prost::Message)]
-struct StatusAnswer {
+pub struct StatusAnswer {
+    /// The same as it reports by itself.
     #[prost(message, optional, tag = "1")]
-    host_report: Option<HostReport>,
+    pub host_report: Option<HostReport>,
 }
 
+/// Where it is asked that.
+pub const STATUS: &str = "/rqd.RqdInterface/ReportStatus";
+
 /// Calls a function for each request.
-struct Call<F>(F);
+pub struct Call<F>(pub F);
 
 impl<Q, A, F, R> UnaryService<Q> for Call<F>
 where
@@ -107,9 +112,10 @@ impl Rqd {
         }
     }
 
-    /// It runs a frame, whoever told it.
-    pub fn begin(&self, frame: &str) {
-        self.running.lock().unwrap().insert(frame.to_owned(), RunFrame::default());
+    /// It runs a frame in a proc, whoever told it.
+    pub fn begin(&self, frame: &str, proc_id: &str) {
+        let run = RunFrame { resource_id: proc_id.to_owned(), ..RunFrame::default() };
+        self.running.lock().unwrap().insert(frame.to_owned(), run);
     }
 
     /// The frames that run.
@@ -197,11 +203,12 @@ fn routes(rqd: Arc<Rqd>) -> Router {
     Router::new()
         .route(LAUNCH, post(launch))
         .route(KILL, post(kill))
-        .route("/rqd.RqdInterface/ReportStatus", post(status))
+        .route(STATUS, post(status))
         .with_state(rqd)
 }
 
-type Answer = axum::http::Response<tonic::body::Body>;
+/// Of HTTP.
+pub type Answer = axum::http::Response<tonic::body::Body>;
 
 async fn launch(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
     let call = Call(move |ask: LaunchRequest| {
@@ -247,8 +254,12 @@ async fn status(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
         let rqd = rqd.clone();
         async move {
             rqd.awake().await;
-            let frames = rqd.running().into_keys();
-            let frames = frames.map(|frame_id| RunningFrameInfo { frame_id, ..Default::default() }).collect();
+            let frames = rqd.running().into_iter().map(|(frame_id, run)| RunningFrameInfo {
+                frame_id,
+                resource_id: run.resource_id,
+                ..Default::default()
+            });
+            let frames = frames.collect();
             Ok(StatusAnswer { host_report: Some(HostReport { frames, ..Default::default() }) })
         }
     });

@@ -2,6 +2,7 @@
 //!
 //! - A report counts only while the proc that it names holds the frame that it names. Where the proc is gone, the frame
 //!   must be running without any other proc.
+//! - A host reports of its own procs and frames alone.
 //! - All of it is one transaction: a second report of the same ending finds nothing left to do.
 //! - A report about what is not known is dropped: an error would make RQD send it for ever.
 
@@ -19,7 +20,7 @@ const INCREASE_KIB: i64 = 2 << 20;
 /// What a report changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
-    /// Nothing: the frame is not in the tables, or another proc has it.
+    /// Nothing: the frame is not in the tables, or another proc has it, or the host of the proc is another one.
     Dropped,
     /// The frame had been stopped already. Its proc ended.
     Released,
@@ -35,6 +36,8 @@ struct Held {
     show: String,
     services: String,
     running: bool,
+    /// Where it was booked last.
+    host: Option<String>,
     exit_status: i64,
     terms: Terms,
 }
@@ -42,7 +45,7 @@ struct Held {
 const FRAME: &str = "
 SELECT frame.str_state, frame.pk_layer, frame.pk_job, job.pk_show, layer.str_services, frame.int_exit_status,
        frame.int_retries, job.int_max_retries::bigint, job.b_autoeat, layer.int_timeout::bigint,
-       layer.int_timeout_llu::bigint
+       layer.int_timeout_llu::bigint, frame.str_host::text
   FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer JOIN job ON job.pk_job = frame.pk_job
  WHERE frame.pk_frame = $1 FOR UPDATE OF frame";
 
@@ -52,10 +55,20 @@ pub async fn complete(tx: &Transaction<'_>, report: &FrameCompleteReport) -> Res
     let frame = held(tx, &run.frame_id).await?;
     let proc = tx
         .query_opt(
-            "SELECT pk_frame, int_mem_reserved FROM proc WHERE pk_proc = $1 FOR UPDATE",
+            "SELECT p.pk_frame, p.int_mem_reserved, h.str_name::text FROM proc p JOIN host h USING (pk_host)
+              WHERE p.pk_proc = $1 FOR UPDATE OF p",
             &[&run.resource_id],
         )
         .await?;
+    if let Some(reporter) = &report.host {
+        let holder = match &proc {
+            Some(row) => Some(row.get::<_, &str>(2)),
+            None => frame.as_ref().and_then(|frame| frame.host.as_deref()),
+        };
+        if holder.is_some_and(|holder| holder != reporter.name) {
+            return Ok(Completion::Dropped);
+        }
+    }
     let reserved_kib = match &proc {
         Some(row) => match row.get::<_, Option<String>>(0) {
             Some(holds) if holds != run.frame_id => return Ok(Completion::Dropped),
@@ -99,6 +112,7 @@ async fn held(tx: &Transaction<'_>, frame: &str) -> Result<Option<Held>, CallErr
     Ok(row.map(|row| Held {
         frame: frame.to_owned(),
         running: row.get::<_, &str>(0) == "RUNNING",
+        host: row.get(11),
         layer: row.get(1),
         job: row.get(2),
         show: row.get(3),

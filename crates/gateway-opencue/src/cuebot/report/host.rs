@@ -1,11 +1,14 @@
 //! Hosts: registered when they first report, and kept up to date by each report.
 
+use super::ended::EndedProcs;
+use super::strays::{StrayAmounts, Strays};
 use crate::cuebot::names;
 use crate::cuebot::procs;
 use crate::cuebot::trouble::CallError;
 use crate::cuebot::verdict::EXIT_CLEARED;
 use crate::generated::host::HardwareState;
 use crate::generated::report::{CoreDetail, RenderHost, RunningFrameInfo};
+use crate::scheduler::FrameRun;
 use tokio_postgres::Transaction;
 
 /// Frames that one report may tell of. The largest hosts run a few hundred.
@@ -13,7 +16,7 @@ pub(crate) const FRAMES_MAX: usize = 10_000;
 /// Tags that a host may bring.
 const TAGS_MAX: usize = 200;
 /// Bytes of a host's name: its column.
-const NAME_BYTES_MAX: usize = 45;
+pub(super) const NAME_BYTES_MAX: usize = 45;
 /// Memory that no frame gets, in KiB: it is the host's own, as in OpenCue.
 pub(crate) const SYSTEM_KIB: i64 = 512 << 10;
 /// The operating system of hosts that name none.
@@ -88,64 +91,89 @@ impl Known {
     }
 }
 
-/// A host started: what it ran before is gone.
-pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
+/// A host started. Returns the runs that it holds by the tables. It is to be asked which of them it has: this report may
+/// be older than their launches.
+pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<Vec<FrameRun>, CallError> {
     let host = arrive(tx, known).await?;
-    let held = tx.query("SELECT pk_proc FROM proc WHERE pk_host = $1 ORDER BY pk_frame", &[&host]).await?;
-    for proc in held {
-        clear(tx, proc.get(0), i64::from(EXIT_CLEARED)).await?;
+    let held = "SELECT pk_proc, pk_frame FROM proc WHERE pk_host = $1 ORDER BY pk_frame";
+    let mut runs = Vec::new();
+    for row in tx.query(held, &[&host]).await? {
+        let (proc_id, frame): (String, Option<String>) = (row.get(0), row.get(1));
+        match frame {
+            Some(frame) => runs.push(FrameRun { frame, proc_id }),
+            // Its frame was killed and is free already.
+            None => clear(tx, &proc_id, i64::from(EXIT_CLEARED)).await?,
+        }
     }
-    resize(tx, known, &host).await
+    resize(tx, known, &host, StrayAmounts::default()).await?;
+    Ok(runs)
 }
 
-/// A host still runs.
+/// A host still runs. Returns the runs that it does not hold, and that shall end there.
 pub(crate) async fn status(
     tx: &Transaction<'_>,
     known: &Known,
     frames: &[RunningFrameInfo],
-) -> Result<(), CallError> {
+    ended: &EndedProcs,
+) -> Result<Vec<FrameRun>, CallError> {
     let host = arrive(tx, known).await?;
-    resize(tx, known, &host).await?;
+    let mut strays = Strays::default();
     for run in frames {
-        let held = tx
-            .execute(
-                "UPDATE proc SET ts_ping = current_timestamp, int_mem_used = $3,
-                        int_mem_max_used = greatest(int_mem_max_used, $4), int_virt_used = $5,
-                        int_virt_max_used = greatest(int_virt_max_used, $6), int_gpu_mem_used = $7,
-                        int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $8)
-                  WHERE pk_proc = $1 AND pk_frame = $2",
-                &[
-                    &run.resource_id,
-                    &run.frame_id,
-                    &run.rss,
-                    &run.max_rss,
-                    &run.vsize,
-                    &run.max_vsize,
-                    &run.used_gpu_memory,
-                    &run.max_used_gpu_memory,
-                ],
-            )
-            .await?;
-        if held == 1 {
-            tx.execute(
-                "UPDATE frame SET ts_updated = current_timestamp, int_mem_used = $2,
-                        int_mem_max_used = greatest(int_mem_max_used, $3), int_gpu_mem_used = $4,
-                        int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $5),
-                        ts_llu = CASE WHEN $6::bigint > 0 THEN to_timestamp($6::bigint) ELSE ts_llu END
-                  WHERE pk_frame = $1 AND str_state = 'RUNNING'",
-                &[
-                    &run.frame_id,
-                    &run.rss,
-                    &run.max_rss,
-                    &run.used_gpu_memory,
-                    &run.max_used_gpu_memory,
-                    &run.llu_time,
-                ],
-            )
-            .await?;
+        match mark(tx, &host, run).await? {
+            Some(true) => {}
+            Some(false) => strays.add_freed(run),
+            None => strays.add_unheld(run),
         }
     }
-    Ok(())
+    strays.sift(tx, (&host, &known.name), ended).await?;
+    resize(tx, known, &host, strays.amounts()).await?;
+    Ok(strays.runs())
+}
+
+/// Writes what a run uses, where its proc is one of the host that reports. `Some(false)` where the proc has the frame
+/// no longer, because a client killed it, and `None` where it is not there.
+async fn mark(tx: &Transaction<'_>, host: &str, run: &RunningFrameInfo) -> Result<Option<bool>, CallError> {
+    let marked = tx
+        .query_opt(
+            "UPDATE proc SET ts_ping = current_timestamp, int_mem_used = $3,
+                    int_mem_max_used = greatest(int_mem_max_used, $4), int_virt_used = $5,
+                    int_virt_max_used = greatest(int_virt_max_used, $6), int_gpu_mem_used = $7,
+                    int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $8)
+              WHERE pk_proc = $1 AND pk_host = $9 AND (pk_frame = $2 OR pk_frame IS NULL)
+             RETURNING pk_frame IS NOT NULL",
+            &[
+                &run.resource_id,
+                &run.frame_id,
+                &run.rss,
+                &run.max_rss,
+                &run.vsize,
+                &run.max_vsize,
+                &run.used_gpu_memory,
+                &run.max_used_gpu_memory,
+                &host,
+            ],
+        )
+        .await?;
+    let has_frame = marked.map(|row| row.get::<_, bool>(0));
+    if has_frame == Some(true) {
+        tx.execute(
+            "UPDATE frame SET ts_updated = current_timestamp, int_mem_used = $2,
+                    int_mem_max_used = greatest(int_mem_max_used, $3), int_gpu_mem_used = $4,
+                    int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $5),
+                    ts_llu = CASE WHEN $6::bigint > 0 THEN to_timestamp($6::bigint) ELSE ts_llu END
+              WHERE pk_frame = $1 AND str_state = 'RUNNING'",
+            &[
+                &run.frame_id,
+                &run.rss,
+                &run.max_rss,
+                &run.used_gpu_memory,
+                &run.max_used_gpu_memory,
+                &run.llu_time,
+            ],
+        )
+        .await?;
+    }
+    Ok(has_frame)
 }
 
 /// A Windlass worker is there. Its size is what Windlass's own tasks leave of it, and changes also while frames run on
@@ -297,14 +325,45 @@ async fn register(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> 
     Ok(())
 }
 
-/// Takes over what the host has, while no proc holds any of it.
-async fn resize(tx: &Transaction<'_>, known: &Known, host: &str) -> Result<(), CallError> {
+/// What the host has is taken over while no proc holds any of it. What is idle is always written: what neither procs nor
+/// strays hold. The row of the host is locked, so that procs which begin or end meanwhile count before or after this.
+async fn resize(
+    tx: &Transaction<'_>,
+    known: &Known,
+    host: &str,
+    strays: StrayAmounts,
+) -> Result<(), CallError> {
     tx.execute(
-        "UPDATE host SET b_nimby = $2, int_procs = $3, int_cores = $4, int_cores_idle = $4, int_mem = $5,
-                int_mem_idle = $5, int_gpus = $6, int_gpus_idle = $6, int_gpu_mem = $7, int_gpu_mem_idle = $7
-          WHERE pk_host = $1 AND NOT EXISTS (SELECT 1 FROM proc WHERE proc.pk_host = $1)
-            AND (int_cores, int_mem, int_gpus, int_gpu_mem, int_cores_idle, int_mem_idle, int_gpus_idle)
-                IS DISTINCT FROM ($4, $5, $6, $7, $4, $5, $6)",
+        "WITH held AS (
+             SELECT count(*) AS procs, coalesce(sum(int_cores_reserved), 0)::bigint AS cores,
+                    coalesce(sum(int_mem_reserved), 0)::bigint AS mem,
+                    coalesce(sum(int_gpus_reserved), 0)::bigint AS gpus,
+                    coalesce(sum(int_gpu_mem_reserved), 0)::bigint AS gpu_mem
+               FROM proc WHERE pk_host = $1::text
+         ), size AS (
+             SELECT CASE WHEN procs > 0 THEN h.b_nimby ELSE $2::boolean END AS nimby,
+                    CASE WHEN procs > 0 THEN h.int_procs ELSE $3::bigint END AS procs,
+                    CASE WHEN procs > 0 THEN h.int_cores ELSE $4::bigint END AS cores,
+                    CASE WHEN procs > 0 THEN h.int_mem ELSE $5::bigint END AS mem,
+                    CASE WHEN procs > 0 THEN h.int_gpus ELSE $6::bigint END AS gpus,
+                    CASE WHEN procs > 0 THEN h.int_gpu_mem ELSE $7::bigint END AS gpu_mem
+               FROM host h CROSS JOIN held WHERE h.pk_host = $1::text
+         ), idle AS (
+             SELECT greatest(size.cores - held.cores - least($8::bigint, size.cores), 0) AS cores,
+                    greatest(size.mem - held.mem - least($9::bigint, size.mem), 0) AS mem,
+                    greatest(size.gpus - held.gpus - least($10::bigint, size.gpus), 0) AS gpus,
+                    greatest(size.gpu_mem - held.gpu_mem - least($11::bigint, size.gpu_mem), 0) AS gpu_mem
+               FROM size CROSS JOIN held
+         )
+         UPDATE host SET b_nimby = size.nimby, int_procs = size.procs, int_cores = size.cores,
+                int_cores_idle = idle.cores, int_mem = size.mem, int_mem_idle = idle.mem, int_gpus = size.gpus,
+                int_gpus_idle = idle.gpus, int_gpu_mem = size.gpu_mem, int_gpu_mem_idle = idle.gpu_mem
+           FROM size CROSS JOIN idle
+          WHERE host.pk_host = $1::text
+            AND (host.int_cores, host.int_mem, host.int_gpus, host.int_gpu_mem, host.int_cores_idle,
+                 host.int_mem_idle, host.int_gpus_idle, host.int_gpu_mem_idle)
+                IS DISTINCT FROM (size.cores, size.mem, size.gpus, size.gpu_mem, idle.cores, idle.mem, idle.gpus,
+                 idle.gpu_mem)",
         &[
             &host,
             &known.nimby_enabled,
@@ -313,6 +372,10 @@ async fn resize(tx: &Transaction<'_>, known: &Known, host: &str) -> Result<(), C
             &known.memory_kib,
             &known.gpus,
             &known.gpu_memory_kib,
+            &strays.cores,
+            &strays.mem_kib,
+            &strays.gpus,
+            &strays.gpu_mem_kib,
         ],
     )
     .await?;
