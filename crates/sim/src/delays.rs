@@ -140,6 +140,7 @@ impl World {
     fn keep_back(&mut self, link: u64, orders: VecDeque<(u64, WorkerCommand)>, delay_ns: u64) {
         let Some(scheduler) = &mut self.scheduler else { return };
         scheduler.held_back.insert(link, orders);
+        self.tally.bodies_read += 1;
         let life = scheduler.life;
         self.after(delay_ns, Happening::BodyRead(life, link));
     }

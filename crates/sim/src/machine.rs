@@ -300,41 +300,10 @@ impl Machine {
                 let until = Time(*sent).after(lasts_ns / 10 * 9);
                 keeper.lease_until = keeper.lease_until.max(Some(until));
             }
-            WorkerCommand::Start { task, attempt, request, memory_limit, riders, .. } => {
-                let key = (*task, *attempt);
-                let riders: Vec<AttemptKey> = riders
-                    .iter()
-                    .map(|(index, attempt)| (TaskId { job: task.job, index: *index }, *attempt))
-                    .collect();
-                // Before the welcome there is no epoch to report under, and a start without a lease may be of
-                // an epoch that is over. The scheduler sends such starts again.
-                if new
-                    && may_run
-                    && self.welcomed
-                    && let Some(epoch) = keeper.epoch
-                    && !keeper.holds.contains_key(&key)
-                {
-                    let hold = Hold {
-                        epoch,
-                        request: request.clone(),
-                        phase: Phase::Queued,
-                        lent: false,
-                        lend_seq: 0,
-                        memory_limit: *memory_limit,
-                        holds: None,
-                        riders: riders.clone(),
-                        rides: None,
-                    };
-                    for rider in riders {
-                        let rides = Some(key);
-                        let request = Resources::default();
-                        let riders = Vec::new();
-                        keeper.holds.insert(rider, Hold { request, rides, riders, ..hold.clone() });
-                    }
-                    keeper.holds.insert(key, hold);
-                    keeper.queue.push_back(key);
-                }
-            }
+            // Before the welcome there is no epoch to report under, and a start without a lease may be of an epoch that is
+            // over. The scheduler sends such starts again.
+            start @ WorkerCommand::Start { .. } if new && may_run && self.welcomed => keeper.enlist(start),
+            WorkerCommand::Start { .. } => {}
             WorkerCommand::Kill { task, attempt } => {
                 effects.extend(self.end((*task, *attempt), now, End::Canceled))
             }
@@ -505,6 +474,33 @@ impl Machine {
 }
 
 impl Keeper {
+    /// Takes up an attempt and those that ride with it. It passes over a second start of one that it has.
+    fn enlist(&mut self, start: &WorkerCommand) {
+        let WorkerCommand::Start { task, attempt, request, memory_limit, riders, .. } = start else { return };
+        let key = (*task, *attempt);
+        let Some(epoch) = self.epoch.filter(|_| !self.holds.contains_key(&key)) else { return };
+        let of_job = |(index, attempt): &(u32, u32)| (TaskId { job: task.job, index: *index }, *attempt);
+        let riders: Vec<AttemptKey> = riders.iter().map(of_job).collect();
+        let hold = Hold {
+            epoch,
+            request: request.clone(),
+            phase: Phase::Queued,
+            lent: false,
+            lend_seq: 0,
+            memory_limit: *memory_limit,
+            holds: None,
+            riders: riders.clone(),
+            rides: None,
+        };
+        for rider in riders {
+            let request = Resources::default();
+            let ridden = Hold { request, rides: Some(key), riders: Vec::new(), ..hold.clone() };
+            self.holds.insert(rider, ridden);
+        }
+        self.holds.insert(key, hold);
+        self.queue.push_back(key);
+    }
+
     fn lend(&mut self, key: AttemptKey, seq: u64) {
         let Some(hold) = self.holds.get_mut(&key).filter(|hold| seq > hold.lend_seq) else { return };
         if matches!(hold.phase, Phase::Running(_)) {

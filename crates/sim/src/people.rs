@@ -111,7 +111,8 @@ impl People {
             self.submit_stream(world);
         }
         let job = world.rng.pick(&self.known).copied();
-        match (world.rng.below(110), job) {
+        let dice = world.rng.below(110);
+        match (dice, job) {
             (0..45, _) | (_, None) => {
                 self.submit_new(world, false);
                 // Of many jobs of one class a small cache keeps only few resident.
@@ -139,20 +140,7 @@ impl People {
                 let request = self.ask(Ask::Other);
                 world.tell(Event::Drain { request, worker, draining, note: None });
             }
-            (84..89, _) => {
-                let amounts = Resources::new(world.rng.between(1, 2) as u32 * 100, 64 << 20);
-                let queue = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
-                let place = PlaceInUse { alloc: AllocId(0), queue: queue.clone(), amounts: amounts.clone() };
-                let request = self.ask(Ask::Alloc(place));
-                let wait_max_ms = world.rng.below(3) * 2_000;
-                let place = PlaceRequest { queue, amounts, wait_max_ms, ..PlaceRequest::default() };
-                world.tell(Event::Alloc { request, place: Box::new(place) });
-            }
-            (89..94, _) => {
-                if let Some((alloc, _)) = self.places.pop_first() {
-                    world.tell(Event::Release { alloc });
-                }
-            }
+            (84..94 | 105..110, _) => self.act_on_places(world, dice),
             (94..96, _) => {
                 let request = self.ask(Ask::Other);
                 let queue = random_queue(world);
@@ -169,7 +157,32 @@ impl People {
                 let request = self.ask(Ask::Other);
                 world.tell(Event::Prioritize { request, job, priority });
             }
-            (105..107, _) => {
+            _ => {
+                if let Some(spec) = world.rng.pick(&self.keyed).cloned() {
+                    self.submit(world, spec, None);
+                }
+            }
+        }
+    }
+
+    /// What outside clients and their gateways do.
+    fn act_on_places(&mut self, world: &mut World, dice: u64) {
+        match dice {
+            84..89 => {
+                let amounts = Resources::new(world.rng.between(1, 2) as u32 * 100, 64 << 20);
+                let queue = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
+                let place = PlaceInUse { alloc: AllocId(0), queue: queue.clone(), amounts: amounts.clone() };
+                let request = self.ask(Ask::Alloc(place));
+                let wait_max_ms = world.rng.below(3) * 2_000;
+                let place = PlaceRequest { queue, amounts, wait_max_ms, ..PlaceRequest::default() };
+                world.tell(Event::Alloc { request, place: Box::new(place) });
+            }
+            89..94 => {
+                if let Some((alloc, _)) = self.places.pop_first() {
+                    world.tell(Event::Release { alloc });
+                }
+            }
+            105..107 => {
                 let open: Vec<RequestId> = self
                     .asks
                     .iter()
@@ -181,12 +194,7 @@ impl People {
                     world.tell(Event::Unalloc { alloc });
                 }
             }
-            (107..110, _) => self.say_places(world),
-            _ => {
-                if let Some(spec) = world.rng.pick(&self.keyed).cloned() {
-                    self.submit(world, spec, None);
-                }
-            }
+            _ => self.say_places(world),
         }
     }
 

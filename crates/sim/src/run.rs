@@ -191,6 +191,7 @@ impl Run {
         if seed % 2 == 1 {
             small_bounds(&mut world);
         }
+        world.keeps_order = world.faults.lose_permille == 0 && world.rng.chance(700);
         if *faults != Faults::none() {
             world.delays = Delays::random(&mut world.rng);
         }
@@ -394,6 +395,7 @@ impl Run {
             Fault::Retire if world.machines.iter().filter(|machine| !machine.retired).count() > 1 => {
                 world.kill_keeper(machine, seen_ns);
                 world.machines[machine].retired = true;
+                world.tally.retired += 1;
                 world.trace.line(&format!("{} never comes back", world.machines[machine].label));
             }
             Fault::Retire => {}
@@ -428,11 +430,7 @@ impl Run {
         if let Err(what) = world.promises.all_accepted(&world.store) {
             world.broken(what);
         }
-        if self.all_ended() {
-            let unanswered = self.people.unanswered();
-            if unanswered > 0 {
-                self.world.broken(format!("{unanswered} requests have no answer"));
-            }
+        if self.people.unanswered() == 0 && self.all_ended() {
             for shard in self.world.shards.clone() {
                 self.world.turn_to(shard);
                 if let Some(Err(what)) = self.world.engine().map(|engine| engine.check_empty()) {
@@ -473,7 +471,7 @@ impl Run {
     }
 
     fn still_open(&mut self) -> String {
-        let mut open = String::new();
+        let mut open = format!("{} requests have no answer; ", self.people.unanswered());
         for shard in self.world.shards.clone() {
             self.world.turn_to(shard);
             open += &format!("shard {shard}: {}; ", self.still_open_in_shard());
@@ -518,7 +516,7 @@ fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
         machine.skew_ns =
             if world.rng.chance(500) { -(CLOCK_START as i64) } else { 3_000_000_000 * S as i64 };
     }
-    machine.repeats = world.faults.lose_permille > 0;
+    machine.repeats = !world.keeps_order;
     machine.lies = world.rng.chance(world.faults.liar_permille);
     machine.drift_permille = world.rng.between(0, 80) as i64 - 40;
     machine.fences = world.settings.lease_ns.is_some() && world.rng.chance(850);

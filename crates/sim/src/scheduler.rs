@@ -420,10 +420,9 @@ impl World {
                 checked.and(Err(format!("the store refused writes {refused:?}, expected {rival:?}")))
             };
             let batch = flight.batch.clone();
-            flight.fate = match self.rng.chance(self.faults.unknown_permille) {
-                true => Fate::Failed,
-                false => Fate::Applied(refused),
-            };
+            let is_unknown = self.rng.chance(self.faults.unknown_permille);
+            self.tally.unknown_commits += u64::from(is_unknown);
+            flight.fate = if is_unknown { Fate::Failed } else { Fate::Applied(refused) };
             if let Err(what) = checked {
                 self.broken(what);
             }

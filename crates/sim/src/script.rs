@@ -310,6 +310,8 @@ impl ScriptWorld {
     /// Gives the engine an event, or prints that there is no scheduler.
     fn tell(&mut self, event: Event) {
         if !self.world.tell(event) {
+            // What follows of that for a request need not be said as well.
+            self.world.heard.retain(|heard| !matches!(heard, Heard::Unavailable(_)));
             self.lines.push("no scheduler answers".to_owned());
         }
     }

@@ -120,6 +120,12 @@ pub struct Tally {
     pub commits: u64,
     /// Batches that the store did not apply.
     pub failed_commits: u64,
+    /// Batches that it applied, and said that it had not.
+    pub unknown_commits: u64,
+    /// Starts that waited for a body.
+    pub bodies_read: u64,
+    /// Machines that never came back.
+    pub retired: u64,
     /// Pages of parked jobs that were read.
     pub pages: u64,
     /// Reads of the store that failed.
@@ -169,6 +175,9 @@ impl Tally {
         self.starts += other.starts;
         self.commits += other.commits;
         self.failed_commits += other.failed_commits;
+        self.unknown_commits += other.unknown_commits;
+        self.bodies_read += other.bodies_read;
+        self.retired += other.retired;
         self.pages += other.pages;
         self.failed_reads += other.failed_reads;
         self.scheduler_deaths += other.scheduler_deaths;
@@ -204,6 +213,10 @@ pub struct World {
     pub(crate) rng: Rng,
     pub(crate) faults: Faults,
     pub(crate) delays: Delays,
+    /// Whether links deliver in order and nothing twice, as real ones do. Elsewhere they are worse.
+    pub(crate) keeps_order: bool,
+    /// When the last message of a link arrives, to the scheduler and from it, where links keep their order.
+    last_arrivals: BTreeMap<(u64, bool), u64>,
     /// Messages that are dropped next, whatever the rates are.
     pub(crate) lose_next: u32,
     pub(crate) store: Memory,
@@ -246,6 +259,8 @@ impl World {
             rng: Rng::new(seed),
             faults,
             delays: Delays::default(),
+            keeps_order: false,
+            last_arrivals: BTreeMap::new(),
             lose_next: 0,
             store: Memory::default(),
             disk_full: false,
@@ -362,15 +377,31 @@ impl World {
             self.trace.line("  lost on the way");
             return;
         }
-        let copies = 1 + u32::from(self.rng.chance(self.faults.double_permille));
-        for _ in 0..copies {
+        let doubled = !self.keeps_order && self.rng.chance(self.faults.double_permille);
+        for _ in 0..1 + u32::from(doubled) {
             let mut delay_ns = MS;
             if self.rng.chance(self.faults.delay_permille) {
                 delay_ns = self.rng.between(MS, 3 * S);
             }
             delay_ns += self.delays.of(&message, &mut self.rng);
-            self.after(delay_ns, message.clone());
+            let at_ns = self.in_order(&message, self.now_ns + delay_ns);
+            self.after(at_ns - self.now_ns, message.clone());
         }
+    }
+
+    /// When a message that would arrive at this time does, where links keep their order: not before those before it.
+    fn in_order(&mut self, message: &Happening, at_ns: u64) -> u64 {
+        let line = match message {
+            Happening::ToScheduler(link, ..) => (*link, true),
+            Happening::ToMachine(link, ..) => (*link, false),
+            _ => return at_ns,
+        };
+        if !self.keeps_order {
+            return at_ns;
+        }
+        let last_ns = self.last_arrivals.entry(line).or_default();
+        *last_ns = at_ns.max(*last_ns);
+        *last_ns
     }
 
     fn connect(&mut self, number: usize) {

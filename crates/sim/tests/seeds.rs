@@ -47,6 +47,9 @@ fn run_range(seeds: Range<u64>) -> Result<(), Violation> {
 fn every_fault_struck(sum: &Tally) {
     let all = [
         sum.failed_commits,
+        sum.unknown_commits,
+        sum.bodies_read,
+        sum.retired,
         sum.pages,
         sum.failed_reads,
         sum.refused_writes,

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use windlass_api::wire::{Amounts, Finished, Hello, Inventory, Progress, Task, finished, order, report};
+use windlass_api::wire::{
+    Amounts, Finished, Hello, Inventory, Progress, Started, Task, finished, order, report,
+};
 use windlass_api::{CreateToken, JobState, Role, SetLimit, SetQueue, StepRequest, SubmitRequest};
 
 const ROUNDS: u64 = 1_000;
@@ -112,8 +114,9 @@ async fn work(server: &Server, number: u64, name: &str, job: u64) {
     let task = Some(started(&mut end).await);
     let is_lost = !number.is_multiple_of(2);
     if is_lost {
+        let runs = Started { task, epoch: 1, at: 1 };
         let said = Progress { task, epoch: 1, percent: Some(40.0), status: None };
-        end.out.send(say(vec![report::What::Progress(said)])).await.unwrap();
+        end.out.send(say(vec![report::What::Started(runs), report::What::Progress(said)])).await.unwrap();
         if number % SETTINGS_EVERY == 1 {
             let id = format!("{job}.0");
             let is_told = async || server.client.task(&id).await.unwrap().progress.is_some();

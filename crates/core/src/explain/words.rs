@@ -142,26 +142,7 @@ fn say_waits(reason: &Reason) -> (Word, String) {
                 format!("{max} tasks of its {of} run, and no more may at a time (max_running)"),
             )
         }
-        Reason::Together { tasks: 1, .. } => (
-            Word::Together,
-            "the others with which it starts have succeeded, and no worker has room for it now".to_owned(),
-        ),
-        Reason::Together { tasks, placed } => (
-            Word::Together,
-            format!(
-                "it starts together with {} others, and {placed} of these {tasks} tasks have room now",
-                tasks - 1
-            ),
-        ),
-        Reason::Mates { waiting, lost: true } => (
-            Word::Together,
-            format!(
-                "a task with which it starts failed, so it cannot run unless that is retried ({waiting} are not ready)"
-            ),
-        ),
-        Reason::Mates { waiting, .. } => {
-            (Word::Together, format!("it starts together with others, of which {waiting} are not ready yet"))
-        }
+        Reason::Together { .. } | Reason::Mates { .. } => (Word::Together, say_together(reason)),
         Reason::Probing { running } => (
             Word::Probing,
             format!("{running} tasks of its profile run first, to show how much memory they need"),
@@ -182,6 +163,28 @@ fn say_waits(reason: &Reason) -> (Word, String) {
             (Word::Behind, format!("every worker that could run it is busy, and {user} is next in its queue"))
         }
         _ => (Word::Turn, "there is room; it starts as soon as its turn comes".to_owned()),
+    }
+}
+
+/// The same of tasks that start together.
+fn say_together(reason: &Reason) -> String {
+    match reason {
+        Reason::Together { tasks: 1, .. } => {
+            "the others with which it starts have succeeded, and no worker has room for it now".to_owned()
+        }
+        Reason::Together { tasks, placed } => {
+            let others = tasks - 1;
+            format!(
+                "it starts together with {others} others, and {placed} of these {tasks} tasks have room now"
+            )
+        }
+        Reason::Mates { waiting, lost: true } => format!(
+            "a task with which it starts failed, so it cannot run unless that is retried ({waiting} are not ready)"
+        ),
+        Reason::Mates { waiting, .. } => {
+            format!("it starts together with others, of which {waiting} are not ready yet")
+        }
+        _ => String::new(),
     }
 }
 
