@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// A commit failed, or nobody knows whether it did. Whoever set this was told that it failed.
+    /// A commit failed, or its outcome is unknown. The requests for these settings were answered with an error.
     pub(super) fn note_unsure_settings(&mut self, writes: &[Write]) {
         self.unsure_settings.extend(writes.iter().filter_map(|write| match write {
             Write::Queue(queue) => Some(Setting::Queue(queue.name.clone())),

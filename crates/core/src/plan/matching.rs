@@ -176,7 +176,7 @@ struct ExactSearch<'a> {
 }
 
 impl<'a> ExactSearch<'a> {
-    /// The worker of each task, part by part; `None` if there is no such choice, or none was found.
+    /// The worker of each task, part by part; `None` if no choice fits, or none was found.
     fn find(rooms: Rooms<'a>) -> Option<Vec<Option<WorkerId>>> {
         let is_short = |part: &Part| part.workers.len() < part.tasks;
         let parts = rooms.parts.len();

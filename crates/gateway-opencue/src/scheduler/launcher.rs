@@ -30,7 +30,7 @@ const CALLS_MAX: usize = 256;
 const STRAY_CALLS_MAX: usize = 64;
 /// Attempts to kill, or to take a booking back, in the time that a call may take.
 const ATTEMPTS_PER_CALL: u32 = 5;
-/// If nothing has listened at a host for so many times of a call, what it was told cannot run there.
+/// Time-outs of a call in a row at which nothing listened at a host. What the host was told then cannot run there.
 const REFUSED_CALLS: u32 = 2;
 const WHY: &str = "its launch was not confirmed";
 
