@@ -27,9 +27,10 @@ const SEVERAL: &str = r#"range={}; n=${range%-*}; last=${range#*-}
 /// A task that fails the first time.
 const RETRIED: &str =
     "mkdir ran/c-{}-$WINDLASS_ATTEMPT || echo c-{} ran before >> wrong; [ $WINDLASS_ATTEMPT = 2 ]";
-/// A task of a gang.
-const TOGETHER: &str =
-    r#"mkdir ran/d-$WINDLASS_JOB-$WINDLASS_NODE || echo d ran before >> wrong; sleep 0.05"#;
+/// A task of a gang. A gang may start again when one of its workers is lost, under another attempt and not beside itself.
+const TOGETHER: &str = r#"of=d-$WINDLASS_JOB-$WINDLASS_NODE; exec 9>lock-$of
+    flock -n 9 || echo $of runs twice >> wrong
+    mkdir ran/$of-$WINDLASS_ATTEMPT || echo $of ran before >> wrong; sleep 0.05"#;
 /// A task of a job that is cancelled.
 const CANCELED: &str = "mkdir ran/e-{} || echo e-{} ran before >> wrong; sleep 0.2";
 
@@ -176,7 +177,8 @@ fn under_all_faults_at_once_each_result_is_there_once_and_nothing_stays_booked()
     for gang in &gangs {
         assert_eq!(counts(gang)["succeeded"], json!(2));
     }
-    assert_eq!(count(&ran, "d-"), 2 * gangs.len());
+    let again = count(&ran, "d-") - 2 * gangs.len();
+    println!("{again} tasks of gangs ran again");
     wait_until("nothing is booked", || {
         let workers = last.json(&["worker", "list"]);
         let idle = |worker: &Value| worker["running"] == json!(0) && worker["queued"] == json!(0);
