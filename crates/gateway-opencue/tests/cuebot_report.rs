@@ -226,7 +226,7 @@ async fn a_call_that_is_not_served_says_its_name() {
     let Some(farm) = farm().await else { return };
     let rqd = Host::connect(&farm).await;
     let refused: Result<RqdReportStatusResponse, Status> =
-        rqd.call("/job.JobInterface/RunFilters", RqdReportStatusRequest::default()).await;
+        rqd.call("job.JobInterface/RunFilters", RqdReportStatusRequest::default()).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unimplemented);
     assert!(

@@ -66,7 +66,8 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
     Some(GangOutcome::Placed(placed))
 }
 
-/// What a task of a gang asks of workers; `None` if there is no such step. `class` is that of the step that leads it.
+/// What a task of a gang asks of workers; `None` if the job has no step of that number. `class` is the class
+/// of the gang's first step.
 ///
 /// Workers that are reserved for the gang are reserved under that class. Where a task failed the last time is not
 /// avoided: the others may need the worker, and none starts without all.

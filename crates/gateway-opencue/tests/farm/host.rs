@@ -1,12 +1,8 @@
 //! A host as the farm hears it: what RQD reports.
 
-use super::Farm;
+use super::{Client, Farm};
 use prost::Message;
-use tonic::client::Grpc;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
-use tonic::{Request, Status};
-use tonic_prost::ProstCodec;
+use tonic::Status;
 use windlass_gateway_opencue::generated::report::{
     BootReport, FrameCompleteReport, HostReport, RenderHost, RqdReportRqdStartupRequest,
     RqdReportRqdStartupResponse, RqdReportRunningFrameCompletionRequest,
@@ -15,30 +11,24 @@ use windlass_gateway_opencue::generated::report::{
 };
 
 /// Where hosts report.
-const SERVICE: &str = "/report.RqdReportInterface";
+const SERVICE: &str = "report.RqdReportInterface";
 
 /// A host that reports.
 #[derive(Clone)]
-pub struct Host(Grpc<Channel>);
+pub struct Host(Client);
 
 impl Host {
     pub async fn connect(farm: &Farm) -> Host {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(farm.cuebot.clone().serve(listener));
-        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-        Host(Grpc::new(channel))
+        Host(Client::connect(farm).await)
     }
 
+    /// Calls `package.Interface/Call`.
     pub async fn call<Q, A>(&self, path: &str, ask: Q) -> Result<A, Status>
     where
         Q: Message + Default + 'static,
         A: Message + Default + 'static,
     {
-        let mut grpc = self.0.clone();
-        grpc.ready().await.unwrap();
-        let path = PathAndQuery::try_from(path.to_owned()).unwrap();
-        Ok(grpc.unary(Request::new(ask), path, ProstCodec::<Q, A>::default()).await?.into_inner())
+        self.0.call(path, ask).await
     }
 
     pub async fn boot(&self, name: &str) {

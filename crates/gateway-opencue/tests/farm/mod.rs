@@ -138,6 +138,7 @@ impl Farm {
 }
 
 /// A client of the farm's server.
+#[derive(Clone)]
 pub struct Client(Grpc<Channel>);
 
 impl Client {

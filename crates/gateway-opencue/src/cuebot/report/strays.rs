@@ -1,5 +1,6 @@
 //! Runs that a host reports and does not hold. They go on from before it was cut off, or began by a launch that was
-//! taken back before it arrived. Each is ended on its host. Until it is no longer reported, what it uses counts as held.
+//! taken back before it arrived. Each is ended on its host. What it uses counts as held while the host
+//! reports it.
 //!
 //! - A proc is in the tables before its launch leaves, and its key is never used again. So a run without a proc has lost
 //!   its proc, however old the report is, and whatever the host's clock says.
