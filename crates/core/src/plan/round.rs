@@ -345,21 +345,26 @@ fn readmit_for_gains<W: Work>(work: &mut W) {
     }
     let gained = gained.map(|ids| ids.into_iter().filter_map(|id| plan.workers.get(id)).collect::<Vec<_>>());
     let context = plan.match_context();
-    let mut back = Vec::new();
-    for (class, steps) in plan.vetoed.by_class() {
-        let class = plan.classes.get(*class);
+    let (mut back, mut looked_last) = (Vec::new(), Vec::new());
+    for id in plan.vetoed.by_class().keys() {
+        let class = plan.classes.get(*id);
         let roomy: Option<Vec<_>> =
             gained.as_ref().map(|gained| gained.iter().filter(|w| placement::fits_now(class, w)).collect());
         if roomy.as_ref().is_some_and(Vec::is_empty) {
             continue;
         }
-        for key in steps.iter().take(plan.step_misses_max) {
-            if roomy.as_ref().is_none_or(|roomy| is_taken_by_some(work, *key, roomy, &context)) {
-                back.push(*key);
+        for (looks, key) in plan.vetoed.in_rotation(*id, plan.step_misses_max).enumerate() {
+            if roomy.as_ref().is_none_or(|roomy| is_taken_by_some(work, key, roomy, &context)) {
+                back.push(key);
+            }
+            if looks + 1 == plan.step_misses_max {
+                looked_last.push((*id, key));
             }
         }
     }
-    back.into_iter().for_each(|key| work.plan_mut().take_back(key));
+    let plan = work.plan_mut();
+    looked_last.into_iter().for_each(|(class, key)| plan.vetoed.looked_at(class, key));
+    back.into_iter().for_each(|key| plan.take_back(key));
 }
 
 fn is_taken_by_some<W: Work>(

@@ -9,6 +9,7 @@ use crate::queues::Queues;
 use crate::score::weights;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// How soon a vetoed step is judged again, at the earliest.
 const AGAIN_NS: u64 = NS_PER_S;
@@ -35,6 +36,8 @@ pub(super) struct VetoedSteps {
     steps: BTreeMap<StepKey, VetoedStep>,
     by_time: BTreeSet<(Time, StepKey)>,
     by_class: BTreeMap<ClassId, BTreeSet<StepKey>>,
+    /// The step of a class that was looked at last when a worker gained room.
+    looked_last: BTreeMap<ClassId, StepKey>,
     /// Workers that must be judged to judge all of them once.
     looks: u64,
 }
@@ -64,6 +67,25 @@ impl VetoedSteps {
         self.by_class.contains_key(&class)
     }
 
+    /// Up to `max` steps of a class: those after the one that was looked at last, then the first ones. If the same few
+    /// were looked at each time, a step behind them would only be judged again at its own time, and might then find
+    /// the room taken each time.
+    pub(super) fn in_rotation(&self, class: ClassId, max: usize) -> impl Iterator<Item = StepKey> + '_ {
+        let steps = self.by_class.get(&class);
+        let last = self.looked_last.get(&class).copied();
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = steps.into_iter().flat_map(move |steps| steps.range((after, Bound::Unbounded)));
+        let front = steps.into_iter().zip(last).flat_map(|(steps, last)| steps.range(..=last));
+        behind.chain(front).take(max).copied()
+    }
+
+    /// A step of a class was looked at last.
+    pub(super) fn looked_at(&mut self, class: ClassId, key: StepKey) {
+        if self.by_class.contains_key(&class) {
+            self.looked_last.insert(class, key);
+        }
+    }
+
     /// When the first of them is judged again.
     pub(super) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(at, _)| *at)
@@ -87,6 +109,7 @@ impl VetoedSteps {
             steps.remove(&key);
             if steps.is_empty() {
                 self.by_class.remove(&step.class);
+                self.looked_last.remove(&step.class);
             }
         }
         Some(step)
@@ -153,5 +176,33 @@ impl Planner {
         while let Some((_, key)) = self.vetoed.by_time.first().copied().filter(|(at, _)| *at <= self.now) {
             self.take_back(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::JobId;
+
+    #[test]
+    fn each_step_of_a_class_is_looked_at_in_its_turn() {
+        let (mut vetoed, class) = (VetoedSteps::default(), ClassId(7));
+        let key = |job| StepKey { job: JobId(job), step: 0 };
+        for job in 1..=5 {
+            let queued_step = QueuedStep::new(0, Time(0), key(job));
+            let (queue, why) = (QueueId(0), Ineligible::Reserved(ClassId(8)));
+            vetoed.insert(VetoedStep { queue, class, queued_step, again: Time(1), looks: 1, why });
+        }
+        let mut looks = Vec::new();
+        for _ in 0..3 {
+            let looked: Vec<StepKey> = vetoed.in_rotation(class, 2).collect();
+            vetoed.looked_at(class, looked[1]);
+            looks.extend(looked.into_iter().map(|key| key.job.0));
+        }
+        assert_eq!(looks, [1, 2, 3, 4, 5, 1]);
+        vetoed.remove(key(2));
+        assert_eq!(vetoed.in_rotation(class, 9).map(|key| key.job.0).collect::<Vec<_>>(), [3, 4, 5, 1]);
+        (1..=5).for_each(|job| _ = vetoed.remove(key(job)));
+        assert_eq!(vetoed, VetoedSteps::default(), "nothing is left of a class that is gone");
     }
 }
