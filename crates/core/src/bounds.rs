@@ -128,8 +128,6 @@ pub const CACHE_STEPS: usize = 10_000;
 pub const PAGE_STEPS_MAX: usize = 1_000;
 /// How long after a read of the store failed it is tried again.
 pub const READ_AGAIN_NS: u64 = NS_PER_S;
-/// Requests that may wait for jobs that are being read again because rows of them were refused.
-pub const REREAD_WAITING_MAX: usize = 10_000;
 /// Lines of parked jobs that are told apart; work of further classes stands in one line of its queue.
 pub const LINES_MAX: usize = 20_000;
 /// Lines that are looked at for a job to park, longest first.

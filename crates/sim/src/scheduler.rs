@@ -56,7 +56,7 @@ enum Incoming {
 impl Scheduler {
     /// Whether everything that the engine decided is durable.
     pub fn is_idle(&self) -> bool {
-        self.frozen.is_none() && self.pipeline.is_idle() && self.engine.jobs_being_reread().is_empty()
+        self.frozen.is_none() && self.pipeline.is_idle()
     }
 
     pub fn is_frozen(&self) -> bool {

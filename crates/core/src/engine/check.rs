@@ -42,7 +42,6 @@ impl Engine {
         all.extend([
             ("place_requests", self.places.waiting_count()),
             ("places", self.places.held().count()),
-            ("jobs_reread", self.rereading.jobs().len()),
             ("lines_of_parked_jobs", self.subqueues().len()),
             ("workers_reserved", self.plan.reservations().holders().count()),
         ]);
@@ -235,7 +234,7 @@ impl Engine {
                 names.push(name);
             }
         }
-        self.licences.check(names.into_iter().chain(self.limits_kept()).chain(self.limits_delegated()))?;
+        self.licences.check(names.into_iter().chain(self.limits_delegated()))?;
         let none = Licences::default();
         let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
         match self.plan.workers.iter().find(wrong) {
@@ -275,7 +274,7 @@ impl Engine {
                 self.jobs.get(&task.job).is_some_and(|job| self.plan.queues.whole(job.queue) == id)
             });
             let places = self.places.held().filter(|(_, place)| self.plan.queues.whole(place.queue) == id);
-            let active = (active.count() + places.count() + self.kept_active(id)) as u32;
+            let active = (active.count() + places.count()) as u32;
             if active != queue.active {
                 return Err(format!("queue {}: counts {} active, has {active}", queue.name(), queue.active));
             }

@@ -1,12 +1,10 @@
 //! What became of a batch.
 
-use super::reread::Refused;
 use super::{Engine, Outbox, Release, WorkerCommand, Write};
 use crate::ids::{JobId, RequestId, TaskId, WorkerId};
-use crate::job::{JobRecord, JobState};
-use crate::residency::subqueues::ParkedCount;
+use crate::job::JobState;
 use crate::time::Time;
-use crate::worker::{Worker, WorkerRecord};
+use crate::worker::WorkerRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
@@ -51,9 +49,9 @@ impl Engine {
         }));
     }
 
-    /// What may go out of a batch that is durable, but for the writes with these numbers, which found a row that
-    /// somebody else had changed. Nothing that rests on a refused row goes out: no order, no acknowledgement, no
-    /// note and no answer about its job, nor what formed about it meanwhile.
+    /// What may go out of a batch that is durable, but for the writes with these numbers, which found a row that the
+    /// engine does not know. One engine owns a farm, so that is rare: retention deleted a job while it was retried, or an
+    /// earlier commit was applied late. Nothing that rests on a refused row goes out, and the batch that forms is dropped.
     pub fn release(&mut self, mut batch: Outbox, refused: &[usize], forming: &mut Outbox) -> Release {
         if self.greetings > 0 {
             // What was meant for the connection before the last hello is nothing for the one after it: a lease
@@ -70,27 +68,19 @@ impl Engine {
             return Release { batch, ..Release::default() };
         }
         self.learned_early(refused.iter().filter_map(|row| batch.writes.get(*row)));
-        match self.refused(&batch, refused, forming) {
-            Refused::GoesOn { named, jobs } => {
-                let undone = self.reread(&named, jobs, &mut batch, forming);
-                Release { batch, undone, again: None }
-            }
-            Refused::Stalls(jobs) => {
-                let forming = std::mem::take(forming);
-                let mut again = self.failed([&forming]);
-                let mut undone: Vec<RequestId> =
-                    forming.answers.iter().map(|(request, _)| *request).collect();
-                batch.withhold(&jobs, &mut undone);
-                again.extend(jobs);
-                Release { batch, undone, again: Some(again) }
-            }
-        }
+        let jobs: BTreeSet<JobId> = refused.iter().filter_map(|row| batch.writes.get(*row)?.job()).collect();
+        let forming = std::mem::take(forming);
+        let mut again = self.failed([&forming]);
+        let mut undone: Vec<RequestId> = forming.answers.iter().map(|(request, _)| *request).collect();
+        batch.withhold(&jobs, &mut undone);
+        again.extend(jobs);
+        Release { batch, undone, again: Some(again) }
     }
 
     /// Nothing of these batches is durable. Returns the jobs that must be read from the store and
     /// given to [`Engine::reload`] before anything else happens.
     pub fn failed<'a>(&mut self, batches: impl IntoIterator<Item = &'a Outbox>) -> BTreeSet<JobId> {
-        let mut touched = self.rereading.jobs().clone();
+        let mut touched = BTreeSet::new();
         let mut before: BTreeMap<WorkerId, &WorkerRecord> = BTreeMap::new();
         for batch in batches {
             for record in &batch.before {
@@ -113,44 +103,9 @@ impl Engine {
         touched
     }
 
-    /// Puts what the store says of `touched` jobs in the place of what the engine thought, and of how much is
-    /// parked. A job without a record does not exist. Every worker is asked to say again what it holds and gets no
-    /// new work until it does.
-    pub fn reload(
-        &mut self,
-        now: Time,
-        touched: &BTreeSet<JobId>,
-        records: Vec<JobRecord>,
-        parked: Vec<ParkedCount>,
-        out: &mut Outbox,
-    ) {
-        self.set_now(now);
-        let rereading = self.take_rereading();
-        let mut before = self.booked_of(touched);
-        before.extend_from_slice(rereading.before());
-        for id in touched {
-            self.residency.note_change(*id);
-            self.forget(*id);
-        }
-        self.keys.retain(|_, job| !touched.contains(job));
-        self.recent.remove(touched);
-        self.replace(touched, records, &before, out);
-        self.set_parked(parked, out);
-        let ids: Vec<_> = self.plan.workers.iter().map(|w| w.id).collect();
-        for id in ids {
-            self.plan.workers.update(id, Worker::unlink);
-            self.send(id, WorkerCommand::Resync, out);
-        }
-        self.save_again(out);
-        self.act_on_waiting(rereading, out);
-        self.follow_workers();
-        self.refill(out);
-        self.plan.request_round();
-    }
-
     /// After a reload: workers whose rows are not durable as they are here. What was lost with their
     /// earlier epochs was given back by the store and is lost again, in the batch that raises the epoch.
-    fn save_again(&mut self, out: &mut Outbox) {
+    pub(super) fn save_again(&mut self, out: &mut Outbox) {
         let gone = std::mem::take(&mut self.unsaved_gone);
         out.writes.extend(gone.into_iter().map(Write::WorkerGone));
         self.save_settings_again(out);

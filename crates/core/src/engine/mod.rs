@@ -32,7 +32,7 @@ mod pipeline;
 mod placing;
 mod prune;
 mod recent_outcomes;
-mod reread;
+mod reload;
 mod residency;
 mod returns;
 mod settings;
@@ -72,7 +72,6 @@ use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
 use crate::workers::Workers;
 use charge::Charged;
 use recent_outcomes::RecentOutcomes;
-use reread::Rereading;
 use residency::{Lookups, Residency};
 use settings::Setting;
 use shards::Shards;
@@ -276,8 +275,6 @@ pub struct Engine {
     licences: LicencePool,
     /// Which jobs are here, and which are parked in the store.
     residency: Residency,
-    /// Jobs of which rows were refused.
-    rereading: Rereading,
     profiles: Profiles,
     /// Tasks that succeeded since the engine started.
     successes: Successes,
@@ -347,7 +344,6 @@ impl Engine {
             reclaims: BTreeMap::new(),
             licences: LicencePool::default(),
             residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
-            rereading: Rereading::default(),
             profiles: Profiles::default(),
             successes: Successes::default(),
             lease_ns: settings.lease_ns,

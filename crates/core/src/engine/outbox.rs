@@ -47,7 +47,7 @@ pub struct Release {
     /// Requests that were not done.
     pub undone: Vec<RequestId>,
     /// Jobs to be read from the store and given to [`Engine::reload`](super::Engine::reload) before anything else is
-    /// committed; `None` where the engine goes on.
+    /// committed; `None` if no row was refused.
     pub again: Option<BTreeSet<JobId>>,
 }
 

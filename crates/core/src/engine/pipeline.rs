@@ -1,9 +1,8 @@
 //! The commits of one engine: which batch forms, which one the store has, and what may go out when.
 //!
 //! One batch is with the store while the next forms. What a batch says goes out only when its writes are durable; a
-//! reply that rests on no write goes out at once. When a commit fails, the pipeline stalls: nothing is committed until
-//! the jobs that it names were read again. When rows of it are refused, only their jobs are read again, and everything
-//! else goes on; the pipeline stalls only where a refused row is of no job, or says what is parked.
+//! reply that rests on no write goes out at once. When a commit fails, or rows of it are refused, the pipeline stalls:
+//! nothing is committed until the jobs concerned were read again.
 //!
 //! The server and the simulator commit through it. It does no I/O: its owner carries batches
 //! to a store and brings back what became of them.
@@ -68,8 +67,8 @@ impl Pipeline {
         Some(NextBatch::Commit(batch))
     }
 
-    /// The batch in flight is durable, but for the writes with these numbers, whose rows had changed. The engine reads the
-    /// jobs of these rows again and goes on. Where it cannot, the pipeline is stalled from now on.
+    /// The batch in flight is durable, but for the writes with these numbers, whose rows had changed. If there are such
+    /// writes, the pipeline is stalled from now on.
     pub fn committed(&mut self, engine: &mut Engine, refused: &[usize]) -> Committed {
         let Some(batch) = self.in_flight.take() else { return Committed::default() };
         // A store has let go of it, unless it keeps it for a reason of its own.

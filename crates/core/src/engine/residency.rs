@@ -28,8 +28,6 @@ enum Read {
     Page(SubqueueKey, usize),
     /// Jobs that a request names.
     Jobs { jobs: BTreeSet<JobId>, event: Box<Event>, lookups: Lookups },
-    /// The jobs of refused rows.
-    Again,
 }
 
 /// What is parked, what stands in lines, and what is being read.
@@ -327,8 +325,7 @@ impl Engine {
                     lookups.retain(|job, _| !self.residency.is_stale(*job, number));
                     self.look_up(jobs, event, lookups, out);
                 }
-                Some(Read::Again) if self.rereading.awaits(number) => self.ask_again(out),
-                Some(Read::Again) | None => {}
+                None => {}
             }
         }
         while let Some(key) = self.residency.changed.pop_first() {
@@ -357,18 +354,11 @@ impl Engine {
         self.fetch(FetchQuery::Page { queue, class: key.1, from, steps }, Read::Page(key, steps), out);
     }
 
-    /// Returns the number of the read.
-    fn fetch(&mut self, wanted: FetchQuery, read: Read, out: &mut Outbox) -> u64 {
+    fn fetch(&mut self, wanted: FetchQuery, read: Read, out: &mut Outbox) {
         let number = self.residency.next_read;
         self.residency.next_read += 1;
         self.residency.reads.insert(number, read);
         out.fetches.push(Fetch { number, wanted });
-        number
-    }
-
-    /// Asks for jobs of which rows were refused. Returns the number of the read.
-    pub(super) fn fetch_jobs_again(&mut self, jobs: BTreeSet<JobId>, out: &mut Outbox) -> u64 {
-        self.fetch(FetchQuery::Jobs(jobs), Read::Again, out)
     }
 
     /// While the cache is over its size, parks the last job of the longest line that has more than its share
@@ -391,7 +381,6 @@ impl Engine {
     /// Acts on an event when all jobs that it names are here, or known not to be parked; looks them up first
     /// otherwise.
     pub(super) fn act_with_jobs(&mut self, event: Event, lookups: Lookups, out: &mut Outbox) {
-        let Some(event) = self.unless_rereading(event, out) else { return };
         let open = self.open_jobs(&event, &lookups);
         if open.iter().all(|id| self.jobs.contains_key(id)) {
             self.act(event, lookups, out);
@@ -456,8 +445,7 @@ impl Engine {
             Some(Read::Jobs { jobs, event, lookups }) => {
                 self.jobs_read(number, jobs, records, *event, lookups, out);
             }
-            Some(Read::Again) if self.rereading.awaits(number) => self.jobs_read_again(records, out),
-            Some(Read::Again) | None => {}
+            None => {}
         }
     }
 

@@ -325,9 +325,4 @@ impl Engine {
             }
         }
     }
-
-    /// True if messages move tasks of a job, or tell of it: its rows and its messages must be read together.
-    pub(super) fn is_between_shards(&self, id: JobId) -> bool {
-        self.shards.delegated.contains_key(&id) || self.shards.guests.contains_key(&id)
-    }
 }

@@ -210,10 +210,8 @@ impl Engine {
         }
         for (task, (attempt, phase)) in held {
             let current = self.attempts.get(&task).is_some_and(|a| a.number == attempt && a.worker == id);
-            // Whether it is to run is known when its job was read again.
-            let is_open = self.rereading.jobs().contains(&task.job);
             let is_over = matches!(phase, HeldPhase::Ended | HeldPhase::Unknown);
-            if !current && !is_open && !is_over {
+            if !current && !is_over {
                 self.send(id, WorkerCommand::Kill { task, attempt }, out);
             }
         }
