@@ -342,3 +342,37 @@ fn a_queue_that_moves_to_another_band_has_its_turn_there() {
     farm.advance(20);
     assert_eq!(started(&farm, before, "a"), 0);
 }
+
+#[test]
+fn a_queue_that_was_forgotten_leaves_its_turn_to_nobody() {
+    let mut queues = Queues::new(turn(Charge::Task, None));
+    let work = |queues: &mut Queues, id, job| {
+        let queued_step = QueuedStep::new(0, Time(0), StepKey { job: JobId(job), step: 0 });
+        queues.insert(id, ClassId(0), queued_step);
+        queued_step
+    };
+    // A queue has had something while another one waited, and is idle.
+    let farm = queues.intern_for("farm", "ann");
+    work(&mut queues, farm, 2);
+    let old = queues.intern("old");
+    let first = work(&mut queues, old, 1);
+    let mut skip = RoundFilter::default();
+    queues.charge(old, 1, &mut skip);
+    queues.remove(old, ClassId(0), &first);
+    let saved = queues.take_changed_turns();
+    assert!(saved.turns.iter().any(|record| record.queue == "old"), "{saved:?}");
+    // The other one takes the clock beyond it, and it is forgotten after a day.
+    (0..3).for_each(|_| queues.charge(farm, 1, &mut skip));
+    queues.take_changed_turns();
+    queues.tell_time(Time(2 * windlass_core::bounds::QUEUE_IDLE_NS));
+    queues.prune(|id| id == farm);
+    queues.prune(|id| id == farm);
+    // A second user's part gets its place.
+    let part = queues.intern_for("farm", "bob");
+    assert_eq!(part, old, "the place is taken again");
+    work(&mut queues, part, 3);
+    let saved = queues.take_changed_turns();
+    let of_whole = saved.turns.iter().filter(|record| record.queue == "farm" && record.user.is_none());
+    assert_eq!(of_whole.count(), 0, "the queue itself did not change: {saved:?}");
+    assert!(saved.turns.iter().any(|record| record.user.as_deref() == Some("bob")), "{saved:?}");
+}

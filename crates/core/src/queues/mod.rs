@@ -227,6 +227,7 @@ impl Queues {
         let queue = &mut self.all[id.0 as usize];
         let (name, tags) = (queue.record.name.clone(), std::mem::take(&mut queue.tags));
         self.by_name.remove(&name);
+        self.turns.forget(id);
         if tags.saved {
             self.forget_turn(name, None);
         }

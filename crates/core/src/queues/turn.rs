@@ -221,6 +221,11 @@ impl TurnOrder {
         }
     }
 
+    /// The queue is gone. Its id may be given to another one, or to a user's part, before the next save.
+    pub fn forget(&mut self, id: QueueId) {
+        self.changed.retain(|changed| *changed != id);
+    }
+
     /// The clock of a band is to be saved.
     pub fn note_clock(&mut self, band: u8) {
         self.moved |= 1 << band;

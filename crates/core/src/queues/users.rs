@@ -251,6 +251,7 @@ impl Queues {
         let user = self.all[id.0 as usize].user.take().unwrap_or_default();
         let left = self.with_user(id, |users, _| {
             users.by_name.remove(&user);
+            users.order.forget(id);
             users.by_name.len()
         });
         let queue = self.get(whole).record.name.clone();
