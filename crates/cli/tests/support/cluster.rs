@@ -36,12 +36,15 @@ impl Server {
     }
 
     pub fn start_again(&mut self) {
-        let mut command = self.farm.command(&["server", "start", "--no-worker", "--lease", "20", "--name"]);
+        let mut command = self.farm.command(&["server", "start", "--no-worker", "--name"]);
         // All workers are on this machine, so its load says nothing of one of them.
         let settings = self.farm.path().join("server.toml");
         std::fs::write(&settings, "[load]\npressure = false\n").unwrap();
         command.args([self.name, "--config", settings.to_str().unwrap()]);
         command.args(["--listen", &self.address, "--store", &self.store]).args(&self.flags);
+        if !self.flags.iter().any(|flag| flag == "--lease") {
+            command.args(["--lease", "20"]);
+        }
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.log_path()).unwrap();
         command.stdout(Stdio::null()).stderr(log);
         self.process = Some(KillOnDrop(command.spawn().unwrap()));
