@@ -14,6 +14,7 @@ mod cache;
 mod counted;
 mod delays;
 mod faults;
+mod gangs;
 mod jobs;
 mod machine;
 mod people;

@@ -3,6 +3,7 @@
 //! event here. The checks change nothing that the scheduler sees.
 
 use crate::counted::Counted;
+use crate::gangs::judge_gangs;
 use crate::machine::{AttemptKey, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -335,7 +336,7 @@ impl Promises {
                 return Err(format!("{task} does not run, and the reason given is {explanation:?}"));
             }
         }
-        Ok(())
+        judge_gangs(engine, job)
     }
 
     /// Checks that the engine knows what the store knows, while no write is under way.
@@ -433,6 +434,40 @@ fn fits_as_asked(engine: &Engine, job: &Job, task: TaskId) -> bool {
     let asked = Class { request: spec.request.clone(), guess: 0, ..class.clone() };
     let takes_work = |worker: &Worker| worker.connected && worker.state == WorkerState::Up;
     engine.workers().present().any(|worker| takes_work(worker) && eligible_when_idle(&asked, worker))
+}
+
+/// Checks that no step waits for what was learned of it alone: where workers that get work, or get none for a moment
+/// only, could run what it asks for, some of them could run what it is sized to.
+pub(crate) fn sizes_follow_workers(engine: &Engine) -> Checked {
+    let workers: Vec<&Worker> = engine.workers().present().filter(|worker| may_get_work(worker)).collect();
+    let could = |class: &Class| workers.iter().any(|worker| eligible_when_idle(class, worker));
+    for job in engine.jobs() {
+        for (number, spec) in job.spec.steps.iter().enumerate() {
+            let key = StepKey { job: job.id, step: number as u16 };
+            let Some(sized) = engine.class_of(key).filter(|class| class.request != spec.request) else {
+                continue;
+            };
+            let asked = Class { request: spec.request.clone(), guess: 0, ..sized.clone() };
+            if could(&asked) && !could(sized) {
+                let (is, asks) = (&sized.request, &spec.request);
+                return Err(format!(
+                    "job {}, step {number}: no worker that gets work has {is:?}, and it asks for {asks:?}",
+                    job.id
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a worker is up, or silent while its lease runs. Pressure is over in a moment.
+fn may_get_work(worker: &Worker) -> bool {
+    let is_heard = match worker.state {
+        WorkerState::Up => true,
+        WorkerState::Suspect => worker.lease_until.is_some(),
+        WorkerState::Draining | WorkerState::Expired | WorkerState::Forgotten => false,
+    };
+    is_heard && worker.health.out().is_none() && !worker.saturated.lacks_space()
 }
 
 /// Checks the engine's counts of parked jobs, and that every parked job before `resident_before` is resident.

@@ -4,6 +4,7 @@
 
 use crate::brief;
 use crate::delays::HeldBack;
+use crate::gangs::ReservedGangs;
 use crate::machine::Word;
 use crate::promises::same_settings;
 use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
@@ -30,6 +31,7 @@ pub struct Scheduler {
     /// After a failed commit, messages that wait until the store answers; `None` otherwise.
     frozen: Option<VecDeque<Incoming>>,
     round_due: bool,
+    reserved_gangs: ReservedGangs,
     /// When it wakes next; `None` if no wakeup is set.
     wakes: Option<Time>,
     /// Nanoseconds by which its clock is ahead. The clock was read at the start, and runs evenly since.
@@ -111,6 +113,7 @@ impl World {
             held_back: HeldBack::new(),
             frozen: None,
             round_due: false,
+            reserved_gangs: ReservedGangs::default(),
             wakes: None,
             clock_skew_ns: self.clock_skew_ns,
         });
@@ -341,7 +344,14 @@ impl World {
         if scheduler.frozen.is_some() {
             return;
         }
+        let is_needed = scheduler.engine.planner().needs_round();
         let booked = scheduler.engine.round(now, budget, &mut scheduler.pipeline.forming);
+        if is_needed
+            && booked < budget
+            && let Err(what) = scheduler.reserved_gangs.judge(&scheduler.engine)
+        {
+            self.broken(what);
+        }
         self.hear_volatile();
         let Some(scheduler) = &mut self.scheduler else { return };
         if booked > 0

@@ -2,6 +2,8 @@
 //! for ever, and a queue that becomes backlogged has no claim on what others were served before. `run` calls
 //! [`Waits`] at each booking and each second. It reads the engine's explanations and changes nothing.
 
+use crate::gangs::judge_gangs;
+use crate::promises::sizes_follow_workers;
 use crate::scheduler::Scheduler;
 use crate::world::{S, World};
 use std::collections::BTreeMap;
@@ -76,9 +78,11 @@ impl Waits {
             self.steps.clear();
         }
         let engine = &scheduler.engine;
+        sizes_follow_workers(engine)?;
         let mut before = std::mem::take(&mut self.steps);
         let after_ns = world.settings.reserve.after_ns;
         for job in engine.jobs() {
+            judge_gangs(engine, job)?;
             for (number, step) in job.steps.iter().enumerate() {
                 let Some(index) = step.ready.first() else { continue };
                 let key = StepKey { job: job.id, step: number as u16 };
