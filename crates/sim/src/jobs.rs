@@ -27,12 +27,13 @@ pub enum Profile {
 }
 
 impl Profile {
-    fn body(self, fail_percent: u8) -> Arc<[u8]> {
+    /// The body of tasks of which `fail_percent` of a hundred fail.
+    pub fn body(self, fail_percent: u8) -> Arc<[u8]> {
         Arc::from([self as u8, fail_percent])
     }
 
     /// A body of tasks that come to hold `holds` times 64 MiB.
-    fn hungry_body(self, fail_percent: u8, holds: u8) -> Arc<[u8]> {
+    pub fn hungry_body(self, fail_percent: u8, holds: u8) -> Arc<[u8]> {
         Arc::from([self as u8, fail_percent, holds])
     }
 

@@ -26,6 +26,7 @@ pub mod script;
 mod shards;
 pub mod swf;
 mod trace;
+mod twists;
 mod waits;
 mod world;
 

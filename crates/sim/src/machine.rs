@@ -467,6 +467,21 @@ impl Machine {
         effects
     }
 
+    /// What rode with an attempt and has ended, and whose results are still here.
+    pub fn ended_riders(&self, head: AttemptKey) -> Vec<AttemptKey> {
+        let holds = self.keeper.iter().flat_map(|keeper| &keeper.holds);
+        let ended =
+            holds.filter(|(_, hold)| hold.rides == Some(head) && matches!(hold.phase, Phase::Ended(_)));
+        ended.map(|(key, _)| *key).collect()
+    }
+
+    /// The keeper loses what it has of an attempt.
+    pub fn lose(&mut self, key: AttemptKey) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.holds.remove(&key);
+        }
+    }
+
     /// The attempts that the keeper has, in any phase.
     pub fn held(&self) -> BTreeSet<AttemptKey> {
         self.keeper.iter().flat_map(|keeper| keeper.holds.keys().copied()).collect()

@@ -12,7 +12,7 @@ use windlass_core::engine::{Event, PlaceInUse, Reply, Submit};
 use windlass_core::ids::{AllocId, ShardId};
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::places::PlaceRequest;
+use windlass_core::places::{NoPlace, PlaceRequest};
 use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
@@ -67,7 +67,7 @@ impl People {
     }
 
     /// Submits a job, with what a shell would look up for it.
-    fn submit(&mut self, world: &mut World, spec: Arc<JobSpec>, parent: Option<AttemptKey>) {
+    pub fn submit(&mut self, world: &mut World, spec: Arc<JobSpec>, parent: Option<AttemptKey>) {
         let request = self.ask(Ask::Submit(spec.clone(), parent, world.now_ns));
         let existing = spec.key.as_ref().and_then(|key| world.store.job_by_key(&spec.user, key));
         let known = spec.after.iter().filter_map(|id| Some((*id, world.store.job(*id)?.state)));
@@ -137,21 +137,11 @@ impl People {
             (81..84, _) => {
                 let worker = world.any_worker();
                 let draining = world.rng.chance(500);
-                let request = self.ask(Ask::Other);
-                world.tell(Event::Drain { request, worker, draining, note: None });
+                self.drain(world, worker, draining);
             }
             (84..94 | 105..110, _) => self.act_on_places(world, dice),
-            (94..96, _) => {
-                let request = self.ask(Ask::Other);
-                let queue = random_queue(world);
-                world.tell(Event::SetQueue { request, queue });
-            }
-            (96..98, _) => {
-                let request = self.ask(Ask::Other);
-                let name = format!("l{}", world.rng.below(2));
-                let max = world.rng.chance(700).then(|| world.rng.below(4) as u32);
-                world.tell(Event::SetLimit { request, name, limit: max.map(limit_of) });
-            }
+            (94..96, _) => self.set_queue(world),
+            (96..98, _) => self.set_limit(world),
             (100..105, Some(job)) => {
                 let priority = world.rng.below(5) as i32;
                 let request = self.ask(Ask::Other);
@@ -163,6 +153,27 @@ impl People {
                 }
             }
         }
+    }
+
+    /// Tells a worker to take nothing new, or to take work again.
+    pub fn drain(&mut self, world: &mut World, worker: WorkerId, draining: bool) {
+        let request = self.ask(Ask::Other);
+        world.tell(Event::Drain { request, worker, draining, note: None });
+    }
+
+    /// Sets a random queue.
+    pub fn set_queue(&mut self, world: &mut World) {
+        let request = self.ask(Ask::Other);
+        let queue = random_queue(world);
+        world.tell(Event::SetQueue { request, queue });
+    }
+
+    /// Sets a random limit, or takes it away.
+    pub fn set_limit(&mut self, world: &mut World) {
+        let request = self.ask(Ask::Other);
+        let name = format!("l{}", world.rng.below(2));
+        let max = world.rng.chance(700).then(|| world.rng.below(4) as u32);
+        world.tell(Event::SetLimit { request, name, limit: max.map(limit_of) });
     }
 
     /// What outside clients and their gateways do.
@@ -261,6 +272,7 @@ impl People {
                 }
             }
             (Ask::Withdrawn, Reply::Placed { alloc, .. }) => _ = world.tell(Event::Release { alloc }),
+            (Ask::Withdrawn, Reply::NoPlace(NoPlace::Withdrawn)) => world.tally.hang_ups += 1,
             (Ask::Alloc(place), Reply::Placed { alloc, worker }) => {
                 self.places.insert(alloc, (worker, PlaceInUse { alloc, ..place }));
             }
@@ -401,8 +413,7 @@ impl People {
             world.tell(Event::Hold { request, job, held: false });
         }
         for worker in workers {
-            let request = self.ask(Ask::Other);
-            world.tell(Event::Drain { request, worker, draining: false, note: None });
+            self.drain(world, worker, false);
         }
         for worker in retired {
             let request = self.ask(Ask::Other);

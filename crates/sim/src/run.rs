@@ -10,6 +10,7 @@ use crate::machine::{AttemptKey, Defect, Machine};
 use crate::people::People;
 use crate::promises::bases;
 use crate::trace::Transcript;
+use crate::twists::Twists;
 use crate::waits::Waits;
 use crate::world::{Alarm, CLOCK_START, Happening, Heard, MS, S, Tally, World};
 use std::collections::BTreeMap;
@@ -156,6 +157,8 @@ struct Run {
     quiet_ns: u64,
     /// Checks of waiting work.
     waits: BTreeMap<ShardId, Waits>,
+    /// What is special in this world.
+    twists: Twists,
     over: bool,
 }
 
@@ -198,10 +201,13 @@ impl Run {
         world.leases_vary = world.faults.clock_permille == 0;
         let machines = if seed % 16 == 9 { world.rng.between(8, 16) } else { world.rng.between(1, 4) };
         let machines = if is_divided { machines + 2 } else { machines };
-        for number in 0..machines {
+        let mut twists = Twists::of(seed, faults, is_divided);
+        twists.set(&mut world);
+        for number in 0..twists.machines(machines) {
             let name = format!("w{number}");
             add_machine(&mut world, &name, &name);
         }
+        twists.equip(&mut world);
         let quiet_ns = world.rng.between(20, 120) * S;
         world.after(0, Happening::Alarm(Alarm::Disturb));
         world.after(S, Happening::Alarm(Alarm::Inspect));
@@ -213,6 +219,7 @@ impl Run {
             rivals: Vec::new(),
             quiet_ns,
             waits: BTreeMap::new(),
+            twists,
             over: false,
         }
     }
@@ -311,7 +318,9 @@ impl Run {
                 _ => Defect::None,
             };
         }
-        self.people.act(world);
+        if !self.twists.act(world, &mut self.people) {
+            self.people.act(world);
+        }
     }
 
     /// Checks the waiting work, each second.
@@ -360,14 +369,8 @@ impl Run {
             Fault::Absence => {
                 let lease_ns = world.settings.lease_ns.unwrap_or(30 * S);
                 let away_ns = world.rng.between(lease_ns / 4, lease_ns * 5 / 2);
-                world.machines[machine].away_until_ns = world.now_ns + away_ns;
-                if world.rng.chance(300) {
-                    world.kill_keeper(machine, seen_ns);
-                } else {
-                    world.cut_link(machine, seen_ns);
-                }
-                world.after(away_ns, Happening::KeeperStarts(machine));
-                world.after(away_ns, Happening::Connects(machine));
+                let keeper_dies = world.rng.chance(300);
+                world.take_away(machine, away_ns, seen_ns, keeper_dies);
             }
             Fault::Claim if world.machines.len() < MACHINES_MAX && self.rivals.len() < RIVALS_MAX => {
                 let name = world.machines[machine].name.clone();
@@ -392,12 +395,7 @@ impl Run {
                 let age_ns = world.rng.below(20) * S;
                 world.delete_old_jobs(age_ns);
             }
-            Fault::Retire if world.machines.iter().filter(|machine| !machine.retired).count() > 1 => {
-                world.kill_keeper(machine, seen_ns);
-                world.machines[machine].retired = true;
-                world.tally.retired += 1;
-                world.trace.line(&format!("{} never comes back", world.machines[machine].label));
-            }
+            Fault::Retire if world.machines_left() > 1 => world.retire(machine, seen_ns),
             Fault::Retire => {}
             Fault::Clock => {
                 let by_ns = world.rng.between(MS, 3600 * S) as i64;
@@ -415,7 +413,7 @@ impl Run {
         self.armed.clear();
         world.faults = Faults::none();
         world.delays = Delays::default();
-        world.disk_full = false;
+        (world.disk_full, world.loses_results) = (false, false);
         for number in std::mem::take(&mut self.rivals) {
             world.kill_keeper(number, 0);
             world.machines[number].retired = true;

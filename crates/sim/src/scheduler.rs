@@ -16,7 +16,9 @@ use windlass_core::engine::{
     Write,
 };
 use windlass_core::job::JobRecord;
-use windlass_core::{JobId, Time, WorkerId};
+use windlass_core::worker::WorkerState;
+use windlass_core::{Epoch, JobId, Time, WorkerId};
+use windlass_store::Memory;
 
 /// A scheduler, from its start to its death.
 pub struct Scheduler {
@@ -414,7 +416,9 @@ impl World {
             if let Some(number) = rival {
                 self.tally.refused_writes += 1;
                 self.trace.line("another scheduler booked first");
-                self.store.apply(&writes[number..=number]);
+                let late = self.books_late.then(|| late_booking(&writes[number], &self.store)).flatten();
+                self.tally.late_bookings += u64::from(late.is_some());
+                self.store.apply(late.as_ref().map_or(&writes[number..=number], std::slice::from_ref));
             }
             for write in writes {
                 self.trace.line(&format!("  durable {}", brief::write(write)));
@@ -577,6 +581,16 @@ impl World {
             self.broken(what);
         }
     }
+}
+
+/// The booking of a task on a worker whose lease ran out, under the epoch that ended with it: what another scheduler had
+/// sent to the store before that. `None` if there is no such worker.
+fn late_booking(write: &Write, store: &Memory) -> Option<Write> {
+    let Write::Book { task, attempt, at, amounts, .. } = write else { return None };
+    let workers = store.load().ground.workers;
+    let gone = workers.into_iter().find(|worker| worker.state == WorkerState::Expired)?;
+    let epoch = Epoch(gone.epoch.0.checked_sub(1)?);
+    Some(Write::Book { task: *task, attempt: *attempt, worker: gone.id, epoch, at: *at, amounts: *amounts })
 }
 
 /// Index of a booking that another scheduler makes first; `None` for none.

@@ -164,6 +164,12 @@ pub struct Tally {
     pub quota_guest_starts: u64,
     /// Such as are of a step or a job with a cap on running tasks.
     pub capped_guest_starts: u64,
+    /// Clients that hung up while their request for a place waited.
+    pub hang_ups: u64,
+    /// Results that a machine lost.
+    pub lost_results: u64,
+    /// Bookings of other schedulers that became durable after the epoch of their worker had ended.
+    pub late_bookings: u64,
     /// Reads of jobs after a failed commit, or after refused rows, while some of their tasks were with another shard.
     pub shared_reloads: u64,
 }
@@ -197,6 +203,9 @@ impl Tally {
         self.limited_guest_starts += other.limited_guest_starts;
         self.quota_guest_starts += other.quota_guest_starts;
         self.capped_guest_starts += other.capped_guest_starts;
+        self.hang_ups += other.hang_ups;
+        self.lost_results += other.lost_results;
+        self.late_bookings += other.late_bookings;
         self.shared_reloads += other.shared_reloads;
     }
 }
@@ -215,6 +224,10 @@ pub struct World {
     pub(crate) delays: Delays,
     /// Whether links deliver in order and nothing twice, as real ones do. Elsewhere they are worse.
     pub(crate) keeps_order: bool,
+    /// Whether machines lose results of tasks that rode with others.
+    pub(crate) loses_results: bool,
+    /// Whether bookings of other schedulers become durable late.
+    pub(crate) books_late: bool,
     /// When the last message of a link arrives, to the scheduler and from it, where links keep their order.
     last_arrivals: BTreeMap<(u64, bool), u64>,
     /// Messages that are dropped next, whatever the rates are.
@@ -260,6 +273,8 @@ impl World {
             faults,
             delays: Delays::default(),
             keeps_order: false,
+            loses_results: false,
+            books_late: false,
             last_arrivals: BTreeMap::new(),
             lose_next: 0,
             store: Memory::default(),
@@ -469,6 +484,9 @@ impl World {
         let now = self.machine_clock(number);
         let effects = self.machines[number].order(now, seq, order);
         self.act(number, effects);
+        if let WorkerCommand::Ack { task, attempt } = order {
+            self.lose_results(number, (*task, *attempt));
+        }
         if let WorkerCommand::Lease { .. } = order
             && let Some(until) = self.machines[number].lease_until()
         {
@@ -557,6 +575,31 @@ impl World {
             self.promises.ends(key, End::Lost);
             self.heard.push_back(Heard::Ends(number, key, End::Lost));
         }
+    }
+
+    /// A machine goes and never comes back. The scheduler notices after `seen_ns` that its link is gone.
+    pub(crate) fn retire(&mut self, number: usize, seen_ns: u64) {
+        self.kill_keeper(number, seen_ns);
+        self.machines[number].retired = true;
+        self.tally.retired += 1;
+        self.trace.line(&format!("{} never comes back", self.machines[number].label));
+    }
+
+    /// A machine is away for a while. The scheduler notices after `seen_ns` that its link is gone.
+    pub(crate) fn take_away(&mut self, number: usize, away_ns: u64, seen_ns: u64, keeper_dies: bool) {
+        self.machines[number].away_until_ns = self.now_ns + away_ns;
+        if keeper_dies {
+            self.kill_keeper(number, seen_ns);
+        } else {
+            self.cut_link(number, seen_ns);
+        }
+        self.after(away_ns, Happening::KeeperStarts(number));
+        self.after(away_ns, Happening::Connects(number));
+    }
+
+    /// How many machines have not gone for good.
+    pub(crate) fn machines_left(&self) -> usize {
+        self.machines.iter().filter(|machine| !machine.retired).count()
     }
 
     /// Cuts a link. The scheduler notices after `seen_ns`.

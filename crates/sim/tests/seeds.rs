@@ -64,6 +64,8 @@ fn every_fault_struck(sum: &Tally) {
         sum.forgotten,
         sum.deleted,
         sum.lies,
+        sum.hang_ups,
+        sum.lost_results,
     ];
     assert!(all.iter().all(|count| *count > 0), "some fault never struck: {sum:?}");
 }
