@@ -428,7 +428,7 @@ pub(crate) fn same_settings(store: &Memory, engine: &Engine) -> Checked {
 fn fits_as_asked(engine: &Engine, job: &Job, task: TaskId) -> bool {
     let step = job.step_of(task.index);
     let (key, spec) = (StepKey { job: task.job, step }, &job.spec.steps[usize::from(step)]);
-    let Some(class) = engine.class_of(key).filter(|_| spec.nodes.is_none() && spec.with.is_none()) else {
+    let Some(class) = engine.class_of(key).filter(|_| !job.is_in_gang(step.into())) else {
         return false;
     };
     let asked = Class { request: spec.request.clone(), guess: 0, ..class.clone() };
