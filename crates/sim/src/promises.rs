@@ -8,7 +8,7 @@ use crate::machine::{AttemptKey, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::class::Class;
-use windlass_core::engine::{Engine, Fetch, FetchQuery, Write};
+use windlass_core::engine::{Engine, Fetch, FetchQuery, GangPlace, Write};
 use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
 use windlass_core::job::{
@@ -31,6 +31,8 @@ type Checked = Result<(), String>;
 pub(crate) struct Promises {
     running: BTreeMap<TaskId, (String, u32)>,
     ended: BTreeMap<AttemptKey, End>,
+    /// What the first start of each attempt of a gang said: its rank, and how many tasks started together.
+    places: BTreeMap<AttemptKey, (u32, usize)>,
     /// Attempts whose processes wait for jobs of their own and use no cpu.
     waiting: BTreeSet<AttemptKey>,
     worker_names: BTreeMap<WorkerId, String>,
@@ -96,6 +98,16 @@ impl Promises {
             if state != Some(JobState::Succeeded) && !self.is_deleted(*first) {
                 return Err(format!("{task} starts before job {first} succeeded: {state:?}"));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that all starts of an attempt of a gang say the same place.
+    pub fn place(&mut self, (task, attempt): AttemptKey, place: &GangPlace) -> Checked {
+        let said = (place.rank, place.workers.len());
+        let first = *self.places.entry((task, attempt)).or_insert(said);
+        if first != said {
+            return Err(format!("attempt {attempt} of {task} is in place {said:?}, and was in {first:?}"));
         }
         Ok(())
     }

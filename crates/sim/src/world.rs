@@ -481,6 +481,11 @@ impl World {
             return;
         }
         self.trace.line(&format!("{} <- {seq} {order:?}", self.machines[number].label));
+        if let WorkerCommand::Start { task, attempt, gang: Some(place), .. } = order
+            && let Err(what) = self.promises.place((*task, *attempt), place)
+        {
+            self.broken(what);
+        }
         let now = self.machine_clock(number);
         let effects = self.machines[number].order(now, seq, order);
         self.act(number, effects);

@@ -2,19 +2,28 @@
 //! else as ranges. Both stores fill a [`Gather`] with rows in the order of the tasks. It keeps a large job
 //! small in memory, and drops nothing that the engine needs for a retry.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use windlass_core::job::{EndedTasks, TaskRow, TaskState, Tries};
+use windlass_core::Time;
+use windlass_core::job::{EndedTasks, JobRecord, JobSpec, TaskRow, TaskState, Tries};
 
 /// The tasks of a job, as far as they were read.
 #[derive(Default)]
 pub struct Gather {
     /// Tasks that are booked, or ready for another attempt.
-    pub tasks: Vec<TaskRow>,
+    tasks: Vec<TaskRow>,
     /// Ranges of tasks that have ended.
-    pub ended: Vec<EndedTasks>,
+    ended: Vec<EndedTasks>,
+    /// The rows of the tasks in `ended`; `None` for a job whose tasks start one by one.
+    ended_rows: Option<Vec<TaskRow>>,
 }
 
 impl Gather {
+    /// No tasks yet of a job that was submitted like this.
+    pub fn of(spec: &JobSpec) -> Self {
+        Gather { ended_rows: spec.has_gangs().then(Vec::new), ..Gather::default() }
+    }
+
     /// Adds a range of tasks that the job's row lists as succeeded, without their own rows.
     pub fn done(&mut self, tasks: Range<u32>) {
         self.ended.push(EndedTasks { tasks, state: TaskState::Succeeded, tries: Tries::default() });
@@ -35,5 +44,19 @@ impl Gather {
             }
             _ => self.ended.push(EndedTasks { tasks: index..index + 1, state, tries }),
         }
+        if let Some(rows) = &mut self.ended_rows {
+            rows.push(row);
+        }
+    }
+
+    /// The record of the job, with all tasks that were added.
+    pub fn into_record(self, record: JobRecord) -> JobRecord {
+        let Gather { tasks, ended, ended_rows } = self;
+        let booked = tasks.iter().filter(|row| row.state == TaskState::Booked).map(|row| row.booked);
+        let booked: BTreeSet<Time> = booked.collect();
+        let mut mates = ended_rows.unwrap_or_default();
+        // Tasks that start together are booked at the same time.
+        mates.retain(|row| booked.contains(&row.booked));
+        JobRecord { tasks, ended, mates, ..record }
     }
 }

@@ -773,26 +773,20 @@ impl Tables {
     fn record(&self, shard: ShardId, id: JobId) -> Option<JobRecord> {
         let job = self.jobs.get(&id)?;
         let rows = self.tasks.range(TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX });
-        let mut gather = Gather::default();
+        let mut gather = Gather::of(&job.spec);
         rows.for_each(|(_, task)| gather.row(task.row.clone()));
-        let Gather { tasks, ended } = gather;
         let home = self.homes.get(&id).copied().unwrap_or_default();
         let delegated = if home == shard { self.mail.delegated(id) } else { BTreeMap::new() };
         let guest = if home == shard { RangeSet::default() } else { self.mail.guest(id, home, shard) };
-        Some(JobRecord {
-            id,
-            spec: job.spec.clone(),
-            created: job.created,
+        Some(gather.into_record(JobRecord {
             state: job.state,
             stop: job.stop,
             held: job.held,
             parked: self.parked.get(&id).copied(),
-            tasks,
-            ended,
             back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
-            home,
             delegated,
             guest,
-        })
+            ..JobRecord::new(id, job.spec.clone(), job.created, home)
+        }))
     }
 }

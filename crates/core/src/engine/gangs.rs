@@ -3,9 +3,10 @@
 use super::{Engine, GangPlace, Outbox, Refusal, WorkerCommand};
 use crate::bounds;
 use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::{End, Gang, Job, JobSpec, QueuedStep, TaskState};
+use crate::job::{End, Gang, GangTask, Job, JobSpec, QueuedStep, TaskRow, TaskState};
 use crate::plan::{Booking, TogetherPart, TogetherTask};
 use crate::queues::RoundFilter;
+use crate::ranges::RangeSet;
 use std::collections::BTreeSet;
 
 impl Engine {
@@ -59,31 +60,81 @@ impl Engine {
         self.refresh(leader.step());
     }
 
-    /// Where a booked task stands among those that were booked with it.
+    /// Where a booked task stands among those that were booked with it. A start may be lost and sent again after some of
+    /// these have ended. They keep their places, since the others count them.
     pub(super) fn gang_place(&self, task: TaskId) -> Option<GangPlace> {
         let job = self.jobs.get(&task.job)?;
         let gang = job.gang_of(task.index)?;
         let mut place = GangPlace::default();
         for mate in job.gang_tasks(gang) {
-            let Some(attempt) = self.attempts.get(&TaskId { index: mate.index, ..task }) else { continue };
+            let attempt = self.attempts.get(&TaskId { index: mate.index, ..task });
+            let booked_on = attempt.map(|attempt| attempt.worker);
+            let Some(worker) = booked_on.or_else(|| job.ended_mates.get(&mate.index).copied()) else {
+                continue;
+            };
             if mate.index == task.index {
                 place.rank = place.workers.len() as u32;
             }
-            let name = self.plan.workers.get(attempt.worker).map(|worker| worker.name.to_string());
+            let name = self.plan.workers.get(worker).map(|worker| worker.name.to_string());
             place.workers.push(name.unwrap_or_default());
         }
         Some(place)
+    }
+
+    /// The attempt of a task of a gang is over. If the task has ended, its worker is remembered while others that started
+    /// with it are booked.
+    fn keep_place(&mut self, (task, worker): (TaskId, WorkerId), gang: Gang, state: TaskState) {
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let is_booked = job.gang_parts(gang).any(|part| {
+            let first = TaskId { index: part.start, ..task };
+            self.attempts.range(first..TaskId { index: part.end, ..task }).next().is_some()
+        });
+        if !is_booked {
+            let tasks: Vec<u32> = job.gang_tasks(gang).map(|mate| mate.index).collect();
+            tasks.iter().for_each(|index| _ = job.ended_mates.remove(index));
+        } else if state != TaskState::Ready {
+            job.ended_mates.insert(task.index, worker);
+        }
+    }
+
+    /// Takes in the workers of tasks that ended while others that started with them are booked.
+    pub(super) fn adopt_mates(&mut self, id: JobId, rows: Vec<TaskRow>) {
+        for row in rows {
+            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let Some(gang) = job.gang_of(row.index) else { continue };
+            let started_with_it = |mate: GangTask| {
+                let attempt = self.attempts.get(&TaskId { job: id, index: mate.index });
+                // The engine's clock may stand still from one start of the gang to the next.
+                attempt.is_some_and(|attempt| attempt.booked == row.booked && attempt.number == row.attempt)
+            };
+            if job.gang_tasks(gang).any(started_with_it) {
+                job.ended_mates.insert(row.index, row.worker);
+            }
+        }
+    }
+
+    /// All tasks of a job's gangs of which some are booked.
+    pub(super) fn tasks_of_booked_gangs(&self, id: JobId) -> RangeSet {
+        let mut tasks = RangeSet::default();
+        let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return tasks };
+        let gangs: BTreeSet<Gang> =
+            self.attempts_of(id).filter_map(|(task, _)| job.gang_of(task.index)).collect();
+        for gang in gangs {
+            job.gang_parts(gang).for_each(|part| tasks.insert_range(part));
+        }
+        tasks
     }
 
     /// An attempt of a gang is over. The others end too if the task is to run again, since all of them start together
     /// then; if it never ran; and if it failed, those of its own step.
     pub(super) fn end_mates(
         &mut self,
-        task: TaskId,
+        (task, worker): (TaskId, WorkerId),
         gang: Gang,
         (state, end): (TaskState, &End),
         out: &mut Outbox,
     ) {
+        self.keep_place((task, worker), gang, state);
         let never_ran = matches!(end, End::NotStarted { .. } | End::Lost | End::Recalled);
         let all = state == TaskState::Ready || never_ran;
         if !all && state != TaskState::Failed {
@@ -165,6 +216,10 @@ impl Engine {
             if let Some(waits) = waits.filter(|_| !is_ending) {
                 return Err(format!("{task} runs, and task {} of its gang waits", waits.index));
             }
+        }
+        let is_alone = |index: &&u32| job.gang_of(**index).is_none_or(|gang| !known.contains(&gang));
+        if let Some(index) = job.ended_mates.keys().find(is_alone) {
+            return Err(format!("task {index} of job {} keeps its place, and its gang is over", job.id));
         }
         for leader in (0..job.steps.len()).filter(|step| job.steps[*step].enlisted.is_some()) {
             let class = self.plan.classes.get(job.steps[leader].class);

@@ -242,7 +242,7 @@ impl Engine {
             // Its home decides what comes of that, but for its gang, which is here as a whole.
             _ if is_guest => {
                 if let Some(gang) = gang {
-                    self.end_mates(task, gang, (state, &result_end), out);
+                    self.end_mates((task, attempt.worker), gang, (state, &result_end), out);
                 }
                 return self.unsettle_guest(task, number_of_attempt, state, out);
             }
@@ -255,7 +255,7 @@ impl Engine {
             _ => {}
         }
         if let Some(gang) = gang {
-            self.end_mates(task, gang, (state, &result_end), out);
+            self.end_mates((task, attempt.worker), gang, (state, &result_end), out);
         }
         self.refresh_capped(key);
         if state == TaskState::Failed && !stopped && self.jobs[&task.job].spec.fail_fast != Default::default()
@@ -334,6 +334,8 @@ impl Engine {
         }
         let mut tasks = RangeSet::default();
         ranges.into_iter().for_each(|range| tasks.insert_range(range));
+        // The rows of these say what started together.
+        tasks.subtract(&self.tasks_of_booked_gangs(key.job));
         out.writes.push(Write::Done { job: key.job, tasks });
     }
 

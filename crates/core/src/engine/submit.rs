@@ -352,6 +352,7 @@ impl Engine {
             spec: record.spec.without_caches(),
             queue,
             has_gangs,
+            ended_mates: BTreeMap::new(),
             active: 0,
             delegated: 0,
             created: record.created,
@@ -385,6 +386,7 @@ impl Engine {
         for row in record.tasks.into_iter().filter(|row| here.contains(row.index)) {
             self.adopt_row(record.id, row);
         }
+        self.adopt_mates(record.id, record.mates);
         for (step, back_off) in record.back_offs.into_iter().filter(|_| home.is_none()) {
             self.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
         }

@@ -87,6 +87,11 @@ impl Job {
         first..first + nodes
     }
 
+    /// All tasks of a gang, as a range for each of its steps.
+    pub fn gang_parts(&self, gang: Gang) -> impl Iterator<Item = Range<u32>> + '_ {
+        self.gang_steps(gang.leader).map(move |step| self.part(&gang, step))
+    }
+
     /// All tasks of a gang: those of the leader, then those of the steps that start with it.
     pub fn gang_tasks(&self, gang: Gang) -> impl Iterator<Item = GangTask> + '_ {
         let steps = self.gang_steps(gang.leader);

@@ -413,6 +413,8 @@ pub struct JobRecord {
     pub tasks: Vec<TaskRow>,
     /// The tasks that ended, by ranges.
     pub ended: Vec<EndedTasks>,
+    /// Of a job whose tasks start together: the tasks among `ended` that were booked when one of the booked tasks was.
+    pub mates: Vec<TaskRow>,
     /// Steps, by their place, that found a licence busy.
     pub back_offs: BTreeMap<u16, BackOff>,
     /// The shard that accepted it.
@@ -436,6 +438,7 @@ impl JobRecord {
             parked: None,
             tasks: Vec::new(),
             ended: Vec::new(),
+            mates: Vec::new(),
             back_offs: BTreeMap::new(),
             home,
             delegated: BTreeMap::new(),
@@ -511,6 +514,8 @@ pub struct Job {
     pub queue: QueueId,
     /// Some of its tasks start together.
     pub has_gangs: bool,
+    /// Tasks that ended while others that started with them are booked or run, and their workers.
+    pub ended_mates: BTreeMap<u32, WorkerId>,
     /// Tasks of all its steps that are booked or run.
     pub active: u32,
     /// Tasks of all its steps that are with other shards.

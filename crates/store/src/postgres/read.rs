@@ -403,13 +403,13 @@ async fn records(at: &Transaction<'_>, shard: ShardId, ids: &BTreeSet<JobId>) ->
     let mut unheard = None;
     for ids in ids.chunks(RECORDS_MAX) {
         let rows = at.query(&statement, &[&ids]).await?;
-        let mut gathered = gather(at, &rows).await?;
+        let views = rows.iter().map(rows::job).collect::<Read<Vec<JobView>>>()?;
+        let mut gathered = gather(at, &rows, &views).await?;
         let mut delegated = mail::delegated_of(at, ids).await?;
         if !delegated.is_empty() && unheard.is_none() {
             unheard = Some(mail::unheard(at, shard).await?);
         }
-        for row in &rows {
-            let view = rows::job(row)?;
+        for (row, view) in rows.iter().zip(views) {
             let is_parked = row.get::<_, Option<i64>>(13).is_some();
             let parked = is_parked.then(|| parked::from_columns(row, 10));
             let tasks = gathered.remove(&view.id).unwrap_or_default();
@@ -431,14 +431,13 @@ async fn records(at: &Transaction<'_>, shard: ShardId, ids: &BTreeSet<JobId>) ->
 fn record(row: &Row, view: JobView, parked: Option<Parked>, gathered: Gather, home: i32) -> Read<JobRecord> {
     let JobView { id, spec, created, state, stop, held, .. } = view;
     let back_offs = row.get::<_, Option<&str>>(9).map(spec::back_offs_from_json).transpose()?;
-    let (Gather { tasks, ended }, back_offs) = (gathered, back_offs.unwrap_or_default());
-    let home = ShardId(home as u32);
+    let (back_offs, home) = (back_offs.unwrap_or_default(), ShardId(home as u32));
     let record = JobRecord::new(id, spec, created, home);
-    Ok(JobRecord { state, stop, held, parked, tasks, ended, back_offs, ..record })
+    Ok(gathered.into_record(JobRecord { state, stop, held, parked, back_offs, ..record }))
 }
 
 /// The tasks of jobs. Rows of tasks that a job lists as succeeded are not read.
-async fn gather(at: &Transaction<'_>, jobs: &[Row]) -> Read<BTreeMap<JobId, Gather>> {
+async fn gather(at: &Transaction<'_>, jobs: &[Row], views: &[JobView]) -> Read<BTreeMap<JobId, Gather>> {
     let sql = format!(
         "SELECT v.number, {TASK} FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) WITH ORDINALITY
              AS v(job, first, behind, number)
@@ -462,7 +461,8 @@ async fn gather(at: &Transaction<'_>, jobs: &[Row]) -> Read<BTreeMap<JobId, Gath
     let statement = at.prepare_cached(&sql).await?;
     let values: [&(dyn ToSql + Sync); 3] = [&jobs, &first, &behind];
     let mut rows = pin!(at.query_raw(&statement, values).await?);
-    let mut gathered: BTreeMap<JobId, Gather> = BTreeMap::new();
+    let mut gathered: BTreeMap<JobId, Gather> =
+        views.iter().map(|view| (view.id, Gather::of(&view.spec))).collect();
     let mut next = rows.try_next().await?;
     for (number, (job, _, _, done)) in (1i64..).zip(gaps) {
         let gather = gathered.entry(JobId(job as u64)).or_default();

@@ -101,16 +101,16 @@ impl Reader {
         let mut records = Vec::new();
         for id in ids {
             let Some(view) = self.job(*id)? else { continue };
-            let gathered = self.gather(*id)?;
+            let gathered = self.gather(&view)?;
             records.push(self.record(shard, view, parked::of(&self.db, *id)?, gathered)?);
         }
         Ok(records)
     }
 
     /// The tasks of a job. Rows of tasks that the job lists as succeeded are not read.
-    fn gather(&self, id: JobId) -> rusqlite::Result<Gather> {
+    fn gather(&self, view: &JobView) -> rusqlite::Result<Gather> {
         let mut noted = self.db.prepare_cached("SELECT done FROM jobs WHERE id = ?1")?;
-        let noted = noted.query_row([int(id.0)], |row| match row.get_ref(0)?.as_str_or_null()? {
+        let noted = noted.query_row([int(view.id.0)], |row| match row.get_ref(0)?.as_str_or_null()? {
             Some(json) => spec::ranges_from_json(json).map_err(|e| bad(0, Type::Text, e)),
             None => Ok(RangeSet::default()),
         })?;
@@ -118,9 +118,9 @@ impl Reader {
             "SELECT idx, state, attempt, failures, losses, worker, epoch, booked, cpu, memory FROM tasks
              WHERE job = ?1 AND idx >= ?2 AND idx < ?3 ORDER BY idx",
         )?;
-        let (mut gather, mut from) = (Gather::default(), 0);
+        let (mut gather, mut from) = (Gather::of(&view.spec), 0);
         for done in noted.ranges().chain(std::iter::once(u32::MAX..u32::MAX)) {
-            let mut rows = rows.query((int(id.0), from, done.start))?;
+            let mut rows = rows.query((int(view.id.0), from, done.start))?;
             while let Some(row) = rows.next()? {
                 gather.row(task_row(row, 0)?);
             }
@@ -141,7 +141,6 @@ impl Reader {
     ) -> rusqlite::Result<JobRecord> {
         let JobView { id, spec, created, state, stop, held, .. } = view;
         let back_offs = settings::back_offs(&self.db, id)?;
-        let Gather { tasks, ended } = gathered;
         let mut home = self.db.prepare_cached("SELECT home FROM jobs WHERE id = ?1")?;
         let home = ShardId(home.query_row([int(id.0)], |row| row.get(0))?);
         let (mut delegated, mut guest) = (mail::delegated(&self.db, id)?, RangeSet::default());
@@ -151,7 +150,8 @@ impl Reader {
             delegated.clear();
         }
         let record = JobRecord::new(id, spec, created, home);
-        Ok(JobRecord { state, stop, held, parked, tasks, ended, back_offs, delegated, guest, ..record })
+        let record = JobRecord { state, stop, held, parked, back_offs, delegated, guest, ..record };
+        Ok(gathered.into_record(record))
     }
 
     /// All answers are of one moment, since they are read in one transaction.
