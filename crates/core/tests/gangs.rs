@@ -6,10 +6,13 @@ use kit::live::{LiveFarm, run};
 use kit::{Farm, GIB, booked, cores, record, set_limit, spec, starts, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use windlass_core::engine::{Fact, Refusal, Reply, Settings, StoredState, WorkerCommand};
+use windlass_core::engine::{
+    Event, Fact, GangPlace, Outbox, Refusal, Reply, Settings, StoredState, WorkerCommand, Write,
+};
 use windlass_core::explain::Reason;
 use windlass_core::job::{
-    Dependency, DependencyKind, FailFast, JobSpec, JobState, StepSpec, TaskRow, TaskState,
+    Dependency, DependencyKind, End, EndedTasks, FailFast, JobRecord, JobSpec, JobState, StepSpec,
+    TaskResult, TaskRow, TaskState, Tries,
 };
 use windlass_core::licences::Limit;
 use windlass_core::plan::placement::Ineligible;
@@ -45,10 +48,23 @@ fn kills(farm: &mut Farm) -> Vec<TaskId> {
 
 /// What a worker says of an attempt that it killed.
 fn killed(farm: &mut Farm, task: TaskId) {
-    use windlass_core::engine::Event;
-    use windlass_core::job::{End, TaskResult};
     let by = farm.report(task);
     farm.tell(Event::Finished { by, result: TaskResult::bare(End::Canceled) });
+}
+
+/// What the starts of a gang's tasks say of it, by task.
+fn places(out: &Outbox) -> Vec<(u32, GangPlace)> {
+    let places = out.sends.iter().filter_map(|send| match &send.order {
+        WorkerCommand::Start { task, gang, .. } => Some((task.index, gang.clone()?)),
+        _ => None,
+    });
+    places.collect()
+}
+
+/// The worker says over a new connection that it has nothing: what went over the earlier one was lost.
+fn reconnect(farm: &mut Farm, worker: WorkerId, of_cores: u32) {
+    let name = farm.engine.workers().get(worker).expect("it is known").name.to_string();
+    farm.join(kit::hello(&name, Resources::new(of_cores * 100, 64 * GIB)));
 }
 
 #[test]
@@ -57,12 +73,7 @@ fn nodes_start_together_on_different_workers() {
     let job = farm.submit(spec("q", [gang("mpi", 1, 4, 2)]));
     let on: BTreeSet<WorkerId> = workers_of(&farm, job).into_iter().collect();
     assert_eq!(on.len(), 4);
-    let out = farm.take();
-    let orders = out.sends.iter().filter_map(|send| match &send.order {
-        WorkerCommand::Start { task, gang, .. } => Some((task.index, gang.clone()?)),
-        _ => None,
-    });
-    let orders: Vec<_> = orders.collect();
+    let orders = places(&farm.take());
     assert_eq!(orders.len(), 4);
     for (index, place) in &orders {
         assert_eq!(place.rank, *index);
@@ -254,7 +265,6 @@ fn a_role_that_fails_for_good_leaves_the_others_running() {
 
 #[test]
 fn a_retry_ends_those_that_still_run_so_that_all_start_together() {
-    use windlass_core::engine::Event;
     let mut farm = farm_of(2, 1);
     let job = farm.submit(spec("q", [role("server", None, ""), role("client", Some(0), "")]));
     farm.end(task(job, 1), 1);
@@ -382,7 +392,6 @@ fn a_gang_that_waits_for_itself_through_other_steps_is_refused() {
 
 #[test]
 fn one_that_was_accepted_before_waits_until_it_is_cancelled_and_says_for_what() {
-    use windlass_core::engine::Event;
     let farm = farm_of(2, 1);
     let stored = StoredState {
         workers: farm.engine.workers().iter().map(|worker| worker.record()).collect(),
@@ -454,6 +463,103 @@ fn after_a_restart_a_gang_runs_on_and_a_broken_one_ends() {
     broken.engine.check().expect("what runs is being ended");
     broken.settle();
     assert_eq!(workers_of(&broken, JobId(1)).len(), 1, "nothing starts beside it");
+}
+
+#[test]
+fn a_start_that_is_sent_again_after_others_ended_says_the_same_place() {
+    let mut farm = farm_of(3, 1);
+    let job = farm.submit(spec("q", [gang("mpi", 1, 3, 1)]));
+    let first = places(&farm.take());
+    let last = workers_of(&farm, job)[2];
+    farm.end(task(job, 0), 0);
+    farm.take();
+    reconnect(&mut farm, last, 1);
+    assert_eq!(places(&farm.take()), [first[2].clone()]);
+    farm.end(task(job, 1), 0);
+    farm.take();
+    reconnect(&mut farm, last, 1);
+    assert_eq!(places(&farm.take()), [first[2].clone()]);
+}
+
+#[test]
+fn a_role_that_failed_keeps_its_place_among_those_that_go_on() {
+    let mut farm = farm_of(1, 2);
+    let job = farm.submit(spec("q", [role("server", None, ""), role("client", Some(0), "")]));
+    let first = places(&farm.take());
+    farm.end(task(job, 0), 1);
+    farm.take();
+    let worker = workers_of(&farm, job)[0];
+    reconnect(&mut farm, worker, 2);
+    assert_eq!(places(&farm.take()), [first[1].clone()]);
+}
+
+#[test]
+fn tasks_that_start_again_are_counted_by_themselves() {
+    let mut farm = farm_of(3, 1);
+    let job = farm.submit(spec("q", [StepSpec { retries: 1, ..gang("mpi", 1, 3, 1) }]));
+    farm.end(task(job, 0), 0);
+    farm.end(task(job, 1), 1);
+    farm.take();
+    killed(&mut farm, task(job, 2));
+    let again = places(&farm.take());
+    let ranks: Vec<_> =
+        again.iter().map(|(index, place)| (*index, place.rank, place.workers.len())).collect();
+    assert_eq!(ranks, [(1, 0, 2), (2, 1, 2)]);
+    let last = workers_of(&farm, job)[1];
+    farm.end(task(job, 1), 0);
+    farm.take();
+    reconnect(&mut farm, last, 1);
+    assert_eq!(places(&farm.take()), [again[1].clone()]);
+}
+
+#[test]
+fn after_a_restart_a_lost_start_is_sent_again_with_the_same_place() {
+    let mpi = || spec("q", [gang("mpi", 1, 2, 1)]);
+    let mut farm = farm_of(2, 1);
+    let job = farm.submit(mpi());
+    let first = places(&farm.take());
+    let on = workers_of(&farm, job);
+    let row = |index: u32, state| TaskRow { index, state, ..booked(on[index as usize]) };
+    let restart = |mates| {
+        let stored = JobRecord {
+            ended: vec![EndedTasks { tasks: 0..1, state: TaskState::Succeeded, tries: Tries::default() }],
+            mates,
+            ..record(job.0, mpi(), vec![row(1, TaskState::Booked)])
+        };
+        let workers = farm.engine.workers().iter().map(|worker| worker.record()).collect();
+        let stored = StoredState { workers, jobs: vec![stored], ..StoredState::default() };
+        let mut restored = Farm::restored(Settings::default(), stored, farm.now);
+        restored.take();
+        reconnect(&mut restored, on[1], 1);
+        places(&restored.take())
+    };
+    let ended = row(0, TaskState::Succeeded);
+    assert_eq!(restart(vec![ended.clone()]), [first[1].clone()]);
+    // The store has rows of all that were booked at that time, of earlier attempts too.
+    let place = GangPlace { rank: 0, workers: vec![first[1].1.workers[1].clone()] };
+    assert_eq!(restart(vec![TaskRow { attempt: 2, ..ended }]), [(1, place)]);
+}
+
+#[test]
+fn tasks_of_a_gang_that_runs_are_not_listed_as_done() {
+    use windlass_core::bounds::NOTED_TASKS;
+    let mut farm = farm_of(2, 1);
+    farm.checks = false;
+    let job = farm.submit(spec("q", [gang("mpi", NOTED_TASKS / 2 + 1, 2, 0)]));
+    // The first gang is left with one of its tasks.
+    for index in (0..=NOTED_TASKS).filter(|index| *index != 1) {
+        let by = farm.report(task(job, index));
+        farm.hear(Event::Finished { by, result: TaskResult::bare(End::Exited(0)) });
+    }
+    let out = farm.take();
+    let done = out.writes.iter().find_map(|write| match write {
+        Write::Done { tasks, .. } => Some(tasks),
+        _ => None,
+    });
+    let done = done.expect("many have succeeded since");
+    assert!(!done.contains(0) && done.contains(2) && done.contains(NOTED_TASKS - 1));
+    // Of the last gang one task still runs, too.
+    assert!(!done.contains(NOTED_TASKS));
 }
 
 proptest! {

@@ -280,6 +280,30 @@ fn a_job_ends_and_is_retried() {
 }
 
 #[test]
+fn ended_tasks_are_read_with_their_rows_while_others_that_started_with_them_are_booked() {
+    on_all(async |store| {
+        let (first, second) = (task(1, 0), task(1, 1));
+        let mut one_by_one = spec("n", "u", None);
+        for step in &mut one_by_one.steps {
+            (step.nodes, step.with) = (None, None);
+        }
+        let mut writes = vec![new_job(1, spec("n", "u", None)), new_job(2, one_by_one)];
+        writes.extend([book(first, 1), book(second, 1), book(task(2, 0), 1), book(task(2, 1), 1)]);
+        writes.push(end(first, 1, TaskState::Succeeded, End::Exited(0)));
+        writes.push(end(task(2, 0), 1, TaskState::Succeeded, End::Exited(0)));
+        commit(&store, writes).await;
+        let mates = async || {
+            let records = store.records(BTreeSet::from([JobId(1), JobId(2)])).await.unwrap();
+            let mates = records.iter().flat_map(|record| &record.mates);
+            mates.map(|row| (row.index, row.attempt, row.worker, row.booked)).collect::<Vec<_>>()
+        };
+        assert_eq!(mates().await, [(0, 1, WorkerId(4), Time(77))], "of the job with gangs alone");
+        commit(&store, vec![end(second, 1, TaskState::Failed, End::Exited(1))]).await;
+        assert_eq!(mates().await, []);
+    });
+}
+
+#[test]
 fn lists_are_filtered_and_paged_newest_first() {
     on_all(async |store| {
         for id in 1..=9 {
