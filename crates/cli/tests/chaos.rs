@@ -27,9 +27,11 @@ const SEVERAL: &str = r#"range={}; n=${range%-*}; last=${range#*-}
 /// A task that fails the first time.
 const RETRIED: &str =
     "mkdir ran/c-{}-$WINDLASS_ATTEMPT || echo c-{} ran before >> wrong; [ $WINDLASS_ATTEMPT = 2 ]";
-/// A task of a gang.
+/// A task of a gang. It notes if it runs again, has the place of another, or does not know of both. A gang starts again when
+/// one of its workers is lost, and here none is.
 const TOGETHER: &str = r#"of=d-$WINDLASS_JOB-$WINDLASS_NODE
-    mkdir ran/$of || echo $of ran before, now as attempt $WINDLASS_ATTEMPT >> wrong; sleep 0.05"#;
+    mkdir ran/$of || echo $of ran before: now attempt $WINDLASS_ATTEMPT of $WINDLASS_TASK >> wrong
+    [ $WINDLASS_NODES = 2 ] || echo $of has $WINDLASS_NODES nodes >> wrong; sleep 0.05"#;
 /// A task of a job that is cancelled.
 const CANCELED: &str = "mkdir ran/e-{} || echo e-{} ran before >> wrong; sleep 0.2";
 
