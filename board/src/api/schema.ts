@@ -774,6 +774,19 @@ export interface components {
              */
             total: number;
         };
+        /** @description Since when a server owns the farm. */
+        FarmOwnership: {
+            /**
+             * Format: int64
+             * @description Rises with each owner.
+             */
+            epoch: number;
+            /**
+             * Format: int64
+             * @description Time since the owner took it.
+             */
+            since_ms?: number | null;
+        };
         /** @description Numbers of the farm over time, oldest first, one for each step; null is unknown, and a time without a server. */
         FarmSeries: {
             /** @description Cpus that are booked. */
@@ -819,7 +832,7 @@ export interface components {
         FarmServer: {
             /** @description Where clients and workers reach it. */
             addresses: string[];
-            /** @description It gives up what it owns and takes nothing. */
+            /** @description It gives up the farm, and does not take it. */
             draining: boolean;
             /**
              * Format: int64
@@ -830,12 +843,9 @@ export interface components {
             is_this: boolean;
             /** @description Its name. */
             name: string;
-            /** @description The shards that it has before other servers. */
-            pins?: number[];
+            owns?: components["schemas"]["FarmOwnership"] | null;
             /** @description Its release of Windlass. */
             release: string;
-            /** @description The parts of the farm that it owns. Empty if it stands by. */
-            shards: components["schemas"]["OwnedShard"][];
             /**
              * Format: int64
              * @description Time since the database heard it last.
@@ -846,11 +856,6 @@ export interface components {
              * @description Time since its start.
              */
             up_ms: number;
-            /**
-             * Format: int32
-             * @description Its part of the shards, in proportion to the weights of the other servers. Absent of a release without weights.
-             */
-            weight?: number | null;
         };
         /**
          * @description A letter and a number of tasks. `b`: waits for other tasks; `w`: waits for its turn; `p`: placed, not started; `r`:
@@ -1035,29 +1040,6 @@ export interface components {
             /** @description Its state. */
             state: components["schemas"]["JobState"];
         };
-        /** @description Tasks of a job that are with another shard of the farm. */
-        JobShard: {
-            /** @description The id of the first task that waits; absent if none does. */
-            first?: string | null;
-            /** @description The same as a sentence. */
-            message?: string | null;
-            reason?: components["schemas"]["WhyWord"] | null;
-            /**
-             * Format: int32
-             * @description Tasks that are booked or run there.
-             */
-            running: number;
-            /**
-             * Format: int32
-             * @description The shard's number.
-             */
-            shard: number;
-            /**
-             * Format: int32
-             * @description Tasks that wait there, or are on their way there or back.
-             */
-            waiting: number;
-        };
         /**
          * @description The state of a job.
          * @enum {string}
@@ -1241,24 +1223,6 @@ export interface components {
             waiting: components["schemas"]["WaitingTasks"][];
             /** @description Workers by state; forgotten ones are not counted. */
             workers: components["schemas"]["WorkerCounts"];
-        };
-        /** @description A part of the farm with its owner. */
-        OwnedShard: {
-            /**
-             * Format: int64
-             * @description Rises with each owner.
-             */
-            epoch: number;
-            /**
-             * Format: int32
-             * @description Its number. 1 is the whole farm, or the first shard of one that is divided.
-             */
-            shard: number;
-            /**
-             * Format: int64
-             * @description Time since the owner took it.
-             */
-            since_ms?: number | null;
         };
         /** @description A page of a list. */
         Page_Job: {
@@ -2092,8 +2056,6 @@ export interface components {
         };
         /** @description A part of the list of workers with their loads. */
         ServerLoads: {
-            /** @description The ids of these workers; absent in a farm that is not divided. */
-            ids?: number[];
             /**
              * Format: int64
              * @description Give this as `cursor` for the next part; absent in the last.
@@ -2675,7 +2637,7 @@ export interface components {
             turn?: components["schemas"]["Turn"] | null;
         };
         /** @enum {string} */
-        WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "other_shard" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
+        WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
         /** @description A machine with its agent. */
         Worker: {
             /** @description Its attributes; a tag without a value has none here. */

@@ -43,9 +43,6 @@ impl<T> Board<T> {
 pub struct ServerLoads {
     /// Workers, ordered by id.
     pub servers: Vec<ServerLoad>,
-    /// The ids of these workers; absent in a farm that is not divided.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ids: Vec<u64>,
     /// Give this as `cursor` for the next part; absent in the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,

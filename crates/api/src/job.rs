@@ -1,7 +1,6 @@
 //! The JSON of jobs.
 
 use crate::submit::{Depends, Kind, Resources, is_false};
-use crate::word::WhyWord;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
@@ -43,26 +42,6 @@ pub struct Job {
     pub counts: Counts,
     /// Its steps.
     pub steps: Vec<Step>,
-}
-
-/// Tasks of a job that are with another shard of the farm.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct JobShard {
-    /// The shard's number.
-    pub shard: u32,
-    /// Tasks that are booked or run there.
-    pub running: u32,
-    /// Tasks that wait there, or are on their way there or back.
-    pub waiting: u32,
-    /// The id of the first task that waits; absent if none does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first: Option<String>,
-    /// Why that one waits, in one word; absent if the shard did not say it in time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<WhyWord>,
-    /// The same as a sentence.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
 }
 
 /// Another priority for a job.

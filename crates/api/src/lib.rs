@@ -38,12 +38,12 @@ pub use body::{
 pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
-pub use job::{Counts, Hints, Job, JobShard, JobState, Page, SetPriority, Step, Version};
+pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
 pub use pattern::{NAME_PATTERNS_MAX, is_name_pattern, matches_name};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
-pub use server::{FarmServer, OwnedShard};
+pub use server::{FarmOwnership, FarmServer};
 pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,

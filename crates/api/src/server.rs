@@ -16,27 +16,20 @@ pub struct FarmServer {
     pub release: String,
     /// It is the one that answers.
     pub is_this: bool,
-    /// It gives up what it owns and takes nothing.
+    /// It gives up the farm, and does not take it.
     pub draining: bool,
     /// Time since its start.
     pub up_ms: u64,
     /// Time since the database heard it last.
     pub silent_ms: u64,
-    /// The parts of the farm that it owns. Empty if it stands by.
-    pub shards: Vec<OwnedShard>,
-    /// Its part of the shards, in proportion to the weights of the other servers. Absent of a release without weights.
+    /// Present if it owns the farm; absent if it stands by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight: Option<u32>,
-    /// The shards that it has before other servers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pins: Vec<u32>,
+    pub owns: Option<FarmOwnership>,
 }
 
-/// A part of the farm with its owner.
+/// Since when a server owns the farm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct OwnedShard {
-    /// Its number. 1 is the whole farm, or the first shard of one that is divided.
-    pub shard: u32,
+pub struct FarmOwnership {
     /// Rises with each owner.
     pub epoch: u64,
     /// Time since the owner took it.

@@ -1,4 +1,4 @@
-//! Figures of a farm with one shard on PostgreSQL, on a private cluster with `fsync` on: `cargo bench -p windlass-cli
+//! Figures of an engine on PostgreSQL, on a private cluster with `fsync` on: `cargo bench -p windlass-cli
 //! --bench postgres`. Each measurement has a database of its own. It takes about five minutes and 6 GB of disk, of which
 //! most is for ten million ended tasks; `-- --short` leaves these out.
 
@@ -17,10 +17,10 @@ fn main() {
         Err(why) => return println!("SKIP what needs PostgreSQL: {why}"),
     };
     for _ in 0..RUNS {
-        bench(&cluster, &["shard", "jobs", "--workers", "1000", "--count", "100"]);
-        bench(&cluster, &["shard", "step", "--workers", "1000", "--count", "5000"]);
+        bench(&cluster, &["engine", "jobs", "--workers", "1000", "--count", "100"]);
+        bench(&cluster, &["engine", "step", "--workers", "1000", "--count", "5000"]);
     }
-    bench(&cluster, &["shard", "fill", "--workers", "1553"]);
+    bench(&cluster, &["engine", "fill", "--workers", "1553"]);
     if !std::env::args().any(|word| word == "--short") {
         bench(&cluster, &["ended", "--few", "10000", "--many", "10000000"]);
     }

@@ -125,12 +125,11 @@ fn under_all_faults_at_once_each_result_is_there_once_and_nothing_stays_booked()
     let store = cluster.database();
     let name = store.split_once("@/").unwrap().1.split_once('?').unwrap().0.to_owned();
     // No lease runs out while servers come and go, so whatever runs twice does so by mistake.
-    let flags = ["--lease", "300"];
-    let servers = ["one", "two", "three"].map(|name| Server::start_with(name, &store, &flags));
+    let servers = ["one", "two", "three"].map(|name| Server::start_with_lease(name, &store, 300));
     let ways = servers.each_ref().map(|server| Proxy::new(Behind::Tcp(server.address.clone())));
     let token = servers[0].ok(&["token", "create", "--role", "admin"]).trim().to_owned();
     let by: Vec<&str> = ways.iter().map(|way| way.address.as_str()).collect();
-    let _workers = ["w0", "w1", "w2"].map(|name| worker_by(&servers[0], name, &by, &[]));
+    let _workers = ["w0", "w1", "w2"].map(|name| worker_by(&servers[0], name, &by));
     servers[0].ok(&["limit", "set", "lic", "3"]);
     let work = servers[0].farm.work();
     let ran = work.join("ran");
@@ -191,5 +190,7 @@ fn under_all_faults_at_once_each_result_is_there_once_and_nothing_stays_booked()
     // What a server asked that was killed is answered by nobody, and deleted later.
     let open = "SELECT count(*) FROM requests AS r JOIN servers AS s ON s.id = r.asked_by
         WHERE r.answered IS NULL AND s.left_at IS NULL AND s.beat > clock_timestamp() - interval '20 seconds'";
-    wait_until("every request of a server that lives is answered", || chaos.cluster.sql(&chaos.name, open) == "0");
+    wait_until("every request of a server that lives is answered", || {
+        chaos.cluster.sql(&chaos.name, open) == "0"
+    });
 }

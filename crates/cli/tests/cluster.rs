@@ -5,10 +5,12 @@
 mod database;
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use support::cluster::{Server, worker};
 use support::port::KillOnDrop;
 use support::proxy::{Behind, Proxy};
@@ -210,6 +212,69 @@ const AUDITED: &str = r#"exec 9>locks/{}; flock -n 9 || { echo {} runs twice >> 
     for slot in 0 1 2 3 4 5; do
         exec 8>slot$slot; if flock -n 8; then echo {}; sleep 0.2; exit; fi
     done; echo {} has no cpu >> wrong; exit 1"#;
+
+/// Runs a command in the background and gathers the lines that it prints.
+fn listen(mut command: Command) -> (KillOnDrop, Arc<Mutex<Vec<String>>>) {
+    let mut process = KillOnDrop(command.stdout(Stdio::piped()).spawn().unwrap());
+    let (told, output) = (Arc::<Mutex<Vec<String>>>::default(), lines(&mut process.0));
+    let gathered = told.clone();
+    std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            gathered.lock().unwrap().push(line);
+        }
+    });
+    (process, told)
+}
+
+#[test]
+fn a_server_that_stands_by_tells_each_start_and_end_once() {
+    let Some(store) = database::database() else { return };
+    let (one, two) = (Server::start("one", &store), Server::start("two", &store));
+    let token = one.ok(&["token", "create", "--role", "admin"]).trim().to_owned();
+    let _worker = worker(&one, "w1", &[&two, &one]);
+    let gate = one.farm.work().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display());
+    let before = two.ok(&["submit", "--quiet", "--", "sh", "-c", &wait]);
+    let after = format!("--after={}", before.trim());
+    let job = two.ok(&["submit", "--quiet", &after, "--array", "1-20", "--", "true"]);
+    let job = job.trim();
+    let (_listening, events) = listen(at(&two, &token, &[&two], &["events", job, "-o", "jsonl"]));
+    wait_until("events are told", || {
+        one.ok(&["job", "hold", job]);
+        two.ok(&["job", "release", job]);
+        !events.lock().unwrap().is_empty()
+    });
+    std::fs::write(&gate, "").unwrap();
+    two.ok(&["job", "wait", job]);
+    let told = || {
+        let mut told = BTreeMap::<(u64, String), u32>::new();
+        for line in events.lock().unwrap().iter() {
+            let event: Value = serde_json::from_str(line).unwrap();
+            for task in event["tasks"]["tasks"].as_array().into_iter().flatten() {
+                let key = (task["index"].as_u64().unwrap(), task["state"].as_str().unwrap().to_owned());
+                *told.entry(key).or_default() += 1;
+            }
+        }
+        told
+    };
+    wait_until("all starts and ends were told", || told().len() == 40);
+    assert!(told().values().all(|times| *times == 1), "{:?}", told());
+}
+
+#[test]
+fn a_task_lends_its_cpus_while_it_waits_by_a_server_that_stands_by() {
+    let Some(store) = database::database() else { return };
+    let (one, two) = (Server::start("one", &store), Server::start("two", &store));
+    let token = one.ok(&["token", "create", "--role", "admin"]).trim().to_owned();
+    let _worker = worker(&one, "w1", &[&two, &one]);
+    // Both cpus of the only worker are taken by tasks that wait for jobs of their own.
+    let nested = format!("{} run --quiet --cwd / -- echo nested", support::windlass());
+    let args = ["run", "--quiet", "--array", "1-2", "--env", "WINDLASS_TOKEN", "--", "sh", "-c", &nested];
+    let output = at(&two, &token, &[&two], &args).output().unwrap();
+    assert!(output.status.success(), "{}\n{}\n{}", show(&output), one.log(), two.log());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "nested\nnested\n");
+    assert_eq!(two.json(&["workers"])[0]["booked"]["cpus"], json!(0.0));
+}
 
 #[test]
 fn three_servers_of_which_one_is_killed_again_and_again_lose_and_double_nothing() {

@@ -1,7 +1,6 @@
 //! Many tasks of 0.2 s on many workers, while the servers of the farm are killed in turn, one every few seconds, and started
-//! again, and connections to the database are cut: a farm with one shard, and one with six. The database and the tasks
-//! themselves are the audit. Each takes half a minute;
-//! `WINDLASS_KILLS=100000,50,3,8 cargo test -p windlass-cli --test cluster_kills -- --nocapture one_shard` runs 100,000 tasks
+//! again, and connections to the database are cut. The database and the tasks themselves are the audit. It takes half a
+//! minute; `WINDLASS_KILLS=100000,50,3,8 cargo test -p windlass-cli --test cluster_kills -- --nocapture` runs 100,000 tasks
 //! on 50 workers with three servers, of which one is killed every 8 s.
 
 #[path = "../../store/tests/support/postgres.rs"]
@@ -13,9 +12,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use support::cluster::{Server, worker_with};
-use support::port::KillOnDrop;
-use support::{show, wait_until};
+use support::cluster::{Server, worker};
+use support::show;
 
 /// A task that notes that it runs, and if it runs a second time. The noted files are in a hundred directories.
 const ONCE: &str =
@@ -75,36 +73,13 @@ fn at_all(servers: &[Server], token: &str, args: &[&str]) -> Command {
 }
 
 #[test]
-fn killed_servers_of_one_shard_run_each_task_once_and_book_no_worker_twice() {
-    run_and_kill(1);
-}
-
-#[test]
-fn killed_servers_of_six_shards_run_each_task_once_and_book_no_worker_twice() {
-    run_and_kill(6);
-}
-
-/// The servers, and workers in all of their shards.
-fn farm(store: &str, shards: u32, scale: &Scale) -> (Vec<Server>, Vec<KillOnDrop>) {
-    let shard_count = shards.to_string();
-    let flags = ["--shards", &shard_count];
-    let start = |name: &&'static str| Server::start_with(name, store, &flags);
-    let servers: Vec<Server> = ["one", "two", "three"][..scale.servers].iter().map(start).collect();
-    wait_until("all shards have owners", || servers[0].owners().len() == shards as usize);
-    let all: Vec<&Server> = servers.iter().collect();
-    let worker = |n: usize| {
-        let shard = (n as u32 % shards + 1).to_string();
-        worker_with(all[0], &format!("w{n:02}"), &all, &["--shard", &shard])
-    };
-    let workers = (0..scale.workers).map(worker).collect();
-    (servers, workers)
-}
-
-fn run_and_kill(shards: u32) {
+fn killed_servers_run_each_task_once_and_book_no_worker_twice() {
     let Some(store) = database::database() else { return };
-    let scale = scale();
-    let (mut servers, _workers) = farm(&store, shards, &scale);
-    let Scale { tasks, workers, servers: count, every } = scale;
+    let Scale { tasks, workers, servers: count, every } = scale();
+    let start = |name: &&'static str| Server::start(name, &store);
+    let mut servers: Vec<Server> = ["one", "two", "three"][..count].iter().map(start).collect();
+    let all: Vec<&Server> = servers.iter().collect();
+    let _workers: Vec<_> = (0..workers).map(|n| worker(all[0], &format!("w{n:02}"), &all)).collect();
     let token = servers[0].ok(&["token", "create", "--role", "admin"]).trim().to_owned();
     let work = servers[0].farm.work();
     (0..100).for_each(|n| std::fs::create_dir_all(work.join(format!("ran/{n:02}"))).unwrap());
@@ -151,18 +126,15 @@ fn run_and_kill(shards: u32) {
     );
     let attempts: usize = ask(&store, "SELECT count(*) FROM attempts").parse().unwrap();
     let most: usize = ask(&store, MOST_AT_ONCE).parse().unwrap();
-    let epochs = ask(&store, "SELECT sum(epoch) FROM shards");
-    let ran_in =
-        ask(&store, "SELECT count(DISTINCT w.shard) FROM tasks AS t JOIN workers AS w ON w.id = t.worker");
+    let epoch = ask(&store, "SELECT epoch FROM shards");
     println!(
-        "{tasks} tasks on {workers} workers, {count} servers, {shards} shards: {:.0} s, {:.0} tasks/s, {kills} kills, {cuts} connections cut, {epochs} ownerships; \
+        "{tasks} tasks on {workers} workers, {count} servers: {:.0} s, {:.0} tasks/s, {kills} kills, {cuts} connections cut, {epoch} ownerships; \
          tasks at a time on a worker: at most {most}; earlier and late attempts: {attempts}",
         took.as_secs_f64(),
         tasks as f64 / took.as_secs_f64()
     );
     assert_eq!(rows, format!("{tasks}|{tasks}|1"), "each has one result, of its first attempt");
     assert_eq!(attempts, 0);
-    assert_eq!(ran_in, shards.to_string(), "tasks ran in every shard");
     assert!(most <= 2, "a worker of two cpus ran {most} tasks at once");
     assert!(cuts > 0, "no connection was cut");
     assert!(kills >= KILLS_MIN, "the work ended before servers were killed: {kills}");

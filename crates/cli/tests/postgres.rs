@@ -82,15 +82,15 @@ fn a_booking_costs_a_small_part_of_a_statement() {
     let Some(address) = database::database() else { return };
     let farm = Farm::new();
     let measured =
-        farm.ok(&["bench", "shard", "jobs", "--workers", "50", "--count", "5", "--store", &address]);
+        farm.ok(&["bench", "engine", "jobs", "--workers", "50", "--count", "5", "--store", &address]);
     let statements = number_before(&measured, " statements/task");
     assert!(statements > 0.0 && statements <= 0.2, "{measured}");
     // A farm in use is not measured in.
-    let again = farm.run(&["bench", "shard", "step", "--store", &address]);
+    let again = farm.run(&["bench", "engine", "step", "--store", &address]);
     assert!(String::from_utf8_lossy(&again.stderr).contains("the database has a farm"), "{again:?}");
     let Some(address) = database::database() else { return };
     let step =
-        farm.ok(&["bench", "shard", "step", "--workers", "100", "--count", "1000", "--store", &address]);
+        farm.ok(&["bench", "engine", "step", "--workers", "100", "--count", "1000", "--store", &address]);
     assert!(number_before(&step, " statements/task") <= 0.2, "{step}");
     let Some(address) = database::database() else { return };
     let ended = farm.ok(&["bench", "ended", "--few", "100", "--many", "2000", "--store", &address]);

@@ -90,12 +90,6 @@ impl Class {
         self.parts().map(cpu).fold(0, u32::saturating_add)
     }
 
-    /// Bytes of memory that tasks take that start at a time.
-    pub fn memory_at_a_time(&self) -> u64 {
-        let memory = |part: &Class| u64::from(part.nodes.unwrap_or(1)).saturating_mul(part.request.memory);
-        self.parts().map(memory).fold(0, u64::saturating_add)
-    }
-
     /// How many of a limit tasks take that start at a time.
     pub fn takes(&self, limit: &str) -> u32 {
         let takes = self.parts().filter(|part| part.limits.contains(limit));

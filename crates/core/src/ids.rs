@@ -1,4 +1,4 @@
-//! Identities. All are plain numbers; jobs and workers take theirs from blocks that the store leases.
+//! Identities. All are plain numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,25 +31,6 @@ number_id!(/// Steps with equal requirements, tags and targets.
     ClassId, u32);
 number_id!(/// A queue, numbered in the order in which the engine met them.
     QueueId, u32);
-
-/// The only shard of a farm that is not divided, and the first one of any other.
-pub const WHOLE_FARM: ShardId = ShardId(1);
-
-/// A part of a farm that one engine decides for: a set of workers.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ShardId(pub u32);
-
-impl Default for ShardId {
-    fn default() -> Self {
-        WHOLE_FARM
-    }
-}
-
-impl fmt::Display for ShardId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// The unit that runs. Tasks are numbered through a job: those of its first step first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -25,7 +25,6 @@ pub mod ranges;
 pub mod residency;
 pub mod resources;
 pub mod score;
-pub mod shards;
 pub mod tags;
 pub mod time;
 pub mod worker;

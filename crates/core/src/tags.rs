@@ -25,9 +25,6 @@ pub const CORE_SCORE: &str = "core_score";
 /// [`EXCLUSIVE`], it runs tasks as well.
 pub const SERVES: &str = "serves";
 
-/// This attribute pins a worker to the shard of its farm that its value names.
-pub const SHARD: &str = "shard";
-
 /// One requirement: the worker has `key`, and, where `any_of` names values, one of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Need {

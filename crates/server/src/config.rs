@@ -9,14 +9,12 @@ pub use telemetry::TelemetryConfig;
 use crate::door::BoardOptions;
 use crate::http::UserLimits;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use windlass_api::SetQueue;
-use windlass_core::ids::ShardId;
-use windlass_store::ServerShare;
 
 /// All settings.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -36,8 +34,6 @@ pub struct Config {
     pub lease: Lease,
     /// The worker on this machine.
     pub worker: Worker,
-    /// How the farm is divided.
-    pub farm: FarmConfig,
     /// How turns are taken.
     pub turn: Turn,
     /// How places are chosen.
@@ -68,57 +64,6 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// Settings of queues, by name. They hold from each start on, and only the file changes them.
     pub queues: BTreeMap<String, SetQueue>,
-}
-
-/// Shards that a farm may have. More would wait for each other rather than share the work.
-const SHARDS_MAX: u32 = 64;
-
-/// The largest weight of a server. Weights are proportions, so larger ones say nothing more.
-const SHARD_WEIGHT_MAX: u32 = 100;
-
-/// How the farm is divided, and which shards this server is to have.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FarmConfig {
-    /// Shards, each with an engine of its own, that share the servers of one PostgreSQL database. They are only added: a
-    /// farm that has more keeps them.
-    pub shards: u32,
-    /// This server's part of the shards, in proportion to the weights of the other servers. 0 is none but its pins.
-    pub weight: u32,
-    /// Shards that this server has before others, while it is alive and not drained. Never the first, which stays with its
-    /// owner.
-    pub pins: BTreeSet<u32>,
-}
-
-impl Default for FarmConfig {
-    fn default() -> Self {
-        FarmConfig { shards: 1, weight: 1, pins: BTreeSet::new() }
-    }
-}
-
-impl FarmConfig {
-    /// Which shards this server is to have, as the other servers read it.
-    pub fn share(&self) -> ServerShare {
-        ServerShare { weight: self.weight, pins: self.pins.iter().copied().map(ShardId).collect() }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if !(1..=SHARDS_MAX).contains(&self.shards) {
-            return Err(format!("farm.shards must be from 1 to {SHARDS_MAX}, not {}", self.shards));
-        }
-        if self.weight > SHARD_WEIGHT_MAX {
-            return Err(format!("farm.weight must be from 0 to {SHARD_WEIGHT_MAX}, not {}", self.weight));
-        }
-        match self.pins.iter().find(|shard| !(2..=SHARDS_MAX).contains(*shard)) {
-            Some(1) => Err(
-                "farm.pins cannot have shard 1: it stays with the server that took it first. Give shards \
-                 from 2 on"
-                    .to_owned(),
-            ),
-            Some(shard) => Err(format!("farm.pins must be shards from 2 to {SHARDS_MAX}, not {shard}")),
-            None => Ok(()),
-        }
-    }
 }
 
 /// The interfaces of other systems that listen at addresses of their own.
@@ -413,7 +358,6 @@ impl Default for Config {
             idle_minutes: None,
             lease: Lease::Seconds(300.0),
             worker: Worker::default(),
-            farm: FarmConfig::default(),
             turn: Turn::default(),
             placement: Placement::default(),
             score: Score::default(),
@@ -467,7 +411,6 @@ impl Config {
             check_queue(name, queue).map_err(|why| format!("queues.{name}: {why}"))?;
         }
         config.lease.check()?;
-        config.farm.check()?;
         config.turn.check()?;
         config.score.check()?;
         config.load.check()?;
@@ -575,18 +518,6 @@ mod tests {
         assert!(Config::parse("[connections]\nmax = 1").unwrap_err().contains("connections.max"));
         assert!(Config::parse("[connections]\nper_machine_max = 0").unwrap_err().contains("per_machine"));
         assert!(Config::parse("lease = 'soon'").unwrap_err().contains("lease"));
-        assert!(Config::parse("[farm]\nshards = 65").unwrap_err().contains("farm.shards"));
-        assert!(Config::parse("[farm]\nweight = 101").unwrap_err().contains("farm.weight"));
-        assert!(Config::parse("[farm]\npins = [2, 65]").unwrap_err().contains("not 65"));
-        assert!(Config::parse("[farm]\npins = [1]").unwrap_err().contains("cannot have shard 1"));
-    }
-
-    #[test]
-    fn the_share_of_a_server_is_its_weight_and_its_pins() {
-        let share = |text: &str| Config::parse(text).unwrap().farm.share();
-        assert_eq!(share(""), ServerShare::default());
-        let own = ServerShare { weight: 0, pins: [ShardId(2), ShardId(64)].into() };
-        assert_eq!(share("[farm]\nweight = 0\npins = [64, 2, 2]"), own);
     }
 
     #[test]

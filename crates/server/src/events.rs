@@ -1,9 +1,8 @@
 //! What happens, for those who watch: made from the engine's notes once they are durable, and only
 //! while somebody listens.
 
-use crate::away;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -22,31 +21,12 @@ pub type Subscription = broadcast::Receiver<Arc<ServerEvent>>;
 #[derive(Clone)]
 pub struct Events {
     sender: broadcast::Sender<Arc<ServerEvent>>,
-    /// How many tasks of jobs run in other shards, as far as that was heard. Kept while somebody listens.
-    away: Arc<Mutex<BTreeMap<JobId, u32>>>,
 }
 
 impl Events {
     /// No listeners yet.
     pub fn new() -> Self {
-        Events { sender: broadcast::channel(EVENTS_MAX).0, away: Arc::default() }
-    }
-
-    /// So many tasks of a job run in other shards.
-    pub fn set_away(&self, job: JobId, running: u32) {
-        match running {
-            0 => self.lock_away().remove(&job),
-            _ => self.lock_away().insert(job, running),
-        };
-    }
-
-    /// Nothing is known of tasks in other shards any more.
-    pub fn forget_away(&self) {
-        self.lock_away().clear();
-    }
-
-    fn lock_away(&self) -> MutexGuard<'_, BTreeMap<JobId, u32>> {
-        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+        Events { sender: broadcast::channel(EVENTS_MAX).0 }
     }
 
     /// Listens from now on.
@@ -71,13 +51,8 @@ impl Events {
                 _ => None,
             })
         };
-        let mut away = self.lock_away();
         let counts_of = |job: JobId| {
-            let known = engine.job(job).map(|job| (job.counts(), away::delegated(job).len()));
-            let Some((counts, delegated)) = known else { return submitted(job).unwrap_or_default() };
-            // What returned since it was heard does not run there.
-            let running = away.get(&job).copied().unwrap_or(0).min(delegated);
-            away::counted(counts, running)
+            engine.job(job).map(|job| job.counts()).or_else(|| submitted(job)).unwrap_or_default()
         };
         let mut changes: BTreeMap<JobId, Vec<TaskEvent>> = BTreeMap::new();
         let mut jobs = Vec::new();
@@ -111,7 +86,6 @@ impl Events {
             let event = TasksEvent { job: job.0, counts: counts_of(job).into(), tasks };
             self.tell(ServerEvent::Tasks(event));
         }
-        batch.ended.iter().for_each(|job| _ = away.remove(job));
         // A job's end comes after the ends of its tasks.
         jobs.into_iter().for_each(|event| self.tell(event));
     }

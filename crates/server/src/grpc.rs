@@ -5,7 +5,6 @@ use crate::handle::Handle;
 use crate::link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, WorkerLink, WorkerMessage,
 };
-use crate::peers::{FarmShards, KnownOwner, elsewhere};
 use crate::refusals::Refusals;
 use crate::spans;
 use axum::extract::ConnectInfo;
@@ -26,8 +25,7 @@ use windlass_api::wire::{
 use windlass_api::{Params, StepBody};
 use windlass_core::bounds::HELD_MAX;
 use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{BadHello, CheckedHello, Hello};
-use windlass_core::ids::ShardId;
+use windlass_core::engine::{BadHello, CheckedHello};
 use windlass_core::{Epoch, JobId, Time};
 
 /// Connected workers.
@@ -74,7 +72,6 @@ impl WorkerTerms {
 /// The service.
 pub(crate) struct Workers {
     handle: Handle,
-    shards: FarmShards,
     terms: WorkerTerms,
     auth: Arc<Auth>,
     refusals: Arc<Refusals>,
@@ -84,12 +81,12 @@ pub(crate) struct Workers {
 impl Workers {
     /// The service as routes for the HTTP server.
     pub fn routes(
-        (handle, shards): (Handle, FarmShards),
+        handle: Handle,
         terms: WorkerTerms,
         auth: Arc<Auth>,
         refusals: Arc<Refusals>,
     ) -> axum::Router {
-        let workers = Workers { handle, shards, terms, auth, refusals, open: Arc::default() };
+        let workers = Workers { handle, terms, auth, refusals, open: Arc::default() };
         let service =
             workers_server::WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES_MAX);
         tonic::service::Routes::new(service).into_axum_router()
@@ -129,8 +126,6 @@ impl workers_server::Workers for Workers {
         }))]);
         let listener = WorkerReader {
             handle: self.handle.clone(),
-            shards: self.shards.clone(),
-            is_in_shard: false,
             link,
             auth: self.auth.clone(),
             caller: caller.clone(),
@@ -156,21 +151,13 @@ struct WorkerWriter {
     leases: Vec<Order>,
     /// With those in the parcels.
     waiting: Arc<AtomicUsize>,
-    /// What the stream ends with.
-    farewell: Arc<Mutex<Option<Status>>>,
 }
 
 impl WorkerWriter {
     /// The next message: what came together goes together, as far as one message may hold it.
     async fn next(mut self) -> Option<(Result<ToWorker, Status>, Self)> {
         if self.orders.is_empty() {
-            match self.parcels.recv().await {
-                Some(parcel) => self.orders.extend(parcel),
-                None => {
-                    let status = lock(&self.farewell).take()?;
-                    return Some((Err(status), self));
-                }
-            }
+            self.orders.extend(self.parcels.recv().await?);
         }
         while let Ok(parcel) = self.parcels.try_recv() {
             self.add(parcel);
@@ -249,11 +236,7 @@ fn speaks_for_keeper(message: &FromWorker) -> bool {
 
 /// The half that hears the worker.
 struct WorkerReader {
-    /// The server's, and from the hello on that of the worker's shard.
     handle: Handle,
-    shards: FarmShards,
-    /// The handle is that of the worker's shard.
-    is_in_shard: bool,
     link: Arc<RemoteLink>,
     auth: Arc<Auth>,
     /// Who opened the stream.
@@ -298,7 +281,6 @@ impl WorkerReader {
                     }
                 },
                 () = turned(&mut closing) => break Some("the server is ending".to_owned()),
-                () = self.handle.ends(), if self.is_in_shard => break Some("its shard has another owner now".to_owned()),
                 () = self.handle.doubt() => break Some("the server does not reach its database".to_owned()),
                 () = turned(&mut ended) => break None,
             }
@@ -323,12 +305,6 @@ impl WorkerReader {
         let mut messages = Vec::with_capacity(message.reports.len());
         for Report { what } in message.reports {
             match what.map(|what| self.take(what)) {
-                Some(Ok(Some(WorkerMessage::Hello { hello, link }))) => {
-                    if !self.finds_shard(&hello).await {
-                        return true;
-                    }
-                    messages.push(WorkerMessage::Hello { hello, link });
-                }
                 Some(Ok(message)) => messages.extend(message),
                 Some(Err(bad)) => {
                     self.link.refuse(&bad.to_string());
@@ -339,29 +315,6 @@ impl WorkerReader {
             }
         }
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
-    }
-
-    /// Finds the engine of the worker's shard. False if another server has it: the stream ends, and tells which. A worker
-    /// that was here before comes to the shard in which it is, because that has its attempts. A forgotten one has none.
-    async fn finds_shard(&mut self, hello: &CheckedHello) -> bool {
-        if !self.shards.is_divided() {
-            return true;
-        }
-        let hello: &Hello = hello.get();
-        let shard = match self.handle.store().farm_worker(&hello.name).await {
-            Ok(Some(known)) if !known.is_forgotten => known.shard,
-            Ok(_) => self.shards.of_worker(&hello.name, &hello.attributes),
-            Err(_) => {
-                self.link.leave(Status::unavailable("this server does not reach its database"));
-                return false;
-            }
-        };
-        let Some(handle) = self.shards.handle(shard) else {
-            self.link.leave(elsewhere(self.shards.owner(shard), &shard_named(shard)));
-            return false;
-        };
-        (self.handle, self.is_in_shard) = (handle, true);
-        true
     }
 
     /// What the worker measured, unless it cannot be. That is no reason to end the stream: the next report is
@@ -501,11 +454,6 @@ impl WorkerReader {
     }
 }
 
-/// A worker's shard, as its agent is told of it.
-fn shard_named(shard: ShardId) -> String {
-    format!("the worker's shard, {shard}")
-}
-
 type LogAnswer = oneshot::Sender<io::Result<Option<LogChunk>>>;
 
 /// The half that speaks to the worker.
@@ -517,7 +465,6 @@ struct RemoteLink {
     /// Orders that were not sent yet.
     waiting: Arc<AtomicUsize>,
     parcels: Mutex<Option<mpsc::Sender<Vec<Order>>>>,
-    farewell: Arc<Mutex<Option<Status>>>,
     ended: watch::Sender<bool>,
     bodies: Mutex<SentBodies>,
     reads: Mutex<BTreeMap<u64, LogAnswer>>,
@@ -528,7 +475,6 @@ impl RemoteLink {
     fn new(id: u64, peer: Peer, refusals: Arc<Refusals>) -> (Arc<RemoteLink>, WorkerWriter) {
         let (sender, parcels) = mpsc::channel(PARCELS_MAX);
         let waiting: Arc<AtomicUsize> = Arc::default();
-        let farewell: Arc<Mutex<Option<Status>>> = Arc::default();
         let link = RemoteLink {
             id,
             version: Mutex::default(),
@@ -536,16 +482,12 @@ impl RemoteLink {
             refusals,
             waiting: waiting.clone(),
             parcels: Mutex::new(Some(sender)),
-            farewell: farewell.clone(),
             ended: watch::Sender::new(false),
             bodies: Mutex::default(),
             reads: Mutex::default(),
             last_read: AtomicU64::new(0),
         };
-        (
-            Arc::new(link),
-            WorkerWriter { parcels, orders: VecDeque::new(), leases: Vec::new(), waiting, farewell },
-        )
+        (Arc::new(link), WorkerWriter { parcels, orders: VecDeque::new(), leases: Vec::new(), waiting })
     }
 
     fn send(&self, orders: Vec<Order>) {
@@ -557,12 +499,6 @@ impl RemoteLink {
             // What is left out makes all that follows worthless: the worker says hello again.
             self.end();
         }
-    }
-
-    /// Ends the stream with a status.
-    fn leave(&self, status: Status) {
-        *lock(&self.farewell) = Some(status);
-        self.end();
     }
 
     fn end(&self) {
@@ -643,14 +579,6 @@ impl WorkerLink for RemoteLink {
         self.end();
     }
 
-    fn may_change_shards(&self) -> bool {
-        true
-    }
-
-    fn change_shards(&self, shard: ShardId, owner: KnownOwner) {
-        self.leave(elsewhere(Some(owner), &shard_named(shard)));
-    }
-
     fn read_log(&self, request: LogRequest) -> LogFuture {
         let (answer, wait) = oneshot::channel();
         let id = self.last_read.fetch_add(1, Ordering::Relaxed) + 1;
@@ -713,13 +641,8 @@ mod tests {
         use windlass_api::wire::{Lease, Welcome};
         let (sender, parcels) = mpsc::channel(PARCELS_MAX);
         let waiting = Arc::new(AtomicUsize::new(6));
-        let mut writer = WorkerWriter {
-            parcels,
-            orders: VecDeque::new(),
-            leases: Vec::new(),
-            waiting: waiting.clone(),
-            farewell: Arc::default(),
-        };
+        let mut writer =
+            WorkerWriter { parcels, orders: VecDeque::new(), leases: Vec::new(), waiting: waiting.clone() };
         let body = |job| {
             let body = Body { job, body: vec![b'x'; 2 * SENT_BYTES_MAX], ..Body::default() };
             Order::plain(order::What::Body(body))

@@ -4,15 +4,15 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
-use crate::figures::{EndedAttempts, Entitled, PlacedSteps};
+use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::shell::Inbox;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
@@ -76,8 +76,8 @@ struct Shared {
     room: Arc<Semaphore>,
     disk: Arc<Disk>,
     closing: watch::Sender<bool>,
-    /// What queues were entitled to when that was computed last.
-    entitled: Mutex<Entitled>,
+    /// The number of the connection of a worker that came last.
+    last_link: AtomicU64,
 }
 
 impl Handle {
@@ -86,7 +86,7 @@ impl Handle {
         disk.prepare();
         let (closing, _) = watch::channel(false);
         let room = Arc::new(Semaphore::new(EVENTS_MAX));
-        let shared = Shared { parts, room, disk, closing, entitled: Mutex::default() };
+        let shared = Shared { parts, room, disk, closing, last_link: AtomicU64::new(0) };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -147,14 +147,6 @@ impl Handle {
         wait.await.map_err(|_| closed())?
     }
 
-    /// Forgets a worker at the first moment at which nothing is booked on it, and answers when that is durable. `None` if it
-    /// may not leave its shard any more. After an answer its connection is heard no more, and the caller ends it.
-    pub(crate) async fn forget_idle(&self, worker: WorkerId) -> Option<Result<Reply, Unavailable>> {
-        let (answer, wait) = oneshot::channel();
-        self.inbox.send(Inbox::ForgetIdle(worker, answer)).await.ok()?;
-        wait.await.ok()
-    }
-
     /// Tells the engine something that needs no answer.
     pub async fn tell(&self, event: Event) {
         let room = self.shared.room.clone().acquire_owned().await.expect("nothing closes it");
@@ -195,17 +187,9 @@ impl Handle {
         &self.shared.disk
     }
 
-    /// A number for a new connection of a worker. No other connection to this process has it: which engine of several it is
-    /// for is known later.
+    /// A number for a new connection of a worker. No other connection to this engine has it.
     pub fn next_link(&self) -> u64 {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        LAST.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Another shard may have sent a message.
-    pub fn mail_came(&self) {
-        // Where too much waits, the next look finds it.
-        _ = self.inbox.try_send(Inbox::Mail);
+        self.shared.last_link.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Asks about the engine's state. `question` runs on the engine's thread: it must be quick.
@@ -261,16 +245,6 @@ impl Handle {
         &self.shared.parts.ended
     }
 
-    /// What queues were entitled to when that was computed last.
-    pub(crate) fn entitled(&self) -> Entitled {
-        self.shared.entitled.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Remembers what queues are entitled to.
-    pub(crate) fn set_entitled(&self, entitled: Entitled) {
-        *self.shared.entitled.lock().unwrap_or_else(PoisonError::into_inner) = entitled;
-    }
-
     /// Names of what was placed lately.
     pub(crate) fn placed(&self) -> Arc<PlacedSteps> {
         self.shared.parts.placed.clone()
@@ -279,11 +253,6 @@ impl Handle {
     /// The connection to a worker, while there is one.
     pub(crate) fn link(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
         self.shared.parts.links.get(worker)
-    }
-
-    /// This connection to a worker has ended.
-    pub(crate) fn unlink(&self, worker: WorkerId, link: u64) {
-        self.shared.parts.links.remove_one(worker, link);
     }
 
     /// Attends to an external job from now on, in the place of whoever did before.

@@ -6,9 +6,7 @@
 
 mod audit;
 pub mod auth;
-mod away;
 mod background;
-mod between;
 mod bodies;
 mod body_reads;
 mod bounded_json;
@@ -34,7 +32,6 @@ mod peers;
 mod progress;
 mod refusals;
 mod retention;
-mod scrape;
 mod shell;
 mod spans;
 mod tls;
@@ -42,8 +39,8 @@ mod view;
 
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
-    AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, FarmConfig, Lease, Reads,
-    SccacheConfig, TelemetryConfig, Tls as TlsConfig,
+    AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig,
+    TelemetryConfig, Tls as TlsConfig,
 };
 pub use door::{BoardOptions, TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 pub use events::Subscription;
@@ -53,7 +50,6 @@ pub use grpc::WorkerTerms;
 pub use handle::{Handle, Unavailable};
 pub use http::{
     Admission, ApiError, OPENAPI_PATH, OpenRequest, Reader, ServeOptions, UserLimits, openapi, serve,
-    serve_shard,
 };
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
@@ -62,7 +58,7 @@ pub use listen::{
     ListenError, Listener, PortLimits, PortRefusal, Protection, RoomLimits, serve_port, serve_port_to,
 };
 pub use panics::end_process_on_panic;
-pub use peers::{FarmShards, KnownOwner, NoServerKey, OwnerWatch, ServerKey, StandBy, since_boot};
+pub use peers::{KnownOwner, NoServerKey, OwnerWatch, ServerKey, StandBy, since_boot};
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
 pub use spans::SPANS;

@@ -1,6 +1,5 @@
 //! How the shell and a worker's agent meet, whatever carries the messages.
 
-use crate::peers::KnownOwner;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
@@ -8,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{CheckedHello, Inventory, WorkerCommand};
-use windlass_core::ids::ShardId;
 use windlass_core::job::{JobSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
@@ -32,16 +30,6 @@ pub trait WorkerLink: Send + Sync {
     /// The worker is to say hello again: it was forgotten while it was connected.
     fn begin_again(&self) {
         self.refuse("this worker was forgotten");
-    }
-
-    /// True if the worker finds the owner of its shard by itself when it connects again.
-    fn may_change_shards(&self) -> bool {
-        false
-    }
-
-    /// Ends the connection, because the worker belongs to another shard from now on: that one, which `owner` has.
-    fn change_shards(&self, _shard: ShardId, _owner: KnownOwner) {
-        self.begin_again();
     }
 
     /// Reads a part of an attempt's output; `None` where nothing was written. A worker whose tasks write elsewhere has
@@ -126,14 +114,6 @@ impl Links {
     /// The worker is not reached any more.
     pub fn remove(&self, worker: WorkerId) {
         self.lock().remove(&worker);
-    }
-
-    /// The worker is not reached any more, unless another connection has taken the place of this one.
-    pub fn remove_one(&self, worker: WorkerId, link: u64) {
-        let mut open = self.lock();
-        if open.get(&worker).is_some_and(|known| known.id() == link) {
-            open.remove(&worker);
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<WorkerId, Arc<dyn WorkerLink>>> {

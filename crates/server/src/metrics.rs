@@ -1,6 +1,6 @@
 //! Numbers for monitoring, in OpenMetrics text.
 
-use crate::figures::{Tally, counts_here};
+use crate::figures::Tally;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -403,7 +403,7 @@ impl Gauges {
             left_out += i64::from(worker.health.out().is_some());
         }
         Gauges {
-            counts: counts_here(engine),
+            counts: engine.counts(),
             workers,
             held,
             left_out,

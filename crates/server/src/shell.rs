@@ -3,19 +3,18 @@
 mod entries;
 
 use crate::background::Background;
-use crate::between::{Between, Found, Look};
 use crate::bodies::{self, LoadedBody, StepId};
 use crate::body_reads::{BodyReads, read_bodies};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::Events;
 use crate::external::ExternalTasks;
-use crate::figures::{EndedAttempts, OwnWorkers, PlacedSteps, restore_ended};
+use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::handle::{Handle, Parts, Unavailable};
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::outgoing::Outgoing;
-use crate::peers::{Once, OnceRequests, SureUntil, may_leave, may_leave_now};
+use crate::peers::{Once, OnceRequests, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::spans;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,7 +27,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use windlass_core::engine::{
     Engine, Event, Fetch, Hello, NextBatch, Outbox, Pipeline, Reply, Report, Settings,
 };
-use windlass_core::ids::WHOLE_FARM;
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, RequestId, WorkerId};
@@ -71,10 +69,6 @@ pub(crate) enum Inbox {
     Event(Event, OwnedSemaphorePermit),
     /// What a worker says.
     Worker { link: u64, messages: Vec<WorkerMessage> },
-    /// A worker goes to another shard as soon as nothing is booked on it.
-    ForgetIdle(WorkerId, oneshot::Sender<Result<Reply, Unavailable>>),
-    /// Another shard may have sent a message.
-    Mail,
     /// A question about the engine's state.
     Query(Box<dyn FnOnce(&Engine) + Send>),
     /// How many entries the tables have.
@@ -96,13 +90,11 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     say_drifts(&store.audit_parked().await?);
     let snapshot = store.load().await?;
     // A store that no other server can use has one owner for ever.
-    let (shard, epoch) = store.ownership().map_or((WHOLE_FARM, 1), |owned| (owned.shard, owned.epoch));
+    let epoch = store.ownership().map_or(1, |owned| owned.epoch);
     let settings =
-        Settings { first_job: snapshot.next_job, first_alloc: random_number(), shard, ..options.settings };
+        Settings { first_job: snapshot.next_job, first_alloc: random_number(), ..options.settings };
     let (ended, placed) = (Arc::<EndedAttempts>::default(), Arc::<PlacedSteps>::default());
-    restore_ended(&ended, &store, OwnWorkers::of(shard, &snapshot.ground)).await;
-    let between = Between::new(shard, &snapshot.ground.peers);
-    let numbers = between.first_numbers(&store).await?;
+    ended.restore_from(&store, &snapshot.ground.workers).await;
     let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();
@@ -139,8 +131,6 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         pending: BTreeMap::new(),
         next_request: 1,
         once: OnceRequests::default(),
-        busy_leavers: BTreeMap::new(),
-        leaving: BTreeMap::new(),
         links: links.clone(),
         link_owners: BTreeMap::new(),
         outgoing: Outgoing::new(links.clone(), external.clone()),
@@ -152,13 +142,11 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         progress,
         fetches: VecDeque::new(),
         audited: Instant::now(),
-        between,
         background: Background::here(),
         stalled_by: None,
         stopping: None,
         sure,
     };
-    numbers.into_iter().for_each(|event| shell.handle(event));
     shell.engine.settle_restored(shell.clock.now(), &mut shell.pipeline.forming);
     start_thread(shell, inbox)?;
     Ok(handle)
@@ -197,10 +185,6 @@ struct Shell {
     pending: BTreeMap<RequestId, oneshot::Sender<Result<Reply, Unavailable>>>,
     next_request: u64,
     once: OnceRequests,
-    /// Workers that go to another shard when nothing is booked on them.
-    busy_leavers: BTreeMap<WorkerId, oneshot::Sender<Result<Reply, Unavailable>>>,
-    /// Workers that were forgotten because they go to another shard, until that is durable.
-    leaving: BTreeMap<RequestId, WorkerId>,
     links: Arc<Links>,
     /// Whose each connection is, once it said hello.
     link_owners: BTreeMap<u64, WorkerId>,
@@ -217,8 +201,6 @@ struct Shell {
     fetches: VecDeque<Fetch>,
     /// When the counts of parked jobs were looked at last.
     audited: Instant,
-    /// What it has to do with other shards.
-    between: Between,
     background: Background,
     /// Why the pipeline is stalled.
     stalled_by: Option<Unavailable>,
@@ -233,7 +215,7 @@ impl Shell {
         let mut messages = Vec::new();
         let mut commit: Option<Commit> = None;
         let (mut reading, mut audit): (Option<JobsRead>, Option<StoreLookup>) = (None, None);
-        let (mut loading, mut look): (Option<BodyLoads>, Option<Look>) = (None, None);
+        let mut loading: Option<BodyLoads> = None;
         loop {
             if self.pipeline.stalled().is_some() {
                 self.recover(&mut inbox).await;
@@ -243,7 +225,6 @@ impl Shell {
                 }
             }
             self.refuse_unsendable();
-            self.forget_idle();
             self.round();
             self.answer_volatile();
             if commit.is_none() {
@@ -252,11 +233,10 @@ impl Shell {
             reading = reading.or_else(|| self.read());
             audit = audit.or_else(|| self.audit());
             loading = loading.or_else(|| self.load_bodies());
-            look = look.or_else(|| self.between.look(&self.engine, &self.store, &self.background));
             if self.stopping.is_some() && self.pipeline.is_idle() {
                 break;
             }
-            let wait_ns = self.wait_ns(look.is_none());
+            let wait_ns = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
             let wait = Duration::from_nanos(wait_ns.unwrap_or(0));
             tokio::select! {
                 biased;
@@ -271,9 +251,6 @@ impl Shell {
                 events = async { audit.as_mut().expect("guarded by the condition").await }, if audit.is_some() => {
                     audit = None;
                     events.into_iter().for_each(|event| self.handle(event));
-                }
-                found = async { look.as_mut().expect("guarded by the condition").await }, if look.is_some() => {
-                    look = self.take_mail(found);
                 }
                 reads = async { loading.as_mut().expect("guarded by the condition").await }, if loading.is_some() => {
                     loading = None;
@@ -292,13 +269,6 @@ impl Shell {
         if let Some(done) = self.stopping.take() {
             _ = done.send(());
         }
-    }
-
-    /// How long to wait, in nanoseconds, if nothing comes in.
-    fn wait_ns(&self, may_look: bool) -> Option<u64> {
-        let engine = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
-        let look = self.between.wait_ns().filter(|_| may_look);
-        engine.into_iter().chain(look).min()
     }
 
     /// Begins to read what the engine asked for first.
@@ -324,17 +294,6 @@ impl Shell {
             };
             (numbers.into_iter().map(event).collect(), bodies)
         }))
-    }
-
-    /// What a look brought takes effect. Jobs of which tasks came are read before that.
-    fn take_mail(&mut self, mut found: Found) -> Option<Look> {
-        let jobs = found.jobs_to_read(&self.engine);
-        if !jobs.is_empty() {
-            return Some(self.background.run(found.read(jobs, self.store.clone())));
-        }
-        found.bodies.drain(..).for_each(|(step, raw)| self.outgoing.bodies.found(step, raw));
-        self.between.takes(found).into_iter().for_each(|event| self.handle(event));
-        None
     }
 
     /// Begins to read what tasks run that are to be started.
@@ -422,7 +381,6 @@ impl Shell {
                 self.once.begin(request, once);
                 self.handle(event(request));
             }
-            Inbox::ForgetIdle(worker, answer) => _ = self.busy_leavers.insert(worker, answer),
             Inbox::Event(event, room) => {
                 drop(room);
                 self.handle(event);
@@ -432,7 +390,6 @@ impl Shell {
                     self.worker_says(link, message);
                 }
             }
-            Inbox::Mail => self.between.wake(),
             Inbox::Query(question) => question(&self.engine),
             Inbox::Entries(answer) => _ = answer.send(self.entries()),
             Inbox::Stop(done) => {
@@ -449,27 +406,6 @@ impl Shell {
         self.pending.insert(request, answer);
         self.metrics.requests_waiting.set(self.pending.len() as i64);
         request
-    }
-
-    /// Forgets workers that go to another shard and on which nothing is booked. Called before a round, which would book
-    /// something. What the connection of such a worker says after that is of a worker that is not here any more: a beat
-    /// would bring it back.
-    fn forget_idle(&mut self) {
-        for (worker, answer) in std::mem::take(&mut self.busy_leavers) {
-            match self.engine.workers().get(worker) {
-                Some(found) if may_leave_now(found) => {
-                    if let Some(link) = self.links.get(worker) {
-                        self.link_owners.remove(&link.id());
-                    }
-                    let request = self.new_request(answer);
-                    self.leaving.insert(request, worker);
-                    self.handle(Event::Forget { request, worker, force: true });
-                }
-                Some(found) if may_leave(found) => _ = self.busy_leavers.insert(worker, answer),
-                // Without an answer it stays.
-                _ => {}
-            }
-        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -534,9 +470,6 @@ impl Shell {
 
     fn worker_hello(&mut self, mut hello: Hello, link: Arc<dyn WorkerLink>) {
         let named = self.engine.workers().by_name(&hello.name).map(|worker| worker.id);
-        if named.is_some_and(|id| self.leaving.values().any(|leaving| *leaving == id)) {
-            return link.begin_again();
-        }
         let known = named.and_then(|id| self.links.get(id));
         hello.new_link = known.is_none_or(|known| known.id() != link.id());
         if let Err(refusal) = self.engine.admit(&hello) {
@@ -550,10 +483,7 @@ impl Shell {
             self.external.repeat_ends(worker);
         }
         self.handle(Event::Hello(Box::new(hello)));
-        let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else {
-            // There is no number for a new worker now.
-            return link.begin_again();
-        };
+        let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else { return };
         if self.welcome_of(worker) != welcome_before {
             // A hello that was not taken, because it came late, is answered by nothing: what waits has to go out.
             self.outgoing.forget(worker);
@@ -685,8 +615,6 @@ impl Shell {
                 }
                 message = inbox.recv() => match message {
                     Some(Inbox::Request(_, answer, _)) => _ = answer.send(Err(why.clone())),
-                    // Without an answer the worker stays.
-                    Some(Inbox::ForgetIdle(..)) => {}
                     Some(Inbox::Worker { link, messages }) => {
                         messages.iter().for_each(|message| self.hear_while_stalled(link, message));
                         // Without its hello there is no way to reach a worker. The last of its words counts.
@@ -698,7 +626,6 @@ impl Shell {
                             None => {}
                         }
                     }
-                    Some(Inbox::Mail) => self.between.wake(),
                     Some(Inbox::Query(question)) => question(&self.engine),
                     Some(Inbox::Entries(answer)) => _ = answer.send(self.entries()),
                     Some(Inbox::Stop(done)) => self.stopping = Some(done),
@@ -738,7 +665,6 @@ impl Shell {
 
     /// The batch is durable: tell everybody.
     fn deliver(&mut self, mut batch: Outbox) {
-        self.between.tell(&self.store, &self.background, &batch.writes);
         self.metrics.count(&batch.notes);
         self.placed.take(&self.engine, &batch.notes);
         self.ended.take(&self.engine, &batch.notes, self.clock.now());
@@ -759,7 +685,6 @@ impl Shell {
     }
 
     fn answer(&mut self, request: RequestId, answer: Result<Reply, Unavailable>) {
-        self.leaving.remove(&request);
         self.once.end(request);
         if let Some(waiting) = self.pending.remove(&request) {
             self.metrics.requests_waiting.set(self.pending.len() as i64);

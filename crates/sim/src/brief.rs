@@ -29,9 +29,6 @@ pub fn write(write: &Write) -> String {
         | Write::JobEnd { .. }
         | Write::JobRetry { .. }
         | Write::Park { .. }
-        | Write::Tell { .. }
-        | Write::Heard { .. }
-        | Write::Delegated { .. }
         | Write::Unpark { .. } => {
             format!("{write:?}")
         }

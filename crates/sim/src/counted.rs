@@ -1,16 +1,14 @@
-//! The promise about what the farm counts: over all shards, no more tasks run at any instant than a limit, a cap on running
+//! The promise about what the farm counts: no more tasks run at any instant than a limit, a cap on running
 //! tasks or the quota of a queue allows. It is checked at each start, against the processes of all machines.
 //!
 //! A limit or a quota that is set lower takes nothing back. So it is held to its new value from when the store has no more
-//! booked and delegated than that.
+//! booked than that.
 
 use crate::machine::{AttemptKey, Machine};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::engine::Write;
-use windlass_core::ids::WHOLE_FARM;
 use windlass_core::job::{JobSpec, StepSpec, TaskState};
-use windlass_core::ranges::RangeSet;
 use windlass_core::{JobId, TaskId};
 use windlass_store::Memory;
 
@@ -36,17 +34,6 @@ impl Most {
     }
 }
 
-/// What counts a task over the farm.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct CountedBy {
-    /// A limit.
-    pub limit: bool,
-    /// The quota of its queue.
-    pub quota: bool,
-    /// A cap on running tasks, of its step or its job.
-    pub cap: bool,
-}
-
 /// What the farm counts, as the store has it.
 #[derive(Default)]
 pub(crate) struct Counted {
@@ -69,25 +56,18 @@ impl Counted {
         }
     }
 
-    /// The first shard's scheduler knows all that the store has: settings that are lower than before count, where no more
-    /// is booked or delegated.
+    /// The scheduler knows all that the store has: settings that are lower than before count, where no more is booked.
     pub fn settle(&mut self, store: &Memory) {
         let ground = store.load().ground;
         let (mut limits, mut quotas) = (BTreeMap::<&String, u32>::new(), BTreeMap::<&String, u32>::new());
-        for record in ground.jobs.iter().filter(|record| record.home == WHOLE_FARM) {
-            let mut away = RangeSet::default();
-            record.delegated.values().flat_map(RangeSet::ranges).for_each(|tasks| away.insert_range(tasks));
-            let mut held: BTreeMap<u32, Option<u32>> = away.iter().map(|index| (index, None)).collect();
-            // What is booked may be wider than it asked for, from before there was a quota.
-            for row in store.tasks(record.id, 0..u32::MAX).into_iter().map(|task| task.row) {
-                if row.state == TaskState::Booked {
-                    held.insert(row.index, row.amounts.map(|(cpu, _)| cpu));
-                }
-            }
-            for (index, cpu) in held {
-                let step = step_of(&record.spec, index);
+        for record in &ground.jobs {
+            let rows = store.tasks(record.id, 0..u32::MAX).into_iter().map(|task| task.row);
+            for row in rows.filter(|row| row.state == TaskState::Booked) {
+                let step = step_of(&record.spec, row.index);
                 step.limits.iter().for_each(|name| *limits.entry(name).or_default() += 1);
-                *quotas.entry(&record.spec.queue).or_default() += cpu.unwrap_or(step.request.cpu);
+                // What is booked may be wider than it asked for, from before there was a quota.
+                let cpu = row.amounts.map_or(step.request.cpu, |(cpu, _)| cpu);
+                *quotas.entry(&record.spec.queue).or_default() += cpu;
             }
         }
         for (name, limit) in &ground.limits {
@@ -97,17 +77,6 @@ impl Counted {
             let held = quotas.get(&queue.name).copied().unwrap_or(0);
             self.quotas.settle(&queue.name, queue.burst_cpu.or(queue.quota_cpu), held);
         }
-    }
-
-    /// What counts a task; `None` of a job that was never durable.
-    pub fn by(&self, task: TaskId) -> Option<CountedBy> {
-        let spec = self.specs.get(&task.job)?;
-        let step = step_of(spec, task.index);
-        Some(CountedBy {
-            limit: step.limits.iter().any(|name| self.limits.0.contains_key(name)),
-            quota: self.quotas.0.contains_key(&spec.queue),
-            cap: step.max_running.or(spec.max_running).is_some(),
-        })
     }
 
     /// Checks what runs on all machines, after a task started.

@@ -18,7 +18,7 @@ const TRIED_WORKERS_MAX: usize = 6;
 /// Checks what is said of the gang that each step leads and that could start next: all of its tasks wait for one
 /// reason, and none waits for room where some choice of workers has it.
 pub(crate) fn judge_gangs(engine: &Engine, job: &Job) -> Result<(), String> {
-    if !job.has_gangs || job.home.is_some() {
+    if !job.has_gangs {
         return Ok(());
     }
     for leader in 0..job.steps.len() {

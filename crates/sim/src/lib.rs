@@ -23,7 +23,6 @@ mod rng;
 mod run;
 mod scheduler;
 pub mod script;
-mod shards;
 pub mod swf;
 mod trace;
 mod twists;
@@ -31,11 +30,10 @@ mod waits;
 mod world;
 
 pub use faults::Faults;
-pub use run::{Summary, Violation, run_divided_seed, run_divided_seed_traced, run_seed, run_seed_traced};
+pub use run::{Summary, Violation, run_seed, run_seed_traced};
 pub use world::Tally;
 
-/// The shell command that runs one seed again, of a farm that is divided or not.
-fn replay_command(seed: u64, is_divided: bool) -> String {
-    let test = if is_divided { "shards" } else { "seeds" };
-    format!("SEED={seed} cargo test -p windlass-sim --test {test}")
+/// The shell command that runs one seed again.
+fn replay_command(seed: u64) -> String {
+    format!("SEED={seed} cargo test -p windlass-sim --test seeds")
 }

@@ -6,7 +6,6 @@
 use crate::cache::Cache;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use windlass_core::engine::{Held, HeldPhase, Hello, Inventory, WorkerCommand};
-use windlass_core::ids::ShardId;
 use windlass_core::job::{End, LaunchFault, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
@@ -111,8 +110,6 @@ pub struct Machine {
     pub away_until_ns: u64,
     /// Whether it never comes back.
     pub retired: bool,
-    /// The shard of the farm that it belongs to.
-    pub shard: ShardId,
     /// The living keeper; `None` while there is none.
     pub keeper: Option<Keeper>,
     /// Number of keepers so far, above a number that is unique to the machine.
@@ -200,7 +197,6 @@ impl Machine {
             drift_permille: 0,
             away_until_ns: 0,
             retired: false,
-            shard: ShardId::default(),
             keeper: None,
             // No two keepers of the farm have the same number.
             keepers: number << 16,

@@ -4,12 +4,11 @@
 
 use crate::jobs::{child_job, made_alike, random_job, stream};
 use crate::machine::AttemptKey;
-use crate::shards::may_have_quota;
 use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::{Event, PlaceInUse, Reply, Submit};
-use windlass_core::ids::{AllocId, ShardId};
+use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::places::{NoPlace, PlaceRequest};
@@ -104,9 +103,6 @@ impl People {
 
     /// One random request.
     pub fn act(&mut self, world: &mut World) {
-        if world.is_divided() && self.next_request == 0 {
-            self.set_counts(world);
-        }
         if world.seed % 8 == 5 && self.known.len() < 4 {
             self.submit_stream(world);
         }
@@ -135,7 +131,7 @@ impl People {
             }
             (77..81, _) => self.forget(world),
             (81..84, _) => {
-                let worker = world.any_worker();
+                let worker = WorkerId(world.rng.between(1, 5));
                 let draining = world.rng.chance(500);
                 self.drain(world, worker, draining);
             }
@@ -217,29 +213,13 @@ impl People {
         world.tell(Event::PlacesInUse { worker, places: places.collect() });
     }
 
-    /// Gives a divided farm limits and a quota from the start.
-    fn set_counts(&mut self, world: &mut World) {
-        for (name, max) in [("l0", 2), ("l1", 4)] {
-            let (request, name) = (self.ask(Ask::Other), name.to_owned());
-            world.tell(Event::SetLimit { request, name, limit: Some(Limit::of(max)) });
-        }
-        let request = self.ask(Ask::Other);
-        let quota_cpu = Some(world.rng.between(2, 6) as u32 * 100);
-        world.tell(Event::SetQueue { request, queue: QueueRecord { quota_cpu, ..QueueRecord::named("b") } });
-    }
-
     /// Forgets a worker whose machines are all without a keeper, or never come back.
     pub fn forget(&mut self, world: &mut World) {
         let alive = |name: &str| world.machines.iter().any(|m| m.name == name && m.keeper.is_some());
         let dead = world.machines.iter().map(|m| m.name.as_str()).filter(|name| !alive(name));
-        let dead: Vec<String> = dead.map(str::to_owned).collect();
-        let mut ids: Vec<WorkerId> = Vec::new();
-        for shard in world.shards.clone() {
-            world.turn_to(shard);
-            let workers = world.engine().map(|engine| engine.workers());
-            let known = |name: &String| workers.and_then(|workers| workers.by_name(name)).map(|w| w.id);
-            ids.extend(dead.iter().filter_map(known));
-        }
+        let workers = world.engine().map(|engine| engine.workers());
+        let known = |name: &str| workers.and_then(|workers| workers.by_name(name)).map(|w| w.id);
+        let ids: Vec<WorkerId> = dead.filter_map(known).collect();
         if let Some(worker) = world.rng.pick(&ids).copied() {
             let request = self.ask(Ask::Other);
             world.tell(Event::Forget { request, worker, force: false });
@@ -302,8 +282,8 @@ impl People {
     }
 
     /// Drops all requests of a scheduler that died. Its places are given back late, to a scheduler that never gave them.
-    pub fn scheduler_died(&mut self, world: &World, shard: ShardId) {
-        self.asks.retain(|request, _| world.asked.get(request).is_some_and(|asked| *asked != shard));
+    pub fn scheduler_died(&mut self) {
+        self.asks.clear();
     }
 
     /// Begins the life of a task that submits a job of its own.
@@ -373,7 +353,7 @@ impl People {
         while let Some((alloc, _)) = self.places.pop_first() {
             world.tell(Event::Release { alloc });
         }
-        if !world.is_divided() && world.engine().is_none() {
+        if world.engine().is_none() {
             return;
         }
         for name in ["a", "b", "vip"].map(str::to_owned) {
@@ -387,26 +367,22 @@ impl People {
             let request = self.ask(Ask::Other);
             world.tell(Event::SetLimit { request, name, limit: None });
         }
-        for shard in world.shards.clone() {
-            world.turn_to(shard);
-            self.tidy_shard(world);
-        }
+        self.tidy_jobs_and_workers(world);
         for job in hopeless {
             let request = self.ask(Ask::Cancel(*job));
             world.tell(Event::Cancel { request, job: *job });
         }
     }
 
-    /// The same for the jobs and workers of one shard.
-    fn tidy_shard(&mut self, world: &mut World) {
+    /// Releases held jobs, ends the draining of workers, and forgets the workers of machines that never come back.
+    fn tidy_jobs_and_workers(&mut self, world: &mut World) {
         let Some(engine) = world.engine() else { return };
         let retired = world.machines.iter().filter(|machine| machine.retired).filter_map(|machine| {
             let worker = engine.workers().by_name(&machine.name)?;
             (worker.identity == machine.identity).then_some(worker.id)
         });
         let retired: BTreeSet<WorkerId> = retired.collect();
-        let held: Vec<JobId> =
-            engine.jobs().filter(|job| job.held && job.home.is_none()).map(|job| job.id).collect();
+        let held: Vec<JobId> = engine.jobs().filter(|job| job.held).map(|job| job.id).collect();
         let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
         for job in held {
             let request = self.ask(Ask::Other);
@@ -422,11 +398,10 @@ impl People {
     }
 }
 
-/// A queue with a random weight, and mostly a quota. In a divided farm only some queues may have one.
+/// A queue with a random weight, and mostly a quota.
 fn random_queue(world: &mut World) -> QueueRecord {
     let name = ["a", "b", "vip"][world.rng.below(3) as usize];
     let quota_cpu = world.rng.chance(600).then(|| world.rng.between(1, 8) as u32 * 50);
-    let quota_cpu = quota_cpu.filter(|_| !world.is_divided() || may_have_quota(name));
     let weight = world.rng.between(1, 300) as u32;
     let more = world.rng.between(0, 3) as u32 * 100;
     let burst_cpu = quota_cpu.filter(|_| world.rng.chance(300)).map(|quota| quota + more);

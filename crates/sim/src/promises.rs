@@ -16,7 +16,6 @@ use windlass_core::job::{
 };
 use windlass_core::plan::placement::eligible_when_idle;
 use windlass_core::queues::QueueRecord;
-use windlass_core::ranges::RangeSet;
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::Memory;
@@ -296,10 +295,6 @@ impl Promises {
         let Some(job) = engine.jobs().nth(random.checked_rem(jobs).unwrap_or(0) as usize) else {
             return Ok(());
         };
-        if job.home.is_some() {
-            // Its home explains its tasks.
-            return Ok(());
-        }
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
         // Of a large job only some tasks are examined.
         let stride = total.div_ceil(EXPLAINED_MAX).max(1);
@@ -334,7 +329,6 @@ impl Promises {
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 // Only jobs that are not resident have this reason.
                 Reason::Parked { .. } => false,
-                Reason::Delegated { shard, .. } => *shard != engine.shard(),
                 Reason::Held => job.held,
                 Reason::Stopped(_) => job.stop.is_some(),
                 Reason::Ended => !matches!(explanation.state, TaskState::Ready | TaskState::Waiting),
@@ -511,44 +505,14 @@ fn same_parked(store: &Memory, engine: &Engine) -> Checked {
     Ok(())
 }
 
-/// A record without the tasks that are with another shard than the engine's. The engine knows which are.
-fn here(job: &Job, record: &JobRecord) -> Result<JobRecord, String> {
-    let (mut away, mut guest) = (RangeSet::default(), RangeSet::default());
-    for step in &job.steps {
-        step.delegated.ranges().for_each(|range| away.insert_range(range));
-        step.guest.ranges().for_each(|range| guest.insert_range(range));
-    }
-    let mut stored = RangeSet::default();
-    for tasks in record.delegated.values() {
-        let twice = stored.intersection(tasks);
-        if !twice.is_empty() {
-            return Err(format!("job {}: tasks {twice:?} are with two shards", job.id));
-        }
-        tasks.ranges().for_each(|range| stored.insert_range(range));
-    }
-    if away != stored || guest != record.guest {
-        return Err(format!(
-            "job {}: the store says {:?} and {:?}, the engine {away:?} and {guest:?}",
-            job.id, record.delegated, record.guest
-        ));
-    }
-    let mut record = record.clone();
-    let is_guest = job.home.is_some();
-    record.tasks.retain(|row| if is_guest { guest.contains(row.index) } else { !away.contains(row.index) });
-    Ok(record)
-}
-
 fn same_job(engine: &Engine, record: &JobRecord) -> Checked {
     let id = record.id;
     let Some(job) = engine.job(id) else {
         return Err(format!("job {id} is active in the store, and the engine has it not"));
     };
-    // A guest hears later of what somebody did to the job.
-    let is_home = job.home.is_none();
-    if is_home && (job.held != record.held || job.stop != record.stop) {
+    if job.held != record.held || job.stop != record.stop {
         return Err(format!("job {id}: the store says {:?} {:?}", record.held, record.stop));
     }
-    let record = &here(job, record)?;
     let booked = with_state(record, TaskState::Booked).count();
     if engine.attempts_of(id).count() != booked {
         return Err(format!("job {id}: the store has {booked} bookings, the engine others"));

@@ -13,11 +13,9 @@ use crate::trace::Transcript;
 use crate::twists::Twists;
 use crate::waits::Waits;
 use crate::world::{Alarm, CLOCK_START, Happening, Heard, MS, S, Tally, World};
-use std::collections::BTreeMap;
 use std::fmt;
 use windlass_core::engine::{Bounds, Fact};
 use windlass_core::explain::Reason;
-use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::job::{End, JobState};
 use windlass_core::plan::Policy;
 use windlass_core::queues::Charge;
@@ -27,8 +25,6 @@ use windlass_core::{JobId, TaskId};
 
 /// Virtual time after the last fault within which every job must end.
 const QUIET: u64 = 6 * 3600 * S;
-/// Virtual time after the last fault in which work that its own shard cannot run must have found another shard.
-const OTHERS_TRY: u64 = 90 * S;
 /// Machines of one seed, with those that claim another's name.
 const MACHINES_MAX: usize = 18;
 /// Machines that claim another's name at a time.
@@ -78,37 +74,17 @@ impl fmt::Debug for Violation {
 ///
 /// The first promise that broke, with the last lines of the transcript and the command that runs it again.
 pub fn run_seed(seed: u64, faults: &Faults) -> Result<Summary, Violation> {
-    run(seed, faults, false, Transcript::new(false)).0
-}
-
-/// Like [`run_seed`], for a farm that is divided into three shards, each with a scheduler of its own.
-///
-/// # Errors
-///
-/// As [`run_seed`].
-pub fn run_divided_seed(seed: u64, faults: &Faults) -> Result<Summary, Violation> {
-    run(seed, faults, true, Transcript::new(false)).0
-}
-
-/// Like [`run_divided_seed`], and also returns all lines of the transcript.
-pub fn run_divided_seed_traced(seed: u64, faults: &Faults) -> (Result<Summary, Violation>, Vec<String>) {
-    let (outcome, trace) = run(seed, faults, true, Transcript::new(true));
-    (outcome, trace.lines().map(str::to_owned).collect())
+    run(seed, faults, Transcript::new(false)).0
 }
 
 /// Like [`run_seed`], and also returns all lines of the transcript.
 pub fn run_seed_traced(seed: u64, faults: &Faults) -> (Result<Summary, Violation>, Vec<String>) {
-    let (outcome, trace) = run(seed, faults, false, Transcript::new(true));
+    let (outcome, trace) = run(seed, faults, Transcript::new(true));
     (outcome, trace.lines().map(str::to_owned).collect())
 }
 
-fn run(
-    seed: u64,
-    faults: &Faults,
-    is_divided: bool,
-    trace: Transcript,
-) -> (Result<Summary, Violation>, Transcript) {
-    let mut run = Run::new(seed, faults, is_divided, trace);
+fn run(seed: u64, faults: &Faults, trace: Transcript) -> (Result<Summary, Violation>, Transcript) {
+    let mut run = Run::new(seed, faults, trace);
     while run.world.violation.is_none() && !run.is_over() {
         run.step();
     }
@@ -126,7 +102,7 @@ fn run(
             step: world.tally.steps,
             what,
             trace: world.trace.last_lines(),
-            replay: crate::replay_command(seed, is_divided),
+            replay: crate::replay_command(seed),
         }),
     };
     let trace = std::mem::replace(&mut world.trace, Transcript::new(false));
@@ -156,23 +132,16 @@ struct Run {
     /// Virtual time in nanoseconds at which the disturbances end.
     quiet_ns: u64,
     /// Checks of waiting work.
-    waits: BTreeMap<ShardId, Waits>,
+    waits: Waits,
     /// What is special in this world.
     twists: Twists,
     over: bool,
 }
 
 impl Run {
-    fn new(seed: u64, faults: &Faults, is_divided: bool, trace: Transcript) -> Self {
+    fn new(seed: u64, faults: &Faults, trace: Transcript) -> Self {
         let mut world = World::new(seed, *faults, trace);
-        if is_divided {
-            world.divide();
-        }
         world.faults = faults.vary(&mut world.rng);
-        if is_divided {
-            // A message that two batches send is refused.
-            world.faults.unknown_permille = 0;
-        }
         let lease_s = [Some(3), Some(3), Some(30), Some(30), Some(300), None][world.rng.below(6) as usize];
         world.settings.lease_ns = lease_s.map(|s| s * S);
         world.settings.suspect_ns = lease_s.map_or(20, |s| s / 3) * S;
@@ -200,8 +169,7 @@ impl Run {
         }
         world.leases_vary = world.faults.clock_permille == 0;
         let machines = if seed % 16 == 9 { world.rng.between(8, 16) } else { world.rng.between(1, 4) };
-        let machines = if is_divided { machines + 2 } else { machines };
-        let mut twists = Twists::of(seed, faults, is_divided);
+        let mut twists = Twists::of(seed, faults);
         twists.set(&mut world);
         for number in 0..twists.machines(machines) {
             let name = format!("w{number}");
@@ -218,7 +186,7 @@ impl Run {
             armed: Vec::new(),
             rivals: Vec::new(),
             quiet_ns,
-            waits: BTreeMap::new(),
+            waits: Waits::default(),
             twists,
             over: false,
         }
@@ -238,12 +206,12 @@ impl Run {
                 Heard::Fact(Fact::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
                 Heard::Fact(Fact::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
                 Heard::Fact(Fact::Booked { task, worker, .. }) => {
-                    self.waits.entry(self.world.shard).or_default().booked(&self.world, task, worker)
+                    self.waits.booked(&self.world, task, worker)
                 }
                 Heard::Ends(..) | Heard::Fact(_) => {}
                 Heard::Reply(request, answer) => self.people.answered(&mut self.world, request, answer),
                 Heard::Unavailable(request) => self.people.unavailable(request),
-                Heard::SchedulerDied(shard) => self.people.scheduler_died(&self.world, shard),
+                Heard::SchedulerDied => self.people.scheduler_died(),
                 Heard::Alarm(Alarm::Disturb) => self.disturb(),
                 Heard::Alarm(Alarm::Parent(key)) => self.people.parent(&mut self.world, key),
                 Heard::Alarm(Alarm::Tidy) => self.tidy(),
@@ -326,14 +294,9 @@ impl Run {
     /// Checks the waiting work, each second.
     fn inspect(&mut self) {
         self.world.after(S, Happening::Alarm(Alarm::Inspect));
-        for shard in self.world.shards.clone() {
-            self.world.turn_to(shard);
-            if shard == WHOLE_FARM {
-                self.world.settle_counted();
-            }
-            if let Err(what) = self.waits.entry(shard).or_default().inspect(&self.world) {
-                self.world.broken(what);
-            }
+        self.world.settle_counted();
+        if let Err(what) = self.waits.inspect(&self.world) {
+            self.world.broken(what);
         }
     }
 
@@ -380,7 +343,6 @@ impl Run {
             }
             Fault::Claim => {}
             Fault::Scheduler => {
-                world.turn_to(world.machines[machine].shard);
                 world.kill_scheduler();
                 let delay_ns = world.rng.between(10 * MS, 10 * S);
                 world.after(delay_ns, Happening::SchedulerStarts);
@@ -429,16 +391,13 @@ impl Run {
             world.broken(what);
         }
         if self.people.unanswered() == 0 && self.all_ended() {
-            for shard in self.world.shards.clone() {
-                self.world.turn_to(shard);
-                if let Some(Err(what)) = self.world.engine().map(|engine| engine.check_empty()) {
-                    self.world.broken(what);
-                }
+            if let Some(Err(what)) = self.world.engine().map(|engine| engine.check_empty()) {
+                self.world.broken(what);
             }
             self.over = true;
             return;
         }
-        let hopeless = hopeless(&mut self.world, self.quiet_ns);
+        let hopeless = hopeless(&self.world);
         self.people.tidy(&mut self.world, &hopeless);
         if self.world.now_ns > self.quiet_ns + QUIET {
             let what = self.still_open();
@@ -446,15 +405,7 @@ impl Run {
         }
     }
 
-    fn all_ended(&mut self) -> bool {
-        let shards = self.world.shards.clone();
-        shards.into_iter().all(|shard| {
-            self.world.turn_to(shard);
-            self.shard_has_ended()
-        })
-    }
-
-    fn shard_has_ended(&self) -> bool {
+    fn all_ended(&self) -> bool {
         let world = &self.world;
         let Some(scheduler) = &world.scheduler else { return false };
         let idle = |m: &Machine| m.retired || m.keeper.as_ref().is_some_and(|k| k.is_empty());
@@ -463,34 +414,27 @@ impl Run {
         idle && scheduler.is_idle()
             && ground.jobs.is_empty()
             && ground.parked.is_empty()
-            && world.store.mail().is_empty()
             && scheduler.engine.jobs().next().is_none()
             && world.promises.is_quiet()
     }
 
-    fn still_open(&mut self) -> String {
-        let mut open = format!("{} requests have no answer; ", self.people.unanswered());
-        for shard in self.world.shards.clone() {
-            self.world.turn_to(shard);
-            open += &format!("shard {shard}: {}; ", self.still_open_in_shard());
-        }
-        open
-    }
-
-    fn still_open_in_shard(&self) -> String {
+    fn still_open(&self) -> String {
+        let requests = self.people.unanswered();
         let held: Vec<_> = self.world.machines.iter().flat_map(Machine::held).collect();
         let Some(engine) = self.world.engine() else { return "no scheduler".to_owned() };
         let jobs = engine.jobs().map(|job| {
             let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
             let tasks =
                 (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
-            // Tasks of a guest that are not here wait for nothing that is known here.
-            let is_elsewhere = |reason: &Reason| matches!(reason, Reason::Steps(steps) if steps.is_empty());
-            let open = tasks.flatten().find(|e| e.reason != Reason::Ended && !is_elsewhere(&e.reason));
+            let open = tasks.flatten().find(|e| e.reason != Reason::Ended);
             format!("job {} ({:?}): {open:?}", job.id, job.counts())
         });
         let jobs: Vec<String> = jobs.collect();
-        format!("without faults it does not come to an end; machines hold {held:?}; {}", jobs.join("; "))
+        format!(
+            "without faults it does not come to an end; {requests} requests have no answer; \
+             machines hold {held:?}; {}",
+            jobs.join("; ")
+        )
     }
 }
 
@@ -506,8 +450,6 @@ fn small_bounds(world: &mut World) {
 fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
     let (capacity, attributes) = jobs::random_machine(&mut world.rng);
     let mut machine = Machine::new(label, name, capacity, attributes);
-    let (number, same) = (world.machines.len(), world.machines.iter().find(|other| other.name == name));
-    machine.shard = same.map_or(world.shards[number % world.shards.len()], |other| other.shard);
     machine.skew_ns = world.rng.below(S) as i64;
     if world.rng.chance(world.faults.absurd_clock_permille) {
         // Its clock starts at 0, or is a century ahead.
@@ -523,29 +465,14 @@ fn add_machine(world: &mut World, label: &str, name: &str) -> usize {
 }
 
 /// Active jobs with a task that no machine could run.
-fn hopeless(world: &mut World, quiet_ns: u64) -> Vec<JobId> {
-    if world.is_divided() && world.now_ns < quiet_ns + OTHERS_TRY {
-        // Machines of another shard may be able to.
-        return Vec::new();
-    }
-    let mut all = Vec::new();
-    for shard in world.shards.clone() {
-        world.turn_to(shard);
-        all.extend(hopeless_in_shard(world));
-    }
-    all
-}
-
-fn hopeless_in_shard(world: &World) -> Vec<JobId> {
+fn hopeless(world: &World) -> Vec<JobId> {
     let Some(engine) = world.engine() else { return Vec::new() };
     let jobs = engine.jobs().filter(|job| {
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
         let mut tasks =
             (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
         let lost = |reason: &Reason| matches!(reason, Reason::FitsNowhere | Reason::NoWorkers);
-        job.home.is_none()
-            && job.ended != Some(JobState::Canceled)
-            && tasks.any(|e| e.is_some_and(|e| lost(&e.reason)))
+        job.ended != Some(JobState::Canceled) && tasks.any(|e| e.is_some_and(|e| lost(&e.reason)))
     });
     jobs.map(|job| job.id).collect()
 }

@@ -15,7 +15,6 @@ use windlass_core::engine::{
     Committed, Engine, Event, Fetch, FetchQuery, Hello, NextBatch, Outbox, Pipeline, Report, Send, Settings,
     Write,
 };
-use windlass_core::job::JobRecord;
 use windlass_core::worker::WorkerState;
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 use windlass_store::Memory;
@@ -63,10 +62,6 @@ impl Scheduler {
         self.frozen.is_none() && self.pipeline.is_idle()
     }
 
-    pub fn is_frozen(&self) -> bool {
-        self.frozen.is_some()
-    }
-
     /// The worker that said hello over a link.
     pub fn worker_of(&self, link: u64) -> Option<WorkerId> {
         self.links.get(&link).and_then(|(_, worker)| *worker)
@@ -75,10 +70,6 @@ impl Scheduler {
     /// The machine at the other end of an open link.
     pub fn machine_of(&self, link: u64) -> Option<usize> {
         self.links.get(&link).map(|(machine, _)| *machine)
-    }
-
-    pub fn has_link(&self, link: u64) -> bool {
-        self.links.contains_key(&link)
     }
 }
 
@@ -95,8 +86,7 @@ impl World {
         let twice = self.leases_vary && self.rng.chance(300);
         let lease_ns = self.settings.lease_ns.map(|ns| if twice { 2 * ns } else { ns });
         let first_alloc = self.lives * 1_000_000 + 1;
-        let (first_job, shard) = (snapshot.next_job, self.shard);
-        let settings = Settings { first_job, first_alloc, lease_ns, shard, ..self.settings };
+        let settings = Settings { first_job: snapshot.next_job, first_alloc, lease_ns, ..self.settings };
         let mut engine = Engine::restore(settings, snapshot.ground);
         let mut pipeline = Pipeline::default();
         engine.settle_restored(self.clock(), &mut pipeline.forming);
@@ -104,7 +94,6 @@ impl World {
             self.broken(what);
         }
         self.lives += 1;
-        self.lives_of.insert(self.lives, shard);
         self.trace.line(&format!("scheduler {} starts", self.lives));
         self.scheduler = Some(Scheduler {
             engine,
@@ -120,10 +109,6 @@ impl World {
             clock_skew_ns: self.clock_skew_ns,
         });
         self.handled();
-        if self.is_divided() {
-            self.lease_numbers();
-            self.bring_mail();
-        }
     }
 
     /// Kills the scheduler with everything that it has in memory.
@@ -132,11 +117,8 @@ impl World {
         self.turns_before = crate::waits::turns(&scheduler);
         self.tally.scheduler_deaths += 1;
         self.trace.line("the scheduler dies");
-        self.heard.push_back(Heard::SchedulerDied(self.shard));
+        self.heard.push_back(Heard::SchedulerDied);
         for number in 0..self.machines.len() {
-            if self.machines[number].shard != self.shard {
-                continue;
-            }
             self.machines[number].link = None;
             self.machines[number].welcomed = false;
             if self.machines[number].keeper.is_some() {
@@ -239,7 +221,6 @@ impl World {
 
     /// Gives the engine an event; false if there is no scheduler.
     pub(crate) fn tell(&mut self, event: Event) -> bool {
-        self.turn_to_owner(&event);
         let now = self.clock();
         let Some(scheduler) = &mut self.scheduler else {
             self.heard.extend(event.request().map(Heard::Unavailable));
@@ -274,10 +255,7 @@ impl World {
         self.tally.deleted += gone.len() as u64;
         self.trace.line(&format!("jobs {gone:?} are deleted"));
         self.promises.deleted(&gone, self.now_ns);
-        for shard in self.shards.clone() {
-            self.turn_to(shard);
-            self.tell(Event::Deleted(gone.clone()));
-        }
+        self.tell(Event::Deleted(gone));
     }
 
     /// Replies that rest on no write do not wait for one.
@@ -433,14 +411,12 @@ impl World {
             } else {
                 checked.and(Err(format!("the store refused writes {refused:?}, expected {rival:?}")))
             };
-            let batch = flight.batch.clone();
             let is_unknown = self.rng.chance(self.faults.unknown_permille);
             self.tally.unknown_commits += u64::from(is_unknown);
             flight.fate = if is_unknown { Fate::Failed } else { Fate::Applied(refused) };
             if let Err(what) = checked {
                 self.broken(what);
             }
-            self.hint(&batch.writes);
         }
         let delay_ns = self.rng.between(MS / 10, MS);
         self.after(delay_ns, Happening::CommitEnds(life));
@@ -542,9 +518,7 @@ impl World {
         let now = self.clock();
         let Some(scheduler) = self.scheduler.as_mut().filter(|s| s.life == life) else { return };
         let touched = scheduler.pipeline.stalled().cloned().unwrap_or_default();
-        let records: Vec<JobRecord> = self.store.records(&touched);
-        let is_shared = |record: &JobRecord| !record.guest.is_empty() || !record.delegated.is_empty();
-        self.tally.shared_reloads += u64::from(records.iter().any(is_shared));
+        let records = self.store.records(&touched);
         self.trace.line(&format!("reads jobs {touched:?} again"));
         let parked = self.store.parked_counts();
         scheduler.pipeline.reload(&mut scheduler.engine, now, records, parked);
@@ -572,11 +546,8 @@ impl World {
         if !self.rng.chance(200) {
             return;
         }
-        let mut checked = self.promises.durable(&self.store, &scheduler.engine);
-        if !self.is_divided() {
-            // Shards tell each other of settings, each in its time.
-            checked = checked.and(same_settings(&self.store, &scheduler.engine));
-        }
+        let checked = self.promises.durable(&self.store, &scheduler.engine);
+        let checked = checked.and(same_settings(&self.store, &scheduler.engine));
         if let Err(what) = checked {
             self.broken(what);
         }

@@ -261,7 +261,7 @@ impl ScriptWorld {
             Heard::Fact(Fact::Ended { task, .. }) if self.quiet.contains(&task.job) => {}
             Heard::Fact(note) => self.lines.extend(show::note(&self.world, &note)),
             Heard::Starts(machine, key) => self.starts(machine, key),
-            Heard::SchedulerDied(_) => self.lines.push("the scheduler is dead".to_owned()),
+            Heard::SchedulerDied => self.lines.push("the scheduler is dead".to_owned()),
             Heard::Ends(_, _, end) => {
                 self.meter.turn(&self.world);
                 self.meter.ends(&end);

@@ -46,8 +46,8 @@ pub(crate) struct Twists {
 }
 
 impl Twists {
-    /// The twist of a seed. Worlds without faults and divided farms have none.
-    pub fn of(seed: u64, faults: &Faults, is_divided: bool) -> Twists {
+    /// The twist of a seed. Worlds without faults have none.
+    pub fn of(seed: u64, faults: &Faults) -> Twists {
         let mut rng = Rng::new(seed ^ STREAM);
         let twist = match rng.below(10) {
             0 => Some(Twist::Roles),
@@ -57,7 +57,7 @@ impl Twists {
             4 => Some(Twist::LostResults),
             _ => None,
         };
-        let twist = twist.filter(|_| !is_divided && *faults != Faults::none());
+        let twist = twist.filter(|_| *faults != Faults::none());
         Twists { twist, rng, narrow_jobs: 0, drained: None }
     }
 

@@ -10,11 +10,9 @@ use crate::machine::{AttemptKey, Effect, Machine, Word};
 use crate::promises::Promises;
 use crate::rng::Rng;
 use crate::scheduler::Scheduler;
-use crate::shards::Resting;
 use crate::trace::Transcript;
 use std::collections::{BTreeMap, VecDeque};
 use windlass_core::engine::{Event, Fact, Fetch, Reply, Settings, WorkerCommand};
-use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::job::End;
 use windlass_core::{RequestId, Time};
 use windlass_store::Memory;
@@ -65,10 +63,6 @@ pub enum Happening {
     ReadEnds(u64, Event),
     /// The scheduler of this life has the body for which the orders of a link wait.
     BodyRead(u64, u64),
-    /// A shard's scheduler is told that there are messages for it.
-    Mail(ShardId),
-    /// A shard's scheduler looks around, as it does each second.
-    Looks(ShardId),
     /// A scheduler starts.
     SchedulerStarts,
     /// The store's disk has room again.
@@ -105,8 +99,8 @@ pub enum Heard {
     Ends(usize, AttemptKey, End),
     /// A reminder is due.
     Alarm(Alarm),
-    /// The scheduler of a shard died, so open requests to it get no reply.
-    SchedulerDied(ShardId),
+    /// The scheduler died, so open requests get no reply.
+    SchedulerDied,
 }
 
 /// How many times each thing happened.
@@ -154,24 +148,12 @@ pub struct Tally {
     pub deleted: u64,
     /// Ends that a lying machine reported.
     pub lies: u64,
-    /// Messages from shard to shard that were brought.
-    pub messages: u64,
-    /// Processes that started in another shard than their job's home.
-    pub guest_starts: u64,
-    /// Of these, such as hold a limit.
-    pub limited_guest_starts: u64,
-    /// Such as are of a queue with a quota.
-    pub quota_guest_starts: u64,
-    /// Such as are of a step or a job with a cap on running tasks.
-    pub capped_guest_starts: u64,
     /// Clients that hung up while their request for a place waited.
     pub hang_ups: u64,
     /// Results that a machine lost.
     pub lost_results: u64,
     /// Bookings of other schedulers that became durable after the epoch of their worker had ended.
     pub late_bookings: u64,
-    /// Reads of jobs after a failed commit, or after refused rows, while some of their tasks were with another shard.
-    pub shared_reloads: u64,
 }
 
 impl Tally {
@@ -198,15 +180,9 @@ impl Tally {
         self.forgotten += other.forgotten;
         self.deleted += other.deleted;
         self.lies += other.lies;
-        self.messages += other.messages;
-        self.guest_starts += other.guest_starts;
-        self.limited_guest_starts += other.limited_guest_starts;
-        self.quota_guest_starts += other.quota_guest_starts;
-        self.capped_guest_starts += other.capped_guest_starts;
         self.hang_ups += other.hang_ups;
         self.lost_results += other.lost_results;
         self.late_bookings += other.late_bookings;
-        self.shared_reloads += other.shared_reloads;
     }
 }
 
@@ -234,16 +210,7 @@ pub struct World {
     pub(crate) lose_next: u32,
     pub(crate) store: Memory,
     pub(crate) disk_full: bool,
-    /// Of the shard to which the world attends.
     pub(crate) scheduler: Option<Scheduler>,
-    pub(crate) shard: ShardId,
-    /// All shards; one of a farm that is not divided.
-    pub(crate) shards: Vec<ShardId>,
-    pub(crate) resting: BTreeMap<ShardId, Resting>,
-    /// The shard of each scheduler that ever lived.
-    pub(crate) lives_of: BTreeMap<u64, ShardId>,
-    /// The shard to which each request went, of a farm that is divided.
-    pub(crate) asked: BTreeMap<RequestId, ShardId>,
     pub(crate) lives: u64,
     /// Of a scheduler that died while all was durable: its queues that waited, with their band and start tag.
     pub(crate) turns_before: BTreeMap<String, (u8, i128)>,
@@ -280,11 +247,6 @@ impl World {
             store: Memory::default(),
             disk_full: false,
             scheduler: None,
-            shard: WHOLE_FARM,
-            shards: vec![WHOLE_FARM],
-            resting: BTreeMap::new(),
-            lives_of: BTreeMap::new(),
-            asked: BTreeMap::new(),
             lives: 0,
             turns_before: BTreeMap::new(),
             machines: Vec::new(),
@@ -348,7 +310,6 @@ impl World {
         let Some(((now_ns, _), happening)) = self.list.pop_first() else { return false };
         self.pass_to(now_ns);
         self.tally.steps += 1;
-        self.turn_to_whom(&happening);
         match *happening {
             Happening::ToScheduler(link, machine, word) => self.word_arrives(link, machine, word),
             Happening::ToMachine(link, machine, seq, order) => self.order_arrives(link, machine, seq, &order),
@@ -369,14 +330,7 @@ impl World {
             Happening::Reads(life, fetch) => self.read_store(life, &fetch),
             Happening::ReadEnds(life, event) => self.read_ends(life, event),
             Happening::BodyRead(life, link) => self.body_read(life, link),
-            Happening::Mail(_) => self.bring_mail(),
-            Happening::Looks(shard) => self.look_around(shard),
-            Happening::SchedulerStarts => {
-                for shard in self.shards.clone() {
-                    self.turn_to(shard);
-                    self.start_scheduler();
-                }
-            }
+            Happening::SchedulerStarts => self.start_scheduler(),
             Happening::DiskHasRoom => self.disk_full = false,
             Happening::Alarm(alarm) => self.heard.push_back(Heard::Alarm(alarm)),
         }
@@ -544,7 +498,6 @@ impl World {
                 }
                 Effect::Starts(key) => {
                     self.tally.starts += 1;
-                    self.tally_guest_start(key.0);
                     self.trace.line(&format!("{}: {}#{} runs", self.machines[number].label, key.0, key.1));
                     let checked = self.promises.starts(&self.store, &self.machines[number], key);
                     let counted = self.promises.counted.check(&self.machines, key.0);
@@ -624,12 +577,7 @@ impl Drop for World {
             for line in self.trace.last_lines() {
                 eprintln!("{line}");
             }
-            eprintln!(
-                "seed {}, step {}: {}",
-                self.seed,
-                self.tally.steps,
-                crate::replay_command(self.seed, self.is_divided())
-            );
+            eprintln!("seed {}, step {}: {}", self.seed, self.tally.steps, crate::replay_command(self.seed));
         }
     }
 }

@@ -148,15 +148,12 @@ pub enum StoreError {
         /// Name of the owner.
         by: String,
     },
-    /// Another server has taken the shard. Nothing is committed from now on; what a lost connection committed before that
+    /// Another server has taken the farm. Nothing is committed from now on; what a lost connection committed before that
     /// is the next owner's.
-    #[error("another server has taken shard {shard}; this server must stop deciding for it")]
-    Superseded {
-        /// The shard.
-        shard: u32,
-    },
-    /// The handle owns no shard, so nobody says that its batch may be committed.
-    #[error("this server owns no part of the farm; it must claim a shard before it commits")]
+    #[error("another server has taken the farm; this server must stop deciding for it")]
+    Superseded,
+    /// The handle does not own the farm, so its batch may not be committed.
+    #[error("this server does not own the farm; it must claim it before it commits")]
     NotOwner,
     /// The connection was lost during a commit, and nothing can be found out about it.
     #[error(
@@ -181,18 +178,6 @@ pub enum StoreError {
         store: String,
         /// The first table that has rows.
         table: &'static str,
-    },
-    /// A divided farm has tasks between its shards, and the target of the copy has one shard.
-    #[error(
-        "{database} is a divided farm, and {jobs} of its jobs have tasks that another shard than 1 has. A file has one \
-         shard, so these tasks would be lost. Start a server, drain the workers of the other shards \
-         ('windlass worker drain NAME'), wait until they run nothing, stop the servers, and copy again"
-    )]
-    Divided {
-        /// The source.
-        database: String,
-        /// Jobs with tasks in other shards, or on the way between shards.
-        jobs: u64,
     },
     /// A PostgreSQL database is not a file.
     #[error("a PostgreSQL database is copied by pg_dump, or into a file by 'windlass store copy'")]

@@ -8,7 +8,7 @@ use windlass_core::Time;
 use windlass_core::job::{EndedTasks, JobRecord, JobSpec, TaskRow, TaskState, Tries};
 
 /// The tasks of a job, as far as they were read.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Gather {
     /// Tasks that are booked, or ready for another attempt.
     tasks: Vec<TaskRow>,
@@ -22,6 +22,16 @@ impl Gather {
     /// No tasks yet of a job that was submitted like this.
     pub fn of(spec: &JobSpec) -> Self {
         Gather { ended_rows: spec.has_gangs().then(Vec::new), ..Gather::default() }
+    }
+
+    /// Tasks that are booked, or ready for another attempt.
+    pub fn open(&self) -> &[TaskRow] {
+        &self.tasks
+    }
+
+    /// Ranges of tasks that have ended.
+    pub fn ended(&self) -> &[EndedTasks] {
+        &self.ended
     }
 
     /// Adds a range of tasks that the job's row lists as succeeded, without their own rows.

@@ -1,14 +1,11 @@
 //! What the engine asks of a store: its batches, and what it starts from and reads again.
 
 use crate::done::DoneRequest;
-use crate::mail::{MailPage, MailPlace};
 use crate::view::{ParkedView, Snapshot};
 use crate::{Store, StoreError};
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, Outbox};
-use windlass_core::ids::ShardId;
 use windlass_core::job::JobRecord;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
@@ -41,10 +38,7 @@ impl Store {
     pub async fn load(&self) -> Result<Snapshot, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.load()),
-            Store::Sqlite(sqlite) => {
-                let shard = sqlite.shard();
-                sqlite.read(move |db| db.load(shard)).await
-            }
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.load()).await,
             Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.load().await?),
         }
     }
@@ -53,10 +47,7 @@ impl Store {
     pub async fn records(&self, ids: BTreeSet<JobId>) -> Result<Vec<JobRecord>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.records(&ids)),
-            Store::Sqlite(sqlite) => {
-                let shard = sqlite.shard();
-                sqlite.read(move |db| db.records(shard, &ids)).await
-            }
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.records(&ids)).await,
             Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.records(&ids).await?),
         }
     }
@@ -66,10 +57,7 @@ impl Store {
     pub async fn fetch(&self, fetches: Vec<Fetch>) -> Result<Vec<Vec<JobRecord>>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(fetches.iter().map(|fetch| memory.fetch(fetch)).collect()),
-            Store::Sqlite(sqlite) => {
-                let shard = sqlite.shard();
-                sqlite.read(move |db| db.fetch(shard, &fetches)).await
-            }
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.fetch(&fetches)).await,
             Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.fetch(&fetches).await?),
         }
     }
@@ -78,10 +66,7 @@ impl Store {
     pub async fn parked_counts(&self) -> Result<Vec<ParkedCount>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.parked_counts()),
-            Store::Sqlite(sqlite) => {
-                let shard = sqlite.shard();
-                sqlite.read(move |db| db.parked_counts(shard)).await
-            }
+            Store::Sqlite(sqlite) => sqlite.read(|db| db.parked_counts()).await,
             Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.parked_counts().await?),
         }
     }
@@ -95,51 +80,11 @@ impl Store {
         }
     }
 
-    /// Messages of other shards to this handle's that were not heard yet, those of each sender in their order. `after` is
-    /// where the page before ended; `None` begins with the first message. A page has up to
-    /// [`MAIL_ROWS_MAX`](crate::MAIL_ROWS_MAX) messages, and no further one after
-    /// [`MAIL_BYTES_MAX`](crate::MAIL_BYTES_MAX) bytes.
-    pub async fn mail(&self, after: Option<MailPlace>) -> Result<MailPage, StoreError> {
-        let after = after.unwrap_or(MailPlace::START);
-        match self {
-            Store::Memory(memory) => Ok(memory.mail_page(after)),
-            Store::Sqlite(sqlite) => {
-                let shard = sqlite.shard();
-                sqlite.read(move |db| db.mail(shard, after)).await
-            }
-            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.mail(after).await?),
-        }
-    }
-
-    /// Takes the next `count` numbers of jobs and of workers, which no other shard gets. Those that are not used are lost.
-    pub async fn lease_numbers(&self, count: u64) -> Result<(Range<u64>, Range<u64>), StoreError> {
-        match self {
-            Store::Memory(memory) => Ok(memory.lease_numbers(count)),
-            Store::Sqlite(sqlite) => sqlite.lease_numbers(count).await,
-            Store::Postgres(postgres) => postgres.lease_numbers(count).await,
-        }
-    }
-
-    /// Sets the shards of the farm, which each engine learns when it starts. Empty is a farm that is not divided.
-    pub async fn set_shards(&self, shards: BTreeSet<ShardId>) -> Result<(), StoreError> {
-        match self {
-            Store::Memory(memory) => {
-                memory.set_shards(shards);
-                Ok(())
-            }
-            Store::Sqlite(sqlite) => sqlite.set_shards(shards).await,
-            Store::Postgres(postgres) => postgres.set_shards(&shards).await,
-        }
-    }
-
     /// A parked job, and how many parked jobs of its queue come before it. `None` if it is not parked.
     pub async fn parked(&self, id: JobId) -> Result<Option<ParkedView>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.parked(id)),
-            Store::Sqlite(sqlite) => {
-                let shard = sqlite.shard();
-                sqlite.read(move |db| db.parked(shard, id)).await
-            }
+            Store::Sqlite(sqlite) => sqlite.read(move |db| db.parked(id)).await,
             Store::Postgres(postgres) => Ok(postgres.reader().await?.parked(id).await?),
         }
     }

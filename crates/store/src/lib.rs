@@ -13,13 +13,11 @@ mod codes;
 mod copy;
 mod done;
 mod error;
-mod farm;
 mod gather;
+mod join;
 mod journal;
-mod mail;
 mod mailbox;
 mod memory;
-mod message;
 mod neighbours;
 mod ownership;
 mod postgres;
@@ -33,13 +31,11 @@ mod views;
 pub use copy::{CopiedTable, copy};
 pub use done::{DoneRequest, DoneRow};
 pub use error::{Cause, StoreError};
-pub use farm::{FarmWorker, MAIL, SHARD_EVENTS, ShardEvents};
-pub use mail::{MAIL_BYTES_MAX, MAIL_ROWS_MAX, Mail, MailPage, MailPlace, with_guest};
 pub use mailbox::{
     ANSWERED, ASKED, Answered, Answers, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK,
 };
 pub use memory::Memory;
-pub use ownership::{Ownership, ServerId, ServerRow, ServerShare, ServerState, ShardRow};
+pub use ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 pub use postgres::{BookingRates, Postgres, TlsDialer, bench_bookings, bench_ended_jobs};
 pub use sqlite::{Sqlite, bench_raw_commits};
 pub use view::{
@@ -47,7 +43,6 @@ pub use view::{
     ParkedView, SeriesRow, Snapshot, StoredTask, TokenRecord,
 };
 pub use views::StepBodies;
-pub use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 use std::path::Path;
 
@@ -113,7 +108,7 @@ impl Store {
     }
 
     /// Opens any store: `memory`, `sqlite:PATH` or `postgres://HOST/DATABASE`. An older schema is migrated. A handle of a
-    /// PostgreSQL store may commit once it owns a shard; see [`Store::claim`].
+    /// PostgreSQL store may commit once it owns the farm; see [`Store::claim`].
     pub async fn connect(address: &str) -> Result<Store, StoreError> {
         match is_postgres(address) {
             true => Ok(Store::Postgres(Postgres::connect(address).await?)),

@@ -1,4 +1,4 @@
-//! Requests from one server of a shared store to the owner of a shard, and notifications. A request is a row, so it
+//! Requests from one server of a shared store to the owner of the farm, and notifications. A request is a row, so it
 //! survives both servers, but not a crash of the database: it has what clients sent, and is kept out of the log. A
 //! notification is only a hint: a server that was not connected has missed it, and is told so.
 
@@ -114,7 +114,7 @@ impl Drop for Listener {
 }
 
 impl Store {
-    /// Leaves a request for the owner of a shard, and tells of it on [`ASKED`]. `sign` makes the signature of its number and
+    /// Leaves a request for the owner of the farm, and tells of it on [`ASKED`]. `sign` makes the signature of its number and
     /// its body.
     pub async fn ask(
         &self,
@@ -136,15 +136,6 @@ impl Store {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
             Store::Postgres(postgres) => postgres.asked(after, limit).await,
-        }
-    }
-
-    /// As [`Store::asked`], of requests to the owner of one shard, whose kind has a colon. The others are for the owner of
-    /// the first shard.
-    pub async fn asked_of(&self, kind: &str, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
-        match self {
-            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
-            Store::Postgres(postgres) => postgres.asked_of(kind, after, limit).await,
         }
     }
 

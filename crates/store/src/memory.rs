@@ -5,7 +5,6 @@
 use crate::HISTORY_MAX;
 use crate::done::{DoneRequest, DoneRow, DoneRows};
 use crate::gather::Gather;
-use crate::mail::{Mail, MailPage, MailPlace, MailRows};
 use crate::spec::spec_to_json;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart,
@@ -16,7 +15,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::engine::{Fetch, FetchQuery, StoredState, Write};
-use windlass_core::ids::ShardId;
 use windlass_core::job::{
     BackOff, BacklogCounts, JobRecord, JobSpec, JobState, Parked, QueuePos, TaskResult, TaskRow, TaskState,
 };
@@ -24,17 +22,14 @@ use windlass_core::licences::Limit;
 use windlass_core::queues::{
     ClockOf, ClockRecord, QueueRecord, QueueTurn, SavedTurns, TurnClock, TurnRecord,
 };
-use windlass_core::ranges::RangeSet;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// A store in memory; clones share it. A handle is one shard's: what it writes is that shard's, and what an engine reads
-/// by it is what this shard has.
+/// A store in memory; clones share it.
 #[derive(Clone, Default)]
 pub struct Memory {
-    shard: ShardId,
     tables: Arc<Mutex<Tables>>,
 }
 
@@ -53,8 +48,8 @@ struct Tables {
     series: BTreeMap<(u64, u8), Vec<u8>>,
     samples: BTreeMap<String, (Time, Vec<Sample>)>,
     queues: BTreeMap<String, QueueRecord>,
-    turns: BTreeMap<ShardId, BTreeMap<(String, Option<String>), QueueTurn>>,
-    clocks: BTreeMap<ShardId, BTreeMap<ClockOf, TurnClock>>,
+    turns: BTreeMap<(String, Option<String>), QueueTurn>,
+    clocks: BTreeMap<ClockOf, TurnClock>,
     foreign_jobs: BTreeMap<JobId, (bool, String)>,
     foreign_hosts: BTreeMap<String, String>,
     limits: BTreeMap<String, Limit>,
@@ -63,60 +58,16 @@ struct Tables {
     /// The parked jobs by queue and class, in the order of their subqueue.
     lines: BTreeMap<LineKey, BTreeMap<QueuePos, JobId>>,
     parked_counts: BTreeMap<LineKey, BacklogCounts>,
-    /// All shards of the farm.
-    shards: BTreeSet<ShardId>,
-    homes: BTreeMap<JobId, ShardId>,
-    shards_of_workers: BTreeMap<WorkerId, ShardId>,
-    mail: MailRows,
     done: DoneRows,
-    next_worker: u64,
 }
 
-/// Jobs of one shard, queue and class that are parked.
-type LineKey = (ShardId, String, u64);
+/// Jobs of one queue and class that are parked.
+type LineKey = (String, u64);
 
 impl Memory {
     /// See [`Store::id`](crate::Store::id).
     pub fn id(&self) -> i64 {
         self.lock().id
-    }
-
-    /// The same store, for another shard.
-    pub fn of_shard(&self, shard: ShardId) -> Memory {
-        Memory { shard, tables: self.tables.clone() }
-    }
-
-    /// Sets the shards of the farm. An empty set is a farm of one.
-    pub fn set_shards(&self, shards: BTreeSet<ShardId>) {
-        self.lock().shards = shards;
-    }
-
-    /// The shard that accepted a job.
-    pub fn home(&self, job: JobId) -> Option<ShardId> {
-        self.lock().homes.get(&job).copied()
-    }
-
-    /// The shard of a worker.
-    pub fn shard_of(&self, worker: WorkerId) -> Option<ShardId> {
-        self.lock().shards_of_workers.get(&worker).copied()
-    }
-
-    /// All messages to this handle's shard that were not heard yet, those of each sender in their order.
-    pub fn mail(&self) -> Vec<Mail> {
-        self.lock().mail.to(self.shard)
-    }
-
-    /// See [`Store::mail`](crate::Store::mail).
-    pub(crate) fn mail_page(&self, after: MailPlace) -> MailPage {
-        self.lock().mail.page(self.shard, after)
-    }
-
-    /// See [`Store::lease_numbers`](crate::Store::lease_numbers).
-    pub fn lease_numbers(&self, count: u64) -> (Range<u64>, Range<u64>) {
-        let mut tables = self.lock();
-        let (job, worker) = (tables.next_job.max(1), tables.next_worker.max(1));
-        (tables.next_job, tables.next_worker) = (job + count, worker + count);
-        (job..job + count, worker..worker + count)
     }
 
     /// Applies all writes whose guard holds; returns the indexes of the others.
@@ -126,11 +77,11 @@ impl Memory {
 
     /// See [`Store::commit_with`](crate::Store::commit_with).
     pub(crate) fn apply_with(&self, writes: &[Write], done: &[DoneRequest]) -> Vec<usize> {
-        let (mut tables, shard) = (self.lock(), self.shard);
+        let mut tables = self.lock();
         let (mut refused, mut gone) = (Vec::new(), BTreeSet::new());
         for (number, write) in writes.iter().enumerate() {
             let is_gone = write.job().is_some_and(|job| gone.contains(&job));
-            if is_gone || !tables.apply(shard, write) {
+            if is_gone || !tables.apply(write) {
                 refused.push(number);
                 gone.extend(matches!(write, Write::JobRetry { .. }).then(|| write.job()).flatten());
             }
@@ -151,24 +102,16 @@ impl Memory {
         let tables = self.lock();
         let active = tables.jobs.values().filter(|job| job.state == JobState::Active).map(|job| job.id);
         let active = active.filter(|id| !tables.parked.contains_key(id));
-        let active = active.filter_map(|id| tables.record(self.shard, id));
-        let is_own = |worker: &&WorkerRecord| tables.shards_of_workers.get(&worker.id) == Some(&self.shard);
-        let mut peers = tables.shards.clone();
-        peers.remove(&self.shard);
-        let (sent, heard) = tables.mail.last_numbers(self.shard);
         Snapshot {
             next_job: tables.next_job.max(1),
             ground: StoredState {
-                workers: tables.workers.values().filter(is_own).cloned().collect(),
-                jobs: active.filter(|job| job.home == self.shard || !job.guest.is_empty()).collect(),
-                parked: tables.counts(self.shard),
+                workers: tables.workers.values().cloned().collect(),
+                jobs: active.filter_map(|id| tables.record(id)).collect(),
+                parked: tables.counts(),
                 history: tables.history_newest_first(),
                 queues: tables.queues.values().cloned().collect(),
                 limits: tables.limits.clone(),
-                turns: tables.saved_turns(self.shard),
-                peers,
-                sent,
-                heard,
+                turns: tables.saved_turns(),
             },
         }
     }
@@ -176,7 +119,7 @@ impl Memory {
     /// See [`Store::records`](crate::Store::records).
     pub fn records(&self, ids: &BTreeSet<JobId>) -> Vec<JobRecord> {
         let tables = self.lock();
-        ids.iter().filter_map(|id| tables.record(self.shard, *id)).collect()
+        ids.iter().filter_map(|id| tables.record(*id)).collect()
     }
 
     /// See [`Store::fetch`](crate::Store::fetch).
@@ -185,9 +128,9 @@ impl Memory {
             FetchQuery::Jobs(ids) => self.records(ids),
             FetchQuery::Page { queue, class, from, steps } => {
                 let (tables, mut seen) = (self.lock(), 0);
-                let line = tables.lines.get(&(self.shard, queue.clone(), *class)).into_iter();
+                let line = tables.lines.get(&(queue.clone(), *class)).into_iter();
                 let ids = line.flat_map(|line| line.range(*from..)).map(|(_, id)| *id);
-                let records = ids.filter_map(|id| tables.record(self.shard, id));
+                let records = ids.filter_map(|id| tables.record(id));
                 let wanted = records.take_while(|record| {
                     let wanted = seen < *steps;
                     seen += record.spec.steps.len();
@@ -200,7 +143,7 @@ impl Memory {
 
     /// See [`Store::parked_counts`](crate::Store::parked_counts).
     pub fn parked_counts(&self) -> Vec<ParkedCount> {
-        self.lock().counts(self.shard)
+        self.lock().counts()
     }
 
     /// See [`Store::audit_parked`](crate::Store::audit_parked).
@@ -214,16 +157,12 @@ impl Memory {
             }
         }
         let keys: BTreeSet<_> = found.keys().chain(tables.parked_counts.keys()).cloned().collect();
-        let drifts = keys.into_iter().filter(|key| key.0 == self.shard).filter_map(|key| {
+        let drifts = keys.into_iter().filter_map(|key| {
             let backlog = |of: &BTreeMap<_, BacklogCounts>| of.get(&key).copied().unwrap_or_default();
             let (counted, found) = (backlog(&tables.parked_counts), backlog(&found));
-            (counted != found).then_some(ParkedDrift { queue: key.1, class: key.2, counted, found })
+            (counted != found).then_some(ParkedDrift { queue: key.0, class: key.1, counted, found })
         });
         let drifts = drifts.collect();
-        let others =
-            std::mem::take(&mut tables.parked_counts).into_iter().filter(|(key, _)| key.0 != self.shard);
-        found.retain(|key, _| key.0 == self.shard);
-        found.extend(others);
         tables.parked_counts = found;
         drifts
     }
@@ -232,7 +171,7 @@ impl Memory {
     pub fn parked(&self, id: JobId) -> Option<ParkedView> {
         let tables = self.lock();
         let (parked, spec) = (*tables.parked.get(&id)?, tables.jobs.get(&id)?.spec.clone());
-        let key = |class| (self.shard, spec.queue.clone(), class);
+        let key = |class| (spec.queue.clone(), class);
         let lines = tables.lines.range(key(0)..=key(u64::MAX));
         let ahead = lines.map(|(_, line)| line.range(..parked.place).count() as u64).sum();
         Some(ParkedView { spec, parked, ahead })
@@ -431,7 +370,6 @@ impl Memory {
         let old: Vec<JobId> = old.map(|job| job.id).collect();
         for id in &old {
             tables.jobs.remove(id);
-            tables.homes.remove(id);
             tables.foreign_jobs.retain(|number, _| number.0 % FOREIGN_NODE_NUMBERS != id.0);
             tables.back_offs.remove(id);
             tables.bodies.retain(|(job, _), _| job != id);
@@ -475,12 +413,7 @@ impl Default for Tables {
             parked: BTreeMap::new(),
             lines: BTreeMap::new(),
             parked_counts: BTreeMap::new(),
-            shards: BTreeSet::new(),
-            homes: BTreeMap::new(),
-            shards_of_workers: BTreeMap::new(),
-            mail: MailRows::default(),
             done: DoneRows::default(),
-            next_worker: 0,
         }
     }
 }
@@ -496,7 +429,7 @@ impl JobFilter {
 
 impl Tables {
     /// Applies a write; false if its guard failed.
-    fn apply(&mut self, shard: ShardId, write: &Write) -> bool {
+    fn apply(&mut self, write: &Write) -> bool {
         match write {
             Write::History { signature, samples, at } => {
                 self.samples.insert(signature.clone(), (*at, samples.clone()));
@@ -507,11 +440,11 @@ impl Tables {
                 true
             }
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
-            Write::Turns(saved) => self.save_turns(shard, saved),
+            Write::Turns(saved) => self.save_turns(saved),
             // This store reads every row, so ranges of succeeded tasks are of no use to it.
             Write::Done { job, .. } => self.jobs.contains_key(job),
             Write::LicenceBackoffs { job, steps } => self.set_back_offs(*job, steps),
-            Write::Job { id, spec, created } => self.insert_job(shard, *id, spec, *created),
+            Write::Job { id, spec, created } => self.insert_job(*id, spec, *created),
             Write::JobHeld { job, held } => self.change(*job, |view| view.held = *held),
             Write::JobPriority { job, priority } => {
                 self.change(*job, |view| Arc::make_mut(&mut view.spec).priority = *priority)
@@ -548,12 +481,12 @@ impl Tables {
                 self.add_late(*task, view);
                 true
             }
-            Write::Tell { to, number, message } => self.mail.tell(shard, *to, *number, message),
-            Write::Heard { from, number, .. } => self.mail.heard(*from, shard, *number),
-            Write::Delegated { job, shard, tasks } => self.mail.delegate(*job, *shard, tasks),
-            Write::Worker(record) => self.put_worker(shard, record),
-            Write::Park { job, queue, parked } => self.park(shard, *job, queue, parked),
-            Write::Unpark { job, queue, parked } => self.unpark(shard, *job, queue, parked),
+            Write::Worker(record) => {
+                self.workers.insert(record.id, record.clone());
+                true
+            }
+            Write::Park { job, queue, parked } => self.park(*job, queue, parked),
+            Write::Unpark { job, queue, parked } => self.unpark(*job, queue, parked),
             Write::WorkerGone(id) => {
                 self.workers.remove(id);
                 true
@@ -564,27 +497,20 @@ impl Tables {
         }
     }
 
-    fn park(&mut self, shard: ShardId, job: JobId, queue: &str, parked: &Parked) -> bool {
+    fn park(&mut self, job: JobId, queue: &str, parked: &Parked) -> bool {
         let active = self.jobs.get(&job).is_some_and(|view| view.state == JobState::Active);
         if !active || self.parked.contains_key(&job) {
             return false;
         }
         self.parked.insert(job, *parked);
-        let line = (shard, queue.to_owned(), parked.class);
+        let line = (queue.to_owned(), parked.class);
         self.lines.entry(line.clone()).or_default().insert(parked.place, job);
         let count = self.parked_counts.entry(line).or_default();
         *count = count.plus(parked.backlog);
         true
     }
 
-    fn put_worker(&mut self, shard: ShardId, record: &WorkerRecord) -> bool {
-        self.shards_of_workers.insert(record.id, shard);
-        self.next_worker = self.next_worker.max(record.id.0 + 1);
-        self.workers.insert(record.id, record.clone());
-        true
-    }
-
-    fn insert_job(&mut self, shard: ShardId, id: JobId, spec: &JobSpec, created: Time) -> bool {
+    fn insert_job(&mut self, id: JobId, spec: &JobSpec, created: Time) -> bool {
         self.next_job = self.next_job.max(id.0 + 1);
         let bodies = (0..).zip(&spec.steps).map(|(number, step)| ((id, number), step.body.clone()));
         self.bodies.extend(bodies);
@@ -599,15 +525,14 @@ impl Tables {
             counts: None,
         };
         self.jobs.insert(id, view);
-        self.homes.insert(id, shard);
         true
     }
 
-    fn unpark(&mut self, shard: ShardId, job: JobId, queue: &str, parked: &Parked) -> bool {
+    fn unpark(&mut self, job: JobId, queue: &str, parked: &Parked) -> bool {
         if self.parked.remove(&job).is_none() {
             return false;
         }
-        let key = (shard, queue.to_owned(), parked.class);
+        let key = (queue.to_owned(), parked.class);
         if let Some(line) = self.lines.get_mut(&key) {
             line.remove(&parked.place);
             if line.is_empty() {
@@ -622,36 +547,33 @@ impl Tables {
         true
     }
 
-    fn counts(&self, shard: ShardId) -> Vec<ParkedCount> {
-        let own = self.parked_counts.iter().filter(|((of, ..), _)| *of == shard);
-        let count = |((_, queue, class), backlog): (&LineKey, &BacklogCounts)| ParkedCount {
+    fn counts(&self) -> Vec<ParkedCount> {
+        let count = |((queue, class), backlog): (&LineKey, &BacklogCounts)| ParkedCount {
             queue: queue.clone(),
             class: *class,
             backlog: *backlog,
         };
-        own.map(count).collect()
+        self.parked_counts.iter().map(count).collect()
     }
 
-    fn save_turns(&mut self, shard: ShardId, saved: &SavedTurns) -> bool {
-        let turns = self.turns.entry(shard).or_default();
+    fn save_turns(&mut self, saved: &SavedTurns) -> bool {
         for TurnRecord { queue, user, turn } in &saved.turns {
             let key = (queue.clone(), user.clone());
             match turn {
-                Some(turn) => _ = turns.insert(key, turn.clone()),
-                None => _ = turns.remove(&key),
+                Some(turn) => _ = self.turns.insert(key, turn.clone()),
+                None => _ = self.turns.remove(&key),
             }
         }
-        let clocks = self.clocks.entry(shard).or_default();
         for ClockRecord { of, clock } in &saved.clocks {
             match clock {
-                Some(clock) => _ = clocks.insert(of.clone(), *clock),
-                None => _ = clocks.remove(of),
+                Some(clock) => _ = self.clocks.insert(of.clone(), *clock),
+                None => _ = self.clocks.remove(of),
             }
         }
         true
     }
 
-    fn saved_turns(&self, shard: ShardId) -> SavedTurns {
+    fn saved_turns(&self) -> SavedTurns {
         let turn = |((queue, user), turn): (&(String, Option<String>), &QueueTurn)| TurnRecord {
             queue: queue.clone(),
             user: user.clone(),
@@ -659,8 +581,8 @@ impl Tables {
         };
         let clock = |(of, clock): (&ClockOf, &TurnClock)| ClockRecord { of: of.clone(), clock: Some(*clock) };
         SavedTurns {
-            turns: self.turns.get(&shard).into_iter().flatten().map(turn).collect(),
-            clocks: self.clocks.get(&shard).into_iter().flatten().map(clock).collect(),
+            turns: self.turns.iter().map(turn).collect(),
+            clocks: self.clocks.iter().map(clock).collect(),
         }
     }
 
@@ -731,12 +653,7 @@ impl Tables {
         if !self.jobs.contains_key(&id) {
             return false;
         }
-        let away = self.mail.away(id);
         for task in self.tasks.range_mut(all).map(|(_, task)| task) {
-            // What is with another shard is that shard's until it returns.
-            if away.contains(task.row.index) {
-                continue;
-            }
             if task.row.state != TaskState::Failed && task.row.state != TaskState::Canceled {
                 continue;
             }
@@ -770,23 +687,18 @@ impl Tables {
         Some(stored.row.clone())
     }
 
-    fn record(&self, shard: ShardId, id: JobId) -> Option<JobRecord> {
+    fn record(&self, id: JobId) -> Option<JobRecord> {
         let job = self.jobs.get(&id)?;
         let rows = self.tasks.range(TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX });
         let mut gather = Gather::of(&job.spec);
         rows.for_each(|(_, task)| gather.row(task.row.clone()));
-        let home = self.homes.get(&id).copied().unwrap_or_default();
-        let delegated = if home == shard { self.mail.delegated(id) } else { BTreeMap::new() };
-        let guest = if home == shard { RangeSet::default() } else { self.mail.guest(id, home, shard) };
         Some(gather.into_record(JobRecord {
             state: job.state,
             stop: job.stop,
             held: job.held,
             parked: self.parked.get(&id).copied(),
             back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
-            delegated,
-            guest,
-            ..JobRecord::new(id, job.spec.clone(), job.created, home)
+            ..JobRecord::new(id, job.spec.clone(), job.created)
         }))
     }
 }

@@ -1,42 +1,23 @@
-//! Who decides for which part of a farm. Several servers may use one PostgreSQL database. Each part of the farm, a shard,
-//! has one owner at a time, and an epoch that rises with each owner. A commit of an owner that was superseded changes
-//! nothing. A store in memory or in a file has one server, which owns everything.
+//! Which server decides. Several servers may use one PostgreSQL database, and one of them owns the farm at a time. An epoch
+//! rises with each owner. A commit of an owner that was superseded changes nothing. A store in memory or in a file has one
+//! server, which owns it.
 
 use crate::{Store, StoreError};
-use std::collections::BTreeSet;
 use std::time::Duration;
-use windlass_core::ids::ShardId;
 
 /// One run of a server, by the number that the store gave it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServerId(pub i64);
 
-/// That a server owns a shard. There is one value for each claim, so that two handles cannot commit under one epoch.
+/// That a server owns the farm. There is one value for each claim, so that two handles cannot commit under one epoch.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ownership {
-    /// The shard.
-    pub shard: ShardId,
-    /// Its owner.
+    /// The owner.
     pub server: ServerId,
-    /// Rises with each owner of the shard.
+    /// Rises with each owner.
     pub epoch: u64,
-    /// Commits that the shard's row has counted so far.
+    /// Commits that the owner's row has counted so far.
     pub(crate) batch: i64,
-}
-
-/// Which of a farm's shards a server is to have. It counts where the farm is divided, for all shards but the first.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ServerShare {
-    /// Its part of the shards, in proportion to the weights of the other servers. 0 is none but its pins.
-    pub weight: u32,
-    /// Shards that it has before other servers, while it is alive and not drained.
-    pub pins: BTreeSet<ShardId>,
-}
-
-impl Default for ServerShare {
-    fn default() -> Self {
-        ServerShare { weight: 1, pins: BTreeSet::new() }
-    }
 }
 
 /// A server that uses the store.
@@ -50,30 +31,26 @@ pub struct ServerRow {
     pub addresses: Vec<String>,
     /// Its release of Windlass.
     pub release: String,
-    /// It takes no shard, and gives up those that it has.
+    /// It does not take the farm, and gives it up if another server can take it.
     pub is_draining: bool,
-    /// Which shards it is to have; `None` of an earlier release, which knows of no shares.
-    pub share: Option<ServerShare>,
     /// Since when it runs, by the database's clock.
     pub age: Duration,
     /// How long ago it beat last, by the database's clock.
     pub silent: Duration,
 }
 
-/// A shard and its owner.
+/// The row of the farm's owner.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ShardRow {
-    /// The shard.
-    pub id: ShardId,
-    /// Its owner; `None` once that has released it.
-    pub owner: Option<ServerId>,
+pub struct OwnerRow {
+    /// The owner; `None` once it has released the farm.
+    pub server: Option<ServerId>,
     /// Rises with each owner.
     pub epoch: u64,
     /// Commits of all owners.
     pub batch: u64,
-    /// How long the owner has had it.
+    /// How long the owner has had the farm; `None` before the first owner.
     pub age: Option<Duration>,
-    /// How long until another server may take it; 0 if it may now.
+    /// How long until another server may take the farm; 0 if it may now.
     pub left: Duration,
     /// When the owner renewed its lease last, in microseconds since the Unix epoch by the database's clock. Compared with
     /// another look's, it tells whether the owner renewed meanwhile.
@@ -85,36 +62,22 @@ pub struct ShardRow {
 pub struct ServerState {
     /// The list has it.
     pub is_listed: bool,
-    /// Somebody asked it to give up its shards.
+    /// An administrator asked it to give up the farm.
     pub is_draining: bool,
 }
 
 impl Store {
-    /// Enters a server into the store's list, with the default share and without a key.
+    /// Enters a server into the store's list, with the key by which the signatures of its requests are checked.
     pub async fn register_server(
         &self,
         name: &str,
         addresses: &[String],
         release: &str,
-    ) -> Result<ServerId, StoreError> {
-        self.register_server_with(name, addresses, release, &ServerShare::default(), None).await
-    }
-
-    /// As [`Store::register_server`], with a share of the shards, and with the key by which the signatures of its requests
-    /// are checked.
-    pub async fn register_server_with(
-        &self,
-        name: &str,
-        addresses: &[String],
-        release: &str,
-        share: &ServerShare,
         verify_key: Option<&[u8]>,
     ) -> Result<ServerId, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(ServerId(1)),
-            Store::Postgres(postgres) => {
-                postgres.register_server(name, addresses, release, share, verify_key).await
-            }
+            Store::Postgres(postgres) => postgres.register_server(name, addresses, release, verify_key).await,
         }
     }
 
@@ -126,8 +89,8 @@ impl Store {
         }
     }
 
-    /// Asks the servers of that name to give up their shards and to take none, or to take some again. Returns how many
-    /// the list has.
+    /// Asks the servers of that name to give up the farm and not to take it, or lets them take it again. Returns how many
+    /// servers of that name the list has.
     pub async fn drain_servers(&self, name: &str, drain: bool) -> Result<usize, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Err(StoreError::NotShared),
@@ -135,7 +98,7 @@ impl Store {
         }
     }
 
-    /// Takes a server out of the list when it ends in order, releases its shards, and deletes its requests.
+    /// Takes a server out of the list when it ends in order, releases the farm if it owns it, and deletes its requests.
     pub async fn server_leaves(&self, server: ServerId) -> Result<(), StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(()),
@@ -151,22 +114,17 @@ impl Store {
         }
     }
 
-    /// Takes a shard that has no owner, or one whose owner did not renew its lease in time. `None` if another server owns
-    /// it. The lease runs on the database's clock, and each commit renews it, too.
-    pub async fn claim(
-        &self,
-        shard: ShardId,
-        server: ServerId,
-        lease: Duration,
-    ) -> Result<Option<Ownership>, StoreError> {
+    /// Takes the farm if it has no owner, or one that did not renew its lease in time. `None` if another server owns it. The
+    /// lease runs on the database's clock, and each commit renews it, too.
+    pub async fn claim(&self, server: ServerId, lease: Duration) -> Result<Option<Ownership>, StoreError> {
         match self {
-            Store::Memory(_) | Store::Sqlite(_) => Ok(Some(Ownership { shard, server, epoch: 1, batch: 0 })),
-            Store::Postgres(postgres) => postgres.claim(shard, server, lease).await,
+            Store::Memory(_) | Store::Sqlite(_) => Ok(Some(Ownership { server, epoch: 1, batch: 0 })),
+            Store::Postgres(postgres) => postgres.claim(server, lease).await,
         }
     }
 
     /// A handle with connections of its own, for what must not wait while reads take all connections of the server: the
-    /// list of servers and the owners of shards.
+    /// list of servers and the row of the owner.
     pub fn with_own_connections(&self) -> Store {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => self.clone(),
@@ -174,12 +132,10 @@ impl Store {
         }
     }
 
-    /// A handle that commits as an owner, and by which an engine reads what the owner's shard has. The owner of another
-    /// shard than the first has connections of its own.
+    /// A handle that commits as the owner.
     pub fn as_owner(&self, ownership: Ownership) -> Store {
         match self {
-            Store::Memory(memory) => Store::Memory(memory.of_shard(ownership.shard)),
-            Store::Sqlite(sqlite) => Store::Sqlite(sqlite.of_shard(ownership.shard)),
+            Store::Memory(_) | Store::Sqlite(_) => self.clone(),
             Store::Postgres(postgres) => Store::Postgres(postgres.as_owner(ownership)),
         }
     }
@@ -195,7 +151,7 @@ impl Store {
     /// Renews the lease of an owner's handle.
     ///
     /// # Errors
-    /// [`StoreError::Superseded`] if another server has the shard.
+    /// [`StoreError::Superseded`] if another server has the farm.
     pub async fn renew(&self) -> Result<(), StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(()),
@@ -203,11 +159,11 @@ impl Store {
         }
     }
 
-    /// Gives the shard of an owner's handle back, after the commit that runs, so that another server need not wait for
-    /// the end of the lease. Nothing can be committed by this handle afterwards.
+    /// Gives the farm back by its owner's handle, after the commit that runs, so that another server need not wait for the
+    /// end of the lease. Nothing can be committed by this handle afterwards.
     ///
     /// # Errors
-    /// [`StoreError::Superseded`] if another server has the shard already.
+    /// [`StoreError::Superseded`] if another server has the farm already.
     pub async fn release(&self) -> Result<(), StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(()),
@@ -215,11 +171,11 @@ impl Store {
         }
     }
 
-    /// The shards of a shared store that ever had an owner. Empty for a store of one server.
-    pub async fn shards(&self) -> Result<Vec<ShardRow>, StoreError> {
+    /// The row of the farm's owner. `None` before the first claim, and for a store of one server.
+    pub async fn owner(&self) -> Result<Option<OwnerRow>, StoreError> {
         match self {
-            Store::Memory(_) | Store::Sqlite(_) => Ok(Vec::new()),
-            Store::Postgres(postgres) => postgres.shards().await,
+            Store::Memory(_) | Store::Sqlite(_) => Ok(None),
+            Store::Postgres(postgres) => postgres.owner_row().await,
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Turns as columns of a row, for all stores with a database.
 
-use crate::message::queue_of_key;
-use windlass_core::ids::ShardId;
-use windlass_core::queues::{Charge, ClockOf, QueueTurn, TurnRecord};
+use windlass_core::queues::{Charge, ClockOf, QueueTurn};
 
 /// The band in the key of the clock of a queue's users.
 const USERS: i64 = -1;
@@ -42,21 +40,12 @@ pub fn clock_key(of: &ClockOf) -> (i64, &str) {
     }
 }
 
-/// Whose clock has this key; `None` if it is another shard's.
-pub fn clock_of(shard: ShardId, band: i64, queue: &str) -> Option<ClockOf> {
-    let queue = queue_of_key(shard, queue)?;
-    Some(match band {
-        USERS => ClockOf::Users(queue),
+/// Whose clock has this key.
+pub fn clock_of(band: i64, queue: &str) -> ClockOf {
+    match band {
+        USERS => ClockOf::Users(queue.to_owned()),
         band => ClockOf::Band(band.clamp(0, u8::MAX.into()) as u8),
-    })
-}
-
-/// The turns of one shard, of the rows of all shards.
-pub fn of_shard(shard: ShardId, turns: impl IntoIterator<Item = TurnRecord>) -> Vec<TurnRecord> {
-    let own = turns
-        .into_iter()
-        .filter_map(|record| Some(TurnRecord { queue: queue_of_key(shard, &record.queue)?, ..record }));
-    own.collect()
+    }
 }
 
 /// The number of a charge.

@@ -6,21 +6,18 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{block_on, commit, owned, turn};
+use support::{block_on, commit, owned};
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, BacklogCounts, Counts, End, JobSpec, JobState, Parked, QueuePos, StepSpec, TaskResult, TaskState,
 };
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::queues::{QueueRecord, SavedTurns, TurnRecord};
+use windlass_core::queues::QueueRecord;
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
-use windlass_core::shards::Message;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{
-    ForeignWrite, JobFilter, SeriesRow, ShardId, Store, StoreError, TokenRecord, WHOLE_FARM, copy,
-};
+use windlass_store::{ForeignWrite, JobFilter, SeriesRow, Store, StoreError, TokenRecord, copy};
 
 const JOBS: u64 = 40;
 
@@ -219,8 +216,8 @@ fn a_store_that_a_server_uses_is_not_copied() {
     let (used, other) = (cluster.database(), cluster.database());
     block_on(async {
         let store = Store::connect(&used).await.unwrap();
-        let server = store.register_server("first-server", &[], "0").await.unwrap();
-        let owner = store.claim(WHOLE_FARM, server, Duration::from_secs(600)).await.unwrap().unwrap();
+        let server = store.register_server("first-server", &[], "0", None).await.unwrap();
+        let owner = store.claim(server, Duration::from_secs(600)).await.unwrap().unwrap();
         let owner = store.as_owner(owner);
         for (from, to) in [(&used, &other), (&other, &used)] {
             let refused = copy(from, to).await.expect_err("a server uses it");
@@ -234,65 +231,6 @@ fn a_store_that_a_server_uses_is_not_copied() {
         assert!(matches!(refused, StoreError::InUse(_)), "{refused}");
         drop(held);
         assert!(matches!(copy("memory", &other).await, Err(StoreError::NoCopy)));
-    });
-}
-
-#[test]
-fn a_divided_farm_is_copied_into_a_file_when_no_task_is_between_its_shards() {
-    let Some(cluster) = support::postgres::cluster() else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let file = |name: &str| format!("sqlite:{}", dir.path().join(name).display());
-    let divided = cluster.database();
-    let two = ShardId(2);
-    block_on(async {
-        let one = filled(&divided).await;
-        let alone = shown(&one).await;
-        one.set_shards([WHOLE_FARM, two].into()).await.unwrap();
-        let server = one.register_server("second", &[], "0").await.unwrap();
-        let other = one.as_owner(one.claim(two, server, Duration::from_secs(600)).await.unwrap().unwrap());
-        let worker = WorkerRecord {
-            id: WorkerId(9),
-            name: "w9".to_owned(),
-            epoch: Epoch(1),
-            identity: 9,
-            incarnation: 9,
-            state: WorkerState::Up,
-            draining: false,
-            note: None,
-            lease_until: None,
-            capacity: Resources::new(100, 0),
-            attributes: Default::default(),
-        };
-        // The worker was in the first shard before.
-        let before = WorkerRecord { id: WorkerId(7), state: WorkerState::Forgotten, ..worker.clone() };
-        commit(&one, vec![Write::Worker(before)]).await;
-        let ask = |to| Write::Tell { to, number: 1, message: Message::AskRoom };
-        let turn = TurnRecord { queue: "q".to_owned(), user: None, turn: Some(turn(1 << 56)) };
-        let turns = SavedTurns { turns: vec![turn], clocks: Vec::new() };
-        commit(&other, vec![Write::Worker(worker), ask(WHOLE_FARM), Write::Turns(turns)]).await;
-        let tasks = RangeSet::from_range(90..95);
-        commit(&one, vec![Write::Delegated { job: JobId(1), shard: two, tasks }, ask(two)]).await;
-        for handle in [&one, &other] {
-            handle.release().await.unwrap();
-        }
-        let refused = copy(&divided, &file("refused.db")).await.expect_err("tasks are with shard 2");
-        assert!(matches!(refused, StoreError::Divided { jobs: 1, .. }), "{refused}");
-        // In a database shards stay shards, with what is between them.
-        let again = cluster.database();
-        copied(&divided, &again).await;
-        assert_eq!(owned(&again).await.load().await.unwrap().ground.peers, [two].into());
-        let one = owned(&divided).await;
-        let none = Write::Delegated { job: JobId(1), shard: two, tasks: RangeSet::default() };
-        commit(&one, vec![none]).await;
-        one.release().await.unwrap();
-        copied(&divided, &file("whole.db")).await;
-        let ground = opened(&file("whole.db")).await.load().await.unwrap().ground;
-        let workers: Vec<u64> = ground.workers.iter().map(|worker| worker.id.0).collect();
-        assert_eq!((workers, ground.peers.len(), ground.turns.turns.len()), (vec![1, 9], 0, 0));
-        // The second shard left nothing else behind.
-        let whole = opened(&file("whole.db")).await;
-        commit(&whole, vec![Write::WorkerGone(WorkerId(9))]).await;
-        assert_eq!(shown(&whole).await, alone);
     });
 }
 

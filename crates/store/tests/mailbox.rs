@@ -5,7 +5,7 @@ mod support;
 
 use support::postgres::{Cluster, cluster};
 use support::{block_on, unsigned};
-use windlass_store::{Answers, AskId, ServerShare, Store};
+use windlass_store::{Answers, AskId, Store};
 
 fn database_of(address: &str) -> &str {
     address.split("@/").nth(1).and_then(|rest| rest.split('?').next()).unwrap()
@@ -16,14 +16,14 @@ fn what_clients_sent_is_in_no_log_and_is_gone_when_it_is_answered() {
     let Some(cluster) = cluster() else { return };
     let address = cluster.database();
     let database = database_of(&address);
-    // What moves tasks between shards must survive a crash, and numbers of requests must not begin again.
+    // All else must survive a crash, and numbers of requests must not begin again.
     let unlogged = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class
         WHERE relpersistence = 'u' AND relkind IN ('r', 'S')";
     assert_eq!(cluster.sql(database, unlogged), "requests");
     block_on(async {
         let store = Store::connect(&address).await.unwrap();
-        let (share, key) = (ServerShare::default(), [7_u8; 32]);
-        let server = store.register_server_with("one", &[], "0", &share, Some(&key)).await.unwrap();
+        let key = [7_u8; 32];
+        let server = store.register_server("one", &[], "0", Some(&key)).await.unwrap();
         let sign = |id: AskId, body: &[u8]| [&id.0.to_be_bytes()[..], body].concat();
         let id = store.ask(server, "http", b"canary".to_vec(), sign).await.unwrap();
         let asked = store.asked(AskId(0), 9).await.unwrap().remove(0);
@@ -54,7 +54,7 @@ fn requests_that_a_crash_of_the_database_took_are_lost_and_their_numbers_stay_ta
     let address = cluster.database();
     block_on(async {
         let store = Store::connect(&address).await.unwrap();
-        let server = store.register_server("one", &[], "0").await.unwrap();
+        let server = store.register_server("one", &[], "0", None).await.unwrap();
         let mut ids = Vec::new();
         for _ in 0..3 {
             ids.push(store.ask(server, "http", Vec::new(), unsigned).await.unwrap());

@@ -13,7 +13,7 @@ use windlass_core::job::{
     BacklogCounts, Counts, End, JobSpec, JobState, Parked, QueuePos, StepSpec, TaskResult, TaskState,
 };
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
-use windlass_store::{JobFilter, Store, WHOLE_FARM, bench_ended_jobs};
+use windlass_store::{JobFilter, Store, bench_ended_jobs};
 
 /// Ended jobs, and the tasks of each.
 const ENDED: u64 = 4_000;
@@ -94,8 +94,8 @@ async fn ask(store: &Store) {
 /// What a server does that takes over, and then in passing.
 async fn take_over(store: &Store) {
     store.release().await.unwrap();
-    let server = store.register_server("second", &[], "0").await.unwrap();
-    let ownership = store.claim(WHOLE_FARM, server, LONG).await.unwrap().expect("it was released");
+    let server = store.register_server("second", &[], "0", None).await.unwrap();
+    let ownership = store.claim(server, LONG).await.unwrap().expect("it was released");
     let store = store.as_owner(ownership);
     let found = store.load().await.unwrap();
     assert_eq!(found.ground.jobs.len(), 1, "the active one alone");

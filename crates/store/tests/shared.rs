@@ -10,14 +10,12 @@ use std::time::Duration;
 use support::postgres::{Cluster, cluster};
 use support::{LONG, block_on, commit, owned, unsigned};
 use windlass_core::engine::{Outbox, Write};
-use windlass_core::ids::ShardId;
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult, TaskState};
-use windlass_core::ranges::RangeSet;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
-    ANSWERED, ASKED, Answers, AskId, Asked, FarmWorker, Notice, Postgres, RELAYED, ServerId, ServerShare,
-    ServerState, ShardEvents, Store, StoreError, WHOLE_FARM, WORK,
+    ANSWERED, ASKED, Answers, AskId, Notice, Postgres, RELAYED, ServerId, ServerState, Store, StoreError,
+    WORK,
 };
 
 fn task(index: u32) -> TaskId {
@@ -70,7 +68,7 @@ fn _all_futures_can_move_between_threads(store: &Store) {
     is_send(store.write_foreign(vec![]));
     is_send(store.keep_series(vec![], vec![]));
     is_send(store.token(user));
-    is_send(store.claim(WHOLE_FARM, ServerId(1), LONG));
+    is_send(store.claim(ServerId(1), LONG));
     is_send(store.renew());
     is_send(store.release());
     is_send(store.ask(ServerId(1), "", vec![], unsigned));
@@ -89,40 +87,39 @@ fn a_superseded_owner_commits_nothing() {
     block_on(async {
         let (one, two) = (Store::connect(&address).await.unwrap(), Store::connect(&address).await.unwrap());
         assert_eq!(one.id(), two.id());
-        let first = one.register_server("one", &["http://one".to_owned()], "1.0").await.unwrap();
-        let second = two.register_server("two", &[], "1.0").await.unwrap();
+        let first = one.register_server("one", &["http://one".to_owned()], "1.0", None).await.unwrap();
+        let second = two.register_server("two", &[], "1.0", None).await.unwrap();
         assert!(matches!(one.commit(batch(vec![book(0)])).await, Err(StoreError::NotOwner)));
-        let ownership = one.claim(WHOLE_FARM, first, LONG).await.unwrap().unwrap();
+        let ownership = one.claim(first, LONG).await.unwrap().unwrap();
         assert_eq!(ownership.epoch, 1);
         let old = one.as_owner(ownership);
         assert!(commit(&old, vec![new_job(9), book(0)]).await.is_empty());
-        assert_eq!(two.claim(WHOLE_FARM, second, LONG).await.unwrap(), None, "the lease runs");
+        assert_eq!(two.claim(second, LONG).await.unwrap(), None, "the lease runs");
         old.renew().await.unwrap();
         // As after the end of the lease.
         cluster.sql(database_of(&address), "UPDATE shards SET beat = clock_timestamp() - interval '2 hours'");
-        let ownership = two.claim(WHOLE_FARM, second, LONG).await.unwrap().unwrap();
+        let ownership = two.claim(second, LONG).await.unwrap().unwrap();
         assert_eq!(ownership.epoch, 2);
         let new = two.as_owner(ownership);
         let refused = old.commit(batch(vec![book(1), end(0)])).await;
-        assert!(matches!(refused, Err(StoreError::Superseded { shard: 1 })), "{refused:?}");
-        assert!(matches!(old.renew().await, Err(StoreError::Superseded { .. })));
-        assert!(matches!(old.release().await, Err(StoreError::Superseded { .. })));
+        assert!(matches!(refused, Err(StoreError::Superseded)), "{refused:?}");
+        assert!(matches!(old.renew().await, Err(StoreError::Superseded)));
+        assert!(matches!(old.release().await, Err(StoreError::Superseded)));
         assert_eq!(booked(&new).await, [0].into(), "nothing of that batch is there");
         assert_eq!(commit(&new, vec![book(0), book(1)]).await, [0]);
-        let shards = two.shards().await.unwrap();
-        assert_eq!((shards[0].owner, shards[0].epoch), (Some(second), 2));
-        assert!(shards[0].left > LONG / 2 && shards[0].age.is_some());
+        let row = two.owner().await.unwrap().unwrap();
+        assert_eq!((row.server, row.epoch), (Some(second), 2));
+        assert!(row.left > LONG / 2 && row.age.is_some());
         let servers = two.servers().await.unwrap();
-        assert_eq!(servers[0].share, Some(ServerShare::default()));
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!((names, &servers[0].addresses[..]), (vec!["one", "two"], &["http://one".to_owned()][..]));
         new.release().await.unwrap();
-        assert!(matches!(new.commit(batch(vec![book(2)])).await, Err(StoreError::Superseded { .. })));
+        assert!(matches!(new.commit(batch(vec![book(2)])).await, Err(StoreError::Superseded)));
         two.server_leaves(second).await.unwrap();
         let known = ServerState { is_listed: true, is_draining: false };
         assert_eq!(one.server_beat(first).await.unwrap(), known);
         assert!(!two.server_beat(second).await.unwrap().is_listed);
-        let again = one.claim(WHOLE_FARM, first, LONG).await.unwrap().unwrap();
+        let again = one.claim(first, LONG).await.unwrap().unwrap();
         assert_eq!(again.epoch, 3);
         assert_eq!(commit(&one.as_owner(again), vec![book(2)]).await, [0; 0]);
     });
@@ -136,7 +133,7 @@ fn of_servers_that_claim_at_once_one_gets_it() {
         let store = Store::connect(&address).await.unwrap();
         let claims = (1..=8).map(|server| {
             let store = store.clone();
-            tokio::spawn(async move { store.claim(WHOLE_FARM, ServerId(server), LONG).await.unwrap() })
+            tokio::spawn(async move { store.claim(ServerId(server), LONG).await.unwrap() })
         });
         let claims: Vec<_> = claims.collect();
         let mut won = 0;
@@ -200,7 +197,7 @@ fn connections_that_are_cut_during_commits_lose_and_double_nothing() {
         assert!(cuts.load(Ordering::Relaxed) >= CUTS, "too few connections were cut");
         assert_eq!(booked(&store).await.len() as u32, batches * 10);
         // The first batch made the job. What was cut off may have counted without a commit of its own.
-        let counted = store.shards().await.unwrap()[0].batch;
+        let counted = store.owner().await.unwrap().unwrap().batch;
         assert!(counted > u64::from(batches), "{counted}");
     });
 }
@@ -316,45 +313,6 @@ fn what_postgres_takes_back_because_of_others_is_tried_again() {
     });
 }
 
-/// Owners of two shards whose batches meet in rows of both, in opposite orders.
-#[test]
-fn owners_that_wait_for_each_other_both_commit() {
-    let Some(cluster) = cluster() else { return };
-    let address = cluster.database();
-    block_on(async {
-        let one = owned(&address).await;
-        let claimed = one.claim(windlass_store::ShardId(2), ServerId(99), LONG).await.unwrap().unwrap();
-        let two = one.as_owner(claimed);
-        let ids: Vec<u64> = (1..=20).collect();
-        let made = ids.iter().map(|id| Write::Job {
-            id: JobId(*id),
-            spec: Arc::new(JobSpec::default()),
-            created: Time(1),
-        });
-        commit(&one, made.collect()).await;
-        let held = |ids: Vec<u64>| -> Vec<Write> {
-            // Each job in a statement of its own, for it is held and stopped in turns.
-            ids.iter()
-                .flat_map(|id| {
-                    let job = JobId(*id);
-                    [Write::JobHeld { job, held: true }, Write::JobPriority { job, priority: 1 }]
-                })
-                .collect()
-        };
-        let (up, down) = (held(ids.clone()), held(ids.into_iter().rev().collect()));
-        let many = |store: Store, writes: Vec<Write>| {
-            tokio::spawn(async move {
-                for _ in 0..50 {
-                    assert!(commit(&store, writes.clone()).await.is_empty());
-                }
-            })
-        };
-        let (first, second) = (many(one, up), many(two, down));
-        first.await.unwrap();
-        second.await.unwrap();
-    });
-}
-
 #[test]
 fn bookings_take_few_statements() {
     let Some(cluster) = cluster() else { return };
@@ -455,7 +413,7 @@ fn servers_ask_each_other_by_the_store() {
     let address = cluster.database();
     block_on(async {
         let (one, two) = (Store::connect(&address).await.unwrap(), Store::connect(&address).await.unwrap());
-        let asker = one.register_server("one", &[], "0").await.unwrap();
+        let asker = one.register_server("one", &[], "0", None).await.unwrap();
         let mut asks = two.listen(&[ASKED, WORK]);
         let mut answers = one.listen(&[ANSWERED]);
         assert_eq!((asks.next().await, answers.next().await), (Notice::Listens, Notice::Listens));
@@ -494,8 +452,8 @@ fn requests_of_servers_that_are_gone_and_those_taken_back_are_not_served() {
     block_on(async {
         let store = Store::connect(&address).await.unwrap();
         let (one, two) = (
-            store.register_server("one", &[], "0").await.unwrap(),
-            store.register_server("two", &[], "0").await.unwrap(),
+            store.register_server("one", &[], "0", None).await.unwrap(),
+            store.register_server("two", &[], "0", None).await.unwrap(),
         );
         let mut ids = Vec::new();
         for by in [one, two, two, two] {
@@ -532,7 +490,7 @@ fn events_reach_other_servers_in_order_and_are_kept_for_a_minute() {
     let address = cluster.database();
     block_on(async {
         let (one, two) = (Store::connect(&address).await.unwrap(), Store::connect(&address).await.unwrap());
-        let server = one.register_server("one", &[], "0").await.unwrap();
+        let server = one.register_server("one", &[], "0", None).await.unwrap();
         let mut heard_of = two.listen(&[RELAYED]);
         assert_eq!(heard_of.next().await, Notice::Listens);
         assert_eq!(two.last_relayed_event().await.unwrap(), 0);
@@ -558,8 +516,8 @@ fn a_server_is_told_to_drain_by_its_name() {
     let address = cluster.database();
     block_on(async {
         let store = Store::connect(&address).await.unwrap();
-        let one = store.register_server("one", &[], "0").await.unwrap();
-        store.register_server("two", &[], "0").await.unwrap();
+        let one = store.register_server("one", &[], "0", None).await.unwrap();
+        store.register_server("two", &[], "0", None).await.unwrap();
         assert_eq!(store.drain_servers("three", true).await.unwrap(), 0);
         assert_eq!(store.drain_servers("one", true).await.unwrap(), 1);
         assert!(store.server_beat(one).await.unwrap().is_draining);
@@ -567,9 +525,9 @@ fn a_server_is_told_to_drain_by_its_name() {
         assert_eq!(drained, [true, false]);
         store.drain_servers("one", false).await.unwrap();
         assert!(!store.server_beat(one).await.unwrap().is_draining);
-        // A renewal shows in the shard's row.
-        let ownership = store.claim(WHOLE_FARM, one, LONG).await.unwrap().unwrap();
-        let renewed = async || store.shards().await.unwrap()[0].renewed_us;
+        // A renewal shows in the owner's row.
+        let ownership = store.claim(one, LONG).await.unwrap().unwrap();
+        let renewed = async || store.owner().await.unwrap().unwrap().renewed_us;
         let before = renewed().await;
         assert_eq!(renewed().await, before);
         store.as_owner(ownership).renew().await.unwrap();
@@ -594,129 +552,63 @@ fn whether_notices_arrive_and_clocks_agree_can_be_tried() {
 }
 
 #[test]
-fn requests_and_events_of_shards_are_apart_and_workers_are_found_whichever_shard_they_are_of() {
+fn a_name_has_one_worker_that_is_not_forgotten() {
     let Some(cluster) = cluster() else { return };
     let address = cluster.database();
     block_on(async {
-        let store = Store::connect(&address).await.unwrap();
-        assert!(store.farm_shards().await.unwrap().is_empty());
-        let shards = BTreeSet::from([WHOLE_FARM, ShardId(2)]);
-        store.set_shards(shards.clone()).await.unwrap();
-        assert_eq!(store.farm_shards().await.unwrap(), shards);
-        let server = store.register_server("one", &[], "0").await.unwrap();
-        let first = store.ask(server, "http", Vec::new(), unsigned).await.unwrap();
-        let second = store.ask(server, "http:2", Vec::new(), unsigned).await.unwrap();
-        let ids = |asked: Vec<Asked>| asked.into_iter().map(|asked| asked.id).collect::<Vec<_>>();
-        assert_eq!(ids(store.asked(AskId(0), 9).await.unwrap()), [first]);
-        assert_eq!(ids(store.asked_of("http:2", AskId(0), 9).await.unwrap()), [second]);
-        assert!(store.asked_of("http:2", second, 9).await.unwrap().is_empty());
-        // Each shard numbers its events by itself.
-        let row = |shard, number, events: &str| ShardEvents {
-            shard: ShardId(shard),
-            number,
-            events: events.to_owned(),
+        let store = owned(&address).await;
+        let write = |id, state| {
+            vec![Write::Worker(WorkerRecord {
+                id: WorkerId(id),
+                name: "w".to_owned(),
+                epoch: Epoch(1),
+                identity: 1,
+                incarnation: 1,
+                state,
+                draining: false,
+                note: None,
+                lease_until: None,
+                capacity: Resources::default(),
+                attributes: BTreeMap::new(),
+            })]
         };
-        for told in [row(2, 7, "a"), row(3, 1, "b"), row(2, 8, "c"), row(2, 8, "again")] {
-            store.tell_shard_events(told).await.unwrap();
-        }
-        let after = BTreeMap::from([(ShardId(2), 7)]);
-        assert_eq!(store.shard_events(&after, 9).await.unwrap(), [row(2, 8, "c"), row(3, 1, "b")]);
-        let last = BTreeMap::from([(ShardId(2), 8), (ShardId(3), 1)]);
-        assert_eq!(store.last_shard_events().await.unwrap(), last);
-        assert!(store.shard_events(&last, 9).await.unwrap().is_empty());
-        let old = "UPDATE shard_events SET created = created - interval '2 minutes'";
-        cluster.sql(database_of(&address), old);
-        store.tell_shard_events(row(2, 9, "d")).await.unwrap();
-        assert_eq!(store.shard_events(&BTreeMap::new(), 9).await.unwrap(), [row(2, 9, "d"), row(3, 1, "b")]);
-        // A worker is of the shard whose owner wrote it.
-        let owned = store.claim(ShardId(2), server, LONG).await.unwrap().unwrap();
-        let owner = store.as_owner(owned);
-        let worker = WorkerRecord {
-            id: WorkerId(3),
-            name: "w".to_owned(),
-            epoch: Epoch(1),
-            identity: 1,
-            incarnation: 1,
-            state: WorkerState::Up,
-            draining: false,
-            note: None,
-            lease_until: None,
-            capacity: Resources::default(),
-            attributes: BTreeMap::new(),
-        };
-        assert!(commit(&owner, vec![Write::Worker(worker.clone())]).await.is_empty());
-        let row = |id, shard, is_forgotten| FarmWorker {
-            id: WorkerId(id),
-            name: "w".to_owned(),
-            shard: ShardId(shard),
-            is_forgotten,
-        };
-        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(3, 2, false)));
-        assert_eq!(store.farm_worker("x").await.unwrap(), None);
-        let found = store.farm_workers(vec![worker.id, WorkerId(99)]).await.unwrap();
-        assert_eq!(found, [row(3, 2, false)]);
-        // One that is forgotten may have a row in another shard, in either direction; of the others each name has one.
-        let first = store.as_owner(store.claim(WHOLE_FARM, server, LONG).await.unwrap().unwrap());
-        let write =
-            |id, state| vec![Write::Worker(WorkerRecord { id: WorkerId(id), state, ..worker.clone() })];
-        assert!(first.commit(batch(write(5, WorkerState::Up))).await.is_err(), "two shards would have it");
-        assert!(commit(&owner, write(3, WorkerState::Forgotten)).await.is_empty());
-        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(3, 2, true)));
-        assert!(commit(&first, write(5, WorkerState::Up)).await.is_empty());
-        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(5, 1, false)));
-        assert!(commit(&first, write(5, WorkerState::Forgotten)).await.is_empty());
-        assert!(commit(&owner, write(3, WorkerState::Suspect)).await.is_empty());
-        assert_eq!(store.farm_worker("w").await.unwrap(), Some(row(3, 2, false)));
-        let found = store.farm_workers(vec![WorkerId(3), WorkerId(5)]).await.unwrap();
-        assert_eq!(found.iter().filter(|worker| worker.is_forgotten).count(), 1);
+        assert!(commit(&store, write(3, WorkerState::Up)).await.is_empty());
+        assert!(store.commit(batch(write(5, WorkerState::Up))).await.is_err(), "another worker has the name");
+        assert!(commit(&store, write(3, WorkerState::Forgotten)).await.is_empty());
+        assert!(commit(&store, write(5, WorkerState::Up)).await.is_empty());
+        let workers = store.load().await.unwrap().ground.workers;
+        let found: Vec<_> = workers.iter().map(|worker| (worker.id.0, worker.state)).collect();
+        assert_eq!(found, [(3, WorkerState::Forgotten), (5, WorkerState::Up)]);
     });
 }
 
 #[test]
-fn the_share_of_a_server_is_in_its_row_and_a_server_of_the_release_before_has_none() {
-    let Some(cluster) = cluster() else { return };
-    let address = cluster.database();
-    block_on(async {
-        let store = Store::connect(&address).await.unwrap();
-        let share = ServerShare { weight: 0, pins: [ShardId(3), ShardId(64)].into() };
-        let server = store.register_server_with("one", &[], "0", &share, None).await.unwrap();
-        // As a server inserts its row that knows the schema up to its fourth step.
-        let insert = "INSERT INTO servers (name, addresses, release) VALUES ('old', '{}', '0')";
-        cluster.sql(database_of(&address), insert);
-        let servers = store.servers().await.unwrap();
-        let shares: Vec<_> = servers.into_iter().map(|server| (server.name, server.share)).collect();
-        assert_eq!(shares, [("one".to_owned(), Some(share)), ("old".to_owned(), None)]);
-        assert!(store.server_beat(server).await.unwrap().is_listed);
-    });
-}
-
-#[test]
-fn reads_of_a_shard_that_hang_delay_neither_another_shard_nor_the_list_of_servers() {
+fn reads_that_hang_delay_neither_the_owner_nor_the_list_of_servers() {
     let Some(cluster) = cluster() else { return };
     let address = cluster.database();
     block_on(async {
         let store = Store::connect(&address).await.unwrap();
         let list = store.with_own_connections();
-        let server = list.register_server("one", &[], "0").await.unwrap();
-        let own = async |shard| store.as_owner(store.claim(shard, server, LONG).await.unwrap().unwrap());
-        let (first, second, third) = (own(WHOLE_FARM).await, own(ShardId(2)).await, own(ShardId(3)).await);
+        let server = list.register_server("one", &[], "0", None).await.unwrap();
+        let owner = store.as_owner(list.claim(server, LONG).await.unwrap().unwrap());
         let (locker, watcher) = (raw(&address).await, raw(&address).await);
         locker.batch_execute("BEGIN; LOCK TABLE bodies IN ACCESS EXCLUSIVE MODE").await.unwrap();
         let mut hanging = Vec::new();
-        for owner in [&first, &second].into_iter().cycle().take(40) {
+        for _ in 0..20 {
             let owner = owner.clone();
             hanging.push(tokio::spawn(async move { owner.body(JobId(1), 0).await.map(|_| ()) }));
         }
-        // All connections of both shards wait for the table.
+        // All connections of the server's pool wait for the table.
         let waiting = "SELECT count(*) FROM pg_stat_activity
             WHERE wait_event_type = 'Lock' AND datname = current_database()";
-        while watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 8 + 4 {
+        while watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 8 {
             tokio::task::yield_now().await;
         }
         let others = async {
-            assert!(third.mail(None).await.unwrap().mail.is_empty());
+            owner.renew().await.unwrap();
+            assert!(commit(&owner, vec![Write::WorkerGone(WorkerId(1))]).await.is_empty());
             assert!(list.server_beat(server).await.unwrap().is_listed);
-            assert_eq!(list.shards().await.unwrap().len(), 3);
+            assert_eq!(list.owner().await.unwrap().unwrap().server, Some(server));
         };
         tokio::time::timeout(Duration::from_secs(20), others)
             .await
@@ -725,27 +617,5 @@ fn reads_of_a_shard_that_hang_delay_neither_another_shard_nor_the_list_of_server
         for read in hanging {
             read.await.unwrap().unwrap();
         }
-    });
-}
-
-#[test]
-fn which_delegated_tasks_run_is_read_from_their_rows() {
-    let Some(cluster) = cluster() else { return };
-    let address = cluster.database();
-    block_on(async {
-        let store = owned(&address).await;
-        let (job, range) = (JobId(1), RangeSet::from_range);
-        let delegated = Write::Delegated { job, shard: ShardId(2), tasks: range(1..6) };
-        assert!(commit(&store, vec![new_job(10), delegated]).await.is_empty());
-        assert!(commit(&store, [0, 2, 3, 5, 8].map(book).into()).await.is_empty());
-        assert!(commit(&store, vec![end(3)]).await.is_empty());
-        assert_eq!(store.delegated(job).await.unwrap(), [(ShardId(2), range(1..6))].into());
-        assert!(store.delegated(JobId(2)).await.unwrap().is_empty());
-        let counts = store.booked_counts(vec![(job, 1..4), (job, 5..6), (JobId(2), 0..9)]).await.unwrap();
-        assert_eq!(counts, [(job, 2)].into(), "tasks 2 and 5");
-        let mut asked = range(1..4);
-        asked.insert(5);
-        let booked = store.booked_tasks(job, &asked).await.unwrap();
-        assert_eq!(booked.iter().collect::<Vec<_>>(), [2, 5]);
     });
 }

@@ -567,7 +567,7 @@ mod tests {
     fn what_a_later_release_says_is_passed_over() {
         let to_keeper = r#"{"pause":{"task":{"job":1,"index":0,"attempt":1}}}
 "levitate"
-{"kill":{"task":{"job":1,"index":0,"attempt":1,"shard":3},"seq":4,"how":"gently"}}
+{"kill":{"task":{"job":1,"index":0,"attempt":1,"lane":3},"seq":4,"how":"gently"}}
 {"kill":{"task":"none"}}
 "#;
         let task = TaskRef { job: 1, index: 0, attempt: 1 };

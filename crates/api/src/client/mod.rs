@@ -13,9 +13,9 @@ use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CLOCK_HEADER, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, JobShard,
-    LOG_OFFSET_HEADER, Limit, Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest,
-    Submitted, Task, Token, Version, Why, Worker, WorkerWhy,
+    BoardCode, CLOCK_HEADER, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER,
+    Limit, Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token,
+    Version, Why, Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::header::HeaderMap;
@@ -225,15 +225,6 @@ impl Client {
     /// One job.
     pub async fn job(&self, id: u64) -> Result<Job, ClientError> {
         self.get(&format!("/api/v1/jobs/{id}"), &()).await
-    }
-
-    /// Tasks of a job that are with other shards. A server of an earlier release, or one whose farm is not divided, names
-    /// none.
-    pub async fn job_shards(&self, id: u64) -> Result<Vec<JobShard>, ClientError> {
-        match self.get(&format!("/api/v1/jobs/{id}/shards"), &()).await {
-            Err(error) if error.code() == Some(ErrorCode::NotFound) => Ok(Vec::new()),
-            answered => answered,
-        }
     }
 
     /// The job once it has ended. `lend` names a task that waits for it and lends its cpus meanwhile; the answer comes

@@ -5,7 +5,7 @@ use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Grid, or_dash, print_list, talk};
 use crate::ui::quantity::elapsed;
 use clap::{Args, Subcommand};
-use windlass_api::{FarmServer, OwnedShard};
+use windlass_api::FarmServer;
 
 /// A server that was silent for this long is probably gone.
 const SILENT_MS_MAX: u64 = 6_000;
@@ -51,13 +51,11 @@ pub async fn command(context: &Context, command: SchedulerCommand) -> Result<(),
 }
 
 fn grid(servers: &[FarmServer]) -> Grid {
-    let shards = servers.iter().flat_map(|server| &server.shards).map(|shard| shard.shard);
-    let is_divided = shards.max().is_some_and(|last| last > 1);
     let row = |server: &FarmServer| {
-        let since = server.shards.iter().filter_map(|shard| shard.since_ms).max();
+        let since = server.owns.as_ref().and_then(|owned| owned.since_ms);
         vec![
             server.name.clone(),
-            state(server, is_divided),
+            state(server),
             or_dash(since.map(elapsed)),
             elapsed(server.up_ms),
             server.release.clone(),
@@ -71,65 +69,12 @@ fn grid(servers: &[FarmServer]) -> Grid {
     }
 }
 
-fn state(server: &FarmServer, is_divided: bool) -> String {
-    let does = match server.shards.is_empty() {
-        true => "stands by".to_owned(),
-        false if is_divided => owned(&server.shards),
-        false => "owns the farm".to_owned(),
-    };
+fn state(server: &FarmServer) -> String {
+    let does = if server.owns.is_some() { "owns the farm" } else { "stands by" };
     let silent = server.silent_ms > SILENT_MS_MAX;
-    let does = match (silent, server.draining) {
+    match (silent, server.draining) {
         (true, _) => format!("{does}, silent for {}", elapsed(server.silent_ms)),
         (false, true) => format!("{does}, drained"),
-        (false, false) => does,
-    };
-    does + &share(server)
-}
-
-/// Which shards the server is to have, where an administrator set that.
-fn share(server: &FarmServer) -> String {
-    let mut text = String::new();
-    if let Some(weight) = server.weight.filter(|weight| *weight != 1) {
-        text += &format!("; weight {weight}");
-    }
-    if !server.pins.is_empty() {
-        let pins: Vec<String> = server.pins.iter().map(u32::to_string).collect();
-        text += &format!("; pins {}", pins.join(", "));
-    }
-    text
-}
-
-/// The shards of a server, each with its epoch and since when it owns it.
-fn owned(shards: &[OwnedShard]) -> String {
-    let shown = shards.iter().map(|shard| {
-        let since = shard.since_ms.map(elapsed).unwrap_or_default();
-        format!("{} (epoch {}, {since})", shard.shard, shard.epoch)
-    });
-    format!("owns shard {}", shown.collect::<Vec<_>>().join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_shows_weights_and_pins_that_are_not_the_default() {
-        let server = |weight, pins: &[u32]| FarmServer {
-            id: 1,
-            name: "east".to_owned(),
-            addresses: Vec::new(),
-            release: "0.1.0".to_owned(),
-            is_this: true,
-            draining: true,
-            up_ms: 1,
-            silent_ms: 1,
-            shards: vec![OwnedShard { shard: 3, epoch: 2, since_ms: None }],
-            weight,
-            pins: pins.to_vec(),
-        };
-        let shown = |weight, pins: &[u32]| state(&server(weight, pins), true);
-        assert_eq!(shown(Some(1), &[]), "owns shard 3 (epoch 2, ), drained");
-        assert_eq!(shown(None, &[]), "owns shard 3 (epoch 2, ), drained");
-        assert_eq!(shown(Some(0), &[3, 5]), "owns shard 3 (epoch 2, ), drained; weight 0; pins 3, 5");
+        (false, false) => does.to_owned(),
     }
 }

@@ -8,7 +8,7 @@ use crate::ui::quantity::{clock_time, elapsed, in_about, now_ms};
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::Client;
-use windlass_api::{Change, IneligibleWorkers, JobShard, Judged, Turn, Why, WorkerWhy};
+use windlass_api::{Change, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
 
 /// Explains why a task does not run and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
@@ -40,35 +40,13 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
         let text = |why: &Why| explained(format_args!("place {}", why.task), why, now_ms());
         return print_one(context.format, &why, |why| why.task.clone(), text);
     }
-    let (task, shards) = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
-        TaskOrJob::Task(job, index) => (format!("{}.{index}", job.resolve(&client).await?), Vec::new()),
-        TaskOrJob::Job(job) => {
-            let job = job.resolve(&client).await?;
-            let shards = client.job_shards(job).await.doing(format_args!("explain job {job}"))?;
-            (first_open(&client, job).await?, shards)
-        }
+    let task = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
+        TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
+        TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
     };
     let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
-    let text = |why: &Why| {
-        let mut text = explained(format_args!("task {}", why.task), why, now_ms());
-        for line in shards.iter().map(shard_line) {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {}", fit(&line, None));
-        }
-        text
-    };
+    let text = |why: &Why| explained(format_args!("task {}", why.task), why, now_ms());
     print_one(context.format, &why, |why| why.task.clone(), text)
-}
-
-/// How many tasks of a job another shard has, and why the first of those that wait there does.
-fn shard_line(there: &JobShard) -> String {
-    let tasks = |tasks: u32| count(tasks.into(), "task");
-    let mut line = format!("in shard {}: {} wait, {} run", there.shard, tasks(there.waiting), there.running);
-    if let Some(first) = &there.first {
-        let why = there.message.as_deref().unwrap_or("the shard has not said why");
-        line.push_str(&format!("; the first, {first}: {why}"));
-    }
-    line
 }
 
 /// The first task of a job that has not ended, or task 0 if all have.
@@ -341,26 +319,6 @@ mod tests {
                 Change { worker: String::new(), steps: vec!["set the quota".to_owned()] },
             ],
         }
-    }
-
-    #[test]
-    fn a_job_says_what_waits_in_which_shard() {
-        let there = |waiting, first: Option<&str>, message: Option<&str>| JobShard {
-            shard: 3,
-            running: 2,
-            waiting,
-            first: first.map(str::to_owned),
-            reason: None,
-            message: message.map(str::to_owned),
-        };
-        let waits = there(12, Some("5.17"), Some("every worker is busy"));
-        assert_eq!(
-            shard_line(&waits),
-            "in shard 3: 12 tasks wait, 2 run; the first, 5.17: every worker is busy"
-        );
-        let silent = there(12, Some("5.17"), None);
-        assert!(shard_line(&silent).ends_with("5.17: the shard has not said why"));
-        assert_eq!(shard_line(&there(0, None, None)), "in shard 3: 0 tasks wait, 2 run");
     }
 
     #[test]

@@ -6,15 +6,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use windlass_core::ids::ShardId;
 use windlass_server::{Handle, KnownOwner, OwnerWatch, ServerKey, StandBy, since_boot};
-use windlass_store::{
-    ServerId, ServerRow, ServerShare, ServerState, ShardRow, Store, StoreError, WHOLE_FARM,
-};
+use windlass_store::{OwnerRow, ServerId, ServerRow, Store, StoreError};
 
 /// How long an owner may be silent before another server takes the farm. For as long after its last renewal it extends
 /// leases of workers; a lease that the next owner gives begins later.
-pub const LEASE: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(5);
 /// How often the owner renews its lease.
 const RENEW_EVERY: Duration = Duration::from_millis(500);
 /// How long one try to renew may take.
@@ -24,14 +21,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often a server that stands by tells the list that it is alive.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// A server that was silent for this long is not one that could take the farm.
-pub const SILENT_MAX: Duration = Duration::from_secs(6);
+const SILENT_MAX: Duration = Duration::from_secs(6);
 
 /// A server in the list of those that use a database.
 #[derive(Clone)]
 pub struct Member {
     store: Store,
-    /// The store, by connections for the list of servers and the owners of shards alone. While reads take all others, this
-    /// server must still beat: a silent one has no shards.
+    /// The store, by connections for the list of servers and the owner's row alone. While reads take all others, this
+    /// server must still beat: a silent one is forgotten.
     list: Store,
     server: ServerId,
     key: ServerKey,
@@ -116,7 +113,7 @@ impl OwnStore {
         let Some(lease) = self.lease else { return };
         drop(lease);
         match self.store.release().await {
-            Ok(()) | Err(StoreError::Superseded { .. }) => {}
+            Ok(()) | Err(StoreError::Superseded) => {}
             Err(error) => tracing::warn!("the lease was not given back: {error}"),
         }
     }
@@ -128,7 +125,6 @@ impl Member {
         store: &Store,
         name: &str,
         addresses: &[String],
-        share: &ServerShare,
         key: &ServerKey,
     ) -> anyhow::Result<Option<Member>> {
         if !matches!(store, Store::Postgres(_)) {
@@ -136,7 +132,7 @@ impl Member {
         }
         let list = store.with_own_connections();
         let (release, verify_key) = (env!("CARGO_PKG_VERSION"), Some(key.verify_key()));
-        let server = list.register_server_with(name, addresses, release, share, verify_key).await?;
+        let server = list.register_server(name, addresses, release, verify_key).await?;
         Ok(Some(Member { store: store.clone(), list, server, key: key.clone() }))
     }
 
@@ -157,37 +153,20 @@ impl Member {
         let state = self.list.server_beat(self.server).await?;
         match state.is_draining && self.another_could().await {
             true => Ok(None),
-            false => self.claim(WHOLE_FARM).await,
+            false => self.claim().await,
         }
     }
 
-    /// The store, for reads of the list of servers and of the owners of shards.
-    pub fn list(&self) -> &Store {
-        &self.list
-    }
-
-    /// This server's number in the list.
-    pub fn server(&self) -> ServerId {
-        self.server
-    }
-
-    /// Tells the list that this server is alive.
-    pub async fn beat(&self) -> Result<ServerState, StoreError> {
-        self.list.server_beat(self.server).await
-    }
-
-    /// Takes a shard if nobody owns it, or if the owner's lease has run out by the database's clock.
-    pub async fn claim(&self, shard: ShardId) -> Result<Option<OwnStore>, StoreError> {
+    /// Takes the farm if nobody owns it, or if the owner's lease has run out by the database's clock.
+    async fn claim(&self) -> Result<Option<OwnStore>, StoreError> {
         let asked = since_boot();
-        let Some(ownership) = self.list.claim(shard, self.server, LEASE).await? else {
-            return Ok(None);
-        };
+        let Some(ownership) = self.list.claim(self.server, LEASE).await? else { return Ok(None) };
         let owner = self.store.as_owner(ownership);
         let (sender, lost) = watch::channel(None);
         let renewed = Arc::<Renewed>::default();
         renewed.at(asked);
         let member = self.clone();
-        let renewal = tokio::spawn(renew((owner.clone(), shard), member, renewed.clone(), sender));
+        let renewal = tokio::spawn(renew(owner.clone(), member, renewed.clone(), sender));
         Ok(Some(OwnStore { store: owner, lease: Some(Lease { renewed, renewal, lost }) }))
     }
 
@@ -207,7 +186,7 @@ impl Member {
                 );
                 (beat, is_draining) = (Some(since_boot()), state.is_draining);
             }
-            match self.list.shards().await {
+            match self.list.owner().await {
                 Err(error) => {
                     watch.failed();
                     if !fails {
@@ -215,19 +194,18 @@ impl Member {
                     }
                     fails = true;
                 }
-                Ok(shards) => {
+                Ok(row) => {
                     fails = false;
-                    let row = shards.iter().find(|shard| shard.id == WHOLE_FARM);
-                    let seen = row.map(|row| (row.epoch, row.owner));
+                    let seen = row.as_ref().map(|row| (row.epoch, row.server));
                     if seen != known {
-                        let owner = self.owner_of(row).await;
+                        let owner = self.owner_of(row.as_ref()).await;
                         known = seen.filter(|_| owner.is_some());
                         standby.set_owner(owner);
                     }
-                    let is_free = watch.looked(since_boot(), row);
+                    let is_free = watch.looked(since_boot(), row.as_ref());
                     let waits = is_draining && self.another_could().await;
                     if is_free && !waits {
-                        match self.claim(WHOLE_FARM).await {
+                        match self.claim().await {
                             Ok(Some(owned)) => return Ok(owned),
                             Ok(None) => {}
                             Err(error) => tracing::warn!("cannot take the farm: {error}"),
@@ -239,8 +217,8 @@ impl Member {
         }
     }
 
-    async fn owner_of(&self, row: Option<&ShardRow>) -> Option<KnownOwner> {
-        let owner = row?.owner?;
+    async fn owner_of(&self, row: Option<&OwnerRow>) -> Option<KnownOwner> {
+        let owner = row?.server?;
         let server = self.list.servers().await.ok()?.into_iter().find(|server| server.id == owner)?;
         tracing::info!("the server '{}' owns the farm", server.name);
         Some(KnownOwner { name: server.name, address: server.addresses.into_iter().next() })
@@ -248,8 +226,7 @@ impl Member {
 
     /// The name of the owner, for people.
     pub async fn owner_name(&self) -> Option<String> {
-        let shards = self.list.shards().await.ok()?;
-        let owner = shards.iter().find(|shard| shard.id == WHOLE_FARM)?.owner?;
+        let owner = self.list.owner().await.ok()??.server?;
         let servers = self.list.servers().await.ok()?;
         servers.into_iter().find(|server| server.id == owner).map(|server| server.name)
     }
@@ -264,14 +241,8 @@ fn another_could(servers: &[ServerRow], own: ServerId) -> bool {
     servers.iter().any(|server| server.id != own && !server.is_draining && server.silent < SILENT_MAX)
 }
 
-/// Renews the lease until another server has the shard. The owner of the first shard also beats, and gives that one up when
-/// it is drained; which server is to have another shard is decided elsewhere ([`shards`](super::shards)).
-async fn renew(
-    (owner, shard): (Store, ShardId),
-    member: Member,
-    renewed: Arc<Renewed>,
-    lost: watch::Sender<Option<Lost>>,
-) {
+/// Renews the lease and beats until another server has the farm, or until this one is drained and another one could take it.
+async fn renew(owner: Store, member: Member, renewed: Arc<Renewed>, lost: watch::Sender<Option<Lost>>) {
     let (mut failed_since, mut drain_told) = (None, false);
     loop {
         sleep(RENEW_EVERY).await;
@@ -284,7 +255,7 @@ async fn renew(
                     tracing::info!("the lease is renewed again, after {seconds} s");
                 }
             }
-            Ok(Err(error @ StoreError::Superseded { .. })) => {
+            Ok(Err(error @ StoreError::Superseded)) => {
                 tracing::warn!("{error}; this server stands by, and running tasks go on");
                 lost.send_replace(Some(Lost::Superseded));
                 return;
@@ -301,10 +272,8 @@ async fn renew(
                 continue;
             }
         }
-        if shard != WHOLE_FARM {
-            continue;
-        }
-        let Ok(Ok(state)) = timeout(RENEW_PATIENCE, member.beat()).await else { continue };
+        let beat = member.list.server_beat(member.server);
+        let Ok(Ok(state)) = timeout(RENEW_PATIENCE, beat).await else { continue };
         if !state.is_draining {
             drain_told = false;
             continue;

@@ -17,7 +17,6 @@ pub mod own;
 pub mod paths;
 pub mod remote;
 pub mod serve;
-pub mod shards;
 pub mod site;
 pub mod spans;
 pub mod telemetry;

@@ -11,12 +11,11 @@ use crate::ui::error::CliError;
 use crate::ui::output::talk;
 use anyhow::Context as _;
 use clap::Args;
-use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
-use windlass_core::tags::{Attributes, EXCLUSIVE, FOR_QUEUE, SERVES, SHARD};
+use windlass_core::tags::{Attributes, EXCLUSIVE, FOR_QUEUE, SERVES};
 use windlass_worker::{CacheDir, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
 
 /// Bytes that are kept of one output file by default.
@@ -55,9 +54,6 @@ pub struct StartArgs {
         value_name = "QUEUE"
     )]
     for_queues: Vec<String>,
-    /// Shard of the farm that the worker belongs to [default: by its name, and by its tags facility and pool]
-    #[arg(long, env = "WINDLASS_WORKER_SHARD", value_name = "N")]
-    shard: Option<u32>,
     /// Cache directory: tasks that name an entry as NAME/ENTRY prefer workers that have it; may be repeated
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     caches: Vec<CacheDir>,
@@ -149,9 +145,6 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
     let host = attributes.get("host").and_then(|names| names.first().cloned());
     let nix = args.nix.as_deref().map(|uri| NixMachine::detect(uri, host.as_deref())).transpose()?;
     attributes.extend(args.serves(nix.as_ref()));
-    if let Some(shard) = args.shard {
-        attributes.insert(SHARD.to_owned(), BTreeSet::from([shard.to_string()]));
-    }
     if !args.map_user.is_empty() {
         // The directory has the sessions of job templates, which belong to the users of their tasks.
         let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);

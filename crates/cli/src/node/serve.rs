@@ -16,10 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
-use windlass_server::{
-    CompassConfig, Config, FarmShards, Handle, Lease, Retention, SccacheConfig, ShellOptions,
-};
-use windlass_store::{StoreError, WHOLE_FARM};
+use windlass_server::{CompassConfig, Config, Handle, Lease, Retention, SccacheConfig, ShellOptions};
+use windlass_store::StoreError;
 use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
 
 /// The key of Compass CI's secrets, in the state directory.
@@ -76,15 +74,6 @@ pub struct ServeOptions {
     /// Time without work or clients after which the server stops: 90s, 1h, or minutes [default: never]
     #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "TIME", value_parser = crate::node::spans::parse_minutes)]
     pub idle_minutes: Option<f64>,
-    /// Shards that the farm is divided into, each with an engine of its own; needs PostgreSQL [default: 1]
-    #[arg(long, env = "WINDLASS_SHARDS", value_name = "N")]
-    pub shards: Option<u32>,
-    /// Shard that this server has before others, from 2 on; may be repeated
-    #[arg(long = "shard", env = "WINDLASS_SERVER_SHARDS", value_delimiter = ',', value_name = "N")]
-    pub pins: Vec<u32>,
-    /// This server's part of the shards, in proportion to the weights of the others; 0 is none [default: 1]
-    #[arg(long, env = "WINDLASS_SHARD_WEIGHT", value_name = "N")]
-    pub shard_weight: Option<u32>,
     /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
     pub compass: bool,
@@ -236,9 +225,6 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.worker.gpus = options.gpus.or(config.worker.gpus);
     config.keep_days = options.keep_days.unwrap_or(config.keep_days);
     config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
-    config.farm.shards = options.shards.unwrap_or(config.farm.shards);
-    config.farm.weight = options.shard_weight.unwrap_or(config.farm.weight);
-    config.farm.pins.extend(options.pins);
     config.compass.enabled |= options.compass;
     config.gateway.nix.enabled |= options.nix;
     options.access.put_over(&mut config);
@@ -273,7 +259,6 @@ pub struct OwnServer {
     http: tokio::task::JoinHandle<()>,
     worker: Option<LocalWorker>,
     own_store: OwnStore,
-    shards: FarmShards,
 }
 
 impl OwnServer {
@@ -281,7 +266,6 @@ impl OwnServer {
     /// against this machine's capacity.
     pub async fn start(site: &mut Site, own_store: OwnStore) -> anyhow::Result<OwnServer> {
         let (config, state, life) = (site.config.clone(), site.state.clone(), site.life);
-        site.divide(&own_store.store).await?;
         let options = ShellOptions { settings: config.engine_settings() };
         let handle = windlass_server::start(own_store.store.clone(), options).await?;
         own_store.bind(&handle);
@@ -303,10 +287,8 @@ impl OwnServer {
         }
         let options = site.options(auth, windlass_server::Gateways::new(gateways));
         let serve = windlass_server::serve(site.listeners()?, handle.clone(), options);
-        let shards = site.shards().clone();
-        shards.begin(WHOLE_FARM, handle.clone());
         let address = site.address.clone();
-        Ok(OwnServer { handle, address, http: tokio::spawn(serve), worker, own_store, shards })
+        Ok(OwnServer { handle, address, http: tokio::spawn(serve), worker, own_store })
     }
 
     /// Returns when this server must cease to own the farm.
@@ -316,7 +298,6 @@ impl OwnServer {
 
     /// Stops it: requests in progress are answered, and decisions are committed. Tasks go on, unless `kill`.
     pub async fn stop(mut self, kill: bool) {
-        self.shards.end(WHOLE_FARM);
         self.handle.close();
         match tokio::time::timeout(STOP_TIMEOUT, &mut self.http).await {
             Ok(Err(e)) => tracing::warn!("the HTTP server failed: {e}"),

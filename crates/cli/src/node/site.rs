@@ -6,7 +6,6 @@ use crate::node::cookie;
 use crate::node::member::{Member, OwnStore};
 use crate::node::paths::Paths;
 use crate::node::serve::Life;
-use crate::node::shards::{ShardKeeper, ShardSite};
 use crate::node::watchdog;
 use crate::ui::output::talk;
 use anyhow::Context as _;
@@ -14,13 +13,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
-use windlass_core::ids::ShardId;
 use windlass_server::auth::Auth;
 use windlass_server::{
-    Config, FarmShards, Gateways, Listener, Protection, Reads, RoomLimits, ServeOptions, ServerKey,
-    WorkerTerms,
+    Config, Gateways, Listener, Protection, Reads, RoomLimits, ServeOptions, ServerKey, WorkerTerms,
 };
-use windlass_store::{Store, StoreError};
+use windlass_store::Store;
 use windlass_worker::ADMIN_SOCKET;
 
 /// Old files of the audit log that are kept by default.
@@ -57,9 +54,6 @@ pub struct Site {
     name: String,
     /// It has owned the farm, or stood by.
     was_up: bool,
-    shards: FarmShards,
-    /// What takes the other shards that belong to this server, and runs them.
-    keeper: Option<ShardKeeper>,
 }
 
 impl Site {
@@ -95,20 +89,14 @@ impl Site {
         let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         let addresses = std::slice::from_ref(&address);
         let key = ServerKey::new()?;
-        let member = Member::join(&store, &name, addresses, &config.farm.share(), &key).await?;
+        let member = Member::join(&store, &name, addresses, &key).await?;
         if member.is_some() && config.worker.enabled {
             talk!(
                 "this server runs no worker, because other servers may share its store: 'windlass worker start' starts one"
             );
         }
-        anyhow::ensure!(
-            member.is_some() || config.farm.shards == 1,
-            "a farm of {} shards needs a PostgreSQL database, because its shards reach each other by it; give --shards 1, or \
-             --store postgres://HOST/DATABASE",
-            config.farm.shards
-        );
         let (config, state) = (config.clone(), state.to_owned());
-        let mut site = Site {
+        Ok(Site {
             config,
             state,
             life,
@@ -123,48 +111,7 @@ impl Site {
             key,
             name,
             was_up: false,
-            shards: FarmShards::default(),
-            keeper: None,
-        };
-        site.keep_shards();
-        Ok(site)
-    }
-
-    /// Takes the other shards that belong to this server from now on, for its entry in the list.
-    fn keep_shards(&mut self) {
-        let Some(member) = self.member.clone() else { return };
-        let site = ShardSite {
-            config: self.config.clone(),
-            store: self.store.clone(),
-            store_address: self.store_address.clone(),
-            auth: self.protection.auth,
-            shards: self.shards.clone(),
-        };
-        self.keeper = Some(ShardKeeper::start(member, site));
-    }
-
-    /// The shards of the farm, as all servers of this process know them.
-    pub fn shards(&self) -> &FarmShards {
-        &self.shards
-    }
-
-    /// Divides the farm that this server owns as its settings say. Shards are only added, because a job may have tasks in
-    /// each of them.
-    pub async fn divide(&self, own_store: &Store) -> Result<(), StoreError> {
-        if !self.is_shared() {
-            return Ok(());
-        }
-        let (known, wanted) = (own_store.farm_shards().await?, self.config.farm.shards);
-        let mut shards = known.clone();
-        shards.extend((1..=wanted).map(ShardId));
-        if wanted > 1 && shards.len() > wanted as usize {
-            talk!("the farm keeps its {} shards: they are only added", shards.len());
-        }
-        if shards.len() > 1 && shards != known {
-            own_store.set_shards(shards.clone()).await?;
-        }
-        self.shards.add_shards(shards);
-        Ok(())
+        })
     }
 
     /// True if other servers may use the store.
@@ -195,17 +142,11 @@ impl Site {
                 () = stop.as_mut() => return Ok(None),
                 () = tokio::time::sleep(AGAIN_AFTER) => {}
             }
-            let (addresses, share) = (std::slice::from_ref(&self.address), self.config.farm.share());
-            if let Ok(Some(member)) =
-                Member::join(&self.store, &self.name, addresses, &share, &self.key).await
+            let addresses = std::slice::from_ref(&self.address);
+            if let Ok(Some(member)) = Member::join(&self.store, &self.name, addresses, &self.key).await
+                && let Some(before) = self.member.replace(member)
             {
-                if let Some(keeper) = self.keeper.take() {
-                    keeper.stop().await;
-                }
-                if let Some(before) = self.member.replace(member) {
-                    before.leave().await;
-                }
-                self.keep_shards();
+                before.leave().await;
             }
         }
     }
@@ -285,38 +226,29 @@ impl Site {
     /// How requests are served.
     pub fn options(&self, auth: Auth, gateways: Gateways) -> ServeOptions {
         let audit = (self.life == Life::OfItsOwn).then(|| self.state.join(AUDIT_LOG));
-        let options = serve_options(&self.config, &self.store_address, &self.shards, auth);
-        ServeOptions { audit, gateways, key: Some(self.key.clone()), ..options }
+        let config = &self.config;
+        ServeOptions {
+            store: windlass_store::shown_address(&self.store_address),
+            auth,
+            audit,
+            idle: config.idle(),
+            terms: WorkerTerms { lease: config.lease.duration(), report: config.load.report() },
+            gateways,
+            room: RoomLimits::new(config.connections.max, config.connections.per_machine_max),
+            user_limits: config.users.limits(),
+            read_all: config.auth.read == Reads::All,
+            audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
+            board: config.board.options(),
+            queues: config.queues.clone(),
+            key: Some(self.key.clone()),
+        }
     }
 
     /// Gives up what this server owns, and takes it out of the list of those that use its store.
     pub async fn close(self) {
-        if let Some(keeper) = self.keeper {
-            keeper.stop().await;
-        }
         if let Some(member) = self.member {
             member.leave().await;
         }
-    }
-}
-
-/// How requests are served, without an audit log, without gateways, and by a server that asks no other one.
-pub fn serve_options(config: &Config, store_address: &str, shards: &FarmShards, auth: Auth) -> ServeOptions {
-    ServeOptions {
-        store: windlass_store::shown_address(store_address),
-        auth,
-        audit: None,
-        idle: config.idle(),
-        terms: WorkerTerms { lease: config.lease.duration(), report: config.load.report() },
-        gateways: Gateways::default(),
-        room: RoomLimits::new(config.connections.max, config.connections.per_machine_max),
-        user_limits: config.users.limits(),
-        read_all: config.auth.read == Reads::All,
-        audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
-        board: config.board.options(),
-        queues: config.queues.clone(),
-        shards: shards.clone(),
-        key: None,
     }
 }
 

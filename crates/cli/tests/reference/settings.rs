@@ -75,7 +75,6 @@ fn word(kind: &str) -> &'static str {
         "u8" | "u16" | "u32" | "u64" | "usize" | "i32" => "integer",
         "Lease" => "seconds, or `\"never\"`",
         "Vec<String" | "Vec<IpAddr" | "BTreeSet<String" => "list of texts",
-        "BTreeSet<u32" => "list of integers",
         _ if inner.starts_with("BTreeMap") => "table",
         _ => "text",
     }

@@ -2,8 +2,7 @@
 
 use super::port::KillOnDrop;
 use super::{Farm, kill, show, wait_until};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use serde_json::Value;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -15,22 +14,21 @@ pub struct Server {
     /// `HOST:PORT`, the same after a restart.
     pub address: String,
     store: String,
-    flags: Vec<String>,
+    lease_s: u32,
     process: Option<KillOnDrop>,
 }
 
 impl Server {
     /// Starts one and waits until it answers.
     pub fn start(name: &'static str, store: &str) -> Server {
-        Server::start_with(name, store, &[])
+        Server::start_with_lease(name, store, 20)
     }
 
-    /// The same, with more flags.
-    pub fn start_with(name: &'static str, store: &str, flags: &[&str]) -> Server {
+    /// The same, with leases of so many seconds.
+    pub fn start_with_lease(name: &'static str, store: &str, lease_s: u32) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (farm, store) = (Farm::new(), store.to_owned());
-        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut server = Server { name, farm, address: port.to_string(), store, flags, process: None };
+        let mut server = Server { name, farm, address: port.to_string(), store, lease_s, process: None };
         server.start_again();
         server
     }
@@ -41,20 +39,12 @@ impl Server {
         let settings = self.farm.path().join("server.toml");
         std::fs::write(&settings, "[load]\npressure = false\n").unwrap();
         command.args([self.name, "--config", settings.to_str().unwrap()]);
-        command.args(["--listen", &self.address, "--store", &self.store]).args(&self.flags);
-        if !self.flags.iter().any(|flag| flag == "--lease") {
-            command.args(["--lease", "20"]);
-        }
+        command.args(["--listen", &self.address, "--store", &self.store]);
+        command.args(["--lease", &self.lease_s.to_string()]);
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.log_path()).unwrap();
         command.stdout(Stdio::null()).stderr(log);
         self.process = Some(KillOnDrop(command.spawn().unwrap()));
         wait_until("the server answers", || self.run(&["version"]).status.success());
-    }
-
-    /// The same, with other flags from now on.
-    pub fn start_again_with(&mut self, flags: &[&str]) {
-        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        self.start_again();
     }
 
     fn log_path(&self) -> PathBuf {
@@ -104,21 +94,8 @@ impl Server {
     pub fn owner(&self) -> Option<String> {
         let servers: Value =
             serde_json::from_slice(&self.run(&["scheduler", "list", "-o", "json"]).stdout).ok()?;
-        let owner = servers.as_array()?.iter().find(|server| server["shards"] != json!([]))?;
+        let owner = servers.as_array()?.iter().find(|server| !server["owns"].is_null())?;
         Some(owner["name"].as_str()?.to_owned())
-    }
-
-    /// The name of each shard's owner, as this server knows it.
-    pub fn owners(&self) -> BTreeMap<u64, String> {
-        let list = self.run(&["scheduler", "list", "-o", "json"]).stdout;
-        let servers: Value = serde_json::from_slice(&list).unwrap_or_default();
-        let mut owners = BTreeMap::new();
-        for server in servers.as_array().into_iter().flatten() {
-            for shard in server["shards"].as_array().into_iter().flatten() {
-                owners.insert(shard["shard"].as_u64().unwrap(), server["name"].as_str().unwrap().to_owned());
-            }
-        }
-        owners
     }
 
     pub fn await_owner(&self, name: &str) {
@@ -128,20 +105,14 @@ impl Server {
 
 /// A worker of these servers, with two cpus, and a token that `of` makes. Returns once it is up.
 pub fn worker(of: &Server, name: &str, servers: &[&Server]) -> KillOnDrop {
-    worker_with(of, name, servers, &[])
-}
-
-/// The same, with more flags.
-pub fn worker_with(of: &Server, name: &str, servers: &[&Server], flags: &[&str]) -> KillOnDrop {
     let addresses: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
-    worker_by(of, name, &addresses, flags)
+    worker_by(of, name, &addresses)
 }
 
 /// The same, by these addresses of the servers.
-pub fn worker_by(of: &Server, name: &str, addresses: &[&str], flags: &[&str]) -> KillOnDrop {
+pub fn worker_by(of: &Server, name: &str, addresses: &[&str]) -> KillOnDrop {
     let token = of.ok(&["token", "create", "--role", "worker", "--worker", name]);
     let mut command = of.farm.command(&["worker", "start", "--name", name, "--cpus", "2", "--as-root"]);
-    command.args(flags);
     command.env("WINDLASS_STATE", of.farm.work().join(name)).env("WINDLASS_TOKEN", token.trim());
     command.env("WINDLASS_SERVER", addresses.join(","));
     let log = std::fs::File::create(of.farm.work().join(format!("{name}.log"))).unwrap();

@@ -151,7 +151,6 @@ impl Engine {
         let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
         let key: StepKey = queued_step.step();
         self.pin(key.job, out);
-        self.note_guest_start(key.job);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
@@ -219,7 +218,6 @@ impl Engine {
         if booked < budget {
             self.expire_requests(out);
         }
-        self.tend_shards(booked < budget, is_needed, out);
         booked
     }
 }

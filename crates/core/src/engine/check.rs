@@ -13,8 +13,6 @@ impl Engine {
     /// `Ok` if the state is consistent, else what is not. Walks everything: not for production.
     pub fn check(&self) -> Result<(), String> {
         self.check_steps()?;
-        self.check_guests()?;
-        self.check_counted()?;
         self.check_workers()?;
         self.check_sizes()?;
         self.check_index()?;
@@ -49,7 +47,7 @@ impl Engine {
     }
 
     /// The same of the tables that are empty while there are no jobs.
-    fn entries_of_jobs(&self) -> [(&'static str, usize); 17] {
+    fn entries_of_jobs(&self) -> [(&'static str, usize); 15] {
         [
             ("jobs", self.jobs.len()),
             ("attempts", self.attempts.len()),
@@ -66,8 +64,6 @@ impl Engine {
             ("back_offs", self.licences.back_off_count()),
             ("steps", self.residency.steps),
             ("signatures_with_steps", self.profiles.with_steps()),
-            ("jobs_in_other_shards", self.shards.delegated.len()),
-            ("jobs_of_other_shards", self.shards.guests.len()),
         ]
     }
 
@@ -83,11 +79,11 @@ impl Engine {
                 if running != step.active {
                     return Err(format!("{key:?}: {running} attempts, counted {}", step.active));
                 }
-                if job.spec.steps[number].max_running.is_some_and(|max| step.counted() > max) {
-                    return Err(format!("{key:?}: {} tasks, more than may run at a time", step.counted()));
+                if job.spec.steps[number].max_running.is_some_and(|max| step.active > max) {
+                    return Err(format!("{key:?}: {} tasks, more than may run at a time", step.active));
                 }
                 let mut seen = BTreeSet::new();
-                for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled, &step.delegated] {
+                for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
                     for index in set.iter() {
                         if !range.contains(&index) || attempts.contains(&index) || !seen.insert(index) {
                             return Err(format!("{key:?}: task {index} is in two states or none of its"));
@@ -96,7 +92,7 @@ impl Engine {
                 }
                 if job.stop.is_none() && job.ended.is_none() {
                     let mut unlocked = job.unlocked(number);
-                    for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled, &step.delegated] {
+                    for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
                         unlocked.subtract(set);
                     }
                     if let Some(lost) = unlocked.iter().find(|index| !attempts.contains(index)) {
@@ -111,7 +107,7 @@ impl Engine {
             if job.active != job.steps.iter().map(|step| step.active).sum::<u32>() {
                 return Err(format!("job {}: counts {} active tasks", job.id, job.active));
             }
-            if job.spec.max_running.is_some_and(|max| job.counted() > max) {
+            if job.spec.max_running.is_some_and(|max| job.active > max) {
                 return Err(format!("job {}: more tasks than may run at a time", job.id));
             }
             self.check_chunks(job)?;
@@ -121,7 +117,7 @@ impl Engine {
             if job.ended.is_some() && active > 0 {
                 return Err(format!("job {} ended with {active} attempts", job.id));
             }
-            if job.ended.is_none() && job.home.is_none() && job.is_settled() {
+            if job.ended.is_none() && job.is_settled() {
                 return Err(format!("job {} has nothing to do and has not ended", job.id));
             }
         }
@@ -234,7 +230,7 @@ impl Engine {
                 names.push(name);
             }
         }
-        self.licences.check(names.into_iter().chain(self.limits_delegated()))?;
+        self.licences.check(names.into_iter())?;
         let none = Licences::default();
         let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
         match self.plan.workers.iter().find(wrong) {

@@ -58,9 +58,9 @@ impl Engine {
         if tried {
             return Vec::new();
         }
-        let of_step = job.steps[usize::from(key.step)].counted();
-        let left = [(spec.max_running, of_step), (job.spec.max_running, job.counted())];
-        let left = left.into_iter().filter_map(|(max, counted)| Some(max?.saturating_sub(counted))).min();
+        let of_step = job.steps[usize::from(key.step)].active;
+        let left = [(spec.max_running, of_step), (job.spec.max_running, job.active)];
+        let left = left.into_iter().filter_map(|(max, active)| Some(max?.saturating_sub(active))).min();
         let step = &mut job.steps[usize::from(key.step)];
         // All processes but that of the head.
         let running = (step.active - step.riding).saturating_sub(1);

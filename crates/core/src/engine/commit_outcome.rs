@@ -16,7 +16,6 @@ impl Engine {
             self.plan.workers.note_out(send.worker, send.seq);
         }
         self.come_into_force(&batch.writes);
-        self.settle_guests(&batch.writes);
         for id in &batch.ended {
             if self.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
                 self.residency.note_change(*id);
@@ -42,7 +41,7 @@ impl Engine {
     }
 
     /// Ends that are not durable come again, and teach nothing then.
-    pub(super) fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
+    fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
         self.learned.extend(writes.into_iter().filter_map(|write| match write {
             Write::End { task, attempt, .. } | Write::Again { task, attempt, .. } => Some((*task, *attempt)),
             _ => None,
@@ -91,7 +90,6 @@ impl Engine {
             self.save_histories_again(&batch.writes);
             self.prune_again(&batch.writes);
             self.save_turns_again(&batch.writes);
-            self.untell(&batch.writes);
             self.note_unsure_settings(&batch.writes);
             touched.extend(batch.touched_jobs());
             self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
@@ -118,8 +116,7 @@ impl Engine {
 
     /// After a reload: jobs that had stopped to wait for a job whose end is not durable.
     pub(super) fn wait_again(&mut self, active: &BTreeSet<JobId>) {
-        let waiting = self.jobs.values().filter(|job| job.home.is_none());
-        let waiting = waiting.filter(|job| job.stop.is_none() && job.ended.is_none());
+        let waiting = self.jobs.values().filter(|job| job.stop.is_none() && job.ended.is_none());
         let ids: Vec<JobId> = waiting.map(|job| job.id).collect();
         for id in ids {
             let Some(job) = self.jobs.get_mut(&id) else { continue };

@@ -2,7 +2,7 @@
 
 use super::Hello;
 use crate::cache_keys::CacheKeys;
-use crate::ids::{AllocId, Epoch, JobId, RequestId, ShardId, TaskId, WorkerId};
+use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
 use crate::licences::Limit;
 use crate::load::pressure::LoadReport;
@@ -10,10 +10,8 @@ use crate::places::PlaceRequest;
 use crate::queues::QueueRecord;
 use crate::residency::subqueues::ParkedDrift;
 use crate::resources::Resources;
-use crate::shards::Message;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// Everything that can happen to the engine, but for the passing of time and the fate of batches.
 #[derive(Clone, PartialEq, Debug)]
@@ -187,29 +185,6 @@ pub enum Event {
     Audited(Vec<ParkedDrift>),
     /// Jobs that ended long ago are gone from the store, and their keys with them.
     Deleted(BTreeSet<JobId>),
-    /// The shards of the farm; one without others has the farm for itself.
-    Shards(BTreeSet<ShardId>),
-    /// Numbers that the store leased to this shard.
-    Numbers {
-        /// For new jobs.
-        jobs: Range<u64>,
-        /// For new workers.
-        workers: Range<u64>,
-    },
-    /// A message of another shard. It may come more than once, and before its turn.
-    Told {
-        /// Whose.
-        from: ShardId,
-        /// Its number.
-        number: u64,
-        /// What.
-        message: Message,
-        /// What the store had of its job after the message was durable. Without it an engine that has not the job asks for it,
-        /// and the message waits for a batch and a read.
-        record: Option<Box<JobRecord>>,
-    },
-    /// What the store says of jobs of other shards that jobs of this one come after; `None` of one that is gone.
-    EndedElsewhere(BTreeMap<JobId, Option<JobState>>),
 }
 
 impl Event {

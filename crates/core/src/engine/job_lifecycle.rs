@@ -13,7 +13,7 @@ use crate::resources::Resources;
 use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 impl Engine {
@@ -60,8 +60,7 @@ impl Engine {
     pub(super) fn refresh_capped(&mut self, key: StepKey) {
         let Some(job) = self.jobs.get(&key.job) else { return };
         // Tasks that start together need more room below the cap than one.
-        let counted = job.counted();
-        let is_crossed = |max: u32| job.has_gangs || counted == max || counted + 1 == max;
+        let is_crossed = |max: u32| job.has_gangs || job.active == max || job.active + 1 == max;
         if job.spec.max_running.is_some_and(is_crossed) {
             self.refresh_all(key.job);
         } else if job.spec.steps[usize::from(key.step)].max_running.is_some() {
@@ -85,7 +84,7 @@ impl Engine {
         for number in 0..job.steps.len() {
             let mut ready = job.unlocked(number);
             let step = &mut job.steps[number];
-            for other in [&step.succeeded, &step.failed, &step.canceled, &step.delegated] {
+            for other in [&step.succeeded, &step.failed, &step.canceled] {
                 ready.subtract(other);
             }
             let first = running.partition_point(|index| *index < step.base);
@@ -209,18 +208,18 @@ impl Engine {
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let number = usize::from(key.step);
-        let (stopped, is_guest) = (job.stop.is_some(), job.home.is_some());
+        let stopped = job.stop.is_some();
         let StepSpec { retries, is_external, .. } = job.spec.steps[number];
         let step = &mut job.steps[number];
         step.leave(attempt.rides, attempt.chunk_end);
         job.active -= 1;
         self.plan.queues.settle(job.queue, attempt.request.cpu);
-        let (number_of_attempt, failures, losses) = (attempt.number, attempt.failures, attempt.losses);
+        let Attempt { number: attempt_number, failures, losses, .. } = *attempt;
         let failed = busy.is_none()
             && matches!(result.end, End::Exited(_) | End::Signaled(_) | End::NotStarted { .. });
         // Only its client reports that an external task is lost on a worker that is not lost itself.
         let failed_on = (failed || is_external && result.end == End::Lost).then_some(attempt.worker);
-        let mut tries = Tries { attempt: number_of_attempt, failures, losses, failed_on };
+        let mut tries = Tries { attempt: attempt_number, failures, losses, failed_on };
         // With more memory than any worker has it would end no better.
         let state = match busy {
             Some(_) if stopped => TaskState::Canceled,
@@ -239,13 +238,6 @@ impl Engine {
             self.begin_back_off(key, &limit, attempt.booked, out);
         }
         match state {
-            // Its home decides what comes of that, but for its gang, which is here as a whole.
-            _ if is_guest => {
-                if let Some(gang) = gang {
-                    self.end_mates((task, attempt.worker), gang, (state, &result_end), out);
-                }
-                return self.unsettle_guest(task, number_of_attempt, state, out);
-            }
             TaskState::Ready => self.refresh(key),
             TaskState::Succeeded => {
                 self.had_licence(key, out);
@@ -319,7 +311,7 @@ impl Engine {
 
     /// Each time that many more tasks of a step succeeded, their ranges are written: whoever reads a job of
     /// millions need not look at the row of each.
-    pub(super) fn note_done(&mut self, key: StepKey, out: &mut Outbox) {
+    fn note_done(&mut self, key: StepKey, out: &mut Outbox) {
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let step = &mut job.steps[usize::from(key.step)];
         if step.succeeded.len() - step.noted.min(step.succeeded.len()) < bounds::NOTED_TASKS {
@@ -378,40 +370,29 @@ impl Engine {
         let mut open = VecDeque::from([id]);
         while let Some(id) = open.pop_front() {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            if job.ended.is_some() || job.home.is_some() || !job.is_settled() {
+            if job.ended.is_some() || !job.is_settled() {
                 continue;
             }
-            let state = end_state(job);
+            let state = job.end_state();
             job.ended = Some(state);
             let (counts, key) = (job.counts(), job.spec.key.clone().map(|key| (job.spec.user.clone(), key)));
             out.writes.push(Write::JobEnd { job: id, state, at: self.now, counts });
             out.notes.push(Fact::JobEnded { job: id, state, counts });
             out.ended.push(id);
             self.remember_end(id, state, key);
-            open.extend(self.release_dependents(id, state, out));
-        }
-    }
-
-    /// A job ended: those that come after it wait for it no longer, or stop. Returns them.
-    pub(super) fn release_dependents(
-        &mut self,
-        id: JobId,
-        state: JobState,
-        out: &mut Outbox,
-    ) -> BTreeSet<JobId> {
-        let dependents = self.dependents.remove(&id).unwrap_or_default();
-        for dependent in dependents.iter().copied() {
-            let Some(job) = self.jobs.get_mut(&dependent) else { continue };
-            job.after.remove(&id);
-            if state != JobState::Succeeded && job.stop.is_none() {
-                job.stop = Some(Stop::After(id));
-                out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
+            for dependent in self.dependents.remove(&id).unwrap_or_default() {
+                let Some(job) = self.jobs.get_mut(&dependent) else { continue };
+                job.after.remove(&id);
+                if state != JobState::Succeeded && job.stop.is_none() {
+                    job.stop = Some(Stop::After(id));
+                    out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
+                }
+                self.refresh_all(dependent);
+                self.stand(dependent, None);
+                self.evict_if_behind(dependent, out);
+                open.push_back(dependent);
             }
-            self.refresh_all(dependent);
-            self.stand(dependent, None);
-            self.evict_if_behind(dependent, out);
         }
-        dependents
     }
 
     /// A job ended; the one that ended before all others is remembered no more, nor is its key.
@@ -439,8 +420,6 @@ impl Engine {
         self.refresh_all(id);
         self.licences.forget(id);
         self.leave_subqueue(id);
-        self.uncount_delegated(id);
-        self.forget_guest(id);
         let Some(job) = self.jobs.remove(&id) else { return };
         self.residency.steps -= job.steps.len();
         self.plan.queues.count_job(job.queue, -1);
@@ -562,18 +541,8 @@ fn state_after(end: &End, unasked: bool, tries: &mut Tries, retries: u32, stoppe
     }
 }
 
-fn end_state(job: &Job) -> JobState {
-    let whole = |i: usize| job.steps[i].succeeded.len() == job.spec.steps[i].tasks;
-    match job.stop {
-        _ if (0..job.steps.len()).all(whole) => JobState::Succeeded,
-        Some(Stop::Canceled) => JobState::Canceled,
-        _ if job.steps.iter().all(|s| s.failed.is_empty()) && job.stop.is_none() => JobState::Canceled,
-        _ => JobState::Failed,
-    }
-}
-
 /// Adds tasks to a waiting step, but for those that were tried.
-pub(super) fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: Time) {
+fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: Time) {
     let step = &mut job.steps[step];
     for known in [&step.succeeded, &step.failed, &step.canceled] {
         tasks.subtract(known);

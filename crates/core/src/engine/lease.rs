@@ -18,9 +18,6 @@ impl Engine {
     pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
         let Some(known) = self.plan.workers.by_name(&hello.name) else {
             let (what, is, max) = ("workers", self.plan.workers.len() as u64, bounds::WORKERS_MAX as u64);
-            if !self.shards.is_alone() && !self.shards.has_worker_number() {
-                return Err(Refusal::NoNumber);
-            }
             return if is < max { Ok(()) } else { Err(Refusal::TooMany { what, is, max }) };
         };
         if known.incarnation == hello.incarnation {

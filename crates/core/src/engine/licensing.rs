@@ -89,12 +89,8 @@ impl Engine {
         }
     }
 
-    /// What a store keeps of a job: the back-offs of all its steps, except those that found the limit `but` busy. Those of
-    /// a guest are in memory alone, for only its home writes rows of a job.
+    /// What a store keeps of a job: the back-offs of all its steps, except those that found the limit `but` busy.
     fn save_back_offs(&self, job: JobId, but: Option<&str>, out: &mut Outbox) {
-        if self.jobs.get(&job).is_some_and(|job| job.home.is_some()) {
-            return;
-        }
         let known = self.licences.back_offs_of(job);
         let kept = known.filter(|(_, back_off)| Some(&*back_off.limit) != but);
         let steps = kept.map(|(key, known)| (key.step, known.clone())).collect();

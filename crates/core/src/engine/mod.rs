@@ -16,11 +16,8 @@ mod charge;
 mod check;
 mod chunks;
 mod commit_outcome;
-mod counted;
-mod delegate;
 mod event;
 mod gangs;
-mod guests;
 mod hello;
 mod job_lifecycle;
 mod learning;
@@ -34,9 +31,7 @@ mod prune;
 mod recent_outcomes;
 mod reload;
 mod residency;
-mod returns;
 mod settings;
-mod shards;
 mod submit;
 mod turns;
 mod wide;
@@ -53,7 +48,7 @@ pub(crate) use submit::class_of;
 
 use crate::bounds;
 use crate::class::Class;
-use crate::ids::{ClassId, Epoch, JobId, RequestId, ShardId, StepKey, TaskId, WorkerId};
+use crate::ids::{ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{ChunkEnd, Counts, Job, JobRecord};
 use crate::licences::{LicencePool, Limit};
 use crate::load::formula::LoadSettings;
@@ -66,7 +61,6 @@ use crate::resources::Resources;
 use crate::score::history::{Sample, Signature};
 use crate::score::weights;
 use crate::score::windows::Metric;
-use crate::shards::Mail;
 use crate::time::Time;
 use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
 use crate::workers::Workers;
@@ -74,7 +68,6 @@ use charge::Charged;
 use recent_outcomes::RecentOutcomes;
 use residency::{Lookups, Residency};
 use settings::Setting;
-use shards::Shards;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How the engine is set up.
@@ -106,8 +99,6 @@ pub struct Settings {
     pub turn: TurnSettings,
     /// How much is looked at and remembered.
     pub bounds: Bounds,
-    /// The shard of the farm that this engine decides for.
-    pub shard: ShardId,
 }
 
 /// How much the engine looks at and remembers: what keeps its cost and its memory down on large farms. Tests make
@@ -167,7 +158,6 @@ impl Default for Settings {
             cache_steps: bounds::CACHE_STEPS,
             turn: TurnSettings::default(),
             bounds: Bounds::default(),
-            shard: ShardId::default(),
         }
     }
 }
@@ -295,8 +285,6 @@ pub struct Engine {
     accruals: BTreeSet<(Time, TaskId)>,
     /// Ends that were learned from and are not durable: they come again.
     learned: BTreeSet<(TaskId, u32)>,
-    /// The other shards of the farm.
-    shards: Shards,
     /// Its turns are those of the engine before it, which charged what is booked.
     goes_on: bool,
 }
@@ -318,12 +306,6 @@ pub struct StoredState {
     pub limits: BTreeMap<String, Limit>,
     /// Where queues and users stand in their turns.
     pub turns: SavedTurns,
-    /// The other shards of the farm.
-    pub peers: BTreeSet<ShardId>,
-    /// The numbers of the last messages that this shard sent to others, by shard.
-    pub sent: BTreeMap<ShardId, u64>,
-    /// The numbers of the last messages of other shards that took effect in this one, by shard.
-    pub heard: BTreeMap<ShardId, u64>,
 }
 
 impl Engine {
@@ -356,7 +338,6 @@ impl Engine {
             bounds: settings.bounds,
             accruals: BTreeSet::new(),
             learned: BTreeSet::new(),
-            shards: Shards::new(settings.shard, BTreeSet::new(), Mail::default()),
             goes_on: false,
         }
     }
@@ -364,10 +345,8 @@ impl Engine {
     /// An engine with what a store holds: its workers, not heard from yet, and its active jobs but for
     /// parked ones. Booked tasks are at their workers until those say otherwise.
     pub fn restore(settings: Settings, ground: StoredState) -> Self {
-        let StoredState { workers, jobs, parked, queues, limits, history, turns, peers, sent, heard } =
-            ground;
+        let StoredState { workers, jobs, parked, queues, limits, history, turns } = ground;
         let mut engine = Engine::new(settings);
-        engine.shards = Shards::new(settings.shard, peers, Mail::new(sent, heard));
         queues.iter().for_each(|queue| engine.plan.queues.set(queue));
         engine.goes_on = engine.plan.queues.restore_turns(turns);
         engine.licences = LicencePool::new(limits);
@@ -380,8 +359,7 @@ impl Engine {
         }
         let active: BTreeSet<JobId> = jobs.iter().map(|job| job.id).collect();
         for record in jobs {
-            let is_open = |id: &&JobId| active.contains(id) || engine.is_elsewhere(**id);
-            let after = record.spec.after.iter().filter(is_open).copied().collect();
+            let after = record.spec.after.iter().filter(|id| active.contains(id)).copied().collect();
             engine.insert_record(record, after);
         }
         engine.set_parked(parked, &Outbox::default());
@@ -410,7 +388,7 @@ impl Engine {
             Event::Prioritize { request, job, priority } => self.prioritize(request, job, priority, out),
             Event::Retry { request, job } => {
                 let record = lookups.remove(&job).flatten();
-                self.retry(request, job, record, &lookups, out);
+                self.retry(request, job, record, out);
             }
             Event::Lend { task } => self.lend(task, out),
             Event::Reclaim { request, task } => self.reclaim(request, task, out),
@@ -452,13 +430,6 @@ impl Engine {
             Event::Fetched { number, records } => self.fetched(number, records, out),
             Event::Audited(drifts) => self.audited(drifts),
             Event::Deleted(jobs) => self.deleted(&jobs),
-            Event::Shards(shards) => self.set_peers(shards),
-            Event::Numbers { jobs, workers } => self.add_numbers(jobs, workers),
-            Event::Told { from, number, message, record } => {
-                let read = message.job().and_then(|job| lookups.remove(&job).flatten());
-                self.told((from, number), message, record.map(|record| *record).or(read), out);
-            }
-            Event::EndedElsewhere(states) => self.ended_elsewhere(states, out),
         }
     }
 
@@ -474,8 +445,7 @@ impl Engine {
         let accruals = self.accruals.first().map(|(at, _)| *at);
         let back_offs = self.licences.next_end();
         let deadlines = [self.plan.workers.next_deadline(), self.plan.next_wakeup()];
-        let between = self.shards.next_due();
-        let own = [probes, histories, accruals, parked, back_offs, between, self.places.next_deadline()];
+        let own = [probes, histories, accruals, parked, back_offs, self.places.next_deadline()];
         deadlines.into_iter().chain(own).flatten().min()
     }
 
@@ -514,7 +484,7 @@ impl Engine {
     /// How many tasks of all active jobs, parked ones too, are in which state, in a walk over jobs and steps.
     pub fn counts(&self) -> Counts {
         let mut sum = self.parked_counts();
-        for counts in self.jobs.values().filter(|job| job.home.is_none()).map(Job::counts) {
+        for counts in self.jobs.values().map(Job::counts) {
             sum.total = sum.total.saturating_add(counts.total);
             sum.waiting = sum.waiting.saturating_add(counts.waiting);
             sum.ready = sum.ready.saturating_add(counts.ready);

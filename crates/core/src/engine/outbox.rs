@@ -1,6 +1,6 @@
 //! What the engine wants done.
 
-use crate::ids::{AllocId, Epoch, JobId, RequestId, ShardId, TaskId, WorkerId};
+use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, QueuePos, Stop, TaskResult, TaskState};
 use crate::licences::Limit;
 use crate::places::NoPlace;
@@ -9,7 +9,6 @@ use crate::queues::{BadSetting, QueueRecord, SavedTurns};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::score::history::Sample;
-use crate::shards::Message;
 use crate::time::{NS_PER_S, Time};
 use crate::worker::WorkerRecord;
 use std::collections::{BTreeMap, BTreeSet};
@@ -289,33 +288,6 @@ pub enum Write {
         /// How it was parked.
         parked: Parked,
     },
-    /// A message to another shard. Refused if there is one of its number: two batches cannot both have sent it.
-    Tell {
-        /// To whom.
-        to: ShardId,
-        /// Its number among the messages from this shard to that one, from 1.
-        number: u64,
-        /// What.
-        message: Message,
-    },
-    /// A message of another shard takes effect, and is gone. Refused unless it is there.
-    Heard {
-        /// Whose.
-        from: ShardId,
-        /// Its number.
-        number: u64,
-        /// The job that it is about.
-        job: Option<JobId>,
-    },
-    /// The tasks of a job that are with another shard, all of them. Only the job's home says so.
-    Delegated {
-        /// The job.
-        job: JobId,
-        /// The other shard.
-        shard: ShardId,
-        /// Their places in the job.
-        tasks: RangeSet,
-    },
     /// A worker's lease lasts longer.
     Lease {
         /// The worker.
@@ -337,15 +309,12 @@ impl Write {
             | Write::JobRetry { job }
             | Write::LicenceBackoffs { job, .. }
             | Write::Done { job, .. }
-            | Write::Delegated { job, .. }
             | Write::Park { job, .. }
             | Write::Unpark { job, .. } => Some(*job),
             Write::Book { task, .. }
             | Write::End { task, .. }
             | Write::Again { task, .. }
             | Write::Late { task, .. } => Some(task.job),
-            Write::Tell { message, .. } => message.job(),
-            Write::Heard { job, .. } => *job,
             Write::Worker(_)
             | Write::WorkerGone(_)
             | Write::Lease { .. }
@@ -536,9 +505,6 @@ pub enum Refusal {
     /// The job has nothing to run again.
     #[error("job {0} has no failed or cancelled task")]
     NothingToRetry(JobId),
-    /// Numbers of jobs come from blocks in a farm of several shards, and the next block has not come yet.
-    #[error("the server has no number for a new job at the moment; submit it again in a second")]
-    NoNumber,
     /// A job without a step.
     #[error("the job has no step")]
     NoStep,

@@ -67,10 +67,6 @@ impl Engine {
         before: &[BookedBefore],
         out: &mut Outbox,
     ) {
-        let (others, records): (Vec<_>, Vec<_>) =
-            records.into_iter().partition(|record| self.is_others(record));
-        let others: BTreeSet<JobId> = others.iter().map(|record| record.id).collect();
-        let jobs: BTreeSet<JobId> = jobs.difference(&others).copied().collect();
         let active = records.iter().filter(|record| record.state == JobState::Active).map(|record| record.id);
         let active: BTreeSet<JobId> = active.collect();
         for record in records {
@@ -83,16 +79,15 @@ impl Engine {
                 continue;
             }
             let mut open = self.open_among(&record.spec.after);
-            let is_open = |id: &&JobId| active.contains(id) || self.is_elsewhere(**id);
-            open.extend(record.spec.after.iter().filter(is_open));
+            open.extend(record.spec.after.iter().filter(|id| active.contains(id)));
             self.insert_record(record, open);
         }
         self.keep_volatile(before);
         jobs.iter().for_each(|id| self.forget_ended(*id));
         self.answer_lost_reclaims(out);
-        self.lose_earlier(&jobs, out);
+        self.lose_earlier(jobs, out);
         self.wait_again(&active);
-        self.drop_settled_dependencies(&jobs, out);
+        self.drop_settled_dependencies(jobs, out);
     }
 
     /// What the store has booked under an earlier epoch of its worker is not there any more: another engine booked it.

@@ -198,7 +198,7 @@ impl Engine {
         let subqueue = (self.plan.queues.whole(job.queue), parked.class);
         let evictable = Evictable { subqueue, part: job.queue, parked, steps: job.steps.len(), stored };
         if !is_parkable {
-            // After a failed batch it waits until it is known again how a job of another shard ended.
+            // A failed batch was about it, and a job before it was retried after it was parked: it waits again.
             self.residency.to_unpark.push(evictable);
         } else if self.residency.evictable.insert(id, evictable).is_none() {
             self.residency.subqueues.stand(&evictable);
@@ -222,16 +222,13 @@ impl Engine {
     }
 
     /// True of a job that is as it was submitted, and that nothing else waits for.
-    pub(super) fn is_parkable(&self, job: &Job) -> bool {
+    fn is_parkable(&self, job: &Job) -> bool {
         let is_fresh = |step: &crate::job::Step| {
             step.active == 0
                 && step.tries.is_empty()
-                && [&step.succeeded, &step.failed, &step.canceled, &step.delegated]
-                    .into_iter()
-                    .all(|set| set.is_empty())
+                && [&step.succeeded, &step.failed, &step.canceled].into_iter().all(|set| set.is_empty())
         };
-        job.home.is_none()
-            && !job.held
+        !job.held
             && job.stop.is_none()
             && job.ended.is_none()
             && job.after.is_empty()
@@ -400,10 +397,7 @@ impl Engine {
         if let Event::Retry { job, .. } = event {
             // One that ended begins again from what the store has of it now.
             open.insert(*job);
-            let after = self.named_by(event, lookups).into_iter();
-            open.extend(after.filter(|id| self.is_elsewhere(*id)));
         }
-        open.extend(self.job_to_read(event));
         open.retain(|id| !lookups.contains_key(id));
         open
     }
@@ -486,7 +480,7 @@ impl Engine {
                 continue;
             }
             match found.remove(&job) {
-                Some(record) if record.parked.is_some() && record.home == self.shard() => {
+                Some(record) if record.parked.is_some() => {
                     self.insert_record(record, BTreeSet::new());
                     loaded.push(job);
                 }

@@ -6,7 +6,6 @@ use crate::bounds::LIMITS_MAX;
 use crate::ids::{RequestId, TaskId, WorkerId};
 use crate::licences::Limit;
 use crate::queues::{QueueRecord, check_name};
-use crate::shards::Message;
 
 /// Something that somebody sets, by its name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,9 +19,6 @@ impl Engine {
         let checked = queue.check().map_err(Refusal::from);
         if checked.is_ok() && queue.paused.is_some() {
             self.recall_queue(&queue.name, out);
-        }
-        if checked.is_ok() {
-            self.tell_all(&Message::Queue(Box::new(queue.clone())), out);
         }
         answer(request, checked.map(|()| Write::Queue(queue)), out);
     }
@@ -55,7 +51,6 @@ impl Engine {
         let checked = self.check_limit(&name, limit.as_ref());
         if checked.is_ok() {
             self.write_tried_again(&name, out);
-            self.tell_all(&Message::Limit { name: name.clone(), limit: limit.clone() }, out);
         }
         answer(request, checked.map(|()| Write::Limit { name, limit }), out);
     }
@@ -80,7 +75,11 @@ impl Engine {
         for write in writes {
             match write {
                 Write::Queue(queue) => self.plan.queues.set(queue),
-                Write::Limit { name, limit } => self.put_limit_into_force(name, limit.as_ref()),
+                Write::Limit { name, limit } => {
+                    self.licences.set(name, limit.as_ref());
+                    self.cap_workers(name);
+                    self.try_again(name);
+                }
                 _ => continue,
             }
             self.plan.request_round();
@@ -110,12 +109,6 @@ impl Engine {
                 }
             });
         }
-    }
-
-    pub(super) fn put_limit_into_force(&mut self, name: &str, limit: Option<&Limit>) {
-        self.licences.set(name, limit);
-        self.cap_workers(name);
-        self.try_again(name);
     }
 }
 

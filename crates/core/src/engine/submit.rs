@@ -5,9 +5,7 @@ use crate::bounds;
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::ids::{ClassId, JobId, RequestId, StepKey, TaskId};
-use crate::job::{
-    DependencyKind, EndedTasks, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap,
-};
+use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, StepSpec, Stop, TriesMap};
 use crate::plan::placement::{self, Ineligible};
 use crate::plan::room_when_empty;
 use crate::ranges::RangeSet;
@@ -58,7 +56,8 @@ impl Engine {
             }
         }
         open.iter().for_each(|first| self.pin(*first, out));
-        let id = self.number_job().ok_or(Refusal::NoNumber)?;
+        let id = JobId(self.next_job);
+        self.next_job += 1;
         if let Some(key) = key {
             self.keys.insert(key, id);
         }
@@ -70,7 +69,7 @@ impl Engine {
             out.writes.push(Write::JobHeld { job: id, held });
         }
         out.notes.push(Fact::Job { job: id, state: JobState::Active });
-        let record = JobRecord { held, ..JobRecord::new(id, spec, self.now, self.shards.own()) };
+        let record = JobRecord { held, ..JobRecord::new(id, spec, self.now) };
         self.insert_record(record, open);
         if let Some(stop) = stop {
             self.stop_job(id, stop, out);
@@ -105,14 +104,11 @@ impl Engine {
         }
     }
 
-    /// The steps that no worker could run even if it were empty. What other shards could run is not known here, so steps
-    /// that may run there are left out.
+    /// The steps that no worker could run even if it were empty.
     fn unplaceable(&self, spec: &JobSpec) -> Vec<Unplaceable> {
         let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
         let (mut present, has_gangs): (Option<usize>, _) = (None, spec.has_gangs());
-        let stays = |step: &StepSpec| self.shards.is_alone() || step.is_external;
-        let steps = spec.steps.iter().enumerate().filter(|(_, step)| stays(step));
-        let steps = steps.filter_map(|(number, step)| {
+        let steps = spec.steps.iter().enumerate().filter_map(|(number, step)| {
             let reasons = known.entry(self.class_with_mates(spec, number, has_gangs));
             let reasons = reasons.or_insert_with_key(|class| self.all_ruled_out(class, &mut present)).clone();
             Some(Unplaceable { step: step.name.clone(), reasons: reasons? })
@@ -172,7 +168,6 @@ impl Engine {
             job.held = held;
         }
         self.refresh_all(id);
-        self.tell_orders(id, out);
         if held {
             self.recall_queued(id, out);
         } else {
@@ -196,7 +191,6 @@ impl Engine {
             Arc::make_mut(&mut job.spec).priority = priority;
         }
         self.refresh_all(id);
-        self.tell_orders(id, out);
         // Its line is in order of priority too.
         self.stand(id, None);
         out.writes.push(Write::JobPriority { job: id, priority });
@@ -210,7 +204,6 @@ impl Engine {
         request: RequestId,
         id: JobId,
         record: Option<JobRecord>,
-        lookups: &Lookups,
         out: &mut Outbox,
     ) {
         out.about.insert(request, id);
@@ -246,12 +239,7 @@ impl Engine {
         }
         // Jobs before it that failed do not stop it again; those that are active it waits for.
         let spec = job.spec.clone();
-        let mut open = self.open_among(&spec.after);
-        let is_open = |id: &&JobId| match lookups.get(id) {
-            Some(found) => found.as_ref().is_some_and(|record| record.state == JobState::Active),
-            None => true,
-        };
-        open.extend(spec.after.iter().filter(|id| self.is_elsewhere(**id)).filter(is_open));
+        let open = self.open_among(&spec.after);
         for first in &open {
             self.pin(*first, out);
             self.dependents.entry(*first).or_default().insert(id);
@@ -263,7 +251,6 @@ impl Engine {
         self.recent.remove(&BTreeSet::from([id]));
         self.recompute_ready(id, None);
         self.end_broken_gangs(id, out);
-        self.tell_orders(id, out);
         out.writes.push(Write::JobRetry { job: id });
         out.notes.push(Fact::Job { job: id, state: JobState::Active });
         out.answers.push((request, Reply::Done));
@@ -279,14 +266,12 @@ impl Engine {
             None if self.outcome(id).is_some() => Err(Refusal::Ended(id)),
             None => Err(Refusal::NoJob(id)),
             Some(job) if job.ended.is_some() => Err(Refusal::Ended(id)),
-            // Its home decides.
-            Some(job) if job.home.is_some() => Err(Refusal::NoJob(id)),
             Some(_) => Ok(()),
         }
     }
 
     /// Asks for the attempts of a job that wait in backlogs.
-    pub(super) fn recall_queued(&mut self, id: JobId, out: &mut Outbox) {
+    fn recall_queued(&mut self, id: JobId, out: &mut Outbox) {
         let queued = self.attempts_of(id).filter(|(_, attempt)| attempt.queued);
         let queued: Vec<_> = queued.map(|(task, attempt)| (task, attempt.number, attempt.worker)).collect();
         self.recall(queued, out);
@@ -307,11 +292,10 @@ impl Engine {
         } else {
             self.recall_queued(id, out);
         }
-        self.tell_orders(id, out);
         self.settle_job(id, out);
     }
 
-    pub(super) fn kill_attempts(&mut self, id: JobId, out: &mut Outbox) {
+    fn kill_attempts(&mut self, id: JobId, out: &mut Outbox) {
         let range = TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX };
         let mut orders = Vec::new();
         for (task, attempt) in self.attempts.range_mut(range) {
@@ -330,15 +314,10 @@ impl Engine {
     /// Takes in a job: its steps from its rows, its place in the queues. `after` are the jobs that it
     /// still waits for.
     pub(super) fn insert_record(&mut self, record: JobRecord, after: BTreeSet<JobId>) {
-        let home = (record.home != self.shards.own()).then_some(record.home);
-        // A guest's home sends only tasks that wait for nothing.
-        let after = if home.is_some() { BTreeSet::new() } else { after };
-        if self.shards.is_alone() {
-            self.next_job = self.next_job.max(record.id.0 + 1);
-        }
+        self.next_job = self.next_job.max(record.id.0 + 1);
         let queue = self.plan.queues.intern_for(&record.spec.queue, &record.spec.user);
         self.plan.queues.count_job(queue, 1);
-        if let Some(key) = record.spec.key.as_ref().filter(|_| home.is_none()) {
+        if let Some(key) = &record.spec.key {
             self.keys.insert((record.spec.user.clone(), key.clone()), record.id);
         }
         for first in &after {
@@ -354,7 +333,6 @@ impl Engine {
             has_gangs,
             ended_mates: BTreeMap::new(),
             active: 0,
-            delegated: 0,
             created: record.created,
             stop: record.stop,
             held: record.held,
@@ -362,32 +340,17 @@ impl Engine {
             after,
             steps,
             failed_attempts: 0,
-            home,
         };
         self.residency.steps += job.steps.len();
         self.jobs.insert(record.id, job);
-        // What is with another shard its rows say, whose tasks are not this engine's to judge.
-        let mut here = RangeSet::from_range(0..u32::MAX);
-        match home {
-            Some(home) => {
-                here = record.guest;
-                self.adopt_guest(record.id, home, &here);
-            }
-            None => {
-                record.delegated.values().for_each(|tasks| here.subtract(tasks));
-                self.adopt_delegated(record.id, record.delegated);
-            }
-        }
         for ended in record.ended {
-            for tasks in here.intersection(&RangeSet::from_range(ended.tasks.clone())).ranges() {
-                self.adopt_ended(record.id, EndedTasks { tasks, ..ended.clone() });
-            }
+            self.adopt_ended(record.id, ended);
         }
-        for row in record.tasks.into_iter().filter(|row| here.contains(row.index)) {
+        for row in record.tasks {
             self.adopt_row(record.id, row);
         }
         self.adopt_mates(record.id, record.mates);
-        for (step, back_off) in record.back_offs.into_iter().filter(|_| home.is_none()) {
+        for (step, back_off) in record.back_offs {
             self.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
         }
         self.recompute_ready(record.id, record.parked.map(|parked| parked.ready));
@@ -456,8 +419,6 @@ fn new_step(base: u32, class: ClassId, created: Time) -> Step {
         succeeded: RangeSet::default(),
         failed: RangeSet::default(),
         canceled: RangeSet::default(),
-        delegated: RangeSet::default(),
-        guest: RangeSet::default(),
         active: 0,
         riding: 0,
         ready_since: created,

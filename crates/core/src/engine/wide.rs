@@ -73,10 +73,7 @@ impl Engine {
         let Some(attempt) = self.attempts.get(&task) else { return 0 };
         let held = attempt.request.cpu;
         let more = most.min(wide.cpus_max.saturating_sub(held));
-        // The home of a guest counts against the quota what its step asks for.
-        let is_guest = self.jobs.get(&task.job).is_some_and(|job| job.home.is_some());
-        let quota = self.plan.queues.room_in_quota(queue).map(|room| if is_guest { 0 } else { room });
-        let more = more.min(quota.unwrap_or(u32::MAX));
+        let more = more.min(self.plan.queues.room_in_quota(queue).unwrap_or(u32::MAX));
         let more = if held.is_multiple_of(100) { more - more % 100 } else { more };
         if more == 0 {
             return 0;

@@ -41,7 +41,7 @@ impl Engine {
         if let Some(id) = known {
             self.plan.workers.rename(id, &hello.name);
         }
-        let Some(id) = known.or_else(|| self.add_worker(&hello.name)) else { return };
+        let id = known.unwrap_or_else(|| self.add_worker(&hello.name));
         let (now, lease_ns) = (self.now, self.lease_ns.filter(|_| hello.fences));
         let news = self.plan.workers.is_news(&hello.attributes);
         self.plan.workers.describe(id, hello.capacity, hello.attributes);
@@ -81,12 +81,8 @@ impl Engine {
         self.plan.request_round();
     }
 
-    /// In a farm of several shards numbers come from blocks, so there may be none; the worker says hello again.
-    fn add_worker(&mut self, name: &str) -> Option<WorkerId> {
-        let id = match self.shards.is_alone() {
-            true => WorkerId(self.plan.workers.last_id().map_or(1, |last| last.0 + 1)),
-            false => WorkerId(self.shards.next_worker()?),
-        };
+    fn add_worker(&mut self, name: &str) -> WorkerId {
+        let id = WorkerId(self.plan.workers.last_id().map_or(1, |last| last.0 + 1));
         self.plan.workers.insert(Worker::unheard(WorkerRecord {
             id,
             name: name.to_owned(),
@@ -100,7 +96,7 @@ impl Engine {
             capacity: Resources::default(),
             attributes: BTreeMap::new(),
         }));
-        Some(id)
+        id
     }
 
     pub(super) fn write_worker(&self, id: WorkerId, what: &'static str, out: &mut Outbox) {

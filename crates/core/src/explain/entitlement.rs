@@ -80,9 +80,7 @@ fn claims(engine: &Engine, workers: &[&Worker]) -> BTreeMap<u8, Vec<Claim>> {
         if queue.record.paused.is_none() {
             demand += ready_demand(engine, id, workers, &mut fitting) + parked_demand(engine, id, workers);
         }
-        // What other shards hold of its quota it cannot use here.
-        let most = |quota: u32| u64::from(quota).saturating_sub(queue.delegated_cpu);
-        let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(most(quota)));
+        let demand = queue.record.quota_cpu.map_or(demand, |quota| demand.min(quota.into()));
         let claim = Claim { id: u64::from(id.0), weight: queue.share().weight(), demand };
         claims.entry(queue.band()).or_default().push(claim);
     }

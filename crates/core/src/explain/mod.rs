@@ -19,7 +19,7 @@ pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, Wo
 
 use crate::bounds;
 use crate::engine::Engine;
-use crate::ids::{JobId, ShardId, StepKey, TaskId, WorkerId};
+use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::{BackOff, DependencyKind, RunningCap, Stop, TaskState};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, Decision, Judged};
@@ -65,13 +65,6 @@ pub enum Reason {
     },
     /// Nothing of its job starts any more.
     Stopped(Stop),
-    /// It was handed to another shard of the farm, which starts it or returns it.
-    Delegated {
-        /// The other shard.
-        shard: ShardId,
-        /// Since when.
-        since: Time,
-    },
     /// Its job is held.
     Held,
     /// Its job comes after these.
@@ -88,7 +81,7 @@ pub enum Reason {
     Quota {
         /// Hundredths of a core that it may hold.
         quota_cpu: u32,
-        /// Hundredths of a core that it holds, also by its tasks with other shards.
+        /// Hundredths of a core that it holds.
         booked_cpu: u64,
     },
     /// A licence was busy when its step was tried last; the step starts nothing until then.
@@ -271,7 +264,6 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
     let reason = match state {
         TaskState::Succeeded | TaskState::Failed => Reason::Ended,
         TaskState::Canceled | TaskState::Skipped => job.stop.map_or(Reason::Ended, Reason::Stopped),
-        _ if let Some((shard, since)) = engine.delegated_to(task) => Reason::Delegated { shard, since },
         _ if job.held => Reason::Held,
         _ if !job.after.is_empty() => Reason::AfterJobs(job.after.iter().copied().collect()),
         TaskState::Waiting => waiting_for(engine, key, task.index),
@@ -356,7 +348,7 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
         () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
         () => match (over_quota(engine, job.queue, leader), limit, found.closed) {
             (Some(quota_cpu), ..) => {
-                let booked_cpu = queue.counted_cpu();
+                let booked_cpu = queue.booked_cpu;
                 let needed = booked_cpu + u64::from(whole.cpu_at_a_time());
                 explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
                 Reason::Quota { quota_cpu, booked_cpu }

@@ -37,9 +37,9 @@ fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanatio
             Reason::Paused(queue.record.paused.clone().unwrap_or_default())
         }
         () if let Some(quota_cpu) = quota => {
-            let needed = queue.counted_cpu() + u64::from(request.class.request.cpu);
+            let needed = queue.booked_cpu + u64::from(request.class.request.cpu);
             explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
-            Reason::Quota { quota_cpu, booked_cpu: queue.counted_cpu() }
+            Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
         }
         () if explanation.open_workers > 0 => match engine.planner().vetoed_step(key) {
             Some(held) => Reason::Closed(held.why.clone()),

@@ -56,7 +56,6 @@ words! {
     MaxRunning "max_running",
     Together "together",
     Parked "parked",
-    OtherShard "other_shard",
     Full "full",
     Behind "behind",
     Turn "turn",
@@ -117,10 +116,6 @@ fn say_waits(reason: &Reason) -> (Word, String) {
         Reason::FitsNowhere => {
             (Word::FitsNowhere, "no worker of the farm could run it, even if it were empty".to_owned())
         }
-        Reason::Delegated { shard, .. } => (
-            Word::OtherShard,
-            format!("it was handed to shard {shard} of the farm, whose workers run it or which returns it"),
-        ),
         Reason::Paused(note) if note.is_empty() => (Word::Paused, "its queue is paused".to_owned()),
         Reason::Paused(note) => (Word::Paused, format!("its queue is paused: {note}")),
         Reason::Quota { quota_cpu, booked_cpu } => {

@@ -6,9 +6,6 @@
 //! Tasks of a gang that succeeded are done. The others start together, and again together when one of them is to be run
 //! again; room, licences and quota are asked for these alone, and they learn of each other alone. A gang of which a
 //! task failed for good is lost: what of it did not start never does.
-//!
-//! A gang goes to another shard and returns whole: all of its tasks that have not succeeded are in the same shard. So in the
-//! other shard a task of it that is not there has succeeded.
 
 use super::{Job, JobSpec};
 use crate::ranges::RangeSet;
@@ -164,15 +161,10 @@ impl Job {
 
     /// The numbers of the gangs of which all tasks of the step have succeeded, or are `or_ready`.
     fn whole_gangs(&self, step: usize, or_ready: bool) -> RangeSet {
-        let (nodes, all) = (self.nodes(step), self.spec.steps[step].tasks);
+        let nodes = self.nodes(step);
         let step = &self.steps[step];
         let mut tasks = step.succeeded.clone();
         step.ready.ranges().filter(|_| or_ready).for_each(|range| tasks.insert_range(range));
-        if self.home.is_some() {
-            let mut elsewhere = RangeSet::from_range(step.base..step.base + all);
-            elsewhere.subtract(&step.guest);
-            elsewhere.ranges().for_each(|range| tasks.insert_range(range));
-        }
         let mut gangs = RangeSet::default();
         for range in tasks.ranges() {
             let (first, end) = ((range.start - step.base).div_ceil(nodes), (range.end - step.base) / nodes);
@@ -182,7 +174,7 @@ impl Job {
     }
 
     /// The tasks of a gang that did not succeed; `None` if one of them is not ready, or there are none.
-    pub fn startable(&self, gang: Gang) -> Option<Vec<GangTask>> {
+    fn startable(&self, gang: Gang) -> Option<Vec<GangTask>> {
         let mut tasks = Vec::new();
         for task in self.gang_tasks(gang) {
             if self.steps[task.step].ready.contains(task.index) {
@@ -194,10 +186,9 @@ impl Job {
         (!tasks.is_empty()).then_some(tasks)
     }
 
-    /// True if a task of a gang has succeeded, here or, where the job is another shard's, before the gang came.
+    /// True if a task of a gang has succeeded.
     pub fn has_succeeded(&self, task: &GangTask) -> bool {
-        let step = &self.steps[task.step];
-        step.succeeded.contains(task.index) || (self.home.is_some() && !step.guest.contains(task.index))
+        self.steps[task.step].succeeded.contains(task.index)
     }
 
     /// True if a step has something that its queue could start: a ready task, or the leader's next gang. Steps that

@@ -12,7 +12,7 @@ pub use tries::TriesMap;
 
 use crate::bounds;
 use crate::cache_keys::Reads;
-use crate::ids::{ClassId, Epoch, JobId, QueueId, ShardId, TaskId, WorkerId};
+use crate::ids::{ClassId, Epoch, JobId, QueueId, TaskId, WorkerId};
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::tags::Need;
@@ -417,17 +417,11 @@ pub struct JobRecord {
     pub mates: Vec<TaskRow>,
     /// Steps, by their place, that found a licence busy.
     pub back_offs: BTreeMap<u16, BackOff>,
-    /// The shard that accepted it.
-    pub home: ShardId,
-    /// Of a job of the reading shard: its tasks that are with other shards, by shard.
-    pub delegated: BTreeMap<ShardId, RangeSet>,
-    /// Of a job of another shard: its tasks that are with the reading shard.
-    pub guest: RangeSet,
 }
 
 impl JobRecord {
-    /// A job that no task of was tried, as it is accepted by a shard.
-    pub fn new(id: JobId, spec: Arc<JobSpec>, created: Time, home: ShardId) -> Self {
+    /// A job just accepted: no task of it was tried.
+    pub fn new(id: JobId, spec: Arc<JobSpec>, created: Time) -> Self {
         JobRecord {
             id,
             spec,
@@ -440,9 +434,6 @@ impl JobRecord {
             ended: Vec::new(),
             mates: Vec::new(),
             back_offs: BTreeMap::new(),
-            home,
-            delegated: BTreeMap::new(),
-            guest: RangeSet::default(),
         }
     }
 }
@@ -475,10 +466,6 @@ pub struct Step {
     pub failed: RangeSet,
     /// Killed on request.
     pub canceled: RangeSet,
-    /// With other shards.
-    pub delegated: RangeSet,
-    /// Of a guest job: the tasks that are with this shard.
-    pub guest: RangeSet,
     /// Booked or running.
     pub active: u32,
     /// Of these, how many another task's process runs.
@@ -518,8 +505,6 @@ pub struct Job {
     pub ended_mates: BTreeMap<u32, WorkerId>,
     /// Tasks of all its steps that are booked or run.
     pub active: u32,
-    /// Tasks of all its steps that are with other shards.
-    pub delegated: u32,
     /// When it was accepted.
     pub created: Time,
     /// Why no further task starts.
@@ -534,8 +519,6 @@ pub struct Job {
     pub steps: Vec<Step>,
     /// Attempts that failed since the engine has it.
     pub failed_attempts: u64,
-    /// Of a guest job: the shard that accepted it.
-    pub home: Option<ShardId>,
 }
 
 impl Step {
@@ -557,16 +540,10 @@ impl Step {
         let worker = failed_on(first.next()?)?;
         first.all(|index| failed_on(index) == Some(worker)).then_some(worker)
     }
-
-    /// How many of its tasks count against its cap: those that are booked or run here, and those with other shards.
-    pub fn counted(&self) -> u32 {
-        self.active + self.delegated.len()
-    }
 }
 
 impl Job {
-    /// The most tasks of the step, or else of the job, that may be booked or run at a time, where as many are. Those with
-    /// other shards count as if they ran.
+    /// The most tasks of the step, or else of the job, that may be booked or run at a time, where as many are.
     pub fn cap_reached(&self, step: usize) -> Option<RunningCap> {
         let max_of = |step: usize| self.spec.steps[step].max_running;
         if self.spec.max_running.is_none() && self.gang_steps(step).all(|step| max_of(step).is_none()) {
@@ -577,28 +554,18 @@ impl Job {
             let nodes = next.as_ref().map_or(self.spec.steps[step].nodes, |nodes| nodes[place]);
             let starting = nodes.unwrap_or(1);
             all += starting;
-            if let Some(max) = max_of(step).filter(|max| self.steps[step].counted() + starting > *max) {
+            if let Some(max) = max_of(step).filter(|max| self.steps[step].active + starting > *max) {
                 return Some(RunningCap { max, is_of_job: false });
             }
         }
         let max = self.spec.max_running?;
-        (self.counted() + all > max).then_some(RunningCap { max, is_of_job: true })
-    }
-
-    /// How many of its tasks count against its cap: those that are booked or run here, and those with other shards.
-    pub fn counted(&self) -> u32 {
-        self.active + self.delegated
+        (self.active + all > max).then_some(RunningCap { max, is_of_job: true })
     }
 
     /// The place in the job of the step that task `index` belongs to.
     pub fn step_of(&self, index: u32) -> u16 {
         let next = self.steps.partition_point(|s| s.base <= index);
         (next - 1) as u16
-    }
-
-    /// Some tasks by the steps that they are of.
-    pub fn all_by_step(&self, tasks: &RangeSet) -> Vec<(usize, Range<u32>)> {
-        tasks.ranges().flat_map(|range| self.by_step(range)).collect()
     }
 
     /// A range of tasks by the steps that they are of.
@@ -628,7 +595,7 @@ impl Job {
             TaskState::Canceled
         } else if self.stop.is_some() || self.ended.is_some() {
             unstarted_state(self.stop)
-        } else if (step.ready.contains(index) || step.delegated.contains(index)) && self.after.is_empty() {
+        } else if step.ready.contains(index) && self.after.is_empty() {
             TaskState::Ready
         } else {
             TaskState::Waiting
@@ -637,18 +604,6 @@ impl Job {
 
     /// The tasks of step number `step` whose dependencies are met, but for those of gangs that cannot start any more.
     pub fn unlocked(&self, step: usize) -> RangeSet {
-        let mut open = match self.home {
-            None => self.with_dependencies_met(step),
-            // Its home shard knows what has ended, and sends no other tasks.
-            Some(_) => self.steps[step].guest.clone(),
-        };
-        if self.is_in_gang(step) {
-            open.subtract(&self.tasks_of_lost_gangs(step));
-        }
-        open
-    }
-
-    fn with_dependencies_met(&self, step: usize) -> RangeSet {
         let base = self.steps[step].base;
         let mut open = RangeSet::from_range(base..base + self.spec.steps[step].tasks);
         for dependency in &self.spec.steps[step].depends {
@@ -661,6 +616,9 @@ impl Job {
                     open = open.intersection(&self.steps[on].succeeded.shifted(by));
                 }
             }
+        }
+        if self.is_in_gang(step) {
+            open.subtract(&self.tasks_of_lost_gangs(step));
         }
         open
     }
@@ -693,7 +651,7 @@ impl Job {
 
     /// True if no task is booked, running, or could start.
     pub fn is_settled(&self) -> bool {
-        let idle = self.steps.iter().all(|s| s.active == 0 && s.delegated.is_empty());
+        let idle = self.steps.iter().all(|s| s.active == 0);
         idle && (self.stop.is_some()
             || (self.after.is_empty()
                 && (0..self.steps.len()).all(|step| self.has_nothing_ready(step))
@@ -718,6 +676,17 @@ impl Job {
         }
     }
 
+    /// The state in which it ends, once it is settled.
+    pub fn end_state(&self) -> JobState {
+        let whole = |i: usize| self.steps[i].succeeded.len() == self.spec.steps[i].tasks;
+        match self.stop {
+            _ if (0..self.steps.len()).all(whole) => JobState::Succeeded,
+            Some(Stop::Canceled) => JobState::Canceled,
+            _ if self.steps.iter().all(|s| s.failed.is_empty()) && self.stop.is_none() => JobState::Canceled,
+            _ => JobState::Failed,
+        }
+    }
+
     /// All counts, in a walk over the steps.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
@@ -734,8 +703,7 @@ impl Job {
                 Some(_) => counts.canceled += rest,
                 None if self.ended.is_some() => counts.skipped += rest,
                 None => {
-                    let ready =
-                        if self.after.is_empty() { step.ready.len() + step.delegated.len() } else { 0 };
+                    let ready = if self.after.is_empty() { step.ready.len() } else { 0 };
                     counts.ready += ready;
                     counts.waiting += rest - ready;
                 }

@@ -58,21 +58,6 @@ impl TriesMap {
         Some(tries)
     }
 
-    /// Takes some tasks out. Returns what they had, by ranges.
-    pub fn take(&mut self, tasks: Range<u32>) -> Vec<(Range<u32>, Tries)> {
-        let parts = self.parts(tasks.clone());
-        self.remove_range(tasks);
-        parts
-    }
-
-    /// What the attempts of some tasks came to, by ranges, the last first.
-    fn parts(&self, tasks: Range<u32>) -> Vec<(Range<u32>, Tries)> {
-        let overlaps = self.ranges.range(..tasks.end).rev().take_while(|(_, (end, _))| *end > tasks.start);
-        overlaps
-            .map(|(start, (end, tries))| ((*start).max(tasks.start)..(*end).min(tasks.end), *tries))
-            .collect()
-    }
-
     fn remove_range(&mut self, tasks: Range<u32>) {
         while let Some((start, (end, tries))) = self.ranges.range(..tasks.end).next_back()
             && *end > tasks.start
@@ -90,7 +75,11 @@ impl TriesMap {
 
     /// Changes what the attempts of some tasks came to, where any were made.
     pub fn change(&mut self, tasks: Range<u32>, change: impl Fn(&mut Tries)) {
-        for (part, mut tries) in self.parts(tasks) {
+        let overlaps = self.ranges.range(..tasks.end).rev().take_while(|(_, (end, _))| *end > tasks.start);
+        let parts: Vec<(Range<u32>, Tries)> = overlaps
+            .map(|(start, (end, tries))| ((*start).max(tasks.start)..(*end).min(tasks.end), *tries))
+            .collect();
+        for (part, mut tries) in parts {
             change(&mut tries);
             self.insert(part, tries);
         }

@@ -63,15 +63,6 @@ impl LicencePool {
         })
     }
 
-    /// How many more tasks may hold one of each of these limits; `None` where none of them has a number over the farm.
-    pub fn room(&self, names: &BTreeSet<String>) -> Option<u32> {
-        let left = names.iter().filter_map(|name| {
-            let taken = self.taken.get(name).copied().unwrap_or(0);
-            Some(self.limits.get(name)?.max?.saturating_sub(taken))
-        });
-        left.min()
-    }
-
     /// Tasks take one of each of these limits (`by` is how many tasks), or give it back (`by` is negative).
     pub fn count(&mut self, names: &BTreeSet<String>, by: i32) {
         for name in names {

@@ -159,69 +159,43 @@ fn choose<W: Work>(
 ) -> Option<BTreeSet<WorkerId>> {
     let plan = work.plan();
     let holder = |worker: &Worker| plan.reservations.holder(worker.id);
-    let could = |part: &Class, worker: &Worker| {
-        worker.takes_work()
-            && worker.lending == 0
-            && may(holder(worker))
-            && placement::eligible_when_idle(part, worker)
-    };
+    let may = |worker: &Worker| worker.takes_work() && worker.lending == 0 && may(holder(worker));
     let rank = |part: &Class, worker: &Worker| {
         let starts: Option<Time> = room_when(work, part, worker, |running| running.ends_by).map(|(at, _)| at);
         let is_free = holder(worker).is_none();
         (is_free, starts.is_none(), starts, Reverse(worker.free().cpu), worker.name.to_string())
     };
-    choose_for(plan, class, could, rank, fits_capacity).into_iter().collect()
+    when_empty(plan, class, may, rank).into_iter().collect()
 }
 
 /// How many tasks of those that start together could have a worker if all workers were empty, and how many there are.
 pub fn room_when_empty(plan: &Planner, class: &Class) -> (u32, u32) {
-    let chosen = choose_for(plan, class, placement::eligible_when_idle, |_, worker| worker.id, fits_capacity);
+    let chosen = when_empty(plan, class, |_| true, |_, worker| worker.id);
     (chosen.iter().flatten().count() as u32, chosen.len() as u32)
 }
 
 /// True if workers that take work could run all tasks that start together, were they empty.
-pub(super) fn could_start_all(plan: &Planner, class: &Class) -> bool {
-    let could =
-        |part: &Class, worker: &Worker| worker.takes_work() && placement::eligible_when_idle(part, worker);
-    choose_for(plan, class, could, |_, worker| worker.id, fits_capacity).iter().all(Option::is_some)
+fn could_start_all(plan: &Planner, class: &Class) -> bool {
+    when_empty(plan, class, Worker::takes_work, |_, worker| worker.id).iter().all(Option::is_some)
 }
 
 /// True if the workers that learned sizes go by could run all tasks that start together, were they empty.
 pub fn could_start_sized(plan: &Planner, class: &Class) -> bool {
-    let could = |part: &Class, worker: &Worker| {
-        worker.counts_for_sizes() && placement::eligible_when_idle(part, worker)
-    };
-    choose_for(plan, class, could, |_, worker| worker.id, fits_capacity).iter().all(Option::is_some)
+    when_empty(plan, class, Worker::counts_for_sizes, |_, worker| worker.id).iter().all(Option::is_some)
 }
 
-impl Planner {
-    /// True if workers have room now for a task of the class, or for all that start together. Rules may still say no.
-    pub(crate) fn has_room_for(&self, class: &Class) -> bool {
-        if !class.is_gang() {
-            return self.workers.present().any(|worker| placement::fits_now(class, worker));
-        }
-        let has_room = |worker: &Worker, sum: &Resources, guess| worker.has_room(sum, guess);
-        let chosen = choose_for(self, class, placement::fits_now, |_, worker| worker.id, has_room);
-        chosen.iter().all(Option::is_some)
-    }
-}
-
-fn fits_capacity(worker: &Worker, sum: &Resources, _: u64) -> bool {
-    sum.fits(&worker.capacity)
-}
-
-/// The worker of each task that starts together with others: of those that `could` run it the first by `rank`, as far as
-/// they have room for all that is chosen for them.
-fn choose_for<K: Ord>(
+/// The worker of each task that starts together with others, were all workers empty: of those that `may` have one,
+/// the first by `rank`.
+fn when_empty<K: Ord>(
     plan: &Planner,
     class: &Class,
-    could: impl Fn(&Class, &Worker) -> bool,
+    may: impl Fn(&Worker) -> bool,
     rank: impl Fn(&Class, &Worker) -> K,
-    has_room: impl Fn(&Worker, &Resources, u64) -> bool,
 ) -> Vec<Option<WorkerId>> {
     let tasks = class.tasks_at_a_time() as usize;
     let parts = class.parts().map(|part| {
-        let could = plan.workers.present().filter(|worker| could(part, worker));
+        let could = plan.workers.present().filter(|worker| may(worker));
+        let could = could.filter(|worker| placement::eligible_when_idle(part, worker));
         let mut ranked: Vec<(K, WorkerId)> = could.map(|worker| (rank(part, worker), worker.id)).collect();
         ranked.sort_unstable();
         // More than there are tasks need not be known: each could have one of its own.
@@ -230,8 +204,8 @@ fn choose_for<K: Ord>(
         Part { class: part, workers, tasks: part.nodes.unwrap_or(1) as usize }
     });
     let parts: Vec<Part> = parts.collect();
-    let has_room = |worker, sum: &Resources, guess| {
-        plan.workers.get(worker).is_some_and(|worker| has_room(worker, sum, guess))
+    let has_room = |worker, sum: &Resources, _: u64| {
+        plan.workers.get(worker).is_some_and(|worker| sum.fits(&worker.capacity))
     };
     match_tasks(&parts, &has_room)
 }

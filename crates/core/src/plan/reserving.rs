@@ -62,15 +62,6 @@ impl Planner {
         feasible.is_some()
     }
 
-    /// True if workers that take work could run a task of the class, or the whole gang that it leads, were they empty.
-    pub(crate) fn could_start(&mut self, id: ClassId) -> bool {
-        if !self.could_run(id) {
-            return false;
-        }
-        let class = self.classes.find(id).filter(|class| class.is_gang());
-        class.is_none_or(|class| gang::could_start_all(self, class))
-    }
-
     /// The farm has too few workers that take work for a gang, and has no more before another worker does.
     fn found_too_few(&mut self, class: ClassId) {
         self.feasible_workers.0.insert(class, FeasibleWorker::Nobody(self.workers.opened()));

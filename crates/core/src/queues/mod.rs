@@ -496,20 +496,11 @@ impl Queues {
         }
     }
 
-    /// Hundredths of a core that a queue may book or delegate beyond what it has before it is at its quota; `None` without
-    /// one.
+    /// Hundredths of a core that a queue may book beyond what it has before it is at its quota; `None` without one.
     pub fn room_in_quota(&self, id: QueueId) -> Option<u32> {
         let queue = self.get(self.whole(id));
-        let counted = u32::try_from(queue.counted_cpu()).unwrap_or(u32::MAX);
-        queue.record.quota_cpu.map(|quota| quota.saturating_sub(counted))
-    }
-
-    /// Tasks of the queue that ask for this many hundredths of a core together are with other shards from now on, or no
-    /// more where it is negative.
-    pub fn count_delegated(&mut self, id: QueueId, cpu: i64) {
-        let whole = self.whole(id);
-        let counted = &mut self.all[whole.0 as usize].delegated_cpu;
-        *counted = counted.saturating_add_signed(cpu);
+        let booked = u32::try_from(queue.booked_cpu).unwrap_or(u32::MAX);
+        queue.record.quota_cpu.map(|quota| quota.saturating_sub(booked))
     }
 
     /// What a task of the queue was charged is corrected by this much; see [`QueueShare::correct`].

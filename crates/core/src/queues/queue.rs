@@ -34,9 +34,6 @@ pub struct Queue {
     pub active: u32,
     /// Hundredths of a core that these hold or will.
     pub booked_cpu: u64,
-    /// Hundredths of a core that tasks ask for which are with other shards. They count against the quota of a whole queue,
-    /// and nowhere else: what they cost is charged where they run.
-    pub delegated_cpu: u64,
     /// Milliseconds that a task of the queue runs, as a mean over the last ones.
     pub mean_ms: Option<f64>,
     /// What its tasks were charged since the engine started, by the setting of [`Charge`](super::Charge): hundredths of
@@ -220,13 +217,7 @@ impl Queue {
     pub(super) fn over_quota(&self, cpu: u32, alone: bool) -> Option<u32> {
         let burst = self.record.burst_cpu.filter(|_| alone);
         let cap = burst.or(self.record.quota_cpu);
-        cap.filter(|cap| self.counted_cpu() + u64::from(cpu) > u64::from(*cap))
-    }
-
-    /// Hundredths of a core that count against its quota: what its tasks hold here, and what those with other shards ask
-    /// for.
-    pub fn counted_cpu(&self) -> u64 {
-        self.booked_cpu + self.delegated_cpu
+        cap.filter(|cap| self.booked_cpu + u64::from(cpu) > u64::from(*cap))
     }
 
     /// A new part of a queue, or a new queue, without work.
@@ -238,7 +229,6 @@ impl Queue {
             users: None,
             active: 0,
             booked_cpu: 0,
-            delegated_cpu: 0,
             mean_ms: None,
             charged: 0,
             tags: QueueTags::default(),

@@ -49,8 +49,6 @@ pub struct Workers {
     idle: u32,
     /// All workers are held by pressure.
     strained: bool,
-    /// Counts workers that came or said what they are.
-    version: u64,
     /// Counts the times that a worker came, or took work again.
     opened: u64,
     /// The same, and the times that one ceased to.
@@ -147,7 +145,6 @@ impl Workers {
         let sized = memory_for_sizes(&worker);
         let is_moved = move_by_memory(&mut self.by_memory, worker.id, sized_before, sized);
         self.sizes_version += u64::from(is_moved || (is_other && sized.is_some()));
-        self.version += 1;
         self.opened += 1;
         self.shifts += 1;
         self.count(&worker, 1);
@@ -180,7 +177,6 @@ impl Workers {
         self.gained.remove(&id);
         self.ahead.remove(&id);
         self.only_lending.remove(&id);
-        self.version += 1;
         self.shifts += 1;
     }
 
@@ -303,11 +299,6 @@ impl Workers {
             self.update(id, |worker| worker.last_resort = !worker.last_resort);
         }
         self.strained = strained;
-    }
-
-    /// Another number when a worker came or said what it is.
-    pub fn version(&self) -> u64 {
-        self.version
     }
 
     /// Another number when a worker came or takes work again.
@@ -555,7 +546,7 @@ impl Workers {
         rebuilt.strained = self.strained;
         rebuilt.new_or_gone_queues = self.new_or_gone_queues.clone();
         rebuilt.sizes_version = self.sizes_version;
-        (rebuilt.version, rebuilt.opened, rebuilt.shifts) = (self.version, self.opened, self.shifts);
+        (rebuilt.opened, rebuilt.shifts) = (self.opened, self.shifts);
         rebuilt == *self
     }
 

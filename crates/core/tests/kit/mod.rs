@@ -2,7 +2,6 @@
 //! moves it. Its workers do nothing by themselves; those of [`live::LiveFarm`] run what they are sent.
 #![allow(dead_code, reason = "each test uses a part")]
 
-pub mod divided;
 pub mod live;
 
 use std::collections::BTreeMap;
@@ -10,7 +9,6 @@ use windlass_core::engine::{
     Engine, Event, Hello, Outbox, Pipeline, Reply, Report, Settings, StoredState, Submit, WorkerCommand,
 };
 use windlass_core::explain::Explanation;
-use windlass_core::ids::ShardId;
 use windlass_core::job::{End, JobRecord, JobSpec, StepSpec, TaskResult, TaskRow, TaskState};
 use windlass_core::licences::Limit;
 use windlass_core::queues::QueueRecord;
@@ -231,7 +229,7 @@ pub fn starts(out: &Outbox) -> Vec<(WorkerId, TaskId)> {
 
 /// An active job as a store has it.
 pub fn record(job: u64, spec: JobSpec, tasks: Vec<TaskRow>) -> JobRecord {
-    JobRecord { tasks, ..JobRecord::new(JobId(job), spec.into(), START, ShardId::default()) }
+    JobRecord { tasks, ..JobRecord::new(JobId(job), spec.into(), START) }
 }
 
 /// A job's first task as a store has it, booked for the first time under its worker's first epoch.

@@ -25,7 +25,7 @@ const STALE_REPORTS: std::ops::RangeInclusive<u32> = 1..=60;
 const CACHE_STEPS: std::ops::RangeInclusive<u32> = 1..=100_000_000;
 /// Bytes of a policy's name.
 const POLICY_BYTES_MAX: usize = 64;
-/// Workers that may be reserved at a time in one shard.
+/// Workers that may be reserved at a time.
 const HOLDERS_MAX: u32 = 1_000;
 /// Bookings of which one may be out of turn.
 const EXPRESS_MAX: u32 = 1_000_000;

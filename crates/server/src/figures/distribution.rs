@@ -1,6 +1,5 @@
 //! Times by their size, in columns that grow by about a fifth each: enough for quantiles, and small.
 
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Columns of each doubling.
@@ -10,32 +9,9 @@ const DOUBLINGS: usize = 40;
 const COLUMNS: usize = 1 + PARTS * DOUBLINGS;
 
 /// How many times of each size there were. The counts wrap; what matters is the difference of two.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(from = "FilledColumns", into = "FilledColumns")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Distribution {
     counts: Box<[u32; COLUMNS]>,
-}
-
-/// The columns that are not empty, with their counts.
-type FilledColumns = Vec<(u16, u32)>;
-
-impl From<Distribution> for FilledColumns {
-    fn from(from: Distribution) -> FilledColumns {
-        (0u16..).zip(from.counts.iter().copied()).filter(|(_, count)| *count > 0).collect()
-    }
-}
-
-impl From<FilledColumns> for Distribution {
-    /// A column that this release does not have is left out.
-    fn from(filled: FilledColumns) -> Distribution {
-        let mut made = Distribution::default();
-        for (column, count) in filled {
-            if let Some(known) = made.counts.get_mut(usize::from(column)) {
-                *known = count;
-            }
-        }
-        made
-    }
 }
 
 impl Default for Distribution {
@@ -59,13 +35,6 @@ impl Distribution {
             *count = count.wrapping_sub(*before);
         }
         Distribution { counts }
-    }
-
-    /// Counts all that another one has.
-    pub fn add_all(&mut self, other: &Distribution) {
-        for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
-            *count = count.wrapping_add(*more);
-        }
     }
 
     /// Milliseconds that this part of the times, from 0 to 1, are at most; off by a tenth at most. `None` of none.
@@ -126,26 +95,6 @@ mod tests {
             let found = times.quantile_ms(part).unwrap() * 1e3;
             prop_assert!((found - exact).abs() <= exact * 0.13 + 1.0, "{exact}: {found}");
         }
-    }
-
-    #[test]
-    fn what_another_server_counted_is_added() {
-        let (mut here, mut there) = (Distribution::default(), Distribution::default());
-        here.add(Duration::from_millis(1));
-        for ms in [1, 500, 500] {
-            there.add(Duration::from_millis(ms));
-        }
-        let text = serde_json::to_string(&there).unwrap();
-        let told: Distribution = serde_json::from_str(&text).unwrap();
-        assert_eq!(told, there);
-        here.add_all(&told);
-        let mut all = Distribution::default();
-        for ms in [1, 1, 500, 500] {
-            all.add(Duration::from_millis(ms));
-        }
-        assert_eq!(here, all);
-        // Columns of a later release are left out.
-        assert_eq!(serde_json::from_str::<Distribution>("[[60000,3]]").unwrap(), Distribution::default());
     }
 
     #[test]

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_api::figures::{Durations, ExpensiveTask, FailureCause, History, WorkerRecord};
 use windlass_core::engine::{Engine, Fact};
 use windlass_core::job::{End, JobSpec, TaskResult, TaskState};
-use windlass_core::{TaskId, Time, WorkerId};
-use windlass_store::EndedJob;
+use windlass_core::{TaskId, Time, WorkerId, worker};
+use windlass_store::{EndedJob, Store};
 
 /// Attempts that are remembered: at most 3 MB of them, and what their names take, which have at most 255 bytes each.
-pub const ENDED_MAX: usize = 20_000;
+const ENDED_MAX: usize = 20_000;
+/// Jobs, active ones and those that ended last, whose attempts are read from the store.
+const ENDED_JOBS_MAX: usize = 500;
 /// Causes, workers and tasks of one answer.
 const CAUSES_MAX: usize = 20;
 const WORKERS_TOLD_MAX: usize = 20;
@@ -141,8 +143,17 @@ impl EndedAttempts {
         }
     }
 
-    /// Takes in what a store has of earlier times.
-    pub fn restore(&self, jobs: &[EndedJob], worker_name: impl Fn(WorkerId) -> Option<String>) {
+    /// Takes in what a store has of earlier times, before anything else is taken. `workers` are those that the store knows.
+    /// What cannot be read is lacking in figures about the past, and nothing else.
+    pub async fn restore_from(&self, store: &Store, workers: &[worker::WorkerRecord]) {
+        let names: BTreeMap<WorkerId, &str> = workers.iter().map(|known| (known.id, &*known.name)).collect();
+        match store.last_ended(ENDED_JOBS_MAX, ENDED_MAX).await {
+            Ok(jobs) => self.restore(&jobs, |id| names.get(&id).map(|name| (*name).to_owned())),
+            Err(error) => tracing::warn!("the history of attempts begins again: {error}"),
+        }
+    }
+
+    fn restore(&self, jobs: &[EndedJob], worker_name: impl Fn(WorkerId) -> Option<String>) {
         let mut ring = self.lock();
         for EndedJob { view, tasks, attempts } in jobs {
             for task in tasks {

@@ -2,125 +2,49 @@
 //! parked counts by sums, so a backlog of a million jobs costs as much as one of ten thousand.
 
 use super::answers::worker_row;
-use super::charts::{FarmRow, QUEUES_MAX, QueueRow, Sample, WORKERS_MAX, WorkerRow};
-use serde::{Deserialize, Serialize};
+use super::charts::{QUEUES_MAX, QueueRow, WORKERS_MAX, WorkerRow};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use windlass_api::board::Percents;
 use windlass_core::explain::entitlements;
-use windlass_core::job::Counts;
 use windlass_core::load::formula::LOAD_NO_CORES;
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{Engine, WorkerId};
 
-/// What an engine knows at one time, of its shard or, joined, of the farm. Cpus are cores, pressures are percent.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// What the engine knows at one time. Cpus are cores, pressures are percent.
+#[derive(Debug, Default)]
 pub struct EngineLook {
     pub running: f64,
     pub waiting: f64,
     pub busy_cpus: f64,
     pub total_cpus: f64,
-    /// Sums over the workers that say them, and how many these are: cpu, memory, io.
-    pressures: [(f64, u32); 3],
-    /// The busiest queues.
-    pub queues: Vec<QueueLook>,
-    /// Workers by number; none where they are not wanted.
-    pub workers: Vec<(u64, WorkerRow)>,
-}
-
-/// A queue at one time.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct QueueLook {
-    pub name: String,
-    pub busy_cpus: f32,
-    /// `None` of a queue that came since entitlements were computed last.
-    pub entitled_cpus: Option<f32>,
-}
-
-impl EngineLook {
-    /// Adds what another shard's engine knows.
-    pub fn join(&mut self, other: EngineLook) {
-        self.running += other.running;
-        self.waiting += other.waiting;
-        self.busy_cpus += other.busy_cpus;
-        self.total_cpus += other.total_cpus;
-        for ((sum, count), (more, workers)) in self.pressures.iter_mut().zip(other.pressures) {
-            (*sum, *count) = (*sum + more, *count + workers);
-        }
-        for queue in other.queues {
-            match self.queues.iter().position(|known| known.name == queue.name) {
-                None => self.queues.push(queue),
-                Some(place) => {
-                    let known = &mut self.queues[place];
-                    known.busy_cpus += queue.busy_cpus;
-                    let entitled = [known.entitled_cpus, queue.entitled_cpus];
-                    known.entitled_cpus = entitled.into_iter().flatten().reduce(|one, other| one + other);
-                }
-            }
-        }
-        self.queues.sort_by(|a, b| b.busy_cpus.total_cmp(&a.busy_cpus).then_with(|| a.name.cmp(&b.name)));
-        self.queues.truncate(QUEUES_MAX);
-        self.workers.extend(other.workers);
-        self.workers.truncate(WORKERS_MAX);
-    }
-
     /// Means over the workers that say them: cpu, memory, io.
-    pub fn mean_pressures(&self) -> [Option<f64>; 3] {
-        self.pressures.map(|(sum, count)| (count > 0).then(|| sum / f64::from(count)))
-    }
-
-    /// What is charted of it.
-    pub fn sample(self, farm: FarmRow, day_waits: [f32; 2]) -> Sample {
-        let row = |queue: QueueLook| -> (String, QueueRow) {
-            (queue.name, [queue.busy_cpus, queue.entitled_cpus.unwrap_or(f32::NAN)])
-        };
-        Sample {
-            farm,
-            queues: self.queues.into_iter().map(row).collect(),
-            workers: self.workers.into_iter().map(|(id, row)| (WorkerId(id), row)).collect(),
-            day_waits,
-        }
-    }
-}
-
-/// How many tasks this engine has in which state: without those that are with other shards, and with those of other shards'
-/// jobs that are here.
-pub fn counts_here(engine: &Engine) -> Counts {
-    let mut counts = engine.counts();
-    for job in engine.jobs() {
-        let may_start = job.stop.is_none() && job.ended.is_none() && job.after.is_empty();
-        for step in &job.steps {
-            match job.home {
-                Some(_) => {
-                    counts.active += step.active;
-                    counts.ready += if may_start { step.ready.len() } else { 0 };
-                }
-                None if may_start => counts.ready = counts.ready.saturating_sub(step.delegated.len()),
-                None => {}
-            }
-        }
-    }
-    counts
+    pub pressures: [Option<f64>; 3],
+    /// The busiest queues.
+    pub queues: Vec<(String, QueueRow)>,
+    pub workers: Vec<(WorkerId, WorkerRow)>,
 }
 
 /// Looks at the engine. `entitled` is what queues were entitled to when that was computed last.
-pub fn look(engine: &Engine, entitled: &BTreeMap<String, f32>, with_workers: bool) -> EngineLook {
-    let mut seen = EngineLook { waiting: counts_here(engine).ready.into(), ..EngineLook::default() };
+pub fn look(engine: &Engine, entitled: &BTreeMap<String, f32>) -> EngineLook {
+    let mut seen = EngineLook { waiting: engine.counts().ready.into(), ..EngineLook::default() };
+    let mut sums = [(0.0, 0u32); 3];
     for worker in engine.workers().present() {
         seen.running += worker.running.len() as f64;
         seen.busy_cpus += f64::from(worker.booked.cpu) / 100.0;
         seen.total_cpus +=
             if worker.state == WorkerState::Up { f64::from(worker.capacity.cpu) / 100.0 } else { 0.0 };
         let percents = percents(worker);
-        for ((sum, count), percent) in seen.pressures.iter_mut().zip(percents) {
+        for ((sum, count), percent) in sums.iter_mut().zip(percents) {
             if let Some(percent) = percent {
                 (*sum, *count) = (*sum + percent, *count + 1);
             }
         }
-        if with_workers && seen.workers.len() < WORKERS_MAX {
-            seen.workers.push((worker.id.0, row_of(engine, worker, percents)));
+        if seen.workers.len() < WORKERS_MAX {
+            seen.workers.push((worker.id, row_of(engine, worker, percents)));
         }
     }
+    seen.pressures = sums.map(|(sum, count)| (count > 0).then(|| sum / f64::from(count)));
     seen.queues = busiest(engine, entitled);
     seen
 }
@@ -138,7 +62,7 @@ fn row_of(engine: &Engine, worker: &Worker, percents: [Option<f64>; 3]) -> Worke
 }
 
 /// Queues that hold cpus or are entitled to some.
-fn busiest(engine: &Engine, entitled: &BTreeMap<String, f32>) -> Vec<QueueLook> {
+fn busiest(engine: &Engine, entitled: &BTreeMap<String, f32>) -> Vec<(String, QueueRow)> {
     let mut queues: Vec<(u64, &str)> = engine
         .queues()
         .iter()
@@ -147,13 +71,12 @@ fn busiest(engine: &Engine, entitled: &BTreeMap<String, f32>) -> Vec<QueueLook> 
         .collect();
     queues.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.cmp(other)));
     queues.truncate(QUEUES_MAX);
-    let look = |(booked, name): (u64, &str)| QueueLook {
-        name: name.to_owned(),
-        busy_cpus: booked as f32 / 100.0,
+    let row = |(booked, name): (u64, &str)| {
         // A queue that came since is entitled to something, and nobody knows yet to what.
-        entitled_cpus: entitled.get(name).copied(),
+        let entitled = entitled.get(name).copied().unwrap_or(f32::NAN);
+        (name.to_owned(), [booked as f32 / 100.0, entitled])
     };
-    queues.into_iter().map(look).collect()
+    queues.into_iter().map(row).collect()
 }
 
 /// Of how much of the engine's time the computing of entitlements may take: one part of so many.
@@ -190,7 +113,7 @@ impl Entitled {
 
 #[cfg(test)]
 mod tests {
-    use super::super::charts::{Charts, FarmColumn, Scaled};
+    use super::super::charts::{Charts, FarmColumn, Sample, Scaled};
     use super::*;
     use std::time::Duration;
     use windlass_core::engine::{Event, Hello, Outbox, Settings, Submit};
@@ -232,36 +155,15 @@ mod tests {
     fn what_is_charted_is_what_the_engine_has() {
         let engine = farm(3, 30);
         let entitled = Entitled::compute(&engine);
-        let seen = look(&engine, &entitled.cpus, true);
+        let seen = look(&engine, &entitled.cpus);
         assert_eq!((seen.running, seen.busy_cpus, seen.total_cpus), (24.0, 24.0, 24.0));
-        assert_eq!(seen.mean_pressures(), [Some(10.0), None, None]);
-        let films = QueueLook { name: "films".to_owned(), busy_cpus: 24.0, entitled_cpus: Some(24.0) };
-        assert_eq!(seen.queues, [films]);
-        assert_eq!((seen.workers.len(), seen.workers[0].0), (3, 1));
-        assert!(look(&engine, &entitled.cpus, false).workers.is_empty());
+        assert_eq!(seen.pressures, [Some(10.0), None, None]);
+        assert_eq!(seen.queues, [("films".to_owned(), [24.0, 24.0])]);
+        assert_eq!((seen.workers.len(), seen.workers[0].0), (3, WorkerId(1)));
         assert_eq!(Scaled(seen.workers[0].1[0]).part_of_cpus(), Some(1.0));
         assert_eq!(Scaled(seen.workers[0].1[2]).percent(), Some(10.0));
         // Some of the others were sent ahead.
         assert!((0.0..=6.0).contains(&seen.waiting), "{}", seen.waiting);
-    }
-
-    #[test]
-    fn looks_of_several_shards_are_one() {
-        let shown = |name: &str, busy_cpus, entitled_cpus| QueueLook {
-            name: name.to_owned(),
-            busy_cpus,
-            entitled_cpus,
-        };
-        let engine = farm(2, 5);
-        let mut all = look(&engine, &BTreeMap::new(), true);
-        let told = serde_json::to_string(&look(&farm(1, 20), &BTreeMap::new(), true)).unwrap();
-        all.join(serde_json::from_str(&told).unwrap());
-        assert_eq!((all.running, all.busy_cpus, all.total_cpus), (13.0, 13.0, 24.0));
-        assert_eq!(all.queues, [shown("films", 13.0, None)]);
-        assert_eq!((all.workers.len(), all.mean_pressures()[0]), (3, Some(10.0)));
-        let queues = vec![shown("tests", 20.0, Some(4.0)), shown("films", 1.0, Some(2.0))];
-        all.join(EngineLook { queues, ..EngineLook::default() });
-        assert_eq!(all.queues, [shown("tests", 20.0, Some(4.0)), shown("films", 14.0, Some(2.0))]);
     }
 
     /// Shows what a look costs and what series take, which is printed; the bytes are held where the rows are defined.
@@ -276,12 +178,13 @@ mod tests {
         let entitling = began.elapsed();
         for step in 0..5 {
             let began = Instant::now();
-            let seen = look(&engine, &entitled.cpus, true);
+            let seen = look(&engine, &entitled.cpus);
             looks = looks.min(began.elapsed());
             assert_eq!((seen.running, seen.workers.len()), (80_000.0, 10_000));
             let farm = super::super::answers::farm_row(&[(FarmColumn::Running, Some(seen.running))]);
             let began = Instant::now();
-            charts.add(step, seen.sample(farm, [0.0; 2]));
+            charts
+                .add(step, Sample { farm, queues: seen.queues, workers: seen.workers, day_waits: [0.0; 2] });
             adds = adds.min(began.elapsed());
         }
         let grown = resident_bytes().saturating_sub(before);

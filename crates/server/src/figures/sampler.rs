@@ -2,14 +2,13 @@
 
 use super::answers::farm_row;
 use super::blob::{self, Part};
-use super::charts::{FOLD, FarmColumn, HOUR_STEP_MS};
-use super::look::EngineLook;
-use super::shard::look_now;
-use super::{Figures, Tally, WantedFigures};
+use super::charts::{FOLD, FarmColumn, HOUR_STEP_MS, Sample};
+use super::look::{EngineLook, Entitled, look};
+use super::{Figures, Tally};
 use crate::handle::Handle;
-use crate::peers::OtherShards;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_core::Engine;
 
 /// The last five minutes, of which waits are told for a step of the day.
 const DAY_STEP_MS: u64 = super::charts::DAY_STEP_MS;
@@ -18,15 +17,15 @@ const DAY_STEP_MS: u64 = super::charts::DAY_STEP_MS;
 struct Sampler {
     figures: Arc<Figures>,
     handle: Handle,
-    others: Option<OtherShards>,
-    /// Of the farm, at the look before.
+    entitled: Entitled,
+    /// At the look before.
     before: Tally,
 }
 
-/// Runs until the server ends. `others` are the other shards of a farm that is divided.
-pub async fn run(figures: Arc<Figures>, handle: Handle, others: Option<OtherShards>) {
+/// Runs until the server ends.
+pub async fn run(figures: Arc<Figures>, handle: Handle) {
     let mut closing = handle.closing();
-    let mut sampler = Sampler { figures, handle, others, before: Tally::default() };
+    let mut sampler = Sampler { figures, handle, entitled: Entitled::default(), before: Tally::default() };
     sampler.restore().await;
     loop {
         tokio::select! {
@@ -59,30 +58,29 @@ impl Sampler {
         }
     }
 
-    /// Takes in what there is now. Returns the step of the day that is over with it, if one is. A shard that does not
-    /// answer in time is lacking in this step.
+    /// Takes in what there is now. Returns the step of the day that is over with it, if one is.
     async fn sample(&mut self) -> Option<u64> {
+        let (entitled, due) = (self.entitled.clone(), self.entitled.is_due());
+        let ask = move |engine: &Engine| {
+            let entitled = if due { Entitled::compute(engine) } else { entitled };
+            (look(engine, &entitled.cpus), entitled)
+        };
         // A server that ends says nothing more.
-        let mut seen = look_now(&self.handle, true).await.ok()?;
-        if let Some(others) = &self.others {
-            let wanted = WantedFigures { workers: true, queues: false };
-            let told = others.figures(wanted).await.figures;
-            self.figures.heard(&told);
-            told.into_iter().for_each(|other| seen.join(other.now.look));
-        }
+        let (seen, entitled) = self.handle.query(ask).await.ok()?;
+        self.entitled = entitled;
         let now_ms = self.handle.now().as_ms();
-        let tally = self.figures.with_others(self.handle.metrics().tally());
+        let tally = self.handle.metrics().tally();
         let happened = tally.since(&self.before);
         let day_waits = self.day_waits(now_ms);
         self.figures.remember(now_ms, tally.clone());
         self.before = tally;
         let farm = farm_row(&columns(&seen, &happened));
-        self.figures.charts().add(now_ms / HOUR_STEP_MS, seen.sample(farm, day_waits))
+        let sample = Sample { farm, queues: seen.queues, workers: seen.workers, day_waits };
+        self.figures.charts().add(now_ms / HOUR_STEP_MS, sample)
     }
 
     fn day_waits(&self, now_ms: u64) -> [f32; 2] {
-        let tally = self.figures.with_others(self.handle.metrics().tally());
-        let waits = self.figures.last(DAY_STEP_MS, now_ms, &tally).tally.waits;
+        let waits = self.figures.last(DAY_STEP_MS, now_ms, &self.handle.metrics().tally()).tally.waits;
         [0.5, 0.95].map(|part| waits.quantile_ms(part).map_or(f32::NAN, |ms| ms as f32))
     }
 
@@ -98,7 +96,7 @@ impl Sampler {
 
 fn columns(seen: &EngineLook, happened: &Tally) -> [(FarmColumn, Option<f64>); super::charts::FARM_COLUMNS] {
     let count = |count: u64| Some(count as f64);
-    let [cpu, memory, io] = seen.mean_pressures();
+    let [cpu, memory, io] = seen.pressures;
     [
         (FarmColumn::Running, Some(seen.running)),
         (FarmColumn::Waiting, Some(seen.waiting)),

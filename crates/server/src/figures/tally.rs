@@ -1,16 +1,14 @@
 //! What happened since the server started, counted where it happens.
 
 use super::distribution::Distribution;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 use windlass_api::figures::Quantiles;
 use windlass_core::engine::Fact;
 use windlass_core::job::{End, TaskState};
 
 /// Counts and times since the server started.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Attempts that started.
     pub started: u64,
@@ -65,61 +63,6 @@ impl Tally {
             round_times: self.round_times.since(&earlier.round_times),
             commit_times: self.commit_times.since(&earlier.commit_times),
         }
-    }
-
-    /// Counts all that another one has.
-    pub fn add(&mut self, other: &Tally) {
-        self.started += other.started;
-        self.succeeded += other.succeeded;
-        self.failed += other.failed;
-        self.placed += other.placed;
-        self.rounds += other.rounds;
-        self.store_failures += other.store_failures;
-        self.waits.add_all(&other.waits);
-        self.round_times.add_all(&other.round_times);
-        self.commit_times.add_all(&other.commit_times);
-    }
-}
-
-/// What happened in the other shards of a farm since this server first heard of each.
-#[derive(Debug, Default)]
-pub struct OtherTallies {
-    sum: Tally,
-    /// What each said last.
-    last: BTreeMap<u32, ToldTally>,
-}
-
-/// A tally of a shard's engine, which counts from 0 under each epoch.
-#[derive(Clone, Debug)]
-pub struct ToldTally {
-    /// Number of the ownership of the shard.
-    pub epoch: u64,
-    /// When it was told, in milliseconds since the Unix epoch.
-    pub at_ms: u64,
-    /// All that happened under this epoch.
-    pub tally: Tally,
-}
-
-impl OtherTallies {
-    /// A shard tells its tally. One that is older than what is known, because answers came in another order, is dropped.
-    pub fn take(&mut self, shard: u32, told: ToldTally) {
-        if let Some(last) = self.last.get(&shard) {
-            if (told.epoch, told.at_ms) <= (last.epoch, last.at_ms) {
-                return;
-            }
-            match told.epoch == last.epoch {
-                true => self.sum.add(&told.tally.since(&last.tally)),
-                // What the owner before did since it told is not known.
-                false => self.sum.add(&told.tally),
-            }
-        }
-        self.last.insert(shard, told);
-    }
-
-    /// What happened in the whole farm, when `own` is what happened in this shard.
-    pub fn with(&self, mut own: Tally) -> Tally {
-        own.add(&self.sum);
-        own
     }
 }
 
@@ -229,24 +172,6 @@ mod tests {
         recent.push(500_000, placed(20));
         let now = recent.last(60_000, 510_000, &placed(25));
         assert_eq!((now.seconds, now.tally.placed), (10.0, 5));
-    }
-
-    #[test]
-    fn tallies_of_other_shards_count_from_when_they_are_known_and_each_owner_counts_from_0() {
-        let mut others = OtherTallies::default();
-        let mut told = |epoch, at_ms, count| {
-            others.take(2, ToldTally { epoch, at_ms, tally: placed(count) });
-            others.with(placed(1)).placed
-        };
-        assert_eq!(told(1, 10, 500), 1, "this was before");
-        assert_eq!(told(1, 20, 507), 8);
-        assert_eq!(told(1, 15, 503), 8, "an answer that came late");
-        assert_eq!(told(1, 30, 508), 9);
-        assert_eq!(told(2, 40, 3), 12, "another owner");
-        assert_eq!(told(1, 50, 600), 12, "the one before says something still");
-        others.take(3, ToldTally { epoch: 1, at_ms: 0, tally: placed(7) });
-        others.take(3, ToldTally { epoch: 1, at_ms: 1, tally: placed(9) });
-        assert_eq!(others.with(placed(0)).placed, 13);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use super::error::ApiError;
 use super::{App, PAGE_DEFAULT, PAGE_MAX, within};
-use crate::figures::counts_here;
 use crate::view;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -97,7 +96,7 @@ fn look_pending(engine: &Engine) -> PendingJobs {
     });
     let jobs: Vec<PendingJob> = jobs.collect();
     let shown: u64 = jobs.iter().map(|job| u64::from(job.tasks)).sum();
-    let ready = u64::from(counts_here(engine).ready);
+    let ready = u64::from(engine.counts().ready);
     PendingJobs { jobs, other_pending: ready.saturating_sub(shown) }
 }
 

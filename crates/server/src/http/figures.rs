@@ -4,14 +4,12 @@ use super::error::ApiError;
 use super::readable::Reader;
 use super::workers::no_worker;
 use super::{App, within};
-use crate::away;
-use crate::figures::{HistoryQuestion, ShardFigures, WantedFigures};
-use crate::peers::{WorkerElsewhere, name_missing};
+use crate::figures::HistoryQuestion;
 use crate::view;
+use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use utoipa::IntoParams;
@@ -19,9 +17,8 @@ use windlass_api::figures::{
     EndedJobs, FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, WorkerSeries,
 };
 use windlass_core::job::JobState;
-use windlass_core::ranges::RangeSet;
 use windlass_core::worker::WorkerState;
-use windlass_core::{Engine, JobId, WorkerId};
+use windlass_core::{Engine, JobId};
 use windlass_store::EndedTotals;
 
 /// Milliseconds that rates look back, and quantiles.
@@ -33,40 +30,17 @@ const FIVE_MINUTES_MS: u64 = 300_000;
 pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
-        let look = move |engine: &Engine| (view::overview(engine, now), view::BetweenShards::of(engine));
-        let (mut overview, between) = app.handle.query(look).await?;
-        let others = app.figures_of_others().await;
-        if let Some(others) = &others {
-            overview = view::join_overviews(overview, &between, &others.figures);
-        }
-        let figures = app.figures();
-        let tally = figures.with_others(app.handle.metrics().tally());
+        let overview = app.handle.query(move |engine| view::overview(engine, now)).await?;
+        let (figures, tally) = (app.figures(), app.handle.metrics().tally());
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
         let mut overview = view::with_rates(overview, &minute, &five);
-        let missing = others.map(|others| others.missing.clone()).unwrap_or_default();
-        overview.holds.extend(missing.iter().map(|shard| {
-            format!(
-                "shard {shard} does not answer: its workers, and what runs there, are not in these figures"
-            )
-        }));
         let EndedTotals { succeeded, failed, canceled } = app.handle.store().ended_totals().await?;
         overview.ended = Some(EndedJobs { succeeded, failed, canceled });
         overview.holds.extend(app.handle.disk().may_submit().err().map(|why| why.to_string()));
-        Ok::<_, ApiError>((overview, missing))
+        Ok::<_, ApiError>(overview)
     };
-    let made = app.figures().overview.get(make).await?;
-    let (overview, missing) = &*made;
-    Ok(name_missing(Json(overview).into_response(), missing))
-}
-
-/// Tells the figures of this shard to the server that owns the first one. No client can ask for it.
-pub async fn of_shard(
-    State(app): State<App>,
-    query: Result<Query<WantedFigures>, QueryRejection>,
-) -> Result<Json<ShardFigures>, ApiError> {
-    let Query(wanted) = query?;
-    Ok(Json(ShardFigures::read(&app.handle, wanted).await?))
+    Ok(Json(&*app.figures().overview.get(make).await?).into_response())
 }
 
 /// Shows the scheduler at work. The answer is at most a second old.
@@ -75,27 +49,15 @@ pub async fn of_shard(
 pub async fn scheduler(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
-        let mut shown = app.handle.query(move |engine| view::scheduler(engine, now)).await?;
+        let shown = app.handle.query(move |engine| view::scheduler(engine, now)).await?;
         let (metrics, figures) = (app.handle.metrics(), app.figures());
-        let own = metrics.tally();
-        let mut since_start = (metrics.results_late(), own.store_failures);
-        let mut missing = Vec::new();
-        if let Some(others) = app.figures_of_others().await {
-            missing.clone_from(&others.missing);
-            shown = view::join_scheduler(shown, &others.figures);
-            for there in &others.figures {
-                since_start.0 += there.late_results;
-                since_start.1 += there.tally.store_failures;
-            }
-        }
-        let tally = figures.with_others(own);
+        let tally = metrics.tally();
+        let since_start = (metrics.results_late(), tally.store_failures);
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
-        Ok::<_, ApiError>((view::with_scheduler_rates(shown, &minute, &five, since_start), missing))
+        Ok::<_, ApiError>(view::with_scheduler_rates(shown, &minute, &five, since_start))
     };
-    let made = app.figures().scheduler.get(make).await?;
-    let (figures, missing) = &*made;
-    Ok(name_missing(Json(figures).into_response(), missing))
+    Ok(Json(&*app.figures().scheduler.get(make).await?).into_response())
 }
 
 /// Which stretch of time.
@@ -129,13 +91,8 @@ pub async fn worker_series(
     State(app): State<App>,
     name: Result<Path<String>, PathRejection>,
     query: Result<Query<SeriesQuery>, QueryRejection>,
-    elsewhere: Option<Extension<WorkerElsewhere>>,
 ) -> Result<Json<WorkerSeries>, ApiError> {
     let (Path(name), Query(SeriesQuery { span })) = (name?, query?);
-    if let Some(Extension(WorkerElsewhere { id, cpus })) = elsewhere {
-        let now_ms = app.handle.now().as_ms();
-        return Ok(Json(app.figures().worker_series(WorkerId(id), cpus, span, now_ms)));
-    }
     let wanted = name.clone();
     let look = move |engine: &Engine| {
         let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
@@ -196,15 +153,10 @@ pub async fn grid(
 ) -> Result<Json<TaskGrid>, ApiError> {
     let (Path(id), Query(GridQuery { from })) = (id?, query?);
     let id = JobId(id);
-    let store = app.handle.store();
-    let delegated = app.handle.query(move |engine| engine.job(id).map(away::delegated)).await?;
-    let away = match delegated.filter(|delegated| !delegated.is_empty()) {
-        Some(delegated) => store.booked_tasks(id, &delegated).await?,
-        None => RangeSet::default(),
-    };
-    if let Some(grid) = app.handle.query(move |engine| view::active_grid(engine, id, from, &away)).await? {
+    if let Some(grid) = app.handle.query(move |engine| view::active_grid(engine, id, from)).await? {
         return Ok(Json(grid));
     }
+    let store = app.handle.store();
     let job = store.job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
     if job.state == JobState::Active {
         return Ok(Json(view::parked_grid(&job.spec, from)));

@@ -24,9 +24,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use windlass_api::{CLOCK_HEADER, ErrorCode};
 use windlass_core::Time;
 
-/// Where servers ask each other in their own name.
-const BETWEEN_SERVERS: &str = "/api/v1/shard/";
-
 /// Lets in whom the server knows, to where they may go, as [`Caller`] in the request's extensions, and
 /// notes who changed something or was refused.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
@@ -305,8 +302,7 @@ impl App {
         let method = Method::from_bytes(passed.method.as_bytes()).unwrap_or_default();
         let noted = match is_refused {
             true => passed.caller.is_some_and(|caller| self.shared.noted.take(&caller.user)),
-            // What servers ask in their own name changes nothing for people.
-            false => changes(&method, passed.path) && !passed.path.starts_with(BETWEEN_SERVERS),
+            false => changes(&method, passed.path),
         };
         if noted {
             self.audit_passed(passed, status);

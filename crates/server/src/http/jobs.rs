@@ -5,7 +5,6 @@ use super::readable::{Reader, Whole};
 use super::rights::{may_have_priority, may_submit_as};
 use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size, read_body};
 use crate::auth::{Caller, Role};
-use crate::away;
 use crate::bounded_json::{JsonLimits, read_json};
 use crate::handle::Handle;
 use crate::peers::{ChangeRequest, Effect};
@@ -341,20 +340,16 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
     if !ids.is_empty() {
         let counts = move |engine: &windlass_core::Engine| {
             let jobs = ids.iter().filter_map(|id| engine.job(*id));
-            jobs.map(|job| (job.id, (job.counts(), job.held, away::delegated(job))))
-                .collect::<BTreeMap<_, _>>()
+            jobs.map(|job| (job.id, (job.counts(), job.held))).collect::<BTreeMap<_, _>>()
         };
         live = handle.query(counts).await?;
     }
-    let delegated = live.iter().map(|(id, (.., delegated))| (*id, delegated));
-    let running = away::running(handle.store(), delegated).await?;
     let mut jobs = Vec::new();
     for mut view in views {
         if view.state == core::JobState::Active {
             match live.get(&view.id) {
-                Some((counts, held, _)) => {
-                    let away = running.get(&view.id).copied().unwrap_or(0);
-                    view.counts = Some(away::counted(*counts, away));
+                Some((counts, held)) => {
+                    view.counts = Some(*counts);
                     view.held = *held;
                 }
                 // It ended between the two looks, and the store has it whole now; or it is parked.

@@ -35,21 +35,17 @@ pub async fn server_loads(
 ) -> Result<Json<ServerLoads>, ApiError> {
     let Query(LoadsQuery { limit, cursor }) = query?;
     let limit = within("limit", limit, LOADS_MAX, LOADS_MAX)?;
-    let is_divided = app.shards().is_divided();
     let look = move |engine: &Engine| {
         let workers = engine.workers();
         let first = WorkerId(cursor.map_or(0, |last| last.saturating_add(1)));
         let mut some = workers.present_from(first).peekable();
-        let (mut servers, mut ids) = (Vec::new(), Vec::new());
+        let (mut servers, mut last) = (Vec::new(), None);
         for worker in some.by_ref().take(limit) {
             servers.push(ServerLoad::from_core(worker, workers.load_settings()));
-            ids.push(worker.id.0);
+            last = Some(worker.id.0);
         }
-        let next = some.peek().and(ids.last().copied());
-        if !is_divided {
-            ids.clear();
-        }
-        ServerLoads { servers, ids, next }
+        let next = some.peek().and(last);
+        ServerLoads { servers, next }
     };
     Ok(Json(app.handle.query(look).await?))
 }

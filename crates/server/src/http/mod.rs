@@ -1,6 +1,5 @@
 //! The HTTP interface: JSON under `/api/v1`, over TCP or a unix socket.
 
-mod attempts;
 mod board;
 mod error;
 mod figures;
@@ -19,7 +18,6 @@ mod rights;
 mod routes;
 mod servers;
 mod session;
-mod shards;
 mod status;
 mod tasks;
 mod tokens;
@@ -40,14 +38,14 @@ use crate::auth::{self, Auth};
 use crate::door::BoardOptions;
 use crate::door::loopback::{self, DoorAsks, LoopbackDoor};
 use crate::door::sessions::Sessions;
-use crate::figures::{Figures, WantedFigures};
+use crate::figures::Figures;
 use crate::gateway::{Front, Gateways};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
 use crate::listen::{Listener, RoomLimits, Served};
 use crate::metrics::Entries;
 use crate::network::Network;
-use crate::peers::{self, FarmShards, Gathered, OtherShards, Postbox, ServerKey};
+use crate::peers::{self, Postbox, ServerKey};
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::body::Bytes;
@@ -56,10 +54,9 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,7 +67,6 @@ use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate as _};
 use windlass_api::{ErrorCode, SetQueue};
 use windlass_core::TaskId;
-use windlass_core::ids::WHOLE_FARM;
 use windlass_store::ServerId;
 
 /// Connections over unix sockets at a time, where they are the administrator's alone and where they are everybody's.
@@ -125,9 +121,6 @@ struct AppShared {
     loans: Mutex<BTreeMap<TaskId, usize>>,
     /// How the owner is asked, on a server that stands by.
     postbox: Option<Arc<Postbox>>,
-    /// How the owners of other shards are asked, on the owner of the first one in a farm that is divided.
-    across: Option<Arc<Postbox>>,
-    shards: FarmShards,
     /// By which this server signs what it writes for other servers.
     key: Option<ServerKey>,
 }
@@ -155,45 +148,6 @@ impl App {
     /// How the owner is asked; `None` on the owner.
     pub(crate) fn postbox(&self) -> Option<&Arc<Postbox>> {
         self.shared.postbox.as_ref()
-    }
-
-    /// How the owners of other shards are asked; `None` where this server does not own the first one, or there is no other.
-    pub(crate) fn across(&self) -> Option<&Arc<Postbox>> {
-        self.shared.across.as_ref()
-    }
-
-    /// The other shards; `None` where this server does not own the first one, or there is no other.
-    pub(crate) fn others(&self) -> Option<OtherShards> {
-        Some(OtherShards::new(self.across()?.clone(), self.shards().clone()))
-    }
-
-    /// What the other shards say of themselves, at most a second old.
-    async fn figures_of_others(&self) -> Option<Arc<Gathered>> {
-        self.gather(WantedFigures::default()).await
-    }
-
-    /// The same with their queues.
-    async fn queues_of_others(&self) -> Option<Arc<Gathered>> {
-        self.gather(WantedFigures { queues: true, workers: false }).await
-    }
-
-    async fn gather(&self, wanted: WantedFigures) -> Option<Arc<Gathered>> {
-        let (others, figures) = (self.others()?, self.figures());
-        let recent = if wanted.queues { &figures.queues_of_others } else { &figures.of_others };
-        let ask = async || {
-            let told = others.figures(wanted).await;
-            figures.heard(&told.figures);
-            Ok::<_, Infallible>(told)
-        };
-        match recent.get(ask).await {
-            Ok(told) => Some(told),
-            Err(never) => match never {},
-        }
-    }
-
-    /// The shards of the farm.
-    pub(crate) fn shards(&self) -> &FarmShards {
-        &self.shared.shards
     }
 
     /// Looks for tokens that another server made or revoked.
@@ -257,8 +211,6 @@ pub struct ServeOptions {
     pub board: BoardOptions,
     /// Settings of queues from the server's settings file, by name.
     pub queues: BTreeMap<String, SetQueue>,
-    /// The shards of the farm.
-    pub shards: FarmShards,
     /// By which this server signs what it asks other servers, and what it has done for them; `None` if it signs nothing.
     pub key: Option<ServerKey>,
 }
@@ -272,35 +224,17 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         return handle.close();
     }
     let mut tasks = JoinSet::new();
-    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone(), app.others()));
+    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone()));
     if let Some(idle) = idle {
         tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }
     if let Some(server) = handle.store().ownership().map(|ownership| ownership.server) {
         tasks.spawn(peers::send_events(handle.clone(), server));
-        let to_shard = middleware::from_fn_with_state(app.clone(), peers::to_shard);
-        let routes = routes::router().layer(to_shard).with_state(app.clone());
-        tasks.spawn(peers::serve_others(app.clone(), routes));
-    }
-    if let Some(across) = app.across().cloned() {
-        tasks.spawn(across.hear_shards(app.clone()));
-        tasks.spawn(peers::move_workers(handle.clone(), app.shards().clone()));
+        tasks.spawn(peers::serve_others(app.clone(), routes::router().with_state(app.clone())));
     }
     let Some(paths) = start_gateways(&app).await else { return handle.close() };
     let router = router(app.clone(), terms, paths);
     listen(listeners, app, (router, asks), room, tasks).await;
-}
-
-/// Answers what the owner of the first shard asks of another one, and tells it what happens there, until the handle of that
-/// shard closes.
-pub async fn serve_shard(handle: Handle, options: ServeOptions) {
-    let (app, _) = new_app(&[], &handle, options, None);
-    let figures = get(figures::of_shard);
-    let routes = routes::router().route(peers::FIGURES_PATH, figures);
-    let routes = routes.route(peers::ATTEMPTS_PATH, get(attempts::of_shard));
-    let routes = routes.route(peers::LOANS_PATH, post(loans::of_shard)).with_state(app.clone());
-    let moves = peers::move_workers(handle.clone(), app.shards().clone());
-    tokio::join!(peers::serve_others(app, routes), peers::tell_shard_events(handle), moves);
 }
 
 /// Serves until the handle closes, on a server that owns nothing and passes requests on to the owner.
@@ -325,9 +259,6 @@ fn new_app(
     postbox: Option<Arc<Postbox>>,
 ) -> (App, DoorAsks) {
     let metrics = handle.metrics();
-    let owned = handle.store().ownership().filter(|owned| owned.shard == WHOLE_FARM);
-    let across = owned.filter(|_| options.shards.is_divided()).zip(options.key.clone());
-    let across = across.map(|(owned, key)| Arc::new(Postbox::new(handle.store().clone(), owned.server, key)));
     let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
         started: Instant::now(),
@@ -352,8 +283,6 @@ fn new_app(
         file_queues: options.queues,
         loans: Mutex::default(),
         postbox,
-        across,
-        shards: options.shards,
         key: options.key,
     };
     (App { handle: handle.clone(), shared: Arc::new(shared) }, asks)
@@ -433,7 +362,7 @@ async fn refresh(app: App) {
 
 fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
     let (auth, refusals) = (app.shared.auth.clone(), app.shared.refusals.clone());
-    let workers = Workers::routes((app.handle.clone(), app.shards().clone()), terms, auth, refusals);
+    let workers = Workers::routes(app.handle.clone(), terms, auth, refusals);
     routes::router()
         .route(OPENAPI_PATH, get(routes::document))
         .merge(of_gateways.with_state(()))
@@ -442,7 +371,6 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
         .method_not_allowed_fallback(async || {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
         })
-        .layer(middleware::from_fn_with_state(app.clone(), peers::to_shard))
         .layer(middleware::from_fn_with_state(app.clone(), peers::to_owner))
         .layer(middleware::from_fn_with_state(app.clone(), intake::take_in))
         .layer(middleware::from_fn_with_state(app.clone(), turns::take_turn))

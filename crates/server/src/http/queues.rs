@@ -3,19 +3,17 @@
 use super::error::ApiError;
 use super::jobs::unexpected;
 use super::{App, page_size, part, read_body};
-use crate::peers::{ChangeRequest, name_missing};
-use crate::view::QueueList;
+use crate::peers::ChangeRequest;
+use crate::view;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Page, Queue, SetQueue};
 use windlass_core::Engine;
 use windlass_core::engine::Event;
-use windlass_core::ids::ShardId;
 
 /// Which queues to list.
 #[derive(Deserialize, IntoParams)]
@@ -39,28 +37,17 @@ pub struct QueuesQuery {
 pub async fn list(
     State(app): State<App>,
     query: Result<Query<QueuesQuery>, QueryRejection>,
-) -> Result<Response, ApiError> {
+) -> Result<Json<Page<Queue>>, ApiError> {
     let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let list = move |engine: &Engine| {
-        QueueList::of(engine, limit + 1, |queue| {
+        view::queues(engine, limit + 1, |queue| {
             query.cursor.as_ref().is_none_or(|after| queue.name() > after.as_str())
                 && query.band.is_none_or(|band| queue.band() == band)
                 && query.name.as_ref().is_none_or(|name| queue.name().contains(name.as_str()))
         })
     };
-    let own = app.handle.query(list).await?;
-    let (queues, missing) = with_others(&app, own).await;
-    let page = Json(part(queues, limit, |queue: &Queue| queue.name.clone()));
-    Ok(name_missing(page.into_response(), &missing))
-}
-
-/// Queues with what they have in other shards too, and the shards that did not say it.
-async fn with_others(app: &App, own: QueueList) -> (Vec<Queue>, Vec<ShardId>) {
-    let Some(others) = app.queues_of_others().await else { return (own.join(&[]), Vec::new()) };
-    let there: Vec<&QueueList> =
-        others.figures.iter().filter_map(|figures| figures.now.queues.as_ref()).collect();
-    (own.join(&there), others.missing.clone())
+    Ok(Json(part(app.handle.query(list).await?, limit, |queue: &Queue| queue.name.clone())))
 }
 
 /// Shows a queue.
@@ -134,9 +121,8 @@ pub async fn set_from_file(app: &App) -> Result<(), ApiError> {
 
 async fn find(app: &App, name: String) -> Result<Queue, ApiError> {
     let wanted = name.clone();
-    let look = move |engine: &Engine| QueueList::of(engine, 1, |queue| queue.name() == wanted);
-    let own = app.handle.query(look).await?;
-    with_others(app, own).await.0.pop().ok_or_else(|| {
+    let look = move |engine: &Engine| view::queues(engine, 1, |queue| queue.name() == wanted).pop();
+    app.handle.query(look).await?.ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no queue '{name}'"))
             .hint("'windlass queue list' lists them")
     })

@@ -5,8 +5,8 @@
 //! paths of their own.
 
 use super::{
-    App, board, figures, jobs, limits, loads, logs, places, queues, servers, session, shards, status, tasks,
-    tokens, watch, workers,
+    App, board, figures, jobs, limits, loads, logs, places, queues, servers, session, status, tasks, tokens,
+    watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -85,7 +85,6 @@ table! {
     get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
     get "/api/v1/jobs/{id}/grid" Viewer figures::grid;
-    get "/api/v1/jobs/{id}/shards" Viewer shards::list;
     get "/api/v1/tasks/{id}" Viewer tasks::show;
     get "/api/v1/tasks/{id}/why" Viewer tasks::why;
     get "/api/v1/tasks/{id}/log" Viewer logs::log;

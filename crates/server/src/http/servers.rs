@@ -1,4 +1,4 @@
-//! The servers of a farm: who owns it, who stands by, and which are to give up what they own.
+//! The servers of a farm: which one owns it, which ones stand by, and which are to give it up.
 
 use super::App;
 use super::error::ApiError;
@@ -6,36 +6,32 @@ use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use windlass_api::{ErrorCode, FarmServer, OwnedShard};
-use windlass_store::{ServerRow, ShardRow};
+use windlass_api::{ErrorCode, FarmOwnership, FarmServer};
+use windlass_store::{OwnerRow, ServerRow};
 
 /// Lists the servers that share the database. Empty where the server has a store of its own.
 #[utoipa::path(get, path = "/api/v1/scheduler/servers", tag = "server", responses(
     (status = 200, description = "By the time of their start", body = Vec<FarmServer>)))]
 pub async fn list(State(app): State<App>) -> Result<Json<Vec<FarmServer>>, ApiError> {
     let store = app.handle.store();
-    let (servers, shards) = (store.servers().await?, store.shards().await?);
+    let (servers, owner) = (store.servers().await?, store.owner().await?);
     let own = app.own_number();
     let shown = servers.into_iter().map(|server| {
         let is_this = Some(server.id) == own;
-        show(server, &shards, is_this)
+        show(server, owner.as_ref(), is_this)
     });
     Ok(Json(shown.collect()))
 }
 
-fn show(server: ServerRow, shards: &[ShardRow], is_this: bool) -> FarmServer {
-    let owned = shards.iter().filter(|shard| shard.owner == Some(server.id));
-    let owned = owned.map(|shard| OwnedShard {
-        shard: shard.id.0,
-        epoch: shard.epoch,
-        since_ms: shard.age.map(|age| age.as_millis() as u64),
+fn show(server: ServerRow, owner: Option<&OwnerRow>, is_this: bool) -> FarmServer {
+    let owned = owner.filter(|owner| owner.server == Some(server.id));
+    let owns = owned.map(|owner| FarmOwnership {
+        epoch: owner.epoch,
+        since_ms: owner.age.map(|age| age.as_millis() as u64),
     });
-    let pins = server.share.iter().flat_map(|share| &share.pins).map(|shard| shard.0);
     FarmServer {
         id: server.id.0,
-        shards: owned.collect(),
-        weight: server.share.as_ref().map(|share| share.weight),
-        pins: pins.collect(),
+        owns,
         name: server.name,
         addresses: server.addresses,
         release: server.release,
@@ -46,7 +42,7 @@ fn show(server: ServerRow, shards: &[ShardRow], is_this: bool) -> FarmServer {
     }
 }
 
-/// Makes a server give up what it owns as soon as another one can take it, and take nothing until it is resumed or
+/// Makes a server give up the farm as soon as another one can take it, and not take it until it is resumed or
 /// started again. Its clients stay with it.
 #[utoipa::path(post, path = "/api/v1/scheduler/servers/{name}/drain", tag = "server",
     params(("name" = String, Path)), responses(

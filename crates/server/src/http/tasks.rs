@@ -2,19 +2,18 @@
 
 use super::error::ApiError;
 use super::readable::{Reader, Whole};
-use super::{App, attempts, page_size};
+use super::{App, page_size};
 use crate::handle::Handle;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use utoipa::IntoParams;
 use windlass_api::{Attempt, ErrorCode, Judged, Page, StepBody, Task, TaskState, Why};
-use windlass_core::ids::WHOLE_FARM;
 use windlass_core::job::{self as core, JobSpec, Stop};
 use windlass_core::plan::Decision;
 use windlass_core::ranges::RangeSet;
@@ -54,7 +53,7 @@ pub async fn list(
     let (Path(id), Query(query)) = (id?, query?);
     let limit = page_size(query.limit)?;
     let wanted = query.state.as_deref().map(parse_states).transpose()?;
-    let mut job = Snapshot::take(&app.handle, JobId(id), None).await?;
+    let job = Snapshot::take(&app.handle, JobId(id), None).await?;
     let candidates = job.candidates(wanted.as_deref());
     let mut items = Vec::new();
     let mut from = query.cursor.unwrap_or(0);
@@ -67,7 +66,6 @@ pub async fn list(
         looked_at += CHUNK;
         let end = start.saturating_add(CHUNK);
         let rows = app.handle.store().tasks(job.id, start..end).await?;
-        job.know_workers(&app, rows.iter().map(|task| task.row.worker)).await?;
         let rows: BTreeMap<u32, StoredTask> = rows.into_iter().map(|task| (task.row.index, task)).collect();
         for index in candidates.ranges().filter(|r| r.end > start && r.start < end).flatten() {
             if index < start || index >= end {
@@ -86,7 +84,6 @@ pub async fn list(
     let next = items.get(limit).map(|task| task.index.to_string()).or(rest);
     items.truncate(limit);
     job.fill_values(&app.handle, &mut items, &reader).await?;
-    attempts::add_from_other_shards(&app, job.id, &mut items).await?;
     Ok(Json(Page { items: reader.told_each(items), next }))
 }
 
@@ -114,23 +111,18 @@ pub async fn show(
 ) -> Result<Json<Task>, ApiError> {
     let Path(id) = id?;
     let id = parse_id(&id)?;
-    let mut tasks = [find(&app, &reader, id).await?];
-    attempts::add_from_other_shards(&app, id.job, &mut tasks).await?;
-    let [task] = tasks;
-    Ok(Json(reader.told(task)))
+    Ok(Json(reader.told(find(&app, &reader, id).await?)))
 }
 
 /// One task with its history. What only its user's readers are told is not looked up for others.
 pub(super) async fn find(app: &App, reader: &Reader, id: TaskId) -> Result<Whole<Task>, ApiError> {
     let handle = &app.handle;
-    let mut job = Snapshot::take(handle, id.job, Some(id.index)).await.map_err(|e| e.or_no_task(id))?;
+    let job = Snapshot::take(handle, id.job, Some(id.index)).await.map_err(|e| e.or_no_task(id))?;
     if id.index >= job.total() {
         return Err(ApiError::no_task(id));
     }
     let rows = handle.store().tasks(id.job, id.index..id.index + 1).await?;
     let history = handle.store().history(id).await?;
-    let tried = history.iter().map(|attempt| attempt.worker);
-    job.know_workers(app, tried.chain(rows.iter().map(|task| task.row.worker))).await?;
     let mut tasks = [job.task(id.index, rows.first())];
     job.fill_values(handle, &mut tasks, reader).await?;
     let [mut task] = tasks;
@@ -149,22 +141,19 @@ pub async fn why(
     let Path(text) = id?;
     let id = parse_id(&text)?;
     let explain = move |engine: &windlass_core::Engine| {
-        if is_elsewhere(engine, id) {
-            return None;
-        }
         let policy = engine.planner().policy().name();
         let name_of =
             |n| engine.workers().get(WorkerId(n)).map(|worker| worker.name.to_string()).unwrap_or_default();
-        Some(match windlass_core::explain::task(engine, id) {
+        match windlass_core::explain::task(engine, id) {
             Some(why) => (Some(Why::from_core(id.to_string(), why, policy, name_of)), None),
             // The engine does not hold its job: it has ended. How it was placed may still be remembered.
             None => (
                 None,
                 windlass_core::explain::decision(engine, id).map(|decision| decided(decision, name_of)),
             ),
-        })
+        }
     };
-    let (why, decided) = app.handle.query(explain).await?.ok_or_else(|| ApiError::no_task(id))?;
+    let (why, decided) = app.handle.query(explain).await?;
     if let Some(why) = why {
         return Ok(Json(why));
     }
@@ -219,13 +208,6 @@ async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiE
     })
 }
 
-/// True of a task that is not with the engine's shard, where that is another one than its job's home.
-fn is_elsewhere(engine: &windlass_core::Engine, task: TaskId) -> bool {
-    let is_guest = |job: &core::Job| job.steps.iter().any(|step| step.guest.contains(task.index));
-    engine.shard() != WHOLE_FARM
-        && engine.job(task.job).is_none_or(|job| job.home.is_some() && !is_guest(job))
-}
-
 /// A decision: by which policy, when, and how workers were judged, by name.
 fn decided(decision: &Decision, name_of: impl Fn(u64) -> String) -> (String, u64, Vec<Judged>) {
     let ranked = decision.ranked();
@@ -247,8 +229,6 @@ struct Snapshot {
     live: Live,
     /// Its booked and running tasks.
     attempts: BTreeMap<u32, LiveAttempt>,
-    /// Its tasks that are with other shards.
-    away: RangeSet,
     workers: BTreeMap<WorkerId, String>,
 }
 
@@ -280,11 +260,6 @@ impl Snapshot {
         let look = move |engine: &windlass_core::Engine| {
             let job = engine.job(id)?;
             let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
-            let mut away = RangeSet::default();
-            job.steps
-                .iter()
-                .flat_map(|step| step.delegated.ranges())
-                .for_each(|range| away.insert_range(range));
             let live = match one {
                 Some(index) if index < total => Live::Task(job.state_of(index)),
                 Some(_) => Live::No,
@@ -301,32 +276,18 @@ impl Snapshot {
                 };
                 (task.index, live)
             });
-            Some((job.spec.clone(), job.stop, live, attempts.collect::<BTreeMap<_, _>>(), away))
+            Some((job.spec.clone(), job.stop, live, attempts.collect::<BTreeMap<_, _>>()))
         };
         let names = |engine: &windlass_core::Engine| {
             engine.workers().iter().map(|w| (w.id, w.name.to_string())).collect::<BTreeMap<_, _>>()
         };
         let (found, workers) = handle.query(move |engine| (look(engine), names(engine))).await?;
-        if let Some((spec, stop, live, attempts, away)) = found {
-            return Ok(Snapshot { id, spec, stop, live, attempts, away, workers });
+        if let Some((spec, stop, live, attempts)) = found {
+            return Ok(Snapshot { id, spec, stop, live, attempts, workers });
         }
         let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
         let live = if view.state == core::JobState::Active { Live::Parked } else { Live::No };
-        let (attempts, away) = (BTreeMap::new(), RangeSet::default());
-        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts, away, workers })
-    }
-
-    /// Looks up the names of workers of other shards.
-    async fn know_workers(&mut self, app: &App, ids: impl Iterator<Item = WorkerId>) -> Result<(), ApiError> {
-        if !app.shards().is_divided() {
-            return Ok(());
-        }
-        let unknown: BTreeSet<WorkerId> = ids.filter(|id| !self.workers.contains_key(id)).collect();
-        if !unknown.is_empty() {
-            let found = app.handle.store().farm_workers(unknown.into_iter().collect()).await?;
-            self.workers.extend(found.into_iter().map(|worker| (worker.id, worker.name)));
-        }
-        Ok(())
+        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts: BTreeMap::new(), workers })
     }
 
     fn total(&self) -> u32 {
@@ -347,7 +308,6 @@ impl Snapshot {
         for step in &job.steps {
             let sets = [
                 (TaskState::Ready, &step.ready),
-                (TaskState::Ready, &step.delegated),
                 (TaskState::Succeeded, &step.succeeded),
                 (TaskState::Failed, &step.failed),
             ];
@@ -357,7 +317,6 @@ impl Snapshot {
         }
         if wanted.iter().any(|state| matches!(state, TaskState::Booked | TaskState::Running)) {
             self.attempts.keys().for_each(|index| _ = some.insert(*index));
-            self.away.ranges().for_each(|range| some.insert_range(range));
         }
         some
     }
@@ -396,8 +355,7 @@ impl Snapshot {
                 let state = TaskState::from(state);
                 // The engine knows of an end before it is durable; until then the task is said to run.
                 let booked = stored.is_some_and(|task| task.row.state == core::TaskState::Booked);
-                let is_away = booked && self.away.contains(index);
-                if is_away || booked && state.is_end() { TaskState::Running } else { state }
+                if booked && state.is_end() { TaskState::Running } else { state }
             }
             (None, None, Some(stored)) if stored.row.state >= core::TaskState::Succeeded => {
                 stored.row.state.into()

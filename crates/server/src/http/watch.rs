@@ -133,10 +133,7 @@ pub async fn wait(
         EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
     let mut job = jobs::find(&app.handle, JobId(id)).await?;
     // Even if the job has ended: an earlier wait, cut off with its server, may have lent them.
-    let loan = match lend {
-        Some(task) => Some(Loan::open(&app, task).await?),
-        None => None,
-    };
+    let loan = lend.map(|task| Loan::open(&app, task));
     if let Some(loan) = loan.as_ref().filter(|_| !job.state.is_end()) {
         loan.lend().await;
     }

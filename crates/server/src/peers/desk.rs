@@ -7,7 +7,7 @@
 
 use super::once::{ChangeRequest, KeysUnderWay, Once, Untold};
 use super::packed;
-use super::postbox::kind_for;
+use super::postbox::KIND;
 use super::signature::{self, Begun, Unproven};
 use super::{OnePart, packed::RequestHead};
 use crate::auth::Caller;
@@ -24,8 +24,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tower_http::catch_panic::CatchPanicLayer;
 use windlass_api::ErrorCode;
-use windlass_core::ids::{ShardId, WHOLE_FARM};
-use windlass_store::{ASKED, AskId, Asked, MAIL, Notice, Store, StoreError, TOKENS};
+use windlass_store::{ASKED, AskId, Asked, Notice, Store, TOKENS};
 
 /// Requests that are answered at a time. Most of them wait for the ends of jobs.
 const UNDER_WAY_MAX: usize = 8_192;
@@ -41,10 +40,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Answers requests of other servers until this one ends.
 pub(crate) async fn serve_others(app: App, routes: Router) {
     let routes = routes.layer(CatchPanicLayer::new());
-    let shard = app.handle.store().ownership().map_or(WHOLE_FARM, |ownership| ownership.shard);
     let mut desk = Desk {
         runner: RequestRunner { app, routes, keys: KeysUnderWay::default() },
-        shard,
         after: AskId(0),
         under_way: BTreeMap::new(),
         begun: Begun::default(),
@@ -52,7 +49,7 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
         is_away: false,
     };
     let handle = desk.runner.app.handle.clone();
-    let mut listener = handle.store().listen(&[ASKED, TOKENS, MAIL]);
+    let mut listener = handle.store().listen(&[ASKED, TOKENS]);
     let mut tick = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
@@ -60,15 +57,8 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
             () = handle.ends() => return,
             notice = listener.next() => match notice {
                 Notice::Said { channel, .. } if channel == TOKENS => desk.runner.app.refresh_tokens().await,
-                Notice::Said { channel, payload } if channel == MAIL => {
-                    let own = desk.shard.to_string();
-                    if payload.split(',').any(|receiver| receiver == own) {
-                        handle.mail_came();
-                    }
-                }
                 Notice::Said { .. } => desk.take_in().await,
                 Notice::Listens => {
-                    handle.mail_came();
                     desk.after = AskId(0);
                     desk.take_in().await;
                 }
@@ -89,8 +79,6 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
 
 struct Desk {
     runner: RequestRunner,
-    /// For whose owner the requests are.
-    shard: ShardId,
     /// Requests up to this number were looked at.
     after: AskId,
     under_way: BTreeMap<AskId, AbortHandle>,
@@ -105,7 +93,8 @@ impl Desk {
     async fn take_in(&mut self) {
         // In doubt, the next owner answers.
         while self.runner.app.handle.is_sure() && self.under_way.len() < UNDER_WAY_MAX {
-            let asked = match self.read().await {
+            let store = self.runner.app.handle.store();
+            let asked = match store.asked(self.after, READ_MAX).await {
                 Ok(asked) => asked,
                 Err(error) => {
                     // Said once, and not again by each look.
@@ -126,14 +115,6 @@ impl Desk {
             if count < READ_MAX {
                 return;
             }
-        }
-    }
-
-    async fn read(&self) -> Result<Vec<Asked>, StoreError> {
-        let store = self.runner.app.handle.store();
-        match self.shard {
-            WHOLE_FARM => store.asked(self.after, READ_MAX).await,
-            shard => store.asked_of(&kind_for(shard), self.after, READ_MAX).await,
         }
     }
 
@@ -266,8 +247,7 @@ impl RequestRunner {
 
 /// What is asked, and who asks.
 async fn open(app: &App, asked: &Asked) -> Result<(RequestHead, Caller, Request<Body>), ApiError> {
-    let shard = app.handle.store().ownership().map_or(WHOLE_FARM, |ownership| ownership.shard);
-    let unpacked = match asked.kind == kind_for(shard) {
+    let unpacked = match asked.kind == KIND {
         true => packed::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
         false => Err(format!("its kind '{}' is not known", asked.kind)),
     };

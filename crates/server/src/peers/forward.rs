@@ -14,7 +14,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::time::Duration;
 use windlass_api::{ErrorCode, OWNER_METADATA};
-use windlass_core::ids::WHOLE_FARM;
 
 /// How long the owner may take, a takeover by another server included.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,11 +48,7 @@ fn is_local(pattern: &str) -> bool {
 pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(postbox) = app.postbox().cloned() else { return next.run(request).await };
     if request.uri().path().starts_with(WORKER_PATHS) {
-        if app.shards().is_divided() {
-            // The worker's hello tells whose it is.
-            return next.run(request).await;
-        }
-        return elsewhere(postbox.owner(), "the farm").into_http();
+        return elsewhere(postbox.owner()).into_http();
     }
     let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let Some(pattern) = pattern else { return not_here(&postbox, request, next).await };
@@ -68,7 +63,7 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
     let head = head_of(&app, &parts, &pattern, caller);
     app.handle.metrics().requests_passed.inc();
     if head.one_part {
-        return log_parts::read(app, postbox, WHOLE_FARM, head).await;
+        return log_parts::read(app, postbox, head).await;
     }
     let patience = if pattern == WAIT_PATTERN { WAIT_PATIENCE } else { PATIENCE };
     match postbox.ask(&head, &body, patience).await {
@@ -78,7 +73,7 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
 }
 
 /// What is asked, and by whom.
-pub(super) fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -> RequestHead {
+fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -> RequestHead {
     let looks = parts.method == Method::GET || parts.method == Method::HEAD;
     let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let (peer, session) = came_by(&parts.extensions);
@@ -112,11 +107,11 @@ fn new_key() -> Option<String> {
     crate::auth::random::<16>().ok()
 }
 
-/// Workers speak with the owner of their shard alone. They are told where it is.
-pub(crate) fn elsewhere(owner: Option<KnownOwner>, owned: &str) -> tonic::Status {
+/// Workers speak with the owner alone. They are told where it is.
+fn elsewhere(owner: Option<KnownOwner>) -> tonic::Status {
     let mut status = match &owner {
-        Some(owner) => tonic::Status::unavailable(format!("the server '{}' owns {owned}", owner.name)),
-        None => tonic::Status::unavailable(format!("no server owns {owned} now")),
+        Some(owner) => tonic::Status::unavailable(format!("the server '{}' owns the farm", owner.name)),
+        None => tonic::Status::unavailable("no server owns the farm now"),
     };
     if let Some(address) = owner.and_then(|owner| owner.address?.parse().ok()) {
         status.metadata_mut().insert(OWNER_METADATA, address);

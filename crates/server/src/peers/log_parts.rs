@@ -11,7 +11,6 @@ use futures_util::stream;
 use std::io;
 use std::sync::Arc;
 use windlass_api::LOG_OFFSET_HEADER;
-use windlass_core::ids::ShardId;
 
 /// The path of a task's output.
 pub(super) const LOG_PATTERN: &str = "/api/v1/tasks/{id}/log";
@@ -25,13 +24,8 @@ pub(crate) const PART_ATTEMPT_HEADER: &str = "windlass-log-attempt";
 pub(crate) struct OnePart;
 
 /// The output, as a stream of its parts.
-pub(super) async fn read(
-    app: App,
-    postbox: Arc<Postbox>,
-    shard: ShardId,
-    head: RequestHead,
-) -> axum::response::Response {
-    let first = match postbox.ask_shard(shard, &head, b"", PATIENCE).await {
+pub(super) async fn read(app: App, postbox: Arc<Postbox>, head: RequestHead) -> axum::response::Response {
+    let first = match postbox.ask(&head, b"", PATIENCE).await {
         Ok(first) if first.status().is_success() => first,
         Ok(other) => return other.map(Body::from).into_response(),
         Err(why) => return unanswered(why).into_response(),
@@ -40,7 +34,7 @@ pub(super) async fn read(
     if let Some(begins) = first.headers().get(LOG_OFFSET_HEADER) {
         response = response.header(LOG_OFFSET_HEADER, begins);
     }
-    let parts = LogParts { app, postbox, shard, next: next_head(&head, first.headers()), head };
+    let parts = LogParts { app, postbox, next: next_head(&head, first.headers()), head };
     let rest = stream::unfold(Some(parts), |parts| async move {
         let mut parts = parts?;
         match parts.next().await {
@@ -57,8 +51,6 @@ pub(super) async fn read(
 struct LogParts {
     app: App,
     postbox: Arc<Postbox>,
-    /// Whose owner is asked.
-    shard: ShardId,
     head: RequestHead,
     /// What asks for the next part; `None` at the end.
     next: Option<RequestHead>,
@@ -68,7 +60,7 @@ impl LogParts {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(head) = &self.next {
             let answer = tokio::select! {
-                answer = self.postbox.ask_shard(self.shard, head, b"", PATIENCE) => answer.map_err(io::Error::other)?,
+                answer = self.postbox.ask(head, b"", PATIENCE) => answer.map_err(io::Error::other)?,
                 () = self.app.handle.ends() => {
                     // Whoever follows connects again, and asks for the rest.
                     return Err(io::Error::other("the server is ending"));

@@ -4,41 +4,24 @@
 //! is asked on to the owner as a signed row of the database ([`signature`]), and it is done once ([`once`]); a client need not
 //! know who the owner is. Events come the other way.
 //! When the owner is gone, one of the others claims the farm and starts an engine with what the database has.
-//!
-//! A farm that is divided has an engine for each shard. The owner of the first shard is "the owner" of all this. It asks the
-//! owners of the other shards for what only they know ([`across`]), joins answers of which each has a part ([`joined`],
-//! [`others`]), and hears of their events ([`shard_events`]). Each owner lets workers go that belong to another shard
-//! ([`moves`]).
 
-mod across;
 mod desk;
-mod farm;
 mod forward;
-mod joined;
 mod log_parts;
-mod moves;
 mod once;
-mod others;
 mod packed;
 mod postbox;
 mod relay;
-mod rendezvous;
-mod shard_events;
 mod signature;
 mod sure;
 mod watch;
 
-pub(crate) use across::{WorkerElsewhere, to_shard};
 pub(crate) use desk::serve_others;
-pub use farm::FarmShards;
-pub(crate) use forward::{elsewhere, to_owner};
+pub(crate) use forward::to_owner;
 pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
-pub(crate) use moves::{may_leave, may_leave_now, move_workers};
 pub(crate) use once::{ChangeRequest, Effect, Once, OnceRequests};
-pub(crate) use others::{ATTEMPTS_PATH, FIGURES_PATH, Gathered, LOANS_PATH, OtherShards, name_missing};
 pub(crate) use postbox::Postbox;
 pub(crate) use relay::send_events;
-pub(crate) use shard_events::tell as tell_shard_events;
 pub use signature::{NoServerKey, ServerKey};
 pub(crate) use sure::SureUntil;
 pub use sure::since_boot;

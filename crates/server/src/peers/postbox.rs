@@ -2,8 +2,7 @@
 
 use super::KnownOwner;
 use super::packed::{self, BadRow, RequestHead};
-use super::relay;
-use super::shard_events::ShardInbound;
+use super::relay::Inbound;
 use super::signature::ServerKey;
 use crate::http::App;
 use axum::body::Bytes;
@@ -14,14 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
-use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_store::{
-    ANSWERED, Answered, AskId, Listener, Notice, RELAYED, SHARD_EVENTS, ServerId, Store, StoreError, TOKENS,
+    ANSWERED, Answered, AskId, Listener, Notice, RELAYED, ServerId, Store, StoreError, TOKENS,
 };
 
-/// The kind of a row that has a request of a client, for the owner of the first shard. For that of another one the number
-/// of the shard follows, after a colon.
-const KIND: &str = "http";
+/// The kind of a row that has a request of a client.
+pub(super) const KIND: &str = "http";
 /// Requests that may wait for answers: of all, and of one user.
 const WAITING_MAX: usize = 8_192;
 const WAITING_OF_USER_MAX: usize = 1_024;
@@ -31,14 +28,6 @@ const EARLY_MAX: usize = 4_096;
 const READ_MAX: usize = 10_000;
 /// How often answers and events are looked for, where a notice of them was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// The kind of a row that has a request for the owner of a shard.
-pub(super) fn kind_for(shard: ShardId) -> String {
-    match shard {
-        WHOLE_FARM => KIND.to_owned(),
-        shard => format!("{KIND}:{shard}"),
-    }
-}
 
 /// Requests that wait, and who owns the farm.
 pub(crate) struct Postbox {
@@ -69,8 +58,6 @@ pub(super) enum Unanswered {
     FullOfUser(String),
     #[error("the server that owns the farm has not answered for {} s", .0.as_secs())]
     Patience(Duration),
-    #[error("the server that owns shard {} has not answered for {} s", .0, .1.as_secs())]
-    PatienceOfShard(ShardId, Duration),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the answer of the server that owns the farm is broken: {0}")]
@@ -110,48 +97,35 @@ impl Postbox {
         self.owner.borrow().clone()
     }
 
-    /// Asks whoever owns the farm, now or within `patience`. Dropped, it takes the request back.
+    /// Asks whoever owns the farm, now or within `patience`. Dropped, it takes the request back. A request that a crash of
+    /// the database took is left there again under its key, so that it is done once.
     pub(super) async fn ask(
         self: &Arc<Self>,
         head: &RequestHead,
         body: &[u8],
         patience: Duration,
     ) -> Result<Response<Bytes>, Unanswered> {
-        self.ask_shard(WHOLE_FARM, head, body, patience).await
-    }
-
-    /// As [`Postbox::ask`], whoever owns a shard. A request that a crash of the database took is left there again under its
-    /// key, so that it is done once.
-    pub(super) async fn ask_shard(
-        self: &Arc<Self>,
-        shard: ShardId,
-        head: &RequestHead,
-        body: &[u8],
-        patience: Duration,
-    ) -> Result<Response<Bytes>, Unanswered> {
         let _slot = AskSlot::take(self, &head.user)?;
-        let (kind, until) = (kind_for(shard), Instant::now() + patience);
+        let until = Instant::now() + patience;
         loop {
             let row = packed::pack_request(head, body);
-            match self.ask_once(&kind, head.key.as_ref(), row, until).await? {
+            match self.ask_once(head.key.as_ref(), row, until).await? {
                 Fate::Answered(answer) => return Ok(packed::unpack_answer(answer.status, answer.body)?),
                 Fate::Lost => {}
-                Fate::Late if shard == WHOLE_FARM => return Err(Unanswered::Patience(patience)),
-                Fate::Late => return Err(Unanswered::PatienceOfShard(shard, patience)),
+                Fate::Late => return Err(Unanswered::Patience(patience)),
             }
         }
     }
 
     async fn ask_once(
         self: &Arc<Self>,
-        kind: &str,
         key: Option<&String>,
         row: Vec<u8>,
         until: Instant,
     ) -> Result<Fate, StoreError> {
         let (store, by) = (self.store.id(), self.server);
-        let sign = |id: AskId, row: &[u8]| self.key.sign(store, (id, by), kind, row);
-        let id = self.store.ask(by, kind, row, sign).await?;
+        let sign = |id: AskId, row: &[u8]| self.key.sign(store, (id, by), KIND, row);
+        let id = self.store.ask(by, KIND, row, sign).await?;
         let (sender, answered) = oneshot::channel();
         let is_early = {
             let mut waiting = self.waiting();
@@ -172,23 +146,8 @@ impl Postbox {
 
     /// Hears answers, events for this server's clients, and of tokens that other servers changed, for ever.
     pub async fn hear(self: Arc<Self>, app: App) {
-        let listener = self.store.listen(&[ANSWERED, RELAYED, TOKENS]);
-        let inbound = relay::Inbound::new(self.store.clone(), app.handle.events().clone()).await;
-        self.hear_from(app, listener, EventSource::Owner(inbound)).await;
-    }
-
-    /// Hears answers of other shards' owners, and events of their tasks, until this server ends: on the owner of the first
-    /// shard.
-    pub async fn hear_shards(self: Arc<Self>, app: App) {
-        let (handle, listener) = (app.handle.clone(), self.store.listen(&[ANSWERED, SHARD_EVENTS]));
-        let inbound = ShardInbound::new(handle.clone()).await;
-        tokio::select! {
-            () = handle.ends() => {}
-            () = self.hear_from(app, listener, EventSource::Shards(inbound)) => {}
-        }
-    }
-
-    async fn hear_from(self: Arc<Self>, app: App, mut listener: Listener, mut inbound: EventSource) {
+        let mut listener = self.store.listen(&[ANSWERED, RELAYED, TOKENS]);
+        let mut inbound = Inbound::new(self.store.clone(), app.handle.events().clone()).await;
         let mut tick = tokio::time::interval(LOOK_EVERY);
         let mut is_away = false;
         loop {
@@ -335,21 +294,6 @@ impl Drop for Asking {
     }
 }
 
-/// Where events for this server's clients come from.
-enum EventSource {
-    Owner(relay::Inbound),
-    Shards(ShardInbound),
-}
-
-impl EventSource {
-    async fn read(&mut self) -> Result<(), StoreError> {
-        match self {
-            EventSource::Owner(inbound) => inbound.read().await,
-            EventSource::Shards(inbound) => inbound.read().await,
-        }
-    }
-}
-
 /// What notices said.
 struct Heard {
     answers: BTreeSet<AskId>,
@@ -369,9 +313,7 @@ impl Heard {
         while let Some(notice) = next {
             match notice {
                 Notice::Listens => return Heard::ALL,
-                Notice::Said { channel, .. } if channel == RELAYED || channel == SHARD_EVENTS => {
-                    heard.events = true;
-                }
+                Notice::Said { channel, .. } if channel == RELAYED => heard.events = true,
                 Notice::Said { channel, .. } if channel == TOKENS => heard.tokens = true,
                 Notice::Said { payload, .. } => match payload.parse() {
                     Ok(id) => _ = heard.answers.insert(AskId(id)),

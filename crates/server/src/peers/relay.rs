@@ -58,7 +58,7 @@ async fn has_peers(handle: &Handle, own: ServerId) -> Option<bool> {
     Some(servers.iter().any(|server| server.id != own && server.silent < PEER_SILENT_MAX))
 }
 
-pub(super) async fn next(events: &mut Option<Subscription>) -> ServerEvent {
+async fn next(events: &mut Option<Subscription>) -> ServerEvent {
     match events {
         None => std::future::pending().await,
         Some(events) => match events.recv().await {
@@ -71,18 +71,18 @@ pub(super) async fn next(events: &mut Option<Subscription>) -> ServerEvent {
 
 /// Events of a row, a line of JSON each.
 #[derive(Default)]
-pub(super) struct EventRow {
-    pub lines: String,
+struct EventRow {
+    lines: String,
     /// When it is to be written; `None` while it is empty.
-    pub due: Option<Instant>,
+    due: Option<Instant>,
 }
 
 impl EventRow {
-    pub fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.lines.len() < ROW_BYTES_MAX
     }
 
-    pub fn add(&mut self, event: &ServerEvent) {
+    fn add(&mut self, event: &ServerEvent) {
         self.lines += &serde_json::to_string(event).unwrap_or_default();
         self.lines.push('\n');
         self.due.get_or_insert_with(|| Instant::now() + GATHER);

@@ -1,7 +1,7 @@
 //! When a server that stands by takes the farm.
 
 use std::time::Duration;
-use windlass_store::ShardRow;
+use windlass_store::OwnerRow;
 
 /// Looks, without one that failed, that must have shown the same before an owner counts as gone.
 const LOOKS_MIN: u32 = 4;
@@ -28,10 +28,10 @@ impl OwnerWatch {
         OwnerWatch { lease, seen: None }
     }
 
-    /// A look at the row of the farm; `None` if it never had an owner. `now` is any clock that does not go back. True if
+    /// A look at the row of the farm's owner; `None` if it never had one. `now` is any clock that does not go back. True if
     /// the farm may be claimed.
-    pub fn looked(&mut self, now: Duration, row: Option<&ShardRow>) -> bool {
-        let Some(row) = row.filter(|row| row.owner.is_some()) else { return true };
+    pub fn looked(&mut self, now: Duration, row: Option<&OwnerRow>) -> bool {
+        let Some(row) = row.filter(|row| row.server.is_some()) else { return true };
         match &mut self.seen {
             Some(seen) if (seen.epoch, seen.renewed_us) == (row.epoch, row.renewed_us) => {
                 seen.looks += 1;
@@ -54,11 +54,11 @@ impl OwnerWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_store::{ServerId, WHOLE_FARM};
+    use windlass_store::ServerId;
 
-    fn row(owner: Option<i64>, epoch: u64, renewed_us: i64) -> ShardRow {
+    fn row(server: Option<i64>, epoch: u64, renewed_us: i64) -> OwnerRow {
         let (age, left) = (None, Duration::ZERO);
-        ShardRow { id: WHOLE_FARM, owner: owner.map(ServerId), epoch, batch: 0, age, left, renewed_us }
+        OwnerRow { server: server.map(ServerId), epoch, batch: 0, age, left, renewed_us }
     }
 
     const S: Duration = Duration::from_secs(1);

@@ -6,7 +6,6 @@ use windlass_api::figures::{GridRun, TaskGrid};
 use windlass_core::JobId;
 use windlass_core::engine::Engine;
 use windlass_core::job::{JobRecord, JobSpec, TaskState, unstarted_state};
-use windlass_core::ranges::RangeSet;
 
 /// Runs of one answer.
 const RUNS_MAX: usize = 50_000;
@@ -14,9 +13,8 @@ const RUNS_MAX: usize = 50_000;
 /// Tasks in one state, by index, each index once and in order.
 type Source<'a> = Peekable<Box<dyn Iterator<Item = (Range<u32>, char)> + 'a>>;
 
-/// The grid of a job that the engine holds, from a task on; `None` if it does not hold it. `away` are those of its tasks that
-/// run in other shards.
-pub fn active_grid(engine: &Engine, id: JobId, from: u32, away: &RangeSet) -> Option<TaskGrid> {
+/// The grid of a job that the engine holds, from a task on; `None` if it does not hold it.
+pub fn active_grid(engine: &Engine, id: JobId, from: u32) -> Option<TaskGrid> {
     let job = engine.job(id)?;
     let mut grid = GridBuilder::new(&job.spec, from);
     let is_over = job.stop.is_some() || job.ended.is_some();
@@ -32,14 +30,10 @@ pub fn active_grid(engine: &Engine, id: JobId, from: u32, away: &RangeSet) -> Op
         });
         let end = tasks.end;
         let attempts = attempts.take_while(move |(task, _)| task.end <= end);
-        let run_elsewhere = step.delegated.intersection(away);
-        let mut wait_elsewhere = step.delegated.clone();
-        wait_elsewhere.subtract(&run_elsewhere);
         let mut sources: Vec<Source<'_>> = vec![boxed(attempts)];
-        let mut sets =
-            vec![(&step.succeeded, 's'), (&step.failed, 'f'), (&step.canceled, 'c'), (&run_elsewhere, 'r')];
+        let mut sets = vec![(&step.succeeded, 's'), (&step.failed, 'f'), (&step.canceled, 'c')];
         if !is_over && job.after.is_empty() {
-            sets.extend([(&step.ready, 'w'), (&wait_elsewhere, 'w')]);
+            sets.push((&step.ready, 'w'));
         }
         sources.extend(
             sets.into_iter()
@@ -148,7 +142,7 @@ mod tests {
 
     fn record(tasks: u32, stop: Option<Stop>, ended: Vec<EndedTasks>) -> JobRecord {
         let spec = JobSpec { steps: vec![StepSpec { tasks, ..StepSpec::default() }], ..JobSpec::default() };
-        let record = JobRecord::new(JobId(1), Arc::new(spec), Time(1), Default::default());
+        let record = JobRecord::new(JobId(1), Arc::new(spec), Time(1));
         JobRecord { state: JobState::Failed, stop, ended, ..record }
     }
 

@@ -1,9 +1,10 @@
 //! The farm at a glance, and the scheduler at work: one walk over jobs, steps in memory and workers.
 
 use crate::figures::Stretch;
+use std::cmp::Reverse;
 use windlass_api::figures::{
     ActiveJobs, AttemptRates, FarmCpus, Leases, Overview, QueueCpus, SchedulerFigures, SufferingWorker,
-    WorkerCounts,
+    WaitingTasks, WorkerCounts,
 };
 use windlass_core::engine::Engine;
 use windlass_core::explain::{BlockedReason, waiting_tasks};
@@ -12,7 +13,7 @@ use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{Time, queues};
 
 /// Workers that suffer, and queues, that one answer names.
-pub(super) const NAMED_MAX: usize = 50;
+const NAMED_MAX: usize = 50;
 
 /// What the engine's thread makes of the farm; rates and ended jobs are added later.
 pub fn overview(engine: &Engine, now: Time) -> Overview {
@@ -23,6 +24,13 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
         booked_cpu += u64::from(worker.booked.cpu);
         total_cpu += if worker.state == WorkerState::Up { u64::from(worker.capacity.cpu) } else { 0 };
     }
+    let mut waiting: Vec<(BlockedReason, u64)> = waiting_tasks(engine).into_iter().collect();
+    waiting.sort_by_key(|(reason, tasks)| (Reverse(*tasks), *reason));
+    let waiting = waiting.into_iter().map(|(reason, tasks)| WaitingTasks {
+        reason: reason.into(),
+        text: sentence(reason).to_owned(),
+        tasks,
+    });
     Overview {
         time_ms: now.as_ms(),
         suffering: suffering(engine),
@@ -30,10 +38,10 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
         tasks: engine.counts().into(),
         jobs: active_jobs(engine),
         ended: None,
-        waiting: super::farm::waiting_tasks(waiting_tasks(engine)),
+        waiting: waiting.collect(),
         per_minute: AttemptRates::default(),
         wait_ms: windlass_api::figures::Quantiles::default(),
-        holds: holds(&workers, engine.workers().open_count()),
+        holds: holds(engine, &workers),
         workers,
     }
 }
@@ -104,12 +112,12 @@ fn active_jobs(engine: &Engine) -> ActiveJobs {
     jobs
 }
 
-/// What keeps every task of the farm from starting, where so many workers take work.
-pub(super) fn holds(workers: &WorkerCounts, open_workers: u32) -> Vec<String> {
+/// What keeps every task of the farm from starting.
+fn holds(engine: &Engine, workers: &WorkerCounts) -> Vec<String> {
     if workers.total == 0 {
         return vec!["no worker is known: start one with 'windlass worker start'".to_owned()];
     }
-    if open_workers > 0 {
+    if engine.workers().open_count() > 0 {
         return Vec::new();
     }
     let kinds = [
@@ -124,7 +132,7 @@ pub(super) fn holds(workers: &WorkerCounts, open_workers: u32) -> Vec<String> {
     vec![format!("no worker takes work: {}", kinds.collect::<Vec<_>>().join(", "))]
 }
 
-pub(super) fn sentence(reason: BlockedReason) -> &'static str {
+fn sentence(reason: BlockedReason) -> &'static str {
     match reason {
         BlockedReason::Flowing => "These tasks are being placed.",
         BlockedReason::Capacity => "The workers that fit are full.",

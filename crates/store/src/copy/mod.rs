@@ -1,16 +1,13 @@
 //! Copies a farm from one store to another, from SQLite to PostgreSQL or back, with everything that a server needs to go
 //! on: the number of the store too, so that workers keep their running tasks. The source is read as of one moment, the
-//! target is written in one transaction, and batches of bounded size pass between them. No server may use either.
-//!
-//! A file has one engine, so the shards of a divided farm become one when it is copied into a file. That is refused while
-//! tasks are with another shard than their home: only an engine of that shard could bring them back.
+//! target is written in one transaction, and batches of bounded size pass between them. No server may use either. Opening
+//! the source brings its schema up to date.
 
 mod postgres;
 mod sqlite;
 mod tables;
 
 use crate::{Postgres, Store, StoreError};
-use postgres::CopiedShards;
 use tables::{Cell, TABLES};
 use tokio::sync::mpsc;
 
@@ -41,8 +38,8 @@ enum Parcel {
 /// Copies the store `from` into the empty store `to`.
 ///
 /// # Errors
-/// If a server uses one of them as far as that can be known, if `to` is not empty, if `to` is a file and tasks of a divided
-/// farm are between its shards, or if one of them fails. `to` is empty then.
+/// If a server uses one of them as far as that can be known, if `to` is not empty, or if one of them fails. `to` is empty
+/// then.
 pub async fn copy(from: &str, to: &str) -> Result<Vec<CopiedTable>, StoreError> {
     if [from, to].contains(&"memory") {
         return Err(StoreError::NoCopy);
@@ -54,11 +51,7 @@ pub async fn copy(from: &str, to: &str) -> Result<Vec<CopiedTable>, StoreError> 
         }
     }
     let (sender, parcels) = mpsc::channel(BATCHES_MAX);
-    let shards = match to {
-        Store::Postgres(_) => CopiedShards::Kept,
-        Store::Memory(_) | Store::Sqlite(_) => CopiedShards::Joined,
-    };
-    let (read, written) = tokio::join!(read_all(&from, shards, sender), write_all(&to, parcels));
+    let (read, written) = tokio::join!(read_all(&from, sender), write_all(&to, parcels));
     // A target that fails stops the source, and a source that fails the target.
     match (read, written) {
         (Ok(()), written) => written,
@@ -73,14 +66,10 @@ async fn refuse_in_use(postgres: &Postgres) -> Result<(), StoreError> {
     }
 }
 
-async fn read_all(
-    from: &Store,
-    shards: CopiedShards,
-    sender: mpsc::Sender<Parcel>,
-) -> Result<(), StoreError> {
+async fn read_all(from: &Store, sender: mpsc::Sender<Parcel>) -> Result<(), StoreError> {
     match from {
         Store::Memory(_) => Err(StoreError::NoCopy),
-        Store::Postgres(from) => postgres::read_all(from, shards, &sender).await,
+        Store::Postgres(from) => postgres::read_all(from, &sender).await,
         Store::Sqlite(from) => {
             let from = from.clone();
             let reading = tokio::task::spawn_blocking(move || sqlite::read_all(&from, &sender));

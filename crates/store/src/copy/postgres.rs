@@ -1,6 +1,6 @@
 //! The side of a copy that is a PostgreSQL database.
 
-use super::tables::{Cell, CellKind, META, TABLES, Table, TableColumn};
+use super::tables::{Cell, CellKind, META, TABLES, Table};
 use super::{Batch, Parcel};
 use crate::postgres::Trouble;
 use crate::{Postgres, StoreError};
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
-/// No server can claim a shard or commit meanwhile.
+/// No server can claim the farm or commit meanwhile.
 const BEGIN: &str = "SET idle_in_transaction_session_timeout = 0; SET lock_timeout = '10s';
     BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE shards IN EXCLUSIVE MODE";
 
@@ -22,64 +22,14 @@ fn columns(table: &Table) -> String {
     table.columns.iter().map(|column| column.postgres).collect::<Vec<_>>().join(", ")
 }
 
-/// What becomes of the shards of a divided farm.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CopiedShards {
-    /// The copy has the same.
-    Kept,
-    /// The copy has one, with all workers.
-    Joined,
-}
-
-/// Jobs that hang on more than one engine: those with tasks in another shard than their home, or on the way between two,
-/// and those of another home than the first shard.
-const SPREAD_JOBS: &str = "SELECT (SELECT count(DISTINCT job) FROM delegated)
-    + (SELECT count(*) FROM jobs WHERE state = 0 AND home <> 1)";
-
-/// The statement that reads a table. Of a farm whose shards are joined it leaves out what only shards have: messages, of
-/// which none moves tasks where none are away; turns and counts of other shards than the first, whose keys begin with a
-/// mark; and the row of a worker that went to another shard, whose name another row has now.
-fn select(table: &Table, shards: CopiedShards) -> String {
-    let order = if table.order == "ROW" { "id" } else { table.order };
-    let joins = shards == CopiedShards::Joined;
-    let name = |column: &TableColumn| match column.postgres {
-        "shard" | "home" if joins => "1",
-        name => name,
-    };
-    let columns = table.columns.iter().map(name).collect::<Vec<_>>().join(", ");
-    let rows = match table.name {
-        _ if !joins => "true",
-        "messages" | "messages_heard" | "delegated" | "farm_shards" => "false",
-        "turns" | "turn_clocks" | "parked" | "parked_counts" => "left(queue, 1) <> chr(31)",
-        "workers" => {
-            "NOT EXISTS (SELECT 1 FROM workers AS other WHERE workers.state = 4 AND other.name = workers.name
-                AND (other.state <> 4 OR other.id > workers.id) AND other.id <> workers.id)"
-        }
-        _ => "true",
-    };
-    format!("SELECT {columns} FROM {} WHERE {rows} ORDER BY {order}", table.name)
-}
-
 /// Reads everything as of one moment.
-///
-/// # Errors
-/// [`StoreError::Divided`] if shards are to be joined and tasks are between them.
-pub async fn read_all(
-    from: &Postgres,
-    shards: CopiedShards,
-    sender: &mpsc::Sender<Parcel>,
-) -> Result<(), StoreError> {
+pub async fn read_all(from: &Postgres, sender: &mpsc::Sender<Parcel>) -> Result<(), StoreError> {
     let connection = from.own_connection().await?;
     let client = &connection.client;
     client.batch_execute(BEGIN).await.map_err(failed)?;
-    if shards == CopiedShards::Joined {
-        let jobs: i64 = client.query_one(SPREAD_JOBS, &[]).await.map_err(failed)?.get(0);
-        if jobs > 0 {
-            return Err(StoreError::Divided { database: from.shown().to_owned(), jobs: jobs as u64 });
-        }
-    }
     for (number, table) in TABLES.iter().enumerate() {
-        let sql = select(table, shards);
+        let order = if table.order == "ROW" { "id" } else { table.order };
+        let sql = format!("SELECT {} FROM {} ORDER BY {order}", columns(table), table.name);
         let none: [&(dyn ToSql + Sync); 0] = [];
         let mut rows = pin!(client.query_raw(&sql, none).await.map_err(failed)?);
         let mut batch = Batch::default();

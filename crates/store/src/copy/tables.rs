@@ -90,7 +90,7 @@ pub const ENDED_TOTALS: &str = "ended_totals";
 pub const META: &str = "meta";
 
 /// All tables, those of the engine and of the server.
-pub const TABLES: [Table; 24] = [
+pub const TABLES: [Table; 20] = [
     Table { name: META, columns: &[text("key"), int("value")], order: "key" },
     Table {
         name: "turns",
@@ -131,7 +131,6 @@ pub const TABLES: [Table; 24] = [
             small("state"),
             int("lease_until"),
             text("note"),
-            same("shard", CellKind::Integer),
         ],
         order: "id",
     },
@@ -155,7 +154,6 @@ pub const TABLES: [Table; 24] = [
             text("done"),
             int("bytes"),
             same("priority", CellKind::Integer),
-            same("home", CellKind::Integer),
         ],
         order: "id",
     },
@@ -271,27 +269,6 @@ pub const TABLES: [Table; 24] = [
         columns: &[text("queue"), int("class"), int("jobs"), int("tasks"), int("waiting")],
         order: "queue, class",
     },
-    Table {
-        name: "messages",
-        columns: &[
-            same("sender", CellKind::Integer),
-            same("receiver", CellKind::Integer),
-            int("number"),
-            text("body"),
-        ],
-        order: "receiver, sender, number",
-    },
-    Table {
-        name: "messages_heard",
-        columns: &[same("sender", CellKind::Integer), same("receiver", CellKind::Integer), int("number")],
-        order: "receiver, sender",
-    },
-    Table {
-        name: "delegated",
-        columns: &[int("job"), same("shard", CellKind::Integer), text("tasks")],
-        order: "job, shard",
-    },
-    Table { name: "farm_shards", columns: &[same("id", CellKind::Integer)], order: "id" },
     Table { name: "foreign_jobs", columns: &[int("job"), flag("open"), text("doc")], order: "job" },
     Table { name: "foreign_hosts", columns: &[text("name"), text("doc")], order: "name" },
     Table { name: "deleted", columns: &[int("job")], order: "job" },

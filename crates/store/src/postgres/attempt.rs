@@ -1,5 +1,5 @@
 //! One attempt to commit a batch: its statements, sent without waiting for answers in between, then what it changes in
-//! sums, the change of the shard's row that only the owner can make, and `COMMIT`.
+//! sums, the change of the owner's row that only this owner can make, and `COMMIT`.
 
 use super::columns::{Column, job_totals};
 use super::plan::{Group, Plan};
@@ -8,7 +8,6 @@ use super::trouble::Trouble;
 use super::{Database, int, text};
 use crate::StoreError;
 use crate::done::{DoneRequest, done_of};
-use crate::message::queue_key;
 use crate::ownership::Ownership;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
@@ -22,13 +21,12 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 use windlass_core::JobId;
 use windlass_core::engine::Write;
-use windlass_core::ids::ShardId;
 
 /// Fails with a division by zero if the row is not as this owner left it, so that the `COMMIT` that is already on its
 /// way commits nothing.
 const FENCE: &str =
-    "WITH fenced AS (UPDATE shards SET batch = batch + 1, refused = $5, beat = clock_timestamp()
-        WHERE id = $1 AND owner = $2 AND epoch = $3 AND batch = $4 RETURNING 1)
+    "WITH fenced AS (UPDATE shards SET batch = batch + 1, refused = $4, beat = clock_timestamp()
+        WHERE id = 0 AND owner = $1 AND epoch = $2 AND batch = $3 RETURNING 1)
     SELECT 1 / count(*) FROM fenced";
 const EXISTING: &str = "SELECT id FROM jobs WHERE id = ANY($1) FOR UPDATE";
 const TOTALS: &str = "INSERT INTO user_totals (submitter, jobs, bytes)
@@ -46,7 +44,7 @@ const ENDED: &str =
     "INSERT INTO ended_totals (state, jobs) SELECT * FROM unnest($1::smallint[], $2::bigint[])
     ON CONFLICT (state) DO UPDATE SET jobs = ended_totals.jobs + excluded.jobs";
 
-/// An earlier try of the batch that is still on its way may have the row. The shard's row decides which of them commits.
+/// An earlier try of the batch that is still on its way may have the row. The owner's row decides which of them commits.
 const DONE: &str = "INSERT INTO done_requests (key, answer, done_by, signature)
     SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bytea[]) ON CONFLICT DO NOTHING";
 
@@ -138,7 +136,7 @@ pub struct Changes<'a> {
 pub struct Attempt<'a> {
     pub database: &'a Database,
     pub ownership: &'a Ownership,
-    /// Commits that the shard's row has counted before.
+    /// Commits that the owner's row has counted before.
     pub batch: i64,
     /// Whether `COMMIT` may have been sent.
     pub is_asked: bool,
@@ -184,14 +182,13 @@ impl Attempt<'_> {
         let wanted: Vec<&'static str> = plan.groups.iter().map(|group| group.kind.sql()).collect();
         connection.prepare(&wanted).await?;
         let sorted: Vec<Vec<usize>> = plan.groups.iter().map(|group| in_key_order(group, writes)).collect();
-        let shard = self.ownership.shard;
         let columns: Vec<Vec<Column<'_>>> = plan
             .groups
             .iter()
             .zip(&sorted)
             .map(|(group, rows)| {
                 let writes: Vec<&Write> = rows.iter().map(|number| &writes[*number]).collect();
-                group.kind.columns(shard, &writes)
+                group.kind.columns(&writes)
             })
             .collect();
         let mut steps = if begun { Vec::new() } else { vec![connection.run("BEGIN")] };
@@ -231,24 +228,18 @@ impl Attempt<'_> {
         let writes = changes.writes;
         let mut last: Vec<(&'static str, Vec<Column<'_>>)> = Vec::new();
         last.extend(totals(writes, refused));
-        last.extend(counts(self.ownership.shard, writes, refused));
+        last.extend(counts(writes, refused));
         last.extend(done_rows(changes, refused));
         if !ended.is_empty() {
             let (states, jobs): (Vec<i16>, Vec<i64>) =
                 ended.iter().map(|(state, jobs)| (*state, *jobs)).unzip();
             last.push((ENDED, vec![Box::new(states), Box::new(jobs)]));
         }
-        let Ownership { shard, server, epoch, .. } = *self.ownership;
+        let Ownership { server, epoch, .. } = *self.ownership;
         let refused: Vec<i64> = refused.iter().map(|number| *number as i64).collect();
         last.push((
             FENCE,
-            vec![
-                Box::new(shard.0 as i32),
-                Box::new(server.0),
-                Box::new(int(epoch)),
-                Box::new(self.batch),
-                Box::new(refused),
-            ],
+            vec![Box::new(server.0), Box::new(int(epoch)), Box::new(self.batch), Box::new(refused)],
         ));
         let wanted: Vec<&'static str> = last.iter().map(|(sql, _)| *sql).collect();
         connection.prepare(&wanted).await?;
@@ -320,7 +311,7 @@ fn done_rows<'a>(changes: Changes<'a>, refused: &[usize]) -> Option<(&'static st
 }
 
 /// What parking adds to the counts by queue and class: jobs, ready tasks, waiting tasks.
-fn counts<'a>(shard: ShardId, writes: &[Write], refused: &[usize]) -> Vec<(&'static str, Vec<Column<'a>>)> {
+fn counts<'a>(writes: &[Write], refused: &[usize]) -> Vec<(&'static str, Vec<Column<'a>>)> {
     let mut sums: BTreeMap<(String, i64), [i64; 3]> = BTreeMap::new();
     for (number, write) in writes.iter().enumerate() {
         let (queue, parked, sign) = match write {
@@ -330,8 +321,7 @@ fn counts<'a>(shard: ShardId, writes: &[Write], refused: &[usize]) -> Vec<(&'sta
         };
         if refused.binary_search(&number).is_err() {
             let backlog = parked.backlog;
-            let sum =
-                sums.entry((text(&queue_key(shard, queue)).into_owned(), int(parked.class))).or_default();
+            let sum = sums.entry((text(queue).into_owned(), int(parked.class))).or_default();
             let more = [backlog.jobs, backlog.ready, backlog.waiting];
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += sign * int(more));
         }

@@ -9,10 +9,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 use windlass_core::engine::{Outbox, Write};
-use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// The lease of the shard for the time of the measurement.
+/// The lease of the farm for the time of the measurement.
 const LEASE: Duration = Duration::from_secs(600);
 /// How often commits and the floor take turns, so that both meet the same disk.
 const TURNS: u32 = 4;
@@ -32,12 +31,13 @@ pub struct BookingRates {
     pub batch: u32,
 }
 
-/// Books `rows` tasks in batches of `batch`, by commits and by hand in turns, and deletes them.
+/// Books `rows` tasks in batches of `batch`, by commits and by hand in turns, and deletes them. No server may use the
+/// database meanwhile.
 pub async fn bench_bookings(address: &str, rows: u32, batch: u32) -> Result<BookingRates, StoreError> {
     let postgres = Postgres::connect(address).await?;
     let store = Store::Postgres(postgres.clone());
-    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION")).await?;
-    let Some(ownership) = store.claim(shard(), server, LEASE).await? else {
+    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION"), None).await?;
+    let Some(ownership) = store.claim(server, LEASE).await? else {
         return Err(StoreError::Owned {
             database: postgres.shown().to_owned(),
             by: "another server".to_owned(),
@@ -52,11 +52,6 @@ pub async fn bench_bookings(address: &str, rows: u32, batch: u32) -> Result<Book
     store.server_leaves(server).await?;
     deleted.map_err(|e| Trouble::Sql(e).while_it("deleted what it measured with"))?;
     result
-}
-
-/// A shard of its own, so that a farm on the same database is not disturbed.
-fn shard() -> ShardId {
-    ShardId(WHOLE_FARM.0 + 1_000_000)
 }
 
 async fn take_turns(

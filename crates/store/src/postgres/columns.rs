@@ -1,13 +1,11 @@
 //! The parameters of a statement: arrays, one for each column, with a row for each write.
 
 use super::statements::{WriteKind, id};
-use super::{int, mail, text, time, turns};
-use crate::message::queue_key;
+use super::{int, text, time, turns};
 use crate::{codes, spec};
 use std::cmp::Reverse;
 use tokio_postgres::types::ToSql;
 use windlass_core::engine::Write;
-use windlass_core::ids::ShardId;
 use windlass_core::job::{Parked, QueuePos, TaskResult};
 use windlass_core::queues::TurnsBy;
 
@@ -15,21 +13,18 @@ use windlass_core::queues::TurnsBy;
 pub type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
 impl WriteKind {
-    /// The parameters for these writes of a shard, which are all of this kind.
-    pub fn columns<'a>(self, shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
+    /// The parameters for these writes, which are all of this kind.
+    pub fn columns<'a>(self, writes: &[&'a Write]) -> Vec<Column<'a>> {
         match self {
-            WriteKind::Job => jobs(shard, writes),
+            WriteKind::Job => jobs(writes),
             WriteKind::First | WriteKind::Next => bookings(writes),
             WriteKind::End | WriteKind::Again => ends(writes),
             WriteKind::Late => late(writes),
-            WriteKind::Worker => workers(shard, writes),
-            WriteKind::Park => parked(shard, writes),
+            WriteKind::Worker => workers(writes),
+            WriteKind::Park => parked(writes),
             WriteKind::Queue => queues(writes),
             WriteKind::Limit | WriteKind::NoLimit => limits(writes),
-            WriteKind::Turns => turns::columns(shard, writes),
-            WriteKind::Tell => mail::tell(shard, writes),
-            WriteKind::Heard => mail::heard(shard, writes),
-            WriteKind::Delegated => mail::delegated(writes),
+            WriteKind::Turns => turns::columns(writes),
             WriteKind::History => vec![
                 each(writes, |write| match write {
                     Write::History { signature, .. } => Some(text(signature).into_owned()),
@@ -100,7 +95,7 @@ fn by_id<'a>(kind: WriteKind, writes: &[&'a Write]) -> Vec<Column<'a>> {
     columns
 }
 
-fn jobs<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
+fn jobs<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     let (mut ids, mut names, mut queues, mut users, mut keys) = (vec![], vec![], vec![], vec![], vec![]);
     let (mut specs, mut created, mut bytes) = (vec![], vec![], vec![]);
     let (mut owners, mut steps, mut bodies) = (vec![], vec![], vec![]);
@@ -121,7 +116,6 @@ fn jobs<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
             bodies.push(&*step.body);
         }
     }
-    let homes = vec![shard.0 as i32; ids.len()];
     vec![
         Box::new(ids),
         Box::new(names),
@@ -134,7 +128,6 @@ fn jobs<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
         Box::new(owners),
         Box::new(steps),
         Box::new(bodies),
-        Box::new(homes),
     ]
 }
 
@@ -233,7 +226,7 @@ fn result_columns<'a>(results: &[&'a TaskResult]) -> [Column<'a>; 10] {
     ]
 }
 
-fn workers<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
+fn workers<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     let records: Vec<_> = writes
         .iter()
         .filter_map(|write| match write {
@@ -255,18 +248,17 @@ fn workers<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
         Box::new(records.iter().map(|worker| codes::worker_state(worker.state) as i16).collect::<Vec<_>>()),
         Box::new(records.iter().map(|worker| worker.lease_until.map(time)).collect::<Vec<_>>()),
         Box::new(records.iter().map(|worker| worker.note.as_deref().map(text)).collect::<Vec<_>>()),
-        Box::new(vec![shard.0 as i32; records.len()]),
     ]
 }
 
-fn parked<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
+fn parked<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     let mut columns: [Vec<i64>; 7] = std::array::from_fn(|_| Vec::with_capacity(writes.len()));
     let mut queues = Vec::with_capacity(writes.len());
     for write in writes {
         let Write::Park { job, queue, parked: Parked { class, place, ready, backlog } } = write else {
             continue;
         };
-        queues.push(text(&queue_key(shard, queue)).into_owned());
+        queues.push(text(queue));
         let row = [
             int(job.0),
             int(*class),

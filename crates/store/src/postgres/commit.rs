@@ -1,5 +1,5 @@
 //! Commits of an owner: one transaction for a batch, under the owner's epoch. The transaction ends with a change of the
-//! shard's row that only the owner of this epoch can make, and only once for each batch. So nothing is committed under
+//! owner's row that only the owner of this epoch can make, and only once for each batch. So nothing is committed under
 //! an epoch that another server has superseded. After a connection was lost, that row also says whether the batch was
 //! committed, and which of its writes were refused.
 
@@ -29,10 +29,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Waits for a transaction that has changed the row and has not ended.
-const LOOK: &str = "SELECT owner, epoch, batch, refused FROM shards WHERE id = $1 FOR UPDATE";
+const LOOK: &str = "SELECT owner, epoch, batch, refused FROM shards WHERE id = 0 FOR UPDATE";
 /// Takes the next number, so that a transaction that is still on its way finds another one than it expects.
 const SETTLE: &str = "UPDATE shards SET batch = batch + 1, refused = '{}', beat = clock_timestamp()
-    WHERE id = $1 AND owner = $2 AND epoch = $3 RETURNING batch";
+    WHERE id = 0 AND owner = $1 AND epoch = $2 RETURNING batch";
 
 /// What a handle may commit as.
 pub struct Owner {
@@ -62,13 +62,13 @@ impl Drop for Doubt {
     }
 }
 
-/// The state of the shard's row, seen by its owner.
+/// The state of the owner's row, as the writer finds it.
 enum Fate {
     /// The batch was committed, with these refused writes.
     Committed(Vec<usize>),
     /// It was not.
     Open,
-    /// Another server has the shard.
+    /// Another server has the farm.
     Superseded,
 }
 
@@ -119,7 +119,7 @@ impl Postgres {
         let outcome = self.commit_once(&owner, &mut writer, changes, &mut has_lost_one).await;
         // A transaction whose connection was lost may still be on its way. After a commit or under another epoch it finds
         // another row than it expects.
-        let is_known = matches!(outcome, Ok(_) | Err(StoreError::Superseded { .. }));
+        let is_known = matches!(outcome, Ok(_) | Err(StoreError::Superseded));
         if is_known || !has_lost_one {
             doubt.0 = None;
         }
@@ -181,9 +181,7 @@ impl Postgres {
                     }
                 }
                 Ok(Fate::Open) => {}
-                Ok(Fate::Superseded) => {
-                    return Err(StoreError::Superseded { shard: owner.ownership.shard.0 });
-                }
+                Ok(Fate::Superseded) => return Err(StoreError::Superseded),
                 Err(failure) => return Err(self.not_found_out(true, failure)),
             }
         }
@@ -242,16 +240,14 @@ impl Postgres {
 
     async fn look(&self, owner: &Owner, writer: &mut Writer, deadline: Instant) -> Result<Fate, Trouble> {
         let connection = writer.connection(&self.database, deadline).await?;
-        let shard = owner.ownership.shard.0 as i32;
         let late = || {
             Trouble::Store(StoreError::Unreachable {
                 database: self.shown().to_owned(),
                 source: "it did not answer in time".into(),
             })
         };
-        let row = timeout_at(deadline, connection.client.query_opt(LOOK, &[&shard]))
-            .await
-            .map_err(|_| late())??;
+        let row =
+            timeout_at(deadline, connection.client.query_opt(LOOK, &[])).await.map_err(|_| late())??;
         let Some(row) = row else { return Ok(Fate::Superseded) };
         let (by, epoch): (Option<i64>, i64) = (row.get(0), row.get(1));
         if (by, epoch) != (Some(owner.ownership.server.0), int(owner.ownership.epoch)) {
@@ -272,17 +268,17 @@ impl Postgres {
             return Ok(writer);
         }
         let deadline = Instant::now() + FIND_OUT_MAX;
-        let Ownership { shard, server, epoch, .. } = owner.ownership;
+        let Ownership { server, epoch, .. } = owner.ownership;
         writer.connection = None;
         let connection = writer.connection(&self.database, deadline).await?;
-        let key: [&(dyn ToSql + Sync); 3] = [&(shard.0 as i32), &server.0, &int(epoch)];
+        let key: [&(dyn ToSql + Sync); 2] = [&server.0, &int(epoch)];
         let asked = timeout_at(deadline, connection.client.query_opt(SETTLE, &key)).await;
         let late = || StoreError::Unreachable {
             database: self.shown().to_owned(),
             source: "it did not answer in time".into(),
         };
         let row = asked.map_err(|_| late())?.map_err(|e| Trouble::Sql(e).while_it("settled a commit"))?;
-        let row = row.ok_or(StoreError::Superseded { shard: shard.0 })?;
+        let row = row.ok_or(StoreError::Superseded)?;
         writer.batch = row.get(0);
         owner.unsure.store(false, Ordering::Release);
         Ok(writer)

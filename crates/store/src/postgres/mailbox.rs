@@ -36,34 +36,15 @@ impl Postgres {
     }
 
     pub(crate) async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
-        self.asked_where("strpos(kind, ':') = 0 AND $3 = ''", "", after, limit).await
-    }
-
-    pub(crate) async fn asked_of(
-        &self,
-        kind: &str,
-        after: AskId,
-        limit: usize,
-    ) -> Result<Vec<Asked>, StoreError> {
-        self.asked_where("kind = $3", kind, after, limit).await
-    }
-
-    async fn asked_where(
-        &self,
-        condition: &str,
-        kind: &str,
-        after: AskId,
-        limit: usize,
-    ) -> Result<Vec<Asked>, StoreError> {
         let sql = format!(
             "SELECT r.id, r.asked_by, s.name, r.kind, r.body, r.signature, s.verify_key FROM requests AS r
                 JOIN servers AS s ON s.id = r.asked_by
                     AND s.beat > clock_timestamp() - interval '{ASKER_GONE_AFTER}' AND s.left_at IS NULL
-            WHERE r.answered IS NULL AND r.id > $1 AND {condition}
+            WHERE r.answered IS NULL AND r.id > $1
                 AND r.created > clock_timestamp() - interval '{REQUESTS_KEPT}'
             ORDER BY r.id LIMIT $2"
         );
-        let rows = self.client().await?.query(&sql, &[&after.0, &(limit as i64), &kind]).await;
+        let rows = self.client().await?.query(&sql, &[&after.0, &(limit as i64)]).await;
         let asked = |row: &tokio_postgres::Row| Asked {
             id: AskId(row.get(0)),
             by: ServerId(row.get(1)),

@@ -1,5 +1,5 @@
 //! The store that several servers share: a PostgreSQL database. A pool of connections answers reads and writes what is
-//! not the engine's. An owner of a shard commits its batches on a connection of its own, in `commit`. Migrations are
+//! not the engine's. The owner of the farm commits its batches on a connection of its own, in `commit`. Migrations are
 //! numbered and never edited, not even in a comment: a database stores the checksum of each migration's text.
 
 mod address;
@@ -9,10 +9,9 @@ mod bench_ended;
 mod binding;
 mod columns;
 mod commit;
-mod farm;
 mod foreign;
+mod join;
 mod listen;
-mod mail;
 mod mailbox;
 mod ownership;
 mod parked;
@@ -52,19 +51,18 @@ mod embedded {
 
 /// Connections of a server's pool, for reads and for writes that are not the engine's.
 const POOL_MAX: usize = 8;
-/// Connections of the pool of a shard's owner, for all shards but the first. Reads of one shard that take all of them delay
-/// no other shard.
-const SHARD_POOL_MAX: usize = 4;
-/// Connections of the pool for the list of servers and for the owners of shards. One task looks at these all the time,
+/// Connections of the pool for the list of servers and for the row of the owner. One task looks at these all the time,
 /// while others beat and claim.
 const LIST_POOL_MAX: usize = 2;
-/// Connections of one server at most, without those of the further shards that it owns: the two pools', one for commits,
-/// one that renews the lease, one each that listens for requests and for answers, and one that migrates at the start.
+/// Connections of one server at most: the two pools', one for commits, one that renews the lease, one each that listens for
+/// requests and for answers, and one that migrates at the start.
 const CONNECTIONS_MAX: usize = POOL_MAX + LIST_POOL_MAX + 5;
 /// How long a connection of the pool is waited for.
 const POOL_WAIT: Duration = Duration::from_secs(30);
 /// How long a server waits for another one that migrates the schema.
 const MIGRATION_WAIT: &str = "120s";
+/// The schema from which on a farm is never divided.
+const ONE_ENGINE_SINCE: i32 = 10;
 /// The advisory lock under which the schema is changed: the letters `windlass`.
 const MIGRATION_LOCK: i64 = 0x7769_6e64_6c61_7373;
 /// Statements find rows by key. Plans for large tables would be kept for small ones and the other way round, and a table
@@ -241,6 +239,11 @@ async fn migrate(client: &mut Client, shown: &str) -> Result<(), StoreError> {
     client.batch_execute(&lock).await.map_err(sql)?;
     let table = "SELECT to_regclass('refinery_schema_history') IS NOT NULL";
     let exists: bool = client.query_one(table, &[]).await.map_err(sql)?.get(0);
+    // PostgreSQL says a cause of its own only in the source.
+    let failed = |error: refinery::Error| StoreError::Database {
+        doing: "changed the schema",
+        source: causes(&error).into(),
+    };
     if exists {
         let newest = "SELECT coalesce(max(version), 0)::int FROM refinery_schema_history";
         let found: i32 = client.query_one(newest, &[]).await.map_err(sql)?.get(0);
@@ -250,12 +253,14 @@ async fn migrate(client: &mut Client, shown: &str) -> Result<(), StoreError> {
         if found > known {
             return Err(StoreError::Newer { store: shown.to_owned(), found, known });
         }
+        if found < ONE_ENGINE_SINCE {
+            // What engines of shards had still to write is told by the last schema with shards.
+            let divided = embedded::migrations::runner().set_abort_missing(false);
+            let divided = divided.set_target(refinery::Target::Version(ONE_ENGINE_SINCE - 1));
+            divided.run_async(client).await.map_err(failed)?;
+            join::join(client).await?;
+        }
     }
-    // PostgreSQL says a cause of its own only in the source.
-    let failed = |error: refinery::Error| StoreError::Database {
-        doing: "changed the schema",
-        source: causes(&error).into(),
-    };
     runner.run_async(client).await.map(|_| ()).map_err(failed)
 }
 

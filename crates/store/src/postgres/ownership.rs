@@ -1,15 +1,18 @@
-//! Rows of servers and shards. All times are of the database's clock, so servers need not agree on theirs.
+//! Rows of servers and of the owner. All times are of the database's clock, so servers need not agree on theirs.
+//!
+//! The table of the owner's row is called `shards`, and its only row has the number 0. An earlier release had a row for each
+//! shard of a divided farm, from 1 on. A server of that release which still runs finds its row gone, and so learns that it was
+//! superseded.
 
 use super::commit::Owner;
 use super::trouble::Trouble;
-use super::{Postgres, SHARD_POOL_MAX, int};
+use super::{Postgres, int};
 use crate::StoreError;
-use crate::ownership::{Ownership, ServerId, ServerRow, ServerShare, ServerState, ShardRow};
+use crate::ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
-use windlass_core::ids::{ShardId, WHOLE_FARM};
 
 /// How long the row of a server stays that beats no more and owns nothing.
 const GONE_AFTER: &str = "1 day";
@@ -23,21 +26,21 @@ const EVENTS_KEPT: &str = "1 minute";
 /// Old requests, and rows of requests that were done, that one beat deletes of each.
 const FORGET_MAX: i64 = 1_000;
 
-/// A shard without an owner, of an owner whose lease has run out, or of the same server, is free. Only one of two servers
+/// A farm without an owner, of an owner whose lease has run out, or of the same server, is free. Only one of two servers
 /// that try at once finds it so: the other one waits for the row and looks again.
 const CLAIM: &str = "INSERT INTO shards AS s (id, owner, epoch, batch, refused, lease, since, beat)
-    VALUES ($1, $2, 1, 0, '{}', $3::bigint * interval '1 millisecond', clock_timestamp(), clock_timestamp())
+    VALUES (0, $1, 1, 0, '{}', $2::bigint * interval '1 millisecond', clock_timestamp(), clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = s.epoch + 1, batch = s.batch + 1, refused = '{}',
         lease = excluded.lease, since = clock_timestamp(), beat = clock_timestamp()
     WHERE s.owner IS NULL OR s.owner = excluded.owner OR s.beat + s.lease < clock_timestamp()
     RETURNING epoch, batch";
 
-const SHARDS: &str = "SELECT id, owner, epoch, batch,
+const OWNER: &str = "SELECT owner, epoch, batch,
         (extract(epoch FROM clock_timestamp() - since) * 1000)::bigint,
         CASE WHEN owner IS NULL THEN 0
             ELSE (greatest(extract(epoch FROM beat + lease - clock_timestamp()), 0) * 1000)::bigint END,
         (extract(epoch FROM beat) * 1000000)::bigint
-    FROM shards ORDER BY id";
+    FROM shards WHERE id = 0";
 
 impl Postgres {
     pub(crate) async fn register_server(
@@ -45,14 +48,11 @@ impl Postgres {
         name: &str,
         addresses: &[String],
         release: &str,
-        share: &ServerShare,
         verify_key: Option<&[u8]>,
     ) -> Result<ServerId, StoreError> {
-        let sql = "INSERT INTO servers (name, addresses, release, weight, pins, verify_key)
-            VALUES ($1, $2, $3, $4, $5, $6) RETURNING id";
-        let weight = i32::try_from(share.weight).unwrap_or(i32::MAX);
-        let pins: Vec<i32> = share.pins.iter().map(|shard| shard.0 as i32).collect();
-        let values: [&(dyn ToSql + Sync); 6] = [&name, &addresses, &release, &weight, &pins, &verify_key];
+        let sql = "INSERT INTO servers (name, addresses, release, verify_key)
+            VALUES ($1, $2, $3, $4) RETURNING id";
+        let values: [&(dyn ToSql + Sync); 4] = [&name, &addresses, &release, &verify_key];
         let row = self.client().await?.query_one(sql, &values).await;
         Ok(ServerId(row.map_err(|e| Trouble::Sql(e).while_it("registered this server"))?.get(0)))
     }
@@ -101,7 +101,7 @@ impl Postgres {
     pub(crate) async fn servers(&self) -> Result<Vec<ServerRow>, StoreError> {
         let sql = "SELECT id, name, addresses, release, draining,
                 (extract(epoch FROM clock_timestamp() - started) * 1000)::bigint,
-                (extract(epoch FROM clock_timestamp() - beat) * 1000)::bigint, weight, pins
+                (extract(epoch FROM clock_timestamp() - beat) * 1000)::bigint
             FROM servers WHERE left_at IS NULL ORDER BY id";
         let rows = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
         let server = |row: &Row| ServerRow {
@@ -110,7 +110,6 @@ impl Postgres {
             addresses: row.get(2),
             release: row.get(3),
             is_draining: row.get(4),
-            share: share_at(row, 7, 8),
             age: ms(row.get(5)),
             silent: ms(row.get(6)),
         };
@@ -119,31 +118,22 @@ impl Postgres {
 
     pub(crate) async fn claim(
         &self,
-        shard: ShardId,
         server: ServerId,
         lease: Duration,
     ) -> Result<Option<Ownership>, StoreError> {
         let lease_ms = lease.as_millis() as i64;
-        let row = self.client().await?.query_opt(CLAIM, &[&(shard.0 as i32), &server.0, &lease_ms]).await;
-        let row = row.map_err(|e| Trouble::Sql(e).while_it("claimed a shard"))?;
+        let row = self.client().await?.query_opt(CLAIM, &[&server.0, &lease_ms]).await;
+        let row = row.map_err(|e| Trouble::Sql(e).while_it("claimed the farm"))?;
         Ok(row.map(|row| {
             let epoch: i64 = row.get(0);
-            Ownership { shard, server, epoch: epoch as u64, batch: row.get(1) }
+            Ownership { server, epoch: epoch as u64, batch: row.get(1) }
         }))
     }
 
     pub(crate) fn as_owner(&self, ownership: Ownership) -> Postgres {
         let (batch, database) = (ownership.batch, self.database.clone());
-        let pool = match ownership.shard {
-            WHOLE_FARM => database.pool.clone(),
-            _ => database.another_pool(SHARD_POOL_MAX),
-        };
+        let pool = database.pool.clone();
         Postgres { database, pool, owner: Some(Arc::new(Owner::new(ownership, batch))) }
-    }
-
-    /// The shard that this handle is of: the one that it owns.
-    pub(crate) fn shard(&self) -> ShardId {
-        self.ownership().map_or(WHOLE_FARM, |ownership| ownership.shard)
     }
 
     pub(crate) fn ownership(&self) -> Option<&Ownership> {
@@ -158,9 +148,9 @@ impl Postgres {
             Some(connection) => connection,
             None => self.own_connection().await?,
         };
-        let sql = "UPDATE shards SET beat = clock_timestamp() WHERE id = $1 AND owner = $2 AND epoch = $3";
+        let sql = "UPDATE shards SET beat = clock_timestamp() WHERE id = 0 AND owner = $1 AND epoch = $2";
         let done = change_owned(&connection.client, &owner.ownership, sql).await;
-        if matches!(done, Ok(()) | Err(StoreError::Superseded { .. })) {
+        if matches!(done, Ok(()) | Err(StoreError::Superseded)) {
             *kept = Some(connection);
         }
         done
@@ -172,26 +162,24 @@ impl Postgres {
             owner.disconnect().await;
         }
         let ownership = self.ownership().ok_or(StoreError::NotOwner)?;
-        let sql = "UPDATE shards SET owner = NULL WHERE id = $1 AND owner = $2 AND epoch = $3";
+        let sql = "UPDATE shards SET owner = NULL WHERE id = 0 AND owner = $1 AND epoch = $2";
         let client = self.client().await?;
         change_owned(&client, ownership, sql).await
     }
 
-    pub(crate) async fn shards(&self) -> Result<Vec<ShardRow>, StoreError> {
-        let rows = self.client().await?.query(SHARDS, &[]).await.map_err(Trouble::from)?;
-        let shard = |row: &Row| ShardRow {
-            id: ShardId(row.get::<_, i32>(0) as u32),
-            owner: row.get::<_, Option<i64>>(1).map(ServerId),
-            epoch: row.get::<_, i64>(2) as u64,
-            batch: row.get::<_, i64>(3) as u64,
-            age: row.get::<_, Option<i64>>(4).map(ms),
-            left: ms(row.get(5)),
-            renewed_us: row.get(6),
-        };
-        Ok(rows.iter().map(shard).collect())
+    pub(crate) async fn owner_row(&self) -> Result<Option<OwnerRow>, StoreError> {
+        let row = self.client().await?.query_opt(OWNER, &[]).await.map_err(Trouble::from)?;
+        Ok(row.map(|row| OwnerRow {
+            server: row.get::<_, Option<i64>>(0).map(ServerId),
+            epoch: row.get::<_, i64>(1) as u64,
+            batch: row.get::<_, i64>(2) as u64,
+            age: row.get::<_, Option<i64>>(3).map(ms),
+            left: ms(row.get(4)),
+            renewed_us: row.get(5),
+        }))
     }
 
-    /// The name of a live server that owns a shard; `None` if none does.
+    /// The name of the server that owns the farm and is alive; `None` if none does.
     pub(crate) async fn live_owner(&self) -> Result<Option<String>, StoreError> {
         let sql = "SELECT coalesce(servers.name, shards.owner::text) FROM shards
                 LEFT JOIN servers ON servers.id = shards.owner
@@ -201,18 +189,10 @@ impl Postgres {
     }
 }
 
-/// The share that columns of a server's row say; `None` where it has no weight.
-fn share_at(row: &Row, weight: usize, pins: usize) -> Option<ServerShare> {
-    let weight = row.get::<_, Option<i32>>(weight)?;
-    let pins = row.get::<_, Vec<i32>>(pins).into_iter().map(|shard| ShardId(shard as u32)).collect();
-    Some(ServerShare { weight: weight.max(0) as u32, pins })
-}
-
 async fn change_owned(client: &Client, ownership: &Ownership, sql: &str) -> Result<(), StoreError> {
-    let Ownership { shard, server, epoch, .. } = ownership;
-    let rows = client.execute(sql, &[&(shard.0 as i32), &server.0, &int(*epoch)]).await;
+    let rows = client.execute(sql, &[&ownership.server.0, &int(ownership.epoch)]).await;
     match rows.map_err(|e| Trouble::Sql(e).while_it("renewed its lease"))? {
-        0 => Err(StoreError::Superseded { shard: shard.0 }),
+        0 => Err(StoreError::Superseded),
         _ => Ok(()),
     }
 }

@@ -5,18 +5,16 @@ use super::rows::number_at;
 use super::trouble::Trouble;
 use super::{Postgres, int};
 use crate::StoreError;
-use crate::message::{queue_key, queue_of_key};
 use deadpool_postgres::Transaction;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
-use windlass_core::ids::ShardId;
 use windlass_core::job::{BacklogCounts, Parked, QueuePos};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
 
 /// The next parked jobs of a subqueue, with their jobs.
-pub const PAGE: &str = "SELECT {JOB}, p.class, p.rank, p.ranked, p.job, p.ready, p.tasks, p.waiting, j.home
+pub const PAGE: &str = "SELECT {JOB}, p.class, p.rank, p.ranked, p.job, p.ready, p.tasks, p.waiting
     FROM (SELECT * FROM parked WHERE queue = $1 AND class = $2 AND (rank, ranked, job) >= ($3, $4, $5)
         ORDER BY rank, ranked, job LIMIT $6) AS p JOIN jobs AS j ON j.id = p.job
     ORDER BY p.rank, p.ranked, p.job";
@@ -44,27 +42,24 @@ pub fn from_columns(row: &Row, first: usize) -> Parked {
 }
 
 /// The counts by queue and class.
-pub async fn counts(at: &Transaction<'_>, shard: ShardId) -> Result<Vec<ParkedCount>, Trouble> {
-    Ok(at.query(COUNTS, &[]).await?.iter().filter_map(|row| count_from(shard, row)).collect())
+pub async fn counts(at: &Transaction<'_>) -> Result<Vec<ParkedCount>, Trouble> {
+    Ok(at.query(COUNTS, &[]).await?.iter().map(count_from).collect())
 }
 
-/// `None` of another shard's.
-fn count_from(shard: ShardId, row: &Row) -> Option<ParkedCount> {
+fn count_from(row: &Row) -> ParkedCount {
     // A count below 0 is wrong, and appears as 0 until the audit corrects it.
     let number = |column| row.get::<_, i64>(column).max(0) as u64;
     let backlog = BacklogCounts { jobs: number(2), ready: number(3), waiting: number(4) };
-    let queue = queue_of_key(shard, row.get(0))?;
-    Some(ParkedCount { queue, class: row.get::<_, i64>(1) as u64, backlog })
+    ParkedCount { queue: row.get(0), class: row.get::<_, i64>(1) as u64, backlog }
 }
 
 /// The counts that differ from the rows.
-async fn drifts(at: &Transaction<'_>, shard: ShardId) -> Result<Vec<ParkedDrift>, Trouble> {
+async fn drifts(at: &Transaction<'_>) -> Result<Vec<ParkedDrift>, Trouble> {
     let key = |count: ParkedCount| ((count.queue, count.class), count.backlog);
-    let mut counted: BTreeMap<_, _> = counts(at, shard).await?.into_iter().map(key).collect();
+    let mut counted: BTreeMap<_, _> = counts(at).await?.into_iter().map(key).collect();
     let mut drifts = Vec::new();
     for row in at.query(FOUND, &[]).await? {
-        let Some(count) = count_from(shard, &row) else { continue };
-        let (key, found) = key(count);
+        let (key, found) = key(count_from(&row));
         let counted = counted.remove(&key).unwrap_or_default();
         if counted != found {
             drifts.push(ParkedDrift { queue: key.0, class: key.1, counted, found });
@@ -85,24 +80,21 @@ impl Postgres {
         let mut one = client.build_transaction();
         one = one.isolation_level(tokio_postgres::IsolationLevel::RepeatableRead).read_only(true);
         let at = one.start().await.map_err(|e| failed(e.into()))?;
-        if drifts(&at, self.shard()).await.map_err(failed)?.is_empty() {
+        if drifts(&at).await.map_err(failed)?.is_empty() {
             return Ok(Vec::new());
         }
         drop(at);
-        recount(&mut client, self.shard()).await.map_err(failed)
+        recount(&mut client).await.map_err(failed)
     }
 }
 
-async fn recount(
-    client: &mut deadpool_postgres::Object,
-    shard: ShardId,
-) -> Result<Vec<ParkedDrift>, Trouble> {
+async fn recount(client: &mut deadpool_postgres::Object) -> Result<Vec<ParkedDrift>, Trouble> {
     let at = client.transaction().await?;
     // Commits wait at their end, and what they park is counted before or after.
     at.batch_execute("LOCK TABLE parked, parked_counts IN SHARE ROW EXCLUSIVE MODE").await?;
-    let found = drifts(&at, shard).await?;
+    let found = drifts(&at).await?;
     for ParkedDrift { queue, class, found, .. } in &found {
-        let (class, queue) = (int(*class), &queue_key(shard, queue));
+        let class = int(*class);
         at.execute("DELETE FROM parked_counts WHERE queue = $1 AND class = $2", &[queue, &class]).await?;
         if found.jobs > 0 {
             let sql =

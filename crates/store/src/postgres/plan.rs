@@ -9,7 +9,6 @@
 use super::statements::WriteKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use windlass_core::engine::Write;
-use windlass_core::ids::ShardId;
 use windlass_core::{JobId, TaskId, WorkerId};
 
 /// Rows of one statement.
@@ -45,8 +44,6 @@ enum Touched<'a> {
     History(&'a str),
     Queue(&'a str),
     Limit(&'a str),
-    Tell(ShardId, u64),
-    Heard(ShardId, u64),
     Turns,
 }
 
@@ -178,8 +175,6 @@ fn touched(write: &Write) -> Touched<'_> {
         Write::History { signature, .. } => Touched::History(signature),
         Write::Queue(queue) => Touched::Queue(&queue.name),
         Write::Limit { name, .. } => Touched::Limit(name),
-        Write::Tell { to, number, .. } => Touched::Tell(*to, *number),
-        Write::Heard { from, number, .. } => Touched::Heard(*from, *number),
         Write::Turns(_) => Touched::Turns,
         Write::Job { id: job, .. }
         | Write::JobHeld { job, .. }
@@ -188,7 +183,6 @@ fn touched(write: &Write) -> Touched<'_> {
         | Write::JobEnd { job, .. }
         | Write::JobRetry { job }
         | Write::Done { job, .. }
-        | Write::Delegated { job, .. }
         | Write::LicenceBackoffs { job, .. }
         | Write::Park { job, .. }
         | Write::Unpark { job, .. } => Touched::Job(*job),

@@ -5,10 +5,8 @@ use super::columns::rank;
 use super::parked::{self, PAGE};
 use super::rows::{self, ATTEMPT, JOB, RESULT, TASK, WORKER};
 use super::trouble::Trouble;
-use super::{Postgres, int, mail, settings, time, turns};
+use super::{Postgres, int, settings, time, turns};
 use crate::gather::Gather;
-use crate::mail::{MailPage, MailPlace};
-use crate::message::queue_key;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, Snapshot, StoredTask,
 };
@@ -22,7 +20,6 @@ use std::sync::Arc;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
 use windlass_core::engine::{Fetch, FetchQuery, StoredState};
-use windlass_core::ids::ShardId;
 use windlass_core::job::{JobRecord, Parked};
 use windlass_core::residency::subqueues::ParkedCount;
 use windlass_core::{JobId, TaskId};
@@ -37,15 +34,13 @@ const LIST_ROWS_MIN: usize = 500;
 /// A connection for reads.
 pub(crate) struct PgReader {
     client: Object,
-    /// Whose jobs, workers, turns and parked jobs an engine reads.
-    shard: ShardId,
 }
 
 type Read<T> = Result<T, Trouble>;
 
 impl Postgres {
     pub(crate) async fn reader(&self) -> Result<PgReader, StoreError> {
-        Ok(PgReader { client: self.client().await?, shard: self.shard() })
+        Ok(PgReader { client: self.client().await? })
     }
 
     /// A reader for the engine, which must not see what an earlier commit may still change.
@@ -63,55 +58,37 @@ impl PgReader {
     }
 
     pub async fn load(&mut self) -> Read<Snapshot> {
-        let shard = self.shard;
         let at = self.moment().await?;
         let next = at.query_opt("SELECT value FROM meta WHERE key = 'next_job'", &[]).await?;
-        let sql = format!("SELECT {WORKER} FROM workers WHERE shard = $1 ORDER BY id");
-        let workers = at.query(&sql, &[&(shard.0 as i32)]).await?;
-        let sql = "SELECT id FROM jobs WHERE state = 0 AND NOT parked AND home = $1 ORDER BY id";
-        let active = at.query(sql, &[&(shard.0 as i32)]).await?;
-        let mut ids: BTreeSet<JobId> = active.iter().map(|row| JobId(rows::number_at(row, 0))).collect();
-        ids.extend(mail::guests(&at, shard).await?);
-        let mut jobs = records(&at, shard, &ids).await?;
-        jobs.retain(|job| job.home == shard || !job.guest.is_empty());
-        let (sent, heard) = mail::last_numbers(&at, shard).await?;
+        let workers = at.query(&format!("SELECT {WORKER} FROM workers ORDER BY id"), &[]).await?;
+        let active = at.query("SELECT id FROM jobs WHERE state = 0 AND NOT parked ORDER BY id", &[]).await?;
+        let ids: BTreeSet<JobId> = active.iter().map(|row| JobId(rows::number_at(row, 0))).collect();
         let ground = StoredState {
             workers: workers.iter().map(rows::worker).collect::<Read<_>>()?,
-            jobs,
-            parked: parked::counts(&at, shard).await?,
+            jobs: records(&at, &ids).await?,
+            parked: parked::counts(&at).await?,
             history: settings::history(&at, HISTORY_MAX).await?,
             queues: settings::queues(&at).await?,
             limits: settings::limits(&at).await?,
-            turns: turns::load(&at, shard).await?,
-            peers: mail::peers(&at, shard).await?,
-            sent,
-            heard,
+            turns: turns::load(&at).await?,
         };
         Ok(Snapshot { next_job: next.map_or(1, |row| rows::number_at(&row, 0)), ground })
     }
 
     pub async fn records(&mut self, ids: &BTreeSet<JobId>) -> Read<Vec<JobRecord>> {
-        let shard = self.shard;
-        records(&self.moment().await?, shard, ids).await
-    }
-
-    pub async fn mail(&mut self, after: MailPlace) -> Read<MailPage> {
-        let shard = self.shard;
-        let at = self.moment().await?;
-        mail::mail(&at, shard, after).await
+        records(&self.moment().await?, ids).await
     }
 
     /// All answers are of one moment.
     pub async fn fetch(&mut self, fetches: &[Fetch]) -> Read<Vec<Vec<JobRecord>>> {
-        let shard = self.shard;
         let at = self.moment().await?;
         let mut answers = Vec::with_capacity(fetches.len());
         for fetch in fetches {
             answers.push(match &fetch.wanted {
-                FetchQuery::Jobs(ids) => records(&at, shard, ids).await?,
+                FetchQuery::Jobs(ids) => records(&at, ids).await?,
                 FetchQuery::Page { queue, class, from, steps } => {
                     let values: [&(dyn ToSql + Sync); 6] = [
-                        &queue_key(shard, queue),
+                        queue,
                         &int(*class),
                         &rank(*from),
                         &time(from.ranked),
@@ -126,12 +103,10 @@ impl PgReader {
     }
 
     pub async fn parked_counts(&mut self) -> Read<Vec<ParkedCount>> {
-        let shard = self.shard;
-        parked::counts(&self.moment().await?, shard).await
+        parked::counts(&self.moment().await?).await
     }
 
     pub async fn parked(&mut self, id: JobId) -> Read<Option<ParkedView>> {
-        let shard = self.shard;
         let at = self.moment().await?;
         let Some(row) = at.query_opt(&format!("{} WHERE p.job = $1", parked::ROW), &[&int(id.0)]).await?
         else {
@@ -144,9 +119,8 @@ impl PgReader {
         };
         let view = rows::job(&job)?;
         let sql = "SELECT count(*) FROM parked WHERE queue = $1 AND (rank, ranked, job) < ($2, $3, $4)";
-        let (place, queue) = (parked.place, queue_key(shard, &view.spec.queue));
-        let values: [&(dyn ToSql + Sync); 4] =
-            [&super::text(&queue), &rank(place), &time(place.ranked), &int(place.job.0)];
+        let (place, queue) = (parked.place, super::text(&view.spec.queue));
+        let values: [&(dyn ToSql + Sync); 4] = [&queue, &rank(place), &time(place.ranked), &int(place.job.0)];
         let ahead = rows::number_at(&at.query_one(sql, &values).await?, 0);
         Ok(Some(ParkedView { spec: view.spec, parked, ahead }))
     }
@@ -378,8 +352,7 @@ async fn page(at: &Transaction<'_>, values: &[&(dyn ToSql + Sync)], steps: usize
         let view = rows::job(&row)?;
         seen += view.spec.steps.len();
         let parked = Some(parked::from_columns(&row, 10));
-        // No other shard has tasks of a job that nobody touched.
-        found.push(record(&row, view, parked, Gather::default(), row.get(17))?);
+        found.push(record(&row, view, parked, Gather::default())?);
     }
     Ok(found)
 }
@@ -390,49 +363,34 @@ fn job_columns() -> String {
 }
 
 /// The records of those of these jobs that exist, by id.
-async fn records(at: &Transaction<'_>, shard: ShardId, ids: &BTreeSet<JobId>) -> Read<Vec<JobRecord>> {
+async fn records(at: &Transaction<'_>, ids: &BTreeSet<JobId>) -> Read<Vec<JobRecord>> {
     let sql = format!(
-        "SELECT {}, p.class, p.rank, p.ranked, p.job, p.ready, p.tasks, p.waiting, j.done,
-             j.home
+        "SELECT {}, p.class, p.rank, p.ranked, p.job, p.ready, p.tasks, p.waiting, j.done
          FROM jobs AS j LEFT JOIN parked AS p ON p.job = j.id WHERE j.id = ANY($1) ORDER BY j.id",
         job_columns()
     );
     let statement = at.prepare_cached(&sql).await?;
     let ids: Vec<i64> = ids.iter().map(|id| int(id.0)).collect();
     let mut found = Vec::with_capacity(ids.len());
-    let mut unheard = None;
     for ids in ids.chunks(RECORDS_MAX) {
         let rows = at.query(&statement, &[&ids]).await?;
         let views = rows.iter().map(rows::job).collect::<Read<Vec<JobView>>>()?;
         let mut gathered = gather(at, &rows, &views).await?;
-        let mut delegated = mail::delegated_of(at, ids).await?;
-        if !delegated.is_empty() && unheard.is_none() {
-            unheard = Some(mail::unheard(at, shard).await?);
-        }
         for (row, view) in rows.iter().zip(views) {
             let is_parked = row.get::<_, Option<i64>>(13).is_some();
             let parked = is_parked.then(|| parked::from_columns(row, 10));
             let tasks = gathered.remove(&view.id).unwrap_or_default();
-            let mut with_others = delegated.remove(&view.id).unwrap_or_default();
-            let mut found_one = record(row, view, parked, tasks, row.get(18))?;
-            if found_one.home != shard {
-                let away = with_others.remove(&shard).unwrap_or_default();
-                let unheard = unheard.as_deref().unwrap_or_default();
-                found_one.guest = mail::guest(found_one.id, found_one.home, away, unheard);
-                with_others.clear();
-            }
-            found_one.delegated = with_others;
-            found.push(found_one);
+            found.push(record(row, view, parked, tasks)?);
         }
     }
     Ok(found)
 }
 
-fn record(row: &Row, view: JobView, parked: Option<Parked>, gathered: Gather, home: i32) -> Read<JobRecord> {
+fn record(row: &Row, view: JobView, parked: Option<Parked>, gathered: Gather) -> Read<JobRecord> {
     let JobView { id, spec, created, state, stop, held, .. } = view;
     let back_offs = row.get::<_, Option<&str>>(9).map(spec::back_offs_from_json).transpose()?;
-    let (back_offs, home) = (back_offs.unwrap_or_default(), ShardId(home as u32));
-    let record = JobRecord::new(id, spec, created, home);
+    let record = JobRecord::new(id, spec, created);
+    let back_offs = back_offs.unwrap_or_default();
     Ok(gathered.into_record(JobRecord { state, stop, held, parked, back_offs, ..record }))
 }
 

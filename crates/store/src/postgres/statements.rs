@@ -1,7 +1,7 @@
 //! The statement for each kind of write. Its parameters are arrays, one for each column, with a row for each write. A
 //! statement whose writes have a guard returns the keys of the rows that it took.
 
-use super::{int, mail, turns};
+use super::{int, turns};
 use windlass_core::engine::Write;
 
 /// What one statement does for many writes.
@@ -31,9 +31,6 @@ pub enum WriteKind {
     Queue,
     Limit,
     NoLimit,
-    Tell,
-    Heard,
-    Delegated,
     Turns,
 }
 
@@ -62,9 +59,6 @@ impl WriteKind {
             Write::Queue(_) => WriteKind::Queue,
             Write::Limit { limit: Some(_), .. } => WriteKind::Limit,
             Write::Limit { limit: None, .. } => WriteKind::NoLimit,
-            Write::Tell { .. } => WriteKind::Tell,
-            Write::Heard { .. } => WriteKind::Heard,
-            Write::Delegated { .. } => WriteKind::Delegated,
             Write::Turns(_) => WriteKind::Turns,
         }
     }
@@ -92,10 +86,7 @@ impl WriteKind {
     /// Whether a row may refuse the write. The statement then returns the keys of the rows that it took.
     pub fn is_guarded(self) -> bool {
         use WriteKind::*;
-        !matches!(
-            self,
-            Job | Late | Worker | WorkerGone | History | Queue | Limit | NoLimit | Delegated | Turns
-        )
+        !matches!(self, Job | Late | Worker | WorkerGone | History | Queue | Limit | NoLimit | Turns)
     }
 
     /// The statement.
@@ -131,21 +122,15 @@ impl WriteKind {
             WriteKind::Queue => QUEUE,
             WriteKind::Limit => LIMIT,
             WriteKind::NoLimit => "DELETE FROM limits WHERE name = ANY($1::text[])",
-            WriteKind::Tell => mail::TELL,
-            WriteKind::Heard => mail::HEARD,
-            WriteKind::Delegated => mail::DELEGATED,
             WriteKind::Turns => turns::TURNS,
         }
     }
 
-    /// The key that a guarded statement returns for a write: its job, worker, task or message.
+    /// The key that a guarded statement returns for a write: its job, worker or task.
     pub fn key(write: &Write) -> (i64, i64) {
         match write {
             Write::Book { task, .. } | Write::End { task, .. } | Write::Again { task, .. } => {
                 (int(task.job.0), i64::from(task.index))
-            }
-            Write::Tell { to: shard, number, .. } | Write::Heard { from: shard, number, .. } => {
-                (i64::from(shard.0), int(*number))
             }
             _ => (id(write), 0),
         }
@@ -156,18 +141,18 @@ impl WriteKind {
         matches!(self, WriteKind::EndOfJob | WriteKind::Retry)
     }
 
-    /// Whether the key that the statement returns is a task's or a message's, of two columns.
+    /// Whether the key that the statement returns is a task's, of two columns.
     pub fn has_two_columns(self) -> bool {
         use WriteKind::*;
-        matches!(self, First | Next | End | Again | Tell | Heard)
+        matches!(self, First | Next | End | Again)
     }
 }
 
 const JOB: &str = "WITH given AS (
         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[],
-            $8::bigint[], $12::integer[]) AS v(id, name, queue, submitter, key, spec, created, bytes, home)),
-    made AS (INSERT INTO jobs (id, name, queue, submitter, key, spec, created, state, bytes, home)
-        SELECT id, name, queue, submitter, key, spec, created, 0, bytes, home FROM given),
+            $8::bigint[]) AS v(id, name, queue, submitter, key, spec, created, bytes)),
+    made AS (INSERT INTO jobs (id, name, queue, submitter, key, spec, created, state, bytes)
+        SELECT id, name, queue, submitter, key, spec, created, 0, bytes FROM given),
     filled AS (INSERT INTO bodies (job, step, body) SELECT * FROM unnest($9::bigint[], $10::integer[], $11::bytea[]))
     INSERT INTO meta (key, value) SELECT 'next_job', max(id) + 1 FROM given
     ON CONFLICT (key) DO UPDATE SET value = greatest(meta.value, excluded.value)";
@@ -177,15 +162,12 @@ const END_OF_JOB: &str = "UPDATE jobs SET state = v.state, ended = v.ended, coun
     FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::text[]) AS v(id, state, ended, counts), jobs AS was
     WHERE jobs.id = v.id AND was.id = v.id RETURNING jobs.id, was.state, jobs.state";
 
-/// Returns the states of before and after, too. Tasks that are with another shard are that shard's until they return.
+/// Returns the states of before and after, too.
 const RETRY: &str = "WITH back AS (UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL
         FROM jobs AS was WHERE jobs.id = ANY($1::bigint[]) AND was.id = jobs.id
         RETURNING jobs.id, was.state AS was, jobs.state),
     ready AS (UPDATE tasks SET state = 0, failures = 0 FROM back
-        WHERE tasks.job = back.id AND tasks.state IN (3, 4)
-            AND NOT EXISTS (SELECT 1 FROM delegated AS d, jsonb_array_elements(d.tasks::jsonb) AS r
-                WHERE d.job = tasks.job AND tasks.idx >= (r->>0)::bigint
-                    AND tasks.idx < (r->>0)::bigint + (r->>1)::bigint))
+        WHERE tasks.job = back.id AND tasks.state IN (3, 4))
     SELECT id, was, state FROM back";
 
 const FIRST: &str = "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
@@ -246,13 +228,13 @@ const LATE: &str = "INSERT INTO attempts (job, idx, attempt, worker, epoch, late
             AND a.worker = v.worker AND a.epoch = v.epoch AND a.late)";
 
 const WORKER: &str = "INSERT INTO workers (id, name, epoch, incarnation, draining, capacity, attributes, identity, state,
-        lease_until, note, shard)
+        lease_until, note)
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bool[], $6::text[], $7::text[],
-        $8::bigint[], $9::smallint[], $10::bigint[], $11::text[], $12::integer[])
+        $8::bigint[], $9::smallint[], $10::bigint[], $11::text[])
     ON CONFLICT (id) DO UPDATE SET name = excluded.name, epoch = excluded.epoch, incarnation = excluded.incarnation,
         draining = excluded.draining, capacity = excluded.capacity, attributes = excluded.attributes,
         identity = excluded.identity, state = excluded.state, lease_until = excluded.lease_until,
-        note = excluded.note, shard = excluded.shard";
+        note = excluded.note";
 
 const PARK: &str = "WITH marked AS (UPDATE jobs SET parked = true
         FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],

@@ -3,13 +3,11 @@
 use super::columns::Column;
 use super::trouble::Trouble;
 use super::{int, text, time};
-use crate::message::queue_key;
-use crate::turns::{charge, clock_key, clock_of, flags, from_charge, from_flags, join, of_shard, split};
+use crate::turns::{charge, clock_key, clock_of, flags, from_charge, from_flags, join, split};
 use std::collections::BTreeMap;
 use tokio_postgres::{Row, Transaction};
 use windlass_core::Time;
 use windlass_core::engine::Write;
-use windlass_core::ids::ShardId;
 use windlass_core::queues::{ClockRecord, QueueTurn, SavedTurns, TurnClock, TurnRecord};
 
 /// Replaces rows of turns and of clocks, and deletes those that are to go.
@@ -41,13 +39,13 @@ const TURN_NUMBERS: usize = 11;
 const CLOCK_NUMBERS: usize = 4;
 
 /// The parameters of [`TURNS`]. Of two rows with one key the later counts.
-pub fn columns<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
+pub fn columns<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     let (mut turns, mut clocks) = (BTreeMap::new(), BTreeMap::new());
     for write in writes {
         let Write::Turns(saved) = write else { continue };
         for TurnRecord { queue, user, turn } in &saved.turns {
             let user_text = text(user.as_deref().unwrap_or("")).into_owned();
-            let key = (text(&queue_key(shard, queue)).into_owned(), i16::from(user.is_some()), user_text);
+            let key = (text(queue).into_owned(), i16::from(user.is_some()), user_text);
             turns.insert(key, turn.as_ref().map(numbers));
         }
         for ClockRecord { of, clock } in &saved.clocks {
@@ -56,7 +54,7 @@ pub fn columns<'a>(shard: ShardId, writes: &[&'a Write]) -> Vec<Column<'a>> {
                 let (whole, frac) = split(clock.virtual_time);
                 [whole, frac, i64::from(clock.express_in), charge(clock.charge)]
             });
-            clocks.insert((band, text(&queue_key(shard, queue)).into_owned()), numbers);
+            clocks.insert((band, text(queue).into_owned()), numbers);
         }
     }
     let mut columns: Vec<Column<'a>> = vec![
@@ -98,7 +96,7 @@ fn numbers(turn: &QueueTurn) -> [i64; TURN_NUMBERS] {
 }
 
 /// All rows, in the order of their keys.
-pub async fn load(at: &Transaction<'_>, shard: ShardId) -> Result<SavedTurns, Trouble> {
+pub async fn load(at: &Transaction<'_>) -> Result<SavedTurns, Trouble> {
     let turns =
         "SELECT queue, part, submitter, band, start, frac, rest, weight, task, since, flags, ahead, rate, at
         FROM turns ORDER BY queue, part, submitter";
@@ -107,8 +105,8 @@ pub async fn load(at: &Transaction<'_>, shard: ShardId) -> Result<SavedTurns, Tr
     let turns = at.query(turns, &[]).await?;
     let clocks = at.query(clocks, &[]).await?;
     Ok(SavedTurns {
-        turns: of_shard(shard, turns.iter().map(turn_of)),
-        clocks: clocks.iter().filter_map(|row| clock_of_row(shard, row)).collect(),
+        turns: turns.iter().map(turn_of).collect(),
+        clocks: clocks.iter().map(clock_record).collect(),
     })
 }
 
@@ -134,11 +132,11 @@ fn turn_of(row: &Row) -> TurnRecord {
     TurnRecord { queue: row.get(0), user, turn: Some(turn) }
 }
 
-fn clock_of_row(shard: ShardId, row: &Row) -> Option<ClockRecord> {
+fn clock_record(row: &Row) -> ClockRecord {
     let clock = TurnClock {
         virtual_time: join(row.get(2), row.get(3)),
         express_in: row.get::<_, i64>(4).clamp(0, u32::MAX.into()) as u32,
         charge: from_charge(row.get(5)),
     };
-    Some(ClockRecord { of: clock_of(shard, row.get(0), row.get(1))?, clock: Some(clock) })
+    ClockRecord { of: clock_of(row.get(0), row.get(1)), clock: Some(clock) }
 }

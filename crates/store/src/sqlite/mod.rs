@@ -5,7 +5,7 @@
 //! checksums differ is refused.
 
 mod foreign;
-mod mail;
+mod join;
 mod parked;
 mod read;
 mod series;
@@ -17,8 +17,8 @@ mod write;
 use crate::StoreError;
 use crate::view::{ForeignWrite, SeriesRow, TokenWrite};
 use read::Reader;
+use refinery::Target;
 use rusqlite::Connection;
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,7 +27,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::Outbox;
-use windlass_core::ids::{ShardId, WHOLE_FARM};
 use windlass_core::residency::subqueues::ParkedDrift;
 use windlass_core::{JobId, Time};
 
@@ -39,6 +38,8 @@ mod embedded {
 const WRITER_QUEUE_MAX: usize = 16;
 /// The schema version whose new files have `auto_vacuum`. Older files must be rewritten once before they can shrink.
 const FIRST_THAT_SHRINKS: i64 = 9;
+/// The schema from which on a farm is never divided.
+const ONE_ENGINE_SINCE: i32 = 19;
 /// Pages that one transaction returns to the file system. The number is small because commits wait meanwhile.
 const SHRINK_PAGES: u32 = 1_000;
 /// Reading connections that are kept open.
@@ -46,11 +47,9 @@ const READERS_MAX: usize = 4;
 /// Pages of the write-ahead log after which a commit also moves them into the database file: 32 MiB.
 const CHECKPOINT_PAGES: u32 = 8192;
 
-/// An open SQLite store. Clones share it. A handle is one shard's: what it commits is that shard's, and what an engine reads
-/// by it is what this shard has.
+/// An open SQLite store. Clones share it.
 #[derive(Clone)]
 pub struct Sqlite {
-    shard: ShardId,
     inner: Arc<Inner>,
 }
 
@@ -63,17 +62,12 @@ struct Inner {
     _lock: File,
 }
 
-/// Numbers for new jobs, and for new workers.
-type LeasedNumbers = (Range<u64>, Range<u64>);
-
 enum Job {
-    Commit(ShardId, Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
+    Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
     Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
     Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
     Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
-    Shards(BTreeSet<ShardId>, oneshot::Sender<Result<(), StoreError>>),
-    Lease(u64, oneshot::Sender<Result<LeasedNumbers, StoreError>>),
-    Recount(ShardId, oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
+    Recount(oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
     Number(&'static str, u64, oneshot::Sender<Result<(), StoreError>>),
     Series(Vec<SeriesRow>, Vec<(u8, Range<u64>)>, oneshot::Sender<Result<(), StoreError>>),
     Shrink(oneshot::Sender<Result<bool, StoreError>>),
@@ -93,27 +87,7 @@ impl Sqlite {
             .spawn(move || write_loop(&mut db, &thread_path, jobs))
             .map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
         let inner = Inner { path: path.to_owned(), id, writer, readers: Mutex::default(), _lock: lock };
-        Ok(Sqlite { shard: WHOLE_FARM, inner: Arc::new(inner) })
-    }
-
-    pub(crate) fn of_shard(&self, shard: ShardId) -> Sqlite {
-        Sqlite { shard, inner: self.inner.clone() }
-    }
-
-    pub(crate) fn shard(&self) -> ShardId {
-        self.shard
-    }
-
-    pub(crate) async fn set_shards(&self, shards: BTreeSet<ShardId>) -> Result<(), StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Shards(shards, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
-    }
-
-    pub(crate) async fn lease_numbers(&self, count: u64) -> Result<(Range<u64>, Range<u64>), StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Lease(count, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+        Ok(Sqlite { inner: Arc::new(inner) })
     }
 
     pub(crate) fn id(&self) -> i64 {
@@ -122,7 +96,7 @@ impl Sqlite {
 
     pub(crate) async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
         let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Commit(self.shard, batch, done)).await.map_err(|_| StoreError::Closed)?;
+        self.inner.writer.send(Job::Commit(batch, done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -134,12 +108,11 @@ impl Sqlite {
 
     /// Compares on a reading connection, which holds up no commit. The writer recounts only if something differs.
     pub(crate) async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
-        let shard = self.shard;
-        if self.read(move |db| db.parked_drifts(shard)).await?.is_empty() {
+        if self.read(|db| db.parked_drifts()).await?.is_empty() {
             return Ok(Vec::new());
         }
         let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Recount(self.shard, done)).await.map_err(|_| StoreError::Closed)?;
+        self.inner.writer.send(Job::Recount(done)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -213,9 +186,8 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
     let _guard = AbortOnPanic;
     while let Some(job) = jobs.blocking_recv() {
         match job {
-            Job::Commit(shard, batch, done) => {
-                let result =
-                    write::commit(db, shard, &batch.writes).map_err(|e| sql_error(path, "committed", e));
+            Job::Commit(batch, done) => {
+                let result = write::commit(db, &batch.writes).map_err(|e| sql_error(path, "committed", e));
                 // Freed before the answer: the engine then takes the batch back as its only owner.
                 drop(batch);
                 _ = done.send(result);
@@ -241,16 +213,8 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
             Job::Shrink(done) => {
                 _ = done.send(write::shrink(db, SHRINK_PAGES).map_err(|e| sql_error(path, "shrank", e)));
             }
-            Job::Shards(shards, done) => {
-                let result = mail::set_shards(db, &shards);
-                _ = done.send(result.map_err(|e| sql_error(path, "set the shards", e)));
-            }
-            Job::Lease(count, done) => {
-                let result = mail::lease_numbers(db, count);
-                _ = done.send(result.map_err(|e| sql_error(path, "leased numbers", e)));
-            }
-            Job::Recount(shard, done) => {
-                _ = done.send(parked::recount(db, shard).map_err(|e| sql_error(path, "counted", e)));
+            Job::Recount(done) => {
+                _ = done.send(parked::recount(db).map_err(|e| sql_error(path, "counted", e)));
             }
             Job::Token(change, done) => {
                 let result = tokens::apply(db, &change).map_err(|e| sql_error(path, "changed tokens", e));
@@ -316,6 +280,7 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let runner = embedded::migrations::runner().set_abort_missing(false);
     let known = runner.get_migrations().iter().map(|m| m.version()).max().unwrap_or(0);
+    let corrupt = |e: refinery::Error| StoreError::Corrupt { path: path.to_owned(), why: e.to_string() };
     let table = "SELECT count(*) FROM sqlite_master WHERE name = 'refinery_schema_history'";
     let exists: i64 = db.query_row(table, [], |row| row.get(0)).map_err(|e| sql_error(path, "read", e))?;
     if exists > 0 {
@@ -331,9 +296,15 @@ fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
                 db.execute_batch(change).map_err(|e| sql_error(path, "made the file able to shrink", e))?;
             }
         }
+        if found < i64::from(ONE_ENGINE_SINCE) {
+            // What engines of shards had still to write is told by the last schema with shards.
+            let divided = embedded::migrations::runner().set_abort_missing(false);
+            let divided = divided.set_target(Target::Version(ONE_ENGINE_SINCE - 1));
+            divided.run(db).map_err(corrupt)?;
+            join::join(db).map_err(|e| sql_error(path, "joined the shards of a divided farm", e))?;
+        }
     }
-    let migrated = runner.run(db).map(|_| ());
-    migrated.map_err(|e| StoreError::Corrupt { path: path.to_owned(), why: e.to_string() })
+    runner.run(db).map(|_| ()).map_err(corrupt)
 }
 
 /// Copies a database before its schema changes, so that the earlier release, which does not know the new
@@ -422,7 +393,7 @@ pub fn bench_raw_commits(path: &Path, rows: u32, batch: u32) -> Result<f64, Stor
         let booked = (first..(first + batch).min(rows)).map(book);
         let ended = (first.saturating_sub(batch)..first).map(end);
         let writes: Vec<Write> = ended.chain(booked).collect();
-        write::commit(&mut db, WHOLE_FARM, &writes).map_err(|e| sql_error(path, "committed", e))?;
+        write::commit(&mut db, &writes).map_err(|e| sql_error(path, "committed", e))?;
         first += batch;
     }
     Ok(f64::from(rows) / clock.elapsed().as_secs_f64())

@@ -3,11 +3,9 @@
 //! and the job's id. An audit compares counts and rows.
 
 use super::write::{int, time};
-use crate::message::{queue_key, queue_of_key};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use windlass_core::ids::ShardId;
 use windlass_core::job::{BacklogCounts, Parked, QueuePos};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, Time};
@@ -18,8 +16,8 @@ pub const PAGE: &str = "SELECT class, rank, ranked, job, ready, tasks, waiting F
      ORDER BY rank, ranked, job LIMIT ?6";
 
 /// Parameters of [`PAGE`]: a subqueue, the first position that may be returned, and the largest number of jobs.
-pub fn page_from(shard: ShardId, queue: &str, class: u64, from: QueuePos, most: usize) -> impl Params {
-    (queue_key(shard, queue), int(class), rank(from), time(from.ranked), int(from.job.0), most as i64)
+pub fn page_from(queue: &str, class: u64, from: QueuePos, most: usize) -> impl Params {
+    (queue, int(class), rank(from), time(from.ranked), int(from.job.0), most as i64)
 }
 
 /// The negated priority: a smaller rank comes first.
@@ -46,26 +44,20 @@ pub fn of(db: &Connection, job: JobId) -> rusqlite::Result<Option<Parked>> {
 }
 
 /// Number of a queue's parked jobs before a position.
-pub fn before(db: &Connection, shard: ShardId, queue: &str, place: QueuePos) -> rusqlite::Result<u64> {
+pub fn before(db: &Connection, queue: &str, place: QueuePos) -> rusqlite::Result<u64> {
     let sql = "SELECT count(*) FROM parked WHERE queue = ?1 AND (rank, ranked, job) < (?2, ?3, ?4)";
-    let place = (queue_key(shard, queue), rank(place), time(place.ranked), int(place.job.0));
+    let place = (queue, rank(place), time(place.ranked), int(place.job.0));
     db.prepare_cached(sql)?.query_row(place, |row| Ok(row.get::<_, i64>(0)? as u64))
 }
 
 /// What a transaction adds to the counts: jobs, ready tasks, waiting tasks.
-pub struct Deltas {
-    shard: ShardId,
-    sums: BTreeMap<(String, u64), [i64; 3]>,
-}
+#[derive(Default)]
+pub struct Deltas(BTreeMap<(String, u64), [i64; 3]>);
 
 impl Deltas {
-    pub fn of(shard: ShardId) -> Deltas {
-        Deltas { shard, sums: BTreeMap::new() }
-    }
-
     fn add(&mut self, queue: &str, parked: &Parked, sign: i64) {
         let BacklogCounts { jobs, ready, waiting } = parked.backlog;
-        let delta = self.sums.entry((queue_key(self.shard, queue), parked.class)).or_default();
+        let delta = self.0.entry((queue.to_owned(), parked.class)).or_default();
         for (sum, more) in delta.iter_mut().zip([jobs, ready, waiting]) {
             *sum += sign * int(more);
         }
@@ -73,7 +65,7 @@ impl Deltas {
 
     /// Adds the sums to the counts, and removes counts of subqueues that have become empty.
     pub fn apply(self, tx: &Transaction<'_>) -> rusqlite::Result<()> {
-        for ((queue, class), [jobs, tasks, waiting]) in self.sums {
+        for ((queue, class), [jobs, tasks, waiting]) in self.0 {
             tx.prepare_cached(
                 "INSERT INTO parked_counts (queue, class, jobs, tasks, waiting) VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT (queue, class) DO UPDATE SET jobs = jobs + excluded.jobs,
@@ -107,7 +99,7 @@ pub fn park(
         )?
         .execute(params![
             int(job.0),
-            queue_key(deltas.shard, queue),
+            queue,
             int(*class),
             rank(*place),
             time(place.ranked),
@@ -137,19 +129,10 @@ pub fn unpark(
 }
 
 /// The counts by queue and class.
-pub fn counts(db: &Connection, shard: ShardId) -> rusqlite::Result<Vec<ParkedCount>> {
+pub fn counts(db: &Connection) -> rusqlite::Result<Vec<ParkedCount>> {
     let sql = "SELECT queue, class, jobs, tasks, waiting FROM parked_counts ORDER BY queue, class";
     let mut counts = db.prepare_cached(sql)?;
-    let counts: Vec<ParkedCount> = counts.query_map([], count_from)?.collect::<rusqlite::Result<_>>()?;
-    Ok(of_shard(shard, counts))
-}
-
-/// Those of one shard, with the names of their queues.
-fn of_shard(shard: ShardId, counts: Vec<ParkedCount>) -> Vec<ParkedCount> {
-    let own = counts
-        .into_iter()
-        .filter_map(|count| Some(ParkedCount { queue: queue_of_key(shard, &count.queue)?, ..count }));
-    own.collect()
+    counts.query_map([], count_from)?.collect()
 }
 
 fn count_from(row: &Row<'_>) -> rusqlite::Result<ParkedCount> {
@@ -160,16 +143,16 @@ fn count_from(row: &Row<'_>) -> rusqlite::Result<ParkedCount> {
 }
 
 /// The counts that differ from the rows.
-pub fn drifts(db: &Connection, shard: ShardId) -> rusqlite::Result<Vec<ParkedDrift>> {
+pub fn drifts(db: &Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
     let _moment = db.unchecked_transaction()?;
     let key = |count: ParkedCount| ((count.queue, count.class), count.backlog);
-    let counted: BTreeMap<_, _> = counts(db, shard)?.into_iter().map(key).collect();
+    let counted: BTreeMap<_, _> = counts(db)?.into_iter().map(key).collect();
     let sql = "SELECT queue, class, count(*), sum(tasks), sum(waiting) FROM parked GROUP BY queue, class";
     let mut found = db.prepare_cached(sql)?;
     let found: Vec<ParkedCount> = found.query_map([], count_from)?.collect::<rusqlite::Result<_>>()?;
     let mut drifts = Vec::new();
     let mut gone = counted.clone();
-    for count in of_shard(shard, found) {
+    for count in found {
         let (key, found) = key(count);
         gone.remove(&key);
         let counted = counted.get(&key).copied().unwrap_or_default();
@@ -184,12 +167,11 @@ pub fn drifts(db: &Connection, shard: ShardId) -> rusqlite::Result<Vec<ParkedDri
 }
 
 /// Corrects the counts by the rows; returns the counts that were wrong.
-pub fn recount(db: &mut Connection, shard: ShardId) -> rusqlite::Result<Vec<ParkedDrift>> {
-    let found = drifts(db, shard)?;
+pub fn recount(db: &mut Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
+    let found = drifts(db)?;
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for ParkedDrift { queue, class, found, .. } in &found {
-        let queue = queue_key(shard, queue);
-        let one = (&queue, int(*class));
+        let one = (queue, int(*class));
         tx.prepare_cached("DELETE FROM parked_counts WHERE queue = ?1 AND class = ?2")?.execute(one)?;
         if found.jobs > 0 {
             let sql =

@@ -3,14 +3,12 @@
 //! Nothing here writes.
 
 use super::foreign;
-use super::mail;
 use super::parked;
 use super::settings;
 use super::tokens;
 use super::turns;
 use super::write::int;
 use crate::gather::Gather;
-use crate::mail::{MailPage, MailPlace};
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot,
     StoredTask, TokenRecord,
@@ -22,7 +20,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, FetchQuery, StoredState};
-use windlass_core::ids::ShardId;
 use windlass_core::job::{End, JobRecord, Parked, TaskResult, TaskRow};
 use windlass_core::ranges::RangeSet;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
@@ -52,57 +49,44 @@ impl Reader {
         Reader { db }
     }
 
-    pub fn load(&self, shard: ShardId) -> rusqlite::Result<Snapshot> {
-        // Engines of other shards commit meanwhile.
+    pub fn load(&self) -> rusqlite::Result<Snapshot> {
         let _moment = self.db.unchecked_transaction()?;
         let next = "SELECT value FROM meta WHERE key = 'next_job'";
         let next_job: Option<i64> = self.db.query_row(next, [], |row| row.get(0)).optional()?;
         let mut workers = self.db.prepare_cached(
             "SELECT id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until,
                  note
-             FROM workers WHERE shard = ?1 ORDER BY id",
+             FROM workers ORDER BY id",
         )?;
-        let workers = workers.query_map([shard.0], worker_from)?.collect::<rusqlite::Result<_>>()?;
-        let active: Vec<i64> = self
+        let workers = workers.query_map([], worker_from)?.collect::<rusqlite::Result<_>>()?;
+        let active: BTreeSet<JobId> = self
             .db
-            .prepare_cached("SELECT id FROM jobs WHERE state = 0 AND parked = 0 AND home = ?1 ORDER BY id")?
-            .query_map([shard.0], |row| row.get(0))?
+            .prepare_cached("SELECT id FROM jobs WHERE state = 0 AND parked = 0 ORDER BY id")?
+            .query_map([], |row| Ok(JobId(number_at(row, 0)?)))?
             .collect::<rusqlite::Result<_>>()?;
-        let mut ids: BTreeSet<JobId> = active.into_iter().map(|id| JobId(id as u64)).collect();
-        ids.extend(mail::guests(&self.db, shard)?);
-        let mut jobs = self.records_now(shard, &ids)?;
-        jobs.retain(|job| job.home == shard || !job.guest.is_empty());
-        let (sent, heard) = mail::last_numbers(&self.db, shard)?;
         let ground = StoredState {
             workers,
-            jobs,
-            parked: self.parked_counts(shard)?,
+            jobs: self.records_now(&active)?,
+            parked: self.parked_counts()?,
             history: settings::history(&self.db, HISTORY_MAX)?,
             queues: settings::queues(&self.db)?,
             limits: settings::limits(&self.db)?,
-            turns: turns::load(&self.db, shard)?,
-            peers: mail::peers(&self.db, shard)?,
-            sent,
-            heard,
+            turns: turns::load(&self.db)?,
         };
         Ok(Snapshot { next_job: next_job.unwrap_or(1) as u64, ground })
     }
 
-    pub fn mail(&self, shard: ShardId, after: MailPlace) -> rusqlite::Result<MailPage> {
-        mail::mail(&self.db, shard, after)
-    }
-
-    pub fn records(&self, shard: ShardId, ids: &BTreeSet<JobId>) -> rusqlite::Result<Vec<JobRecord>> {
+    pub fn records(&self, ids: &BTreeSet<JobId>) -> rusqlite::Result<Vec<JobRecord>> {
         let _moment = self.db.unchecked_transaction()?;
-        self.records_now(shard, ids)
+        self.records_now(ids)
     }
 
-    fn records_now(&self, shard: ShardId, ids: &BTreeSet<JobId>) -> rusqlite::Result<Vec<JobRecord>> {
+    fn records_now(&self, ids: &BTreeSet<JobId>) -> rusqlite::Result<Vec<JobRecord>> {
         let mut records = Vec::new();
         for id in ids {
             let Some(view) = self.job(*id)? else { continue };
             let gathered = self.gather(&view)?;
-            records.push(self.record(shard, view, parked::of(&self.db, *id)?, gathered)?);
+            records.push(self.record(view, parked::of(&self.db, *id)?, gathered)?);
         }
         Ok(records)
     }
@@ -132,66 +116,51 @@ impl Reader {
         Ok(gather)
     }
 
-    fn record(
-        &self,
-        shard: ShardId,
-        view: JobView,
-        parked: Option<Parked>,
-        gathered: Gather,
-    ) -> rusqlite::Result<JobRecord> {
+    fn record(&self, view: JobView, parked: Option<Parked>, gathered: Gather) -> rusqlite::Result<JobRecord> {
         let JobView { id, spec, created, state, stop, held, .. } = view;
         let back_offs = settings::back_offs(&self.db, id)?;
-        let mut home = self.db.prepare_cached("SELECT home FROM jobs WHERE id = ?1")?;
-        let home = ShardId(home.query_row([int(id.0)], |row| row.get(0))?);
-        let (mut delegated, mut guest) = (mail::delegated(&self.db, id)?, RangeSet::default());
-        if home != shard {
-            let away = delegated.remove(&shard).unwrap_or_default();
-            guest = mail::guest(&self.db, id, home, shard, away)?;
-            delegated.clear();
-        }
-        let record = JobRecord::new(id, spec, created, home);
-        let record = JobRecord { state, stop, held, parked, back_offs, delegated, guest, ..record };
-        Ok(gathered.into_record(record))
+        let record = JobRecord::new(id, spec, created);
+        Ok(gathered.into_record(JobRecord { state, stop, held, parked, back_offs, ..record }))
     }
 
     /// All answers are of one moment, since they are read in one transaction.
-    pub fn fetch(&self, shard: ShardId, fetches: &[Fetch]) -> rusqlite::Result<Vec<Vec<JobRecord>>> {
+    pub fn fetch(&self, fetches: &[Fetch]) -> rusqlite::Result<Vec<Vec<JobRecord>>> {
         let _moment = self.db.unchecked_transaction()?;
-        fetches.iter().map(|fetch| self.fetch_one(shard, fetch)).collect()
+        fetches.iter().map(|fetch| self.fetch_one(fetch)).collect()
     }
 
-    fn fetch_one(&self, shard: ShardId, fetch: &Fetch) -> rusqlite::Result<Vec<JobRecord>> {
+    fn fetch_one(&self, fetch: &Fetch) -> rusqlite::Result<Vec<JobRecord>> {
         let FetchQuery::Page { queue, class, from, steps } = &fetch.wanted else {
             let FetchQuery::Jobs(ids) = &fetch.wanted else { return Ok(Vec::new()) };
-            return self.records_now(shard, ids);
+            return self.records_now(ids);
         };
         let sql = format!("{JOB} WHERE id = ?1");
         let (mut job, mut records, mut seen) = (self.db.prepare_cached(&sql)?, Vec::new(), 0);
         let mut page = self.db.prepare_cached(parked::PAGE)?;
-        let mut rows = page.query(parked::page_from(shard, queue, *class, *from, *steps))?;
+        let mut rows = page.query(parked::page_from(queue, *class, *from, *steps))?;
         while seen < *steps
             && let Some(row) = rows.next()?
         {
             let parked = parked::from_row(row)?;
             let view = job.query_row([int(parked.place.job.0)], job_from)?;
             seen += view.spec.steps.len();
-            records.push(self.record(shard, view, Some(parked), Gather::default())?);
+            records.push(self.record(view, Some(parked), Gather::default())?);
         }
         Ok(records)
     }
 
-    pub fn parked_counts(&self, shard: ShardId) -> rusqlite::Result<Vec<ParkedCount>> {
-        parked::counts(&self.db, shard)
+    pub fn parked_counts(&self) -> rusqlite::Result<Vec<ParkedCount>> {
+        parked::counts(&self.db)
     }
 
-    pub fn parked_drifts(&self, shard: ShardId) -> rusqlite::Result<Vec<ParkedDrift>> {
-        parked::drifts(&self.db, shard)
+    pub fn parked_drifts(&self) -> rusqlite::Result<Vec<ParkedDrift>> {
+        parked::drifts(&self.db)
     }
 
-    pub fn parked(&self, shard: ShardId, id: JobId) -> rusqlite::Result<Option<ParkedView>> {
+    pub fn parked(&self, id: JobId) -> rusqlite::Result<Option<ParkedView>> {
         let _moment = self.db.unchecked_transaction()?;
         let Some((view, parked)) = self.job(id)?.zip(parked::of(&self.db, id)?) else { return Ok(None) };
-        let ahead = parked::before(&self.db, shard, &view.spec.queue, parked.place)?;
+        let ahead = parked::before(&self.db, &view.spec.queue, parked.place)?;
         Ok(Some(ParkedView { spec: view.spec, parked, ahead }))
     }
 

@@ -1,17 +1,14 @@
 //! Rows of turns: upserts and deletes by key in a batch's transaction, and all rows when an engine starts.
 
 use super::write::{int, time};
-use crate::message::queue_key;
-use crate::turns::{charge, clock_key, clock_of, flags, from_charge, from_flags, join, of_shard, split};
+use crate::turns::{charge, clock_key, clock_of, flags, from_charge, from_flags, join, split};
 use rusqlite::{Connection, Transaction, params};
 use windlass_core::Time;
-use windlass_core::ids::ShardId;
 use windlass_core::queues::{ClockRecord, QueueTurn, SavedTurns, TurnClock, TurnRecord};
 
 /// Replaces rows, and deletes those that are to go. It is never refused: the result is always 1.
-pub fn save(tx: &Transaction<'_>, shard: ShardId, saved: &SavedTurns) -> rusqlite::Result<usize> {
+pub fn save(tx: &Transaction<'_>, saved: &SavedTurns) -> rusqlite::Result<usize> {
     for TurnRecord { queue, user, turn } in &saved.turns {
-        let queue = &queue_key(shard, queue);
         let (part, user) = (user.is_some(), user.as_deref().unwrap_or(""));
         let Some(turn) = turn else {
             tx.prepare_cached("DELETE FROM turns WHERE queue = ?1 AND part = ?2 AND user = ?3")?
@@ -43,7 +40,6 @@ pub fn save(tx: &Transaction<'_>, shard: ShardId, saved: &SavedTurns) -> rusqlit
     }
     for ClockRecord { of, clock } in &saved.clocks {
         let (band, queue) = clock_key(of);
-        let queue = &queue_key(shard, queue);
         let Some(clock) = clock else {
             tx.prepare_cached("DELETE FROM turn_clocks WHERE band = ?1 AND queue = ?2")?
                 .execute((band, queue))?;
@@ -60,7 +56,7 @@ pub fn save(tx: &Transaction<'_>, shard: ShardId, saved: &SavedTurns) -> rusqlit
 }
 
 /// All rows, in the order of their keys.
-pub fn load(db: &Connection, shard: ShardId) -> rusqlite::Result<SavedTurns> {
+pub fn load(db: &Connection) -> rusqlite::Result<SavedTurns> {
     let mut turns = db.prepare_cached(
         "SELECT queue, part, user, band, start, frac, rest, weight, task, since, flags, ahead, rate, at FROM turns
          ORDER BY queue, part, user",
@@ -95,10 +91,11 @@ pub fn load(db: &Connection, shard: ShardId) -> rusqlite::Result<SavedTurns> {
             express_in: row.get(4)?,
             charge: from_charge(row.get(5)?),
         };
-        let of = clock_of(shard, row.get(0)?, row.get_ref(1)?.as_str()?);
-        Ok(of.map(|of| ClockRecord { of, clock: Some(clock) }))
+        let of = clock_of(row.get(0)?, row.get_ref(1)?.as_str()?);
+        Ok(ClockRecord { of, clock: Some(clock) })
     })?;
-    let turns = of_shard(shard, turns.collect::<rusqlite::Result<Vec<_>>>()?);
-    let clocks: Vec<Option<ClockRecord>> = clocks.collect::<rusqlite::Result<_>>()?;
-    Ok(SavedTurns { turns, clocks: clocks.into_iter().flatten().collect() })
+    Ok(SavedTurns {
+        turns: turns.collect::<rusqlite::Result<_>>()?,
+        clocks: clocks.collect::<rusqlite::Result<_>>()?,
+    })
 }

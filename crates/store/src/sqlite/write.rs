@@ -3,27 +3,25 @@
 //! are committed.
 
 use super::parked::{self, Deltas};
-use super::{mail, settings, tokens, turns};
+use super::{settings, tokens, turns};
 use crate::{codes, spec};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::collections::BTreeSet;
 use windlass_core::engine::Write;
-use windlass_core::ids::ShardId;
 use windlass_core::job::{Counts, JobState, TaskResult};
-use windlass_core::ranges::RangeSet;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{JobId, TaskId, Time, WorkerId};
 
 /// Applies a batch; returns the indexes of the refused writes.
-pub fn commit(db: &mut Connection, shard: ShardId, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
+pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let (mut refused, mut deltas) = (Vec::new(), Deltas::of(shard));
+    let (mut refused, mut deltas) = (Vec::new(), Deltas::default());
     // When a retry finds its job deleted, the later writes of that job are refused too. Otherwise parts of it
     // would come back.
     let mut gone: BTreeSet<JobId> = BTreeSet::new();
     for (number, write) in writes.iter().enumerate() {
         let is_gone = write.job().is_some_and(|job| gone.contains(&job));
-        if is_gone || !apply(&tx, shard, write, &mut deltas)? {
+        if is_gone || !apply(&tx, write, &mut deltas)? {
             refused.push(number);
             gone.extend(matches!(write, Write::JobRetry { .. }).then(|| write.job()).flatten());
         }
@@ -34,10 +32,10 @@ pub fn commit(db: &mut Connection, shard: ShardId, writes: &[Write]) -> rusqlite
 }
 
 /// Applies a write; false if its guard failed.
-fn apply(tx: &Transaction<'_>, shard: ShardId, write: &Write, deltas: &mut Deltas) -> rusqlite::Result<bool> {
+fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::Result<bool> {
     let rows = match write {
         Write::Job { id, spec, created } => {
-            insert_job(tx, shard, *id, spec, *created)?;
+            insert_job(tx, *id, spec, *created)?;
             1
         }
         Write::JobHeld { job, held } => settings::set_held(tx, *job, *held)?,
@@ -79,10 +77,7 @@ fn apply(tx: &Transaction<'_>, shard: ShardId, write: &Write, deltas: &mut Delta
             // A late result is never refused, because the engine's state does not depend on it.
             1
         }
-        Write::Tell { to, number, message } => mail::tell(tx, shard, *to, *number, message)?,
-        Write::Heard { from, number, .. } => mail::heard(tx, *from, shard, *number)?,
-        Write::Delegated { job, shard, tasks } => mail::delegate(tx, *job, *shard, tasks)?,
-        Write::Worker(record) => upsert_worker(tx, shard, record)?,
+        Write::Worker(record) => upsert_worker(tx, record)?,
         Write::WorkerGone(id) => worker_gone(tx, *id)?,
         Write::Lease { worker, until } => tx
             .prepare_cached("UPDATE workers SET lease_until = ?2 WHERE id = ?1")?
@@ -91,7 +86,7 @@ fn apply(tx: &Transaction<'_>, shard: ShardId, write: &Write, deltas: &mut Delta
         Write::Unpark { job, queue, parked } => parked::unpark(tx, *job, queue, parked, deltas)?,
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
-        Write::Turns(saved) => turns::save(tx, shard, saved)?,
+        Write::Turns(saved) => turns::save(tx, saved)?,
         Write::Done { job, tasks } => tx
             .prepare_cached("UPDATE jobs SET done = ?2 WHERE id = ?1")?
             .execute((int(job.0), spec::ranges_to_json(tasks)))?,
@@ -106,7 +101,6 @@ fn apply(tx: &Transaction<'_>, shard: ShardId, write: &Write, deltas: &mut Delta
 
 fn insert_job(
     tx: &Transaction<'_>,
-    home: ShardId,
     id: JobId,
     job: &windlass_core::job::JobSpec,
     created: Time,
@@ -114,8 +108,8 @@ fn insert_job(
     let json = spec::spec_to_json(job);
     let bytes = json.len() + job.steps.iter().map(|step| step.body.len()).sum::<usize>();
     tx.prepare_cached(
-        "INSERT INTO jobs (id, name, queue, user, key, spec, created, state, bytes, home)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9)",
+        "INSERT INTO jobs (id, name, queue, user, key, spec, created, state, bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8)",
     )?
     .execute(params![
         int(id.0),
@@ -125,8 +119,7 @@ fn insert_job(
         job.key,
         json,
         time(created),
-        bytes as i64,
-        home.0
+        bytes as i64
     ])?;
     for (number, step) in job.steps.iter().enumerate() {
         tx.prepare_cached("INSERT INTO bodies (job, step, body) VALUES (?1, ?2, ?3)")?.execute(params![
@@ -159,16 +152,8 @@ fn retry(tx: &Transaction<'_>, job: JobId) -> rusqlite::Result<usize> {
         .prepare_cached("UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL WHERE id = ?1")?
         .execute([int(job.0)])?;
     if rows > 0 {
-        // What is with another shard is that shard's until it returns.
-        let mut here = RangeSet::from_range(0..u32::MAX);
-        mail::delegated(tx, job)?.values().for_each(|tasks| here.subtract(tasks));
-        for range in here.ranges() {
-            tx.prepare_cached(
-                "UPDATE tasks SET state = 0, failures = 0
-                 WHERE job = ?1 AND idx >= ?2 AND idx < ?3 AND state IN (3, 4)",
-            )?
-            .execute((int(job.0), range.start, range.end))?;
-        }
+        tx.prepare_cached("UPDATE tasks SET state = 0, failures = 0 WHERE job = ?1 AND state IN (3, 4)")?
+            .execute([int(job.0)])?;
     }
     Ok(rows)
 }
@@ -265,16 +250,15 @@ fn worker_gone(tx: &Transaction<'_>, id: WorkerId) -> rusqlite::Result<usize> {
     Ok(1)
 }
 
-fn upsert_worker(tx: &Transaction<'_>, shard: ShardId, worker: &WorkerRecord) -> rusqlite::Result<usize> {
+fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Result<usize> {
     tx.prepare_cached(
         "INSERT INTO workers (id, name, epoch, incarnation, draining, capacity, attributes, identity, state,
-             lease_until, note, shard)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+             lease_until, note)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, epoch = excluded.epoch,
              incarnation = excluded.incarnation, draining = excluded.draining,
              capacity = excluded.capacity, attributes = excluded.attributes, identity = excluded.identity,
-             state = excluded.state, lease_until = excluded.lease_until, note = excluded.note,
-             shard = excluded.shard",
+             state = excluded.state, lease_until = excluded.lease_until, note = excluded.note",
     )?
     .execute(params![
         int(worker.id.0),
@@ -288,7 +272,6 @@ fn upsert_worker(tx: &Transaction<'_>, shard: ShardId, worker: &WorkerRecord) ->
         codes::worker_state(worker.state),
         worker.lease_until.map(time),
         worker.note,
-        shard.0,
     ])
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use windlass_core::Time;
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::queues::QueueTurn;
-use windlass_store::{AskId, Store, WHOLE_FARM};
+use windlass_store::{AskId, Store};
 
 /// A lease that no test outlives.
 pub const LONG: Duration = Duration::from_secs(3600);
@@ -30,11 +30,11 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// The store at an address, as the owner of the whole farm.
+/// The store at an address, as the owner of the farm.
 pub async fn owned(address: &str) -> Store {
     let store = Store::connect(address).await.unwrap();
-    let server = store.register_server("test", &[], "0").await.unwrap();
-    let ownership = store.claim(WHOLE_FARM, server, LONG).await.unwrap().expect("nobody else has it");
+    let server = store.register_server("test", &[], "0", None).await.unwrap();
+    let ownership = store.claim(server, LONG).await.unwrap().expect("no other server has it");
     store.as_owner(ownership)
 }
 

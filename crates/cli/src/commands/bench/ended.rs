@@ -8,7 +8,7 @@ use windlass_core::job::{
 };
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_server::ShellOptions;
-use windlass_store::{JobFilter, Store, WHOLE_FARM, bench_ended_jobs};
+use windlass_store::{JobFilter, Store, bench_ended_jobs};
 
 /// Tasks of each ended job.
 const TASKS: u32 = 10;
@@ -54,8 +54,8 @@ pub async fn run(address: &str, few: u64, many: u64) -> anyhow::Result<()> {
 }
 
 async fn own(store: &Store) -> anyhow::Result<Store> {
-    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION")).await?;
-    let owned = store.claim(WHOLE_FARM, server, LEASE).await?;
+    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION"), None).await?;
+    let owned = store.claim(server, LEASE).await?;
     let owned = owned.ok_or_else(|| anyhow::anyhow!("a server owns the farm in this database"))?;
     Ok(store.as_owner(owned))
 }

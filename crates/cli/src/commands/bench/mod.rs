@@ -5,6 +5,7 @@ mod backlog;
 mod bookings;
 mod cliffs;
 mod ended;
+mod engine;
 mod exec;
 mod farm;
 mod hog;
@@ -14,7 +15,6 @@ mod pen;
 mod place;
 mod rounds;
 mod score;
-mod shard;
 mod share;
 
 use std::path::PathBuf;
@@ -185,11 +185,11 @@ enum Which {
         #[arg(long, default_value_t = 10_000_000)]
         many: u64,
     },
-    /// Tasks placed and booked by engines on an empty PostgreSQL database, on workers that run nothing; not among all
-    Shard {
+    /// Tasks placed and booked by an engine on an empty PostgreSQL database, on workers that run nothing; not among all
+    Engine {
         /// What is placed
         #[arg(value_enum)]
-        what: shard::ShardWork,
+        what: engine::EngineWork,
         /// The database: postgres://HOST/DATABASE
         #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
         store: String,
@@ -199,10 +199,6 @@ enum Which {
         /// Jobs of `jobs`, tasks of `step`
         #[arg(long, default_value_t = 100)]
         count: u32,
-        /// Shards of the farm, each with an engine in this process; workers are spread over them, and all jobs are
-        /// submitted to the first
-        #[arg(long, default_value_t = 1)]
-        shards: u32,
     },
     /// Entitlement of 10,000 queues and loads of 100,000 domains, beside plain ways to them
     Share {
@@ -266,8 +262,8 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             Which::Share { runs } => share::run(runs)?,
             Which::Postgres { store, bookings, batches } => bookings::run(&store, bookings, &batches).await?,
             Which::Ended { store, few, many } => ended::run(&store, few, many).await?,
-            Which::Shard { what, store, workers, count, shards } => {
-                shard::run(&store, what, workers, count, shards.max(1)).await?;
+            Which::Engine { what, store, workers, count } => {
+                engine::run(&store, what, workers, count).await?
             }
             Which::Large { tasks } => large::run(&dir, tasks).await?,
             Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {

@@ -9,7 +9,7 @@ use crate::handle::Handle;
 use crate::http::{self, ServeOptions};
 use crate::link::{Delivery, WorkerLink, WorkerMessage};
 use crate::listen::RoomLimits;
-use crate::peers::{FarmShards, ServerKey};
+use crate::peers::ServerKey;
 use crate::shell::{self, ShellOptions};
 use axum::body::Bytes;
 use serde_json::{Value, json};
@@ -56,7 +56,6 @@ impl TestOwner {
             audit_files: 1,
             board: config.board.options(),
             queues: BTreeMap::new(),
-            shards: FarmShards::default(),
             key: Some(key.clone()),
         };
         let (app, routes) = http::app_for_tests(&handle, options);
@@ -83,7 +82,7 @@ impl TestOwner {
             id: AskId(1),
             by: ServerId(7),
             server: "two".to_owned(),
-            kind: kind_for(WHOLE_FARM),
+            kind: KIND.to_owned(),
             body: packed::pack_request(&head, body.as_bytes()),
             signature: None,
             verify_key: None,

@@ -1,10 +1,9 @@
-//! A farm on PostgreSQL: for each of its shards an engine, its shell and the store as in a server, and many workers inside
-//! this process that run nothing. A task counts as booked when its worker has the order to start it, so its row is durable
-//! by then.
+//! A farm on PostgreSQL: the engine, its shell and the store as in a server, and many workers inside this process that run
+//! nothing. A task counts as booked when its worker has the order to start it, so its row is durable by then.
 
 use super::instant;
 use anyhow::Context as _;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use windlass_api::StepBody;
@@ -12,9 +11,9 @@ use windlass_core::engine::{Engine, Event, Reply, Settings, Submit, WorkerComman
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, Resources, TaskId, Time};
 use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
-use windlass_store::{MAIL, Notice, ServerId, ShardId, Store};
+use windlass_store::Store;
 
-/// The lease of the shard. Commits renew it.
+/// The lease of the owner. Commits renew it.
 const LEASE: Duration = Duration::from_secs(600);
 /// How long a measurement may stand still.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -22,8 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const FLOOR_BOOKINGS: u32 = 100_000;
 /// Sizes of the mixed farm's workers, in cores.
 const CORES: [u32; 5] = [16, 24, 32, 48, 64];
-/// Workers that say hello to a shard at a time.
-const HELLOS: usize = 100;
 /// How long its tasks run, and how long wide work is blocked before a worker is reserved, as servers have it.
 const RUN: Duration = Duration::from_secs(20);
 const RESERVED_AFTER: Duration = Duration::from_secs(60);
@@ -32,7 +29,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// What is measured.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Debug)]
-pub enum ShardWork {
+pub enum EngineWork {
     /// Jobs of ten steps of a hundred tasks on idle workers, beside bookings by hand
     Jobs,
     /// Idle workers of mixed sizes until 99 percent of their cores are booked, and then a task of 64 cores
@@ -42,25 +39,23 @@ pub enum ShardWork {
 }
 
 /// Measures in an empty database, in which the jobs stay.
-pub async fn run(store: &str, what: ShardWork, workers: u32, count: u32, shards: u32) -> anyhow::Result<()> {
-    let shown = format!("{} of {shards} shards", windlass_store::shown_address(store));
+pub async fn run(store: &str, what: EngineWork, workers: u32, count: u32) -> anyhow::Result<()> {
     match what {
-        ShardWork::Jobs => jobs((store, shards), &shown, workers, count).await,
-        ShardWork::Fill => fill((store, shards), &shown, workers).await,
-        ShardWork::Step => step((store, shards), &shown, workers, count).await,
+        EngineWork::Jobs => jobs(store, workers, count).await,
+        EngineWork::Fill => fill(store, workers).await,
+        EngineWork::Step => step(store, workers, count).await,
     }
 }
 
 /// `count` jobs of 10 steps of 100 tasks, on workers with a core for each task.
-async fn jobs(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
+async fn jobs(store: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     let tasks = count * 1_000;
     let slots = tasks.div_ceil(workers);
-    let mut farm = ShardFarm::start(at, &vec![slots; workers as usize], None).await?;
-    let store = at.0;
+    let mut farm = EngineFarm::start(store, &vec![slots; workers as usize], None).await?;
     let (clock, before, engine) = (Instant::now(), farm.spent().await?, super::backlog::engine_time()?);
     let mut requests = tokio::task::JoinSet::new();
     for job in 0..count {
-        let (handle, queue) = (farm.home().clone(), format!("queue-{}", job % 10));
+        let (handle, queue) = (farm.handle.clone(), format!("queue-{}", job % 10));
         requests.spawn(async move { submit(&handle, &queue, 10, 100, 1).await });
     }
     while let Some(accepted) = requests.join_next().await {
@@ -75,6 +70,7 @@ async fn jobs(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow:
     let (batch, rate) = (f64::from(tasks) / batches as f64, f64::from(tasks) / took.as_secs_f64());
     let by_hand =
         windlass_store::bench_bookings(store, FLOOR_BOOKINGS.min(tasks), batch.ceil() as u32).await?;
+    let shown = windlass_store::shown_address(store);
     println!("{count} jobs of 10 steps of 100 tasks on {workers} workers, {shown}");
     println!(
         "  all jobs accepted after {:.2} s, all tasks booked after {:.2} s",
@@ -88,7 +84,7 @@ async fn jobs(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow:
         rate / by_hand.floor
     );
     println!(
-        "  the engines' threads {:.1} µs a booking; batches of the store alone {:.0}/s, ratio {:.2}",
+        "  the engine's thread {:.1} µs a booking; batches of the store alone {:.0}/s, ratio {:.2}",
         secs(engine) * 1e6 / f64::from(tasks),
         by_hand.commit,
         by_hand.commit / by_hand.floor
@@ -97,15 +93,16 @@ async fn jobs(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow:
 }
 
 /// One step of `count` tasks.
-async fn step(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow::Result<()> {
-    let mut farm = ShardFarm::start(at, &vec![count.div_ceil(workers); workers as usize], None).await?;
+async fn step(store: &str, workers: u32, count: u32) -> anyhow::Result<()> {
+    let mut farm = EngineFarm::start(store, &vec![count.div_ceil(workers); workers as usize], None).await?;
     let (clock, before) = (Instant::now(), farm.spent().await?);
-    submit(farm.home(), "queue", 1, count, 1).await?;
+    submit(&farm.handle, "queue", 1, count, 1).await?;
     farm.await_started(count).await?;
     let took = clock.elapsed();
     let (statements, batches) = farm.spent().await?;
     farm.stop().await;
     let (statements, batches) = (statements - before.0, batches - before.1);
+    let shown = windlass_store::shown_address(store);
     println!("a step of {count} tasks on {workers} idle workers, {shown}");
     println!(
         "  booked in {:.3} s, {:.0}/s, in {batches} batches, {:.4} statements/task",
@@ -118,19 +115,20 @@ async fn step(at: (&str, u32), shown: &str, workers: u32, count: u32) -> anyhow:
 
 /// A cold farm of mixed sizes. Its tasks end after a while, and others take their place: the wide task starts only because
 /// a worker is reserved for it.
-async fn fill(at: (&str, u32), shown: &str, workers: u32) -> anyhow::Result<()> {
+async fn fill(store: &str, workers: u32) -> anyhow::Result<()> {
     let sizes = mixed(workers);
     let cores: u32 = sizes.iter().sum();
-    let mut farm = ShardFarm::start(at, &sizes, Some(RUN)).await?;
+    let mut farm = EngineFarm::start(store, &sizes, Some(RUN)).await?;
     let clock = Instant::now();
     for queue in 0..10 {
-        submit(farm.home(), &format!("queue-{queue}"), 1, cores, 1).await?;
+        submit(&farm.handle, &format!("queue-{queue}"), 1, cores, 1).await?;
     }
     farm.await_started(cores - cores / 100).await?;
     let most = clock.elapsed();
     let wide = Instant::now();
-    submit(farm.home(), "wide", 1, 1, 64).await?;
+    submit(&farm.handle, "wide", 1, 1, 64).await?;
     let bound = RESERVED_AFTER + RUN + SLACK;
+    let shown = windlass_store::shown_address(store);
     println!("{workers} workers of {cores} cores, cold, ten queues with a task for each core, {shown}");
     println!("  99 percent booked after {:.2} s", secs(most));
     farm.await_wide().await?;
@@ -172,130 +170,52 @@ struct BegunTasks {
     has_wide: bool,
 }
 
-/// The engine of a shard.
-struct ShardEngine {
+struct EngineFarm {
     handle: Handle,
     store: Store,
-}
-
-fn handles(engines: &[ShardEngine]) -> BTreeMap<String, Handle> {
-    (1..).zip(engines).map(|(shard, engine)| (ShardId(shard).to_string(), engine.handle.clone())).collect()
-}
-
-/// The store to which the owner of a shard commits.
-async fn own(store: &Store, server: ServerId, shard: ShardId) -> anyhow::Result<Store> {
-    let owned = store.claim(shard, server, LEASE).await?;
-    Ok(store.as_owner(owned.context("a server owns a shard in this database")?))
-}
-
-/// Wakes the engines for which other shards have messages, as servers do.
-async fn bring_mail(store: Store, handles: BTreeMap<String, Handle>) {
-    let mut listener = store.listen(&[MAIL]);
-    loop {
-        let receivers: BTreeSet<String> = match listener.next().await {
-            Notice::Said { payload, .. } => payload.split(',').map(str::to_owned).collect(),
-            Notice::Listens => handles.keys().cloned().collect(),
-        };
-        let woken = handles.iter().filter(|(shard, _)| receivers.contains(*shard));
-        woken.for_each(|(_, handle)| handle.mail_came());
-    }
-}
-
-struct ShardFarm {
-    engines: Vec<ShardEngine>,
-    mail: Option<tokio::task::JoinHandle<()>>,
     begun: tokio::sync::mpsc::UnboundedReceiver<BegunTasks>,
     /// Tasks that workers were sent.
     started: u32,
     wide: bool,
 }
 
-impl ShardFarm {
-    /// Workers with these numbers of cores, spread over the shards in turn. They end tasks after `run`, or never.
-    async fn start(
-        (address, shards): (&str, u32),
-        sizes: &[u32],
-        run: Option<Duration>,
-    ) -> anyhow::Result<ShardFarm> {
+impl EngineFarm {
+    /// Workers with these numbers of cores. They end tasks after `run`, or never.
+    async fn start(address: &str, sizes: &[u32], run: Option<Duration>) -> anyhow::Result<EngineFarm> {
         let store = Store::connect(address).await?;
-        anyhow::ensure!(matches!(store, Store::Postgres(_)), "this measures shards on PostgreSQL");
-        let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION")).await?;
-        let mut owned = vec![own(&store, server, ShardId(1)).await?];
-        let found = owned[0].load().await?;
+        anyhow::ensure!(matches!(store, Store::Postgres(_)), "this measures an engine on PostgreSQL");
+        let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION"), None).await?;
+        let owned = store.claim(server, LEASE).await?;
+        let store = store.as_owner(owned.context("a server owns the farm in this database")?);
+        let found = store.load().await?;
         anyhow::ensure!(
             found.next_job == 1 && found.ground.workers.is_empty(),
             "the database has a farm; give a new one, because what is measured stays in it"
         );
-        if shards > 1 {
-            owned[0].set_shards((1..=shards).map(ShardId).collect()).await?;
-        }
-        for shard in 2..=shards {
-            owned.push(own(&store, server, ShardId(shard)).await?);
-        }
-        let mut engines = Vec::new();
-        for store in owned {
-            let settings = Settings { lease_ns: None, ..Settings::default() };
-            let handle = windlass_server::start(store.clone(), ShellOptions { settings }).await?;
-            engines.push(ShardEngine { handle, store });
-        }
-        let mail = (shards > 1).then(|| tokio::spawn(bring_mail(store, handles(&engines))));
+        let settings = Settings { lease_ns: None, ..Settings::default() };
+        let handle = windlass_server::start(store.clone(), ShellOptions { settings }).await?;
         let (starts, begun) = tokio::sync::mpsc::unbounded_channel();
         let (parcels, inbox) = mpsc::channel();
-        let mut up = BTreeMap::new();
-        let mut links = Vec::new();
-        for (number, (cores, engine)) in sizes.iter().zip(engines.iter().cycle()).enumerate() {
-            let id = engine.handle.next_link();
-            let hello = instant::hello(format!("bench-{number:05}"), id, *cores);
-            up.insert(id, engine.handle.clone());
-            let link = Arc::new(ShardLink { id, parcels: parcels.clone() });
-            links.push((engine.handle.clone(), id, WorkerMessage::Hello { hello, link }));
-        }
+        let up = handle.clone();
         std::thread::spawn(move || serve(&up, &inbox, run, &starts));
-        let farm = ShardFarm { engines, mail, begun, started: 0, wide: false };
-        let mut known = 0;
-        while !links.is_empty() {
-            // A farm of several shards leases the workers' numbers in small blocks.
-            let more = links.split_off(links.len().min(HELLOS * shards as usize));
-            known += links.len();
-            farm.await_numbers(shards).await?;
-            for (handle, id, hello) in std::mem::replace(&mut links, more) {
-                handle.worker_tells(id, vec![hello]).await;
-            }
-            farm.await_workers(known).await?;
+        for (number, cores) in sizes.iter().enumerate() {
+            let id = handle.next_link();
+            let hello = instant::hello(format!("bench-{number:05}"), id, *cores);
+            let link = Arc::new(EngineLink { id, parcels: parcels.clone() });
+            handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
         }
+        let farm = EngineFarm { handle, store, begun, started: 0, wide: false };
+        farm.await_workers(sizes.len()).await?;
         Ok(farm)
-    }
-
-    /// Waits until each of several engines has numbers for as many workers as say hello to it at a time.
-    async fn await_numbers(&self, shards: u32) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        for engine in self.engines.iter().filter(|_| shards > 1) {
-            while engine.handle.query(|engine: &Engine| engine.numbers_left().1).await? < HELLOS as u64 {
-                anyhow::ensure!(Instant::now() < deadline, "a shard has no numbers for workers");
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(())
     }
 
     async fn await_workers(&self, count: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            let mut known = 0;
-            for engine in &self.engines {
-                known += engine.handle.query(|engine: &Engine| engine.workers().iter().count()).await?;
-            }
-            if known == count {
-                return Ok(());
-            }
+        while self.handle.query(|engine: &Engine| engine.workers().iter().count()).await? < count {
             anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
             tokio::task::yield_now().await;
         }
-    }
-
-    /// The shard that accepts jobs.
-    fn home(&self) -> &Handle {
-        &self.engines[0].handle
+        Ok(())
     }
 
     async fn hear(&mut self) -> anyhow::Result<()> {
@@ -323,19 +243,15 @@ impl ShardFarm {
 
     /// Statements of commits, and commits, so far.
     async fn spent(&self) -> anyhow::Result<(u64, u64)> {
-        let store = &self.engines[0].store;
-        let Store::Postgres(postgres) = store else { anyhow::bail!("it was PostgreSQL") };
-        let batches = store.shards().await?.iter().map(|shard| shard.batch).sum();
-        Ok((postgres.statements(), batches))
+        let Store::Postgres(postgres) = &self.store else { anyhow::bail!("it was PostgreSQL") };
+        let owner = self.store.owner().await?.context("the farm has an owner")?;
+        Ok((postgres.statements(), owner.batch))
     }
 
-    /// Ends it, so that another measurement may own the shards.
+    /// Ends it, so that another measurement may own the farm.
     async fn stop(self) {
-        self.mail.inspect(tokio::task::JoinHandle::abort);
-        for engine in self.engines {
-            engine.handle.stop().await;
-            _ = engine.store.release().await;
-        }
+        self.handle.stop().await;
+        _ = self.store.release().await;
     }
 }
 
@@ -360,12 +276,12 @@ async fn submit(handle: &Handle, queue: &str, steps: u32, tasks: u32, cores: u32
 }
 
 /// A connection to one of many workers that share a thread.
-struct ShardLink {
+struct EngineLink {
     id: u64,
     parcels: mpsc::Sender<(u64, Vec<Delivery>)>,
 }
 
-impl WorkerLink for ShardLink {
+impl WorkerLink for EngineLink {
     fn id(&self) -> u64 {
         self.id
     }
@@ -390,7 +306,7 @@ struct RunningOrder {
 
 /// The thread of all workers.
 fn serve(
-    up: &BTreeMap<u64, Handle>,
+    up: &Handle,
     inbox: &mpsc::Receiver<(u64, Vec<Delivery>)>,
     run: Option<Duration>,
     starts: &tokio::sync::mpsc::UnboundedSender<BegunTasks>,
@@ -427,7 +343,6 @@ fn serve(
         }
         while running.peek().is_some_and(|first| first.ends.0 <= Instant::now()) {
             let Some(RunningOrder { link, task, attempt, .. }) = running.pop() else { break };
-            let Some(up) = up.get(&link) else { continue };
             let epoch = epochs.get(&link).copied().unwrap_or(Epoch(0));
             let now = Time(up.now().0);
             let began = Time(now.0.saturating_sub(run.unwrap_or_default().as_nanos() as u64));

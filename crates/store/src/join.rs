@@ -1,0 +1,134 @@
+//! What the engines of a divided farm had still to write when they ended. Releases before this one could divide a farm into
+//! shards, each with an engine of its own. A job was one shard's, its home, which delegated tasks to others. When a farm is
+//! opened that such a release left, one engine goes on with all of it.
+//!
+//! - All shards wrote the attempts of tasks into one table. So what became of a task is in its row, whatever message about
+//!   it was still on its way, and a task without a row, or with one that is ready, has not started.
+//! - What only the home decided may be missing: that a job stops because a task failed, that it ended, and that jobs which
+//!   come after it stop. This module finds that out, by the rules of the home's engine. An engine that starts does not, because
+//!   the engine of a farm that is not divided writes all this in the batch that ends the task.
+//! - It runs on the last schema that had shards, before the migration that takes these away, and may run again.
+
+use crate::gather::Gather;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use windlass_core::engine::{Engine, Settings, StoredState, Write};
+use windlass_core::job::{Counts, FailFast, JobRecord, JobSpec, JobState, Stop, TaskRow, TaskState};
+use windlass_core::{Epoch, JobId, Time, WorkerId};
+
+/// True of a farm that may be divided, by the schema that had shards.
+pub const IS_DIVIDED: &str = "SELECT EXISTS (SELECT 1 FROM delegated) OR EXISTS (SELECT 1 FROM messages)
+    OR (SELECT count(*) > 1 FROM farm_shards)";
+
+/// An active job that comes after others, or of which other shards had tasks.
+pub struct OpenJob {
+    /// The number of the shard that accepted it.
+    home: i64,
+    spec: Arc<JobSpec>,
+    stop: Option<Stop>,
+    tasks: Gather,
+}
+
+/// The home and the state of each job that an open one comes after.
+pub type Predecessors = BTreeMap<JobId, (i64, JobState)>;
+
+impl OpenJob {
+    pub fn new(home: i64, spec: JobSpec, stop: Option<Stop>) -> OpenJob {
+        OpenJob { home, spec: Arc::new(spec), stop, tasks: Gather::default() }
+    }
+
+    /// Adds the next task that was ever booked, in the order of the tasks.
+    pub fn add_task(&mut self, index: u32, state: TaskState) {
+        self.tasks.row(TaskRow {
+            index,
+            state,
+            attempt: 0,
+            failures: 0,
+            losses: 0,
+            worker: WorkerId(0),
+            epoch: Epoch(0),
+            booked: Time(0),
+            amounts: None,
+        });
+    }
+
+    /// The jobs that it comes after.
+    pub fn after(&self) -> &[JobId] {
+        &self.spec.after
+    }
+
+    /// The stop that its home has not written.
+    fn missing_stop(&self, predecessors: &Predecessors) -> Option<Stop> {
+        if self.stop.is_some() {
+            return None;
+        }
+        let has_failed = self.tasks.ended().iter().any(|part| part.state == TaskState::Failed);
+        if has_failed && self.spec.fail_fast != FailFast::No {
+            return Some(Stop::FailFast);
+        }
+        // A shard looked now and then for the ends of other shards' jobs. A job that was tried may have been retried after
+        // such an end, which does not stop it again.
+        let is_untried = self.tasks.open().is_empty() && self.tasks.ended().is_empty();
+        let is_lost = |first: &&JobId| {
+            let found = predecessors.get(*first).filter(|(home, _)| *home != self.home);
+            found.is_some_and(|(_, state)| matches!(state, JobState::Failed | JobState::Canceled))
+        };
+        self.spec.after.iter().find(is_lost).filter(|_| is_untried).map(|first| Stop::After(*first))
+    }
+
+    /// How it has ended; `None` if something of it runs, or can start.
+    fn outcome(&self, id: JobId, predecessors: &Predecessors) -> Option<(JobState, Counts)> {
+        let is_active = |first: &JobId| matches!(predecessors.get(first), Some((_, JobState::Active)));
+        let waits = self.stop.is_none() && self.spec.after.iter().any(is_active);
+        if waits || self.tasks.open().iter().any(|row| row.state == TaskState::Booked) {
+            return None;
+        }
+        let record = JobRecord { stop: self.stop, ..JobRecord::new(id, self.spec.clone(), Time(0)) };
+        let record = self.tasks.clone().into_record(record);
+        let ground = StoredState { jobs: vec![record], ..StoredState::default() };
+        let engine = Engine::restore(Settings::default(), ground);
+        let mut job = engine.job(id).filter(|job| job.is_settled())?.clone();
+        let state = job.end_state();
+        job.ended = Some(state);
+        Some((state, job.counts()))
+    }
+}
+
+/// What the engines had still to write of these jobs: stops and ends, in an order in which they may be applied.
+pub fn unwritten(mut open: BTreeMap<JobId, OpenJob>, mut predecessors: Predecessors, at: Time) -> Vec<Write> {
+    let mut writes = Vec::new();
+    for (id, job) in &mut open {
+        if let Some(stop) = job.missing_stop(&predecessors) {
+            job.stop = Some(stop);
+            writes.push(Write::JobStop { job: *id, stop });
+        }
+    }
+    let mut next: VecDeque<JobId> = open.keys().copied().collect();
+    while let Some(id) = next.pop_front() {
+        let Some((state, counts)) = open.get(&id).and_then(|job| job.outcome(id, &predecessors)) else {
+            continue;
+        };
+        open.remove(&id);
+        if let Some((_, known)) = predecessors.get_mut(&id) {
+            *known = state;
+        }
+        writes.push(Write::JobEnd { job: id, state, at, counts });
+        if state == JobState::Succeeded {
+            continue;
+        }
+        let stopped = open.iter_mut().filter(|(_, job)| job.stop.is_none() && job.spec.after.contains(&id));
+        for (dependent, job) in stopped {
+            let stop = Stop::After(id);
+            job.stop = Some(stop);
+            writes.push(Write::JobStop { job: *dependent, stop });
+            next.push_back(*dependent);
+        }
+    }
+    writes
+}
+
+/// The time at which the ends are noted.
+pub fn now() -> Time {
+    Time(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
+}
