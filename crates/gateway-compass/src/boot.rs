@@ -1,8 +1,8 @@
 //! What a machine is told to start a job by: the message to a provider, the text for a boot loader.
 
-use super::record::BookedHost;
 use crate::fill::job_archive_path;
 use crate::format::{Fields, TboxType, parse_memory, text_of};
+use crate::record::BookedHost;
 use serde_json::{Value, json};
 use windlass_core::JobId;
 
@@ -12,7 +12,7 @@ const OWN_SCRIPT_SUITES: &str = "install-iso";
 const WEBDAV_PORT: &str = "3080";
 
 /// A job that a machine is to start.
-pub(super) struct Boot<'a> {
+pub(crate) struct Boot<'a> {
     pub job: JobId,
     /// All that the machine may read of it.
     pub fields: &'a Fields,
@@ -21,7 +21,7 @@ pub(super) struct Boot<'a> {
 
 /// What a machine boots by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum BootType {
+pub(crate) enum BootType {
     Ipxe,
     Grub,
     Native,

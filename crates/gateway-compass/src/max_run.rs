@@ -21,7 +21,7 @@ const LIMIT_MAX: u64 = 10_000;
 
 /// Jobs by the sums of their parameters; nothing is known before the first `max_run`.
 #[derive(Default)]
-pub(super) struct MaxRuns {
+pub(crate) struct MaxRuns {
     /// One submission with a limit at a time: two could otherwise both be the last one.
     turn: tokio::sync::Mutex<()>,
     known: Mutex<Option<BTreeSet<(u128, u64)>>>,
@@ -29,7 +29,7 @@ pub(super) struct MaxRuns {
 
 /// Why a submission with a limit is refused.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TooManyRuns {
+pub(crate) enum TooManyRuns {
     #[error(
         "the number of jobs with the same all_params_md5={sum} has reached the limit of max_run={max}, \
          the total number is {total}"

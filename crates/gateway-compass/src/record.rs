@@ -1,6 +1,7 @@
 //! What is kept of a job that a host has or had, and how updates change it.
 
 use crate::format::{Fields, Health, Readiness, Stage, TboxType};
+use crate::time::time_text;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,11 +28,11 @@ const PARAMETERS: [&str; 9] = [
 ];
 
 /// An update, as it comes in a query or in a message.
-pub(super) type Params = BTreeMap<String, String>;
+pub(crate) type Params = BTreeMap<String, String>;
 
 /// How far a job is, and who has it. Seconds are those since the Unix epoch.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     pub stage: Stage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
@@ -72,7 +73,7 @@ pub(super) struct Record {
 
 /// How a host reaches the scheduler.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Reached {
+pub(crate) struct Reached {
     /// HOST:PORT at which it came; empty if that is not known.
     #[serde(default)]
     pub server: String,
@@ -86,7 +87,7 @@ pub(super) struct Reached {
 
 /// An attempt at a host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct BookedHost {
+pub(crate) struct BookedHost {
     pub host: String,
     pub hw: bool,
     pub dc: bool,
@@ -106,7 +107,7 @@ pub(super) struct BookedHost {
 
 /// Why an update is not taken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum BadUpdate {
+pub(crate) enum BadUpdate {
     #[error("Error: Job not found")]
     NoJob,
     #[error("Warning: Job closed, cannot update")]
@@ -341,7 +342,7 @@ impl Record {
             seconds.ok_or(BadUpdate::Bad("renew_seconds", "a whole number of seconds, 30 days at most"))?;
         let until = now.saturating_add(seconds);
         self.renew_to = Some(until);
-        Ok(super::view::time_text(until))
+        Ok(time_text(until))
     }
 }
 

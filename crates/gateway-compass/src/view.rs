@@ -1,14 +1,12 @@
 //! A job as its interface shows it: what was submitted, and how far it is.
 
-use super::number::{KnownTask, number_of, step_of, task_of};
-use super::record::Record;
 use crate::format::{
     Fields, Health, Readiness, Stage, cluster_jobs, is_compass, public_fields, result_root, text_of,
 };
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use crate::number::{KnownTask, number_of, step_of, task_of};
+use crate::record::Record;
+use crate::time::time_text;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_api::StepBody;
 use windlass_core::job::{JobSpec, JobState, TaskState};
@@ -35,22 +33,11 @@ const OUTLINE: [&str; 14] = [
 ];
 
 /// A job, or that of a cluster's node.
-pub(super) struct View {
+pub(crate) struct View {
     pub spec: Arc<JobSpec>,
     /// As submitted.
     pub submitted: Fields,
     pub record: Record,
-}
-
-/// A time of this interface, by seconds since the Unix epoch.
-pub(super) fn time_text(seconds: u64) -> String {
-    let at = Timestamp::from_second(i64::try_from(seconds).unwrap_or(0)).unwrap_or_default();
-    at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S%z").to_string()
-}
-
-/// A day of it.
-pub(super) fn date_text(seconds: u64) -> String {
-    time_text(seconds)[..10].to_owned()
 }
 
 impl View {
@@ -226,39 +213,6 @@ fn effective(kept: Option<Record>, state: JobState, open: Option<Option<u32>>) -
     record
 }
 
-/// A table of padded columns.
-pub(super) fn padded(columns: &[String], rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = columns.iter().map(|column| column.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: &[String]| {
-        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        format!("{}\n", line.trim_end())
-    };
-    std::iter::once(line(columns)).chain(rows.iter().map(|row| line(row))).collect()
-}
-
-/// The same for browsers.
-pub(super) fn html(title: &str, columns: &[String], rows: &[Vec<String>]) -> String {
-    let escape = |text: &String| -> String {
-        let pairs = BTreeMap::from([('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;")]);
-        text.chars().map(|c| pairs.get(&c).map_or_else(|| c.to_string(), |s| (*s).to_owned())).collect()
-    };
-    let line = |tag: &str, cells: &[String]| {
-        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
-        format!("<tr>{}</tr>\n", cells.collect::<String>())
-    };
-    let rows: String = rows.iter().map(|row| line("td", row)).collect();
-    format!(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<table>\n{}{rows}</table>\n",
-        line("th", columns)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,15 +250,5 @@ mod tests {
         assert_eq!(stage(Some(ended), JobState::Active, Some(None)), Stage::Submit);
         let gone = effective(Some(at_host(1)), JobState::Canceled, None);
         assert_eq!((gone.stage, gone.health), (Stage::Finish, Some(Health::Terminate)));
-    }
-
-    #[test]
-    fn times_and_tables_are_text() {
-        assert_eq!(time_text(0), "1970-01-01T00:00:00+0000");
-        assert_eq!(date_text(86_400), "1970-01-02");
-        let (columns, rows) =
-            (vec!["a".to_owned(), "b".to_owned()], vec![vec!["long".to_owned(), "<x>".to_owned()]]);
-        assert_eq!(padded(&columns, &rows), "a     b\nlong  <x>\n");
-        assert!(html("t", &columns, &rows).contains("<td>&lt;x&gt;</td>"));
     }
 }

@@ -1,10 +1,11 @@
 //! Jobs that wait for others: held back in the engine until what they wait for is so far, and given up where
 //! it never will be.
 
-use super::number::{number_of, task_of};
-use super::record::Record;
-use super::view::View;
+use crate::closing::ended;
 use crate::format::{Fields, Health, Readiness, Stage, WaitSpec, Waited};
+use crate::number::{number_of, task_of};
+use crate::record::Record;
+use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use tokio::sync::{broadcast, mpsc};
@@ -21,7 +22,7 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A way to say that a job waits.
 #[derive(Clone)]
-pub(super) struct Waits {
+pub(crate) struct Waits {
     new: mpsc::Sender<JobId>,
 }
 
@@ -96,7 +97,7 @@ impl WaitingClient {
                     Err(_) => self.changed(None, &mut again),
                 },
                 () = tokio::time::sleep(RETRY), if !again.is_empty() => {}
-                () = super::ended(&mut closing) => return,
+                () = ended(&mut closing) => return,
             }
         }
     }

@@ -1,23 +1,19 @@
 //! The files of a laboratory: what its machines boot, what submissions bring, and the results of jobs.
 
 mod dir;
-mod packages;
-mod serve;
 mod turns;
-mod upload;
+mod usage;
 
+use crate::options::{CompassError, CompassOptions};
 use crate::sealed::Seal;
-use crate::{CompassError, CompassOptions};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use turns::Turns;
 use windlass_core::JobId;
 
-pub(crate) use dir::{FileError, InnerPath, LabDir};
-pub(crate) use packages::PackageError;
-pub(crate) use serve::{get_archive, get_file};
-pub(crate) use upload::{put_file, put_result};
+pub(crate) use dir::{FileError, InnerPath, LabDir, NewFile};
+pub(crate) use turns::Turn;
+pub(crate) use usage::{OverLimit, Usage, Written};
 
 /// Downloads at a time, of all machines and of one address.
 const DOWNLOADS_MAX: usize = 4_096;
@@ -26,7 +22,7 @@ const DOWNLOADS_PER_ADDRESS_MAX: usize = 64;
 const UPLOADS_MAX: usize = 512;
 const UPLOADS_PER_JOB_MAX: usize = 4;
 /// Bytes that stay free on the disk of the directory: this, or a twentieth of it if that is less.
-const DISK_FREE_BYTES: u64 = 1 << 30;
+pub(crate) const DISK_FREE_BYTES: u64 = 1 << 30;
 
 /// The files, and the key of secrets.
 pub(crate) struct Files {
@@ -35,8 +31,7 @@ pub(crate) struct Files {
     seal: Seal,
     downloads: Arc<Turns<IpAddr>>,
     uploads: Arc<Turns<JobId>>,
-    /// What jobs have uploaded, as far as it is remembered.
-    used: Mutex<BTreeMap<JobId, upload::Used>>,
+    usage: Usage,
 }
 
 impl Files {
@@ -49,7 +44,7 @@ impl Files {
             seal: Seal::new(options.key.clone()),
             downloads: Arc::new(Turns::new(DOWNLOADS_MAX, DOWNLOADS_PER_ADDRESS_MAX)),
             uploads: Arc::new(Turns::new(UPLOADS_MAX, UPLOADS_PER_JOB_MAX)),
-            used: Mutex::default(),
+            usage: Usage::new(options.results_bytes_max),
             options,
         })
     }
@@ -67,6 +62,36 @@ impl Files {
     /// True where a bare machine is known by its address.
     pub fn trusts_addresses(&self) -> bool {
         self.options.trust_addresses
+    }
+
+    /// True where jobs may upload to directories that other users' machines boot from.
+    pub fn shares_uploads(&self) -> bool {
+        self.options.shared_uploads
+    }
+
+    /// Bytes of one file that a job uploads.
+    pub fn upload_bytes_max(&self) -> u64 {
+        self.options.upload_bytes_max
+    }
+
+    /// True where the disk of the directory is as good as full.
+    pub fn is_disk_full(&self) -> bool {
+        self.dir.as_ref().is_some_and(|dir| dir.is_full(DISK_FREE_BYTES))
+    }
+
+    /// A turn to download, of one address.
+    pub async fn download(&self, address: IpAddr) -> Option<Turn> {
+        self.downloads.take(address).await
+    }
+
+    /// A turn to upload, of one job.
+    pub async fn upload(&self, job: JobId) -> Option<Turn> {
+        self.uploads.take(job).await
+    }
+
+    /// What jobs have uploaded.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// The key of secrets.

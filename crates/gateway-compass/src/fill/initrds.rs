@@ -1,6 +1,6 @@
 //! The initial file systems of a job's machine, in the order in which it lays one over the other.
 
-use super::{Filling, System, Unfilled};
+use super::filling::{Filling, System, Unfilled};
 use crate::files::LabDir;
 use crate::format::{Fields, scalar, text_of};
 use serde_json::Value;

@@ -1,11 +1,8 @@
 //! The kernel of a job's machine, and its parameters.
 
-use super::{Filling, System, Unfilled};
+use super::filling::{Filling, System, Unfilled, VOLUME_SIZE};
 use crate::format::{Fields, scalar, text_of};
 use serde_json::Value;
-
-/// Size of the logical volume of a machine that boots from its own disk.
-pub const VOLUME_SIZE: &str = "20G";
 
 impl Filling<'_> {
     /// The kernel and its modules: those that the job's packages bring, the author's own, or the system's.

@@ -1,8 +1,11 @@
 //! Jobs on several machines at once: the specification of a cluster, and how a job is split into those of its nodes.
 
-use super::job::BadJob;
-use super::sections::{ENTRIES_MAX, NODES, in_kept_order};
-use super::{CompassJob, Fields, Testbox, scalar, text_of, texts};
+use super::bad_job::{BadJob, bad_field};
+use super::fields::{Fields, scalar, text_of, texts};
+use super::job::CompassJob;
+use super::names::{CLUSTER_ROLES, CLUSTER_SPEC, NODES, SECTIONS};
+use super::sections::{ENTRIES_MAX, entries_of, in_kept_order};
+use super::testbox::Testbox;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,10 +28,6 @@ const LOCALHOST: &str = "cs-localhost";
 /// The network between the nodes, and its last address.
 const DIRECT_NETWORK: &str = "192.168.222";
 const DIRECT_HOST_MAX: u32 = 254;
-/// The field of a job with its own specification.
-pub(crate) const CLUSTER_SPEC: &str = "cluster_spec";
-/// The field in which each node's job keeps the roles of all nodes, in their order.
-pub(crate) const CLUSTER_ROLES: &str = "cluster_roles";
 /// Fields that say what a machine is, and are not true of each node.
 const OF_ONE_HOST: [&str; 12] = [
     "hw",
@@ -113,7 +112,7 @@ impl ClusterSpec {
             in_kept_order(fields, NODES, &mut read.nodes.0);
             ClusterSpec::of(read)
         });
-        read.map(Some).map_err(|why| bad(CLUSTER_SPEC, why))
+        read.map(Some).map_err(|why| bad_field(CLUSTER_SPEC, why))
     }
 
     fn of(read: SpecText) -> Result<ClusterSpec, String> {
@@ -186,7 +185,7 @@ pub fn nodes_of(
         if bytes > NODES_BYTES_MAX {
             let why =
                 format!("the jobs of all nodes have more than {NODES_BYTES_MAX} bytes; submit less at once");
-            return Err(bad("cluster", why));
+            return Err(bad_field("cluster", why));
         }
         let roles: Vec<Value> = nodes.iter().filter_map(|node| node.get("node_roles").cloned()).collect();
         let mut jobs = Vec::with_capacity(nodes.len());
@@ -204,16 +203,16 @@ pub fn nodes_of(
 fn split(mut fields: Fields, cluster: &ClusterSpec) -> Result<Vec<Fields>, BadJob> {
     let roles = roles_of(&fields);
     if roles.is_empty() {
-        return Err(bad("cluster", "no daemon and no program says by if-role on which nodes it runs"));
+        return Err(bad_field("cluster", "no daemon and no program says by if-role on which nodes it runs"));
     }
-    let entries = || super::SECTIONS.iter().filter_map(|section| fields.get(*section)?.as_object());
+    let entries = || SECTIONS.iter().filter_map(|section| fields.get(*section)?.as_object());
     if entries().map(Fields::len).sum::<usize>() > ENTRIES_MAX {
         let why = format!("setup, daemon, monitor and program have more than {ENTRIES_MAX} entries together");
-        return Err(bad("cluster", why));
+        return Err(bad_field("cluster", why));
     }
     let depends = entries().flat_map(Fields::values).filter_map(|config| config.get("depends-on"));
     if depends.map(|on| words(on).len()).sum::<usize>() > DEPENDENCIES_MAX {
-        return Err(bad("depends-on", format!("there are more than {DEPENDENCIES_MAX} in the job")));
+        return Err(bad_field("depends-on", format!("there are more than {DEPENDENCIES_MAX} in the job")));
     }
     OF_ONE_HOST
         .iter()
@@ -233,7 +232,7 @@ fn split(mut fields: Fields, cluster: &ClusterSpec) -> Result<Vec<Fields>, BadJo
                     "there is no address for all macs in {DIRECT_NETWORK}.{} to {DIRECT_NETWORK}.{DIRECT_HOST_MAX}",
                     cluster.ip0
                 );
-                return Err(bad("cluster", why));
+                return Err(bad_field("cluster", why));
             }
             addresses.push(format!("{DIRECT_NETWORK}.{host_number}"));
             host_number += 1;
@@ -249,7 +248,7 @@ fn split(mut fields: Fields, cluster: &ClusterSpec) -> Result<Vec<Fields>, BadJo
             "no node of it has one of the roles {}, which the job names by if-role",
             roles.join(", ")
         );
-        return Err(bad("cluster", why));
+        return Err(bad_field("cluster", why));
     }
     Ok(nodes)
 }
@@ -258,7 +257,7 @@ fn split(mut fields: Fields, cluster: &ClusterSpec) -> Result<Vec<Fields>, BadJo
 pub(super) fn roles_of(fields: &Fields) -> Vec<String> {
     let mut roles: Vec<String> = Vec::new();
     for section in ["daemon", "program"] {
-        for (_, config) in super::entries_of(fields, section) {
+        for (_, config) in entries_of(fields, section) {
             for role in config.get("if-role").map(words).unwrap_or_default() {
                 if !roles.contains(&role) {
                     roles.push(role);
@@ -277,10 +276,6 @@ pub(super) fn words(value: &Value) -> Vec<String> {
     };
     let words = texts.iter().flat_map(|text| text.split(|c: char| c == ',' || c.is_whitespace()));
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
-}
-
-fn bad(name: &str, why: impl Into<String>) -> BadJob {
-    BadJob::Field { field: name.to_owned(), why: why.into() }
 }
 
 /// A specification as it is written.

@@ -1,7 +1,9 @@
 //! The request for work that a provider's host sends about once a second.
 
-use super::testbox::group_of;
-use super::{EXECUTOR_NAME, Fields, TboxType, scalar, text_of, texts};
+use super::fields::{Fields, scalar, text_of, texts};
+use super::names::EXECUTOR_NAME;
+use super::quantity::parse_memory;
+use super::testbox::{TboxType, Testbox, group_of};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
@@ -107,7 +109,7 @@ impl HostRequest {
         let arch = text_of(fields, "arch").unwrap_or_default();
         let (tags, devices) = (words(fields, "tags", TAGS_MAX)?, words(fields, "devices", TAGS_MAX)?);
         let attributes = attributes(hostname, &arch, BTreeSet::from(["hw".to_owned()]), &tags, &devices);
-        let named = super::Testbox::parse(hostname).ok();
+        let named = Testbox::parse(hostname).ok();
         let cpus = whole(fields, "nr_cpu", CPUS_MAX)?.map(|n| n as u32);
         let cpus = cpus.or(named.as_ref().and_then(|named| named.cpus));
         Ok((attributes, cpus, memory(fields)?.or(named.and_then(|named| named.memory))))
@@ -117,7 +119,7 @@ impl HostRequest {
 /// The registered memory of a host in bytes; `None` if none is registered.
 fn memory(fields: &Fields) -> Result<Option<u64>, BadHost> {
     let Some(text) = text_of(fields, "memory") else { return Ok(None) };
-    match super::parse_memory(&text) {
+    match parse_memory(&text) {
         Some(bytes) => Ok(Some(bytes)),
         None => bad("memory", format!("must be an amount such as 256g, not '{text}'")),
     }

@@ -1,11 +1,12 @@
 //! A job of Compass CI: known fields are checked, and all fields are kept.
 
-use super::cluster::CLUSTER_ROLES;
+use super::bad_job::{BadJob, JOB_BYTES_MAX, bad_field};
+use super::fields::{Fields, is_variable, scalar, text_of, texts};
+use super::names::{BOX, CLUSTER_ROLES, EXECUTOR_NAME, SEALED_SECRETS};
+use super::quantity::{parse_memory, parse_seconds};
+use super::result_root::{all_params_md5, rootfs};
+use super::testbox::{TboxType, Testbox, group_of};
 use super::wait::WaitSpec;
-use super::{
-    BOX, BadTestbox, EXECUTOR_NAME, Fields, TboxType, Testbox, parse_memory, parse_seconds, scalar, text_of,
-    texts,
-};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::StepBody;
@@ -140,46 +141,6 @@ const UNSUPPORTED: [(&str, &str); 4] = [
 const TIMEOUT_S: u64 = 3_600;
 /// Most seconds for which a machine may be borrowed.
 const BORROW_S_MAX: u64 = 30 * 86_400;
-/// The field in which a job's secrets are kept, sealed.
-pub(crate) const SEALED_SECRETS: &str = "sealed_secrets";
-/// Most bytes of a job's fields.
-pub const JOB_BYTES_MAX: usize = 4 << 20;
-
-/// Why a job is refused.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum BadJob {
-    /// A required field is missing.
-    #[error("Missing required job key: '{0}'.")]
-    Missing(&'static str),
-    /// A field has the wrong type.
-    #[error("invalid type, expect {expect}: Job[{field}]")]
-    Type {
-        /// The name of the field.
-        field: String,
-        /// The type that it must have.
-        expect: &'static str,
-    },
-    /// A field has an invalid value.
-    #[error("Job Format Error: {field}: {why}")]
-    Field {
-        /// The name of the field.
-        field: String,
-        /// Why the value is invalid.
-        why: String,
-    },
-    /// The name of the testbox is not valid.
-    #[error("Job Format Error: {0}")]
-    Testbox(#[from] BadTestbox),
-    /// None of the target machines is the testbox.
-    #[error(
-        "no machine is left: target_machines names none that is testbox '{0}'; name one that is, or leave it out"
-    )]
-    NoMachine(String),
-    /// The job has more bytes than the limit.
-    #[error("the job has {0} bytes, more than {JOB_BYTES_MAX}; put large data where its machine fetches it")]
-    TooLarge(usize),
-}
-
 /// A job to be submitted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompassJob {
@@ -245,7 +206,7 @@ impl CompassJob {
         fields.insert("tbox_type".to_owned(), testbox.kind.as_str().into());
         fields.insert("timeout_seconds".to_owned(), timeout_s.into());
         settle_system(&mut fields, testbox.kind)?;
-        fields.insert("all_params_md5".to_owned(), super::all_params_md5(&fields).into());
+        fields.insert("all_params_md5".to_owned(), all_params_md5(&fields).into());
         Ok(CompassJob {
             account,
             token,
@@ -289,7 +250,9 @@ impl CompassJob {
             None => None,
             Some(text) => match text.parse::<u32>() {
                 Ok(cpus) if (1..=65_536).contains(&cpus) => Some(cpus),
-                _ => return Err(field("nr_cpu", format!("'{text}' is not a valid number of processors"))),
+                _ => {
+                    return Err(bad_field("nr_cpu", format!("'{text}' is not a valid number of processors")));
+                }
             },
         };
         if self.testbox.kind == TboxType::Hw {
@@ -308,7 +271,7 @@ impl CompassJob {
         };
         let targets = workers(self.machines.unwrap_or_default());
         if needs.len() + targets.len() > NEEDS_PER_STEP_MAX {
-            return Err(field(
+            return Err(bad_field(
                 "tags",
                 format!("tags, devices and machines are more than {NEEDS_PER_STEP_MAX} together"),
             ));
@@ -316,7 +279,7 @@ impl CompassJob {
         let priority = match text_of(&self.fields, "priority") {
             None => 0,
             Some(text) => {
-                text.parse().map_err(|_| field("priority", format!("'{text}' is not a whole number")))?
+                text.parse().map_err(|_| bad_field("priority", format!("'{text}' is not a whole number")))?
             }
         };
         let suite = text_of(&self.fields, "suite").unwrap_or_default();
@@ -376,7 +339,7 @@ pub fn cluster_job(nodes: Vec<(CompassJob, BTreeSet<String>)>, queue: &str) -> R
             ..step
         }));
     }
-    whole.ok_or_else(|| field("cluster", "has no nodes"))
+    whole.ok_or_else(|| bad_field("cluster", "has no nodes"))
 }
 
 /// True for a job that was submitted to Compass CI's interface.
@@ -402,27 +365,24 @@ fn secrets_of(fields: &mut Fields) -> Result<Fields, BadJob> {
     secrets.retain(|_, value| !value.is_null());
     for (name, value) in &secrets {
         let text =
-            scalar(value).ok_or_else(|| field(&format!("secrets.{name}"), "must be a single value"))?;
+            scalar(value).ok_or_else(|| bad_field(&format!("secrets.{name}"), "must be a single value"))?;
         if !is_variable(name) {
-            return Err(field(
+            return Err(bad_field(
                 "secrets",
                 format!("'{name}' is not the name of a variable; use letters, digits and _"),
             ));
         }
         if text.contains(['\n', '\r', '\0']) {
-            return Err(field(&format!("secrets.{name}"), "must be one line; encode it, such as by base64"));
+            return Err(bad_field(
+                &format!("secrets.{name}"),
+                "must be one line; encode it, such as by base64",
+            ));
         }
     }
     if let Some(email) = text_of(fields, "my_email").filter(|email| !email.contains(char::is_control)) {
         secrets.entry("my_email").or_insert_with(|| email.into());
     }
     Ok(secrets)
-}
-
-/// True of what can name a variable of a shell.
-pub(crate) fn is_variable(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(fits)
 }
 
 /// How and as what the machine's system comes to it.
@@ -432,7 +392,7 @@ fn settle_system(fields: &mut Fields, kind: TboxType) -> Result<(), BadJob> {
         (_, None) => OS_MOUNTS[0].to_owned(),
         (_, Some(mount)) if OS_MOUNTS.contains(&mount.as_str()) => mount,
         (_, Some(mount)) => {
-            return Err(field("os_mount", format!("'{mount}' is not one of {}", OS_MOUNTS.join(", "))));
+            return Err(bad_field("os_mount", format!("'{mount}' is not one of {}", OS_MOUNTS.join(", "))));
         }
     };
     if let Some(arch) = word(fields, "arch")? {
@@ -446,12 +406,8 @@ fn settle_system(fields: &mut Fields, kind: TboxType) -> Result<(), BadJob> {
     let os = word(fields, "os")?.unwrap_or_default();
     fields.insert("os_mount".to_owned(), mount.into());
     fields.insert("osv".to_owned(), format!("{os}@{version}").into());
-    fields.insert("rootfs".to_owned(), super::rootfs(fields).into());
+    fields.insert("rootfs".to_owned(), rootfs(fields).into());
     Ok(())
-}
-
-fn field(name: &str, why: impl Into<String>) -> BadJob {
-    BadJob::Field { field: name.to_owned(), why: why.into() }
 }
 
 fn check_types(fields: &Fields) -> Result<(), BadJob> {
@@ -479,11 +435,11 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
     }
     for (name, why) in UNSUPPORTED {
         if fields.get(name).is_some_and(|value| !value.is_null()) {
-            return Err(field(name, why));
+            return Err(bad_field(name, why));
         }
     }
     if fields.contains_key("cache_dir") {
-        return Err(field("cache_dir", "is not a field; did you mean cache_dirs?"));
+        return Err(bad_field("cache_dir", "is not a field; did you mean cache_dirs?"));
     }
     Ok(())
 }
@@ -492,7 +448,7 @@ fn check_types(fields: &Fields) -> Result<(), BadJob> {
 fn word(fields: &Fields, key: &str) -> Result<Option<String>, BadJob> {
     let Some(text) = text_of(fields, key).filter(|text| !text.is_empty()) else { return Ok(None) };
     if text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
-        return Err(field(key, format!("must be a word of up to {NAME_BYTES_MAX} bytes")));
+        return Err(bad_field(key, format!("must be a word of up to {NAME_BYTES_MAX} bytes")));
     }
     Ok(Some(text))
 }
@@ -504,10 +460,10 @@ fn named(fields: &Fields, key: &str) -> Result<Option<BTreeSet<String>>, BadJob>
     let fits =
         |text: &String| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control);
     if all.len() > NEEDS_PER_STEP_MAX {
-        return Err(field(key, format!("has {} entries, more than {NEEDS_PER_STEP_MAX}", all.len())));
+        return Err(bad_field(key, format!("has {} entries, more than {NEEDS_PER_STEP_MAX}", all.len())));
     }
     match all.iter().find(|text| !fits(text)) {
-        Some(_) => Err(field(key, format!("must be words of up to {NAME_BYTES_MAX} bytes"))),
+        Some(_) => Err(bad_field(key, format!("must be words of up to {NAME_BYTES_MAX} bytes"))),
         None => Ok(Some(all.into_iter().collect()).filter(|all: &BTreeSet<String>| !all.is_empty())),
     }
 }
@@ -517,7 +473,7 @@ fn resolve(testbox: &Testbox, named: Option<BTreeSet<String>>) -> Result<Option<
     let named = named.filter(|all| !all.contains(ANY));
     let is_testbox = |machine: &String| match &testbox.machine {
         Some(one) => machine == one,
-        None => testbox.is_any() || super::testbox::group_of(machine) == testbox.group,
+        None => testbox.is_any() || group_of(machine) == testbox.group,
     };
     match (named, &testbox.machine) {
         (None, one) => Ok(one.clone().map(|one| BTreeSet::from([one]))),
@@ -544,13 +500,13 @@ fn devices_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
 fn cache_dirs_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
     let Some(all) = fields.get("cache_dirs").and_then(texts) else { return Ok(BTreeSet::new()) };
     if all.len() > CACHES_PER_STEP_MAX {
-        return Err(field(
+        return Err(bad_field(
             "cache_dirs",
             format!("has {} entries, more than {CACHES_PER_STEP_MAX}", all.len()),
         ));
     }
     for dir in &all {
-        let bad = |why: &str| Err(field("cache_dirs", format!("'{dir}' {why}")));
+        let bad = |why: &str| Err(bad_field("cache_dirs", format!("'{dir}' {why}")));
         let mut start = dir.chars();
         let prefix = start.next().is_some_and(|c| c.is_ascii_digit()) && start.next() == Some('-');
         match () {
@@ -577,8 +533,9 @@ fn memory_of(fields: &Fields, testbox: &Testbox) -> Result<u64, BadJob> {
     for (key, text) in said.into_iter().chain([("hw.memory", hw.and_then(|hw| text_of(hw, "memory")))]) {
         let Some(text) = text else { continue };
         let bytes = parse_memory(&text);
-        most = most
-            .max(bytes.ok_or_else(|| field(key, format!("'{text}' is not an amount such as 8g or 512m")))?);
+        most = most.max(
+            bytes.ok_or_else(|| bad_field(key, format!("'{text}' is not an amount such as 8g or 512m")))?,
+        );
     }
     Ok(most)
 }
@@ -587,7 +544,7 @@ fn memory_of(fields: &Fields, testbox: &Testbox) -> Result<u64, BadJob> {
 fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
     let seconds = |key: &str, text: String| {
         parse_seconds(&text)
-            .ok_or_else(|| field(key, format!("'{text}' is not a time such as 300, 5m or 2h")))
+            .ok_or_else(|| bad_field(key, format!("'{text}' is not a time such as 300, 5m or 2h")))
     };
     let pp = fields.get("pp").and_then(Value::as_object);
     let mut runtime = text_of(fields, "runtime").map(|text| seconds("runtime", text)).transpose()?;
@@ -604,10 +561,10 @@ fn timeout_of(fields: &Fields) -> Result<u64, BadJob> {
     let timeout = text_of(fields, "timeout").map(|text| seconds("timeout", text)).transpose()?;
     let borrowed = fields.contains_key("ssh_pub_key");
     if borrowed && runtime.max(timeout).is_some_and(|asked| asked > BORROW_S_MAX) {
-        return Err(field("runtime", "a machine is borrowed for at most 30 days; then borrow it again"));
+        return Err(bad_field("runtime", "a machine is borrowed for at most 30 days; then borrow it again"));
     }
     Ok(match (timeout, runtime) {
-        (Some(0), _) => return Err(field("timeout", "must be more than 0")),
+        (Some(0), _) => return Err(bad_field("timeout", "must be more than 0")),
         (Some(timeout), _) => timeout,
         (None, Some(runtime)) => runtime + (runtime / 8).max(300) + runtime.isqrt(),
         (None, None) => TIMEOUT_S,

@@ -1,6 +1,7 @@
 //! A laboratory's files about hosts, which people wrote by hand: read leniently, into what is registered of a host.
 
-use super::{Fields, HostRequest, scalar, texts};
+use super::fields::{Fields, scalar, texts};
+use super::host::HostRequest;
 use serde_json::Value;
 
 /// Fields of a host with a list, which files also write as one value.

@@ -1,6 +1,7 @@
 //! One submission that stands for several jobs: `matrix` is expanded here.
 
-use super::{BadJob, Fields, scalar};
+use super::bad_job::{BadJob, bad_field};
+use super::fields::{Fields, scalar};
 use serde_json::Value;
 
 /// Jobs of one submission.
@@ -38,19 +39,19 @@ pub fn jobs_of(fields: Fields) -> Result<Vec<Fields>, BadJob> {
     let axes: Vec<(String, Vec<Value>)> =
         matrix.iter().filter_map(|(key, values)| Some((key.clone(), values.as_array()?.clone()))).collect();
     if axes.len() > AXES_MAX {
-        return Err(bad("matrix", format!("has more than {AXES_MAX} keys; submit it in parts")));
+        return Err(bad_field("matrix", format!("has more than {AXES_MAX} keys; submit it in parts")));
     }
     let product = axes.iter().try_fold(1usize, |n, (_, values)| n.checked_mul(values.len()));
     match product.unwrap_or(usize::MAX) {
-        0 => return Err(bad("matrix", "a list of it is empty; give at least one value")),
+        0 => return Err(bad_field("matrix", "a list of it is empty; give at least one value")),
         n if n <= MATRIX_JOBS_MAX && bytes_of(&fields).saturating_mul(n) > MATRIX_BYTES_MAX => {
             let why =
                 format!("stands for jobs of more than {MATRIX_BYTES_MAX} bytes together; submit it in parts");
-            return Err(bad("matrix", why));
+            return Err(bad_field("matrix", why));
         }
         n if n > MATRIX_JOBS_MAX => {
             let why = format!("stands for more than {MATRIX_JOBS_MAX} jobs; submit it in parts");
-            return Err(bad("matrix", why));
+            return Err(bad_field("matrix", why));
         }
         _ => {}
     }
@@ -75,8 +76,8 @@ fn bytes_of(fields: &Fields) -> usize {
 
 /// Sets what a key of the matrix names, and notes in the job's own matrix which value it got.
 fn choose(job: &mut Fields, key: &str, value: &Value) -> Result<(), BadJob> {
-    let text =
-        scalar(value).ok_or_else(|| bad(&format!("matrix.{key}"), "must be a list of single values"))?;
+    let text = scalar(value)
+        .ok_or_else(|| bad_field(&format!("matrix.{key}"), "must be a list of single values"))?;
     if let Some(matrix) = job.get_mut("matrix").and_then(Value::as_object_mut) {
         matrix.insert(key.to_owned(), value.clone());
     }
@@ -86,7 +87,7 @@ fn choose(job: &mut Fields, key: &str, value: &Value) -> Result<(), BadJob> {
     let (names, values): (Vec<&str>, Vec<&str>) = (key.split('|').collect(), text.split('|').collect());
     if names.len() != values.len() {
         let why = format!("'{text}' has {} values for {} names", values.len(), names.len());
-        return Err(bad(&format!("matrix.{key}"), why));
+        return Err(bad_field(&format!("matrix.{key}"), why));
     }
     names.into_iter().zip(values).try_for_each(|(name, value)| set(job, name, Value::from(value)))
 }
@@ -94,10 +95,10 @@ fn choose(job: &mut Fields, key: &str, value: &Value) -> Result<(), BadJob> {
 fn set(job: &mut Fields, name: &str, value: Value) -> Result<(), BadJob> {
     let names: Vec<&str> = name.split('.').collect();
     if NOT_IN_MATRIX.contains(&names[0]) {
-        return Err(bad(&format!("matrix.{name}"), "cannot be set by a matrix; give it once, outside"));
+        return Err(bad_field(&format!("matrix.{name}"), "cannot be set by a matrix; give it once, outside"));
     }
     if names.len() > DEPTH_MAX || names.iter().any(|name| name.is_empty()) {
-        return Err(bad(
+        return Err(bad_field(
             &format!("matrix.{name}"),
             "is not the name of a field such as os or pp.iperf.protocol",
         ));
@@ -124,12 +125,8 @@ fn set_at(fields: &mut Fields, names: &[&str], value: Value, whole: &str) -> Res
     }
     match inner {
         Value::Object(inner) => set_at(inner, rest, value, whole),
-        _ => Err(bad(&format!("matrix.{whole}"), format!("'{first}' of the job is not a hash"))),
+        _ => Err(bad_field(&format!("matrix.{whole}"), format!("'{first}' of the job is not a hash"))),
     }
-}
-
-fn bad(name: &str, why: impl Into<String>) -> BadJob {
-    BadJob::Field { field: name.to_owned(), why: why.into() }
 }
 
 #[cfg(test)]

@@ -9,8 +9,10 @@
 //!   two nodes that depend on each other would wait for each other for ever.
 //! - No node waits for itself.
 
-use super::cluster::{CLUSTER_ROLES, roles_of, words};
-use super::{Fields, SECTIONS, entries_of, scalar};
+use super::cluster::{roles_of, words};
+use super::fields::{Fields, scalar};
+use super::names::{CLUSTER_ROLES, SECTIONS};
+use super::sections::entries_of;
 use crate::number::{number_of, task_of};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! The directory of a job's results, and the texts that are made of its parameters.
 
-use super::{Fields, scalar, text_of};
+use super::fields::{Fields, scalar, text_of};
 use md5::{Digest, Md5};
 use serde_json::Value;
 use std::collections::BTreeMap;

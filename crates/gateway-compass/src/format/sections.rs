@@ -1,20 +1,14 @@
 //! The order of the entries of `setup`, `daemon`, `monitor` and `program`: a machine runs them in the order in which
 //! the job's author wrote them, and a map of values does not keep that.
 
-use super::Fields;
-use super::cluster::CLUSTER_SPEC;
+use super::fields::Fields;
+use super::names::{CLUSTER_SPEC, NODES, SECTION_ORDER, SECTIONS};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The sections of a job that its machine runs, in their order.
-pub const SECTIONS: [&str; 4] = ["setup", "daemon", "monitor", "program"];
-/// The field in which the order of their entries is kept.
-pub const SECTION_ORDER: &str = "section_order";
-/// The part of a job's own `cluster_spec` whose order is kept, too: addresses are given in it.
-pub(super) const NODES: &str = "nodes";
 /// Entries of one section.
 pub(super) const ENTRIES_MAX: usize = 1_000;
 

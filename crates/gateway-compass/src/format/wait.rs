@@ -1,7 +1,8 @@
 //! Wait conditions: a job or a client waits for other jobs, each until it meets a condition.
 
-use super::job::BadJob;
-use super::{Fields, Health, Readiness, Stage, scalar, text_of};
+use super::bad_job::BadJob;
+use super::fields::{Fields, scalar, text_of};
+use super::stage::{Health, Readiness, Stage};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::AFTER_MAX;

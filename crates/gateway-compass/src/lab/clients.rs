@@ -1,6 +1,5 @@
 //! Clients that watch jobs, read what they print, and type into their consoles.
 
-use super::Lab;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,10 +62,10 @@ impl UnsentMessages {
 /// Who watches what.
 #[derive(Default)]
 pub(crate) struct Clients {
-    sessions: BTreeMap<u64, Session>,
+    pub(super) sessions: BTreeMap<u64, Session>,
     events: BTreeMap<JobId, BTreeSet<u64>>,
     logs: BTreeMap<JobId, BTreeSet<u64>>,
-    consoles: BTreeMap<JobId, u64>,
+    pub(super) consoles: BTreeMap<JobId, u64>,
     /// For providers, of jobs that have none yet: each message with the session that sent it. A job that ends without a
     /// provider is heard of by no other way, so they go with their sessions.
     pending: BTreeMap<JobId, Vec<(u64, String)>>,
@@ -146,7 +145,7 @@ impl Clients {
         waiting.into_iter().map(|(_, text)| text).collect()
     }
 
-    fn watch(&mut self, session: u64, job: JobId, logs: bool) {
+    pub(super) fn watch(&mut self, session: u64, job: JobId, logs: bool) {
         let count =
             |all: &BTreeMap<JobId, BTreeSet<u64>>| all.values().filter(|by| by.contains(&session)).count();
         if count(&self.events) + count(&self.logs) >= WATCHED_MAX {
@@ -156,7 +155,7 @@ impl Clients {
         watched.entry(job).or_default().insert(session);
     }
 
-    fn unwatch(&mut self, session: u64, job: JobId, logs: bool) {
+    pub(super) fn unwatch(&mut self, session: u64, job: JobId, logs: bool) {
         let watched = if logs { &mut self.logs } else { &mut self.events };
         if let Some(by) = watched.get_mut(&job) {
             by.remove(&session);
@@ -168,7 +167,7 @@ impl Clients {
 
     /// Keeps a message until the job has a provider. Where it is one job too many, the oldest makes room: it may be one
     /// that has ended.
-    fn wait_for_provider(&mut self, session: u64, job: JobId, text: String) {
+    pub(super) fn wait_for_provider(&mut self, session: u64, job: JobId, text: String) {
         if self.pending.len() >= PENDING_JOBS_MAX && !self.pending.contains_key(&job) {
             self.pending.pop_first();
         }
@@ -184,45 +183,6 @@ fn send_all(to: Vec<Session>, text: String) -> impl FnOnce() + Send + Sync + 'st
         for session in to {
             // One that does not read misses it.
             _ = session.send(text.clone());
-        }
-    }
-}
-
-impl Lab {
-    /// A client wants something of a job that is there.
-    pub(super) fn client_said(&mut self, session: u64, kind: &str, job: JobId, text: String) {
-        match kind {
-            "watch-job-event" => return self.clients.watch(session, job, false),
-            "unwatch-job-event" => return self.clients.unwatch(session, job, false),
-            "watch-job-log" => self.clients.watch(session, job, true),
-            "unwatch-job-log" => self.clients.unwatch(session, job, true),
-            "request-console" => _ = self.clients.consoles.insert(job, session),
-            "close-console" => {
-                if self.clients.consoles.get(&job) == Some(&session) {
-                    self.clients.consoles.remove(&job);
-                }
-            }
-            // What somebody types goes to the console that they opened.
-            "console-input" | "resize-console" => {
-                if self.clients.consoles.get(&job) != Some(&session) {
-                    return;
-                }
-            }
-            unknown => {
-                let error = json!({"type": "error", "message": format!("Unknown message type: {unknown}")});
-                if let Some(session) = self.clients.sessions.get(&session) {
-                    _ = session.send(error.to_string());
-                }
-                return;
-            }
-        }
-        // A provider that was not told of the job yet could make nothing of what is said about it.
-        let told = self.runs.get(job).filter(|run| !run.awaits_filling());
-        let host = told.and_then(|run| self.hosts.get(run.host()));
-        match host.and_then(|host| host.session.clone()) {
-            Some(provider) => _ = provider.send(text),
-            None if kind.starts_with("console") || kind.starts_with("resize") => {}
-            None => self.clients.wait_for_provider(session, job, text),
         }
     }
 }

@@ -1,57 +1,14 @@
-//! What a job's machine gets besides what was submitted is looked up beside the laboratory's own task, because the
-//! directory of files may be slow. The machine is told once that is durable.
+//! What the machines of jobs get, looked up and told.
 
-use super::{Ask, Effect, Lab};
-use crate::files::Files;
-use crate::fill::{Filling, Unfilled};
+use super::filler::Fill;
+use super::run::Run;
+use super::{Effect, Lab};
+use crate::fill::Unfilled;
 use crate::format::{Fields, Health, Stage, text_of};
 use crate::number::{step_of, task_of};
-use crate::record::BookedHost;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 use windlass_api::StepBody;
 use windlass_core::JobId;
-
-/// A job of which it is to be looked up what its machine gets.
-pub(super) struct Fill {
-    job: JobId,
-    body: Arc<StepBody>,
-    place: BookedHost,
-    arch: Option<String>,
-    testbox: Fields,
-}
-
-/// Looks up one job after the other, so that hosts are told of their jobs in the order in which they got them. There
-/// are as many at most as hosts have tasks.
-pub(super) async fn fill_all(
-    mut fills: mpsc::UnboundedReceiver<Fill>,
-    files: Arc<Files>,
-    lab: mpsc::UnboundedSender<Ask>,
-) {
-    while let Some(Fill { job, body, place, arch, testbox }) = fills.recv().await {
-        let (files, attempt) = (files.clone(), place.attempt);
-        let look = tokio::task::spawn_blocking(move || {
-            let fields = body.compass.as_ref()?;
-            let (arch, dir, url) = (arch.as_deref(), files.dir(), files.url());
-            Some(Filling { job, fields, place: &place, arch, testbox: &testbox, dir, url }.fill())
-        });
-        if let Ok(Some(filled)) = look.await
-            && lab.send(Ask::Filled { job, attempt, filled }).is_err()
-        {
-            return;
-        }
-    }
-}
-
-/// What a machine gets that asks again.
-pub(super) enum Again {
-    /// The job that it was given, for it never got it.
-    Text(String),
-    /// The same, once it is filled in.
-    Soon,
-    /// It had that job.
-    Over,
-}
 
 impl Lab {
     /// What is run, also of a job that an earlier server gave to its host.
@@ -84,7 +41,7 @@ impl Lab {
 
     /// What a job's machine gets is known, or why it cannot start.
     pub(super) fn filled(&mut self, job: JobId, attempt: u32, filled: Result<Fields, Unfilled>) {
-        let waits = |run: &&mut super::runs::Run| {
+        let waits = |run: &&mut Run| {
             run.place().attempt == attempt
                 && run.record.filled.is_none()
                 && run.record.stage == Stage::Dispatch
@@ -109,7 +66,7 @@ impl Lab {
 
     /// A provider is there: it gets what an earlier server had decided to give it and never did.
     pub(super) async fn fill_rest(&mut self, name: &str) {
-        let untold = |run: &super::runs::Run| {
+        let untold = |run: &Run| {
             run.record.filled.is_none()
                 && run.record.stage == Stage::Dispatch
                 && run.kill.is_none()

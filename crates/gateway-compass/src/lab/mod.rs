@@ -2,26 +2,31 @@
 //! one transaction, and only then is anybody told: a provider, a machine that boots, the engine, whoever asked.
 
 mod clients;
+mod filler;
 mod fills;
+mod host;
 mod hosts;
 mod link;
+mod run;
 mod runs;
+mod watch;
 
-pub(super) use clients::{Session, UnsentMessages};
-pub(super) use hosts::{Host, Machine, MachineName};
-pub(super) use runs::{Runs, Speaker};
+pub(crate) use clients::{Session, UnsentMessages};
+pub(crate) use host::{Host, Machine, MachineName};
+pub(crate) use run::{Runs, Speaker};
 
-use super::ended;
-use super::number::{KnownTask, number_of, task_of};
-use super::record::{BadUpdate, Params, Record};
+use crate::closing::ended;
 use crate::files::Files;
-use crate::fill::Unfilled;
 use crate::format::{ClusterSpec, Fields};
+use crate::number::{KnownTask, number_of, task_of};
+use crate::record::{BadUpdate, Params, Record};
+use crate::time::now_s;
 use clients::Clients;
-use link::HostLink;
+use filler::{Fill, fill_all};
+use link::{HostLink, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use windlass_api::{JobState as JobWord, ServerEvent};
@@ -29,9 +34,7 @@ use windlass_core::engine::WorkerCommand;
 use windlass_core::tags::Attributes;
 use windlass_core::worker::{Origin, Worker};
 use windlass_core::{JobId, Resources};
-use windlass_server::Handle;
-use windlass_server::Subscription;
-use windlass_server::{Delivery, WorkerMessage};
+use windlass_server::{Delivery, Handle, Subscription, WorkerMessage};
 use windlass_store::{ForeignWrite, StoreError};
 
 /// What begins the name under which a cluster is kept among the hosts, whose own names have no '/'.
@@ -46,7 +49,7 @@ const TICK: Duration = Duration::from_secs(1);
 const STORE_RETRY: Duration = Duration::from_millis(500);
 
 /// What comes in.
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// Something is told of a job.
     Update {
         job: JobId,
@@ -66,12 +69,6 @@ pub(super) enum Ask {
     Booting { machine: Machine },
     /// It does not wait any more.
     Left { ticket: u64 },
-    /// The engine wants something of a host.
-    Delivered { host: String, parcel: Vec<Delivery> },
-    /// What a job's machine gets is known, or why it cannot start.
-    Filled { job: JobId, attempt: u32, filled: Result<Fields, Unfilled> },
-    /// The engine does not take a host.
-    Refused { host: String, link: u64, why: String },
     /// Somebody says what a host is.
     Register { host: String, fields: Box<Fields>, metrics: bool, reply: oneshot::Sender<Result<(), String>> },
     /// A user wants the job of a cluster's node ended; answered with false if it does not run.
@@ -99,25 +96,25 @@ enum Effect {
 }
 
 /// All hosts and what they run.
-pub(super) struct Lab {
+pub(crate) struct Lab {
     handle: Handle,
     changes: broadcast::Sender<JobId>,
     /// Jobs of which it is to be looked up what their machines get.
-    fills: mpsc::UnboundedSender<fills::Fill>,
+    fills: mpsc::UnboundedSender<Fill>,
     /// The way back here, for links.
-    itself: mpsc::UnboundedSender<Ask>,
-    links: mpsc::UnboundedReceiver<Ask>,
+    itself: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedReceiver<Report>,
     /// What happens to jobs, listened to only while there are runs.
     events: Option<Subscription>,
-    pub(super) hosts: BTreeMap<String, Host>,
+    pub(crate) hosts: BTreeMap<String, Host>,
     /// The machines of clusters, by name.
-    pub(super) clusters: BTreeMap<String, ClusterSpec>,
+    pub(crate) clusters: BTreeMap<String, ClusterSpec>,
     /// Hosts as the engine knows them from before: their incarnations, what they have and are.
     known: BTreeMap<String, (u64, Resources, Attributes)>,
-    pub(super) runs: Runs,
+    pub(crate) runs: Runs,
     /// Attempts that were given back unsent, by job.
     returned: BTreeMap<JobId, u32>,
-    pub(super) clients: Clients,
+    pub(crate) clients: Clients,
     writes: Vec<ForeignWrite>,
     effects: Vec<Effect>,
 }
@@ -130,14 +127,14 @@ impl Lab {
         files: Arc<Files>,
     ) -> Result<Lab, StoreError> {
         // Parcels come from the engine's thread, which must not wait; they are as many as hosts have tasks.
-        let (itself, links) = mpsc::unbounded_channel();
+        let (itself, reports) = mpsc::unbounded_channel();
         let (fills, to_fill) = mpsc::unbounded_channel();
-        tokio::spawn(fills::fill_all(to_fill, files, itself.clone()));
+        tokio::spawn(fill_all(to_fill, files, itself.clone()));
         let mut lab = Lab {
             changes,
             fills,
             itself,
-            links,
+            reports,
             events: None,
             hosts: BTreeMap::new(),
             clusters: BTreeMap::new(),
@@ -183,7 +180,7 @@ impl Lab {
         let mut closing = self.handle.closing();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut asks, mut orders) = (Vec::new(), Vec::new());
+        let (mut asks, mut reports) = (Vec::new(), Vec::new());
         self.reconcile().await;
         self.tell_ends();
         self.flush().await;
@@ -192,13 +189,16 @@ impl Lab {
             tokio::select! {
                 n = inbox.recv_many(&mut asks, BATCH_MAX) => if n == 0 { break },
                 // The laboratory has a sender of its own: there always is one.
-                _ = self.links.recv_many(&mut orders, BATCH_MAX) => {}
+                _ = self.reports.recv_many(&mut reports, BATCH_MAX) => {}
                 event = hear(&mut self.events) => self.happened(event).await,
                 _ = tick.tick() => self.tick(),
                 () = ended(&mut closing) => break,
             }
-            for ask in asks.drain(..).chain(orders.drain(..)) {
+            for ask in asks.drain(..) {
                 self.take(ask).await;
+            }
+            for report in reports.drain(..) {
+                self.take_report(report).await;
             }
             self.flush().await;
         }
@@ -222,17 +222,10 @@ impl Lab {
                     self.fill_rest(&host).await;
                 }
             }
-            Ask::Filled { job, attempt, filled } => self.filled(job, attempt, filled),
             Ask::Passed { host, job, text, console } => self.passed(&host, job, &text, console),
             Ask::Closed { host, session } => self.closed(&host, session),
             Ask::Booting { machine } => self.booting(machine).await,
             Ask::Left { ticket } => self.left(ticket),
-            Ask::Delivered { host, parcel } => {
-                for delivery in parcel {
-                    self.delivered(&host, delivery).await;
-                }
-            }
-            Ask::Refused { host, link, why } => self.refused(&host, link, &why),
             Ask::Register { host, fields, metrics, reply } => {
                 let answer = self.register(host, *fields, metrics);
                 self.after(move || _ = reply.send(answer));
@@ -249,6 +242,18 @@ impl Lab {
             Ask::ClientSaid { session, kind, job, text } => self.client_said(session, &kind, job, text),
             Ask::ClientClosed(session) => self.clients.close(session),
             Ask::Look(question) => question(self),
+        }
+    }
+
+    async fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Delivered { host, parcel } => {
+                for delivery in parcel {
+                    self.delivered(&host, delivery).await;
+                }
+            }
+            Report::Refused { host, link, why } => self.refused(&host, link, &why),
+            Report::Filled { job, attempt, filled } => self.filled(job, attempt, filled),
         }
     }
 
@@ -412,9 +417,4 @@ async fn hear(events: &mut Option<Subscription>) -> Option<Arc<ServerEvent>> {
         Some(events) => events.recv().await.ok(),
         None => std::future::pending().await,
     }
-}
-
-/// Seconds since the Unix epoch.
-pub(super) fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,21 +1,18 @@
 //! Jobs at hosts: given to them, told of by them, ended.
 
-use super::fills::Again;
-use super::hosts::{BootReply, finished};
-use super::{Lab, now_s};
+use super::Lab;
+use super::host::{Again, BootReply, Host};
+use super::run::{Kill, KillReason, Run, Speaker, finished, result_of};
 use crate::boot::{Boot, BootType};
 use crate::fill::machine_fields;
-use crate::format::{Fields, Health, Readiness, Stage};
+use crate::format::{Fields, Health, Readiness, Stage, text_of};
 use crate::number::{number_of, task_of};
 use crate::record::{BadUpdate, BookedHost, Params, Record};
+use crate::time::now_s;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
-use subtle::ConstantTimeEq;
+use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
-use windlass_api::StepBody;
 use windlass_core::job::{End, TaskResult};
 use windlass_core::{Epoch, JobId, TaskId, Time};
 use windlass_server::{StartInfo, WorkerMessage};
@@ -25,118 +22,6 @@ use windlass_store::ForeignWrite;
 const KILL_PATIENCE: Duration = Duration::from_secs(60);
 /// Attempts that were given back, as far as they are remembered.
 const RETURNED_MAX: usize = 10_000;
-
-/// Who tells something of a job.
-pub(crate) enum Speaker {
-    /// Whoever is let in.
-    Trusted,
-    /// The host of this name.
-    Host(String),
-    /// Whoever knows the job's own token.
-    Token(String),
-    /// Whoever is at this address, which is enough of the bare machine that booted from it.
-    Address(IpAddr),
-}
-
-/// A job that a host has, or had until the engine heard of its end.
-pub(crate) struct Run {
-    pub record: Record,
-    /// What is run; absent of one that was taken over from an earlier server.
-    pub(super) body: Option<Arc<StepBody>>,
-    /// How it ended, once it did.
-    pub(super) told: Option<TaskResult>,
-    /// The engine knows, and that is durable.
-    pub(super) acknowledged: bool,
-    pub(super) kill: Option<Kill>,
-}
-
-/// All of these, and which of them each host has.
-#[derive(Default)]
-pub(crate) struct Runs {
-    all: BTreeMap<TaskId, Run>,
-    by_host: BTreeMap<String, BTreeSet<JobId>>,
-}
-
-impl Runs {
-    pub fn get(&self, job: JobId) -> Option<&Run> {
-        self.all.get(&task_of(job))
-    }
-
-    pub fn get_mut(&mut self, job: JobId) -> Option<&mut Run> {
-        self.all.get_mut(&task_of(job))
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (JobId, &Run)> {
-        self.all.iter().map(|(task, run)| (number_of(*task), run))
-    }
-
-    /// Those of all nodes of a job, by that job's own number.
-    pub(super) fn of_job(&self, job: JobId) -> impl Iterator<Item = JobId> {
-        let nodes = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
-        self.all.range(nodes).map(|(task, _)| number_of(*task))
-    }
-
-    /// Those of a host.
-    pub fn on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
-        let jobs = self.by_host.get(host).into_iter().flatten();
-        jobs.filter_map(|job| Some((*job, self.get(*job)?)))
-    }
-
-    pub(super) fn insert(&mut self, job: JobId, run: Run) {
-        self.remove(job);
-        self.by_host.entry(run.host().to_owned()).or_default().insert(job);
-        self.all.insert(task_of(job), run);
-    }
-
-    pub(super) fn remove(&mut self, job: JobId) -> Option<Run> {
-        let run = self.all.remove(&task_of(job))?;
-        if let Some(jobs) = self.by_host.get_mut(run.host()) {
-            jobs.remove(&job);
-            if jobs.is_empty() {
-                self.by_host.remove(run.host());
-            }
-        }
-        Some(run)
-    }
-}
-
-/// A job that is to end.
-pub(super) struct Kill {
-    reason: KillReason,
-    /// When its host was told, on a connection that still holds.
-    sent: Option<Instant>,
-}
-
-/// Why a job is to end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum KillReason {
-    /// The engine wants it no more.
-    Unwanted,
-    /// It took too long.
-    TooLong,
-    /// Its user ends this node of a cluster, of which the engine is not asked.
-    Terminated,
-}
-
-impl Run {
-    /// True until it is known what its machine gets, and before that machine is told of it. Records of earlier releases
-    /// name no server, and their machines were told.
-    pub(super) fn awaits_filling(&self) -> bool {
-        self.record.filled.is_none() && !self.place().reached.server.is_empty()
-    }
-
-    pub fn place(&self) -> &BookedHost {
-        self.record.place.as_ref().expect("what has no place is no run")
-    }
-
-    pub fn host(&self) -> &str {
-        &self.place().host
-    }
-
-    pub(super) fn epoch(&self) -> Epoch {
-        Epoch(self.place().epoch)
-    }
-}
 
 impl Lab {
     /// A run that an earlier server left.
@@ -149,7 +34,7 @@ impl Lab {
         let run = Run { record, body: None, told, acknowledged: false, kill };
         if !self.hosts.contains_key(run.host()) {
             let name = run.host().to_owned();
-            self.hosts.insert(name.clone(), super::Host::new(name, Fields::new()));
+            self.hosts.insert(name.clone(), Host::new(name, Fields::new()));
         }
         self.runs.insert(job, run);
     }
@@ -180,7 +65,7 @@ impl Lab {
             Ok(token) => token,
             Err(_) => return self.give_back(host, task, attempt, epoch),
         };
-        let kind = crate::format::text_of(fields, "tbox_type");
+        let kind = text_of(fields, "tbox_type");
         let place = BookedHost {
             host: host.to_owned(),
             hw: reached.session.is_none(),
@@ -501,28 +386,5 @@ impl Lab {
         let text = token.map_or_else(|| text.to_owned(), |token| text.replace(token, "***"));
         let told = self.clients.pass(job, &text, console);
         self.after(told);
-    }
-}
-
-/// How a job ended, for the engine.
-fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
-    let time = |stage: Stage| record.times.get(stage.as_str()).map(|s| Time(s.saturating_mul(1_000_000_000)));
-    let end = match Health::to_end(record.health, record.stage) {
-        // What was told to end and says no more than that it did has not succeeded.
-        End::Exited(0) if kill.is_none() || record.health == Some(Health::Success) => End::Exited(0),
-        _ if kill.is_some_and(|kill| kill.reason == KillReason::Unwanted) => End::Canceled,
-        _ if kill.is_some_and(|kill| kill.reason == KillReason::TooLong) => End::TimeLimit,
-        // Nobody here asked for it: it is no reason to run it again.
-        End::Canceled => End::Exited(1),
-        end => end,
-    };
-    let failed = end != End::Exited(0);
-    TaskResult {
-        started: time(Stage::Dispatch),
-        finished: time(record.stage),
-        message: failed
-            .then(|| record.why.clone().or(record.health.map(|health| health.to_string())))
-            .flatten(),
-        ..TaskResult::bare(end)
     }
 }

@@ -1,19 +1,22 @@
 //! Hosts, lists for people, and whether the scheduler is well.
 
-use super::access::{Refused, check_host, check_look, say};
-use super::jobs::{Who, cell, given, unavailable, who};
-use super::lab::{Ask, now_s};
-use super::number::task_of;
-use super::view::{View, html, padded, time_text};
-use crate::App;
+use super::table::{LOOKED_MAX, Words, given, table};
+use crate::access::{check_host, check_look};
+use crate::answer::{Refused, say, unavailable};
+use crate::app::App;
+use crate::caller::{Who, who};
 use crate::fill::is_private;
-use crate::format::{Fields, Stage, is_compass, public_fields, text_of};
+use crate::format::{Fields, Stage, is_compass, text_of};
+use crate::lab::{Ask, Host, Lab};
+use crate::number::task_of;
+use crate::time::{now_s, time_text};
+use crate::view::View;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use windlass_core::JobId;
@@ -25,11 +28,6 @@ use windlass_store::JobFilter;
 
 /// Rows of one list.
 const ROWS_MAX: usize = 1_000;
-/// Jobs that are looked through for one list.
-pub(super) const LOOKED_MAX: usize = 10_000;
-
-pub(super) type Words = BTreeMap<String, String>;
-
 /// Says that it is there.
 pub(super) async fn health() -> String {
     let (now, version) = (time_text(now_s()), env!("CARGO_PKG_VERSION"));
@@ -45,7 +43,7 @@ pub(super) async fn host(
     check_look(who(&caller)).map(|_| ()).or_else(|_| check_host(who(&caller), &name))?;
     let (wanted, is_whole) = (name.clone(), reads_hosts(who(&caller)));
     let found =
-        app.compass().look(move |lab| lab.hosts.get(&wanted).map(|host| host_fields(host, is_whole))).await;
+        app.compass.look(move |lab| lab.hosts.get(&wanted).map(|host| host_fields(host, is_whole))).await;
     Ok(match found.map_err(unavailable)? {
         Some(fields) => Json(fields).into_response(),
         None => {
@@ -61,7 +59,7 @@ fn reads_hosts(caller: Option<&Caller>) -> bool {
 }
 
 /// A host as it was registered and as it says itself; the whole of it, or what everybody who may look is shown.
-fn host_fields(host: &super::lab::Host, is_whole: bool) -> Fields {
+fn host_fields(host: &Host, is_whole: bool) -> Fields {
     let mut fields = host.info.clone();
     fields.extend(host.said.iter().filter(|(key, _)| *key != "type").map(|(k, v)| (k.clone(), v.clone())));
     fields.retain(|key, _| is_whole || !is_private(key));
@@ -81,7 +79,7 @@ pub(super) async fn register(
     check_host(who(&caller), &name)?;
     let bad = |why: &str| Refused::from(say(StatusCode::BAD_REQUEST, why));
     let body = body.map_err(|rejection| rejection.into_response())?;
-    let fields = app.parse(body, |body| read_json::<Value>(body, JsonLimits::GATEWAY)).await;
+    let fields = app.front.parse(body, |body| read_json::<Value>(body, JsonLimits::GATEWAY)).await;
     let Ok(Value::Object(fields)) = fields else {
         return Err(bad("Invalid JSON in request body"));
     };
@@ -93,7 +91,7 @@ pub(super) async fn register(
     }
     let metrics = query.contains_key("report_metrics");
     let ask = |reply| Ask::Register { host: name.clone(), fields: Box::new(fields), metrics, reply };
-    app.compass().ask(ask).await.map_err(unavailable)?.map_err(|why| bad(&why))?;
+    app.compass.ask(ask).await.map_err(unavailable)?.map_err(|why| bad(&why))?;
     Ok(say(StatusCode::OK, format!("Host registered successfully: {name}")))
 }
 
@@ -139,11 +137,11 @@ pub(super) async fn running(
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
     let reader = app.front.reader(check_look(who(&caller))?);
-    let open = |lab: &super::lab::Lab| {
+    let open = |lab: &Lab| {
         let open = lab.runs.iter().filter(|(_, run)| !run.record.stage.is_end());
         open.map(|(job, _)| job).take(ROWS_MAX).collect::<Vec<JobId>>()
     };
-    let jobs = app.compass().look(open).await.map_err(unavailable)?;
+    let jobs = app.compass.look(open).await.map_err(unavailable)?;
     let (mut rows, account) = (Vec::new(), given(&query, "my_account"));
     for job in jobs {
         let view = View::find(&app.handle, job).await.map_err(unavailable)?;
@@ -160,7 +158,7 @@ pub(super) async fn hosts(
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
     let is_whole = reads_hosts(Some(check_look(who(&caller))?));
-    let all = move |lab: &super::lab::Lab| {
+    let all = move |lab: &Lab| {
         let hosts = lab.hosts.values().filter(|host| host.is_machine()).take(LOOKED_MAX);
         hosts
             .map(|host| {
@@ -171,7 +169,7 @@ pub(super) async fn hosts(
             })
             .collect::<Vec<Fields>>()
     };
-    let rows = app.compass().look(all).await.map_err(unavailable)?;
+    let rows = app.compass.look(all).await.map_err(unavailable)?;
     let columns = ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "connected"];
     Ok(table("Hosts", rows, &columns, &query))
 }
@@ -189,48 +187,10 @@ const JOB_COLUMNS: [&str; 10] = [
     "timeout_seconds",
 ];
 
-/// Rows as a table: text, JSON, or HTML for browsers.
-pub(super) fn table(title: &str, rows: Vec<Fields>, columns: &[&str], query: &Words) -> Response {
-    let mut rows: Vec<Fields> = rows.into_iter().map(|row| public_fields(row, None)).collect();
-    if let Some(key) = given(query, "sort") {
-        rows.sort_by_cached_key(|row| sort_key(row, &key));
-    }
-    if given(query, "order").as_deref() == Some("desc") {
-        rows.reverse();
-    }
-    let columns: Vec<String> = match given(query, "fields") {
-        Some(fields) => fields.split(',').map(str::to_owned).collect(),
-        None => columns.iter().map(|column| (*column).to_owned()).collect(),
-    };
-    if given(query, "output").as_deref() == Some("json") {
-        let rows = rows.into_iter().map(|mut row| {
-            row.retain(|key, _| columns.contains(key));
-            Value::Object(row)
-        });
-        return Json(rows.collect::<Vec<Value>>()).into_response();
-    }
-    let line = |row: &Fields| columns.iter().map(|column| cell(row, column)).collect::<Vec<String>>();
-    let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
-    if given(query, "output").as_deref() == Some("text") {
-        let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-        return (kind, padded(&columns, &lines)).into_response();
-    }
-    Html(html(title, &columns, &lines)).into_response()
-}
-
-/// Numbers by their size, before words.
-fn sort_key(row: &Fields, key: &str) -> (Option<u64>, String) {
-    let text = cell(row, key);
-    match text.parse() {
-        Ok(number) => (Some(number), text),
-        Err(_) => (Some(u64::MAX), text),
-    }
-}
-
 /// Shows what the scheduler has at hand.
 pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Response, Refused> {
     check_look(who(&caller))?;
-    let lab = app.compass().look(|lab| {
+    let lab = app.compass.look(|lab| {
         let hosts = lab.hosts.values().take(LOOKED_MAX).map(|host| {
             let free = host.request.as_ref().map(|request| request.free_memory >> 20);
             let jobs = lab.runs.on(&host.name);

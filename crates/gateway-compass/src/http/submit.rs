@@ -1,17 +1,20 @@
 //! Submissions: what a client sends becomes one job or several, each for the queue and the machines that it may have.
 
-use super::access::{Refused, account_of};
-use super::jobs::{OTHER_QUESTION, Who, read_fields, who};
-use super::lab::{Lab, now_s};
-use super::max_run::TooManyRuns;
-use super::number::number_of;
-use super::view::{View, date_text, time_text};
-use crate::App;
-use crate::files::PackageError;
+use super::fields::read_fields;
+use crate::access::account_of;
+use crate::answer::{OTHER_QUESTION, Refused};
+use crate::app::App;
+use crate::caller::{Who, who};
 use crate::format::{
     BadJob, CLUSTER_ROLES, ClusterSpec, CompassJob, Fields, SEALED_SECRETS, cluster_job, cluster_name,
     jobs_of, nodes_of, result_root, text_of,
 };
+use crate::lab::Lab;
+use crate::max_run::TooManyRuns;
+use crate::number::number_of;
+use crate::packages::PackageError;
+use crate::time::{date_text, now_s, time_text};
+use crate::view::View;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -74,7 +77,7 @@ pub(super) async fn submit(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
-    let caller = account_of(&app, who(&caller).cloned(), &fields)?;
+    let caller = account_of(&app.front, who(&caller).cloned(), &fields)?;
     let account = text_of(&fields, "my_account");
     let fields = without_packages(&app, &caller, fields).await?;
     // All are right before the first is taken. That of many large jobs takes a while.
@@ -88,7 +91,7 @@ pub(super) async fn submit(
             let why = format!("my_account '{}' is not the account of this submission", job.account);
             return Err(NotTaken::new(StatusCode::FORBIDDEN, why).into());
         }
-        app.files().check_kernel(&job.fields).map_err(NotTaken::bad)?;
+        app.files.check_kernel(&job.fields).map_err(NotTaken::bad)?;
     }
     let (mut answers, mut taken) = (Vec::new(), false);
     for nodes in jobs {
@@ -112,7 +115,7 @@ async fn cluster_of(app: &App, fields: &Fields) -> Result<Option<ClusterSpec>, N
         return Ok(Some(own));
     }
     let wanted = name.clone();
-    let known = app.compass().look(move |lab| lab.clusters.get(&wanted).cloned()).await?;
+    let known = app.compass.look(move |lab| lab.clusters.get(&wanted).cloned()).await?;
     known.map(Some).ok_or_else(|| {
         let name: String = name.chars().take(NAME_BYTES_MAX).collect();
         NotTaken::bad(BadJob::Field {
@@ -163,7 +166,7 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
     let queue = queue_of(app, caller, first).await?;
     let fields: Vec<Fields> = nodes.iter().map(|node| node.fields.clone()).collect();
     let asked = nodes.clone();
-    let preferred = app.compass().look(move |lab| {
+    let preferred = app.compass.look(move |lab| {
         asked.iter().map(|node| machines_for(lab, node)).collect::<Result<Vec<BTreeSet<String>>, BadJob>>()
     });
     let preferred = preferred.await?.map_err(NotTaken::bad)?;
@@ -178,7 +181,7 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
     };
     let spec = spec.map_err(NotTaken::bad)?;
     app.front.may_submit(caller, spec.priority).await.map_err(|e| NotTaken::new(e.status(), e))?;
-    let _turn = app.compass().max_runs.enter(&app.handle, &fields[0]).await.map_err(|why| match why {
+    let _turn = app.compass.max_runs.enter(&app.handle, &fields[0]).await.map_err(|why| match why {
         TooManyRuns::Reached { .. } => NotTaken::new(StatusCode::CONFLICT, why),
         TooManyRuns::Bad(_) => NotTaken::bad(why),
         TooManyRuns::Unavailable(why) => why.into(),
@@ -196,9 +199,9 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
     };
     match app.handle.request(submit).await {
         Ok(Reply::Submitted { job, .. }) => {
-            app.compass().max_runs.add(job, &fields[0]);
+            app.compass.max_runs.add(job, &fields[0]);
             if waits {
-                app.compass().waits.watch(job).await;
+                app.compass.waits.watch(job).await;
             }
             let answer = |(index, fields)| submitted(number_of(TaskId { job, index }), fields, &date);
             Ok((0..).zip(&fields).map(answer).collect())
@@ -226,7 +229,7 @@ fn seal(app: &App, job: &mut CompassJob) -> Result<(), NotTaken> {
     if secrets.is_empty() {
         return Ok(());
     }
-    let sealed = app.files().seal().close(&job.account, &secrets).map_err(|error| {
+    let sealed = app.files.seal().close(&job.account, &secrets).map_err(|error| {
         tracing::error!("a job with secrets is not taken: {error}");
         NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, "secrets: the server cannot seal them; see its log")
     })?;
@@ -255,7 +258,7 @@ async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String
             .any(|queue| queue.name() == name && queue.record != QueueRecord::named(&name))
     };
     // An account's own is nobody else's, whatever its weight.
-    let project = !app.auth().knows_user(&named) && app.handle.query(set_up).await?;
+    let project = !app.front.auth().knows_user(&named) && app.handle.query(set_up).await?;
     Ok(if project { named } else { job.account.clone() })
 }
 

@@ -1,18 +1,22 @@
 //! Jobs: submit, show, wait, update, cancel, terminate.
 
-use super::access::{Refused, account_of, check_look, check_owner, say, speaks_for_job};
-use super::lab::{Ask, Speaker};
-use super::number::task_of;
-use super::record::{BadUpdate, Params};
-use super::view::View;
-use crate::format::{Fields, SECTION_ORDER, Stage, WaitSpec, Waited, public_fields, section_order, text_of};
-use crate::{App, MaybePeer, peer_address};
+use super::fields::{bad_request, read_fields};
+use crate::access::{account_of, check_look, check_owner, speaks_for_job};
+use crate::answer::{OTHER_QUESTION, Refused, say, unavailable};
+use crate::app::App;
+use crate::caller::{MaybePeer, Who, peer_address, who};
+use crate::closing::ended;
+use crate::format::{Fields, Stage, WaitSpec, Waited, public_fields, text_of};
+use crate::lab::{Ask, Speaker};
+use crate::number::task_of;
+use crate::record::{BadUpdate, Params};
+use crate::view::View;
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,78 +24,15 @@ use tokio::time::Instant;
 use windlass_core::JobId;
 use windlass_core::engine::{Event, Reply};
 use windlass_server::auth::{Caller, Role};
-use windlass_server::{BadJson, JsonLimits, Reader, Unavailable, read_json};
+use windlass_server::{Reader, Unavailable};
 
 /// How long somebody may wait for jobs at a time.
 const WAIT: Duration = Duration::from_secs(10);
-/// An answer that cannot be.
-pub(super) const OTHER_QUESTION: &str = "unexpected reply of the engine";
-
-/// Whoever asks, where that is known.
-pub(super) type Who = Option<Extension<Caller>>;
-
-pub(super) fn who(caller: &Who) -> Option<&Caller> {
-    caller.as_ref().map(|Extension(caller)| caller)
-}
-
-pub(super) fn unavailable(why: Unavailable) -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], why.to_string()).into_response()
-}
 
 /// The number in a path; what is none names no job.
 fn job_id(text: &str) -> Result<JobId, Refused> {
     let id = text.parse::<u64>().map(JobId);
     id.map_err(|_| not_found().into())
-}
-
-/// A body that is a JSON object, or a YAML mapping where the request says that it is YAML.
-pub(super) async fn read_fields(
-    app: &App,
-    headers: &HeaderMap,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<Fields, Refused> {
-    let body = body.map_err(|rejection| rejection.into_response())?;
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let is_yaml = kind.contains("yaml");
-    let fields = app.parse(body, move |body| if is_yaml { read_yaml(body) } else { read_object(body) }).await;
-    fields.map_err(|why| bad_request(json!({"message": why})).into())
-}
-
-/// With the order of what a machine runs, which the fields do not keep.
-fn read_yaml(body: &[u8]) -> Result<Fields, String> {
-    let read = std::str::from_utf8(body).map_err(|e| e.to_string());
-    match read.and_then(read_yaml_text) {
-        Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, true))),
-        Ok(_) => Err("Invalid YAML in request body: it is no mapping".to_owned()),
-        Err(why) => Err(format!("Invalid YAML in request body: {why}")),
-    }
-}
-
-/// As bounded as JSON is: a value takes much more memory than its text.
-fn read_yaml_text(text: &str) -> Result<Value, String> {
-    let budget = serde_saphyr::budget! { max_nodes: JsonLimits::GATEWAY.values_max };
-    let options = serde_saphyr::options! { budget: budget };
-    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
-}
-
-fn read_object(body: &[u8]) -> Result<Fields, String> {
-    match read_json::<Value>(body, JsonLimits::GATEWAY) {
-        Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, false))),
-        Err(why @ BadJson::TooMany { .. }) => Err(format!("Invalid JSON in request body: {why}")),
-        _ => Err("Invalid JSON in request body".to_owned()),
-    }
-}
-
-/// A client that read the job from a file says the order itself.
-fn in_order(mut fields: Fields, order: Option<Value>) -> Fields {
-    if let Some(order) = order {
-        fields.entry(SECTION_ORDER).or_insert(order);
-    }
-    fields
-}
-
-fn bad_request(body: Value) -> Response {
-    (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
 /// Shows a job.
@@ -124,7 +65,7 @@ pub(super) async fn wait(
     let fields = read_fields(&app, &headers, body).await?;
     let reader = check_wait(&app, &caller, &query, &fields).await?;
     let spec = WaitSpec::parse(&fields).map_err(|e| bad_request(json!({"error": e.to_string()})))?;
-    let (mut changes, mut events) = (app.compass().changes.subscribe(), app.handle.subscribe());
+    let (mut changes, mut events) = (app.compass.changes.subscribe(), app.handle.subscribe());
     let (mut closing, deadline) = (app.handle.closing(), Instant::now() + WAIT);
     loop {
         let (answer, progress) = look(&app, &spec, &fields, &reader).await?;
@@ -142,7 +83,7 @@ pub(super) async fn wait(
                     Err(_) => true,
                 },
                 () = tokio::time::sleep_until(deadline) => return Ok(Json(answer).into_response()),
-                () = super::ended(&mut closing) => true,
+                () = ended(&mut closing) => true,
             };
             if changed {
                 break;
@@ -160,14 +101,14 @@ async fn check_wait(app: &App, caller: &Who, query: &Fields, fields: &Fields) ->
     let shown = |key: &str| text_of(query, key).or_else(|| text_of(fields, key));
     if let (Some(id), Some(token)) = (shown("job_id"), shown("job_token")) {
         let id = job_id(&id)?;
-        if speaks_for_job(app, id, None, Some(&token), None).await.map_err(unavailable)? {
+        if speaks_for_job(&app.handle, id, None, Some(&token), None).await.map_err(unavailable)? {
             let own = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(not_found)?;
             return Ok(app.front.reader_for_user(&own.spec.user));
         }
     }
     match who(caller) {
         Some(caller) => Ok(app.front.reader(check_look(Some(caller))?)),
-        None => Ok(app.front.reader(&account_of(app, None, fields)?)),
+        None => Ok(app.front.reader(&account_of(&app.front, None, fields)?)),
     }
 }
 
@@ -245,7 +186,7 @@ pub(super) async fn update(
         };
         let failed = |why: Unavailable| BadUpdate::Unavailable(why.to_string());
         let ask = |reply| Ask::Update { job: id, params, speaker, reply: Some(reply) };
-        match app.compass().ask(ask).await.map_err(failed)? {
+        match app.compass.ask(ask).await.map_err(failed)? {
             // No host has it: never, or no more.
             Err(BadUpdate::NotDispatched) => match View::find(&app.handle, id).await.map_err(failed)? {
                 None => Err(BadUpdate::NoJob),
@@ -283,7 +224,7 @@ async fn ours(
         Ok(fields) => fields,
         Err(_) => return Err(say(StatusCode::BAD_REQUEST, "Invalid JSON in request body").into()),
     };
-    let caller = account_of(app, who(caller).cloned(), &fields)?;
+    let caller = account_of(&app.front, who(caller).cloned(), &fields)?;
     let missing = || say(StatusCode::NOT_FOUND, "Job not found");
     let id = id.parse::<u64>().map(JobId).map_err(|_| missing())?;
     let view = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(missing)?;
@@ -325,7 +266,7 @@ pub(super) async fn terminate(
         return end(&app, job).await;
     }
     let ask = |reply| Ask::Terminate { job, reply };
-    match app.compass().ask(ask).await.map_err(unavailable)? {
+    match app.compass.ask(ask).await.map_err(unavailable)? {
         true => Ok(say(StatusCode::OK, "Success")),
         false => Err(say(StatusCode::FORBIDDEN, "Job not running").into()),
     }
@@ -337,18 +278,5 @@ async fn end(app: &App, number: JobId) -> Result<Response, Refused> {
         Reply::Done => Ok(say(StatusCode::OK, "Success")),
         Reply::Refused(refusal) => Err(say(StatusCode::FORBIDDEN, refusal.to_string()).into()),
         _ => Err(say(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION).into()),
-    }
-}
-
-/// The word of a query, where it is given and not empty.
-pub(super) fn given(query: &BTreeMap<String, String>, key: &str) -> Option<String> {
-    query.get(key).filter(|text| !text.is_empty()).cloned()
-}
-
-/// The queue and account that a job's fields name, for lists.
-pub(super) fn cell(fields: &Fields, key: &str) -> String {
-    match fields.get(key) {
-        None | Some(Value::Null) => String::new(),
-        Some(value) => text_of(fields, key).unwrap_or_else(|| value.to_string()),
     }
 }

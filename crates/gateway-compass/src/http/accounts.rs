@@ -1,9 +1,10 @@
 //! Accounts: whoever may submit has a token of the role user, and that is all that is kept of an account.
 
-use super::access::{Refused, check_look};
-use super::jobs::{Who, unavailable, who};
-use super::lists::{LOOKED_MAX, Words, table};
-use crate::App;
+use super::table::{LOOKED_MAX, Words, table};
+use crate::access::check_look;
+use crate::answer::{Refused, unavailable};
+use crate::app::App;
+use crate::caller::{Who, who};
 use crate::format::{Fields, text_of};
 use axum::Json;
 use axum::body::Bytes;
@@ -30,7 +31,7 @@ pub(super) async fn create(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
     let body = body.map_err(IntoResponse::into_response)?;
-    let fields = match app.parse(body, |body| read_json::<Value>(body, JsonLimits::GATEWAY)).await {
+    let fields = match app.front.parse(body, |body| read_json::<Value>(body, JsonLimits::GATEWAY)).await {
         Ok(Value::Object(fields)) => fields,
         _ => return Err(error(StatusCode::BAD_REQUEST, "Invalid JSON in request body").into()),
     };
@@ -47,7 +48,7 @@ pub(super) async fn create(
     if text_of(&fields, "my_account").is_some_and(|account| account != name) {
         return Err(error(StatusCode::BAD_REQUEST, "my_account does not match the account of the URL").into());
     }
-    if users(app.auth()).contains_key(&name) {
+    if users(app.front.auth()).contains_key(&name) {
         let had = "the account has a token; 'windlass token create --role user' makes another one".to_owned();
         let message = std::iter::once(had).chain(left_out(&fields)).collect::<Vec<_>>().join("; ");
         let answer = json!({"status": "success", "account_name": name, "message": message});
@@ -55,7 +56,7 @@ pub(super) async fn create(
     }
     let user = Some(name.clone());
     let request = CreateToken { user, note: NOTE.to_owned(), ..CreateToken::of(Role::User) };
-    let made = app.auth().create(request, &admin).await.map_err(|failed| {
+    let made = app.front.auth().create(request, &admin).await.map_err(|failed| {
         let status = match failed {
             TokenError::Bad(_) => StatusCode::BAD_REQUEST,
             TokenError::Full => StatusCode::CONFLICT,
@@ -85,7 +86,7 @@ fn error(status: StatusCode, why: &str) -> Response {
 
 /// The administrator who asks, if one does.
 fn administrator(app: &App, caller: Option<&Caller>, fields: &Fields) -> Option<Caller> {
-    let shown = || text_of(fields, "admin_token").and_then(|token| app.auth().of_token(&token));
+    let shown = || text_of(fields, "admin_token").and_then(|token| app.front.auth().of_token(&token));
     let is_admin = |caller: &Caller| caller.role == Role::Admin;
     caller.cloned().filter(is_admin).or_else(|| shown().filter(is_admin))
 }
@@ -108,7 +109,7 @@ pub(super) async fn list(
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
     check_look(who(&caller))?;
-    let tokens = users(app.auth());
+    let tokens = users(app.front.auth());
     let known: BTreeSet<String> = tokens.keys().take(LOOKED_MAX).cloned().collect();
     let all = move |engine: &windlass_core::Engine| {
         let (mut names, mut jobs) = (known, BTreeMap::<String, u64>::new());

@@ -1,10 +1,11 @@
 //! The clusters of a laboratory: which machines a job gets that names one.
 
-use super::access::{Refused, check_look, say};
-use super::jobs::{Who, unavailable, who};
-use super::lab::Ask;
-use crate::App;
+use crate::access::check_look;
+use crate::answer::{Refused, say, unavailable};
+use crate::app::App;
+use crate::caller::{Who, who};
 use crate::format::{ClusterSpec, check_cluster_name};
+use crate::lab::Ask;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -38,10 +39,10 @@ pub(super) async fn register(
     if body.len() > SPEC_BYTES_MAX {
         return Err(bad(format!("a cluster's specification has {SPEC_BYTES_MAX} bytes at most")));
     }
-    let spec = app.parse(body, |body| ClusterSpec::of_text(&String::from_utf8_lossy(body))).await;
+    let spec = app.front.parse(body, |body| ClusterSpec::of_text(&String::from_utf8_lossy(body))).await;
     let spec = spec.map_err(|why| bad(format!("cluster '{name}': {why}")))?;
     let ask = |reply| Ask::Cluster { name: name.clone(), spec, reply };
-    app.compass().ask(ask).await.map_err(unavailable)?.map_err(bad)?;
+    app.compass.ask(ask).await.map_err(unavailable)?.map_err(bad)?;
     Ok(say(StatusCode::OK, format!("Cluster registered successfully: {name}")))
 }
 
@@ -53,7 +54,7 @@ pub(super) async fn show(
 ) -> Result<Response, Refused> {
     check_look(who(&caller))?;
     let wanted = name.clone();
-    let found = app.compass().look(move |lab| lab.clusters.get(&wanted).cloned()).await;
+    let found = app.compass.look(move |lab| lab.clusters.get(&wanted).cloned()).await;
     Ok(match found.map_err(unavailable)? {
         Some(spec) => Json(spec).into_response(),
         None => {

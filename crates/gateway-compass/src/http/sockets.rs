@@ -1,14 +1,17 @@
 //! Those who stay: providers and clients on their sockets, and machines that boot and wait for a job.
 
-use super::access::{Refused, check_any_host, check_host, check_look, say};
-use super::jobs::{Who, given, unavailable, who};
-use super::lab::{Ask, Machine, MachineName, Session, Speaker, UnsentMessages};
-use super::record::{Params, Reached};
-use super::view::View;
-use super::{App, MaybePeer, peer_address};
+use super::table::given;
+use crate::access::{check_any_host, check_host, check_look};
+use crate::answer::{Refused, say, unavailable};
+use crate::app::App;
 use crate::boot::BootType;
+use crate::caller::{MaybePeer, Who, peer_address, who};
+use crate::closing::ended;
 use crate::fill::DEFAULT_SERVER;
 use crate::format::{Fields, text_of};
+use crate::lab::{Ask, Machine, MachineName, Session, Speaker, UnsentMessages};
+use crate::record::{Params, Reached};
+use crate::view::View;
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -55,14 +58,14 @@ pub(super) async fn provider(
     let server = server_of(&headers);
     Ok(open(app.clone(), upgrade, move |socket, session, ear| async move {
         let id = session.id;
-        app.compass().tell(Ask::Opened { host: host.clone(), session, server }).await;
+        app.compass.tell(Ask::Opened { host: host.clone(), session, server }).await;
         let (to, from) = (app.clone(), host.clone());
         talk(app.clone(), let_in, socket, ear, move |text| {
             let (to, from) = (to.clone(), from.clone());
             async move { provider_says(&to, &from, id, text).await }
         })
         .await;
-        app.compass().tell(Ask::Closed { host, session: id }).await;
+        app.compass.tell(Ask::Closed { host, session: id }).await;
     }))
 }
 
@@ -88,7 +91,7 @@ async fn provider_says(app: &App, host: &str, session: u64, text: String) -> boo
             return true;
         }
     };
-    app.compass().tell(ask).await
+    app.compass.tell(ask).await
 }
 
 /// The words of a message, as an update has them.
@@ -112,7 +115,7 @@ pub(super) async fn client(
         let message = format!("Welcome to the Compass CI scheduler of Windlass {version}");
         let welcome = json!({"type": "welcome", "sid": id, "message": message, "status": "connected"});
         _ = session.send(welcome.to_string());
-        app.compass().tell(Ask::ClientOpened(session.clone())).await;
+        app.compass.tell(Ask::ClientOpened(session.clone())).await;
         let to = app.clone();
         talk(app.clone(), let_in, socket, ear, move |text| {
             let (to, caller, session) = (to.clone(), caller.clone(), session.clone());
@@ -124,7 +127,7 @@ pub(super) async fn client(
             }
         })
         .await;
-        app.compass().tell(Ask::ClientClosed(id)).await;
+        app.compass.tell(Ask::ClientClosed(id)).await;
     }))
 }
 
@@ -151,7 +154,7 @@ async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> 
     if view.record.is_closed() && kind.starts_with("watch") {
         return Err(format!("Job {job} is closed"));
     }
-    Ok(app.compass().tell(Ask::ClientSaid { session, kind, job, text }).await)
+    Ok(app.compass.tell(Ask::ClientSaid { session, kind, job, text }).await)
 }
 
 /// Makes a socket of a request where there is room for it.
@@ -163,10 +166,10 @@ fn open<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let Ok(place) = app.compass().sockets.clone().try_acquire_owned() else {
+    let Ok(place) = app.compass.sockets.clone().try_acquire_owned() else {
         return say(StatusCode::SERVICE_UNAVAILABLE, "this server has as many sockets open as it can take");
     };
-    let (session, ear) = Session::new(app.compass().next_id());
+    let (session, ear) = Session::new(app.compass.next_id());
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     upgrade
         .on_upgrade(move |socket| async move {
@@ -206,7 +209,7 @@ async fn talk<F>(
                 Some(Ok(_)) => continue,
             },
             _ = ping.tick() => Message::Ping(Vec::new().into()),
-            () = super::ended(&mut closing) => break,
+            () = ended(&mut closing) => break,
         };
         if !in_force() {
             break;
@@ -334,7 +337,7 @@ struct WaitingMachine {
 impl Drop for WaitingMachine {
     fn drop(&mut self) {
         let (app, ticket) = (self.app.clone(), self.ticket);
-        tokio::spawn(async move { app.compass().tell(Ask::Left { ticket }).await });
+        tokio::spawn(async move { app.compass.tell(Ask::Left { ticket }).await });
     }
 }
 
@@ -350,17 +353,17 @@ async fn wait_for_job(
         let port = given(&query, "sched_port");
         plain_address(&format!("{host}:{}", port.as_deref().unwrap_or("3000")))
     });
-    let address = peer_address(&peer).filter(|_| app.files().trusts_addresses());
+    let address = peer_address(&peer).filter(|_| app.files.trusts_addresses());
     let reached = Reached {
         server: server.clone().unwrap_or_else(|| server_of(&headers)),
         address,
         ..Reached::default()
     };
-    let (ticket, (reply, mut answer)) = (app.compass().next_id(), oneshot::channel());
+    let (ticket, (reply, mut answer)) = (app.compass.next_id(), oneshot::channel());
     let worker = who(&caller).and_then(|caller| caller.worker.clone());
     let machine = Machine { name, arch: given(&query, "arch"), worker, boot, server, reached, ticket, reply };
     let waiting = WaitingMachine { app: app.clone(), ticket };
-    if !app.compass().tell(Ask::Booting { machine }).await {
+    if !app.compass.tell(Ask::Booting { machine }).await {
         return Err(say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending").into());
     }
     let answered = match tokio::time::timeout(BOOT_WAIT, &mut answer).await {

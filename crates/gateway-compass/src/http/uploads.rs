@@ -1,22 +1,22 @@
 //! Files that jobs upload: their results, and, where the administrator allows it, packages for other jobs.
 
-use super::dir::NewFile;
-use super::{DISK_FREE_BYTES, FileError, Files, InnerPath};
-use crate::access::{say, speaks_for_job};
+use super::table::Words;
+use crate::access::speaks_for_job;
+use crate::answer::{say, unavailable};
+use crate::app::App;
+use crate::caller::{MaybePeer, Who, peer_address, who};
+use crate::files::{FileError, Files, InnerPath, NewFile, OverLimit, Written};
 use crate::fill::upload_dirs;
-use crate::jobs::{Who, unavailable, who};
-use crate::lab::now_s;
-use crate::lists::Words;
+use crate::time::now_s;
 use crate::view::View;
-use crate::{App, MaybePeer, peer_address};
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use futures_util::StreamExt as _;
 use std::fs::File;
 use std::net::IpAddr;
-use std::sync::PoisonError;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Instant;
@@ -28,19 +28,8 @@ const BYTES_PER_S: u64 = 256 << 10;
 /// Bytes, and the time, that an upload which is refused may still bring: a client that sends does not hear the answer.
 const DRAINED_BYTES_MAX: usize = 1 << 20;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
-/// Files that one job may upload.
-const RESULT_FILES_MAX: usize = 50_000;
-/// Jobs of which it is remembered what they uploaded; of others it is counted again.
-const REMEMBERED_MAX: usize = 10_000;
 /// What a provider uploads when its job is over, also after the job said that its own results are complete.
 const CONSOLE: &str = "console.log";
-
-/// What a job has uploaded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Used {
-    bytes: u64,
-    files: usize,
-}
 
 /// Why a file is not taken, with the status that clients know.
 #[derive(Debug, thiserror::Error)]
@@ -69,10 +58,8 @@ enum Refusal {
     Empty,
     #[error("File too large: it has more than {0} bytes (upload_bytes_max of [compass])")]
     TooLarge(u64),
-    #[error("Results too large: those of the job have more than {0} bytes (results_bytes_max of [compass])")]
-    TooMuch(u64),
-    #[error("Results too large: the job has more than {RESULT_FILES_MAX} files")]
-    TooMany,
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
     #[error("the file comes too slowly")]
     Slow,
     #[error("the file does not come: {0}")]
@@ -94,7 +81,7 @@ impl Refusal {
             Refusal::NoDirectory => StatusCode::NOT_FOUND,
             Refusal::Exists => StatusCode::CONFLICT,
             Refusal::Empty | Refusal::Slow | Refusal::Broken(_) => StatusCode::BAD_REQUEST,
-            Refusal::TooLarge(_) | Refusal::TooMuch(_) | Refusal::TooMany => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::TooLarge(_) | Refusal::OverLimit(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
             Refusal::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -112,7 +99,7 @@ impl From<FileError> for Refusal {
 }
 
 /// Takes in a file of `/result`.
-pub(crate) async fn put_result(
+pub(super) async fn put_result(
     state: State<App>,
     caller: Who,
     peer: MaybePeer,
@@ -125,7 +112,7 @@ pub(crate) async fn put_result(
 }
 
 /// Takes in a file of `/srv`.
-pub(crate) async fn put_file(
+pub(super) async fn put_file(
     State(app): State<App>,
     caller: Who,
     peer: MaybePeer,
@@ -140,8 +127,8 @@ pub(crate) async fn put_file(
         Err(response) => return response,
     };
     let taken = match allowed {
-        Ok(allowed) => match app.files().uploads.take(allowed.job).await {
-            Some(_turn) => take(&app, allowed, announced(&headers), &mut body).await,
+        Ok(allowed) => match app.files.upload(allowed.job).await {
+            Some(_turn) => take(&app.files, allowed, announced(&headers), &mut body).await,
             None => Err(Refusal::Slow),
         },
         Err(refusal) => Err(refusal),
@@ -181,13 +168,13 @@ async fn allowed(
     let Some(id) = query.get("job_id") else { return Ok(Err(Refusal::NoParams)) };
     let Ok(job) = id.parse().map(JobId) else { return Ok(Err(Refusal::NoJob)) };
     let token = query.get("job_token").map(String::as_str);
-    if !speaks_for_job(app, job, who(caller), token, address).await.map_err(unavailable)? {
+    if !speaks_for_job(&app.handle, job, who(caller), token, address).await.map_err(unavailable)? {
         return Ok(Err(Refusal::NoJob));
     }
     let Some(view) = View::find(&app.handle, job).await.map_err(unavailable)? else {
         return Ok(Err(Refusal::NoJob));
     };
-    let path = allowed_path(app.files(), &view, job, path);
+    let path = allowed_path(&app.files, &view, job, path);
     Ok(path.map(|path| Allowed { job, path, root: view.result_root(job) }))
 }
 
@@ -206,8 +193,7 @@ fn allowed_path(files: &Files, view: &View, job: JobId, path: &str) -> Result<In
         return Err(Refusal::EmptyPath);
     }
     let inner = InnerPath::parse(path).ok_or(Refusal::IllegalPath)?;
-    let shared =
-        || files.options.shared_uploads && upload_dirs(&view.submitted).iter().any(|dir| inner.is_in(dir));
+    let shared = || files.shares_uploads() && upload_dirs(&view.submitted).iter().any(|dir| inner.is_in(dir));
     if (inner.is_in(&root) && inner.as_str() != root.trim_matches('/')) || shared() {
         Ok(inner)
     } else {
@@ -217,21 +203,21 @@ fn allowed_path(files: &Files, view: &View, job: JobId, path: &str) -> Result<In
 
 /// Writes a file that may be written.
 async fn take(
-    app: &App,
+    files: &Arc<Files>,
     allowed: Allowed,
     announced: Option<u64>,
-    body: &mut axum::body::BodyDataStream,
+    body: &mut BodyDataStream,
 ) -> Result<(), Refusal> {
-    let max = app.files().options.upload_bytes_max;
+    let max = files.upload_bytes_max();
     if announced.is_some_and(|bytes| bytes > max) {
         return Err(Refusal::TooLarge(max));
     }
     let job = allowed.job;
-    let (mut new, file) = begin(app, allowed).await?;
-    let mut written = Written { files: app.files(), job, bytes: 0, kept: false };
+    let (mut new, file) = begin(files, allowed).await?;
+    let mut written = files.usage().begin(job);
     let mut file = tokio::fs::File::from_std(file);
     write(&mut file, body, &mut written, max).await?;
-    if written.bytes == 0 {
+    if written.bytes() == 0 {
         return Err(Refusal::Empty);
     }
     let file = file.into_std().await;
@@ -240,26 +226,21 @@ async fn take(
         new.finish(file)
     });
     finished.await.map_err(|e| failed(std::io::Error::other(e)))??;
-    written.kept = true;
+    written.keep();
     Ok(())
 }
 
 /// Begins the file, and makes sure that it is known what the job has uploaded.
-async fn begin(app: &App, Allowed { job, path, root }: Allowed) -> Result<(NewFile, File), Refusal> {
-    let files = app.files.clone();
+async fn begin(files: &Arc<Files>, Allowed { job, path, root }: Allowed) -> Result<(NewFile, File), Refusal> {
+    let files = files.clone();
     let begun = tokio::task::spawn_blocking(move || {
         let dir = files.dir().ok_or(Refusal::NoDirectory)?;
-        if dir.is_full(DISK_FREE_BYTES) {
+        if files.is_disk_full() {
             return Err(Refusal::DiskFull);
         }
-        files.remember(job, || {
-            let (bytes, files) = dir.size_of(&root);
-            Used { bytes, files }
-        });
+        files.usage().remember(job, || dir.size_of(&root));
         // Before its directories are made, which nothing counts.
-        if files.has_all_files(job) {
-            return Err(Refusal::TooMany);
-        }
+        files.usage().check_files(job)?;
         let mut new = dir.create(&path)?;
         let file = new.file.take().ok_or(Refusal::Exists)?;
         Ok((new, file))
@@ -269,17 +250,17 @@ async fn begin(app: &App, Allowed { job, path, root }: Allowed) -> Result<(NewFi
 
 async fn write(
     file: &mut tokio::fs::File,
-    body: &mut axum::body::BodyDataStream,
+    body: &mut BodyDataStream,
     written: &mut Written<'_>,
     max: u64,
 ) -> Result<(), Refusal> {
     let begun = Instant::now();
     loop {
-        let grace = Duration::from_secs(written.bytes / BYTES_PER_S);
+        let grace = Duration::from_secs(written.bytes() / BYTES_PER_S);
         let next = tokio::time::timeout_at(begun + PATIENCE + grace, body.next()).await;
         let Some(part) = next.map_err(|_| Refusal::Slow)? else { break };
         let part: Bytes = part.map_err(Refusal::Broken)?;
-        if written.bytes + part.len() as u64 > max {
+        if written.bytes() + part.len() as u64 > max {
             return Err(Refusal::TooLarge(max));
         }
         written.add(part.len() as u64)?;
@@ -295,66 +276,8 @@ fn failed(source: std::io::Error) -> Refusal {
     }
 }
 
-/// Bytes of a file that count for its job. Those of a file that is given up count no more.
-struct Written<'a> {
-    files: &'a Files,
-    job: JobId,
-    bytes: u64,
-    kept: bool,
-}
-
-impl Written<'_> {
-    fn add(&mut self, bytes: u64) -> Result<(), Refusal> {
-        let max = self.files.options.results_bytes_max;
-        let mut used = self.files.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = used.entry(self.job).or_insert(Used { bytes: 0, files: 0 });
-        if used.files >= RESULT_FILES_MAX {
-            return Err(Refusal::TooMany);
-        }
-        if used.bytes.saturating_add(bytes) > max {
-            return Err(Refusal::TooMuch(max));
-        }
-        (used.bytes, self.bytes) = (used.bytes + bytes, self.bytes + bytes);
-        Ok(())
-    }
-}
-
-impl Drop for Written<'_> {
-    fn drop(&mut self) {
-        let mut used = self.files.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(used) = used.get_mut(&self.job) else { return };
-        match self.kept {
-            true => used.files += 1,
-            false => used.bytes = used.bytes.saturating_sub(self.bytes),
-        }
-    }
-}
-
-impl Files {
-    /// Counts what a job has uploaded, unless that is known.
-    /// True of a job that has as many files as it may.
-    fn has_all_files(&self, job: JobId) -> bool {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.get(&job).is_some_and(|used| used.files >= RESULT_FILES_MAX)
-    }
-
-    fn remember(&self, job: JobId, count: impl FnOnce() -> Used) {
-        let known = |used: &std::collections::BTreeMap<JobId, Used>| used.contains_key(&job);
-        if known(&self.used.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return;
-        }
-        // Counted without the lock, for that may take a while.
-        let counted = count();
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if used.len() >= REMEMBERED_MAX {
-            used.pop_first();
-        }
-        used.entry(job).or_insert(counted);
-    }
-}
-
 /// Reads what an upload that is refused still brings, within bounds.
-async fn drain(body: &mut axum::body::BodyDataStream) {
+async fn drain(body: &mut BodyDataStream) {
     let read = async {
         let mut bytes = 0;
         while let Some(Ok(part)) = body.next().await {

@@ -1,7 +1,7 @@
 //! What a submission brings for its machine: files of the file store, and archives of test programs.
 
-use super::{DISK_FREE_BYTES, FileError, Files, InnerPath, LabDir};
-use crate::format::{BadJob, Fields, md5_of, scalar, text_of};
+use crate::files::{DISK_FREE_BYTES, FileError, Files, InnerPath, LabDir};
+use crate::format::{BadJob, Fields, bad_field, md5_of, scalar, text_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ impl Files {
     /// Stores what a submission brings, takes it out of the fields, and checks that nothing is lacking. `trusted` is a
     /// submitter who may put files there that others' machines boot.
     pub fn take_packages(&self, fields: &mut Fields, trusted: bool) -> Result<(), PackageError> {
-        let trusted = trusted || self.options.shared_uploads;
+        let trusted = trusted || self.shares_uploads();
         let needed = needed_files(fields)?;
         let brought = fields.remove("upload_file_store");
         let brought = brought.as_ref().and_then(Value::as_object);
@@ -67,7 +67,7 @@ impl Files {
             if all.is_some_and(|all| all.len() > PACKAGES_MAX) {
                 let why =
                     format!("has more than {PACKAGES_MAX} entries; send the files in several submissions");
-                return Err(bad(name, why).into());
+                return Err(bad_field(name, why).into());
             }
         }
         for (path, content) in brought.into_iter().flatten() {
@@ -100,20 +100,20 @@ impl Files {
     /// Stores a file of the file store. One that is named by its sum is what it says, whoever brings it.
     fn store(&self, path: &str, content: &Value, trusted: bool) -> Result<(), PackageError> {
         let name = format!("upload_file_store: {path}");
-        let inner = file_of_store(path).ok_or_else(|| bad(&name, "is not a path of the file store"))?;
+        let inner = file_of_store(path).ok_or_else(|| bad_field(&name, "is not a path of the file store"))?;
         let bytes = content.as_str().map(|text| STANDARD.decode(text.replace(['\n', '\r'], "")));
         let bytes = match bytes {
             Some(Ok(bytes)) => bytes,
-            _ => return Err(bad(&name, "must be the file's content in base64").into()),
+            _ => return Err(bad_field(&name, "must be the file's content in base64").into()),
         };
         match sum_in(path) {
             Some(sum) if sum != md5_of(&bytes) => {
-                return Err(bad(&name, "has another MD5 sum than its name says").into());
+                return Err(bad_field(&name, "has another MD5 sum than its name says").into());
             }
             None if !trusted => {
                 let why = "is not named by its MD5 sum (NAME-SUM.cgz), and other users' machines may boot it: an \
                            administrator puts it there, or sets shared_uploads of [compass]";
-                return Err(bad(&name, why).into());
+                return Err(bad_field(&name, why).into());
             }
             _ => {}
         }
@@ -137,21 +137,21 @@ impl Files {
                 (Some(sum), _) => sum,
                 // Its tag names an archive that an administrator put there.
                 (None, None) => continue,
-                (None, Some(_)) => return Err(bad(&name, "has a content and no md5").into()),
+                (None, Some(_)) => return Err(bad_field(&name, "has a content and no md5").into()),
             };
             let hexadecimal = sum.len() == 32 && sum.bytes().all(|b| b.is_ascii_hexdigit());
             let path = hexadecimal.then(|| format!("scheduler/upload-files/{repo}/{}/{sum}.cgz", &sum[..2]));
             let inner = path.as_deref().filter(|_| !repo.contains('/')).and_then(InnerPath::parse);
             let (Some(inner), Some(path)) = (inner, path) else {
-                return Err(bad(&name, "must have a plain name and an MD5 sum in hexadecimal").into());
+                return Err(bad_field(&name, "must have a plain name and an MD5 sum in hexadecimal").into());
             };
             let Some(dir) = self.dir() else { return Err(no_directory("pkg_data")) };
             match content.as_ref().and_then(Value::as_str) {
                 Some(text) => {
                     let bytes = STANDARD.decode(text.replace(['\n', '\r'], ""));
-                    let bytes = bytes.map_err(|_| bad(&name, "must have its content in base64"))?;
+                    let bytes = bytes.map_err(|_| bad_field(&name, "must have its content in base64"))?;
                     if md5_of(&bytes) != sum.to_ascii_lowercase() {
-                        return Err(bad(&name, "has another MD5 sum than it says").into());
+                        return Err(bad_field(&name, "has another MD5 sum than it says").into());
                     }
                     put(dir, &inner, &bytes)?;
                 }
@@ -179,10 +179,13 @@ fn needed_files(fields: &Fields) -> Result<Vec<String>, BadJob> {
     let all = fields.get("need_file_store").and_then(Value::as_array);
     let all: Vec<String> = all.into_iter().flatten().filter_map(scalar).collect();
     if all.len() > NEEDED_MAX {
-        return Err(bad("need_file_store", format!("has {} entries, more than {NEEDED_MAX}", all.len())));
+        return Err(bad_field(
+            "need_file_store",
+            format!("has {} entries, more than {NEEDED_MAX}", all.len()),
+        ));
     }
     match all.iter().find(|path| file_of_store(path).is_none()) {
-        Some(path) => Err(bad("need_file_store", format!("'{path}' is not a path of the file store"))),
+        Some(path) => Err(bad_field("need_file_store", format!("'{path}' is not a path of the file store"))),
         None => Ok(all),
     }
 }
@@ -195,7 +198,7 @@ fn check_built(fields: &Fields, missing: &[String]) -> Result<(), BadJob> {
                 "{path} is not in the file store, and this server does not build packages (pkgbuild); build it, and \
                  put it into file-store of the server's directory of files"
             );
-            return Err(bad(&format!("ss.{package}"), why));
+            return Err(bad_field(&format!("ss.{package}"), why));
         }
     }
     Ok(())
@@ -215,18 +218,17 @@ fn sum_in(path: &str) -> Option<&str> {
 }
 
 fn no_directory(name: &str) -> PackageError {
-    bad(name, "needs a directory of files, and this server has none: set srv of [compass] in its settings")
-        .into()
-}
-
-fn bad(name: &str, why: impl Into<String>) -> BadJob {
-    BadJob::Field { field: name.to_owned(), why: why.into() }
+    bad_field(
+        name,
+        "needs a directory of files, and this server has none: set srv of [compass] in its settings",
+    )
+    .into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CompassOptions;
+    use crate::options::CompassOptions;
     use proptest::prelude::*;
 
     fn files(dir: &std::path::Path) -> Files {

@@ -1,18 +1,18 @@
 //! Files that are fetched: what machines boot is for everybody, as boot loaders have no token to show; results are for
 //! whoever may read their job; and a job's own archive is for its machine alone.
 
-use super::turns::Turn;
-use super::{FileError, InnerPath};
-use crate::access::{check_look, say, speaks_for_job};
+use super::table::Words;
+use crate::access::{check_look, speaks_for_job};
+use crate::answer::{say, unavailable};
+use crate::app::App;
+use crate::caller::{MaybePeer, Who, peer_address, who};
+use crate::files::{FileError, InnerPath, Turn};
 use crate::fill::machine_fields;
 use crate::format::{Fields, SEALED_SECRETS, Stage, text_of};
-use crate::jobs::{Who, unavailable, who};
 use crate::lab::{Ask, Speaker};
-use crate::lists::Words;
 use crate::parcel::job_archive;
 use crate::record::Params;
 use crate::view::View;
-use crate::{App, MaybePeer, peer_address};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
@@ -33,7 +33,7 @@ const ARCHIVES: &str = "scheduler/pending-jobs/";
 const PACKAGES: &str = "scheduler/upload-files";
 
 /// Fetches a file of `/srv`.
-pub(crate) async fn get_file(
+pub(super) async fn get_file(
     State(app): State<App>,
     caller: Who,
     peer: MaybePeer,
@@ -58,13 +58,13 @@ pub(crate) async fn get_file(
     if inner.is_in("scheduler") && !inner.is_in(PACKAGES) {
         return say(StatusCode::NOT_FOUND, "File not found");
     }
-    if app.files().dir().is_none() {
+    if app.files.dir().is_none() {
         let text =
             "File not found: this server has no directory of files; set srv of [compass] in its settings";
         return say(StatusCode::NOT_FOUND, text);
     }
     let own = address.unwrap_or(NO_ADDRESS);
-    let Some(turn) = app.files().downloads.take(own).await else {
+    let Some(turn) = app.files.download(own).await else {
         return say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
     };
     let files = app.files.clone();
@@ -121,7 +121,7 @@ async fn may_read_results(
     };
     let Some(id) = query.get("job_id").and_then(|id| id.parse().ok()).map(JobId) else { return Err(refused) };
     let token = query.get("job_token").map(String::as_str);
-    if !speaks_for_job(app, id, who(caller), token, address).await.map_err(unavailable)? {
+    if !speaks_for_job(&app.handle, id, who(caller), token, address).await.map_err(unavailable)? {
         return Err(refused);
     }
     match View::find(&app.handle, id).await.map_err(unavailable)? {
@@ -147,7 +147,7 @@ async fn user_of_results(app: &App, path: &InnerPath) -> Result<Option<String>, 
 }
 
 /// Fetches the archive of a job by its old path.
-pub(crate) async fn get_archive(
+pub(super) async fn get_archive(
     State(app): State<App>,
     caller: Who,
     peer: MaybePeer,
@@ -169,7 +169,7 @@ async fn archive_of(
         say(StatusCode::UNAUTHORIZED, "Unauthorized - this is neither the job's machine nor its job_token")
     };
     let Ok(job) = id.parse().map(JobId) else { return denied() };
-    match speaks_for_job(app, job, who(caller), token, address).await {
+    match speaks_for_job(&app.handle, job, who(caller), token, address).await {
         Ok(true) => {}
         Ok(false) => return denied(),
         Err(why) => return unavailable(why),
@@ -184,7 +184,7 @@ async fn archive_of(
     }
     let secrets = match text_of(&view.submitted, SEALED_SECRETS) {
         None => Fields::new(),
-        Some(sealed) => match app.files().seal().open(&view.spec.user, &sealed) {
+        Some(sealed) => match app.files.seal().open(&view.spec.user, &sealed) {
             Ok(secrets) => secrets,
             Err(error) => {
                 tracing::error!("job {job} does not get its secrets: {error}");
@@ -199,10 +199,10 @@ async fn archive_of(
     if view.record.stage == Stage::Dispatch {
         let params = Params::from([("job_stage".to_owned(), Stage::Boot.as_str().to_owned())]);
         let update = Ask::Update { job, params, speaker: Speaker::Trusted, reply: None };
-        app.compass().tell(update).await;
+        app.compass.tell(update).await;
     }
     let own = address.unwrap_or(NO_ADDRESS);
-    let _turn = app.files().downloads.take(own).await;
+    let _turn = app.files.download(own).await;
     match tokio::task::spawn_blocking(move || job_archive(&fields, &secrets)).await {
         Ok(archive) => ([(header::CONTENT_TYPE, "application/octet-stream")], archive).into_response(),
         Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "internal server error; see the server's log"),

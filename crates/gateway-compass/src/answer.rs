@@ -1,0 +1,32 @@
+//! Answers that clients of Compass CI know.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use windlass_server::Unavailable;
+
+/// An answer that cannot be.
+pub(crate) const OTHER_QUESTION: &str = "unexpected reply of the engine";
+
+/// An answer that is not what was asked for.
+pub(crate) struct Refused(Box<Response>);
+
+impl From<Response> for Refused {
+    fn from(response: Response) -> Self {
+        Refused(Box::new(response))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
+/// An answer in plain text.
+pub(crate) fn say(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, text.into()).into_response()
+}
+
+pub(crate) fn unavailable(why: Unavailable) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], why.to_string()).into_response()
+}

@@ -1,0 +1,153 @@
+//! Runs: the jobs that hosts have, and how each ended.
+
+use crate::format::{Health, Stage};
+use crate::number::{number_of, task_of};
+use crate::record::{BookedHost, Record};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tokio::time::Instant;
+use windlass_api::StepBody;
+use windlass_core::job::{End, TaskResult};
+use windlass_core::{Epoch, JobId, TaskId, Time};
+use windlass_server::WorkerMessage;
+
+/// Who tells something of a job.
+pub(crate) enum Speaker {
+    /// Whoever is let in.
+    Trusted,
+    /// The host of this name.
+    Host(String),
+    /// Whoever knows the job's own token.
+    Token(String),
+    /// Whoever is at this address, which is enough of the bare machine that booted from it.
+    Address(IpAddr),
+}
+
+/// A job that a host has, or had until the engine heard of its end.
+pub(crate) struct Run {
+    pub record: Record,
+    /// What is run; absent of one that was taken over from an earlier server.
+    pub(super) body: Option<Arc<StepBody>>,
+    /// How it ended, once it did.
+    pub(super) told: Option<TaskResult>,
+    /// The engine knows, and that is durable.
+    pub(super) acknowledged: bool,
+    pub(super) kill: Option<Kill>,
+}
+
+/// All of these, and which of them each host has.
+#[derive(Default)]
+pub(crate) struct Runs {
+    all: BTreeMap<TaskId, Run>,
+    by_host: BTreeMap<String, BTreeSet<JobId>>,
+}
+
+impl Runs {
+    pub fn get(&self, job: JobId) -> Option<&Run> {
+        self.all.get(&task_of(job))
+    }
+
+    pub fn get_mut(&mut self, job: JobId) -> Option<&mut Run> {
+        self.all.get_mut(&task_of(job))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (JobId, &Run)> {
+        self.all.iter().map(|(task, run)| (number_of(*task), run))
+    }
+
+    /// Those of all nodes of a job, by that job's own number.
+    pub(super) fn of_job(&self, job: JobId) -> impl Iterator<Item = JobId> {
+        let nodes = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
+        self.all.range(nodes).map(|(task, _)| number_of(*task))
+    }
+
+    /// Those of a host.
+    pub fn on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
+        let jobs = self.by_host.get(host).into_iter().flatten();
+        jobs.filter_map(|job| Some((*job, self.get(*job)?)))
+    }
+
+    pub(super) fn insert(&mut self, job: JobId, run: Run) {
+        self.remove(job);
+        self.by_host.entry(run.host().to_owned()).or_default().insert(job);
+        self.all.insert(task_of(job), run);
+    }
+
+    pub(super) fn remove(&mut self, job: JobId) -> Option<Run> {
+        let run = self.all.remove(&task_of(job))?;
+        if let Some(jobs) = self.by_host.get_mut(run.host()) {
+            jobs.remove(&job);
+            if jobs.is_empty() {
+                self.by_host.remove(run.host());
+            }
+        }
+        Some(run)
+    }
+}
+
+/// A job that is to end.
+pub(super) struct Kill {
+    pub reason: KillReason,
+    /// When its host was told, on a connection that still holds.
+    pub sent: Option<Instant>,
+}
+
+/// Why a job is to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum KillReason {
+    /// The engine wants it no more.
+    Unwanted,
+    /// It took too long.
+    TooLong,
+    /// Its user ends this node of a cluster, of which the engine is not asked.
+    Terminated,
+}
+
+impl Run {
+    /// True until it is known what its machine gets, and before that machine is told of it. Records of earlier releases
+    /// name no server, and their machines were told.
+    pub(super) fn awaits_filling(&self) -> bool {
+        self.record.filled.is_none() && !self.place().reached.server.is_empty()
+    }
+
+    pub fn place(&self) -> &BookedHost {
+        self.record.place.as_ref().expect("what has no place is no run")
+    }
+
+    pub fn host(&self) -> &str {
+        &self.place().host
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        Epoch(self.place().epoch)
+    }
+}
+
+/// How a job ended, for the engine.
+pub(super) fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
+    let time = |stage: Stage| record.times.get(stage.as_str()).map(|s| Time(s.saturating_mul(1_000_000_000)));
+    let end = match Health::to_end(record.health, record.stage) {
+        // What was told to end and says no more than that it did has not succeeded.
+        End::Exited(0) if kill.is_none() || record.health == Some(Health::Success) => End::Exited(0),
+        _ if kill.is_some_and(|kill| kill.reason == KillReason::Unwanted) => End::Canceled,
+        _ if kill.is_some_and(|kill| kill.reason == KillReason::TooLong) => End::TimeLimit,
+        // Nobody here asked for it: it is no reason to run it again.
+        End::Canceled => End::Exited(1),
+        end => end,
+    };
+    let failed = end != End::Exited(0);
+    TaskResult {
+        started: time(Stage::Dispatch),
+        finished: time(record.stage),
+        message: failed
+            .then(|| record.why.clone().or(record.health.map(|health| health.to_string())))
+            .flatten(),
+        ..TaskResult::bare(end)
+    }
+}
+
+/// The message of an attempt's end.
+pub(super) fn finished(task: TaskId, attempt: u32, epoch: Epoch, result: TaskResult) -> WorkerMessage {
+    WorkerMessage::Finished { task, attempt, epoch, result }
+}

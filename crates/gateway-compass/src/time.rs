@@ -1,0 +1,32 @@
+//! Times of the interface: seconds since the Unix epoch, and their texts.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since the Unix epoch.
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// A time of this interface, by seconds since the Unix epoch.
+pub(crate) fn time_text(seconds: u64) -> String {
+    let at = Timestamp::from_second(i64::try_from(seconds).unwrap_or(0)).unwrap_or_default();
+    at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S%z").to_string()
+}
+
+/// A day of it.
+pub(crate) fn date_text(seconds: u64) -> String {
+    time_text(seconds)[..10].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_texts_of_utc() {
+        assert_eq!(time_text(0), "1970-01-01T00:00:00+0000");
+        assert_eq!(date_text(86_400), "1970-01-02");
+    }
+}
