@@ -1,6 +1,6 @@
-//! Who may do what. Where the server asks for tokens, those of this interface come in three ways: in the
-//! header like everywhere (a boot loader sends it as a password), in a job's `my_token`, and, for what a job
-//! tells of itself, as the `job_token` that its host was given.
+//! Access checks. Where the server asks for tokens, clients of this interface show one in three ways: in the header,
+//! where a boot loader sends it as a password; in a job's `my_token`; or, for what a job reports of itself, as the
+//! `job_token` that its host was given.
 
 use crate::answer::{Refused, say};
 use crate::format::{Fields, text_of};
@@ -12,9 +12,9 @@ use windlass_core::JobId;
 use windlass_server::auth::{Caller, Role};
 use windlass_server::{Front, Handle, Unavailable};
 
-/// True of whoever may act as a job: it shows the job's token, or it is the host that has the job. A bare machine is
-/// also known by the address from which it booted, where that is allowed. A provider is not, because its guests come
-/// from there, too.
+/// True if the request may act as the job: it shows the job's token, or it comes from the host that has the job. A bare
+/// machine is also known by the address from which it booted, where the settings allow that. A provider is not known by
+/// its address, because its guests share that address.
 fn speaks_for(
     place: &BookedHost,
     caller: Option<&Caller>,
@@ -29,7 +29,7 @@ fn speaks_for(
     knows || is_host || is_machine
 }
 
-/// The same of a job by its number. No more than what is kept of its host is read before that is known.
+/// [`speaks_for`], for a job by its number. Reads only the job's record, because the request is not trusted yet.
 pub(crate) async fn speaks_for_job(
     handle: &Handle,
     job: JobId,
@@ -51,33 +51,38 @@ fn refuse(caller: Option<&Caller>) -> Refused {
     response.into()
 }
 
-/// Whoever may look at jobs.
+/// Admits callers that may look at jobs: administrators, users and viewers.
 pub(crate) fn check_look(caller: Option<&Caller>) -> Result<&Caller, Refused> {
-    let looks = |caller: &&Caller| matches!(caller.role, Role::Admin | Role::User | Role::Viewer);
-    caller.filter(looks).ok_or_else(|| refuse(caller))
+    match caller {
+        Some(caller) if matches!(caller.role, Role::Admin | Role::User | Role::Viewer) => Ok(caller),
+        _ => Err(refuse(caller)),
+    }
 }
 
-/// The host itself, or an administrator.
+/// Admits the host itself and administrators.
 pub(crate) fn check_host(caller: Option<&Caller>, host: &str) -> Result<(), Refused> {
-    let is_host = |caller: &Caller| {
-        caller.role == Role::Admin || (caller.role == Role::Worker && caller.worker.as_deref() == Some(host))
-    };
-    if caller.is_some_and(is_host) { Ok(()) } else { Err(refuse(caller)) }
+    match caller {
+        Some(Caller { role: Role::Admin, .. }) => Ok(()),
+        Some(caller) if caller.role == Role::Worker && caller.worker.as_deref() == Some(host) => Ok(()),
+        _ => Err(refuse(caller)),
+    }
 }
 
-/// Any host, or an administrator.
+/// Admits every host and administrators.
 pub(crate) fn check_any_host(caller: Option<&Caller>) -> Result<(), Refused> {
-    let is_host = |caller: &Caller| matches!(caller.role, Role::Admin | Role::Worker);
-    if caller.is_some_and(is_host) { Ok(()) } else { Err(refuse(caller)) }
+    match caller {
+        Some(Caller { role: Role::Admin | Role::Worker, .. }) => Ok(()),
+        _ => Err(refuse(caller)),
+    }
 }
 
-/// Whoever may act on what is an account's.
+/// Admits callers that may act for the account.
 pub(crate) fn check_owner(caller: Option<&Caller>, account: &str) -> Result<(), Refused> {
     if caller.is_some_and(|caller| caller.may_act_for(account)) { Ok(()) } else { Err(refuse(caller)) }
 }
 
-/// Who sends these fields: whoever the header says, or whom `my_account` and `my_token` show. The answers
-/// are those that clients of Compass CI know.
+/// The submitter of these fields: the caller that the header shows, or the account that `my_account` and `my_token`
+/// show. Clients of Compass CI know the texts of the refusals.
 pub(crate) fn account_of(front: &Front, caller: Option<Caller>, fields: &Fields) -> Result<Caller, Refused> {
     let Some(account) = text_of(fields, "my_account").filter(|account| !account.is_empty()) else {
         let text = "Missing required job key: my_account\nPut my_account, my_token, my_email and my_name into \
@@ -95,7 +100,7 @@ pub(crate) fn account_of(front: &Front, caller: Option<Caller>, fields: &Fields)
             front.known_as(&caller);
             Ok(caller)
         }
-        // Whoever shows no token that is known does not hear which accounts there are.
+        // Without a valid token the answer does not tell which accounts exist.
         Some(_) if !front.auth().knows_user(&account) => {
             Err(say(StatusCode::NOT_FOUND, format!("Account {account} not found")).into())
         }

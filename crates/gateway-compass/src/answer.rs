@@ -4,10 +4,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use windlass_server::Unavailable;
 
-/// An answer that cannot be.
+/// The engine answered a request with a reply of another request.
 pub(crate) const OTHER_QUESTION: &str = "unexpected reply of the engine";
 
-/// An answer that is not what was asked for.
+/// A response that refuses a request. Boxed, because it is the error of every handler.
 pub(crate) struct Refused(Box<Response>);
 
 impl From<Response> for Refused {

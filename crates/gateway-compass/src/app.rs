@@ -1,4 +1,5 @@
-//! What all requests share: the server's face, the files, and the way to the laboratory.
+//! The state that all requests share: the server's interface for gateways, the files, and the channel to the
+//! laboratory.
 
 use crate::files::Files;
 use crate::lab::{Ask, Lab};
@@ -11,11 +12,11 @@ use windlass_core::JobId;
 use windlass_server::{Front, Handle, Unavailable};
 use windlass_store::StoreError;
 
-/// Messages that may wait for the laboratory.
+/// Messages in the laboratory's inbox.
 const ASKS_MAX: usize = 16_384;
-/// Changes of jobs that a slow listener may be behind.
+/// Changes of jobs by which a slow listener may lag.
 const CHANGES_MAX: usize = 4_096;
-/// Sockets of providers and clients that may be open at a time.
+/// Sockets of providers and clients that are open at a time.
 const SOCKETS_MAX: usize = 10_000;
 
 /// The state of every request.
@@ -27,7 +28,7 @@ pub(crate) struct App {
     pub files: Arc<Files>,
 }
 
-/// A way to the laboratory; cheap to clone.
+/// The channel to the laboratory, and what its requests share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Compass {
     asks: mpsc::Sender<Ask>,
@@ -39,7 +40,7 @@ pub(crate) struct Compass {
 }
 
 impl Compass {
-    /// Reads what is kept of jobs and hosts, and starts.
+    /// Reads jobs and hosts from the store, and starts the laboratory.
     pub async fn start(front: Front, files: Arc<Files>) -> Result<Compass, StoreError> {
         let (asks, inbox) = mpsc::channel(ASKS_MAX);
         let changes = broadcast::channel(CHANGES_MAX).0;
@@ -50,33 +51,33 @@ impl Compass {
         Ok(Compass { asks, changes, sockets, last_id, waits, max_runs: Arc::default() })
     }
 
-    /// Tells the laboratory something. False once it has ended.
+    /// Sends the laboratory a message. False once the laboratory has ended.
     pub async fn tell(&self, ask: Ask) -> bool {
         self.asks.send(ask).await.is_ok()
     }
 
-    /// Asks the laboratory, and waits for the answer, which comes when it is durable.
+    /// Sends the laboratory a message, and waits for its reply. The reply comes once the change is durable.
     pub async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Unavailable> {
         let (reply, wait) = oneshot::channel();
         self.tell(ask(reply)).await;
         wait.await.map_err(|_| Unavailable::new("the server is ending"))
     }
 
-    /// Looks at what the laboratory knows.
+    /// Reads the laboratory's state.
     pub async fn look<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Lab) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let look = |reply: oneshot::Sender<T>| {
             Ask::Look(Box::new(move |lab| {
-                // Whoever asked may have gone.
+                // The request may have been dropped meanwhile.
                 _ = reply.send(question(lab));
             }))
         };
         self.ask(look).await
     }
 
-    /// A number for something new.
+    /// A number for a new socket or a machine that boots, unique while the server runs.
     pub fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }

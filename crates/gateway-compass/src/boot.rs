@@ -1,4 +1,4 @@
-//! What a machine is told to start a job by: the message to a provider, the text for a boot loader.
+//! How a machine learns which job to start: the message to a provider, or the text for a boot loader.
 
 use crate::fill::job_archive_path;
 use crate::format::{Fields, TboxType, parse_memory, text_of};
@@ -6,20 +6,20 @@ use crate::record::BookedHost;
 use serde_json::{Value, json};
 use windlass_core::JobId;
 
-/// Suites whose jobs may bring a boot script of their own.
+/// The suites, by the beginning of their names, whose jobs may bring a boot script of their own.
 const OWN_SCRIPT_SUITES: &str = "install-iso";
-/// Where an old machine uploads its results, if nothing says so.
+/// The port to which older machines upload results, unless the job's services name one.
 const WEBDAV_PORT: &str = "3080";
 
 /// A job that a machine is to start.
 pub(crate) struct Boot<'a> {
     pub job: JobId,
-    /// All that the machine may read of it.
+    /// The fields that the machine may read.
     pub fields: &'a Fields,
     pub place: &'a BookedHost,
 }
 
-/// What a machine boots by.
+/// The form in which a machine asks for its boot script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BootType {
     Ipxe,
@@ -39,8 +39,8 @@ impl BootType {
         })
     }
 
-    /// The answer to a machine for which there is nothing: it asks again, in the way in which it asked, with the same
-    /// scheme, port and password; or at the `server` that it named.
+    /// The answer to a machine for which there is no job. It makes the machine ask again, at `server` if the machine
+    /// named one, otherwise with the scheme, port and password of this request.
     pub fn no_job(self, why: &str, server: Option<&str>) -> String {
         let server = server.map(|server| format!("http://{server}")).unwrap_or_default();
         match self {
@@ -60,7 +60,7 @@ impl Boot<'_> {
         text_of(self.fields, "result_root").unwrap_or_default()
     }
 
-    /// The message by which a provider starts it.
+    /// The message by which a provider starts the job.
     pub fn message(&self) -> String {
         let kind = if self.place.dc { TboxType::Dc } else { TboxType::Vm };
         let mut message = Fields::new();
@@ -101,7 +101,7 @@ impl Boot<'_> {
         Value::Object(message).to_string()
     }
 
-    /// The text by which bare metal starts it.
+    /// The text by which bare metal starts the job.
     pub fn text(&self, boot: BootType) -> String {
         match boot {
             BootType::Ipxe => self.ipxe(),
@@ -136,12 +136,12 @@ impl Boot<'_> {
         text.to_string()
     }
 
-    /// Something that the testbox has.
+    /// A property of the testbox's hardware.
     fn hardware(&self, key: &str) -> Option<String> {
         text_of(self.fields.get("hw")?.as_object()?, key)
     }
 
-    /// Memory of a container in whole gibibytes, without a unit: its provider's script adds that.
+    /// Memory of a container in whole gibibytes, without a unit. The provider's script adds the unit.
     fn memory_gb(&self) -> Option<u64> {
         let booked = Some(self.place.memory).filter(|bytes| *bytes > 0);
         let bytes = booked.or_else(|| parse_memory(&self.hardware("memory")?))?;
@@ -192,7 +192,7 @@ impl Boot<'_> {
         text
     }
 
-    /// Modules come right behind the first.
+    /// The archives, with the kernel's modules right after the first one.
     fn initrds(&self) -> Vec<String> {
         let mut all = self.archives();
         let modules = self.list("modules_uri").unwrap_or_default();
@@ -201,7 +201,7 @@ impl Boot<'_> {
         all
     }
 
-    /// The archives of the job. The URL of its own one shows its token.
+    /// The archives of the job. The URL of the job's own archive contains its token.
     fn archives(&self) -> Vec<String> {
         let (plain, token) = (job_archive_path(self.job, None), Some(self.place.token.as_str()));
         let mut all = self.list("initrds_uri").unwrap_or_default();
@@ -232,20 +232,20 @@ impl Boot<'_> {
         text_of(self.fields, key).map(|text| one_line(&text))
     }
 
-    /// A list of words, none of which may begin a line of its own.
+    /// A list of words without line breaks.
     fn list(&self, key: &str) -> Option<Vec<String>> {
         let all = self.fields.get(key)?.as_array()?.iter();
         Some(all.filter_map(|value| value.as_str().map(one_line)).collect())
     }
 }
 
-/// A file on a server, as grub names it.
+/// The name that grub has for a file on a server.
 fn in_grub(uri: &str) -> String {
     let (host, path) = uri.strip_prefix("http://").and_then(|rest| rest.split_once('/')).unwrap_or(("", uri));
     if host.is_empty() { path.to_owned() } else { format!("(http,{host})/{path}") }
 }
 
-/// What a job says must not become a line of a script.
+/// The text without line breaks, because a field of a job must not add a line to a script.
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }

@@ -2,8 +2,9 @@
 
 use crate::app::{App, Compass};
 use crate::files::Files;
+use crate::http;
 use crate::options::{CompassError, CompassOptions};
-use crate::{http, paths};
+use crate::paths;
 use axum::http::Method;
 use std::sync::Arc;
 use windlass_server::{Front, Gateway, Starting};
@@ -11,23 +12,18 @@ use windlass_server::{Front, Gateway, Starting};
 /// Bytes of a submission, with the files that it brings.
 const SUBMISSION_BYTES_MAX: usize = 24 << 20;
 
-/// The interface, to be given to a server.
+/// Compass CI's interface, to be handed to a server.
 pub struct CompassGateway {
     files: Arc<Files>,
 }
 
 impl CompassGateway {
-    /// The interface with these options.
+    /// Opens the directory of files.
     ///
     /// # Errors
     ///
-    /// Names the option that cannot be.
+    /// Names the option that is not valid.
     pub fn new(options: CompassOptions) -> Result<CompassGateway, CompassError> {
-        let is_url = |url: &&String| {
-            let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-            rest.is_some_and(|rest| !rest.is_empty())
-                && !url.contains(|c: char| c.is_whitespace() || c.is_control())
-        };
         if let Some(url) = options.url.as_ref().filter(|url| !is_url(url)) {
             return Err(CompassError::Url(url.clone()));
         }
@@ -75,4 +71,10 @@ impl Gateway for CompassGateway {
     fn token_in<'a>(&self, start: &'a [u8]) -> Option<&'a str> {
         paths::token_in(start)
     }
+}
+
+/// True for the beginning of a URL: a scheme and a host, in one word.
+fn is_url(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    rest.is_some_and(|rest| !rest.is_empty()) && !text.contains(|c: char| c.is_whitespace() || c.is_control())
 }

@@ -1,4 +1,4 @@
-//! `max_run`: a job is refused while as many with the same parameters are stored, in whatever state and of whatever
+//! `max_run`: a job is refused while this number of jobs with the same parameters are stored, in any state and of any
 //! user.
 
 use crate::format::{Fields, is_compass, text_of};
@@ -10,19 +10,19 @@ use windlass_core::JobId;
 use windlass_server::{Handle, Unavailable};
 use windlass_store::JobFilter;
 
-/// The newest jobs that are looked at when the first `max_run` comes.
+/// The newest jobs, which are read when the first job with `max_run` is submitted.
 const SCANNED_MAX: usize = 50_000;
-/// Jobs of one look.
+/// Jobs of one read.
 const PAGE: usize = 1_000;
-/// Jobs that are known by their parameters; with more, they are looked at again.
+/// Jobs whose parameters are remembered. Beyond that they are forgotten and read again.
 const KNOWN_MAX: usize = 500_000;
-/// The largest limit.
+/// The largest limit that a job may give.
 const LIMIT_MAX: u64 = 10_000;
 
-/// Jobs by the sums of their parameters; nothing is known before the first `max_run`.
+/// Jobs by the sums of their parameters. They are read when the first job with `max_run` is submitted.
 #[derive(Default)]
 pub(crate) struct MaxRuns {
-    /// One submission with a limit at a time: two could otherwise both be the last one.
+    /// Held by one submission with a limit at a time. Two could otherwise both take the last place.
     turn: tokio::sync::Mutex<()>,
     known: Mutex<Option<BTreeSet<(u128, u64)>>>,
 }
@@ -42,8 +42,8 @@ pub(crate) enum TooManyRuns {
 }
 
 impl MaxRuns {
-    /// Lets in a job that has no limit, or has not reached it. Other jobs with a limit wait until what is returned is
-    /// dropped; the job is added before that.
+    /// Admits a job that has no limit or has not reached it. Further jobs with a limit wait until the returned guard is
+    /// dropped, after the job was added.
     pub async fn enter(
         &self,
         handle: &Handle,
@@ -62,7 +62,7 @@ impl MaxRuns {
         Ok(Some(turn))
     }
 
-    /// A job was stored. One on several nodes counts once, by its first node.
+    /// Counts a stored job. A job on several nodes counts once, by its first node.
     pub fn add(&self, job: JobId, fields: &Fields) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(all) = known.as_mut() else { return };
@@ -74,7 +74,7 @@ impl MaxRuns {
         }
     }
 
-    /// Looks at the jobs of before. What is added meanwhile is known, too.
+    /// Reads the stored jobs, unless they were read. Jobs that are added meanwhile count, too.
     async fn look(&self, handle: &Handle) -> Result<(), Unavailable> {
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +110,7 @@ impl MaxRuns {
         Ok(())
     }
 
-    /// How many there are, without those that were deleted meanwhile.
+    /// The number of jobs with this sum, without jobs that were deleted meanwhile.
     async fn count(&self, handle: &Handle, sum: &str) -> Result<usize, Unavailable> {
         let Ok(sum) = u128::from_str_radix(sum, 16) else { return Ok(0) };
         let jobs: Vec<u64> = {

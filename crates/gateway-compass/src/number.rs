@@ -1,16 +1,16 @@
-//! The numbers by which Compass CI knows jobs. A job of Windlass that runs on the nodes of a cluster has one for each
-//! node: the first node's is the job's own, and those of the others are apart by [`COMPASS_NODE_NUMBERS`]. In this crate a
-//! [`JobId`] is such a number, except where the engine or the store is asked.
+//! The numbers of jobs in Compass CI. A job of Windlass on a cluster has one number for each node: the first node has
+//! the job's own, and the others follow at a distance of [`COMPASS_NODE_NUMBERS`]. In this crate a [`JobId`] is such a
+//! number, except in requests to the engine or the store.
 
 use windlass_api::COMPASS_NODE_NUMBERS;
 use windlass_core::engine::Engine;
 use windlass_core::job::TaskState;
 use windlass_core::{JobId, TaskId};
 
-// The store deletes what is kept of all nodes with the job.
+// The store deletes the records of all nodes with the job.
 const _: () = assert!(COMPASS_NODE_NUMBERS == windlass_store::FOREIGN_NODE_NUMBERS);
 
-/// The number of a task. Windlass numbers jobs from 1: none reaches 10^12, for that takes a million submissions each
+/// The number of a task. Windlass numbers jobs from 1 and does not reach 10^12, which takes a million submissions each
 /// second for eleven days.
 pub(crate) fn number_of(task: TaskId) -> JobId {
     JobId(task.job.0 + u64::from(task.index) * COMPASS_NODE_NUMBERS)
@@ -18,7 +18,7 @@ pub(crate) fn number_of(task: TaskId) -> JobId {
 
 /// The task of a number. Each step of such a job has one task, so this is also its step.
 pub(crate) fn task_of(number: JobId) -> TaskId {
-    // More than 18 million nodes are in no number.
+    // A number of 64 bits has at most 18 million nodes.
     let index = u32::try_from(number.0 / COMPASS_NODE_NUMBERS).unwrap_or(u32::MAX);
     TaskId { job: JobId(number.0 % COMPASS_NODE_NUMBERS), index }
 }
@@ -28,16 +28,16 @@ pub(crate) fn step_of(task: TaskId) -> u16 {
     u16::try_from(task.index).unwrap_or(u16::MAX)
 }
 
-/// What the engine knows of a task whose job it has.
+/// The engine's state of a task.
 pub(crate) struct KnownTask {
-    /// The attempt that is booked.
+    /// The booked attempt, if any.
     pub attempt: Option<u32>,
-    /// How it ended; `None` while it may still run.
+    /// The task's end; `None` while it may still run.
     pub end: Option<TaskState>,
 }
 
 impl KnownTask {
-    /// `None` if the engine does not have the job any more, or has no such task.
+    /// Reads a task's state; `None` if the engine has dropped the job, or the job has no such task.
     pub fn of(engine: &Engine, task: TaskId) -> Option<KnownTask> {
         let job = engine.job(task.job).filter(|job| (task.index as usize) < job.spec.steps.len())?;
         let attempt = engine.attempt(task).map(|attempt| attempt.number);

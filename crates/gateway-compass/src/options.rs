@@ -1,4 +1,4 @@
-//! How the interface is set up.
+//! The settings of the interface.
 
 use std::path::PathBuf;
 
@@ -7,22 +7,22 @@ const UPLOAD_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of all files that one job uploads, where the settings do not say.
 const RESULTS_BYTES_MAX: u64 = 8 << 30;
 
-/// How the interface is set up.
+/// The settings of the interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompassOptions {
-    /// The directory that is served as `/srv`, and takes results; `None` serves and takes none.
+    /// The directory that is served as `/srv` and stores results; `None` if the server has none.
     pub srv: Option<PathBuf>,
-    /// The beginning of URLs that machines get; `None` is how each reaches the server.
+    /// The beginning of URLs that machines get; `None` is the address by which each machine reaches the server.
     pub url: Option<String>,
-    /// True where what users' jobs and submissions bring may be what others' machines boot.
+    /// True if machines may boot files that other users' jobs and submissions brought.
     pub shared_uploads: bool,
-    /// True where a bare machine is known by the address from which it booted, so that its scripts need show nothing.
+    /// True if a bare machine is identified by the address from which it booted, so that its scripts need no token.
     pub trust_addresses: bool,
-    /// Bytes of one file that a job uploads.
+    /// The largest upload of one file, in bytes.
     pub upload_bytes_max: u64,
-    /// Bytes of all files that one job uploads.
+    /// The largest sum of one job's uploads, in bytes.
     pub results_bytes_max: u64,
-    /// The file with the key of secrets. It is made when it is first needed.
+    /// The file with the key of secrets. It is created when it is first needed.
     pub key: PathBuf,
 }
 
@@ -47,12 +47,12 @@ pub enum CompassError {
     /// The directory of files cannot be opened.
     #[error("cannot open the directory of files {}, srv of [compass]: {source}", path.display())]
     Directory {
-        /// The directory.
+        /// The path in the settings.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The beginning of URLs is none.
+    /// The beginning of URLs is not valid.
     #[error("url of [compass] must begin with http:// or https:// and have no spaces, not '{0}'")]
     Url(String),
 }

@@ -1,4 +1,4 @@
-//! What a submission brings for its machine: files of the file store, and archives of test programs.
+//! Packages: the files for the file store and the archives of test programs that a submission brings.
 
 use crate::files::{DISK_FREE_BYTES, FileError, Files, InnerPath, LabDir};
 use crate::format::{BadJob, Fields, bad_field, md5_of, scalar, text_of};
@@ -10,19 +10,19 @@ use serde_json::{Value, json};
 const NEEDED_MAX: usize = 1_000;
 /// Files, or archives, that one submission brings.
 const PACKAGES_MAX: usize = 64;
-/// Where packages are that a server builds itself, if it builds any.
+/// The directory of packages that Compass CI's own server would build.
 const BUILT: &str = "ss/pkgbuild/";
 
-/// Why a submission is not taken as it is.
+/// Why the packages of a submission are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackageError {
-    /// A field is wrong.
+    /// A field is not valid.
     #[error(transparent)]
     Bad(#[from] BadJob),
-    /// These files are to be sent with the job.
+    /// The client has to send these files with the job.
     #[error("the file store lacks {}", .0.join(", "))]
     Missing(Vec<String>),
-    /// The contents of these archives are to be sent with the job.
+    /// The client has to send the contents of these archives with the job.
     #[error("the contents of {} are not here", .0.join(", "))]
     Retry(Vec<String>),
     /// The directory cannot be written.
@@ -34,13 +34,13 @@ pub(crate) enum PackageError {
 }
 
 impl PackageError {
-    /// The answer to clients, which send again what is asked for.
+    /// The answer to clients, which then submit the job with the files that it names.
     pub fn body(&self) -> Value {
         match self {
             PackageError::Missing(paths) => {
                 json!([{"error": "no_file_store", "no_file_store": paths, "message": self.to_string()}])
             }
-            // They read the names from the text.
+            // Clients read the names from the text.
             PackageError::Retry(names) => {
                 json!([{"message": json!(names).to_string(), "errcode": "RETRY_UPLOAD"}])
             }
@@ -48,15 +48,15 @@ impl PackageError {
         }
     }
 
-    /// True where the server cannot, and the job may be fine.
-    pub fn is_ours(&self) -> bool {
+    /// True if the fault is the server's and not the job's.
+    pub fn is_server_fault(&self) -> bool {
         matches!(self, PackageError::File(_) | PackageError::DiskFull)
     }
 }
 
 impl Files {
-    /// Stores what a submission brings, takes it out of the fields, and checks that nothing is lacking. `trusted` is a
-    /// submitter who may put files there that others' machines boot.
+    /// Stores a submission's packages, removes them from the fields, and checks that no needed file is missing. A
+    /// `trusted` submitter may store files that other users' machines boot.
     pub fn take_packages(&self, fields: &mut Fields, trusted: bool) -> Result<(), PackageError> {
         let trusted = trusted || self.shares_uploads();
         let needed = needed_files(fields)?;
@@ -86,7 +86,7 @@ impl Files {
         if missing.is_empty() { Ok(()) } else { Err(PackageError::Missing(missing)) }
     }
 
-    /// Where there is no directory of files, there is no kernel either.
+    /// Refuses a job that names no kernel if the server has no directory of files.
     pub fn check_kernel(&self, fields: &Fields) -> Result<(), BadJob> {
         let container = text_of(fields, "os_mount").as_deref() == Some("container");
         if container || self.dir().is_some() || text_of(fields, "kernel_uri").is_some() {
@@ -97,7 +97,8 @@ impl Files {
         Err(BadJob::Field { field: "kernel_uri".to_owned(), why: why.to_owned() })
     }
 
-    /// Stores a file of the file store. One that is named by its sum is what it says, whoever brings it.
+    /// Stores a file of the file store. Any submitter may bring a file that is named by its MD5 sum, because the sum
+    /// proves its content.
     fn store(&self, path: &str, content: &Value, trusted: bool) -> Result<(), PackageError> {
         let name = format!("upload_file_store: {path}");
         let inner = file_of_store(path).ok_or_else(|| bad_field(&name, "is not a path of the file store"))?;
@@ -121,7 +122,7 @@ impl Files {
         put(dir, &inner, &bytes)
     }
 
-    /// Stores the archives of `pkg_data`, by their sums.
+    /// Stores the archives of `pkg_data` under their MD5 sums.
     fn take_archives(&self, fields: &mut Fields) -> Result<(), PackageError> {
         let newer = fields.contains_key("need_file_store");
         let Some(packages) = fields.get_mut("pkg_data").and_then(Value::as_object_mut) else { return Ok(()) };
@@ -135,7 +136,7 @@ impl Files {
             let name = format!("pkg_data.{repo}");
             let sum = match (text_of(package, "md5"), &content) {
                 (Some(sum), _) => sum,
-                // Its tag names an archive that an administrator put there.
+                // The tag names an archive that an administrator stored.
                 (None, None) => continue,
                 (None, Some(_)) => return Err(bad_field(&name, "has a content and no md5").into()),
             };
@@ -163,7 +164,7 @@ impl Files {
     }
 }
 
-/// Writes a file unless it is there.
+/// Writes a file unless it exists.
 fn put(dir: &LabDir, path: &InnerPath, bytes: &[u8]) -> Result<(), PackageError> {
     if dir.is_full(DISK_FREE_BYTES) {
         return Err(PackageError::DiskFull);
@@ -190,7 +191,7 @@ fn needed_files(fields: &Fields) -> Result<Vec<String>, BadJob> {
     }
 }
 
-/// Packages are not built here: the job must name ones that are.
+/// Refuses a job whose packages would have to be built, because this server does not build packages.
 fn check_built(fields: &Fields, missing: &[String]) -> Result<(), BadJob> {
     for package in fields.get("ss").and_then(Value::as_object).into_iter().flatten().map(|(name, _)| name) {
         if let Some(path) = missing.iter().find(|path| path.starts_with(&format!("{BUILT}{package}/"))) {
@@ -204,7 +205,7 @@ fn check_built(fields: &Fields, missing: &[String]) -> Result<(), BadJob> {
     Ok(())
 }
 
-/// A path of the file store from the directory on. It becomes a word of a boot script.
+/// A path of the file store, beneath the directory. Its characters are safe in a boot script.
 fn file_of_store(path: &str) -> Option<InnerPath> {
     let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"_./@+=,:~-".contains(&b));
     InnerPath::parse(&format!("file-store/{path}")).filter(|_| plain)
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_that_nobody_built_are_refused_by_name() {
+    fn missing_built_packages_are_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let job = json!({"ss": {"linux": {"config": "defconfig"}}, "need_file_store": ["ss/pkgbuild/linux/x/vmlinuz"]});
         let error = taken(&files(dir.path()), job, true).unwrap_err().to_string();

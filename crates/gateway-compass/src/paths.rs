@@ -1,8 +1,8 @@
-//! The paths of the interface, and what the server lets pass on each before a handler looks.
+//! The paths of the interface, and what the server admits on each before a handler checks the request.
 
 use axum::http::Method;
 
-/// Where the interface is.
+/// The beginnings of the interface's paths.
 const PATHS: [&str; 9] = [
     "/scheduler/v1/",
     "/boot.ipxe/",
@@ -15,16 +15,16 @@ const PATHS: [&str; 9] = [
     "/job_initrd_tmpfs/",
 ];
 
-/// True of paths on which the handlers ask who it is: a client may show its token in the body, and anybody may
-/// ask whether the scheduler is there.
+/// True for paths whose handlers check the caller themselves. A client may show its token in the body, and anybody may
+/// ask whether the scheduler runs.
 pub(crate) fn is_open(path: &str) -> bool {
-    path == "/" || PATHS.iter().any(|ours| path.starts_with(ours))
+    path == "/" || PATHS.iter().any(|start| path.starts_with(start))
 }
 
-/// True where a token may come as a password: whoever boots a machine or opens a list in a browser has no other way.
-/// Nothing changes there, so it does no harm that browsers repeat a password for every page.
+/// True if a token may come as a password, because boot loaders and browsers can show no other. Requests there change
+/// nothing, so it does no harm that browsers repeat a password on every page.
 pub(crate) fn takes_password(method: &Method, path: &str) -> bool {
-    const PATHS: [&str; 9] = [
+    const LOOKS: [&str; 9] = [
         "/boot.ipxe/",
         "/boot.grub/",
         "/boot.native/",
@@ -35,18 +35,18 @@ pub(crate) fn takes_password(method: &Method, path: &str) -> bool {
         "/scheduler/v1/debug/",
         "/scheduler/v1/hosts/",
     ];
-    (method == Method::GET || method == Method::HEAD) && PATHS.iter().any(|ours| path.starts_with(ours))
+    (method == Method::GET || method == Method::HEAD) && LOOKS.iter().any(|start| path.starts_with(start))
 }
 
-/// True where the fields in the body may show a token: those of a job, and an administrator's for a new account. What a job
-/// tells of itself stands in the query.
+/// True if the fields in the body may show a token: those of a job, and those of a new account, which show an
+/// administrator's. Updates of jobs show one in the query.
 pub(crate) fn takes_token_in_body(path: &str) -> bool {
     let has_fields = path.starts_with("/scheduler/v1/jobs/") && !path.ends_with("/update");
     has_fields || path == "/submit_job" || path.starts_with("/scheduler/v1/accounts/")
 }
 
-/// The token that the beginning of a job's fields shows as `my_token`, in JSON or YAML. It is searched for, not
-/// parsed: the fields themselves are looked at only once it is known.
+/// The token in `my_token` at the beginning of a job's fields, in JSON or YAML. The text is searched and not parsed,
+/// because parsing comes after the check of the token.
 pub(crate) fn token_in(start: &[u8]) -> Option<&str> {
     const KEY: &[u8] = b"my_token";
     let at = start.windows(KEY.len()).position(|word| word == KEY)? + KEY.len();
@@ -57,12 +57,12 @@ pub(crate) fn token_in(start: &[u8]) -> Option<&str> {
     std::str::from_utf8(&token[..bytes]).ok().filter(|token| !token.is_empty())
 }
 
-/// True of files, whose bodies are read as they come.
+/// True for files, whose bodies are streamed.
 pub(crate) fn is_file(path: &str) -> bool {
     path.starts_with("/srv/") || path.starts_with("/result/")
 }
 
-/// True of requests that tell or ask how far a job is, and change nothing for people.
+/// True for requests that report or ask for a job's progress, and change nothing for people.
 pub(crate) fn is_report(path: &str) -> bool {
     if is_file(path) {
         return true;

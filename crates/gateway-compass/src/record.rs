@@ -1,4 +1,4 @@
-//! What is kept of a job that a host has or had, and how updates change it.
+//! The record of a job that a host has or had, and how updates change it. The store keeps it as JSON.
 
 use crate::format::{Fields, Health, Readiness, Stage, TboxType};
 use crate::time::time_text;
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 const MILESTONES_MAX: usize = 256;
 /// Bytes of one word of an update.
 const WORD_BYTES_MAX: usize = 4_096;
-/// Seconds by which a machine may be kept longer at a time: thirty days.
+/// Seconds by which one request may prolong the use of a machine: thirty days.
 const RENEW_S_MAX: u64 = 30 * 86_400;
-/// Seconds for which the results of a job that has ended may be on their way.
+/// Seconds within which the results of an ended job must arrive.
 const RESULTS_S_MAX: u64 = 3_600;
-/// What an update may set, in the order in which it does: how well a job is comes before how far, so that the
-/// last good stage is noted rightly.
+/// The parameters of an update, in the order in which they are applied. Health comes before stage, so that the last
+/// successful stage is noted correctly.
 const PARAMETERS: [&str; 9] = [
     "job_state",
     "job_health",
@@ -27,10 +27,10 @@ const PARAMETERS: [&str; 9] = [
     "ip",
 ];
 
-/// An update, as it comes in a query or in a message.
+/// The parameters of an update, from a query or a message.
 pub(crate) type Params = BTreeMap<String, String>;
 
-/// How far a job is, and who has it. Seconds are those since the Unix epoch.
+/// A job's progress, and the host that has it. Times are in seconds since the Unix epoch.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub stage: Stage,
@@ -43,7 +43,7 @@ pub(crate) struct Record {
     pub step: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub milestones: Vec<String>,
-    /// When it came to each stage and readiness.
+    /// The time at which the job reached each stage and readiness, by their words.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub times: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,61 +51,62 @@ pub(crate) struct Record {
     /// The machine's address, for the other nodes of its cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
-    /// Its user wants it ended, and its host may not have heard of it.
+    /// True if the user ended this node of a cluster. Its host may not know yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminated: bool,
-    /// Not to be ended before that for taking long.
+    /// The time before which no time limit ends the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew_to: Option<u64>,
-    /// What was told of the jobs that it waited for.
+    /// The fields of the jobs that it waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited: Option<Fields>,
-    /// Who has or had it.
+    /// The host that has or had the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<BookedHost>,
-    /// What was filled in for that host; `None` until it is, and before that no host was told.
+    /// The fields that were filled in for that host. `None` until then; no host is told of the job before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filled: Option<Fields>,
-    /// Why it could not be started.
+    /// Why the job could not be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// How a host reaches the scheduler.
+/// The addresses at which a host reaches the scheduler.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Reached {
-    /// HOST:PORT at which it came; empty if that is not known.
+    /// The `HOST:PORT` that the host's request named; empty if unknown.
     #[serde(default)]
     pub server: String,
-    /// What it says of that itself.
+    /// The services that the host itself names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, String>,
-    /// The address from which a bare machine booted, where it is known by that. A provider's address is also that of its guests.
+    /// The address from which a bare machine booted, if the settings identify machines by it. `None` for a provider,
+    /// whose guests share its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<std::net::IpAddr>,
 }
 
-/// An attempt at a host.
+/// A job's attempt at a host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct BookedHost {
     pub host: String,
     pub hw: bool,
     pub dc: bool,
     pub attempt: u32,
-    /// The host's, when it was sent there.
+    /// The host's epoch when the engine sent the attempt.
     pub epoch: u64,
-    /// Bytes that it holds.
+    /// Bytes of memory that are booked for the job.
     pub memory: u64,
-    /// What the job shows to speak for itself.
+    /// The token by which the job identifies itself.
     pub token: String,
-    /// Seconds that its program may run.
+    /// Seconds that the job's program may run.
     pub timeout_s: u64,
     /// How the host reaches the scheduler.
     #[serde(default)]
     pub reached: Reached,
 }
 
-/// Why an update is not taken.
+/// Why an update is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum BadUpdate {
     #[error("Error: Job not found")]
@@ -129,7 +130,7 @@ pub(crate) enum BadUpdate {
 }
 
 impl Record {
-    /// A job that was just given to a host.
+    /// The record of a job that the engine just gave to a host.
     pub fn dispatched(place: BookedHost, waited: Option<Fields>, now: u64) -> Record {
         let mut record = Record::untold(Stage::Submit, None, Readiness::None);
         (record.waited, record.place) = (waited, Some(place));
@@ -137,7 +138,7 @@ impl Record {
         record
     }
 
-    /// A job of which no host told.
+    /// The record of a job of which no host has reported.
     pub fn untold(stage: Stage, health: Option<Health>, readiness: Readiness) -> Record {
         Record {
             stage,
@@ -158,17 +159,17 @@ impl Record {
         }
     }
 
-    /// What is kept, as text.
+    /// The record as JSON.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("words and numbers always serialize")
     }
 
-    /// True where nothing of it changes any more.
+    /// True once the record does not change any more.
     pub fn is_closed(&self) -> bool {
         self.stage.is_end() && self.readiness >= Readiness::Complete
     }
 
-    /// The kind of machine that has it.
+    /// The kind of machine that has the job.
     pub fn kind(&self) -> Option<TboxType> {
         self.place.as_ref().map(|place| match (place.hw, place.dc) {
             (true, _) => TboxType::Hw,
@@ -177,12 +178,13 @@ impl Record {
         })
     }
 
-    /// When it came to its stage.
+    /// The time at which the job reached its stage, or 0.
     pub fn since(&self) -> u64 {
         self.times.get(self.stage.as_str()).copied().unwrap_or(0)
     }
 
-    /// When it is too long in its stage; a machine that was kept longer by its user is left to them.
+    /// The time at which the stage's time limit ends the job, not before the user's prolongation; `None` if the stage
+    /// has no limit.
     pub fn deadline(&self) -> Option<u64> {
         let kind = self.kind()?;
         let limit = match (self.stage, kind) {
@@ -200,7 +202,7 @@ impl Record {
         Some(self.since().saturating_add(limit).max(self.renew_to.unwrap_or(0)))
     }
 
-    /// Comes to a stage.
+    /// Enters a stage, and notes the time.
     pub fn enter(&mut self, stage: Stage, now: u64) {
         self.stage = stage;
         self.times.entry(stage.as_str().to_owned()).or_insert(now);
@@ -209,13 +211,13 @@ impl Record {
         }
     }
 
-    /// Something is wrong with it.
+    /// Sets a bad health.
     pub fn suffer(&mut self, health: Health) {
         self.health = Some(health);
         self.last_success_stage = Some(self.stage);
     }
 
-    /// It is over, whatever its host says of it later.
+    /// Ends the job, whatever its host reports later.
     pub fn end(&mut self, health: Health, now: u64) {
         if self.health.is_none_or(|known| known < Health::Cancel) {
             self.suffer(health);
@@ -224,31 +226,30 @@ impl Record {
         self.readiness = self.readiness.max(Readiness::Incomplete);
     }
 
-    /// True of a job whose results may be uploaded: it runs, or it ended a moment ago and they are on their way.
+    /// True while results may be uploaded: the job runs, or it ended and its results have not arrived.
     pub fn takes_results(&self) -> bool {
         self.stage >= Stage::Dispatch && self.readiness < Readiness::Uploaded
     }
 
-    /// True of a job that said itself that its results are uploaded, and whose provider has yet to say what its console
-    /// showed.
+    /// True while the provider may upload the console's output after the job declared its own results complete.
     pub fn takes_console(&self, now: u64) -> bool {
         let complete = self.times.get(Readiness::Complete.as_str());
         self.readiness == Readiness::Complete
             && complete.is_some_and(|at| at.saturating_add(RESULTS_S_MAX) > now)
     }
 
-    /// True of a job whose machine boots: only then is its archive served, whose URL logs of machines show.
+    /// True while the machine boots. The archive is served only then, because logs of machines show its URL.
     pub fn is_booting(&self) -> bool {
         matches!(self.stage, Stage::Dispatch | Stage::Boot)
     }
 
-    /// True of a job that has ended, and whose results do not come: nothing was told of it for an hour.
+    /// True if an ended job's results do not arrive: it was not updated for an hour.
     pub fn lacks_results(&self, now: u64) -> bool {
         let told = self.times.values().copied().max().unwrap_or(0);
         self.stage.is_end() && !self.is_closed() && told.saturating_add(RESULTS_S_MAX) <= now
     }
 
-    /// Takes in an update, all of it or nothing. Returns what is answered.
+    /// Applies an update, all of it or nothing. Returns the text of the answer.
     pub fn update(&mut self, params: &Params, now: u64) -> Result<String, BadUpdate> {
         if self.is_closed() {
             return Err(BadUpdate::Closed);
@@ -272,7 +273,7 @@ impl Record {
         Ok(answer)
     }
 
-    /// Sets what the word is a word for; some stand for several things, and the parameter decides.
+    /// Sets the stage, health or readiness that the word names. For words that name several, the parameter decides.
     fn set(&mut self, name: &'static str, word: &str, now: u64) -> Result<(), BadUpdate> {
         let (stage, health) = (Stage::parse(word), Health::parse(word));
         match (Readiness::parse(word), stage, health) {
@@ -303,7 +304,7 @@ impl Record {
         Ok(())
     }
 
-    /// Results that are there are complete, for nobody evaluates them here; a job with complete results has
+    /// Uploaded results are complete at once, because no service evaluates them here. A job with complete results has
     /// ended.
     fn set_readiness(&mut self, readiness: Readiness, now: u64) -> Result<(), BadUpdate> {
         if readiness < self.readiness {

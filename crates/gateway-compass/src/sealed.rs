@@ -1,4 +1,4 @@
-//! Secrets of jobs: sealed by a key that is in a file and never in the database.
+//! Secrets of jobs, sealed by a key that is in a file and never in the database.
 
 use crate::format::Fields;
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
-/// What a seal is bound to, besides the account: a text from elsewhere is not opened as secrets.
+/// The purpose to which a seal is bound, besides the account, so that no other sealed text opens as secrets.
 const PURPOSE: &str = "windlass compass secrets of ";
 
 /// Why secrets are not sealed or opened.
@@ -33,7 +33,7 @@ pub(crate) enum SealError {
     Foreign,
 }
 
-/// The key, which is read or made when it is first needed.
+/// The key, which is read or created when it is first needed.
 pub(crate) struct Seal {
     path: PathBuf,
     key: OnceLock<LessSafeKey>,
@@ -44,7 +44,7 @@ impl Seal {
         Seal { path, key: OnceLock::new() }
     }
 
-    /// What may be stored of secrets; they are opened for the same account alone.
+    /// Seals secrets for storage. They open for the same account only.
     pub fn close(&self, account: &str, secrets: &Fields) -> Result<String, SealError> {
         let (key, mut nonce) = (self.key()?, [0; NONCE_LEN]);
         SystemRandom::new().fill(&mut nonce).map_err(|_| SealError::Random)?;
@@ -55,7 +55,7 @@ impl Seal {
         Ok(STANDARD.encode([nonce.as_slice(), &bytes].concat()))
     }
 
-    /// The secrets again.
+    /// Opens the sealed secrets of an account.
     pub fn open(&self, account: &str, sealed: &str) -> Result<Fields, SealError> {
         let mut bytes = STANDARD.decode(sealed).map_err(|_| SealError::Foreign)?;
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or(SealError::Foreign)?;
@@ -91,7 +91,7 @@ impl Seal {
         if bytes.len() == KEY_BYTES { Ok(bytes) } else { Err(SealError::BadKey(self.path.clone())) }
     }
 
-    /// Makes a key. It is whole before it has its name, and the first one stays.
+    /// Creates the key. The file gets its name when it is whole, and does not replace an existing one.
     fn make(&self) -> Result<Vec<u8>, SealError> {
         let failed = |source| SealError::File { path: self.path.clone(), source };
         let (mut bytes, mut suffix) = (vec![0; KEY_BYTES], [0; 8]);
@@ -105,7 +105,7 @@ impl Seal {
             std::fs::hard_link(path, &self.path)
         };
         let written = write(&temporary);
-        // It may not be there at all.
+        // The file may not exist.
         _ = std::fs::remove_file(&temporary);
         match written {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.read(),

@@ -4,18 +4,18 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since the Unix epoch.
+/// The current time, in seconds since the Unix epoch.
 pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// A time of this interface, by seconds since the Unix epoch.
+/// The text of a time in seconds since the Unix epoch: `2026-01-02T03:04:05+0000`.
 pub(crate) fn time_text(seconds: u64) -> String {
     let at = Timestamp::from_second(i64::try_from(seconds).unwrap_or(0)).unwrap_or_default();
     at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%dT%H:%M:%S%z").to_string()
 }
 
-/// A day of it.
+/// The day of a time in seconds since the Unix epoch: `2026-01-02`.
 pub(crate) fn date_text(seconds: u64) -> String {
     time_text(seconds)[..10].to_owned()
 }

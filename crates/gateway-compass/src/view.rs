@@ -1,4 +1,4 @@
-//! A job as its interface shows it: what was submitted, and how far it is.
+//! The view of a job: its submitted fields, and its progress.
 
 use crate::format::{
     Fields, Health, Readiness, Stage, cluster_jobs, is_compass, public_fields, result_root, text_of,
@@ -14,7 +14,7 @@ use windlass_core::{JobId, TaskId};
 use windlass_server::{Handle, Reader, Unavailable};
 use windlass_store::JobView;
 
-/// Fields that everybody who may look at jobs is shown as they were submitted: names of what is tested where, and times.
+/// Submitted fields that every caller that may look at jobs sees: the names of tests and machines, and times.
 const OUTLINE: [&str; 14] = [
     "suite",
     "category",
@@ -32,16 +32,16 @@ const OUTLINE: [&str; 14] = [
     "timeout_seconds",
 ];
 
-/// A job, or that of a cluster's node.
+/// A job, or the job of one node of a cluster.
 pub(crate) struct View {
     pub spec: Arc<JobSpec>,
-    /// As submitted.
+    /// The fields as they were submitted.
     pub submitted: Fields,
     pub record: Record,
 }
 
 impl View {
-    /// A job by its number; `None` if there is none that came by this interface.
+    /// Finds a job by its number; `None` if no job of this interface has it.
     pub async fn find(handle: &Handle, id: JobId) -> Result<Option<View>, Unavailable> {
         let failed = |error| Unavailable::from_store(&error);
         let task = task_of(id);
@@ -49,7 +49,7 @@ impl View {
         View::of(handle, job, task.index).await
     }
 
-    /// The same of one that the store gave already, on its node of that number.
+    /// The view of a stored job's node; `None` if the job is not of this interface or has no such node.
     pub async fn of(handle: &Handle, mut job: JobView, node: u32) -> Result<Option<View>, Unavailable> {
         let failed = |error| Unavailable::from_store(&error);
         let task = TaskId { job: job.id, index: node };
@@ -60,11 +60,11 @@ impl View {
         if job.state == JobState::Active {
             let known = handle.query(move |engine| KnownTask::of(engine, task)).await?;
             match known {
-                // What the engine has of it while it may still run: its attempt, if it has one.
+                // The task may still run. Its attempt tells which host has it.
                 Some(KnownTask { attempt, end: None }) => open = Some(attempt),
                 Some(KnownTask { end: Some(end), .. }) => state = ended(end),
                 None => {
-                    // It ended between the two looks: the store has it whole now.
+                    // The job ended between the two reads. The store has its end now.
                     job = handle.store().job(task.job).await.map_err(failed)?.unwrap_or(job);
                     state = job.state;
                 }
@@ -90,14 +90,14 @@ impl View {
         (0..job.spec.steps.len() as u32).map(move |index| number_of(TaskId { job: id, index }))
     }
 
-    /// The directory of its results.
+    /// The directory of the job's results.
     pub fn result_root(&self, id: JobId) -> String {
         let date = text_of(&self.submitted, "submit_date").unwrap_or_default();
         result_root(id, &self.submitted, &date)
     }
 
-    /// The fields that a reader may see or wait for: all public ones of a job that they may read, and of others the outline,
-    /// which has nothing of what the machine runs or says.
+    /// The fields that a reader may see or wait for: all public ones of a job that the reader may read, otherwise the
+    /// outline, which has nothing that the machine runs or reports.
     pub fn fields(&self, id: JobId, reader: &Reader) -> Fields {
         let is_whole = reader.may_read(&self.spec.user);
         let mut fields = self.submitted.clone();
@@ -123,7 +123,7 @@ impl View {
         if let Some(stage) = last_success_stage {
             put("last_success_stage", stage.as_str().into());
         }
-        // Old clients read one word for both.
+        // Older clients read one word for stage and health.
         let state = health.filter(|health| *health >= Health::Fail).map_or(stage.as_str(), Health::as_str);
         put("job_state", state.into());
         self.put_times(&mut fields);
@@ -133,7 +133,7 @@ impl View {
         public_fields(fields, None)
     }
 
-    /// When it was where.
+    /// Adds the host and the times of stages.
     fn put_times(&self, fields: &mut Fields) {
         let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
         let Record { times, renew_to, place, .. } = &self.record;
@@ -154,7 +154,7 @@ impl View {
         }
     }
 
-    /// What its machine says, how that is reached, and what is made of the job's parameters.
+    /// Adds the machine's reports and address, and the directory of results, whose name has the job's parameters.
     fn put_private(&self, id: JobId, fields: &mut Fields) {
         let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
         let Record { step, milestones, ssh_port, ip, waited, .. } = &self.record;
@@ -178,7 +178,7 @@ impl View {
     }
 }
 
-/// A node's end as that of a job.
+/// The state of a job whose only task is in this state.
 fn ended(state: TaskState) -> JobState {
     match state {
         TaskState::Succeeded => JobState::Succeeded,
@@ -188,14 +188,14 @@ fn ended(state: TaskState) -> JobState {
     }
 }
 
-/// How far a job is: what was told of it, as far as the engine still has it there. `open` is the attempt of a
-/// job that may still run.
+/// A job's progress: its record, as far as it belongs to the engine's present attempt. `open` is the attempt of a job
+/// that may still run.
 fn effective(kept: Option<Record>, state: JobState, open: Option<Option<u32>>) -> Record {
     let (stage, health, readiness) = Stage::of_untold(state);
     let Some(mut record) = kept else { return Record::untold(stage, health, readiness) };
     let attempt = record.place.as_ref().map(|place| place.attempt);
     if open.is_some_and(|booked| booked != attempt) {
-        // It is back in its queue, or on its way to the next host.
+        // The record belongs to an earlier attempt. The job is back in its queue, or goes to another host.
         let waited = record.waited.take();
         return Record { waited, ..Record::untold(Stage::Submit, None, Readiness::None) };
     }
@@ -204,7 +204,7 @@ fn effective(kept: Option<Record>, state: JobState, open: Option<Option<u32>>) -
         _ if record.stage == Stage::Submit => {
             (record.stage, record.health, record.readiness) = (stage, health, readiness);
         }
-        // Its host is gone for good.
+        // The host was declared gone.
         _ => {
             record.health = record.health.or(Some(Health::Terminate));
             (record.stage, record.readiness) = (Stage::Finish, Readiness::Incomplete);
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(Some(1))), Stage::Dispatch);
         assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(None)), Stage::Submit);
         assert_eq!(stage(Some(at_host(1)), JobState::Active, Some(Some(2))), Stage::Submit);
-        // Told, and the engine knows, but the store does not yet; and run again later.
+        // The end is reported and the engine has it, but not the store yet. Then the job runs again.
         let mut ended = at_host(1);
         ended.enter(Stage::Finish, 2);
         assert_eq!(stage(Some(ended.clone()), JobState::Active, None), Stage::Finish);

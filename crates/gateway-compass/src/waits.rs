@@ -1,5 +1,5 @@
-//! Jobs that wait for others: held back in the engine until what they wait for is so far, and given up where
-//! it never will be.
+//! Jobs that wait for others. The engine holds them until the others meet the conditions. They are given up if one
+//! never will.
 
 use crate::closing::ended;
 use crate::format::{Fields, Health, Readiness, Stage, WaitSpec, Waited};
@@ -15,19 +15,19 @@ use windlass_core::{JobId, TaskId};
 use windlass_server::{Front, Handle, Unavailable};
 use windlass_store::ForeignWrite;
 
-/// New jobs that may wait to be looked at.
+/// New jobs in the inbox.
 const NEW_MAX: usize = 4_096;
-/// Between two tries at what could not be done.
+/// The delay before a failed check is repeated.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// A way to say that a job waits.
+/// The channel to the task that checks conditions.
 #[derive(Clone)]
 pub(crate) struct Waits {
     new: mpsc::Sender<JobId>,
 }
 
 impl Waits {
-    /// Goes on until the server ends.
+    /// Starts the task, which runs until the server ends.
     pub fn start(front: Front, changes: broadcast::Sender<JobId>) -> Waits {
         let (new, inbox) = mpsc::channel(NEW_MAX);
         let heard = changes.subscribe();
@@ -37,19 +37,19 @@ impl Waits {
         Waits { new }
     }
 
-    /// The job is held until what it waits for is so far.
+    /// Checks the conditions of a held job from now on.
     pub async fn watch(&self, job: JobId) {
-        // A server that ends finds it again when it starts.
+        // After a restart the server finds the job among the held ones.
         _ = self.new.send(job).await;
     }
 }
 
-/// All nodes of a job.
+/// The tasks of all nodes of a job.
 fn tasks_of(job: JobId) -> RangeInclusive<TaskId> {
     TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX }
 }
 
-/// What a job waits for, and what was told of those that are so far.
+/// The open conditions of a job, and the fields of jobs that met theirs.
 struct Waiter {
     spec: WaitSpec,
     told: Fields,
@@ -60,7 +60,7 @@ struct WaitingClient {
     handle: Handle,
     changes: broadcast::Sender<JobId>,
     jobs: BTreeMap<JobId, Waiter>,
-    /// Who waits for a node of a job.
+    /// The jobs that wait for each task.
     on: BTreeMap<TaskId, BTreeSet<JobId>>,
 }
 
@@ -80,7 +80,7 @@ impl WaitingClient {
             if self.jobs.is_empty() {
                 events = None;
             } else if events.is_none() {
-                // What ended between the look and this is found by looking again.
+                // Checking again finds jobs that ended before the subscription.
                 events = Some(self.handle.subscribe());
                 again.extend(self.jobs.keys().copied());
                 continue;
@@ -102,7 +102,7 @@ impl WaitingClient {
         }
     }
 
-    /// A job changed, or one of its nodes; `None` is any.
+    /// Notes which jobs to check after a job changed; `None` is any job.
     fn changed(&self, job: Option<JobId>, again: &mut BTreeSet<JobId>) {
         match job {
             Some(job) => again.extend(self.on.range(tasks_of(job)).flat_map(|(_, by)| by)),
@@ -111,7 +111,7 @@ impl WaitingClient {
         again.extend(job.filter(|job| self.jobs.contains_key(job)));
     }
 
-    /// Jobs that waited when an earlier server ended.
+    /// The jobs that waited when an earlier server ended.
     async fn held(&self) -> BTreeSet<JobId> {
         match self.handle.store().held_jobs().await {
             Ok(held) => held.into_iter().collect(),
@@ -122,7 +122,7 @@ impl WaitingClient {
         }
     }
 
-    /// Looks whether a job waits any longer.
+    /// Checks the conditions of a job.
     async fn look(&mut self, job: JobId) -> Result<(), Unavailable> {
         let Some(view) = View::find(&self.handle, job).await? else {
             self.forget(job);
@@ -130,7 +130,7 @@ impl WaitingClient {
         };
         if view.record.stage != Stage::Submit {
             self.forget(job);
-            // It was given up, and the server ended before the engine heard of it.
+            // The job was given up, and an earlier server ended before it could cancel it.
             if view.record.stage == Stage::AbortWait {
                 self.cancel(job).await?;
             }
@@ -140,7 +140,7 @@ impl WaitingClient {
             return Ok(());
         };
         let mut outcome = Waited::Met;
-        // A job is told of others what its user is told.
+        // A job reads of others what its user may read.
         let reader = self.front.reader_for_user(&view.spec.user);
         let ids: Vec<u64> = waiter.spec.wait_on.keys().copied().collect();
         for id in ids {
@@ -181,17 +181,17 @@ impl WaitingClient {
         });
     }
 
-    /// All is so far: the job may start.
+    /// Releases a job whose conditions are all met.
     async fn release(&mut self, job: JobId, nodes: usize, told: Fields) -> Result<(), Unavailable> {
         let record = Record { waited: Some(told), ..Record::untold(Stage::Submit, None, Readiness::None) };
-        // Before it may start: what is kept of it from then on is its host's to say.
+        // Written before the job may start, because its host's updates change the record afterwards.
         self.keep(job, nodes, &record).await?;
         self.handle.request(move |request| Event::Hold { request, job, held: false }).await?;
         self.forget(job);
         Ok(())
     }
 
-    /// What it waits for failed, or will never be: it does not run.
+    /// Gives up a job one of whose conditions failed or can never be met.
     async fn give_up(&mut self, job: JobId, nodes: usize) -> Result<(), Unavailable> {
         let record = Record::untold(Stage::AbortWait, Some(Health::AbortWait), Readiness::Norun);
         self.keep(job, nodes, &record).await?;
@@ -204,14 +204,18 @@ impl WaitingClient {
         self.handle.request(move |request| Event::Cancel { request, job }).await.map(|_| ())
     }
 
-    /// Of all nodes: they wait together.
+    /// Writes the record of all nodes, which wait together.
     async fn keep(&self, job: JobId, nodes: usize, record: &Record) -> Result<(), Unavailable> {
-        let numbers = (0..nodes as u32).map(|index| number_of(TaskId { job, index }));
-        let write = |job| ForeignWrite::Job { job, open: false, doc: record.to_text() };
-        let written = self.handle.store().write_foreign(numbers.clone().map(write).collect()).await;
+        let (mut numbers, mut writes) = (Vec::new(), Vec::new());
+        for index in 0..nodes as u32 {
+            let job = number_of(TaskId { job, index });
+            numbers.push(job);
+            writes.push(ForeignWrite::Job { job, open: false, doc: record.to_text() });
+        }
+        let written = self.handle.store().write_foreign(writes).await;
         written.map_err(|error| Unavailable::from_store(&error))?;
         for number in numbers {
-            // Nobody may wait for it.
+            // The send fails if there is no listener.
             _ = self.changes.send(number);
         }
         Ok(())
@@ -219,7 +223,7 @@ impl WaitingClient {
 }
 
 impl Waiter {
-    /// What the fields of a job say that it waits for, if anything.
+    /// The conditions in a job's fields; `None` if there are none.
     fn of(submitted: &Fields) -> Option<Waiter> {
         let spec = WaitSpec::parse(submitted).ok().filter(|spec| !spec.wait_on.is_empty())?;
         Some(Waiter { spec, told: Fields::new() })

@@ -72,7 +72,7 @@ fn a_job_may_run_as_long_as_it_says_or_as_its_run_takes() {
 }
 
 #[test]
-fn secrets_of_the_user_are_kept_by_nobody_and_the_rest_as_it_is() {
+fn secrets_of_the_user_are_not_stored_and_the_rest_stays() {
     let odd = json!({"x": [1, null, {"y": 1.5}], "secrets": {"k": "v"}, "job_health": "fail", "stats": {}});
     let job = parse(odd);
     assert_eq!(job.token.as_deref(), Some("t"));

@@ -217,7 +217,7 @@ fn bare_metal_is_known_by_its_address_or_its_name() {
     lab.register(&json!({"hostname": "box1", "arch": "aarch64", "ip": "10.1.2.3", "memory": "64G",
         "mac_addr": ["aa-bb-cc-dd-ee-01"], "rootfs_disk": ["/dev/sda", "/dev/sdb"]}));
     let (status, text) = lab.get("/scheduler/v1/jobs/dispatch?hostname=box2&ip=10.9.9.9");
-    assert!(status == 404 && text.contains("nobody registered this machine"), "{text}");
+    assert!(status == 404 && text.contains("this machine is not registered"), "{text}");
     let more = json!({"os": "openeuler", "os_version": "22.03", "os_mount": "nfs"});
     for path in [
         "/boot.ipxe/mac/aa:bb:cc:dd:ee:01?arch=arm64",

@@ -1,5 +1,5 @@
-//! The directory of the laboratory's files. Nothing outside of it is read or written, whatever a path or a symbolic
-//! link says: the kernel itself resolves each path beneath the directory.
+//! The directory of the laboratory's files. The kernel itself resolves each path beneath the directory, so no path and
+//! no symbolic link leads to a file outside of it.
 
 use rustix::fs::{
     AtFlags, Mode, OFlags, RenameFlags, ResolveFlags, mkdirat, openat2, renameat_with, unlinkat,
@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 /// Bytes of a path beneath the directory, and of one name in it.
 const PATH_BYTES_MAX: usize = 2_048;
 const NAME_BYTES_MAX: usize = 255;
-/// Names in a path.
+/// Directories and the file name in a path.
 const DEPTH_MAX: usize = 32;
-/// What the name of a file that is not whole yet begins with. No path may name such a file.
+/// The beginning of the name of an unfinished file. Paths with such a name are refused.
 const UNFINISHED: &str = ".upload-";
-/// Files that are looked at to know what a job has in its directory already.
+/// Files that are counted in a job's directory.
 const FILES_MAX: usize = 100_000;
 
-/// How a link of the directory is followed: inside it.
+/// Symbolic links are followed while they stay beneath the directory.
 const READ: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// A path beneath the directory, that names no other directory on its way.
+/// A path beneath the directory, without `.` and `..`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct InnerPath(String);
 
@@ -40,12 +40,12 @@ impl InnerPath {
         fine.then(|| InnerPath(text.to_owned()))
     }
 
-    /// As text.
+    /// The path as text, without a slash at its start.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// True if it is this directory, or in it. Whole names are compared: `a/1` is not in `a/12`.
+    /// True if the path is this directory, or in it. Whole names are compared: `a/1` is not in `a/12`.
     pub fn is_in(&self, directory: &str) -> bool {
         let rest = self.0.strip_prefix(directory.trim_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -62,7 +62,7 @@ pub enum FileError {
     /// The file does not exist, or a symbolic link in its path leads out of the directory.
     #[error("File not found")]
     Missing,
-    /// There is one already.
+    /// A file with this name exists.
     #[error("File already exists")]
     Exists,
     /// The file system refuses.
@@ -70,7 +70,7 @@ pub enum FileError {
     Io {
         /// The path beneath the directory.
         path: String,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -86,14 +86,14 @@ impl FileError {
     }
 }
 
-/// The directory.
+/// The directory that is served as `/srv`.
 pub struct LabDir {
     root: OwnedFd,
     path: PathBuf,
 }
 
 impl LabDir {
-    /// Opens the directory. It must be there.
+    /// Opens the directory, which must exist.
     pub fn open(path: &Path) -> std::io::Result<LabDir> {
         let path = std::fs::canonicalize(path)?;
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -113,20 +113,20 @@ impl LabDir {
         disk.f_bavail.saturating_mul(disk.f_frsize) < free_bytes.min(whole / 20)
     }
 
-    /// Opens a file for reading; with its bytes.
+    /// Opens a file for reading. Returns the file and its size in bytes.
     pub fn file(&self, path: &InnerPath) -> Result<(File, u64), FileError> {
-        // A named pipe must not hold up whoever opens it.
+        // Opening a named pipe would block otherwise.
         let file = File::from(self.at(&path.0, OFlags::RDONLY | OFlags::NONBLOCK, READ)?);
         let about = file.metadata().map_err(|source| FileError::Io { path: path.0.clone(), source })?;
         if about.is_file() { Ok((file, about.len())) } else { Err(FileError::Missing) }
     }
 
-    /// True if there is a file, also by way of links.
+    /// True if the path leads to a file, also through symbolic links.
     pub fn has(&self, path: &str) -> bool {
         InnerPath::parse(path).is_some_and(|path| self.file(&path).is_ok())
     }
 
-    /// Where links lead to in the end, from the directory on; `None` if nothing is there.
+    /// The path beneath the directory to which symbolic links lead; `None` if it does not exist.
     pub fn real(&self, path: &str) -> Option<String> {
         let path = InnerPath::parse(path)?;
         let file = self.at(&path.0, OFlags::PATH, READ).ok()?;
@@ -134,7 +134,7 @@ impl LabDir {
         Some(real.strip_prefix(&self.path).ok()?.to_str()?.to_owned())
     }
 
-    /// Begins a file that is not there yet, in directories that are made where they are missing.
+    /// Begins a new file. Missing directories are made.
     pub fn create(&self, path: &InnerPath) -> Result<NewFile, FileError> {
         let (directory, name) = path.split();
         let mut open = self.at("", OFlags::DIRECTORY | OFlags::RDONLY, READ)?;
@@ -142,7 +142,7 @@ impl LabDir {
             let made = mkdirat(&open, part, Mode::from_raw_mode(0o755));
             made.or_else(|e| if e == Errno::EXIST { Ok(()) } else { Err(FileError::of(&path.0, e)) })?;
             let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-            // What was made a moment ago is no link, and what an administrator linked is not written to.
+            // Directories that an administrator linked are not written to.
             let follow = READ | ResolveFlags::NO_SYMLINKS;
             let next = openat2(&open, part, flags, Mode::empty(), follow);
             open = next.map_err(|errno| FileError::of(&path.0, errno))?;
@@ -160,7 +160,7 @@ impl LabDir {
         Ok(NewFile { file: Some(File::from(file)), directory: open, unfinished, name: name.to_owned() })
     }
 
-    /// Writes a file at once. One that is there already stays.
+    /// Writes a whole file. An existing file stays as it is.
     pub fn write(&self, path: &InnerPath, bytes: &[u8]) -> Result<(), FileError> {
         let mut file = self.create(path)?;
         let failed = |source| FileError::Io { path: path.0.clone(), source };
@@ -169,7 +169,7 @@ impl LabDir {
         file.finish(open)
     }
 
-    /// Bytes of all files in a directory, and how many files these are.
+    /// The bytes and the number of all files in a directory.
     pub fn size_of(&self, directory: &str) -> (u64, usize) {
         let (mut bytes, mut files, mut open) = (0u64, 0, vec![directory.trim_matches('/').to_owned()]);
         while let Some(path) = open.pop() {
@@ -196,7 +196,7 @@ impl LabDir {
         (bytes, files)
     }
 
-    /// A file as text; `None` if it is not there, larger, or not text.
+    /// A file as text; `None` if it does not exist, is larger than `bytes_max`, or is not text.
     #[cfg(test)]
     pub fn text(&self, path: &str, bytes_max: u64) -> Option<String> {
         use std::io::Read as _;
@@ -207,9 +207,9 @@ impl LabDir {
     }
 }
 
-/// A file under way. It has its name once it is whole, and is deleted where that never comes.
+/// A file that is being written. It gets its name when it is whole, and is deleted if it never is.
 pub struct NewFile {
-    /// Open until it is taken to be written to.
+    /// The open file, until it is taken out to be written.
     pub file: Option<File>,
     directory: OwnedFd,
     unfinished: String,
@@ -217,14 +217,14 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Gives the file, which is written to by now, its name. One that has got the name meanwhile stays.
+    /// Gives the written file its name. A file that got the name meanwhile stays.
     pub fn finish(self, file: File) -> Result<(), FileError> {
         let failed = |source| FileError::Io { path: self.name.clone(), source };
         file.sync_all().map_err(failed)?;
         let (from, to) = (self.directory.as_fd(), self.directory.as_fd());
         let renamed = renameat_with(from, &*self.unfinished, to, &*self.name, RenameFlags::NOREPLACE);
         renamed.map_err(|errno| FileError::of(&self.name, errno))?;
-        // The name lasts once the directory is written, too; a file system that cannot do that has it anyway.
+        // The name is durable once the directory is synced. Some file systems cannot sync a directory.
         _ = rustix::fs::fsync(&self.directory);
         Ok(())
     }
@@ -232,7 +232,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // It has its name where it was finished.
+        // A finished file is not there under this name any more.
         _ = unlinkat(&self.directory, &*self.unfinished, AtFlags::empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The files of a laboratory: what its machines boot, what submissions bring, and the results of jobs.
+//! The files of a laboratory: kernels and archives for its machines, packages of submissions, and results of jobs.
 
 mod dir;
 mod turns;
@@ -15,16 +15,16 @@ pub(crate) use dir::{FileError, InnerPath, LabDir, NewFile};
 pub(crate) use turns::Turn;
 pub(crate) use usage::{OverLimit, Usage, Written};
 
-/// Downloads at a time, of all machines and of one address.
+/// Downloads at a time: of all addresses, and of one address.
 const DOWNLOADS_MAX: usize = 4_096;
 const DOWNLOADS_PER_ADDRESS_MAX: usize = 64;
-/// Uploads at a time, of all jobs and of one.
+/// Uploads at a time: of all jobs, and of one job.
 const UPLOADS_MAX: usize = 512;
 const UPLOADS_PER_JOB_MAX: usize = 4;
-/// Bytes that stay free on the disk of the directory: this, or a twentieth of it if that is less.
+/// Bytes that stay free on the disk of the directory. On a small disk a twentieth of it stays free.
 pub(crate) const DISK_FREE_BYTES: u64 = 1 << 30;
 
-/// The files, and the key of secrets.
+/// The directory of files, the bounds on transfers, and the key of secrets.
 pub(crate) struct Files {
     options: CompassOptions,
     dir: Option<LabDir>,
@@ -49,52 +49,52 @@ impl Files {
         })
     }
 
-    /// The directory, if the server has one.
+    /// The directory; `None` if the settings name none.
     pub fn dir(&self) -> Option<&LabDir> {
         self.dir.as_ref()
     }
 
-    /// The beginning of URLs that machines get, if it is set.
+    /// The beginning of URLs that machines get; `None` if each machine uses the address by which it reached the server.
     pub fn url(&self) -> Option<&str> {
         self.options.url.as_deref()
     }
 
-    /// True where a bare machine is known by its address.
+    /// True if the server knows a bare machine by the address from which it booted.
     pub fn trusts_addresses(&self) -> bool {
         self.options.trust_addresses
     }
 
-    /// True where jobs may upload to directories that other users' machines boot from.
+    /// True if jobs may upload to directories from which other users' machines boot.
     pub fn shares_uploads(&self) -> bool {
         self.options.shared_uploads
     }
 
-    /// Bytes of one file that a job uploads.
+    /// The largest upload of one file, in bytes.
     pub fn upload_bytes_max(&self) -> u64 {
         self.options.upload_bytes_max
     }
 
-    /// True where the disk of the directory is as good as full.
+    /// True if the disk of the directory has less than [`DISK_FREE_BYTES`] free.
     pub fn is_disk_full(&self) -> bool {
         self.dir.as_ref().is_some_and(|dir| dir.is_full(DISK_FREE_BYTES))
     }
 
-    /// A turn to download, of one address.
+    /// Waits for a download's turn.
     pub async fn download(&self, address: IpAddr) -> Option<Turn> {
         self.downloads.take(address).await
     }
 
-    /// A turn to upload, of one job.
+    /// Waits for an upload's turn.
     pub async fn upload(&self, job: JobId) -> Option<Turn> {
         self.uploads.take(job).await
     }
 
-    /// What jobs have uploaded.
+    /// The bytes and files that jobs have uploaded.
     pub fn usage(&self) -> &Usage {
         &self.usage
     }
 
-    /// The key of secrets.
+    /// The key that seals and opens secrets.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }

@@ -1,29 +1,31 @@
-//! Transfers at a time: of all together, and of one job or one address, so that neither takes all of them.
+//! A bound on concurrent transfers: of all together, and of each job or address, so that none of these takes all
+//! places.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Room for transfers.
+/// The places for transfers, by the job or address that they belong to.
 pub struct Turns<K> {
     all: Arc<Semaphore>,
     each: usize,
     own: Mutex<BTreeMap<K, Weak<Semaphore>>>,
 }
 
-/// A transfer under way.
+/// A transfer's place. Dropping it frees the place.
 pub struct Turn {
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
 impl<K: Ord> Turns<K> {
-    /// Room for `all` transfers, and for `each` of them of one key.
+    /// Places for `all` transfers in total, and for `each` of one key.
     pub fn new(all: usize, each: usize) -> Turns<K> {
         Turns { all: Arc::new(Semaphore::new(all)), each, own: Mutex::default() }
     }
 
-    /// Waits for a turn. First comes the own one: whoever waits for that must not hold what others could use.
+    /// Waits for a place of the key, and then for one of all. In this order a waiting transfer holds no place that
+    /// another key could use.
     pub async fn take(&self, key: K) -> Option<Turn> {
         let own = {
             let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,7 +39,7 @@ impl<K: Ord> Turns<K> {
                 }
             }
         };
-        // Nobody closes the semaphores.
+        // The semaphores are never closed.
         let own = own.acquire_owned().await.ok()?;
         Some(Turn { _own: own, _all: self.all.clone().acquire_owned().await.ok()? })
     }

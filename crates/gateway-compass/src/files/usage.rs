@@ -1,4 +1,4 @@
-//! What jobs have uploaded: bytes and files, each within its limit.
+//! The bytes and files that jobs have uploaded, and their limits.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use windlass_core::JobId;
 
 /// Files that one job may upload.
 const RESULT_FILES_MAX: usize = 50_000;
-/// Jobs of which it is remembered what they uploaded; of others it is counted again.
+/// Jobs whose uploads are remembered. Those of other jobs are counted again on disk.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// The uploads of all jobs, as far as they are remembered.
@@ -15,14 +15,14 @@ pub(crate) struct Usage {
     used: Mutex<BTreeMap<JobId, Used>>,
 }
 
-/// What a job has uploaded.
+/// The uploads of one job.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Used {
     bytes: u64,
     files: usize,
 }
 
-/// The limit of a job's results that an upload exceeds.
+/// The limit that an upload exceeds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum OverLimit {
     #[error("Results too large: those of the job have more than {0} bytes (results_bytes_max of [compass])")]
@@ -31,7 +31,7 @@ pub(crate) enum OverLimit {
     Files,
 }
 
-/// Bytes of a file that count for its job. Those of a file that is given up count no more.
+/// A file that is being uploaded. Its bytes count for the job, and count no longer if the upload is given up.
 pub(crate) struct Written<'a> {
     usage: &'a Usage,
     job: JobId,
@@ -40,17 +40,17 @@ pub(crate) struct Written<'a> {
 }
 
 impl Usage {
-    /// Nothing is remembered yet. `bytes_max` are the bytes of all files of one job.
+    /// No job is remembered yet. `bytes_max` bounds the bytes of all files of one job.
     pub fn new(bytes_max: u64) -> Usage {
         Usage { bytes_max, used: Mutex::default() }
     }
 
-    /// Counts what a job has uploaded, unless that is remembered. `count` gives bytes and files.
+    /// Counts a job's uploads unless they are remembered. `count` returns bytes and files.
     pub fn remember(&self, job: JobId, count: impl FnOnce() -> (u64, usize)) {
         if self.used.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&job) {
             return;
         }
-        // Counted without the lock, because it may take a while.
+        // Counted without the lock, because counting reads the directory.
         let (bytes, files) = count();
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if used.len() >= REMEMBERED_MAX {
@@ -59,7 +59,7 @@ impl Usage {
         used.entry(job).or_insert(Used { bytes, files });
     }
 
-    /// Refuses another file of a job that has as many as it may.
+    /// Refuses a further file once the job has the largest number of files.
     pub fn check_files(&self, job: JobId) -> Result<(), OverLimit> {
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         match used.get(&job) {
@@ -68,7 +68,7 @@ impl Usage {
         }
     }
 
-    /// A new file of a job, of which nothing is written yet.
+    /// Begins to count a new file of the job.
     pub fn begin(&self, job: JobId) -> Written<'_> {
         Written { usage: self, job, bytes: 0, kept: false }
     }
@@ -80,7 +80,7 @@ impl Written<'_> {
         self.bytes
     }
 
-    /// Counts the bytes of the next part.
+    /// Counts further bytes of the file.
     pub fn add(&mut self, bytes: u64) -> Result<(), OverLimit> {
         let max = self.usage.bytes_max;
         let mut used = self.usage.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +96,7 @@ impl Written<'_> {
         Ok(())
     }
 
-    /// The file is whole and has its name: it counts from now on.
+    /// Counts the file as one of the job's files: it is whole and has its name.
     pub fn keep(mut self) {
         self.kept = true;
     }

@@ -1,4 +1,4 @@
-//! A job that a host got, and the fields that are made of both.
+//! The fields that the server fills in, made of a job and the host that got it.
 
 use crate::files::LabDir;
 use crate::format::{Fields, TboxType, Testbox, parse_memory, scalar, text_of};
@@ -7,13 +7,13 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass_core::JobId;
 
-/// Where a machine reaches the scheduler, if nothing says so.
+/// The address at which a machine reaches the scheduler, unless its host or the request names one.
 pub(crate) const DEFAULT_SERVER: &str = "172.17.0.1:3000";
 
 /// Size of the logical volume of a machine that boots from its own disk.
 pub(super) const VOLUME_SIZE: &str = "20G";
 
-/// True of what is registered of a host for administrators, and not for jobs and other users: how its power is switched.
+/// True for registered fields that only administrators see. They tell how to switch the host's power.
 pub(crate) fn is_private(key: &str) -> bool {
     key.starts_with("ipmi") || key.starts_with("bmc") || key.contains("pass")
 }
@@ -21,41 +21,41 @@ pub(crate) fn is_private(key: &str) -> bool {
 /// Why a job cannot be started as it is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Unfilled {
-    /// No directory of files, and no kernel of the author's.
+    /// The job names no kernel, and the server has no directory of files.
     #[error(
         "there is no kernel for it: the job has no kernel_uri, and this server has no directory of files; \
          set srv of [compass]"
     )]
     WithoutDirectory,
-    /// The files of its system are not there.
+    /// The directory has no kernel of the job's system.
     #[error(
         "there is no kernel for it: neither {0} is in the directory of files; put one there, or give kernel_uri"
     )]
     MissingKernel(String),
-    /// The initial file system of its system is not there.
+    /// The directory has no initial file system of the job's system.
     #[error("{0} is not in the directory of files; put it there, or give initrds_uri")]
     MissingInitrd(String),
 }
 
-/// A job that a host got, and what is known of both.
+/// A job that a host got, and what is known of the job and of the host.
 pub(crate) struct Filling<'a> {
-    /// Its number.
+    /// The job's number in Compass CI.
     pub job: JobId,
     /// The job as submitted.
     pub fields: &'a Fields,
-    /// Who has it.
+    /// The host that has the job.
     pub place: &'a BookedHost,
-    /// The host's architecture.
+    /// The host's architecture; `None` if unknown.
     pub arch: Option<&'a str>,
-    /// What is registered of the testbox that the job names.
+    /// The registered fields of the testbox that the job names.
     pub testbox: &'a Fields,
-    /// The directory of files.
+    /// The directory of files; `None` if the server has none.
     pub dir: Option<&'a LabDir>,
-    /// The beginning of URLs, if it is not how the host reaches the scheduler.
+    /// The beginning of URLs; `None` if it is the address by which the host reaches the scheduler.
     pub url: Option<&'a str>,
 }
 
-/// A part of a job's system, by the fields that name it.
+/// A job's operating system, by the fields that name it.
 pub(super) struct System {
     pub mount: String,
     pub os: String,
@@ -65,14 +65,14 @@ pub(super) struct System {
 }
 
 impl System {
-    /// The directory of its files.
+    /// The directory of the system's files: `OS/ARCH/VERSION`.
     pub fn dir(&self) -> String {
         format!("{}/{}/{}", self.os, self.arch, self.version)
     }
 }
 
 impl Filling<'_> {
-    /// The fields that are filled in. They hold neither secrets nor the job's token.
+    /// Makes the fields. They hold neither secrets nor the job's token.
     pub fn fill(&self) -> Result<Fields, Unfilled> {
         let mut filled = Fields::new();
         let system = self.system();
@@ -102,7 +102,7 @@ impl Filling<'_> {
         System { mount: word("os_mount"), osv: format!("{os}@{version}"), os, arch, version }
     }
 
-    /// The beginning of the URL of a file that this server has.
+    /// The beginning of the URL of this server's files.
     fn prefix(&self) -> String {
         match self.url {
             Some(url) => url.trim_end_matches('/').to_owned(),
@@ -115,7 +115,8 @@ impl Filling<'_> {
         format!("{}/srv/{}", self.prefix(), url_path(path))
     }
 
-    /// How the host reaches the scheduler: as it says itself, or as it came.
+    /// The address, `HOST:PORT`, at which the host reaches the scheduler: the one that it names, or the one by which it
+    /// came.
     fn server(&self) -> String {
         let reached = &self.place.reached;
         let said = reached.services.get("sched_host").map(|host| {
@@ -126,7 +127,7 @@ impl Filling<'_> {
         if server.is_empty() { DEFAULT_SERVER.to_owned() } else { server }
     }
 
-    /// The host part of how the scheduler is reached.
+    /// The host part of that address.
     pub(super) fn server_host(&self) -> String {
         let server = self.server();
         server.rsplit_once(':').map_or(server.clone(), |(host, _)| host.to_owned())
@@ -145,8 +146,9 @@ impl Filling<'_> {
         services
     }
 
-    /// What the testbox has: the job's own words, over them what the testbox's name and booking say, over these what is
-    /// registered of it. Memory is in mebibytes, as those who start machines read a number without a unit.
+    /// The testbox's hardware: the job's own `hw`, overridden by the testbox's name and booking, overridden by its
+    /// registered fields. Memory is in mebibytes, because the scripts that start machines read a number without a unit
+    /// as such.
     fn hardware(&self) -> Fields {
         let mut hardware = match self.fields.get("hw") {
             Some(Value::Object(said)) => said.clone(),
@@ -169,7 +171,7 @@ impl Filling<'_> {
                 Value::Array(all) => Some(all.iter().filter_map(scalar).collect::<Vec<_>>().join("\n")),
                 value => scalar(value),
             };
-            // A guest gets the memory that is booked for it.
+            // A guest gets the booked memory and not the registered one.
             if let Some(text) = text.filter(|_| key != "memory" || booked.is_none()) {
                 hardware.insert(key.clone(), text.into());
             }
@@ -177,7 +179,7 @@ impl Filling<'_> {
         hardware
     }
 
-    /// Memory that the kernel keeps for its own dump, where the machine is known.
+    /// Memory that the kernel reserves for a crash dump, where the machine is registered.
     fn crashkernel(&self) -> Option<(String, Value)> {
         if self.testbox.is_empty() || text_of(self.fields, "crashkernel").is_some() {
             return None;
@@ -208,7 +210,7 @@ fn mount_repositories(fields: &Fields) -> Fields {
     all
 }
 
-/// A path as a URL has it.
+/// A path with the escapes of a URL.
 fn url_path(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@+=,:~-".contains(&byte);
     path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()

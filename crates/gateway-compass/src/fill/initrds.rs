@@ -1,4 +1,4 @@
-//! The initial file systems of a job's machine, in the order in which it lays one over the other.
+//! The initial file systems of a job's machine, in the order in which the machine unpacks them.
 
 use super::filling::{Filling, System, Unfilled};
 use crate::files::LabDir;
@@ -6,15 +6,15 @@ use crate::format::{Fields, scalar, text_of};
 use serde_json::Value;
 use windlass_core::JobId;
 
-/// The path of a job's own archive beneath `/srv`. With the job's token between, where a machine has no other way to
-/// show it: what fetches the archive knows nothing but its URL, and takes its name from the URL's end.
+/// The path of a job's own archive beneath `/srv`. It contains the job's token where the program that fetches it shows
+/// only a URL. The name comes last, because such a program takes it from there.
 pub(crate) fn job_archive_path(job: JobId, token: Option<&str>) -> String {
     let token = token.map(|token| format!("{token}/")).unwrap_or_default();
     format!("scheduler/pending-jobs/{job}/{token}job.cgz")
 }
 
 impl Filling<'_> {
-    /// All archives that the machine unpacks. The job's own comes last, so that it wins.
+    /// Sets the archives that the machine unpacks. The job's own comes last, so that its files replace others.
     pub(super) fn put_initrds(&self, system: &System, filled: &mut Fields) -> Result<(), Unfilled> {
         let (deps, packages) = self.packages(system);
         let mut all = match self.own_initrds() {
@@ -70,7 +70,7 @@ impl Filling<'_> {
         }
     }
 
-    /// The archives of what the job's programs depend on, and of these programs.
+    /// The archives of the job's programs: those of their dependencies, and their own.
     fn packages(&self, system: &System) -> (Vec<String>, Vec<String>) {
         let (mut deps, mut packages) = (Vec::new(), Vec::new());
         let Some(dir) = self.dir else { return (deps, packages) };
@@ -94,7 +94,7 @@ impl Filling<'_> {
         (deps, packages)
     }
 
-    /// The archives that the job's submission brought.
+    /// The archives that the submission uploaded or names.
     fn of_job(&self, system: &System) -> Vec<String> {
         let needed = self.needed_files();
         if self.fields.get("need_file_store").is_some_and(Value::is_array) {
@@ -112,19 +112,19 @@ impl Filling<'_> {
                 all.push(format!("{place}/{}/{md5}.cgz", &md5[..2]));
             }
         }
-        // The archive of a tag is there only where an administrator put it.
+        // Only an administrator stores the archive of a tag.
         let there = |path: &&String| self.dir.is_some_and(|dir| dir.has(path));
         all.iter().filter(there).map(|path| self.url_of(path)).collect()
     }
 
-    /// The files of the file store that the job names.
+    /// The paths of `need_file_store`, beneath the file store.
     pub(super) fn needed_files(&self) -> Vec<String> {
         let needed = self.fields.get("need_file_store").and_then(Value::as_array);
         needed.into_iter().flatten().filter_map(scalar).collect()
     }
 }
 
-/// A program's name without the number that tells it from another of the same program.
+/// A program's name without its number: `iperf` of `iperf-2`.
 fn without_number(name: &str) -> &str {
     match name.rsplit_once('-') {
         Some((name, number)) if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) => name,
@@ -132,7 +132,7 @@ fn without_number(name: &str) -> &str {
     }
 }
 
-/// The first of these files that is there.
+/// The first of these paths at which the directory has a file.
 fn first(dir: &LabDir, paths: &[String]) -> Option<String> {
     paths.iter().find(|path| dir.has(path)).cloned()
 }

@@ -5,7 +5,7 @@ use crate::format::{Fields, scalar, text_of};
 use serde_json::Value;
 
 impl Filling<'_> {
-    /// The kernel and its modules: those that the job's packages bring, the author's own, or the system's.
+    /// Sets the kernel and its modules: those of the job's packages, the author's, or the system's.
     pub(super) fn put_kernel(&self, system: &System, filled: &mut Fields) -> Result<(), Unfilled> {
         let needed = self.needed_files().into_iter().find(|path| path.ends_with("/vmlinuz"));
         if let Some(path) = needed {
@@ -20,7 +20,7 @@ impl Filling<'_> {
             format!("file-store/boot2os/{}/{}", system.arch, system.osv),
             format!("os/{}/boot", system.dir()),
         ];
-        // A link to a kernel says which version it is.
+        // The target of the link to a kernel names the version.
         let version = text_of(self.fields, "kernel_version").or_else(|| {
             let real = places.iter().find_map(|place| dir.real(&format!("{place}/vmlinuz")))?;
             real.rsplit('/').next()?.strip_prefix("vmlinuz-").map(str::to_owned)
@@ -31,7 +31,7 @@ impl Filling<'_> {
         };
         let missing = || Unfilled::MissingKernel(places.iter().map(named).collect::<Vec<_>>().join(" nor "));
         let place = places.iter().find(|place| dir.has(&named(place))).ok_or_else(missing)?;
-        // A link leads to the file that keeps its name, for hosts cache files by their names for ever.
+        // The URL names the target of a link. Hosts cache files by name and do not fetch them again.
         let url = |path: String| self.url_of(&dir.real(&path).unwrap_or(path));
         filled.insert("kernel_uri".to_owned(), url(named(place)).into());
         let Some(version) = version else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What a machine reads of its job.
+//! The fields of a job that its machine reads.
 
 use crate::format::{Fields, add_scripts, cluster_jobs, result_root, text_of};
 use crate::record::Record;
@@ -6,8 +6,8 @@ use crate::time::time_text;
 use serde_json::Value;
 use windlass_core::JobId;
 
-/// All that a machine may read of its job, without its secrets: what was submitted and filled in, and what this
-/// attempt is.
+/// The fields that a machine may read, without the job's secrets: the submitted and the filled-in ones, and those of
+/// this attempt.
 pub(crate) fn machine_fields(job: JobId, submitted: &Fields, record: &Record) -> Fields {
     let mut fields = submitted.clone();
     fields.extend(record.filled.clone().unwrap_or_default());

@@ -1,6 +1,6 @@
-//! What a job's machine needs and its author does not write: kernel, initial file systems, kernel parameters, the
-//! machine's hardware, and where the scheduler is. Filled in when a host gets the job. What the author wrote stays,
-//! except for `services`, which says how this host reaches the scheduler.
+//! The fields that a job's machine needs and its author leaves out: kernel, initial file systems, kernel parameters,
+//! the machine's hardware, and the scheduler's address. They are filled in when a host gets the job. The author's own
+//! fields stay, except for `services`: these hold the addresses at which this host reaches the scheduler.
 
 mod filling;
 mod initrds;

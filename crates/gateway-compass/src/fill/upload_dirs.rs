@@ -1,12 +1,12 @@
-//! Directories outside of its results to which a job uploads, by the programs that it runs. Other jobs boot what is
-//! there, so an administrator allows it for the whole laboratory.
+//! Directories besides its results to which a job uploads, by its programs. Other jobs boot from there, so an
+//! administrator has to allow such uploads for the whole laboratory.
 
 use crate::format::{Fields, text_of};
 use serde_json::Value;
 
-/// Programs that make packages.
+/// Programs that build packages.
 const BUILDERS: [&str; 6] = ["makepkg", "cci-makepkg", "cci-depends", "build-pkg", "pkgbuild", "rpmbuild"];
-/// Directories by a field that the job has.
+/// Directories of jobs that have this field.
 const BY_FIELD: [(&str, &str); 5] = [
     ("sysbench-mysql", "initrd/build-pkg"),
     ("benchmark-sql", "initrd/build-pkg"),
@@ -15,7 +15,7 @@ const BY_FIELD: [(&str, &str); 5] = [
     ("rpm2vmlinuz", "kernel"),
 ];
 
-/// The directories beneath `/srv`, without its results.
+/// The directories beneath `/srv` to which a job with these fields uploads, besides its results.
 pub(crate) fn upload_dirs(fields: &Fields) -> Vec<String> {
     let by_field = BY_FIELD.iter().filter(|(field, _)| fields.contains_key(*field));
     let mut dirs: Vec<String> = by_field.map(|(_, dir)| (*dir).to_owned()).collect();

@@ -2,7 +2,7 @@
 
 use super::testbox::BadTestbox;
 
-/// Most bytes of a job's fields.
+/// The largest size of a job's fields, in bytes of JSON.
 pub const JOB_BYTES_MAX: usize = 4 << 20;
 
 /// Why a job is refused.
@@ -40,7 +40,7 @@ pub enum BadJob {
     TooLarge(usize),
 }
 
-/// A field with an invalid value, and why it is.
+/// The error of a field with an invalid value.
 pub(crate) fn bad_field(name: &str, why: impl Into<String>) -> BadJob {
     BadJob::Field { field: name.to_owned(), why: why.into() }
 }

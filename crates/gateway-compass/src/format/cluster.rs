@@ -1,4 +1,4 @@
-//! Jobs on several machines at once: the specification of a cluster, and how a job is split into those of its nodes.
+//! Jobs on several machines: the specification of a cluster, and the split of a job into one for each node.
 
 use super::bad_job::{BadJob, bad_field};
 use super::fields::{Fields, scalar, text_of, texts};
@@ -17,18 +17,18 @@ use windlass_core::bounds::NAME_BYTES_MAX;
 pub const CLUSTER_NODES_MAX: usize = 64;
 /// Roles of one node.
 const ROLES_MAX: usize = 16;
-/// Bytes of a network address, which InfiniBand has the longest of.
+/// Bytes of a network address. Those of InfiniBand are the longest.
 const MAC_BYTES_MAX: usize = 64;
-/// Words of all `depends-on` of a job: each becomes a wait for every node.
+/// Words of all `depends-on` of a job. Each becomes a wait for every node.
 const DEPENDENCIES_MAX: usize = 256;
 /// Bytes of the jobs of all nodes of one submission.
 const NODES_BYTES_MAX: usize = 32 << 20;
-/// The name of a cluster that is the job's one machine: such a job is not split.
+/// The name of a cluster that is the job's only machine. Such a job is not split.
 const LOCALHOST: &str = "cs-localhost";
 /// The network between the nodes, and its last address.
 const DIRECT_NETWORK: &str = "192.168.222";
 const DIRECT_HOST_MAX: u32 = 254;
-/// Fields that say what a machine is, and are not true of each node.
+/// Fields that describe one machine. They are removed, because nodes differ.
 const OF_ONE_HOST: [&str; 12] = [
     "hw",
     "memory",
@@ -56,24 +56,24 @@ pub struct ClusterSpec {
 /// A machine of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ClusterNode {
-    /// The testbox.
+    /// The name of the node's testbox.
     pub host: String,
-    /// What it may be in a job.
+    /// The roles that the node may have in a job.
     pub roles: Vec<String>,
     /// The addresses of its interfaces in the network between the nodes.
     pub macs: Vec<String>,
 }
 
-/// The cluster that a job names; `None` of a job on one machine.
+/// The cluster that a job names; `None` for a job on one machine.
 pub fn cluster_name(fields: &Fields) -> Option<String> {
     text_of(fields, "cluster").filter(|name| !name.is_empty() && name != LOCALHOST)
 }
 
-/// Checks what names a cluster, which is also the name of a file.
+/// Checks the name of a cluster, which is also the name of a file.
 ///
 /// # Errors
 ///
-/// Says what a name is.
+/// Says which names are valid.
 pub fn check_cluster_name(name: &str) -> Result<(), String> {
     let bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('.') || name.contains(bad) {
@@ -89,7 +89,7 @@ impl ClusterSpec {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// Says what is wrong with the specification.
     pub fn of_text(text: &str) -> Result<ClusterSpec, String> {
         let read = match serde_json::from_str::<SpecText>(text) {
             Ok(read) => read,
@@ -101,11 +101,11 @@ impl ClusterSpec {
         ClusterSpec::of(read)
     }
 
-    /// The one that a job brings itself; `None` if it does not.
+    /// Reads the job's own `cluster_spec`; `None` if it has none.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// Says what is wrong with the specification.
     pub fn of_job(fields: &Fields) -> Result<Option<ClusterSpec>, BadJob> {
         let Some(value) = fields.get(CLUSTER_SPEC).filter(|value| !value.is_null()) else { return Ok(None) };
         let read = SpecText::deserialize(value).map_err(|error| error.to_string()).and_then(|mut read| {
@@ -165,11 +165,11 @@ impl ClusterNode {
     }
 }
 
-/// The jobs of a submission, each as those of its nodes: one for a job on one machine.
+/// Splits the jobs of a submission into those of their nodes. A job on one machine stays one.
 ///
 /// # Errors
 ///
-/// Names the field that is refused.
+/// Names the field that is not valid.
 pub fn nodes_of(
     submitted: Vec<Fields>,
     cluster: Option<&ClusterSpec>,
@@ -199,7 +199,7 @@ pub fn nodes_of(
     Ok(all)
 }
 
-/// A copy for each node that has one of the job's roles.
+/// Copies a job for each node that has one of the job's roles.
 fn split(mut fields: Fields, cluster: &ClusterSpec) -> Result<Vec<Fields>, BadJob> {
     let roles = roles_of(&fields);
     if roles.is_empty() {
@@ -278,7 +278,7 @@ pub(super) fn words(value: &Value) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// A specification as it is written.
+/// A specification as text has it.
 #[derive(Deserialize)]
 struct SpecText {
     #[serde(default)]
@@ -287,7 +287,7 @@ struct SpecText {
     nodes: NodeList,
 }
 
-/// Hosts with what is said of them, in their order: a hash of hosts, or a list in which each has a field `host`.
+/// Hosts with their properties, in their order: a hash of hosts, or a list in which each has a field `host`.
 #[derive(Default)]
 struct NodeList(Vec<(String, Value)>);
 

@@ -31,7 +31,7 @@ pub(crate) fn texts(value: &serde_json::Value) -> Option<Vec<String>> {
     }
 }
 
-/// True of what can name a variable of a shell.
+/// True for a valid name of a shell's variable.
 pub(crate) fn is_variable(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(fits)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
 use windlass_core::tags::{Attributes, EXECUTOR};
 
-/// Most mebibytes of memory in a host's request: more is taken for a mistake.
+/// The largest memory in a host's request, in mebibytes. More is refused as a mistake.
 const MEMORY_MB_MAX: u64 = 1 << 30;
 /// Most cores in a host's request.
 const CPUS_MAX: u64 = 65_536;
@@ -19,9 +19,9 @@ const TAGS_MAX: usize = 256;
 /// A host that asks for work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostRequest {
-    /// The host's name.
+    /// The name under which the host is known.
     pub hostname: String,
-    /// The host's architecture.
+    /// The host's architecture, such as `aarch64`.
     pub arch: String,
     /// The kinds of testboxes that it runs.
     pub tbox_types: BTreeSet<TboxType>,

@@ -1,4 +1,4 @@
-//! A job of Compass CI: known fields are checked, and all fields are kept.
+//! The fields of a job: known ones are checked, and all are stored.
 
 use super::bad_job::{BadJob, JOB_BYTES_MAX, bad_field};
 use super::fields::{Fields, is_variable, scalar, text_of, texts};
@@ -21,7 +21,7 @@ pub const ANY: &str = "ANY";
 /// Fields with a whole number.
 const INTEGERS: [&str; 7] =
     ["istage", "ihealth", "idata_readiness", "priority", "timeout_seconds", "renew_to_utc", "deadline_utc"];
-/// Fields with one word.
+/// Fields with a single value.
 const WORDS: [&str; 34] = [
     "suite",
     "category",
@@ -70,7 +70,7 @@ const LISTS: [&str; 9] = [
     "milestones",
     "error_ids",
 ];
-/// Fields with a hash.
+/// Fields whose value is a hash.
 const HASHES: [&str; 10] = [
     "secrets",
     "services",
@@ -122,9 +122,9 @@ const PRIVATE: [&str; 9] = [
     "pkg_data",
     "stats",
 ];
-/// How the system comes to a machine; the first is the default.
+/// The ways in which a machine gets its system. The first is the default.
 const OS_MOUNTS: [&str; 5] = ["initramfs", "nfs", "cifs", "local", "container"];
-/// Fields that ask for what this server does not do, and what to do instead.
+/// Fields that this server does not support, and what to do instead.
 const UNSUPPORTED: [(&str, &str); 4] = [
     ("custom_bootstrap", "is not supported: give initrds_uri, kernel_uri and kernel_params instead"),
     (
@@ -144,9 +144,9 @@ const BORROW_S_MAX: u64 = 30 * 86_400;
 /// A job to be submitted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompassJob {
-    /// All fields, but for secrets of the user and what an earlier run left.
+    /// All fields, without the user's secrets and the fields that an earlier run left.
     pub fields: Fields,
-    /// What only the job's machine may read, with the submitter's address.
+    /// The fields that only the job's machine may read, with the submitter's address.
     pub secrets: Fields,
     /// The account of the submitter.
     pub account: String,
@@ -166,7 +166,7 @@ pub struct CompassJob {
     pub tags: BTreeSet<String>,
     /// Cache directories that it reads.
     pub cache_dirs: BTreeSet<String>,
-    /// Bytes of memory.
+    /// Bytes of memory that it needs.
     pub memory: u64,
     /// Seconds that it may run.
     pub timeout_s: u64,
@@ -240,7 +240,7 @@ impl CompassJob {
         needs
     }
 
-    /// The amounts that it holds: a bare-metal machine whole, or a part of a provider's host.
+    /// The resources that it books: a whole bare-metal machine, or a part of a provider's host.
     pub fn request(&self) -> Result<Resources, BadJob> {
         let hw = self.fields.get("hw").and_then(Value::as_object);
         let said = hw.and_then(|hw| text_of(hw, "nr_cpu"));
@@ -263,7 +263,7 @@ impl CompassJob {
         Ok(Resources::new(cpus * 100, self.memory))
     }
 
-    /// The job for the engine, in that queue. `preferred` are the machines whose caches suit it best.
+    /// The job for the engine, in this queue. `preferred` are the machines whose caches suit it best.
     pub fn into_spec(self, queue: String, preferred: BTreeSet<String>) -> Result<JobSpec, BadJob> {
         let (needs, request) = (self.needs(), self.request()?);
         let workers = |machines: BTreeSet<String>| -> BTreeSet<String> {
@@ -385,7 +385,7 @@ fn secrets_of(fields: &mut Fields) -> Result<Fields, BadJob> {
     Ok(secrets)
 }
 
-/// How and as what the machine's system comes to it.
+/// Settles the fields of the machine's system: `os_mount`, `os_arch`, `os_version`, `osv` and `rootfs`.
 fn settle_system(fields: &mut Fields, kind: TboxType) -> Result<(), BadJob> {
     let mount = match (kind, word(fields, "os_mount")?) {
         (TboxType::Dc, _) => "container".to_owned(),
@@ -468,7 +468,7 @@ fn named(fields: &Fields, key: &str) -> Result<Option<BTreeSet<String>>, BadJob>
     }
 }
 
-/// The named machines that are the testbox; `None` is any that the testbox allows.
+/// The named machines that belong to the testbox; `None` is any machine that it allows.
 fn resolve(testbox: &Testbox, named: Option<BTreeSet<String>>) -> Result<Option<BTreeSet<String>>, BadJob> {
     let named = named.filter(|all| !all.contains(ANY));
     let is_testbox = |machine: &String| match &testbox.machine {
@@ -506,19 +506,22 @@ fn cache_dirs_of(fields: &Fields) -> Result<BTreeSet<String>, BadJob> {
         ));
     }
     for dir in &all {
-        let bad = |why: &str| Err(bad_field("cache_dirs", format!("'{dir}' {why}")));
         let mut start = dir.chars();
         let prefix = start.next().is_some_and(|c| c.is_ascii_digit()) && start.next() == Some('-');
-        match () {
-            () if !prefix => return bad("must begin with a prefix in the format '[0-9]-'"),
-            () if dir.ends_with('/') => return bad("must not end with a '/'"),
-            () if dir.contains("..") => return bad("must not contain '..'"),
-            () if dir.len() > NAME_BYTES_MAX => return bad("is too long"),
-            () if !dir.chars().all(|c| c.is_ascii_alphanumeric() || "/%@=._-".contains(c)) => {
-                return bad("is not a valid path name");
-            }
-            () => {}
-        }
+        let why = if !prefix {
+            "must begin with a prefix in the format '[0-9]-'"
+        } else if dir.ends_with('/') {
+            "must not end with a '/'"
+        } else if dir.contains("..") {
+            "must not contain '..'"
+        } else if dir.len() > NAME_BYTES_MAX {
+            "is too long"
+        } else if !dir.chars().all(|c| c.is_ascii_alphanumeric() || "/%@=._-".contains(c)) {
+            "is not a valid path name"
+        } else {
+            continue;
+        };
+        return Err(bad_field("cache_dirs", format!("'{dir}' {why}")));
     }
     Ok(all.into_iter().collect())
 }

@@ -1,18 +1,20 @@
-//! A laboratory's files about hosts, which people wrote by hand: read leniently, into what is registered of a host.
+//! A laboratory's files about hosts. People write them by hand, so they are read leniently into a host's registered
+//! fields.
 
 use super::fields::{Fields, scalar, texts};
 use super::host::HostRequest;
 use serde_json::Value;
 
-/// Fields of a host with a list, which files also write as one value.
+/// Fields with a list, which files also write as one value.
 const LISTS: [&str; 7] =
     ["mac_addr", "rootfs_disk", "hdd_partitions", "ssd_partitions", "tags", "devices", "ip"];
-/// Fields that say how a machine is switched on and off, which is not done here.
+/// Fields about switching a machine on and off, which this server does not do.
 const LEFT_OUT: [&str; 4] = ["id", "ipmi_ip", "ipmi_user", "ipmi_password"];
-/// What begins a line that includes another file.
+/// The beginning of a line that includes another file.
 const INCLUDES: &str = "<<:";
 
-/// What a file says of the host `name`, and the names of files that it includes, as they are written: `hosts/OTHER`.
+/// The fields of the host `name` in a file, and the names of the files that it includes, as they are written:
+/// `hosts/OTHER`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! One submission that stands for several jobs: `matrix` is expanded here.
+//! The expansion of `matrix`: one submission becomes several jobs.
 
 use super::bad_job::{BadJob, bad_field};
 use super::fields::{Fields, scalar};
@@ -10,9 +10,9 @@ pub const MATRIX_JOBS_MAX: usize = 100;
 const MATRIX_BYTES_MAX: usize = 32 << 20;
 /// Names between the dots of a key of `matrix`.
 const DEPTH_MAX: usize = 4;
-/// Keys of `matrix`.
+/// Keys of one `matrix`.
 const AXES_MAX: usize = 16;
-/// Fields that are looked at before a matrix is expanded, or that nobody may see: no matrix sets them.
+/// Fields that no matrix sets: they are checked before it is expanded, or are secret.
 const NOT_IN_MATRIX: [&str; 11] = [
     "matrix",
     "my_account",
@@ -33,7 +33,7 @@ const NOT_IN_MATRIX: [&str; 11] = [
 ///
 /// # Errors
 ///
-/// Names the field that is refused.
+/// Names the field that is not valid.
 pub fn jobs_of(fields: Fields) -> Result<Vec<Fields>, BadJob> {
     let Some(matrix) = fields.get("matrix").and_then(Value::as_object) else { return Ok(vec![fields]) };
     let axes: Vec<(String, Vec<Value>)> =
@@ -74,7 +74,7 @@ fn bytes_of(fields: &Fields) -> usize {
     serde_json::to_string(fields).map_or(usize::MAX, |text| text.len())
 }
 
-/// Sets what a key of the matrix names, and notes in the job's own matrix which value it got.
+/// Sets the fields that a key of the matrix names, and notes the chosen value in the job's own matrix.
 fn choose(job: &mut Fields, key: &str, value: &Value) -> Result<(), BadJob> {
     let text = scalar(value)
         .ok_or_else(|| bad_field(&format!("matrix.{key}"), "must be a list of single values"))?;

@@ -1,6 +1,6 @@
-//! What a node of a cluster runs, and the lines by which it waits for the others. They hold the numbers of all nodes,
-//! which are known once the job is stored: so they are made when a machine fetches its job, and stored nowhere. A job that
-//! is shown and submitted again has none of them.
+//! The entries that a node of a cluster runs, and the lines by which it waits for the others. The lines hold the
+//! numbers of all nodes, which are known once the job is stored. They are added when a machine fetches its job, and are
+//! not stored. A job that is shown and submitted again has none of them.
 //!
 //! - An entry with `if-role` runs on the nodes with one of these roles; one without runs on all.
 //! - Every node waits for all others once: after its last daemon, or, if it has none, before its first program.
@@ -22,7 +22,7 @@ use windlass_core::{JobId, TaskId};
 const WAIT: &str = "wait_peer_jobs";
 const UPDATE: &str = "update_job_vars";
 
-/// True if an entry runs on the machine of a job with these fields.
+/// True if the machine of a job with these fields runs an entry.
 pub(crate) fn runs_here(fields: &Fields, config: Option<&Fields>) -> bool {
     if !fields.contains_key(CLUSTER_ROLES) {
         return true;
@@ -36,7 +36,7 @@ fn runs_with(config: Option<&Fields>, roles: &[String]) -> bool {
     wanted.is_empty() || wanted.iter().any(|role| roles.contains(role))
 }
 
-/// The numbers of all nodes of a job's cluster, each with the roles that the job gives it; `None` of a job on one
+/// The numbers of all nodes of a job's cluster, each with the roles that the job gives it; `None` for a job on one
 /// machine.
 pub(crate) fn cluster_jobs(fields: &Fields, number: JobId) -> Option<Fields> {
     let cluster = Cluster::of(fields, number)?;
@@ -86,15 +86,15 @@ pub(crate) fn add_scripts(fields: &mut Fields, number: JobId) {
     }
 }
 
-/// The cluster of a node.
+/// A node, and the other nodes of its cluster.
 struct Cluster {
     job: JobId,
     node: u32,
-    /// Of all nodes.
+    /// The roles of each node.
     roles: Vec<Vec<String>>,
 }
 
-/// An entry of a section.
+/// An entry of a section, such as a program.
 struct ClusterEntry {
     section: &'static str,
     name: String,
@@ -137,7 +137,7 @@ impl Cluster {
         all
     }
 
-    /// The lines with which a node says where it is, and waits for all.
+    /// The lines by which a node reports its addresses and waits for all nodes.
     fn meeting(&self) -> String {
         let all = (0..self.roles.len()).map(|node| format!("{}.job_stage=wait_peer", self.number(node)));
         let all: Vec<String> = all.collect();
@@ -151,7 +151,7 @@ impl Cluster {
         .join("\n")
     }
 
-    /// Waits for these entries on all other nodes, each once.
+    /// The waits for these entries on all other nodes, each once.
     fn waits<'a>(&self, entries: impl Iterator<Item = &'a ClusterEntry>, what: &str) -> Vec<String> {
         let mut waits: Vec<String> = Vec::new();
         let mut known = BTreeSet::new();

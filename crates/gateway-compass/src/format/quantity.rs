@@ -1,8 +1,8 @@
-//! Amounts as Compass CI writes them.
+//! Amounts of memory and time in Compass CI's notation.
 
-/// Most bytes in a field: more is taken for a mistake.
+/// The largest amount of memory, in bytes. More is refused as a mistake.
 const BYTES_MAX: f64 = (1u64 << 50) as f64;
-/// Most seconds in a field: ten years.
+/// The longest time, in seconds: ten years.
 const SECONDS_MAX: f64 = 3_650.0 * 86_400.0;
 
 /// Bytes of `8`, `8g`, `512M` or `0.5t`: powers of 1024, and gigabytes without a unit. `None` if it is not such an
@@ -38,7 +38,7 @@ pub fn parse_seconds(text: &str) -> Option<u64> {
     (seconds <= SECONDS_MAX).then_some(seconds.ceil() as u64)
 }
 
-/// A number of digits with at most one dot: no sign, no exponent, no word such as `inf` or `nan`.
+/// A number of digits with at most one dot. Signs, exponents, `inf` and `nan` are refused.
 fn plain(text: &str) -> Option<f64> {
     let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     digits.then(|| text.parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! The directory of a job's results, and the texts that are made of its parameters.
+//! The directory of a job's results, and the sum of its parameters.
 
 use super::fields::{Fields, scalar, text_of};
 use md5::{Digest, Md5};
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
 
-/// Characters of the parameters' values in a path, in all.
+/// Characters of all parameters' values in a path.
 const VALUES_CHARS_MAX: usize = 40;
-/// Fields besides the parameters that tell one test from another.
+/// Fields besides the parameters that distinguish tests.
 const COMMON: [&str; 4] = ["tbox_group", "os", "os_arch", "os_version"];
 
 /// The directory of a job's results, in Compass CI's form. `date` is the day of its submission.
@@ -23,14 +23,14 @@ pub fn result_root(id: JobId, fields: &Fields, date: &str) -> String {
     format!("/result/{}/{id}", parts.join("/"))
 }
 
-/// The name of a job's root file system: `OS-VERSION-ARCH`, without what the job does not say.
+/// The name of a job's root file system: `OS-VERSION-ARCH`, without parts that the job leaves out.
 pub fn rootfs(fields: &Fields) -> String {
     let arch = text_of(fields, "os_arch").or_else(|| text_of(fields, "arch"));
     let words = [text_of(fields, "os"), text_of(fields, "os_version"), arch];
     words.into_iter().flatten().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }
 
-/// One part of a path: nothing in it leads elsewhere.
+/// A text as one part of a path, without separators and without a dot at its start.
 fn path_part(text: String) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-=+@".contains(c);
     let text: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(NAME_BYTES_MAX).collect();
@@ -51,8 +51,8 @@ fn values_text(fields: &Fields) -> String {
     values.join("-").trim_matches('-').to_owned()
 }
 
-/// The hash of hashes `key` as one: `PROGRAM.PARAMETER` to its value. A value that begins with `_` has no influence on
-/// a result, and is left out.
+/// Flattens the hash of hashes `key`: `PROGRAM.PARAMETER` to its value. A value that begins with `_` does not influence
+/// the result, and is left out.
 fn flat(fields: &Fields, key: &str) -> BTreeMap<String, String> {
     let programs = fields.get(key).and_then(Value::as_object).into_iter().flatten();
     let mut all = BTreeMap::new();
@@ -67,12 +67,12 @@ fn flat(fields: &Fields, key: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// The sum by which jobs with the same parameters, for the same kind of machine and system, are known.
+/// The MD5 sum of a job's parameters, kind of machine and system. Jobs that test the same have the same sum.
 pub fn all_params_md5(fields: &Fields) -> String {
     let mut all = flat(fields, "pp");
     all.extend(flat(fields, "ss"));
     all.extend(COMMON.map(|key| (key.to_owned(), text_of(fields, key).unwrap_or_default())));
-    // As JSON, so that no value can look like another key.
+    // As JSON, so that a value cannot be read as another key.
     md5_of(Value::from_iter(all).to_string().as_bytes())
 }
 

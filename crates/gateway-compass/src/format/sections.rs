@@ -1,5 +1,5 @@
-//! The order of the entries of `setup`, `daemon`, `monitor` and `program`: a machine runs them in the order in which
-//! the job's author wrote them, and a map of values does not keep that.
+//! The order of the entries of `setup`, `daemon`, `monitor` and `program`. A machine runs them in the order in which
+//! the job's author wrote them, which a map of values loses.
 
 use super::fields::Fields;
 use super::names::{CLUSTER_SPEC, NODES, SECTION_ORDER, SECTIONS};
@@ -9,10 +9,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Entries of one section.
+/// Entries of one section whose order is kept.
 pub(super) const ENTRIES_MAX: usize = 1_000;
 
-/// The order of the entries in a job's text, to be kept with its fields; `None` if it is not a mapping with sections.
+/// The order of the entries in a job's text, to be stored with its fields; `None` if the text has no section with
+/// several entries.
 pub fn section_order(text: &[u8], is_yaml: bool) -> Option<Value> {
     let keys: Keys = match is_yaml {
         true => serde_saphyr::from_str(std::str::from_utf8(text).ok()?).ok()?,
@@ -26,7 +27,7 @@ fn entry((section, names): (String, Vec<String>)) -> (String, Value) {
     (section, Value::from(names))
 }
 
-/// The names of a section's entries: those whose order is kept first, then all others by name.
+/// The entries of a section: first those whose order is kept, then all others by name.
 pub fn entries_of<'a>(fields: &'a Fields, section: &str) -> Vec<(&'a String, &'a Value)> {
     let Some(entries) = fields.get(section).and_then(Value::as_object) else { return Vec::new() };
     let mut all: Vec<(&String, &Value)> = entries.iter().collect();
@@ -34,7 +35,7 @@ pub fn entries_of<'a>(fields: &'a Fields, section: &str) -> Vec<(&'a String, &'a
     all
 }
 
-/// Brings entries into the order that is kept; all others come after them, in the order that they have.
+/// Sorts entries into the kept order. Others follow in their present order.
 pub(super) fn in_kept_order<N: AsRef<str>, T>(fields: &Fields, section: &str, entries: &mut [(N, T)]) {
     let kept = fields.get(SECTION_ORDER).and_then(|order| order.get(section)).and_then(Value::as_array);
     let kept = kept.into_iter().flatten().filter_map(Value::as_str).take(ENTRIES_MAX);
@@ -81,7 +82,7 @@ struct SpecNames {
     nodes: EntryNames,
 }
 
-/// The keys of a mapping, none of a list, and of nothing.
+/// The keys of a mapping; none for a list or null.
 #[derive(Default)]
 struct EntryNames(Vec<String>);
 

@@ -13,10 +13,10 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// All, in the order of their numbers.
+            /// All values, in the order of their numbers.
             pub const ALL: &'static [$name] = &[$($name::$value),+];
 
-            /// Its number.
+            /// The number on the wire.
             pub fn number(self) -> u8 {
                 self as u8
             }
@@ -28,7 +28,7 @@ macro_rules! numbered {
                 }
             }
 
-            /// The value of a word; `None` if there is none.
+            /// The value with this word; `None` if no value has it.
             pub fn parse(word: &str) -> Option<$name> {
                 $name::ALL.iter().copied().find(|value| value.as_str() == word)
             }
@@ -43,20 +43,19 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// The stage of a job. Stages follow each other in this order, and some may be skipped. From `Finish` on they are
-    /// ends.
+    /// The stage of a job. Stages follow each other in this order, and may be skipped. Those from `Finish` on are ends.
     Stage {
         /// Waits for its turn, or for other jobs.
         Submit = 0 "submit",
         /// It was sent to a machine.
         Dispatch = 1 "dispatch",
-        /// The machine boots.
+        /// The job's machine boots.
         Boot = 2 "boot",
         /// It sets up the machine.
         Setup = 3 "setup",
         /// It waits for the other machines of its cluster.
         WaitPeer = 4 "wait_peer",
-        /// Its program runs.
+        /// The job's program runs.
         Running = 5 "running",
         /// Its program has run.
         PostRun = 6 "post_run",
@@ -80,15 +79,15 @@ numbered! {
 numbered! {
     /// The readiness of a job's results.
     Readiness {
-        /// No results yet.
+        /// There are no results yet.
         None = 0 "N/A",
         /// They are being uploaded.
         Uploading = 1 "uploading",
-        /// They are uploaded.
+        /// The results are uploaded.
         Uploaded = 2 "uploaded",
         /// They are uploaded and evaluated.
         Complete = 3 "complete",
-        /// Some are missing.
+        /// Some results are missing.
         Incomplete = 4 "incomplete",
         /// There are none, because the job never ran.
         Norun = 5 "norun",
@@ -98,13 +97,13 @@ numbered! {
 numbered! {
     /// The health of a job.
     Health {
-        /// Not reported.
+        /// No health was reported.
         Unknown = 0 "unknown",
-        /// Its program succeeded.
+        /// The job's program succeeded.
         Success = 1 "success",
-        /// Its program failed.
+        /// The job's program failed.
         Fail = 2 "fail",
-        /// Cancelled before it ran.
+        /// The job was cancelled before it ran.
         Cancel = 10 "cancel",
         /// No kernel could be fetched.
         WgetKernelFail = 20 "wget_kernel_fail",
@@ -114,7 +113,7 @@ numbered! {
         InitrdBroken = 22 "initrd_broken",
         /// The disk could not be loaded.
         LoadDiskFail = 23 "load_disk_fail",
-        /// Something could not be mounted.
+        /// A file system could not be mounted.
         ErrorMount = 24 "error_mount",
         /// The processor has another microcode than expected.
         MicrocodeMismatch = 25 "microcode_mismatch",
@@ -132,11 +131,11 @@ numbered! {
         NfsHang = 41 "nfs_hang",
         /// The testbox ran out of memory.
         Oom = 42 "oom",
-        /// The kernel panicked.
+        /// The testbox's kernel panicked.
         KernelPanic = 43 "kernel_panic",
-        /// Its user ended it.
+        /// The user ended the job.
         Terminate = 44 "terminate",
-        /// Its user logged in.
+        /// The user logged in to the testbox.
         Disturbed = 45 "disturbed",
         /// Too long in stage `dispatch`.
         TimeoutDispatch = 50 "timeout_dispatch",
@@ -202,7 +201,7 @@ impl Health {
         }
     }
 
-    /// The health of a job whose attempt ended so: the inverse of [`Health::to_end`].
+    /// The health of a job whose attempt had this end: the inverse of [`Health::to_end`].
     pub fn from_end(end: &End) -> Health {
         match end {
             End::Exited(0) => Health::Success,
@@ -216,7 +215,8 @@ impl Health {
     }
 }
 
-/// A host says that it could not start a job, and not whether the host or the job's kernel and archives are to blame.
+/// The end of a job that did not start. A host does not report whether it or the job's kernel and archives are at
+/// fault.
 fn not_started() -> End {
     End::NotStarted { why: "its host could not start it".to_owned(), fault: LaunchFault::Unknown }
 }

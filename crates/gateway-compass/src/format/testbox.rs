@@ -6,7 +6,7 @@ use super::quantity::parse_memory;
 use std::fmt;
 use windlass_core::bounds::NAME_BYTES_MAX;
 
-/// Most cores in a name.
+/// The largest number of cores in a name.
 const CPUS_MAX: u32 = 65_536;
 
 /// The kind of machine that a job asks for.
@@ -49,36 +49,35 @@ impl fmt::Display for TboxType {
 /// A testbox, read from its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Testbox {
-    /// The whole name.
+    /// The whole name of the testbox.
     pub name: String,
-    /// Its kind.
+    /// The kind of machine.
     pub kind: TboxType,
-    /// The name without the part that tells one machine of a group from the others; the kind itself if any machine will
-    /// do.
+    /// The name without the part that distinguishes machines of a group; the kind itself if any machine will do.
     pub group: String,
     /// The machine that it must be, or on which the guest must run; `None` is any of the group.
     pub machine: Option<String>,
-    /// Cores: for a guest what it gets, for bare metal what it has; `None` if the name does not say.
+    /// Cores that a guest gets or a bare-metal machine has; `None` if the name does not tell.
     pub cpus: Option<u32>,
-    /// Bytes of memory, likewise.
+    /// Bytes of memory that a guest gets or a bare-metal machine has; `None` if the name does not tell.
     pub memory: Option<u64>,
 }
 
 /// Why the name of a testbox is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadTestbox {
-    /// A name that is empty, too long, or has other characters than names may have.
+    /// The name is empty, too long, or has characters that names must not have.
     #[error(
         "invalid testbox '{}': give up to {NAME_BYTES_MAX} letters, digits, dots, dashes, underscores or pluses",
         .0.chars().take(64).collect::<String>()
     )]
     Name(String),
-    /// A size that no machine has.
+    /// The name has a size that no machine has.
     #[error("testbox '{name}': invalid size '{part}': give one such as 2p8g")]
     Size {
-        /// The name.
+        /// The name of the testbox.
         name: String,
-        /// The part of it.
+        /// The part of the name that is not a valid size.
         part: String,
     },
 }

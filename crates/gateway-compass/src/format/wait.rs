@@ -1,4 +1,4 @@
-//! Wait conditions: a job or a client waits for other jobs, each until it meets a condition.
+//! Wait conditions. A job or a client waits for other jobs until each meets its condition.
 
 use super::bad_job::BadJob;
 use super::fields::{Fields, scalar, text_of};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::bounds::AFTER_MAX;
 
-/// A condition on another job; all parts of it must hold.
+/// A condition on another job. All its parts must hold.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Condition {
     stage: Option<Stage>,
@@ -19,9 +19,9 @@ pub struct Condition {
 /// Whether a job has met the condition that is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// Not yet.
+    /// The job may still meet it.
     Open,
-    /// It has.
+    /// The job has met it.
     Met,
     /// The job failed, and the waiter asked to fail fast.
     Failed,
@@ -41,7 +41,7 @@ pub struct WaitSpec {
 }
 
 impl WaitSpec {
-    /// Reads `wait_on` and `wait_options`.
+    /// Reads the fields `wait_on` and `wait_options`.
     pub fn parse(fields: &Fields) -> Result<WaitSpec, BadJob> {
         let expect = |field: &str, expect| BadJob::Type { field: field.to_owned(), expect };
         let mut spec = WaitSpec::default();
@@ -83,11 +83,14 @@ impl WaitSpec {
         let health = text_of(fields, "job_health").as_deref().and_then(Health::parse);
         let readiness = text_of(fields, "job_data_readiness").as_deref().and_then(Readiness::parse);
         let bad = readiness >= Some(Readiness::Incomplete) || health >= Some(Health::Cancel);
-        match () {
-            () if self.fail_fast && bad => Waited::Failed,
-            () if condition.met_by(fields) => Waited::Met,
-            () if closed => Waited::Never,
-            () => Waited::Open,
+        if self.fail_fast && bad {
+            Waited::Failed
+        } else if condition.met_by(fields) {
+            Waited::Met
+        } else if closed {
+            Waited::Never
+        } else {
+            Waited::Open
         }
     }
 

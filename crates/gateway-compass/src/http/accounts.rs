@@ -1,4 +1,4 @@
-//! Accounts: whoever may submit has a token of the role user, and that is all that is kept of an account.
+//! Accounts. An account is a user who has a token of the role user. Nothing else of an account is stored.
 
 use super::table::{LOOKED_MAX, Words, table};
 use crate::access::check_look;
@@ -19,11 +19,11 @@ use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_server::auth::{Auth, Caller, Role, TokenError};
 use windlass_server::{JsonLimits, read_json};
 
-/// What is noted of a token that was made here.
+/// The note of tokens that are created here.
 const NOTE: &str = "account of Compass CI";
 
-/// Makes an account: a token of that user, which is told this once. For administrators, whose token comes in the
-/// header or as `admin_token`.
+/// Creates an account, which is a token of that user. The token is shown in this answer alone. For administrators,
+/// whose token comes in the header or as `admin_token`.
 pub(super) async fn create(
     State(app): State<App>,
     caller: Who,
@@ -70,7 +70,7 @@ pub(super) async fn create(
     Ok(Json(answer).into_response())
 }
 
-/// What was sent and is not taken, in words.
+/// Says which of the sent fields were ignored, and why.
 fn left_out(fields: &Fields) -> Vec<String> {
     const NOT_TAKEN: [(&str, &str); 2] = [
         ("my_token", "my_token is not taken, for the server makes tokens itself"),
@@ -84,14 +84,17 @@ fn error(status: StatusCode, why: &str) -> Response {
     (status, Json(json!({"error": why}))).into_response()
 }
 
-/// The administrator who asks, if one does.
+/// The administrator that the header or the fields show, if any.
 fn administrator(app: &App, caller: Option<&Caller>, fields: &Fields) -> Option<Caller> {
-    let shown = || text_of(fields, "admin_token").and_then(|token| app.front.auth().of_token(&token));
     let is_admin = |caller: &Caller| caller.role == Role::Admin;
-    caller.cloned().filter(is_admin).or_else(|| shown().filter(is_admin))
+    if let Some(caller) = caller.filter(|caller| is_admin(caller)) {
+        return Some(caller.clone());
+    }
+    let token = text_of(fields, "admin_token")?;
+    app.front.auth().of_token(&token).filter(is_admin)
 }
 
-/// The users who may submit, each with the number of their tokens.
+/// The users that may submit, each with the number of their tokens.
 fn users(auth: &Auth) -> BTreeMap<String, u64> {
     let mut users = BTreeMap::new();
     for token in

@@ -1,4 +1,4 @@
-//! The clusters of a laboratory: which machines a job gets that names one.
+//! The clusters of a laboratory: named sets of machines for jobs that run on several nodes.
 
 use crate::access::check_look;
 use crate::answer::{Refused, say, unavailable};
@@ -15,10 +15,10 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use windlass_server::auth::Role;
 
-/// Bytes of a specification.
+/// Bytes of one cluster's specification.
 const SPEC_BYTES_MAX: usize = 256 << 10;
 
-/// Says what machines a cluster has, in YAML or JSON. For administrators.
+/// Registers a cluster's machines, from YAML or JSON. For administrators.
 pub(super) async fn register(
     State(app): State<App>,
     caller: Who,
@@ -46,7 +46,7 @@ pub(super) async fn register(
     Ok(say(StatusCode::OK, format!("Cluster registered successfully: {name}")))
 }
 
-/// Shows a cluster.
+/// Shows a cluster's specification.
 pub(super) async fn show(
     State(app): State<App>,
     caller: Who,

@@ -1,5 +1,5 @@
-//! Files that are fetched: what machines boot is for everybody, as boot loaders have no token to show; results are for
-//! whoever may read their job; and a job's own archive is for its machine alone.
+//! Downloads. Anybody may fetch what machines boot, because boot loaders have no token to show. Results are for readers
+//! of their job. A job's own archive is for its machine alone.
 
 use super::table::Words;
 use crate::access::{check_look, speaks_for_job};
@@ -25,14 +25,14 @@ use windlass_server::Unavailable;
 
 /// Bytes that are read of a file at a time.
 const PART_BYTES: usize = 256 << 10;
-/// Where requests over a unix socket count as coming from.
+/// The address of all requests over unix sockets.
 const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-/// What there is beneath the directory of archives of jobs.
+/// The directory beneath which jobs' archives seem to be.
 const ARCHIVES: &str = "scheduler/pending-jobs/";
-/// What of the scheduler's own directory machines fetch.
+/// The only part of the scheduler's own directory that is served.
 const PACKAGES: &str = "scheduler/upload-files";
 
-/// Fetches a file of `/srv`.
+/// Serves a file of `/srv`, or the archive of a job.
 pub(super) async fn get_file(
     State(app): State<App>,
     caller: Who,
@@ -82,8 +82,8 @@ pub(super) async fn get_file(
     }
 }
 
-/// A file as an answer. It has no time: machines unpack what they fetch in the order of these, and so in the order in
-/// which they fetched it.
+/// A file as a response. The response has no time: machines unpack archives in the order of their files' times, which
+/// is then the order in which they fetched them.
 fn streamed(file: tokio::fs::File, bytes: u64, turn: Turn) -> Response {
     let parts = stream::try_unfold((file, bytes, turn), |(mut file, left, turn)| async move {
         let mut part = Vec::with_capacity(PART_BYTES.min(usize::try_from(left).unwrap_or(PART_BYTES)));
@@ -98,7 +98,7 @@ fn streamed(file: tokio::fs::File, bytes: u64, turn: Turn) -> Response {
     ([kind, length], Body::from_stream(parts)).into_response()
 }
 
-/// Results are for whoever may read their job, and for the job itself.
+/// Admits readers of the job that has these results, and the job itself.
 async fn may_read_results(
     app: &App,
     caller: &Who,
@@ -130,10 +130,10 @@ async fn may_read_results(
     }
 }
 
-/// Where the number of a job stands in the path of its results, `result/SUITE/DATE/GROUP/SYSTEM/[VALUES/]NUMBER`.
+/// The possible places of the number in `result/SUITE/DATE/GROUP/SYSTEM/[VALUES/]NUMBER`.
 const NUMBER_PLACES: std::ops::RangeInclusive<usize> = 5..=6;
 
-/// The user whose job has these results; `None` where no job that is kept has them.
+/// The user whose job has these results; `None` if no stored job has them.
 async fn user_of_results(app: &App, path: &InnerPath) -> Result<Option<String>, Unavailable> {
     for place in NUMBER_PLACES {
         let number = path.as_str().split('/').nth(place).and_then(|name| name.parse().ok()).map(JobId);
@@ -146,7 +146,7 @@ async fn user_of_results(app: &App, path: &InnerPath) -> Result<Option<String>, 
     Ok(None)
 }
 
-/// Fetches the archive of a job by its old path.
+/// Serves the archive of a job by the path of older clients.
 pub(super) async fn get_archive(
     State(app): State<App>,
     caller: Who,
@@ -157,7 +157,7 @@ pub(super) async fn get_archive(
     archive_of(&app, &caller, peer_address(&peer), &id, query.get("job_token").map(String::as_str)).await
 }
 
-/// The archive of a job. It is made now, and kept nowhere. A job whose archive was fetched is in stage `boot`.
+/// The archive of a job. It is made for each request and not stored. Fetching it brings the job into stage `boot`.
 async fn archive_of(
     app: &App,
     caller: &Who,

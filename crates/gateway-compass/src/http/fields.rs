@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use windlass_server::{BadJson, JsonLimits, read_json};
 
-/// A body that is a JSON object, or a YAML mapping where the request says that it is YAML.
+/// Reads a body: a YAML mapping if the content type says so, otherwise a JSON object.
 pub(super) async fn read_fields(
     app: &App,
     headers: &HeaderMap,
@@ -25,17 +25,17 @@ pub(super) async fn read_fields(
     fields.map_err(|why| bad_request(json!({"message": why})).into())
 }
 
-/// With the order of what a machine runs, which the fields do not keep.
+/// Reads a YAML mapping, with the order of its sections, which the fields alone lose.
 fn read_yaml(body: &[u8]) -> Result<Fields, String> {
     let read = std::str::from_utf8(body).map_err(|e| e.to_string());
     match read.and_then(read_yaml_text) {
         Ok(Value::Object(fields)) => Ok(in_order(fields, section_order(body, true))),
-        Ok(_) => Err("Invalid YAML in request body: it is no mapping".to_owned()),
+        Ok(_) => Err("Invalid YAML in request body: it is not a mapping".to_owned()),
         Err(why) => Err(format!("Invalid YAML in request body: {why}")),
     }
 }
 
-/// As bounded as JSON is: a value takes much more memory than its text.
+/// Reads YAML within the bounds of JSON, because values take much more memory than their text.
 fn read_yaml_text(text: &str) -> Result<Value, String> {
     let budget = serde_saphyr::budget! { max_nodes: JsonLimits::GATEWAY.values_max };
     let options = serde_saphyr::options! { budget: budget };
@@ -50,7 +50,7 @@ fn read_object(body: &[u8]) -> Result<Fields, String> {
     }
 }
 
-/// A client that read the job from a file says the order itself.
+/// Adds the order of the sections, unless the client sent it: a client that read the job from a file knows it.
 fn in_order(mut fields: Fields, order: Option<Value>) -> Fields {
     if let Some(order) = order {
         fields.entry(SECTION_ORDER).or_insert(order);
@@ -58,7 +58,7 @@ fn in_order(mut fields: Fields, order: Option<Value>) -> Fields {
     fields
 }
 
-/// Says in JSON what is wrong with a request.
+/// Refuses a request, with the reason in JSON.
 pub(super) fn bad_request(body: Value) -> Response {
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }

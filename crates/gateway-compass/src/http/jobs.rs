@@ -1,4 +1,4 @@
-//! Jobs: submit, show, wait, update, cancel, terminate.
+//! Jobs: show, wait, update, cancel, terminate.
 
 use super::fields::{bad_request, read_fields};
 use crate::access::{account_of, check_look, check_owner, speaks_for_job};
@@ -26,16 +26,16 @@ use windlass_core::engine::{Event, Reply};
 use windlass_server::auth::{Caller, Role};
 use windlass_server::{Reader, Unavailable};
 
-/// How long somebody may wait for jobs at a time.
+/// The longest wait for jobs of one request.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The number in a path; what is none names no job.
+/// The number in a path. Other texts name no job.
 fn job_id(text: &str) -> Result<JobId, Refused> {
     let id = text.parse::<u64>().map(JobId);
     id.map_err(|_| not_found().into())
 }
 
-/// Shows a job.
+/// Shows a job's public fields, all or those that the query names.
 pub(super) async fn show(
     State(app): State<App>,
     caller: Who,
@@ -54,7 +54,7 @@ fn not_found() -> Response {
     (StatusCode::NOT_FOUND, Json(json!({"error": "Job not found"}))).into_response()
 }
 
-/// Waits for jobs: until one is so far, or for ten seconds.
+/// Waits until one of the jobs meets its condition, or for [`WAIT`].
 pub(super) async fn wait(
     State(app): State<App>,
     caller: Who,
@@ -92,8 +92,8 @@ pub(super) async fn wait(
     }
 }
 
-/// Whoever may look at jobs may wait for them. So may a job that shows its token, such as a node of a cluster, and it is told
-/// what its user is told.
+/// Admits callers that may look at jobs. A job that shows its token, such as a node of a cluster, may wait too, and
+/// reads what its user may read.
 async fn check_wait(app: &App, caller: &Who, query: &Fields, fields: &Fields) -> Result<Reader, Refused> {
     if let Some(caller) = who(caller).filter(|caller| caller.role != Role::Worker) {
         return Ok(app.front.reader(check_look(Some(caller))?));
@@ -112,7 +112,7 @@ async fn check_wait(app: &App, caller: &Who, query: &Fields, fields: &Fields) ->
     }
 }
 
-/// What is left to wait for, and what was told of the rest; true if there is anything to tell.
+/// The answer: the conditions that are still open, and the fields of jobs that met theirs. True if the answer has news.
 async fn look(
     app: &App,
     spec: &WaitSpec,
@@ -155,7 +155,7 @@ async fn look(
     Ok((answer, progress))
 }
 
-/// Takes in how far a job is.
+/// Applies an update of a job's progress.
 pub(super) async fn update(
     State(app): State<App>,
     caller: Who,
@@ -179,7 +179,7 @@ pub(super) async fn update(
             }
             _ => match (params.remove("job_token"), peer_address(&peer)) {
                 (Some(token), _) => Speaker::Token(token),
-                // Scripts of bare machines show nothing.
+                // Scripts of bare machines show no token.
                 (None, Some(address)) => Speaker::Address(address),
                 (None, None) => return Err(BadUpdate::NotYours),
             },
@@ -187,7 +187,7 @@ pub(super) async fn update(
         let failed = |why: Unavailable| BadUpdate::Unavailable(why.to_string());
         let ask = |reply| Ask::Update { job: id, params, speaker, reply: Some(reply) };
         match app.compass.ask(ask).await.map_err(failed)? {
-            // No host has it: never, or no more.
+            // The laboratory has no run of the job.
             Err(BadUpdate::NotDispatched) => match View::find(&app.handle, id).await.map_err(failed)? {
                 None => Err(BadUpdate::NoJob),
                 Some(view) if view.record.is_closed() => Err(BadUpdate::Closed),
@@ -212,8 +212,8 @@ fn status_of(bad: &BadUpdate) -> StatusCode {
     }
 }
 
-/// The job that somebody wants to end, which must be theirs.
-async fn ours(
+/// The job that the caller wants to end, if the caller owns it.
+async fn owned_job(
     app: &App,
     caller: &Who,
     headers: &HeaderMap,
@@ -232,7 +232,7 @@ async fn ours(
     Ok((id, view))
 }
 
-/// Cancels a job that no host has yet. That of a cluster's node is cancelled with those of all others.
+/// Cancels a job that no host has yet. A cluster's nodes are cancelled together.
 pub(super) async fn cancel(
     State(app): State<App>,
     caller: Who,
@@ -240,7 +240,7 @@ pub(super) async fn cancel(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
-    let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
+    let (job, view) = owned_job(&app, &caller, &headers, &id, body).await?;
     let whole = task_of(job).job;
     let booked = move |engine: &windlass_core::Engine| engine.attempts_of(whole).next().is_some();
     let booked = app.handle.query(booked).await.map_err(unavailable)?;
@@ -258,7 +258,7 @@ pub(super) async fn terminate(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
-    let (job, view) = ours(&app, &caller, &headers, &id, body).await?;
+    let (job, view) = owned_job(&app, &caller, &headers, &id, body).await?;
     if view.record.stage == Stage::Submit || view.record.stage.is_end() {
         return Err(say(StatusCode::FORBIDDEN, "Job not running").into());
     }

@@ -1,4 +1,4 @@
-//! Hosts, lists for people, and whether the scheduler is well.
+//! Hosts, lists of jobs and hosts, and the scheduler's health.
 
 use super::table::{LOOKED_MAX, Words, given, table};
 use crate::access::{check_host, check_look};
@@ -23,18 +23,18 @@ use windlass_core::JobId;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::job::JobState;
 use windlass_server::auth::{Caller, Role};
-use windlass_server::{JsonLimits, read_json};
+use windlass_server::{JsonLimits, Unavailable, read_json};
 use windlass_store::JobFilter;
 
 /// Rows of one list.
 const ROWS_MAX: usize = 1_000;
-/// Says that it is there.
+/// Answers that the server runs.
 pub(super) async fn health() -> String {
     let (now, version) = (time_text(now_s()), env!("CARGO_PKG_VERSION"));
     format!("Compass CI scheduler is alive. Time: {now}, Version: {version}")
 }
 
-/// Shows a host.
+/// Shows a host's fields.
 pub(super) async fn host(
     State(app): State<App>,
     caller: Who,
@@ -53,12 +53,12 @@ pub(super) async fn host(
     })
 }
 
-/// How a host's power is switched is for administrators, as is the password for that.
+/// True if the caller may see a host's private fields, which tell how to switch its power.
 fn reads_hosts(caller: Option<&Caller>) -> bool {
     caller.is_some_and(|caller| caller.role == Role::Admin)
 }
 
-/// A host as it was registered and as it says itself; the whole of it, or what everybody who may look is shown.
+/// The registered and reported fields of a host; all of them, or those that are not private.
 fn host_fields(host: &Host, is_whole: bool) -> Fields {
     let mut fields = host.info.clone();
     fields.extend(host.said.iter().filter(|(key, _)| *key != "type").map(|(k, v)| (k.clone(), v.clone())));
@@ -68,7 +68,7 @@ fn host_fields(host: &Host, is_whole: bool) -> Fields {
     fields
 }
 
-/// Takes in what a host is.
+/// Registers a host, or takes in its metrics.
 pub(super) async fn register(
     State(app): State<App>,
     caller: Who,
@@ -102,7 +102,6 @@ pub(super) async fn pending(
     Query(query): Query<Words>,
 ) -> Result<Response, Refused> {
     let reader = app.front.reader(check_look(who(&caller))?);
-    let failed = |error| unavailable(windlass_server::Unavailable::from_store(&error));
     let filter = JobFilter {
         states: vec![JobState::Active],
         user: given(&query, "my_account"),
@@ -111,7 +110,8 @@ pub(super) async fn pending(
     let (mut rows, mut before, mut looked) = (Vec::new(), None, 0);
     while rows.len() < ROWS_MAX && looked < LOOKED_MAX {
         let store = app.handle.store();
-        let part = store.jobs(filter.clone(), before, ROWS_MAX, LOOKED_MAX - looked).await.map_err(failed)?;
+        let part = store.jobs(filter.clone(), before, ROWS_MAX, LOOKED_MAX - looked).await;
+        let part = part.map_err(|error| unavailable(Unavailable::from_store(&error)))?;
         (before, looked) = (part.next, looked + part.rows);
         for job in part.jobs.into_iter().filter(|job| is_compass(&job.spec)) {
             for id in View::numbers(&job) {
@@ -151,7 +151,7 @@ pub(super) async fn running(
     Ok(table("Running jobs", rows, &JOB_COLUMNS, &query))
 }
 
-/// Lists hosts.
+/// Lists hosts with their running jobs.
 pub(super) async fn hosts(
     State(app): State<App>,
     caller: Who,
@@ -187,7 +187,7 @@ const JOB_COLUMNS: [&str; 10] = [
     "timeout_seconds",
 ];
 
-/// Shows what the scheduler has at hand.
+/// Shows hosts, clients and queues, for people who look for a fault.
 pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Response, Refused> {
     check_look(who(&caller))?;
     let lab = app.compass.look(|lab| {

@@ -1,4 +1,4 @@
-//! The requests of the interface. Each file answers those of one subject.
+//! The handlers of requests, one file for each subject.
 
 mod accounts;
 mod clusters;
@@ -18,7 +18,7 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::{any, get, post};
 
-/// The paths of the interface.
+/// The paths of the interface, with their handlers. Tests read them from this file's text.
 pub(crate) fn routes() -> Router<App> {
     let jobs = Router::new()
         .route("/submit", post(submit::submit))
@@ -57,11 +57,11 @@ pub(crate) fn routes() -> Router<App> {
         .route_layer(map_response(isolated))
 }
 
-/// What a browser may do with an answer: show it, and no more. It comes from the origin of the board, and users bring the
-/// files, which must be neither scripts nor pages of that origin.
+/// Browsers may show an answer and nothing else. Answers have the origin of the board, and users bring the files, which
+/// must not become scripts or pages of that origin.
 const POLICY: &str = "sandbox; default-src 'none'; frame-ancestors 'none'";
 
-/// Says with every answer that it is of the type that it says, and that nothing of it runs in a browser.
+/// Forbids browsers to guess an answer's type, and to run anything in it.
 async fn isolated(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -1,4 +1,4 @@
-//! Those who stay: providers and clients on their sockets, and machines that boot and wait for a job.
+//! Long connections: sockets of providers and clients, and requests of machines that boot and wait for a job.
 
 use super::table::given;
 use crate::access::{check_any_host, check_host, check_look};
@@ -30,17 +30,17 @@ use windlass_server::{Admission, JsonLimits, Unavailable, read_json};
 
 /// Bytes of a message on a socket.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// Between two pings, which find out that a peer is gone.
+/// The interval of pings, which detect peers that are gone.
 const PING: Duration = Duration::from_secs(30);
 /// How long a peer may take to read a message.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a machine that boots waits for a job at a time.
 const BOOT_WAIT: Duration = Duration::from_secs(10);
 
-/// What let in whoever opens a socket.
+/// The token or session by which a socket was admitted.
 type LetIn = Option<Extension<Admission>>;
 
-/// The socket of a provider.
+/// Opens the socket of a provider.
 pub(super) async fn provider(
     State(app): State<App>,
     caller: Who,
@@ -69,7 +69,7 @@ pub(super) async fn provider(
     }))
 }
 
-/// False where the socket is to be closed.
+/// Handles a provider's message. False if the socket has to be closed.
 async fn provider_says(app: &App, host: &str, session: u64, text: String) -> bool {
     let read = read_json::<Value>(text.as_bytes(), JsonLimits::GATEWAY);
     let Ok(Value::Object(fields)) = read else { return true };
@@ -94,13 +94,13 @@ async fn provider_says(app: &App, host: &str, session: u64, text: String) -> boo
     app.compass.tell(ask).await
 }
 
-/// The words of a message, as an update has them.
+/// The parameters of an update, from the fields of a message.
 fn params_of(fields: &Fields) -> Params {
     let words = fields.keys().filter(|key| !matches!(key.as_str(), "type" | "job_id"));
     words.filter_map(|key| Some((key.clone(), text_of(fields, key)?))).collect()
 }
 
-/// The socket of a client.
+/// Opens the socket of a client.
 pub(super) async fn client(
     State(app): State<App>,
     caller: Who,
@@ -131,7 +131,7 @@ pub(super) async fn client(
     }))
 }
 
-/// What is wrong with what a client said; false where the socket is to be closed.
+/// Handles a client's message. False if the socket has to be closed.
 async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> Result<bool, String> {
     let fields = match read_json::<Value>(text.as_bytes(), JsonLimits::GATEWAY) {
         Ok(Value::Object(fields)) => fields,
@@ -143,13 +143,13 @@ async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> 
     let job = job.ok_or("Invalid or missing job_id")?;
     let view = View::find(&app.handle, job).await.map_err(|e| e.to_string())?;
     let view = view.ok_or_else(|| format!("Job {job} not found"))?;
-    // Whoever types into a console is its user.
+    // Only the job's user may open its console.
     if kind.contains("console") && !caller.may_act_for(&view.spec.user) {
-        return Err(format!("Job {job} is somebody else's"));
+        return Err(format!("Job {job} belongs to another user"));
     }
-    // What a job says of itself and prints is for whoever may read it.
+    // Events and logs are for readers of the job.
     if kind.starts_with("watch") && !app.front.reader(caller).may_read(&view.spec.user) {
-        return Err(format!("Job {job} is somebody else's"));
+        return Err(format!("Job {job} belongs to another user"));
     }
     if view.record.is_closed() && kind.starts_with("watch") {
         return Err(format!("Job {job} is closed"));
@@ -157,7 +157,7 @@ async fn client_says(app: &App, caller: &Caller, session: u64, text: String) -> 
     Ok(app.compass.tell(Ask::ClientSaid { session, kind, job, text }).await)
 }
 
-/// Makes a socket of a request where there is room for it.
+/// Upgrades a request to a socket, unless too many are open.
 fn open<F>(
     app: App,
     upgrade: WebSocketUpgrade,
@@ -180,7 +180,7 @@ where
         .into_response()
 }
 
-/// Passes on what comes and what waits, until either end wants no more, or the token or the session has ended.
+/// Passes messages in both directions until either end closes, or the token or session ends.
 async fn talk<F>(
     app: App,
     let_in: LetIn,
@@ -219,11 +219,11 @@ async fn talk<F>(
             _ => return,
         }
     }
-    // It may be gone already.
+    // The peer may be gone already.
     _ = tokio::time::timeout(SEND_PATIENCE, socket.send(Message::Close(None))).await;
 }
 
-/// What a machine that boots says with its request.
+/// The parts of a request of a machine that boots.
 pub(super) struct Asking {
     caller: Who,
     peer: MaybePeer,
@@ -242,7 +242,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Asking {
     }
 }
 
-/// A machine boots.
+/// Answers a machine that boots, and names itself in the query.
 pub(super) async fn dispatch(State(app): State<App>, asking: Asking) -> Result<Response, Refused> {
     let of = |key: &str| given(&asking.query, key);
     let name = MachineName { mac: of("mac"), hostname: of("hostname"), ip: of("ip") };
@@ -255,7 +255,7 @@ pub(super) async fn dispatch(State(app): State<App>, asking: Asking) -> Result<R
     wait_for_job(app, asking, name, boot).await
 }
 
-/// The same where a boot loader asks, which names itself in the path.
+/// Answers a boot loader, which names its machine in the path.
 async fn boot_by_path(
     app: App,
     (parameter, value): (String, String),
@@ -272,7 +272,7 @@ async fn boot_by_path(
     wait_for_job(app, asking, name, boot).await
 }
 
-/// iPXE asks.
+/// Answers the boot loader iPXE.
 pub(super) async fn boot_ipxe(
     State(app): State<App>,
     Path(path): Path<(String, String)>,
@@ -281,7 +281,7 @@ pub(super) async fn boot_ipxe(
     boot_by_path(app, path, asking, BootType::Ipxe).await
 }
 
-/// Grub asks.
+/// Answers the boot loader grub.
 pub(super) async fn boot_grub(
     State(app): State<App>,
     Path(path): Path<(String, String)>,
@@ -290,7 +290,7 @@ pub(super) async fn boot_grub(
     boot_by_path(app, path, asking, BootType::Grub).await
 }
 
-/// A machine asks that runs jobs in the system that it has.
+/// Answers a machine that runs jobs in its installed system.
 pub(super) async fn boot_native(
     State(app): State<App>,
     Path(path): Path<(String, String)>,
@@ -299,7 +299,7 @@ pub(super) async fn boot_native(
     boot_by_path(app, path, asking, BootType::Native).await
 }
 
-/// A host of libvirt asks.
+/// Answers a host of libvirt.
 pub(super) async fn boot_libvirt(
     State(app): State<App>,
     Path(path): Path<(String, String)>,
@@ -308,12 +308,12 @@ pub(super) async fn boot_libvirt(
     boot_by_path(app, path, asking, BootType::Libvirt).await
 }
 
-/// HOST:PORT as a part of a script may have it.
+/// `HOST:PORT`, with only characters that are safe in a script.
 fn plain_address(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(*c)).collect()
 }
 
-/// The address of this server that a request went to.
+/// The address of this server in the request's header.
 fn server_of(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let host = plain_address(host);
@@ -328,7 +328,7 @@ fn server_of(headers: &HeaderMap) -> String {
     }
 }
 
-/// Says that a machine does not wait any more, also where its connection broke.
+/// Tells the laboratory when dropped that the machine stopped waiting. A broken connection drops it, too.
 struct WaitingMachine {
     app: App,
     ticket: u64,
@@ -369,7 +369,7 @@ async fn wait_for_job(
     let answered = match tokio::time::timeout(BOOT_WAIT, &mut answer).await {
         Ok(answered) => answered,
         Err(_) => {
-            // Its job may be on its way at this moment: what is answered is what was decided.
+            // The laboratory may decide on a job at this moment. Its decision is the answer.
             drop(waiting);
             answer.await
         }

@@ -1,4 +1,4 @@
-//! Submissions: what a client sends becomes one job or several, each for the queue and the machines that it may have.
+//! Submissions. The fields of one become one or several jobs, each with its queue and its machines.
 
 use super::fields::read_fields;
 use crate::access::account_of;
@@ -31,12 +31,11 @@ use windlass_core::{JobId, TaskId};
 use windlass_server::Unavailable;
 use windlass_server::auth::{Caller, Role};
 
-/// Queues that anybody may name; all others are for those whom an administrator lists, and so is the one that goes
-/// before everything.
+/// Queues that any user may name. Other queues, also the urgent one, are for users that an administrator lists.
 const SHARED_QUEUES: [&str; 3] = ["idle", "single-build", "bisect"];
 const URGENT_QUEUE: &str = "vip";
 
-/// Why a job is not taken.
+/// A refused submission, with the status of the answer.
 struct NotTaken {
     status: StatusCode,
     why: String,
@@ -51,7 +50,7 @@ impl NotTaken {
         NotTaken::new(StatusCode::BAD_REQUEST, why)
     }
 
-    /// What clients tell it by.
+    /// The refusal in the form that clients read.
     fn body(&self) -> Value {
         json!({"job_id": "0", "job_state": "submit", "message": self.why})
     }
@@ -69,7 +68,7 @@ impl From<NotTaken> for Refused {
     }
 }
 
-/// Submits a job, or those of a matrix or of a cluster.
+/// Submits a job, or the jobs of a matrix or a cluster.
 pub(super) async fn submit(
     State(app): State<App>,
     caller: Who,
@@ -80,7 +79,7 @@ pub(super) async fn submit(
     let caller = account_of(&app.front, who(&caller).cloned(), &fields)?;
     let account = text_of(&fields, "my_account");
     let fields = without_packages(&app, &caller, fields).await?;
-    // All are right before the first is taken. That of many large jobs takes a while.
+    // All jobs are checked before the first is submitted. Checking many large jobs takes a while.
     let cluster = cluster_of(&app, &fields).await?;
     let parsed = tokio::task::spawn_blocking(move || nodes_of(jobs_of(fields)?, cluster.as_ref()));
     let parsed = parsed.await.map_err(|e| NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, e))?;
@@ -100,7 +99,7 @@ pub(super) async fn submit(
                 taken = true;
                 answers.append(&mut answer);
             }
-            // Clients see by each answer what became of it.
+            // Clients find the refusal among the answers for each job.
             Err(not) if taken => answers.push(not.body()),
             Err(not) => return Err(not.into()),
         }
@@ -108,7 +107,7 @@ pub(super) async fn submit(
     Ok(Json(answers).into_response())
 }
 
-/// The machines of the cluster that a job names: those that it says itself, or those of the laboratory's cluster.
+/// The machines of the cluster that a job names: its own `cluster_spec`, or the registered cluster.
 async fn cluster_of(app: &App, fields: &Fields) -> Result<Option<ClusterSpec>, NotTaken> {
     let Some(name) = cluster_name(fields) else { return Ok(None) };
     if let Some(own) = ClusterSpec::of_job(fields).map_err(NotTaken::bad)? {
@@ -128,7 +127,7 @@ async fn cluster_of(app: &App, fields: &Fields) -> Result<Option<ClusterSpec>, N
     })
 }
 
-/// Stores the files that a submission brings. It may be told to bring more.
+/// Stores the files that a submission brings. The refusal names files that it has to send.
 async fn without_packages(app: &App, caller: &Caller, mut fields: Fields) -> Result<Fields, Refused> {
     let (files, trusted) = (app.files.clone(), caller.role == Role::Admin);
     let taken =
@@ -141,12 +140,13 @@ async fn without_packages(app: &App, caller: &Caller, mut fields: Fields) -> Res
     if let PackageError::File(error) = &error {
         tracing::warn!("a file of a submission is not taken: {error}");
     }
-    let status = if error.is_ours() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
+    let status =
+        if error.is_server_fault() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
     Err((status, Json(error.body())).into_response().into())
 }
 
-/// Takes in a job: that of one machine, or those of a cluster's nodes, which are one for the engine. Returns an answer for
-/// each node.
+/// Submits the job of one machine, or those of a cluster's nodes, which are one job for the engine. Returns an answer
+/// for each node.
 async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Result<Vec<Value>, NotTaken> {
     let now = now_s();
     let date = date_text(now);
@@ -156,7 +156,7 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
         seal(app, node)?;
     }
     let first = nodes.first().ok_or_else(|| NotTaken::bad("the job has no nodes"))?;
-    // All nodes are the same job's: what it waits for, its queue and its limits are those of the first.
+    // All nodes have the conditions, the queue and the limits of the first.
     let waits = !first.wait.wait_on.is_empty();
     for id in first.wait.wait_on.keys() {
         if View::find(&app.handle, JobId(*id)).await?.is_none() {
@@ -212,7 +212,7 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
     }
 }
 
-/// What clients are told of a job that was taken.
+/// The answer for an accepted job.
 fn submitted(number: JobId, fields: &Fields, date: &str) -> Value {
     json!({
         "job_id": number.to_string(),
@@ -223,7 +223,7 @@ fn submitted(number: JobId, fields: &Fields, date: &str) -> Value {
     })
 }
 
-/// Secrets are stored sealed, for the job's machine.
+/// Replaces the secrets of a job by their sealed form, which is stored for its machine.
 fn seal(app: &App, job: &mut CompassJob) -> Result<(), NotTaken> {
     let secrets = std::mem::take(&mut job.secrets);
     if secrets.is_empty() {
@@ -237,7 +237,7 @@ fn seal(app: &App, job: &mut CompassJob) -> Result<(), NotTaken> {
     Ok(())
 }
 
-/// The queue that a job names where it is for everybody, a project's that somebody set up too; else its
+/// The queue of a job: the named one if all users share it or if it is a project's queue that was set up, otherwise the
 /// account's own.
 async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String, Unavailable> {
     let Some(named) = job.queue.clone() else { return Ok(job.account.clone()) };
@@ -257,28 +257,31 @@ async fn queue_of(app: &App, caller: &Caller, job: &CompassJob) -> Result<String
             .by_name()
             .any(|queue| queue.name() == name && queue.record != QueueRecord::named(&name))
     };
-    // An account's own is nobody else's, whatever its weight.
+    // The queue of another account is not a project's, even if it was set up.
     let project = !app.front.auth().knows_user(&named) && app.handle.query(set_up).await?;
     Ok(if project { named } else { job.account.clone() })
 }
 
-/// The machines whose caches hold most of what the job reads. Fails where no known machine has the devices.
+/// The machines whose caches hold most of the job's cache directories. Fails if no known machine has the devices.
 fn machines_for(lab: &Lab, job: &CompassJob) -> Result<BTreeSet<String>, BadJob> {
     let needs = job.needs();
     let (devices, others): (Vec<_>, Vec<_>) = needs.iter().partition(|need| need.key == "device");
-    let named = |host: &str| job.machines.as_ref().is_none_or(|machines| machines.contains(host));
-    let fits = |attributes: &Attributes| others.iter().all(|need| need.met_by(attributes));
-    let hosts = lab.hosts.values().filter(|host| host.is_machine()).filter(|host| named(&host.name));
-    let hosts = hosts.map(|host| (host, host.described()));
-    let hosts: Vec<_> = hosts.filter(|(_, attributes)| fits(attributes)).collect();
-    let all = |attributes: &Attributes| devices.iter().all(|need| need.met_by(attributes));
-    if !devices.is_empty() && !hosts.iter().any(|(_, attributes)| all(attributes)) {
-        let lacking = |device: &&String| {
-            let has =
-                |attributes: &Attributes| attributes.get("device").is_some_and(|had| had.contains(*device));
-            !hosts.iter().any(|(_, attributes)| has(attributes))
-        };
-        let lacked: Vec<&str> = job.devices.iter().filter(lacking).map(String::as_str).collect();
+    let mut hosts = Vec::new();
+    for host in lab.hosts.values().filter(|host| host.is_machine()) {
+        if job.machines.as_ref().is_some_and(|machines| !machines.contains(&host.name)) {
+            continue;
+        }
+        let attributes = host.described();
+        if others.iter().all(|need| need.met_by(&attributes)) {
+            hosts.push((host, attributes));
+        }
+    }
+    let has_devices = |attributes: &Attributes| devices.iter().all(|need| need.met_by(attributes));
+    if !devices.is_empty() && !hosts.iter().any(|(_, attributes)| has_devices(attributes)) {
+        let had: BTreeSet<&String> =
+            hosts.iter().filter_map(|(_, attributes)| attributes.get("device")).flatten().collect();
+        let lacked: Vec<&str> =
+            job.devices.iter().filter(|device| !had.contains(device)).map(String::as_str).collect();
         let why = match lacked.as_slice() {
             [] => "each is there, but no machine that the job may have has them all".to_owned(),
             some => format!("no machine that the job may have has {}", some.join(", ")),
@@ -288,14 +291,18 @@ fn machines_for(lab: &Lab, job: &CompassJob) -> Result<BTreeSet<String>, BadJob>
     if job.cache_dirs.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let hosts = hosts.iter().filter(|(_, attributes)| all(attributes));
-    let hits = hosts.filter_map(|(host, _)| {
-        let hits = host.request.as_ref()?.cache_dirs.intersection(&job.cache_dirs).count();
-        (hits > 0).then(|| (hits, host.name.clone()))
-    });
-    let hits: Vec<(usize, String)> = hits.collect();
-    let most = hits.iter().map(|(hits, _)| *hits).max().unwrap_or(0);
-    let best: BTreeSet<String> = hits.into_iter().filter(|(n, _)| *n == most).map(|(_, name)| name).collect();
-    // Where so many are as good, there is nothing to wait for.
+    let (mut best, mut most) = (BTreeSet::new(), 1);
+    for (host, attributes) in hosts {
+        let Some(request) = host.request.as_ref().filter(|_| has_devices(&attributes)) else { continue };
+        let hits = request.cache_dirs.intersection(&job.cache_dirs).count();
+        if hits > most {
+            best.clear();
+            most = hits;
+        }
+        if hits == most {
+            best.insert(host.name.clone());
+        }
+    }
+    // With more machines than a step may prefer, waiting for one of them gains nothing.
     Ok(if best.len() > PREFERS_PER_STEP_MAX { BTreeSet::new() } else { best })
 }

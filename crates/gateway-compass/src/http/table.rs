@@ -7,18 +7,18 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Jobs, hosts or accounts that are looked through for one list.
+/// Jobs, hosts or accounts that are read for one list.
 pub(super) const LOOKED_MAX: usize = 10_000;
 
-/// The words of a query.
+/// The parameters of a query.
 pub(super) type Words = BTreeMap<String, String>;
 
-/// The word of a query, where it is given and not empty.
+/// A parameter of a query; `None` if it is absent or empty.
 pub(super) fn given(query: &Words, key: &str) -> Option<String> {
     query.get(key).filter(|text| !text.is_empty()).cloned()
 }
 
-/// The queue and account that a job's fields name, for lists.
+/// A field as a cell's text; empty if it is absent.
 pub(super) fn cell(fields: &Fields, key: &str) -> String {
     match fields.get(key) {
         None | Some(Value::Null) => String::new(),
@@ -26,7 +26,7 @@ pub(super) fn cell(fields: &Fields, key: &str) -> String {
     }
 }
 
-/// Rows as a table: text, JSON, or HTML for browsers.
+/// Rows as a list, sorted and reduced as the query says: text, JSON, or HTML for browsers.
 pub(super) fn table(title: &str, rows: Vec<Fields>, columns: &[&str], query: &Words) -> Response {
     let mut rows: Vec<Fields> = rows.into_iter().map(|row| public_fields(row, None)).collect();
     if let Some(key) = given(query, "sort") {
@@ -46,8 +46,8 @@ pub(super) fn table(title: &str, rows: Vec<Fields>, columns: &[&str], query: &Wo
         });
         return Json(rows.collect::<Vec<Value>>()).into_response();
     }
-    let line = |row: &Fields| columns.iter().map(|column| cell(row, column)).collect::<Vec<String>>();
-    let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
+    let lines: Vec<Vec<String>> =
+        rows.iter().map(|row| columns.iter().map(|column| cell(row, column)).collect()).collect();
     if given(query, "output").as_deref() == Some("text") {
         let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
         return (kind, padded(&columns, &lines)).into_response();
@@ -55,7 +55,7 @@ pub(super) fn table(title: &str, rows: Vec<Fields>, columns: &[&str], query: &Wo
     Html(html(title, &columns, &lines)).into_response()
 }
 
-/// Numbers by their size, before words.
+/// Numbers sort by size, and before words.
 fn sort_key(row: &Fields, key: &str) -> (Option<u64>, String) {
     let text = cell(row, key);
     match text.parse() {
@@ -64,7 +64,7 @@ fn sort_key(row: &Fields, key: &str) -> (Option<u64>, String) {
     }
 }
 
-/// A table of padded columns.
+/// A table as text with padded columns.
 fn padded(columns: &[String], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = columns.iter().map(|column| column.chars().count()).collect();
     for row in rows {
@@ -80,14 +80,10 @@ fn padded(columns: &[String], rows: &[Vec<String>]) -> String {
     std::iter::once(line(columns)).chain(rows.iter().map(|row| line(row))).collect()
 }
 
-/// The same for browsers.
+/// A table as a page for browsers.
 fn html(title: &str, columns: &[String], rows: &[Vec<String>]) -> String {
-    let escape = |text: &String| -> String {
-        let pairs = BTreeMap::from([('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;")]);
-        text.chars().map(|c| pairs.get(&c).map_or_else(|| c.to_string(), |s| (*s).to_owned())).collect()
-    };
     let line = |tag: &str, cells: &[String]| {
-        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     };
     let rows: String = rows.iter().map(|row| line("td", row)).collect();
@@ -95,6 +91,21 @@ fn html(title: &str, columns: &[String], rows: &[Vec<String>]) -> String {
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<table>\n{}{rows}</table>\n",
         line("th", columns)
     )
+}
+
+/// A text without the characters that HTML reads as its own.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 #[cfg(test)]

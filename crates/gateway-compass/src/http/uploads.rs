@@ -1,4 +1,4 @@
-//! Files that jobs upload: their results, and, where the administrator allows it, packages for other jobs.
+//! Uploads of jobs: their results, and packages for other jobs if the settings allow these.
 
 use super::table::Words;
 use crate::access::speaks_for_job;
@@ -22,16 +22,16 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::Instant;
 use windlass_core::JobId;
 
-/// How long a file may take, and how many bytes a second it must bring after that.
+/// The time within which a file must arrive, and the rate, in bytes a second, that prolongs it.
 const PATIENCE: Duration = Duration::from_secs(30);
 const BYTES_PER_S: u64 = 256 << 10;
-/// Bytes, and the time, that an upload which is refused may still bring: a client that sends does not hear the answer.
+/// Bytes that are still read of a refused upload, and for how long. A client that is sending does not read the answer.
 const DRAINED_BYTES_MAX: usize = 1 << 20;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
-/// What a provider uploads when its job is over, also after the job said that its own results are complete.
+/// The file that a provider uploads when its job is over. The job may have completed its own results before.
 const CONSOLE: &str = "console.log";
 
-/// Why a file is not taken, with the status that clients know.
+/// Why an upload is refused. Clients know the statuses.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("Unauthorized - no job params")]
@@ -98,7 +98,7 @@ impl From<FileError> for Refusal {
     }
 }
 
-/// Takes in a file of `/result`.
+/// Stores a file of `/result`.
 pub(super) async fn put_result(
     state: State<App>,
     caller: Who,
@@ -111,7 +111,7 @@ pub(super) async fn put_result(
     put_file(state, caller, peer, Path(format!("result/{path}")), query, headers, body).await
 }
 
-/// Takes in a file of `/srv`.
+/// Stores a file of `/srv`.
 pub(super) async fn put_file(
     State(app): State<App>,
     caller: Who,
@@ -149,7 +149,7 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// An upload that may be.
+/// An upload that is allowed.
 struct Allowed {
     job: JobId,
     path: InnerPath,
@@ -157,7 +157,7 @@ struct Allowed {
     root: String,
 }
 
-/// The job that uploads, and the path at which it may; an answer in its place where the server cannot tell.
+/// The job that uploads and its path, or a refusal. The outer error is the response where the server cannot tell.
 async fn allowed(
     app: &App,
     caller: &Who,
@@ -183,7 +183,7 @@ fn allowed_path(files: &Files, view: &View, job: JobId, path: &str) -> Result<In
     let console = format!("{}/{CONSOLE}", root.trim_start_matches('/'));
     let late_console = path == console && record.takes_console(now_s());
     if record.place.is_none() {
-        // It is back in its queue, and whoever had it is late.
+        // The job is back in its queue. Its former host is late.
         return Err(Refusal::NotRunning);
     }
     if !record.takes_results() && !late_console {
@@ -201,7 +201,7 @@ fn allowed_path(files: &Files, view: &View, job: JobId, path: &str) -> Result<In
     }
 }
 
-/// Writes a file that may be written.
+/// Writes the file of an allowed upload.
 async fn take(
     files: &Arc<Files>,
     allowed: Allowed,
@@ -230,7 +230,7 @@ async fn take(
     Ok(())
 }
 
-/// Begins the file, and makes sure that it is known what the job has uploaded.
+/// Begins the file, after the job's earlier uploads are counted.
 async fn begin(files: &Arc<Files>, Allowed { job, path, root }: Allowed) -> Result<(NewFile, File), Refusal> {
     let files = files.clone();
     let begun = tokio::task::spawn_blocking(move || {
@@ -239,7 +239,7 @@ async fn begin(files: &Arc<Files>, Allowed { job, path, root }: Allowed) -> Resu
             return Err(Refusal::DiskFull);
         }
         files.usage().remember(job, || dir.size_of(&root));
-        // Before its directories are made, which nothing counts.
+        // Checked before directories are made, because these are not counted.
         files.usage().check_files(job)?;
         let mut new = dir.create(&path)?;
         let file = new.file.take().ok_or(Refusal::Exists)?;
@@ -276,7 +276,7 @@ fn failed(source: std::io::Error) -> Refusal {
     }
 }
 
-/// Reads what an upload that is refused still brings, within bounds.
+/// Reads the rest of a refused upload, within bounds.
 async fn drain(body: &mut BodyDataStream) {
     let read = async {
         let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! Clients that watch jobs, read what they print, and type into their consoles.
+//! Clients on sockets: which jobs they watch, whose logs they read, and which consoles they have open.
 
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 use windlass_core::JobId;
 
-/// Messages that wait for a job to get its host, of one job and of how many jobs.
+/// Messages that wait until a job has a provider: of one job, and the number of such jobs.
 const PENDING_PER_JOB_MAX: usize = 16;
 const PENDING_JOBS_MAX: usize = 1_000;
-/// Messages, and their bytes, that may wait for a peer that does not read.
+/// Unsent messages of one socket, and their bytes. A peer that does not read gets no more.
 const WAITING_MAX: usize = 1_024;
 const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Jobs that one client may watch.
 const WATCHED_MAX: usize = 10_000;
 
-/// The way to whoever is at the other end of a socket; closing it ends the socket.
+/// The sending side of a socket's queue. The socket ends when all clones are dropped.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub id: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Session {
     waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// What waits for one socket.
+/// The receiving side: the messages that wait to be sent on one socket.
 pub(crate) struct UnsentMessages {
     ear: mpsc::Receiver<String>,
     waiting_bytes: Arc<AtomicUsize>,
@@ -37,11 +37,11 @@ impl Session {
         (Session { id, out, waiting_bytes: waiting_bytes.clone() }, UnsentMessages { ear, waiting_bytes })
     }
 
-    /// False if it does not read, or is gone.
+    /// Queues a message. False if the queue is full or the socket has ended.
     pub fn send(&self, text: String) -> bool {
         let bytes = text.len();
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // One message goes however large it is, for it was let in.
+        // A single message is queued whatever its size. Its size was bounded when it came in.
         let sent = (before == 0 || before + bytes <= WAITING_BYTES_MAX) && self.out.try_send(text).is_ok();
         if !sent {
             self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Session {
 }
 
 impl UnsentMessages {
-    /// The next message; `None` once nobody can send any.
+    /// The next message; `None` once every [`Session`] of the socket is dropped.
     pub async fn next(&mut self) -> Option<String> {
         let text = self.ear.recv().await?;
         self.waiting_bytes.fetch_sub(text.len(), Ordering::Relaxed);
@@ -59,25 +59,25 @@ impl UnsentMessages {
     }
 }
 
-/// Who watches what.
+/// The connected clients, and the jobs that each watches.
 #[derive(Default)]
 pub(crate) struct Clients {
     pub(super) sessions: BTreeMap<u64, Session>,
     events: BTreeMap<JobId, BTreeSet<u64>>,
     logs: BTreeMap<JobId, BTreeSet<u64>>,
     pub(super) consoles: BTreeMap<JobId, u64>,
-    /// For providers, of jobs that have none yet: each message with the session that sent it. A job that ends without a
-    /// provider is heard of by no other way, so they go with their sessions.
+    /// Messages to providers, for jobs that have none yet, each with the session that sent it. They are dropped with
+    /// their session, because a job that ends without a provider sends no other event.
     pending: BTreeMap<JobId, Vec<(u64, String)>>,
 }
 
 impl Clients {
-    /// How many are connected.
+    /// The number of connected clients.
     pub fn count(&self) -> usize {
         self.sessions.len()
     }
 
-    /// The jobs that somebody watches.
+    /// The jobs that at least one client watches.
     pub fn watched(&self) -> BTreeSet<JobId> {
         self.events.keys().chain(self.logs.keys()).chain(self.consoles.keys()).copied().collect()
     }
@@ -101,18 +101,18 @@ impl Clients {
         });
     }
 
-    /// Those who watch a job.
+    /// The sessions that watch a job's events, or its logs.
     fn watchers(&self, job: JobId, logs: bool) -> Vec<Session> {
         let by = if logs { self.logs.get(&job) } else { self.events.get(&job) };
         by.into_iter().flatten().filter_map(|id| self.sessions.get(id)).cloned().collect()
     }
 
-    /// What to do when a job changed: `text` for those who watch it.
+    /// An effect that sends `text` to the clients that watch the job.
     pub(super) fn event(&self, job: JobId, text: &str) -> impl FnOnce() + Send + Sync + 'static {
         send_all(self.watchers(job, false), text.to_owned())
     }
 
-    /// What a provider passes on.
+    /// An effect that sends a provider's output to the client with the console open, or to those that read the log.
     pub(super) fn pass(
         &self,
         job: JobId,
@@ -127,7 +127,7 @@ impl Clients {
         send_all(to, text.to_owned())
     }
 
-    /// Nothing of the job changes any more: all who watch are told.
+    /// Drops a job that is closed. The effect tells its watchers.
     pub(super) fn forget(&mut self, job: JobId) -> impl FnOnce() + Send + Sync + 'static {
         let all = self.watchers(job, false).into_iter().chain(self.watchers(job, true));
         let console = self.consoles.remove(&job).and_then(|id| self.sessions.get(&id)).cloned();
@@ -139,7 +139,7 @@ impl Clients {
         send_all(all.into_values().collect(), text)
     }
 
-    /// What waits for the job's provider.
+    /// Takes the messages that wait for the job's provider.
     pub(super) fn take_pending(&mut self, job: JobId) -> Vec<String> {
         let waiting = self.pending.remove(&job).unwrap_or_default();
         waiting.into_iter().map(|(_, text)| text).collect()
@@ -165,8 +165,8 @@ impl Clients {
         }
     }
 
-    /// Keeps a message until the job has a provider. Where it is one job too many, the oldest makes room: it may be one
-    /// that has ended.
+    /// Keeps a message until the job has a provider. If messages wait for too many jobs, those of the oldest job are
+    /// dropped: it may have ended.
     pub(super) fn wait_for_provider(&mut self, session: u64, job: JobId, text: String) {
         if self.pending.len() >= PENDING_JOBS_MAX && !self.pending.contains_key(&job) {
             self.pending.pop_first();
@@ -181,7 +181,7 @@ impl Clients {
 fn send_all(to: Vec<Session>, text: String) -> impl FnOnce() + Send + Sync + 'static {
     move || {
         for session in to {
-            // One that does not read misses it.
+            // A client that does not read misses the message.
             _ = session.send(text.clone());
         }
     }

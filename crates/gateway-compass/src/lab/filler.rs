@@ -1,5 +1,5 @@
-//! What a job's machine gets besides what was submitted is looked up beside the laboratory's own task, because the
-//! directory of files may be slow. The machine is told once that is durable.
+//! The task that fills in jobs. It runs beside the laboratory's own task, because reading the directory of files may be
+//! slow. A machine is told of its job once the filled-in fields are durable.
 
 use super::link::Report;
 use crate::files::Files;
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use windlass_api::StepBody;
 use windlass_core::JobId;
 
-/// A job of which it is to be looked up what its machine gets.
+/// A job to be filled in.
 pub(super) struct Fill {
     pub job: JobId,
     pub body: Arc<StepBody>,
@@ -20,8 +20,8 @@ pub(super) struct Fill {
     pub testbox: Fields,
 }
 
-/// Looks up one job after the other, so that hosts are told of their jobs in the order in which they got them. There
-/// are as many at most as hosts have tasks.
+/// Fills in one job after the other, so that hosts are told of jobs in the order in which they got them. The queue is
+/// no longer than the number of tasks of all hosts.
 pub(super) async fn fill_all(
     mut fills: mpsc::UnboundedReceiver<Fill>,
     files: Arc<Files>,

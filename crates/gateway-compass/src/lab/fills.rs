@@ -1,4 +1,4 @@
-//! What the machines of jobs get, looked up and told.
+//! The filling in of jobs: when it is asked for, and what follows from it.
 
 use super::filler::Fill;
 use super::run::Run;
@@ -11,7 +11,7 @@ use windlass_api::StepBody;
 use windlass_core::JobId;
 
 impl Lab {
-    /// What is run, also of a job that an earlier server gave to its host.
+    /// The body of a job's step. It is read from the store for runs that were taken over from an earlier server.
     pub(super) async fn body_of(&mut self, job: JobId) -> Option<Arc<StepBody>> {
         if let Some(body) = self.runs.get(job)?.body.clone() {
             return Some(body);
@@ -23,7 +23,7 @@ impl Lab {
         Some(body)
     }
 
-    /// Looks up what the job's machine gets; [`Lab::filled`] comes after it.
+    /// Asks for a job to be filled in. [`Lab::filled`] follows.
     pub(super) async fn fill(&mut self, job: JobId) {
         let Some(body) = self.body_of(job).await else { return };
         let Some(run) = self.runs.get(job) else { return };
@@ -31,15 +31,15 @@ impl Lab {
         let host = self.hosts.get(run.host());
         let arch = host.and_then(|host| host.attributes.get("arch")?.first().cloned());
         let named = body.compass.as_ref().and_then(|fields| text_of(fields, "testbox")).unwrap_or_default();
-        // A guest of a certain host is described as all guests of its size.
+        // A guest on a named host has the registered fields of its size: `vm-2p8g.HOST` those of `vm-2p8g`.
         let named = named.split('.').next().unwrap_or_default();
         let testbox = self.hosts.get(named).or(host.filter(|_| place.hw)).map(|host| host.info.clone());
         let fill = Fill { job, body, place, arch, testbox: testbox.unwrap_or_default() };
-        // The one who fills in is gone only with the laboratory.
+        // The filler ends only when the laboratory is dropped.
         _ = self.fills.send(fill);
     }
 
-    /// What a job's machine gets is known, or why it cannot start.
+    /// A job was filled in, or cannot be.
     pub(super) fn filled(&mut self, job: JobId, attempt: u32, filled: Result<Fields, Unfilled>) {
         let waits = |run: &&mut Run| {
             run.place().attempt == attempt
@@ -48,7 +48,7 @@ impl Lab {
         };
         let Some(run) = self.runs.get_mut(job).filter(waits) else { return };
         if run.kill.is_some() {
-            // Its host was never told of it.
+            // The host was not told of the job yet.
             return self.end_run(job, Health::Terminate);
         }
         match filled {
@@ -64,7 +64,7 @@ impl Lab {
         }
     }
 
-    /// A provider is there: it gets what an earlier server had decided to give it and never did.
+    /// Fills in jobs of a provider that reconnected: an earlier server gave them to it and ended before it told it.
     pub(super) async fn fill_rest(&mut self, name: &str) {
         let untold = |run: &Run| {
             run.record.filled.is_none()

@@ -1,4 +1,4 @@
-//! A host: what is registered of it, what it says of itself, and how the engine reaches it.
+//! Hosts, with their registered fields, their last request for work, and their link to the engine.
 
 use super::clients::Session;
 use super::link::HostLink;
@@ -13,14 +13,14 @@ use tokio::time::Instant;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources};
 
-/// Hundredths of a core of a host that does not say how many it has.
+/// Hundredths of a core, for a host that does not report its cores. Memory alone limits its jobs then.
 const CPU_UNKNOWN: u32 = 6_553_600;
 
-/// Services that a host may name, and bytes of each.
+/// Services of one host, and bytes of each.
 const SERVICES_MAX: usize = 32;
 const SERVICE_BYTES_MAX: usize = 256;
 
-/// By what a machine that boots is known: the first of these by which a host is registered.
+/// The names by which a machine that boots is looked up among the registered hosts, in this order.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct MachineName {
     pub mac: Option<String>,
@@ -28,55 +28,55 @@ pub(crate) struct MachineName {
     pub ip: Option<String>,
 }
 
-/// A machine that boots, and asks what.
+/// A machine that boots and waits for a job.
 pub(crate) struct Machine {
     pub name: MachineName,
     pub arch: Option<String>,
-    /// The host for which whoever asks may speak; `None` is any.
+    /// The only host for which the request's token may act; `None` is any host.
     pub worker: Option<String>,
     pub boot: BootType,
-    /// Where it asks again.
+    /// The address at which the machine asks again; `None` is the one of this request.
     pub server: Option<String>,
-    /// How it came here.
+    /// The address by which the machine reached the server.
     pub reached: Reached,
     pub ticket: u64,
     pub reply: oneshot::Sender<BootReply>,
 }
 
-/// What a machine boots by.
+/// The answer to a machine that boots.
 pub(crate) struct BootReply {
-    /// It is a job.
+    /// True if `text` starts a job. False if it makes the machine ask again.
     pub found: bool,
     pub text: String,
 }
 
-/// A host.
+/// A provider's host or a bare machine, which is a worker of the engine.
 pub(crate) struct Host {
     pub name: String,
-    /// As somebody registered it.
+    /// The registered fields. Empty for a host that was not registered.
     pub info: Fields,
-    /// As it said itself last.
+    /// The fields of the host's last request for work, or its reported metrics.
     pub said: Fields,
     pub request: Option<HostRequest>,
     pub(super) heard: Option<Instant>,
-    /// When it said what is in `request`, in seconds since the Unix epoch.
+    /// The time of the last request for work, in seconds since the Unix epoch.
     pub(super) said_s: u64,
     pub attributes: Attributes,
     pub capacity: Resources,
     pub session: Option<Session>,
-    /// Where its provider reached this server.
+    /// The address at which its provider reached this server.
     pub(super) server: String,
     pub ticket: Option<Machine>,
-    /// Set while the engine gives it work.
+    /// The link to the engine; `None` while the host takes no work.
     pub(super) link: Option<Arc<HostLink>>,
     pub(super) epoch: Epoch,
     pub(super) seq: u64,
     pub(super) incarnation: Option<u64>,
-    /// Jobs that are elsewhere by now and must not go on here.
+    /// Jobs that the engine took from the host while it was away, with their attempts. The host must end them.
     pub(super) orphans: BTreeMap<JobId, u32>,
 }
 
-/// The addresses of a host's network interfaces.
+/// The MAC addresses in a host's fields.
 pub(super) fn macs_of(fields: &Fields) -> Vec<String> {
     let all = match fields.get("mac_addr") {
         Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
@@ -108,14 +108,14 @@ impl Host {
         }
     }
 
-    /// The machine's number: the same for the same name.
+    /// The machine's identity for the engine, which depends on its name alone.
     pub(super) fn identity(&self) -> u64 {
-        // FNV-1a: any function of the name will do that is the same in every release.
+        // FNV-1a. Any function of the name would do that stays the same in every release.
         let name = b"compass-ci:".iter().chain(self.name.as_bytes());
         name.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
     }
 
-    /// What it is, for jobs to be held against: what it said, or what somebody registered.
+    /// The attributes by which jobs ask for the host: reported ones, otherwise those of the registered fields.
     pub fn described(&self) -> Attributes {
         if !self.attributes.is_empty() {
             return self.attributes.clone();
@@ -123,22 +123,22 @@ impl Host {
         HostRequest::bare_metal(&self.name, &self.info).map(|(attributes, ..)| attributes).unwrap_or_default()
     }
 
-    /// True if one of its network addresses is this.
+    /// True if the host is registered with this MAC address.
     pub(super) fn has_mac(&self, mac: &str) -> bool {
         macs_of(&self.info).iter().any(|known| known == mac)
     }
 
-    /// False of what is registered of a size of guests, such as `vm-2p8g`.
+    /// False for registered fields of a size of guests, such as `vm-2p8g`.
     pub fn is_machine(&self) -> bool {
         TboxType::of(&self.name) == TboxType::Hw || self.session.is_some() || self.request.is_some()
     }
 
-    /// True if it is registered at this address.
+    /// True if the host is registered with this IP address.
     pub(super) fn has_ip(&self, ip: &str) -> bool {
         self.info.get("ip").and_then(texts).is_some_and(|all| all.iter().any(|known| known == ip))
     }
 
-    /// How it reaches the scheduler.
+    /// The addresses at which the host reaches the scheduler.
     pub(super) fn reached(&self) -> Reached {
         if let Some(machine) = self.ticket.as_ref().filter(|_| self.session.is_none()) {
             return machine.reached.clone();
@@ -156,10 +156,10 @@ impl Host {
         }
     }
 
-    /// Takes in what it asks for work by. True if the engine must be told what it is.
+    /// Applies a request for work. True if capacity or attributes changed, which the engine must learn.
     pub(super) fn describe(&mut self, request: HostRequest, held: u64) -> bool {
         let registered = text_of(&self.info, "memory").and_then(|text| parse_memory(&text));
-        // By the gibibyte, so that small changes of what is free are none of what it has.
+        // Rounded up to a gibibyte, so that small changes of free memory do not change the capacity.
         let seen = request.free_memory.saturating_add(held).div_ceil(1 << 30).saturating_mul(1 << 30);
         let memory = match registered {
             Some(bytes) => bytes.max(request.free_memory),
@@ -173,17 +173,17 @@ impl Host {
     }
 }
 
-/// A network address as it is compared.
+/// A MAC address in the form in which addresses are compared.
 pub(super) fn normal_mac(mac: &str) -> String {
     mac.to_ascii_lowercase().replace(':', "-")
 }
 
-/// What a machine gets that was given a job and asks again.
+/// The answer to a machine that was given a job and asks again.
 pub(super) enum Again {
-    /// The job that it was given, for it never got it.
+    /// The text that starts the job. The machine did not get it the first time.
     Text(String),
-    /// The same, once it is filled in.
+    /// The job is not filled in yet. The machine waits.
     Soon,
-    /// It had that job.
+    /// The machine had the job, and boots because it is over.
     Over,
 }

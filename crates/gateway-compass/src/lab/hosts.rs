@@ -1,4 +1,4 @@
-//! Hosts: what they say of themselves, what the engine is told of them, and when they are silent.
+//! How hosts connect, ask for work, boot, fall silent and are registered, and what the engine is told of them.
 
 use super::clients::Session;
 use super::host::{Again, BootReply, Host, Machine, MachineName, macs_of, normal_mac};
@@ -23,23 +23,23 @@ use windlass_core::{Epoch, JobId, Resources, Time};
 use windlass_server::{WorkerLink as _, WorkerMessage};
 use windlass_store::ForeignWrite;
 
-/// How old what a host said of its free memory may be: after that nothing is taken for free.
+/// The age at which a host's report of free memory expires. After that the host counts as having none.
 const FREE_FOR: Duration = Duration::from_secs(10);
-/// How long a host may be silent on its socket: then that is closed, and it gets no work.
+/// The silence after which a provider's socket is closed and the host gets no work.
 const SILENT_FOR: Duration = Duration::from_nanos(SUSPECT_NS);
-/// Seconds after which the memory of a job is gone from what its host says is free.
+/// Seconds after which a host's free memory no longer includes the memory of a job that it got.
 const SETTLE_S: u64 = 10;
-/// Bytes of a machine that nobody knows the memory of.
+/// Bytes of memory of a machine whose memory is neither registered nor in its name.
 const MEMORY_UNKNOWN: u64 = 1 << 50;
 
 impl Lab {
-    /// A provider is connected; who was connected under its name is not any more.
+    /// A provider connected. It replaces an earlier connection of the same name.
     pub(super) fn opened(&mut self, name: String, session: Session, server: String) {
         if !self.hosts.contains_key(&name) && self.hosts.len() >= WORKERS_MAX {
             return;
         }
         let host = self.hosts.entry(name.clone()).or_insert_with(|| Host::new(name.clone(), Fields::new()));
-        // Two that came one after the other may be heard of the other way round: the later one stays.
+        // Messages of two connections may arrive in the wrong order. The later connection stays.
         if host.session.as_ref().is_some_and(|known| known.id > session.id) {
             return;
         }
@@ -56,7 +56,7 @@ impl Lab {
         }
     }
 
-    /// A provider says what it has. True where it is there again, or is something else.
+    /// Applies a provider's request for work. True if the host was greeted again, because it was away or has changed.
     pub(super) fn requested(&mut self, name: &str, session: u64, fields: Fields) -> bool {
         let held = self.held_on(name, None);
         let Some(host) = self.hosts.get_mut(name) else { return false };
@@ -93,7 +93,7 @@ impl Lab {
         again
     }
 
-    /// What a host says is free, and how much of what it runs is gone from that already.
+    /// The report of a host's free memory, and of the memory that its jobs already hold of it.
     fn free(&self, name: &str, fresh: bool) -> Option<WorkerMessage> {
         let host = self.hosts.get(name).filter(|host| host.link.is_some())?;
         let request = host.request.as_ref()?;
@@ -106,7 +106,7 @@ impl Lab {
         Some(WorkerMessage::Load(Box::new(report)))
     }
 
-    /// Bytes that a host's jobs hold; of those alone that have shown by then.
+    /// Bytes that a host's jobs hold. With `shown_by`, a time in seconds, only of jobs whose memory showed by then.
     fn held_on(&self, name: &str, shown_by: Option<u64>) -> u64 {
         let here = self.runs.on(name).map(|(_, run)| run).filter(|run| !run.record.stage.is_end());
         let shown = here.filter(|run| {
@@ -135,17 +135,17 @@ impl Lab {
                 }
                 self.go_down(&name);
             } else {
-                // Said anew each second: what is not, is taken for unknown.
+                // Reported each second, because the engine takes an older report for unknown.
                 let free = self.free(&name, fresh);
                 self.tell(&name, free.into_iter().collect());
             }
         }
     }
 
-    /// The machine started anew: all that ran there has ended.
+    /// The machine restarted, so all jobs on it have ended.
     fn rebooted(&mut self, name: &str) {
         let gone: Vec<JobId> = self.runs_on(name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
-        tracing::warn!("host '{name}' started anew: {} jobs ended with it", gone.len());
+        tracing::warn!("host '{name}' restarted: {} jobs ended with it", gone.len());
         for job in gone {
             self.forget_run(job);
         }
@@ -166,7 +166,7 @@ impl Lab {
         let link = HostLink { id, host: name.to_owned(), lab };
         let link = host.link.get_or_insert_with(|| Arc::new(link)).clone();
         if let Some((hello, mut ended)) = self.hello(name, &link) {
-            // All at once: no round comes between, in which everything would be free.
+            // In one batch. In a round between the messages all of the host would seem free.
             let mut messages = vec![hello];
             messages.append(&mut ended);
             let request = self.hosts.get(name).and_then(|host| host.request.as_ref());
@@ -177,7 +177,7 @@ impl Lab {
         }
     }
 
-    /// The hello of a host, and the ends that the engine has not acknowledged.
+    /// The hello of a host, and the ends of its jobs that the engine has not acknowledged.
     fn hello(&mut self, name: &str, link: &Arc<HostLink>) -> Option<(WorkerMessage, Vec<WorkerMessage>)> {
         let known = self.known.get(name).map(|(incarnation, ..)| *incarnation);
         let host = self.hosts.get_mut(name)?;
@@ -200,7 +200,7 @@ impl Lab {
             name: name.to_owned(),
             identity,
             incarnation,
-            // Nobody there ends jobs by a clock of ours: silence says nothing of them.
+            // A silent host does not end its jobs when a lease expires, so the engine must not assume their end.
             fences: false,
             sent: 0,
             new_link: true,
@@ -217,14 +217,14 @@ impl Lab {
         }
     }
 
-    /// The host gets no work for now; what it runs, goes on.
+    /// The host gets no work for now. Its jobs go on.
     pub(super) fn go_down(&mut self, name: &str) {
         let Some(link) = self.hosts.get_mut(name).and_then(|host| host.link.take()) else { return };
         let (host, messages) = (name.to_owned(), vec![WorkerMessage::Lost]);
         self.effects.push(Effect::Tell { host, link: Some(link), messages });
     }
 
-    /// Says something to the engine in the name of a host, whether it takes work or not.
+    /// Sends messages to the engine in the name of a host, whether it takes work or not.
     pub(super) async fn tell_now(
         &mut self,
         name: &str,
@@ -239,14 +239,14 @@ impl Lab {
         let link = Arc::new(HostLink { id, host: name.to_owned(), lab });
         self.describe_as_known(name);
         let Some((hello, _)) = self.hello(name, &link) else { return };
-        // In one batch: no round comes between, in which it would be given work.
+        // In one batch. In a round between the messages the host would be given work.
         let mut all = vec![hello];
         all.extend(messages);
         all.push(WorkerMessage::Lost);
         self.handle.worker_tells(id, all).await;
     }
 
-    /// The engine does not take a host, or another connection of its took the place of this.
+    /// The engine refused a host, or another connection of the host replaced this link.
     pub(super) fn refused(&mut self, name: &str, link: u64, why: &str) {
         let Some(host) = self.hosts.get_mut(name) else { return };
         if host.link.as_ref().is_none_or(|known| known.id != link) {
@@ -259,7 +259,7 @@ impl Lab {
         }
     }
 
-    /// Somebody says what a host is.
+    /// Registers a host, or takes in its metrics.
     pub(super) fn register(&mut self, name: String, fields: Fields, metrics: bool) -> Result<(), String> {
         if !self.hosts.contains_key(&name) && self.hosts.len() >= WORKERS_MAX {
             return Err(format!("there are {WORKERS_MAX} hosts already"));
@@ -275,7 +275,7 @@ impl Lab {
         }
         let host = self.hosts.entry(name.clone()).or_insert_with(|| Host::new(name.clone(), Fields::new()));
         if metrics {
-            // What changes by the second is not kept.
+            // Metrics change by the second and are not stored.
             host.said.extend(fields);
             return Ok(());
         }
@@ -285,14 +285,15 @@ impl Lab {
         Ok(())
     }
 
-    /// A host boots by its address: one that another host has is not given away.
+    /// A MAC address in the fields that another host is registered with, and that host's name. A machine is looked up
+    /// by its address when it boots, so an address belongs to one host.
     fn others_mac(&self, name: &str, fields: &Fields) -> Option<(String, &str)> {
         let others = || self.hosts.values().filter(|host| host.name != name);
         let mut macs = macs_of(fields).into_iter();
         macs.find_map(|mac| others().find(|host| host.has_mac(&mac)).map(|host| (mac, host.name.as_str())))
     }
 
-    /// A host that has not said what it is since the server started is what it was.
+    /// Restores capacity and attributes of a host that has not reported since the server started.
     fn describe_as_known(&mut self, name: &str) {
         let Some(host) = self.hosts.get_mut(name).filter(|host| host.attributes.is_empty()) else { return };
         match self.known.get(name) {
@@ -303,12 +304,12 @@ impl Lab {
         }
     }
 
-    /// Makes of what is registered what bare metal is.
+    /// Takes capacity and attributes of bare metal from the registered fields.
     fn describe_registered(&mut self, name: &str, arch: Option<&str>) {
         let Some(host) = self.hosts.get_mut(name) else { return };
         let Ok((mut attributes, cpus, memory)) = HostRequest::bare_metal(name, &host.info) else { return };
         if let Some(arch) = arch.filter(|arch| !arch.is_empty()) {
-            // Boot loaders have another word for it than systems.
+            // Boot loaders say `arm64` where operating systems say `aarch64`.
             let arch = if arch == "arm64" { "aarch64" } else { arch };
             attributes.entry("arch".to_owned()).or_insert_with(|| BTreeSet::from([arch.to_owned()]));
         }
@@ -319,24 +320,24 @@ impl Lab {
         };
     }
 
-    /// The host that a machine is, of those for which it may speak.
+    /// The registered host that a machine is, among those for which its token may act.
     fn registered(&self, machine: &Machine) -> Option<String> {
         let may = |host: &&Host| machine.worker.as_ref().is_none_or(|name| *name == host.name);
         let hosts = || self.hosts.values().filter(may);
         let MachineName { mac, hostname, ip } = &machine.name;
         let by_mac =
             mac.as_ref().map(|mac| normal_mac(mac)).and_then(|mac| hosts().find(|host| host.has_mac(&mac)));
-        // A host that a provider has is none that boots, and neither is one that nobody registered.
+        // Neither a provider's host nor one that was not registered boots from here.
         let registered = |host: &&Host| !host.info.is_empty() && host.session.is_none();
         let by_name = || hosts().filter(registered).find(|host| hostname.as_ref() == Some(&host.name));
         let by_ip = || ip.as_ref().and_then(|ip| hosts().filter(registered).find(|host| host.has_ip(ip)));
         by_mac.or_else(by_name).or_else(by_ip).map(|host| host.name.clone())
     }
 
-    /// A machine boots: it has nothing else to do, whatever it did before.
+    /// A machine boots. Any job that it had before is over.
     pub(super) async fn booting(&mut self, machine: Machine) {
         let Some(name) = self.registered(&machine) else {
-            let why = "No job now: nobody registered this machine";
+            let why = "No job now: this machine is not registered";
             let text = machine.boot.no_job(why, machine.server.as_deref());
             return self.after(move || _ = machine.reply.send(BootReply { found: false, text }));
         };
@@ -351,7 +352,7 @@ impl Lab {
                     before.into_iter().for_each(give_up);
                     return self.fill(job).await;
                 }
-                // Whatever it was, it is over.
+                // The machine booted again, so the job is over.
                 Again::Over => self.end_run(job, Health::Abort),
             }
         }
@@ -363,7 +364,7 @@ impl Lab {
         self.say_hello(&name);
     }
 
-    /// A machine does not wait any more.
+    /// A machine stopped waiting.
     pub(super) fn left(&mut self, ticket: u64) {
         let waits = |host: &&mut Host| host.ticket.as_ref().is_some_and(|machine| machine.ticket == ticket);
         let Some(host) = self.hosts.values_mut().find(waits) else { return };
@@ -379,18 +380,18 @@ impl Lab {
     }
 }
 
-/// Tells a machine to ask again later.
+/// Answers a machine that it has to ask again later.
 fn give_up(machine: Machine) {
     let text = machine.boot.no_job("No job now", machine.server.as_deref());
     _ = machine.reply.send(BootReply { found: false, text });
 }
 
-/// Tells a provider what is wrong with what it said.
+/// Tells a provider why its message was refused.
 fn complain(session: &Session, why: &str) {
     _ = session.send(json!({"type": "error", "message": why}).to_string());
 }
 
-/// When a job was given to its host.
+/// The time at which a job was given to its host.
 fn dispatched(record: &Record) -> Time {
     Time(record.times.get("dispatch").copied().unwrap_or(0).saturating_mul(1_000_000_000))
 }

@@ -1,4 +1,4 @@
-//! A host as the engine meets it.
+//! The link of a host to the engine.
 
 use crate::fill::Unfilled;
 use crate::format::Fields;
@@ -6,17 +6,17 @@ use tokio::sync::mpsc;
 use windlass_core::JobId;
 use windlass_server::{Delivery, WorkerLink};
 
-/// What the laboratory's own helpers tell it.
+/// Messages to the laboratory from its links and its filler.
 pub(super) enum Report {
-    /// The engine wants something of a host.
+    /// The engine sends commands to a host.
     Delivered { host: String, parcel: Vec<Delivery> },
-    /// The engine does not take a host.
+    /// The engine refused a host.
     Refused { host: String, link: u64, why: String },
-    /// What a job's machine gets is known, or why it cannot start.
+    /// A job was filled in, or cannot be.
     Filled { job: JobId, attempt: u32, filled: Result<Fields, Unfilled> },
 }
 
-/// The link of a host; what it is sent goes to the laboratory.
+/// A host's link. Commands to the host go to the laboratory.
 pub(super) struct HostLink {
     pub id: u64,
     pub host: String,
@@ -29,7 +29,7 @@ impl WorkerLink for HostLink {
     }
 
     fn deliver(&self, parcel: Vec<Delivery>) {
-        // A laboratory that is gone is a server that ends.
+        // The laboratory is gone only when the server ends.
         _ = self.lab.send(Report::Delivered { host: self.host.clone(), parcel });
     }
 
@@ -38,6 +38,6 @@ impl WorkerLink for HostLink {
     }
 
     fn begin_again(&self) {
-        self.refuse("somebody said that this host is gone");
+        self.refuse("this host was declared gone");
     }
 }

@@ -1,5 +1,6 @@
-//! The one task that plays all hosts' side towards the engine. What a batch of messages changes is written in
-//! one transaction, and only then is anybody told: a provider, a machine that boots, the engine, whoever asked.
+//! The laboratory: one task that plays the worker's side for all hosts. It handles a batch of messages and writes the
+//! changes in one transaction. Only then it tells providers, machines that boot, the engine and the requests that
+//! asked.
 
 mod clients;
 mod filler;
@@ -37,82 +38,82 @@ use windlass_core::{JobId, Resources};
 use windlass_server::{Delivery, Handle, Subscription, WorkerMessage};
 use windlass_store::{ForeignWrite, StoreError};
 
-/// What begins the name under which a cluster is kept among the hosts, whose own names have no '/'.
+/// The beginning of the names under which clusters are stored among the hosts. Names of hosts have no '/'.
 const CLUSTERS: &str = "cluster/";
-/// Clusters that are kept.
+/// Clusters that are registered at a time.
 const CLUSTERS_MAX: usize = 10_000;
-/// Messages that are handled before what they change is written.
+/// Messages of one batch, whose changes are written together.
 const BATCH_MAX: usize = 256;
-/// Between two looks at what is due.
+/// The interval at which deadlines are checked.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two tries when the store fails.
+/// The delay before a failed write is repeated.
 const STORE_RETRY: Duration = Duration::from_millis(500);
 
-/// What comes in.
+/// Messages to the laboratory from requests and sockets.
 pub(crate) enum Ask {
-    /// Something is told of a job.
+    /// An update of a job's progress. Replies once it is durable.
     Update {
         job: JobId,
         params: Params,
         speaker: Speaker,
         reply: Option<oneshot::Sender<Result<String, BadUpdate>>>,
     },
-    /// A provider is connected, at this address of the server.
+    /// A provider connected, by this address of the server.
     Opened { host: String, session: Session, server: String },
-    /// It says what it has, and asks for work.
+    /// A provider reports its free resources, and asks for work.
     Requested { host: String, session: u64, fields: Box<Fields> },
-    /// It passes something on to those who watch a job.
+    /// A provider passes on output of a job: of its log, or of its console.
     Passed { host: String, job: JobId, text: String, console: bool },
     /// It is not connected any more.
     Closed { host: String, session: u64 },
-    /// A machine boots and asks for work.
+    /// A machine boots, and waits for a job.
     Booting { machine: Machine },
-    /// It does not wait any more.
+    /// A machine stopped waiting.
     Left { ticket: u64 },
-    /// Somebody says what a host is.
+    /// Registers a host, or reports its metrics.
     Register { host: String, fields: Box<Fields>, metrics: bool, reply: oneshot::Sender<Result<(), String>> },
-    /// A user wants the job of a cluster's node ended; answered with false if it does not run.
+    /// Ends the job of a cluster's node. Replies with false if it does not run.
     Terminate { job: JobId, reply: oneshot::Sender<bool> },
-    /// Somebody says what machines a cluster has.
+    /// Registers a cluster's machines.
     Cluster { name: String, spec: ClusterSpec, reply: oneshot::Sender<Result<(), String>> },
-    /// A client is connected.
+    /// A client opened its socket.
     ClientOpened(Session),
-    /// It wants something of a job that is there.
+    /// A client's message about an existing job.
     ClientSaid { session: u64, kind: String, job: JobId, text: String },
     /// It is not connected any more.
     ClientClosed(u64),
-    /// Somebody looks.
+    /// Reads the laboratory's state.
     Look(Box<dyn FnOnce(&Lab) + Send>),
 }
 
-/// What is done once all is written.
+/// What happens once a batch is durable.
 enum Effect {
-    /// Tell the engine on behalf of a host.
+    /// Send messages to the engine in the name of a host.
     Tell { host: String, link: Option<Arc<HostLink>>, messages: Vec<WorkerMessage> },
     /// Give a job to its host.
     Boot(JobId),
-    /// Anything that cannot fail.
+    /// Run a function that cannot fail.
     Run(Box<dyn FnOnce() + Send + Sync>),
 }
 
-/// All hosts and what they run.
+/// All hosts and their jobs.
 pub(crate) struct Lab {
     handle: Handle,
     changes: broadcast::Sender<JobId>,
-    /// Jobs of which it is to be looked up what their machines get.
+    /// Jobs to be filled in.
     fills: mpsc::UnboundedSender<Fill>,
-    /// The way back here, for links.
+    /// For links and the filler.
     itself: mpsc::UnboundedSender<Report>,
     reports: mpsc::UnboundedReceiver<Report>,
-    /// What happens to jobs, listened to only while there are runs.
+    /// The engine's events, subscribed to only while there are runs.
     events: Option<Subscription>,
     pub(crate) hosts: BTreeMap<String, Host>,
-    /// The machines of clusters, by name.
+    /// The registered clusters, by name.
     pub(crate) clusters: BTreeMap<String, ClusterSpec>,
-    /// Hosts as the engine knows them from before: their incarnations, what they have and are.
+    /// Incarnation, capacity and attributes of hosts that the engine knew when this server started.
     known: BTreeMap<String, (u64, Resources, Attributes)>,
     pub(crate) runs: Runs,
-    /// Attempts that were given back unsent, by job.
+    /// The last attempt of each job that was given back unsent.
     returned: BTreeMap<JobId, u32>,
     pub(crate) clients: Clients,
     writes: Vec<ForeignWrite>,
@@ -120,13 +121,14 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// As the store has it.
+    /// Loads hosts, clusters and runs from the store.
     pub async fn load(
         handle: Handle,
         changes: broadcast::Sender<JobId>,
         files: Arc<Files>,
     ) -> Result<Lab, StoreError> {
-        // Parcels come from the engine's thread, which must not wait; they are as many as hosts have tasks.
+        // Unbounded, because commands come from the engine's thread, which must not wait. Their number is bounded by
+        // the hosts' tasks.
         let (itself, reports) = mpsc::unbounded_channel();
         let (fills, to_fill) = mpsc::unbounded_channel();
         tokio::spawn(fill_all(to_fill, files, itself.clone()));
@@ -175,7 +177,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Goes on until the server ends.
+    /// Handles messages until the server ends.
     pub async fn run(mut self, mut inbox: mpsc::Receiver<Ask>) {
         let mut closing = self.handle.closing();
         let mut tick = tokio::time::interval(TICK);
@@ -188,7 +190,7 @@ impl Lab {
             self.listen().await;
             tokio::select! {
                 n = inbox.recv_many(&mut asks, BATCH_MAX) => if n == 0 { break },
-                // The laboratory has a sender of its own: there always is one.
+                // The laboratory holds a sender itself, so this channel never closes.
                 _ = self.reports.recv_many(&mut reports, BATCH_MAX) => {}
                 event = hear(&mut self.events) => self.happened(event).await,
                 _ = tick.tick() => self.tick(),
@@ -202,7 +204,7 @@ impl Lab {
             }
             self.flush().await;
         }
-        // Sockets end with the server by themselves; hosts are met again by the next one.
+        // Dropping the hosts ends their sockets. The next server greets them again.
         self.hosts.clear();
     }
 
@@ -279,17 +281,17 @@ impl Lab {
                 self.tell(host, vec![WorkerMessage::Reclaimed { task, attempt, epoch }]);
             }
             WorkerCommand::Resync => self.say_hello(host),
-            // A host starts what it is sent, is never lent from, and has no lease.
+            // A host starts every job that it is sent, lends no resources and has no lease.
             WorkerCommand::Recall { .. } | WorkerCommand::Lend { .. } | WorkerCommand::Lease { .. } => {}
         }
     }
 
-    /// Writes what changed and then tells, until nothing is left to do.
+    /// Writes the changes and then runs the effects, until neither is left.
     async fn flush(&mut self) {
         while !self.writes.is_empty() || !self.effects.is_empty() {
             let writes = std::mem::take(&mut self.writes);
             if !writes.is_empty() && !self.write(writes).await {
-                // The server ends while the store fails: nobody was told of what is lost.
+                // The server ends while the store fails. No effect of the lost changes has run.
                 self.effects.clear();
                 return;
             }
@@ -303,7 +305,7 @@ impl Lab {
         }
     }
 
-    /// False if the server ends before the store takes it.
+    /// Writes until the store succeeds. False if the server ends first.
     async fn write(&self, writes: Vec<ForeignWrite>) -> bool {
         let closing = self.handle.closing();
         loop {
@@ -328,7 +330,7 @@ impl Lab {
         self.effects.push(Effect::Tell { host: host.to_owned(), link, messages });
     }
 
-    /// Listens to what happens to jobs while there is one to hear of: an idle server may end otherwise.
+    /// Subscribes to events while there are runs. A subscription keeps an idle server from ending.
     async fn listen(&mut self) {
         let idle = self.runs.iter().next().is_none();
         match (idle, self.events.is_some()) {
@@ -342,7 +344,7 @@ impl Lab {
         }
     }
 
-    /// Something happened; `None` if some of it was missed.
+    /// Handles an event; `None` if events were missed.
     async fn happened(&mut self, event: Option<Arc<ServerEvent>>) {
         let job = match event.as_deref() {
             None => return self.reconcile().await,
@@ -360,8 +362,8 @@ impl Lab {
         self.reconcile_some(self.runs.iter().map(|(job, _)| job).collect()).await;
     }
 
-    /// Brings runs in line with what the engine has booked: what it does not have at the host any more was
-    /// concluded by it.
+    /// Compares runs with the engine's attempts. A run whose attempt the engine no longer has was concluded by the
+    /// engine.
     async fn reconcile_some(&mut self, jobs: BTreeSet<JobId>) {
         if jobs.is_empty() {
             return;
@@ -371,7 +373,7 @@ impl Lab {
             let one = |number| (number, KnownTask::of(engine, task_of(number)));
             ids.into_iter().map(one).collect::<BTreeMap<_, _>>()
         };
-        // A server that ends needs no answer.
+        // The query fails only when the server ends.
         let Ok(booked) = self.handle.query(booked).await else { return };
         for (job, known) in booked {
             let active = known.as_ref().is_some_and(|known| known.end.is_none());
@@ -379,7 +381,7 @@ impl Lab {
         }
     }
 
-    /// Somebody says what machines a cluster has.
+    /// Registers a cluster's machines.
     fn register_cluster(&mut self, name: String, spec: ClusterSpec) -> Result<(), String> {
         if !self.clusters.contains_key(&name) && self.clusters.len() >= CLUSTERS_MAX {
             return Err(format!("there are {CLUSTERS_MAX} clusters already"));
@@ -396,13 +398,13 @@ impl Lab {
         self.tick_runs(now, at);
     }
 
-    /// What is kept of a run, from now on.
+    /// Writes a run's record, and drops the run once it is closed.
     fn keep(&mut self, job: JobId) {
         let Some(run) = self.runs.get(job) else { return };
         let open = !(run.acknowledged && run.record.is_closed());
         self.writes.push(ForeignWrite::Job { job, open, doc: run.record.to_text() });
         let changes = self.changes.clone();
-        // Nobody may wait for it.
+        // The send fails if there is no listener.
         self.after(move || _ = changes.send(job));
         if !open {
             self.runs.remove(job);

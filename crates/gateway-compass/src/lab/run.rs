@@ -1,4 +1,4 @@
-//! Runs: the jobs that hosts have, and how each ended.
+//! Runs: the jobs that hosts have, and their ends.
 
 use crate::format::{Health, Stage};
 use crate::number::{number_of, task_of};
@@ -12,31 +12,31 @@ use windlass_core::job::{End, TaskResult};
 use windlass_core::{Epoch, JobId, TaskId, Time};
 use windlass_server::WorkerMessage;
 
-/// Who tells something of a job.
+/// The sender of an update of a job.
 pub(crate) enum Speaker {
-    /// Whoever is let in.
+    /// An administrator, or the job's user.
     Trusted,
-    /// The host of this name.
+    /// The token of the host with this name.
     Host(String),
-    /// Whoever knows the job's own token.
+    /// The job's own token.
     Token(String),
-    /// Whoever is at this address, which is enough of the bare machine that booted from it.
+    /// An address, which identifies the bare machine that booted from it.
     Address(IpAddr),
 }
 
 /// A job that a host has, or had until the engine heard of its end.
 pub(crate) struct Run {
     pub record: Record,
-    /// What is run; absent of one that was taken over from an earlier server.
+    /// The body of the job's step; `None` until it is read for a run that was taken over from an earlier server.
     pub(super) body: Option<Arc<StepBody>>,
-    /// How it ended, once it did.
+    /// The result that the engine was told; `None` while the job runs.
     pub(super) told: Option<TaskResult>,
-    /// The engine knows, and that is durable.
+    /// True once the engine has the end durably.
     pub(super) acknowledged: bool,
     pub(super) kill: Option<Kill>,
 }
 
-/// All of these, and which of them each host has.
+/// All runs, by task and by host.
 #[derive(Default)]
 pub(crate) struct Runs {
     all: BTreeMap<TaskId, Run>,
@@ -56,13 +56,13 @@ impl Runs {
         self.all.iter().map(|(task, run)| (number_of(*task), run))
     }
 
-    /// Those of all nodes of a job, by that job's own number.
+    /// The numbers of all runs of a job's nodes.
     pub(super) fn of_job(&self, job: JobId) -> impl Iterator<Item = JobId> {
         let nodes = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
         self.all.range(nodes).map(|(task, _)| number_of(*task))
     }
 
-    /// Those of a host.
+    /// The runs of a host.
     pub fn on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
         let jobs = self.by_host.get(host).into_iter().flatten();
         jobs.filter_map(|job| Some((*job, self.get(*job)?)))
@@ -89,30 +89,30 @@ impl Runs {
 /// A job that is to end.
 pub(super) struct Kill {
     pub reason: KillReason,
-    /// When its host was told, on a connection that still holds.
+    /// When the host was asked to end it, on the present connection.
     pub sent: Option<Instant>,
 }
 
 /// Why a job is to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KillReason {
-    /// The engine wants it no more.
+    /// The engine cancelled the attempt.
     Unwanted,
-    /// It took too long.
+    /// The job exceeded the time limit of its stage.
     TooLong,
-    /// Its user ends this node of a cluster, of which the engine is not asked.
+    /// Its user ended this node of a cluster. The engine was not asked to cancel the job.
     Terminated,
 }
 
 impl Run {
-    /// True until it is known what its machine gets, and before that machine is told of it. Records of earlier releases
-    /// name no server, and their machines were told.
+    /// True until the job is filled in, before its machine is told of it. Records of earlier releases name no server,
+    /// and their machines were told.
     pub(super) fn awaits_filling(&self) -> bool {
         self.record.filled.is_none() && !self.place().reached.server.is_empty()
     }
 
     pub fn place(&self) -> &BookedHost {
-        self.record.place.as_ref().expect("what has no place is no run")
+        self.record.place.as_ref().expect("a run has a place")
     }
 
     pub fn host(&self) -> &str {
@@ -124,15 +124,15 @@ impl Run {
     }
 }
 
-/// How a job ended, for the engine.
+/// The result of a job for the engine.
 pub(super) fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
     let time = |stage: Stage| record.times.get(stage.as_str()).map(|s| Time(s.saturating_mul(1_000_000_000)));
     let end = match Health::to_end(record.health, record.stage) {
-        // What was told to end and says no more than that it did has not succeeded.
+        // A job that was told to end and reports no health has not succeeded.
         End::Exited(0) if kill.is_none() || record.health == Some(Health::Success) => End::Exited(0),
         _ if kill.is_some_and(|kill| kill.reason == KillReason::Unwanted) => End::Canceled,
         _ if kill.is_some_and(|kill| kill.reason == KillReason::TooLong) => End::TimeLimit,
-        // Nobody here asked for it: it is no reason to run it again.
+        // The end was not requested here. The engine must not run the job again for it.
         End::Canceled => End::Exited(1),
         end => end,
     };
@@ -147,7 +147,7 @@ pub(super) fn result_of(record: &Record, kill: Option<&Kill>) -> TaskResult {
     }
 }
 
-/// The message of an attempt's end.
+/// The message that tells the engine of an attempt's end.
 pub(super) fn finished(task: TaskId, attempt: u32, epoch: Epoch, result: TaskResult) -> WorkerMessage {
     WorkerMessage::Finished { task, attempt, epoch, result }
 }

@@ -1,4 +1,4 @@
-//! Jobs at hosts: given to them, told of by them, ended.
+//! How jobs start at hosts, how their progress is reported, and how they are ended.
 
 use super::Lab;
 use super::host::{Again, BootReply, Host};
@@ -18,13 +18,13 @@ use windlass_core::{Epoch, JobId, TaskId, Time};
 use windlass_server::{StartInfo, WorkerMessage};
 use windlass_store::ForeignWrite;
 
-/// How long a provider that is connected may take to end a job; after that it is taken for ended.
+/// How long a connected provider may take to end a job. After that the job counts as ended.
 const KILL_PATIENCE: Duration = Duration::from_secs(60);
-/// Attempts that were given back, as far as they are remembered.
+/// Jobs whose given-back attempts are remembered.
 const RETURNED_MAX: usize = 10_000;
 
 impl Lab {
-    /// A run that an earlier server left.
+    /// Takes over a run of an earlier server.
     pub(super) fn adopt(&mut self, job: JobId, record: Record) {
         if record.place.is_none() {
             return;
@@ -51,11 +51,11 @@ impl Lab {
         let (epoch, job) = (self.epoch_of(host), number_of(task));
         let here = self.runs.get(job).is_some_and(|run| run.place().attempt == attempt);
         if here || self.returned.get(&job).is_some_and(|given_back| *given_back >= attempt) {
-            // Said again because it crossed a hello.
+            // The engine repeated the start because it crossed a hello.
             return;
         }
         let Some(fields) = &start.body.compass else {
-            let end = End::refused("this host runs jobs of Compass CI, and this is none");
+            let end = End::refused("this host runs jobs of Compass CI, and this job is not one of them");
             return self.tell(host, vec![finished(task, attempt, epoch, TaskResult::bare(end))]);
         };
         let Some(reached) = self.hosts.get(host).filter(|h| h.session.is_some() || h.ticket.is_some()) else {
@@ -77,7 +77,7 @@ impl Lab {
             timeout_s: time_limit_ms.map_or(3_600, |ms| ms / 1_000),
             reached: reached.reached(),
         };
-        // The engine may give it away again before it is heard that an earlier attempt was given up.
+        // The engine may start a new attempt before its event about the end of the earlier one arrives.
         self.orphan(job);
         let waited = if fields.contains_key("wait_on") { self.waited(job).await } else { None };
         let record = Record::dispatched(place, waited, now_s());
@@ -87,13 +87,13 @@ impl Lab {
         self.fill(job).await;
     }
 
-    /// What was told of the jobs that this one waited for.
+    /// The fields of the jobs that this one waited for.
     async fn waited(&self, job: JobId) -> Option<Fields> {
         let kept = self.handle.store().foreign_job(job).await.ok()??;
         serde_json::from_str::<Record>(&kept).ok()?.waited
     }
 
-    /// Nothing of the attempt was sent to anybody: it goes back to its queue.
+    /// Returns an attempt to its queue. Nothing of it was sent.
     fn give_back(&mut self, host: &str, task: TaskId, attempt: u32, epoch: Epoch) {
         if self.returned.len() >= RETURNED_MAX {
             self.returned.pop_first();
@@ -102,7 +102,7 @@ impl Lab {
         self.tell(host, vec![finished(task, attempt, epoch, TaskResult::bare(End::Recalled))]);
     }
 
-    /// What is kept of the job is durable: its host gets it.
+    /// Tells the host of its job, whose record is durable.
     pub(super) fn boot_now(&mut self, job: JobId) {
         let Some(run) = self.runs.get(job) else { return };
         let (place, name) = (run.place().clone(), run.host().to_owned());
@@ -134,7 +134,7 @@ impl Lab {
             self.forget_run(job);
         }
         if place.hw {
-            // It does not ask again before the job is over.
+            // The machine does not ask again before the job is over.
             self.go_down(&name);
         }
         if !sent {
@@ -142,7 +142,7 @@ impl Lab {
         }
     }
 
-    /// What a machine gets that was given a job and asks again.
+    /// The answer to a machine that was given a job and asks again.
     pub(super) async fn boot_again(&mut self, job: JobId, boot: BootType) -> Again {
         let waits = |run: &&Run| run.record.stage == Stage::Dispatch && run.kill.is_none();
         if self.runs.get(job).filter(waits).is_none() {
@@ -158,7 +158,7 @@ impl Lab {
         Again::Text(Boot { job, fields: &fields, place: run.place() }.text(boot))
     }
 
-    /// Somebody tells of a job.
+    /// Applies an update of a job's progress.
     pub(super) fn update(
         &mut self,
         job: JobId,
@@ -193,7 +193,7 @@ impl Lab {
         Ok(answer)
     }
 
-    /// A job has ended, whatever its host says.
+    /// Ends a job, whatever its host reports.
     pub(super) fn end_run(&mut self, job: JobId, health: Health) {
         let Some(run) = self.runs.get_mut(job) else { return };
         run.record.end(health, now_s());
@@ -204,14 +204,14 @@ impl Lab {
         self.keep(job);
     }
 
-    /// The engine hears again of ends that it may not have heard of when the server ended.
+    /// Repeats ends that the engine may not have heard before an earlier server ended.
     pub(super) fn tell_ends(&mut self) {
         let open = self.runs.iter().filter(|(_, run)| run.told.is_some() && !run.acknowledged);
         let ended: Vec<JobId> = open.map(|(job, _)| job).collect();
         ended.into_iter().for_each(|job| self.tell_end(job));
     }
 
-    /// The engine hears of an end, when it is durable here.
+    /// Tells the engine of an end, once it is durable here.
     fn tell_end(&mut self, job: JobId) {
         let Some(run) = self.runs.get_mut(job) else { return };
         let result = result_of(&run.record, run.kill.as_ref());
@@ -220,7 +220,7 @@ impl Lab {
         self.tell(&host, vec![finished(task_of(job), attempt, epoch, result)]);
     }
 
-    /// The engine wants a job ended.
+    /// The engine cancels an attempt.
     pub(super) fn kill(&mut self, host: &str, task: TaskId, attempt: u32) {
         let job = number_of(task);
         let here = |run: &&mut Run| run.host() == host && run.place().attempt == attempt;
@@ -238,11 +238,11 @@ impl Lab {
         self.send_kill(job, Health::Terminate);
     }
 
-    /// A user ends the job of a cluster's node. False if it does not run.
+    /// Ends the job of a cluster's node for its user. False if it does not run.
     pub(super) fn terminate_node(&mut self, job: JobId) -> bool {
         let Some(run) = self.runs.get_mut(job).filter(|run| !run.record.stage.is_end()) else { return false };
         if run.kill.is_none() {
-            // It is kept, because nobody repeats it when the server starts again.
+            // Stored, because no request repeats it after a restart of the server.
             run.record.terminated = true;
             run.record.suffer(Health::Terminate);
             run.kill = Some(Kill { reason: KillReason::Terminated, sent: None });
@@ -252,7 +252,8 @@ impl Lab {
         true
     }
 
-    /// Ends a job for which `kill` is set: bare metal is free as soon as it boots again, a provider is asked.
+    /// Ends a job for which `kill` is set. A provider is asked to end it. On bare metal the job counts as ended,
+    /// because the machine gets no other before it boots again.
     fn send_kill(&mut self, job: JobId, health: Health) {
         let Some(run) = self.runs.get_mut(job) else { return };
         if run.place().hw {
@@ -266,14 +267,14 @@ impl Lab {
         }
     }
 
-    /// Asks a provider to end a job. One that is gone is asked again when it is back.
+    /// Asks a provider to end a job. A provider that is away is asked when it is back.
     fn terminate(&mut self, host: &str, job: JobId) {
         let Some(session) = self.hosts.get(host).and_then(|host| host.session.clone()) else { return };
         let message = json!({"type": "terminate-job", "job_id": job.to_string()}).to_string();
         self.after(move || _ = session.send(message));
     }
 
-    /// A provider is there again: what it should have ended, it is told again.
+    /// Repeats all requests to end jobs to a provider that is back.
     pub(super) fn repeat_kills(&mut self, name: &str) {
         let here = self.runs.on(name).filter(|(_, run)| run.kill.is_some() && run.told.is_none());
         let jobs: Vec<JobId> = here.map(|(job, _)| job).collect();
@@ -284,8 +285,8 @@ impl Lab {
         orphans.unwrap_or_default().into_keys().for_each(|job| self.terminate(name, job));
     }
 
-    /// Looks for jobs that are too long in their stage, for those that do not end as they were told, and for
-    /// those whose results do not come.
+    /// Finds jobs that are too long in their stage, jobs that do not end as told, and ended jobs whose results do not
+    /// come.
     pub(super) fn tick_runs(&mut self, now: u64, at: Instant) {
         let without = self.runs.iter().filter(|(_, run)| run.acknowledged && run.record.lacks_results(now));
         let without: Vec<JobId> = without.map(|(job, _)| job).collect();
@@ -318,7 +319,7 @@ impl Lab {
         }
     }
 
-    /// The engine has the end of a job, durably.
+    /// The engine has the end of a job durably.
     pub(super) fn acknowledged(&mut self, job: JobId, attempt: u32) {
         let Some(run) = self.runs.get_mut(job).filter(|run| run.place().attempt == attempt) else { return };
         if run.told.is_some() && !run.acknowledged {
@@ -329,7 +330,7 @@ impl Lab {
         }
     }
 
-    /// What the engine has booked of a job: its attempt, and whether the job may still run.
+    /// Compares a run with the engine: the attempt that it has booked, and whether the job may still run.
     pub(super) fn concluded(&mut self, job: JobId, booked: Option<u32>, active: bool) {
         let Some(run) = self.runs.get_mut(job) else { return };
         let place = run.place();
@@ -340,7 +341,7 @@ impl Lab {
             let attempt = place.attempt;
             return self.acknowledged(job, attempt);
         }
-        // Somebody said that the host is gone.
+        // An administrator declared the host gone.
         self.orphan(job);
         let Some(run) = self.runs.get_mut(job) else { return };
         if active {
@@ -352,7 +353,7 @@ impl Lab {
         }
     }
 
-    /// What a host has of a job is given up. Should it come back, it must not go on with that.
+    /// Notes that the host must end the job if it comes back, because the engine gave up the attempt.
     fn orphan(&mut self, job: JobId) {
         let Some(run) = self.runs.get(job).filter(|run| run.told.is_none()) else { return };
         let (name, attempt) = (run.host().to_owned(), run.place().attempt);
@@ -361,7 +362,7 @@ impl Lab {
         }
     }
 
-    /// The job is at no host any more, and has not ended.
+    /// Drops the run of a job that has not ended and is at no host.
     pub(super) fn forget_run(&mut self, job: JobId) {
         let Some(run) = self.runs.remove(job) else { return };
         let write = match run.record.waited {
@@ -374,14 +375,14 @@ impl Lab {
         };
         self.writes.push(write);
         let changes = self.changes.clone();
-        // Nobody may wait for it.
+        // The send fails if there is no listener.
         self.after(move || _ = changes.send(job));
     }
 
-    /// A provider passes something on to those who watch a job of its.
+    /// Passes a provider's output of a job to the clients that watch it.
     pub(super) fn passed(&mut self, host: &str, job: JobId, text: &str, console: bool) {
         let Some(run) = self.runs.get(job).filter(|run| run.host() == host) else { return };
-        // Logs of providers show the URLs that they fetch. Whoever watches a log must not speak for the job.
+        // Logs of providers contain the URLs that they fetch. A client that reads a log must not learn the job's token.
         let token = run.record.place.as_ref().map(|place| &*place.token).filter(|token| !token.is_empty());
         let text = token.map_or_else(|| text.to_owned(), |token| text.replace(token, "***"));
         let told = self.clients.pass(job, &text, console);

@@ -1,11 +1,11 @@
-//! What clients say of jobs: they watch them, and type into their consoles.
+//! Messages of clients: they watch jobs, read logs, and type into consoles.
 
 use super::Lab;
 use serde_json::json;
 use windlass_core::JobId;
 
 impl Lab {
-    /// A client wants something of a job that is there.
+    /// Handles a client's message about an existing job.
     pub(super) fn client_said(&mut self, session: u64, kind: &str, job: JobId, text: String) {
         match kind {
             "watch-job-event" => return self.clients.watch(session, job, false),
@@ -18,7 +18,7 @@ impl Lab {
                     self.clients.consoles.remove(&job);
                 }
             }
-            // What somebody types goes to the console that they opened.
+            // Only the client that opened the console types into it.
             "console-input" | "resize-console" => {
                 if self.clients.consoles.get(&job) != Some(&session) {
                     return;
@@ -32,7 +32,7 @@ impl Lab {
                 return;
             }
         }
-        // A provider that was not told of the job yet could make nothing of what is said about it.
+        // A provider that was not told of the job yet would not know it.
         let told = self.runs.get(job).filter(|run| !run.awaits_filling());
         let host = told.and_then(|run| self.hosts.get(run.host()));
         match host.and_then(|host| host.session.clone()) {

@@ -1,12 +1,12 @@
-//! An archive of files in the format newc of cpio, which a kernel unpacks as its initial file system.
+//! Archives in cpio's format newc, which a kernel unpacks as its initial file system.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// The last entry of every archive.
+/// The name of the last entry of every archive.
 const TRAILER: &str = "TRAILER!!!";
-/// Every part of an archive begins at a multiple of this.
+/// Headers and contents begin at multiples of this number of bytes.
 const ALIGNMENT: usize = 4;
 
 /// An entry of an archive.
@@ -15,7 +15,7 @@ pub enum Entry<'a> {
     File { mode: u32, bytes: &'a [u8] },
 }
 
-/// An archive under way.
+/// An archive that is being written.
 #[derive(Default)]
 pub struct Archive {
     bytes: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Adds an entry; a directory comes before what is in it.
+    /// Adds an entry. A directory must come before its entries.
     pub fn add(&mut self, name: &str, entry: Entry<'_>) {
         self.entries += 1;
         match entry {
@@ -32,8 +32,8 @@ impl Archive {
         }
     }
 
-    /// Thirteen numbers of eight hexadecimal digits, the name with a zero byte, and the contents. All entries are
-    /// root's and of no time, so that equal files give an equal archive.
+    /// Writes thirteen numbers of eight hexadecimal digits, the name with a zero byte, and the contents. All entries
+    /// belong to root and have no time, so that equal files give equal archives.
     fn write(&mut self, name: &str, inode: u32, mode: u32, links: u32, contents: &[u8]) {
         let (size, name_size) = (contents.len() as u32, name.len() as u32 + 1);
         let numbers = [inode, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name_size, 0];
@@ -50,7 +50,7 @@ impl Archive {
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
     }
 
-    /// The whole archive, compressed by gzip.
+    /// Ends the archive, and compresses it by gzip.
     pub fn compressed(mut self) -> Vec<u8> {
         self.write(TRAILER, 0, 0, 1, &[]);
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());

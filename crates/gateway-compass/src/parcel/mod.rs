@@ -1,4 +1,4 @@
-//! The archive by which a job comes to its machine: the script that runs it, its fields, and its secrets.
+//! The archive that a job's machine unpacks: the script that runs the job, its fields, and its secrets.
 
 mod archive;
 mod script;
@@ -9,7 +9,7 @@ use archive::{Archive, Entry};
 
 pub(crate) use yaml::to_yaml;
 
-/// Fields of which the machine reads nothing in `job.yaml`.
+/// Fields that are left out of `job.yaml`.
 const LEFT_OUT: [&str; 8] =
     ["sealed_secrets", "secrets", "job2sh", "my_email", "my_name", "my_token", SECTION_ORDER, CLUSTER_ROLES];
 
@@ -32,7 +32,7 @@ pub(crate) fn job_archive(fields: &Fields, secrets: &Fields) -> Vec<u8> {
     archive.compressed()
 }
 
-/// The secrets as the machine's scripts read them: line by line, without undoing any quoting.
+/// The secrets as lines without quotes, because the machine's scripts undo no quoting.
 fn secrets_yaml(secrets: &Fields) -> String {
     let line = |(name, value)| {
         let text = crate::format::scalar(value).unwrap_or_default();

@@ -5,11 +5,11 @@ use crate::format::{Fields, SECTIONS, entries_of, is_variable, runs_here, scalar
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Keys of an entry that are no variables of its program.
+/// Keys of an entry that its program does not get as variables.
 const NO_VARIABLES: [&str; 5] = ["if", "if-role", "depends-on", "pre-script", "post-script"];
-/// Lists of lines that an old client made itself, in the order in which they go into the script.
+/// Lists of lines that older clients make themselves, in their order in the script.
 const OLD_LISTS: [&str; 4] = ["run_job", "extract_stats", "define_files", "on_fail"];
-/// Fields that are no variables.
+/// Fields that do not become variables.
 const HIDDEN: [&str; 4] = ["my_email", "my_name", "my_token", "sealed_secrets"];
 
 /// The script of a job with these fields.
@@ -32,11 +32,11 @@ pub fn job_script(fields: &Fields) -> String {
     text
 }
 
-/// Sets a variable if all are wanted, or this one is.
+/// A function that sets a variable if all variables are wanted, or this one.
 const SET_VARIABLE: &str = "set_job_var()\n{\n\tcase \"$job_vars_wanted\" in\n\t'  '|*\" $1 \"*) eval \"$1=\\$2\" ;;\n\
                             \tesac\n}\n\n";
 
-/// What the scripts of older clients call.
+/// A function that the scripts of older clients call.
 fn export_function(variables: &BTreeMap<String, String>) -> String {
     let names: Vec<&str> = variables.keys().map(String::as_str).collect();
     let mut text = String::from("export_top_env()\n{\n\tread_job_vars\n");
@@ -47,7 +47,7 @@ fn export_function(variables: &BTreeMap<String, String>) -> String {
     text
 }
 
-/// The plain fields, over them those of `hw` and `services`, each with its value in the script.
+/// The variables with their values in the script: plain fields, overridden by those of `hw` and `services`.
 fn variables(fields: &Fields) -> BTreeMap<String, String> {
     let inner = |key: &str| fields.get(key).and_then(Value::as_object).into_iter().flatten();
     let mut all = BTreeMap::new();
@@ -107,7 +107,7 @@ fn put_entry(text: &mut String, section: &str, name: &str, config: Option<&Field
     put_lines(text, script("post-script"));
 }
 
-/// An entry's variables; those of a hash in it count as its own.
+/// An entry's variables, including those of hashes in it.
 fn settings(config: Option<&Fields>) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (key, value) in config.into_iter().flatten().filter(|(key, _)| !NO_VARIABLES.contains(&key.as_str()))
@@ -128,7 +128,7 @@ fn settings(config: Option<&Fields>) -> Vec<(String, String)> {
     all
 }
 
-/// Lines of the job's author, from one text or a list of them, also nested.
+/// Adds lines of the job's author, from a text or a nested list of texts.
 fn put_lines(text: &mut String, lines: Option<&Value>) {
     match lines {
         Some(Value::Array(all)) => all.iter().for_each(|inner| put_lines(text, Some(inner))),
@@ -150,8 +150,8 @@ fn variable_of(key: &str) -> String {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
 }
 
-/// A value in the script. A text whose every `$` begins the name of a variable is expanded on the machine, as authors
-/// of jobs expect of it; every other text is itself.
+/// A value in the script. A text in which each `$` begins the name of a variable is expanded on the machine, as authors
+/// of jobs expect. Any other text stands for itself.
 fn value_text(text: &str) -> String {
     if !text.contains('$') || !names_variables(text) {
         return quoted(text);
@@ -175,9 +175,9 @@ fn names_variables(text: &str) -> bool {
     })
 }
 
-/// A text that the shell takes as it is.
+/// A text in quotes, which the shell does not expand.
 fn quoted(text: &str) -> String {
-    // No shell has a byte 0 in a variable.
+    // Shells cannot store a byte 0 in a variable.
     format!("'{}'", text.replace('\0', "").replace('\'', "'\\''"))
 }
 

@@ -3,7 +3,7 @@
 use crate::format::Fields;
 use serde_json::Value;
 
-/// Words that stand for something else than themselves in some version of YAML.
+/// Words that some version of YAML does not read as texts.
 const RESERVED: [&str; 11] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", ".inf"];
 
 /// The fields as a YAML document.
@@ -33,7 +33,7 @@ fn put_value(text: &mut String, value: &Value, depth: usize) {
             for entry in all {
                 text.push_str(&"  ".repeat(depth));
                 text.push_str("- ");
-                // What is inside a list stays on its line: JSON is YAML, too.
+                // An entry of a list is JSON on one line, which is YAML, too.
                 text.push_str(&line_of(entry));
                 text.push('\n');
             }
@@ -54,7 +54,7 @@ fn line_of(value: &Value) -> String {
     }
 }
 
-/// JSON of which YAML reads every character: some that JSON allows inside a text are none of YAML's.
+/// JSON with escapes for the characters that JSON allows in texts and YAML does not.
 fn escaped(value: &Value) -> String {
     let text = value.to_string();
     let one = |c: char| match c {
@@ -66,7 +66,7 @@ fn escaped(value: &Value) -> String {
     text.chars().map(one).collect()
 }
 
-/// A text as it is where YAML reads it as that text, else in quotes.
+/// A text without quotes if YAML reads it as that text, otherwise with quotes.
 fn scalar_text(text: &str) -> String {
     let inside = |c: char| c.is_ascii_alphanumeric() || "_-./@+,".contains(c);
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '/')
