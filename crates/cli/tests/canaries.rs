@@ -497,7 +497,10 @@ impl Site {
                 talk.say(&json!({"type": kind, "job_id": job}));
                 if !caller.may_read {
                     let (refused, _) = talk.until("error");
-                    assert!(refused["message"].as_str().unwrap().contains("belongs to another user"), "{refused}");
+                    assert!(
+                        refused["message"].as_str().unwrap().contains("belongs to another user"),
+                        "{refused}"
+                    );
                 }
             }
             if caller.may_read {

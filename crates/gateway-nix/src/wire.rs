@@ -1,16 +1,16 @@
-//! What hooks and the server tell each other: JSON over the server's own HTTP interface.
+//! The messages between hooks and the server: JSON over the server's own HTTP interface.
 
 use serde::{Deserialize, Serialize};
 
 /// The path at which a hook asks whether a derivation may be accepted.
 pub const TRY_PATH: &str = "/nix/v1/try";
-/// The path at which a hook asks for a place. The answer is a line of JSON for each [`BuildEvent`], for as long as the build
-/// lasts.
+/// The path at which a hook asks for a place. The answer has a line of JSON for each [`BuildEvent`], as long as the
+/// build lasts.
 pub const BUILDS_PATH: &str = "/nix/v1/builds";
 
-/// The most input paths that a hook names; the largest are named.
+/// Input paths that a hook names, which are the largest ones.
 pub const INPUTS_MAX: usize = windlass_core::bounds::CACHES_PER_STEP_MAX;
-/// The most machines that a client names.
+/// Machines that a client names.
 pub const MACHINES_MAX: usize = 200;
 
 /// Bytes of a name, a URI, or another text of a request.
@@ -21,25 +21,25 @@ pub const LISTED_MAX: usize = 128;
 /// Why a request is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadRequest {
-    /// A text that is too long.
+    /// A text of the request is too long.
     #[error("{what} has {is} bytes, and at most {TEXT_BYTES_MAX} are allowed")]
     Long {
-        /// Which.
+        /// The name of the text.
         what: &'static str,
-        /// Its bytes.
+        /// The size of the text in bytes.
         is: usize,
     },
-    /// A list that is too long.
+    /// A list of the request is too long.
     #[error("{what}: {is} are more than the limit of {max}")]
     Many {
-        /// Of what.
+        /// The name of the list.
         what: &'static str,
-        /// How many there are.
+        /// The number of entries in the list.
         is: usize,
-        /// How many there may be.
+        /// The largest number of entries.
         max: usize,
     },
-    /// A text with line breaks or other control characters.
+    /// A text has line breaks or other control characters.
     #[error("{0} contains control characters")]
     Control(&'static str),
 }
@@ -63,11 +63,11 @@ fn check_list(what: &'static str, texts: &[String]) -> Result<(), BadRequest> {
 pub struct Machine {
     /// The store's URI, such as `ssh://host`.
     pub uri: String,
-    /// The systems that it builds for.
+    /// The systems for which it builds.
     pub systems: Vec<String>,
-    /// Builds at a time.
+    /// The number of builds at a time.
     pub max_jobs: u32,
-    /// How much faster than others it is.
+    /// Its speed, as a multiple of that of a machine with 1.
     pub speed: f64,
     /// Features that derivations may require.
     pub supported: Vec<String>,
@@ -75,17 +75,17 @@ pub struct Machine {
     pub mandatory: Vec<String>,
 }
 
-/// What a derivation needs of a machine, and who asks.
+/// The requirements of a derivation for its machine, and the client that asks.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Wanted {
-    /// The same for all hooks of one run of Nix.
+    /// A name that all hooks of one run of Nix share.
     pub client: String,
-    /// What tells the client's store from all others; empty where that is unknown.
+    /// The identity of the client's store; empty if unknown.
     #[serde(default)]
     pub store: String,
     /// The derivation's system, such as `x86_64-linux`.
     pub system: String,
-    /// All features that it requires.
+    /// The features that the derivation requires.
     pub features: Vec<String>,
     /// The machines of the client's `builders`.
     pub machines: Vec<Machine>,
@@ -101,11 +101,11 @@ impl Machine {
 }
 
 impl Wanted {
-    /// Whether all texts and lists are within their bounds.
+    /// Checks that all texts and lists are within their bounds.
     ///
     /// # Errors
     ///
-    /// What is too long.
+    /// Names the text or list that is too long.
     pub fn check(&self) -> Result<(), BadRequest> {
         check_text("the name of the run of Nix", &self.client)?;
         check_text("the name of the store", &self.store)?;
@@ -118,12 +118,12 @@ impl Wanted {
     }
 }
 
-/// The question of Nix's `try`.
+/// A hook's question whether a derivation may be accepted, for Nix's `try`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct TryRequest {
-    /// What is needed.
+    /// The derivation's requirements.
     pub wanted: Wanted,
-    /// The most builds of this client that may wait or run; 0 is no bound.
+    /// The largest number of this client's builds that wait or run; 0 sets no bound.
     pub in_flight_max: usize,
 }
 
@@ -131,56 +131,56 @@ pub struct TryRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
 pub enum TryAnswer {
-    /// Accept it.
+    /// The hook should accept the derivation.
     Accept,
-    /// Too many builds of this client wait: Nix should ask again later.
+    /// Too many builds of this client wait. Nix should ask again later.
     Postpone,
-    /// No machine of the farm could ever build it.
+    /// The farm has no machine that could ever build it.
     Decline {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// A derivation that wants a place.
+/// A hook's request for a place.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct BuildRequest {
-    /// What is needed.
+    /// The derivation's requirements.
     pub wanted: Wanted,
-    /// A random number of the hook. A hook that asks again with it, after the connection was lost, gets the same build.
+    /// A random number of the hook. A hook that lost its connection asks again with it, and gets the same build.
     pub key: String,
-    /// Whose build it is. Only administrators may name somebody; the build of anybody else is their own.
+    /// The owner of the build, whom only an administrator may name. Builds of other callers are their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The derivation's path.
+    /// The store path of the derivation.
     pub drv: String,
-    /// Its name with its version.
+    /// The derivation's name with its version.
     pub name: String,
-    /// Its name without the version: builds of the same are expected to behave alike.
+    /// The name without the version. Builds with the same name are expected to behave alike.
     pub pname: String,
-    /// Cpus that the build may use, where the user said so.
+    /// Cpus that the build may use; `None` if the user set no number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
-    /// It is short, and best built where its inputs are.
+    /// True if the build is short and best done where its inputs are.
     #[serde(default)]
     pub prefer_local: bool,
-    /// It only downloads something.
+    /// True if the build only downloads something.
     #[serde(default)]
     pub fixed_output: bool,
-    /// The largest store paths that it reads, by their name in the store, with the bytes of their NARs where known.
+    /// The largest store paths that it reads, by name, with the bytes of their NARs where known.
     #[serde(default)]
     pub inputs: Vec<(String, Option<u64>)>,
-    /// The store paths that it makes, by their name in the store.
+    /// The store paths that it makes, by name.
     #[serde(default)]
     pub outputs: Vec<String>,
 }
 
 impl BuildRequest {
-    /// Whether all texts and lists are within their bounds.
+    /// Checks that all texts and lists are within their bounds.
     ///
     /// # Errors
     ///
-    /// What is too long.
+    /// Names the text or list that is too long.
     pub fn check(&self) -> Result<(), BadRequest> {
         self.wanted.check()?;
         check_text("the build's number", &self.key)?;
@@ -196,88 +196,88 @@ impl BuildRequest {
     }
 }
 
-/// What a hook is told of its build.
+/// The server's messages to a hook about its build.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum BuildEvent {
-    /// The build is this job.
+    /// The build has a job.
     Job {
-        /// Its number.
+        /// The number of the job.
         job: u64,
     },
-    /// It waits.
+    /// The build waits for a place.
     Waits {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// It has a place.
+    /// The build has a place.
     Place {
         /// The number of the attempt.
         attempt: u32,
-        /// The worker's name.
+        /// The name of the worker.
         worker: String,
-        /// The URI of its store.
+        /// The URI of the worker's store.
         uri: String,
     },
-    /// This attempt is over or is to end; perhaps another place follows.
+    /// The attempt is over or has to end. Another place may follow.
     Stop {
         /// The number of the attempt.
         attempt: u32,
     },
-    /// The job has ended and nothing follows.
+    /// The job has ended. Nothing follows.
     End {
-        /// How, in a word: `succeeded`, `failed` or `canceled`.
+        /// The job's state: `succeeded`, `failed` or `canceled`.
         state: String,
     },
-    /// The server does not take the build.
+    /// The server refuses the build.
     Refused {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
-        /// True if it may later.
+        /// True if the server may accept it later.
         is_temporary: bool,
     },
 }
 
-/// What a hook says of an attempt.
+/// A hook's report about an attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The number of the attempt.
     pub attempt: u32,
-    /// How far it is.
+    /// The progress of the attempt.
     pub outcome: Outcome,
 }
 
-/// How far an attempt is.
+/// The progress of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum Outcome {
     /// The machine is connected and builds.
     Began,
-    /// Built, and its outputs are in the client's store.
+    /// The build succeeded, and its outputs are in the client's store.
     Succeeded,
-    /// Its builder failed, or it was cancelled: it is not tried elsewhere.
+    /// The builder failed, or the build was cancelled. It is not tried elsewhere.
     Failed {
         /// The exit code: 100, or 101 for a time limit.
         code: i32,
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
     /// The machine could not be connected.
     NotConnected {
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
-    /// The machine was lost in the middle.
+    /// The machine was lost during the build.
     Lost {
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
-    /// Ended because the server or the user wanted so.
+    /// The server or the user ended the attempt.
     Canceled,
 }
 
 impl Outcome {
-    /// Cuts what is said for people to what is kept.
+    /// Shortens the text for people to the size that is stored.
     pub fn cut(&mut self) {
         match self {
             Outcome::Failed { message, .. }
@@ -290,12 +290,12 @@ impl Outcome {
     }
 }
 
-/// The last part of a store path: `/nix/store/HASH-NAME` is `HASH-NAME`.
+/// The name of a store path: `HASH-NAME` of `/nix/store/HASH-NAME`.
 pub fn store_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The host of a store's URI, without user and port; the whole of one that has none.
+/// The host of a store's URI, without user and port; the whole URI if it has no host.
 pub fn host(uri: &str) -> &str {
     let uri = uri.split(['?', '#']).next().unwrap_or(uri);
     let Some((_, place)) = uri.split_once("://") else { return uri };

@@ -1,4 +1,4 @@
-//! The bytes of Nix 2.8.0, recorded from a real run, and bytes that are nobody's.
+//! The bytes of Nix 2.8.0, recorded from a real run, and random bytes.
 
 use proptest::prelude::*;
 use std::io::Read;

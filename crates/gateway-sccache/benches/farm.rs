@@ -211,12 +211,12 @@ impl Scheduler {
                     .is_ok()
                 {
                     let waited = cycle().await;
-                    waits.lock().expect("nobody panics").push(waited);
+                    waits.lock().expect("no cycle panics").push(waited);
                 }
             };
             futures(concurrency, some).await;
             let (seconds, waits) =
-                (clock.elapsed().as_secs_f64(), waits.into_inner().expect("nobody panics"));
+                (clock.elapsed().as_secs_f64(), waits.into_inner().expect("no cycle panics"));
             let mut placed: Vec<Duration> = waits.iter().flatten().copied().collect();
             placed.sort_unstable();
             let ms = |part: usize| {

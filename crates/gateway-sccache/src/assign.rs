@@ -1,4 +1,5 @@
-//! Asking a build server to take a job: HTTPS, with the one certificate that its heartbeat named.
+//! Requests to build servers to take jobs. They use HTTPS and trust only the certificate that the build server's
+//! heartbeat named.
 
 use crate::wire::{self, AssignJobResult, JobId, ServerId, Toolchain};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -11,22 +12,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 
-/// How long a connection may take, and an idle one is kept.
+/// How long connecting may take, and how long an idle connection is kept.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Build servers whose connections are kept. Beyond this number all connections are dropped and made again.
+/// Build servers whose connections are kept. Beyond this number all are dropped and made again.
 const CLIENTS_MAX: usize = 10_000;
 
 /// Why a build server did not take a job.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAssigned {
-    /// It was not reached, did not answer, or shows another certificate.
+    /// The build server was not reached, did not answer, or has another certificate.
     #[error("the build server is not reached: {0}")]
     Unreached(#[from] reqwest::Error),
-    /// It refused.
+    /// The build server refused the job.
     #[error("the build server answers {0}")]
     Refused(reqwest::StatusCode),
-    /// Its answer is none.
+    /// The answer of the build server is not valid.
     #[error("the build server's answer: {0}")]
     Unreadable(#[from] wire::BadBody),
     /// This process cannot speak TLS.
@@ -45,7 +46,7 @@ impl Assigner {
     ///
     /// # Errors
     ///
-    /// It did not take it.
+    /// Says why the build server did not take the job.
     pub async fn assign(
         &self,
         server: ServerId,
@@ -63,12 +64,12 @@ impl Assigner {
         Ok(wire::read(&response.bytes().await?)?)
     }
 
-    /// A build server is gone: its connections are dropped.
+    /// Drops the connections of a build server that is gone.
     pub fn forget(&self, server: ServerId) {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&server);
     }
 
-    /// The client of a build server, made again when its certificate changes: each trusts one certificate alone.
+    /// The client of a build server. It trusts one certificate, so it is made again when the certificate changes.
     fn client(&self, server: ServerId, digest: &[u8]) -> Result<reqwest::Client, NotAssigned> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = clients.get(&server).filter(|(known, _)| known == digest) {
@@ -96,7 +97,7 @@ fn client_of(digest: &[u8]) -> Result<reqwest::Client, NotAssigned> {
     Ok(client.build()?)
 }
 
-/// Trusts the one certificate whose digest a heartbeat named.
+/// A verifier that trusts the one certificate whose digest a heartbeat named.
 #[derive(Debug)]
 struct Pinned {
     digest: Vec<u8>,

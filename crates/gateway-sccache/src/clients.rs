@@ -1,4 +1,4 @@
-//! How clients show who they are: by one token that all know, by a JWT, or by a token that somebody else is asked about.
+//! Authentication of clients: by one token that all know, by a JWT, or by a token about which an issuer is asked.
 
 use crate::config::ClientAuth;
 use crate::known::Known;
@@ -16,9 +16,9 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// By how much the clocks of issuer and scheduler may differ.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
-/// The issuer's keys are not read more often than this because a token names one that is not known.
+/// The shortest interval at which unknown keys in tokens make the scheduler read the issuer's keys.
 const KEYS_AGE_MIN: Duration = Duration::from_secs(60);
-/// Bytes of the issuer's keys, and how many.
+/// Bytes of the issuer's keys, and their number.
 const KEYS_BYTES_MAX: usize = 1 << 20;
 const KEYS_MAX: usize = 100;
 /// Bytes of a token.
@@ -26,23 +26,23 @@ const TOKEN_BYTES_MAX: usize = 8 << 10;
 /// Letters of a subject that become part of a queue's name.
 const SUBJECT_CHARS_MAX: usize = 64;
 
-/// Why a client is not let in.
+/// Why a client is not admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotLetIn {
-    /// Its token is not valid.
+    /// The client's token is not valid.
     #[error(transparent)]
     Token(#[from] BadToken),
-    /// Nobody can say whether it is. The client compiles by itself.
+    /// The issuer does not tell whether the token is valid. The client compiles by itself.
     #[error("cannot ask {url} about the client's token: {why}")]
     Unasked {
-        /// Who was to be asked.
+        /// The URL of the issuer.
         url: String,
-        /// What failed.
+        /// The reason why the question failed.
         why: String,
     },
 }
 
-/// How clients show who they are.
+/// The way in which clients authenticate.
 pub enum Clients {
     /// One token for all.
     One(ClientToken),
@@ -53,7 +53,7 @@ pub enum Clients {
 }
 
 impl Clients {
-    /// As the settings of a stock scheduler say.
+    /// The authentication in the settings of a stock scheduler.
     pub fn new(config: &ClientAuth) -> Self {
         match config {
             ClientAuth::Insecure => Clients::One(ClientToken::insecure()),
@@ -67,12 +67,12 @@ impl Clients {
         }
     }
 
-    /// Lets a client in that asks from this address. Returns what its token says of who it is: `None` if all clients have
-    /// the same.
+    /// Admits a client that asks from this address. Returns the identity in its token; `None` if all clients have the
+    /// same token.
     ///
     /// # Errors
     ///
-    /// The token is not valid, or nobody can say.
+    /// The token is not valid, or the issuer does not tell.
     pub async fn check(&self, token: &str, from: IpAddr) -> Result<Option<String>, NotLetIn> {
         match self {
             Clients::One(one) => Ok(one.check(token).map(|()| None)?),
@@ -89,21 +89,21 @@ pub struct Signed {
     issuer: String,
     url: String,
     keys: Mutex<BTreeMap<String, DecodingKey>>,
-    /// When the keys were read; held while they are.
+    /// The time at which the keys were read. Locked while they are read.
     read_at: tokio::sync::Mutex<Option<Instant>>,
 }
 
-/// What is read of a client's JWT.
+/// The claims of a client's JWT that are read here.
 #[derive(Deserialize)]
 struct Claims {
     sub: Option<String>,
-    /// From when on it is valid, in seconds since the Unix epoch. The library takes a claim of another type for none, so it
-    /// is read here, where that is an error.
+    /// The time from which it is valid, in seconds since the Unix epoch. The library ignores a claim of another type,
+    /// so it is read here, where that is an error.
     nbf: Option<f64>,
 }
 
 impl Claims {
-    /// Whether the token is not valid yet `now`, as far as clocks may differ.
+    /// True if the token is not valid yet, even if the clocks differ by [`CLOCKS_DIFFER_MAX`].
     fn is_early(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.nbf.is_some_and(|from| from > (now + CLOCKS_DIFFER_MAX).as_secs_f64())
@@ -155,7 +155,7 @@ impl Signed {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(kid).cloned()
     }
 
-    /// Reads the issuer's keys, unless somebody did so just now.
+    /// Reads the issuer's keys, unless they were read just now.
     async fn read_keys(&self) -> Result<(), NotLetIn> {
         let mut read_at = self.read_at.lock().await;
         if read_at.is_some_and(|at| at.elapsed() < KEYS_AGE_MIN) {
@@ -183,7 +183,7 @@ impl Signed {
     }
 }
 
-/// One client for all questions: making one reads this machine's certificates.
+/// The client for all questions. It is made once, because that reads this machine's certificates.
 pub fn http() -> reqwest::Result<reqwest::Client> {
     static HTTP: OnceLock<reqwest::Client> = OnceLock::new();
     match HTTP.get() {
@@ -195,12 +195,12 @@ pub fn http() -> reqwest::Result<reqwest::Client> {
     }
 }
 
-/// Tells tokens apart in the names of queues, and reveals nothing of them.
+/// A hash that distinguishes tokens in the names of queues, and does not reveal them.
 pub fn short_hash(token: &str) -> String {
     Sha256::digest(token).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A subject as it may stand in the name of a queue.
+/// A subject with the characters that names of queues may have.
 fn plain(subject: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     subject.chars().take(SUBJECT_CHARS_MAX).map(|c| if keep(c) { c } else { '_' }).collect()

@@ -1,96 +1,97 @@
-//! The settings of a stock scheduler (`scheduler.toml`), read as they are.
+//! The settings of a stock scheduler (`scheduler.toml`), in their own format.
 
 use serde::Deserialize;
 use std::net::SocketAddr;
 
-/// The settings.
+/// The settings of a scheduler.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchedulerConfig {
     /// The address at which it listens.
     pub public_addr: SocketAddr,
-    /// How clients show who they are.
+    /// The authentication of clients.
     pub client_auth: ClientAuth,
-    /// How build servers do.
+    /// The authentication of build servers.
     pub server_auth: ServerAuth,
 }
 
-/// How clients show who they are.
+/// The authentication of clients.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum ClientAuth {
-    /// Everybody is let in.
+    /// Every client is admitted.
     #[serde(rename = "DANGEROUSLY_INSECURE")]
     Insecure,
-    /// One token for all.
+    /// One token is shared by all.
     #[serde(rename = "token")]
     Token {
-        /// The token.
+        /// The shared token.
         token: String,
     },
-    /// A JWT that somebody else signed.
+    /// A JWT that an issuer signed.
     #[serde(rename = "jwt_validate")]
     JwtValidate {
-        /// For whom it must be.
+        /// The audience that it must name.
         audience: String,
-        /// Who must have signed it.
+        /// The issuer that it must name.
         issuer: String,
-        /// Where that one's keys are.
+        /// The URL of the issuer's keys.
         jwks_url: String,
     },
-    /// A token that somebody else is asked about.
+    /// A token about which an issuer is asked.
     #[serde(rename = "proxy_token")]
     ProxyToken {
-        /// Where to ask: with the client's token, success means that it is valid.
+        /// The URL to ask with the client's token. Success means that the token is valid.
         url: String,
-        /// Seconds for which an answer counts; `None`: it is asked each time.
+        /// Seconds for which a consent counts; `None` asks each time.
         cache_secs: Option<u64>,
     },
 }
 
-/// How build servers show who they are.
+/// The authentication of build servers.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum ServerAuth {
-    /// Everybody may be one.
+    /// Every build server is admitted.
     #[serde(rename = "DANGEROUSLY_INSECURE")]
     Insecure,
-    /// A JWT for each.
+    /// Each build server has a JWT.
     #[serde(rename = "jwt_hs256")]
     JwtHs256 {
         /// The key that signs them: 32 bytes in URL-safe base64.
         secret_key: String,
     },
-    /// One token for all.
+    /// One token is shared by all.
     #[serde(rename = "token")]
     Token {
-        /// The token.
+        /// The shared token.
         token: String,
     },
 }
 
-/// What is wrong with a file.
+/// Why a file of settings is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum BadConfig {
-    /// It is no TOML, or no settings of a scheduler. The line itself is not shown: it may have a token.
-    #[error("these are no settings of an sccache scheduler, line {line}: {why}")]
+    /// The file is not valid TOML, or not the settings of a scheduler. The line is not shown, because it may contain a
+    /// token.
+    #[error("these are not the settings of an sccache scheduler, line {line}: {why}")]
     Toml {
-        /// Where, from 1.
+        /// The number of the line, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The error in the line.
         why: String,
     },
-    /// It is no JSON, or no settings of a scheduler.
-    #[error("these are no settings of an sccache scheduler: {0}")]
+    /// The file is not valid JSON, or not the settings of a scheduler.
+    #[error("these are not the settings of an sccache scheduler: {0}")]
     Json(#[from] serde_json::Error),
 }
 
 impl SchedulerConfig {
-    /// Reads the text of a file. Stock schedulers read JSON if the file is called so.
+    /// Reads the text of a file. Stock schedulers read JSON if the file's name ends so.
     ///
     /// # Errors
     ///
-    /// The line, and what is wrong there.
+    /// Names the line and its error.
     pub fn parse(text: &str, is_json: bool) -> Result<Self, BadConfig> {
         if is_json {
             return Ok(serde_json::from_str(text)?);
@@ -105,7 +106,7 @@ impl SchedulerConfig {
 
 impl std::fmt::Debug for ClientAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Tokens are in no log.
+        // Logs must not contain tokens.
         f.write_str(match self {
             ClientAuth::Insecure => "DANGEROUSLY_INSECURE",
             ClientAuth::Token { .. } => "token",

@@ -1,4 +1,4 @@
-//! What the scheduler counts, for `/metrics`.
+//! The scheduler's counts, for `/metrics`.
 
 use crate::farm::Farm;
 use crate::wire::ServerId;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Build servers that are counted one by one; the others are counted together.
+/// Build servers with counts of their own. Further ones are counted together.
 const SERVERS_MAX: usize = 1_000;
 
-/// What is counted since the scheduler started.
+/// Counts since the scheduler started.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Counts {
     servers: BTreeMap<ServerId, ServerCounts>,
@@ -18,16 +18,16 @@ pub struct Counts {
     pub fallbacks: u64,
 }
 
-/// What is counted of one build server.
+/// The counts of one build server.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct ServerCounts {
-    /// Jobs that it took.
+    /// Jobs that the build server took.
     pub taken: u64,
-    /// Those of them whose clients waited. A stock scheduler lets such clients compile by themselves.
+    /// Jobs whose clients waited. A stock scheduler lets such clients compile by themselves.
     pub waited: u64,
-    /// How long these clients waited.
+    /// The sum of these clients' waiting times.
     pub wait: Duration,
-    /// Jobs that it did not take.
+    /// Jobs that the build server did not take.
     pub failed: u64,
 }
 
@@ -40,7 +40,7 @@ impl Counts {
         self.servers.entry(server).or_default()
     }
 
-    /// Writes all of it in the format of OpenMetrics.
+    /// Writes all counts in the format of OpenMetrics, without the last line.
     pub fn write(&self, farm: &Farm, waiting: usize, out: &mut String) {
         let farm_status = farm.status();
         gauge(out, "servers", "Build servers of sccache", farm_status.num_servers);

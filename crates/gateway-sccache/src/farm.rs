@@ -1,71 +1,71 @@
-//! The build servers and their jobs, as their scheduler knows them. Pure: time is an argument, and what is to be done
-//! about a change is returned.
+//! The scheduler's state of build servers and their jobs. Pure: time is an argument, and methods return the changes on
+//! which the caller has to act.
 
 use crate::wire::{AssignJobResult, Heartbeat, JobId, JobState, SchedulerStatus, ServerId, ServerNonce};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use windlass_core::bounds::CACHE_KEYS_MAX;
 
-/// Without a heartbeat for so long a build server is gone. Stock servers send one every 30 seconds.
+/// The time without a heartbeat after which a build server is gone. Stock servers send one every 30 seconds.
 pub const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long a job may wait for its toolchain to be sent, and for its toolchain to arrive.
 pub const UPLOAD_MAX: Duration = Duration::from_secs(300);
-/// How long a job whose toolchain is there may wait for its client.
+/// How long a job may wait for its client after its toolchain has arrived.
 pub const UNCLAIMED_MAX: Duration = Duration::from_secs(60);
 /// How long a job may run. Its client gives up after 1200 seconds, so its end was lost.
 pub const RUN_MAX: Duration = Duration::from_secs(1_500);
 /// The largest number of cores that a build server is believed to have.
 const CPUS_MAX: u64 = 4_096;
-/// Build servers of which states of jobs are remembered before their first heartbeat, and jobs of each.
+/// Build servers whose jobs are remembered before their first heartbeat, and jobs of each.
 const EARLY_SERVERS_MAX: usize = 10_000;
 const EARLY_JOBS_MAX: usize = 1_024;
-/// In this time half of what is held against a build server for its failures is forgotten.
+/// The time after which a failure of a build server weighs half.
 const FAILURE_HALF_LIFE: Duration = Duration::from_secs(30);
-/// Failures that count at most: a sixteenth of its places is left then.
+/// The largest weight of failures. A sixteenth of the places is left then.
 const FAILURES_MAX: f64 = 4.0;
-/// After a failure a build server gets nothing for so long, twice as long after each further one in a row.
+/// The pause of a build server after a failure. It doubles with each further failure in a row.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
-/// How much of a mean the latest compile is.
+/// The weight of the latest compile in the mean.
 const PACE_STEP: f64 = 0.1;
-/// Compiles that must have ended before a build server's pace says anything.
+/// Compiles that must have ended before a build server's pace counts.
 const PACE_COMPILES_MIN: u32 = 10;
-/// What is not slower than this part of the farm's mean pace is not slow: compiles differ.
+/// The part of the farm's mean pace from which a build server does not count as slow. Compiles differ.
 const PACE_SLOW: f64 = 0.7;
-/// The least part of its places that a slow build server keeps.
+/// The smallest part of its places that a slow build server keeps.
 const PACE_LEAST: f64 = 0.25;
 
 /// Time since the scheduler started.
 pub type Uptime = Duration;
 
-/// A build server.
+/// A build server that sends heartbeats.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Server {
-    /// Its process.
+    /// The number of its process.
     pub nonce: ServerNonce,
-    /// The key by which it knows the tokens of its jobs.
+    /// The key with which it checks the tokens of its jobs.
     pub jwt_key: Vec<u8>,
-    /// Its cores.
+    /// The number of its cores.
     pub num_cpus: u32,
     /// SHA-256 of its certificate.
     pub cert_digest: Vec<u8>,
-    /// The certificate.
+    /// Its certificate, as PEM.
     pub cert_pem: Vec<u8>,
-    /// When it was heard from last.
+    /// The time of the last heartbeat.
     seen: Uptime,
     jobs: BTreeSet<JobId>,
     toolchains: Toolchains,
     record: Record,
 }
 
-/// The toolchains that a build server is known to have: the last [`CACHE_KEYS_MAX`] that it got. Clients name them, and
-/// the build server itself drops old ones.
+/// The toolchains of a build server: the last [`CACHE_KEYS_MAX`] that it got. The number is bounded because clients
+/// name them. The build server itself drops old ones.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Toolchains {
     known: BTreeSet<String>,
-    /// Oldest first.
+    /// The toolchains, oldest first.
     order: VecDeque<String>,
-    /// How many it ever got.
+    /// The number of toolchains that it ever got.
     learned: u64,
 }
 
@@ -84,18 +84,18 @@ impl Toolchains {
     }
 }
 
-/// How a build server has done lately.
+/// The recent record of a build server.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Record {
-    /// Jobs that it did not take, each halved with time since.
+    /// The weight of jobs that it did not take. It decays with time.
     failures: f64,
-    /// As of when.
+    /// The time of that weight.
     failures_at: Uptime,
     /// Failures since it took a job.
     in_a_row: u32,
-    /// Until then it gets nothing.
+    /// The time until which it gets no jobs.
     closed_until: Uptime,
-    /// Mean of the natural logarithm of the milliseconds that a compile takes there.
+    /// The mean of the natural logarithms of its compiles' times in milliseconds.
     pace: f64,
     compiles: u32,
 }
@@ -109,7 +109,7 @@ impl Record {
     fn failed(&mut self, now: Uptime) {
         self.failures = (self.failures(now) + 1.0).min(FAILURES_MAX);
         self.failures_at = now;
-        // Those that it did not take at the same time are one failure.
+        // Jobs that it did not take at the same time count as one failure in a row.
         if now >= self.closed_until {
             let back_off = BACK_OFF.saturating_mul(1 << self.in_a_row.min(10)).min(BACK_OFF_MAX);
             self.closed_until = now + back_off;
@@ -119,13 +119,13 @@ impl Record {
 
     fn compiled(&mut self, ran: Duration) {
         let pace = (ran.as_secs_f64() * 1_000.0).max(1.0).ln();
-        // The first ones count alike.
+        // The first compiles have equal weights.
         let step = PACE_STEP.max(1.0 / f64::from(self.compiles + 1));
         self.pace += step * (pace - self.pace);
         self.compiles = self.compiles.saturating_add(1);
     }
 
-    /// `mean` is the farm's mean pace.
+    /// The part of its places that it should have. `mean` is the farm's mean pace.
     fn share(&self, mean: f64, now: Uptime) -> f64 {
         if now < self.closed_until {
             return 0.0;
@@ -140,98 +140,98 @@ impl Record {
     }
 }
 
-/// A job that is allocated and not complete.
+/// A job that is allocated and not complete yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// Its build server.
+    /// The job's build server.
     pub server: ServerId,
-    /// How far it is; `None` until its build server has taken it.
+    /// The job's state; `None` until its build server has taken it.
     pub state: Option<JobState>,
-    /// Its toolchain; `None` of a job that an earlier scheduler allocated.
+    /// The job's toolchain; `None` for a job that an earlier scheduler allocated.
     pub toolchain: Option<String>,
-    /// Since when it is so far.
+    /// The time at which it reached its state.
     since: Uptime,
-    /// Its toolchain had to be sent first.
+    /// True if the toolchain had to be sent first.
     uploads: bool,
 }
 
-/// What a heartbeat changed.
+/// The changes that a heartbeat made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Heard {
-    /// The process was not known.
+    /// True if the process was not known before.
     pub is_new: bool,
-    /// Jobs of its earlier process, which are gone.
+    /// Jobs of the earlier process, which are gone.
     pub lost: Vec<JobId>,
-    /// The number of its cores is another one, or it is new: its worker must say hello.
+    /// True if the build server is new or has another number of cores. Its worker must say hello then.
     pub is_changed: bool,
 }
 
 /// Why a heartbeat is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadHeartbeat {
-    /// It has no cores, or too many.
+    /// The build server has no cores, or too many.
     #[error("Invalid number of CPUs ({0}) specified in heartbeat")]
     Cpus(u64),
 }
 
-/// What a job's new state means.
+/// The meaning of a job's new state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateChange {
-    /// Nothing: it was told before.
+    /// The state was known before.
     Known,
-    /// It goes on.
+    /// The job goes on.
     GoesOn,
-    /// It is over, and has run for so long.
+    /// The job is over. Its run took this time.
     Complete(Duration),
-    /// An earlier scheduler allocated it, and it runs.
+    /// The job runs, and an earlier scheduler allocated it.
     TakenUp,
 }
 
 /// Why a job's state is refused. The words are those of a stock scheduler.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadState {
-    /// The build server is not known, and too many such have told of jobs.
+    /// The build server is not known, and too many unknown ones have reported jobs.
     #[error("Unknown server {0}")]
     Server(ServerId),
-    /// The job is another build server's.
+    /// The job belongs to another build server.
     #[error("Job id {job:?} is not registered on server {server}")]
     NotIts {
-        /// The job.
+        /// The number of the job.
         job: JobId,
-        /// Who spoke of it.
+        /// The build server that reported it.
         server: ServerId,
     },
-    /// A job does not go that way.
+    /// A job cannot change its state so.
     #[error("Invalid job state transition from {from:?} to {to:?}")]
     Transition {
-        /// How far it was.
+        /// The job's former state.
         from: JobState,
-        /// How far it is said to be.
+        /// The reported state.
         to: JobState,
     },
 }
 
-/// All build servers and jobs.
+/// All build servers and their jobs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Farm {
     servers: BTreeMap<ServerId, Server>,
     jobs: BTreeMap<JobId, Job>,
-    /// States that build servers told before their first heartbeat, because the scheduler was restarted.
+    /// States that build servers reported before their first heartbeat, because the scheduler was restarted.
     early: BTreeMap<ServerId, BTreeMap<JobId, (JobState, Uptime)>>,
 }
 
 impl Farm {
-    /// The build servers.
+    /// All build servers with a recent heartbeat.
     pub fn servers(&self) -> impl Iterator<Item = (ServerId, &Server)> {
         self.servers.iter().map(|(id, server)| (*id, server))
     }
 
-    /// A build server.
+    /// A build server that sends heartbeats.
     pub fn server(&self, id: ServerId) -> Option<&Server> {
         self.servers.get(&id)
     }
 
-    /// A job.
+    /// A job that is allocated and not complete.
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id)
     }
@@ -241,7 +241,7 @@ impl Farm {
         self.servers.get(&id).into_iter().flat_map(|server| server.jobs.iter().copied())
     }
 
-    /// The toolchains that a build server is known to have.
+    /// The toolchains of a build server, oldest first.
     pub fn toolchains_of(&self, id: ServerId) -> impl Iterator<Item = &str> {
         self.servers
             .get(&id)
@@ -249,12 +249,12 @@ impl Farm {
             .flat_map(|server| server.toolchains.known.iter().map(String::as_str))
     }
 
-    /// Another number when a build server got a toolchain that it was not known to have.
+    /// A number that changes when a build server gets a new toolchain.
     pub fn toolchains_learned(&self, id: ServerId) -> u64 {
         self.servers.get(&id).map_or(0, |server| server.toolchains.learned)
     }
 
-    /// The farm in three numbers.
+    /// The sums over the farm that the status shows.
     pub fn status(&self) -> SchedulerStatus {
         SchedulerStatus {
             num_servers: self.servers.len() as u64,
@@ -263,11 +263,11 @@ impl Farm {
         }
     }
 
-    /// A build server says that it is there.
+    /// Takes in a heartbeat.
     ///
     /// # Errors
     ///
-    /// It has no cores, or more than any machine has.
+    /// The heartbeat has no cores, or more than any machine has.
     pub fn hear(&mut self, id: ServerId, heartbeat: Heartbeat, now: Uptime) -> Result<Heard, BadHeartbeat> {
         let Heartbeat { jwt_key, num_cpus, server_nonce: nonce, cert_digest, cert_pem } = heartbeat;
         if !(1..=CPUS_MAX).contains(&num_cpus) {
@@ -281,7 +281,7 @@ impl Farm {
         let mut record = Record::default();
         if let Some(before) = before {
             record = before.record;
-            // Toolchains are on its disk; its jobs were in its memory.
+            // A new process has the toolchains on disk, and not the jobs of the old one.
             toolchains = before.toolchains;
             if is_new {
                 lost.extend(before.jobs);
@@ -319,7 +319,7 @@ impl Farm {
         dropped
     }
 
-    /// A job goes to a build server, which is now asked to take it.
+    /// Allocates a job to a build server, which the caller now asks to take it.
     pub fn allocate(&mut self, id: JobId, server: ServerId, toolchain: String, now: Uptime) {
         let job = Job { server, state: None, toolchain: Some(toolchain), since: now, uploads: false };
         self.insert(id, job);
@@ -332,14 +332,14 @@ impl Farm {
         }
     }
 
-    /// A build server took a job. False if the job is not there any more: the server is gone, or is another process.
+    /// A build server took a job. False if the job is unknown by now, because the build server is gone or restarted.
     pub fn assigned(&mut self, id: JobId, result: AssignJobResult, now: Uptime) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         job.uploads = result.need_toolchain;
         if let Some(server) = self.servers.get_mut(&job.server) {
             server.record.in_a_row = 0;
         }
-        // The client may have been so fast that the server told of it first.
+        // A fast client may make the build server report the job first.
         job.state = job.state.max(Some(result.state));
         job.since = now;
         if let (false, Some(toolchain)) = (result.need_toolchain, job.toolchain.clone())
@@ -350,7 +350,7 @@ impl Farm {
         true
     }
 
-    /// A job is given up: its build server did not take it.
+    /// Gives up a job that its build server did not take.
     pub fn give_up(&mut self, id: JobId, now: Uptime) {
         let Some(job) = self.remove(id) else { return };
         if let Some(server) = self.servers.get_mut(&job.server) {
@@ -358,18 +358,18 @@ impl Farm {
         }
     }
 
-    /// A job is given up by its client before its build server took it.
+    /// Gives up a job whose client left before a build server took it.
     pub fn abandon(&mut self, id: JobId) {
         self.remove(id);
     }
 
-    /// The part of its places that a build server should have: see [`Farm::shares`].
+    /// The part of its places that a build server should have. See [`Farm::shares`].
     pub fn share_of(&self, id: ServerId, now: Uptime) -> f64 {
         self.servers.get(&id).map_or(1.0, |server| server.record.share(self.mean_pace(), now))
     }
 
-    /// The part of its places that each build server should have: less after failures, and where compiles take longer
-    /// than elsewhere, for whatever reason.
+    /// The part of its places that each build server should have. It is less after failures, and where compiles take
+    /// longer than elsewhere for any reason.
     pub fn shares(&self, now: Uptime) -> Vec<(ServerId, f64)> {
         let mean = self.mean_pace();
         self.servers.iter().map(|(id, server)| (*id, server.record.share(mean, now))).collect()
@@ -389,12 +389,12 @@ impl Farm {
         Some(job)
     }
 
-    /// A build server says how far a job is. What it said before changes nothing. A job that is not known was allocated
-    /// by an earlier scheduler, or given up too early: it is taken up.
+    /// Applies a build server's report of a job's state. A repeated report changes nothing. An unknown job was
+    /// allocated by an earlier scheduler or given up too early, and is taken up.
     ///
     /// # Errors
     ///
-    /// The server is not known, the job is another server's, or it went backwards.
+    /// The build server is not known, the job belongs to another one, or its state went backwards.
     pub fn tell(
         &mut self,
         id: JobId,
@@ -440,8 +440,8 @@ impl Farm {
         Ok(StateChange::Complete(if has_run { ran } else { Duration::ZERO }))
     }
 
-    /// A build server that has sent no heartbeat since the scheduler started tells of a job. Its client waits for it, so it
-    /// must go on.
+    /// Applies a report of a build server that has not sent a heartbeat since the scheduler started. It is accepted,
+    /// because the job's client waits for it.
     fn tell_early(
         &mut self,
         id: JobId,
@@ -466,7 +466,7 @@ impl Farm {
         let lost = |job: &Job| {
             let max = match job.state {
                 None | Some(JobState::Pending) => UPLOAD_MAX,
-                // The server says so when the toolchain begins to arrive.
+                // The build server reports this state when the toolchain begins to arrive.
                 Some(JobState::Ready) if job.uploads => UPLOAD_MAX,
                 Some(JobState::Ready) => UNCLAIMED_MAX,
                 Some(JobState::Started | JobState::Complete) => RUN_MAX,
@@ -638,7 +638,7 @@ mod tests {
         assert_eq!(heard, Heard { is_new: true, lost: vec![JobId(5)], is_changed: true });
         assert_eq!((farm.status().in_progress, farm.toolchains_of(id(1)).count()), (0, 1));
         assert_eq!(farm.hear(id(1), beat(9, 0), s(33)), Err(BadHeartbeat::Cpus(0)));
-        assert!(!farm.assigned(JobId(5), READY, s(33)), "it took what nobody waits for");
+        assert!(!farm.assigned(JobId(5), READY, s(33)), "its client does not wait any more");
     }
 
     #[test]

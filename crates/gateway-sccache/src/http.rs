@@ -1,4 +1,4 @@
-//! The five paths of a scheduler, over plain HTTP as stock schedulers have them. TLS is a proxy's.
+//! The five paths of a scheduler, over plain HTTP like those of stock schedulers. A proxy adds TLS.
 
 use crate::clients::NotLetIn;
 use crate::scheduler::Scheduler;
@@ -19,9 +19,10 @@ use tokio::net::TcpListener;
 use windlass_server::auth::Peer;
 use windlass_server::{PortLimits, serve_port};
 
-/// Where the paths are.
+/// The beginning of all paths.
 const PREFIX: &str = "/api/v1/scheduler/";
-/// What the port takes. Stock clients open a connection for each request, and it lasts while a client waits for a place.
+/// The limits of the port. Stock clients open a connection for each request, and it lasts while a client waits for a
+/// place.
 const LIMITS: PortLimits = PortLimits {
     connections_max: 20_000,
     per_machine_max: 4_000,
@@ -33,7 +34,7 @@ const LIMITS: PortLimits = PortLimits {
 const LOGGED_PER_MINUTE: u32 = 60;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Serves until the server ends.
+/// Serves the port until the server ends.
 pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
     let closing = scheduler.closing();
     let router = Router::new().fallback(of_port).with_state(scheduler);
@@ -51,7 +52,7 @@ async fn of_port(
     answer(&scheduler, peer.address.unwrap_or(unknown), request).await
 }
 
-/// Refusals that were logged in this minute: strangers must not fill the log.
+/// Refusals that were logged in this minute. They are bounded, so that strangers cannot fill the log.
 static LOGGED: Mutex<Option<(Instant, u32)>> = Mutex::new(None);
 
 fn may_log() -> bool {
@@ -61,7 +62,7 @@ fn may_log() -> bool {
     count < LOGGED_PER_MINUTE
 }
 
-/// A refusal.
+/// A refusal: status, reason, and the fault of the token.
 struct Refused(StatusCode, String, Option<BadToken>);
 
 impl From<BadToken> for Refused {
@@ -74,7 +75,7 @@ impl From<NotLetIn> for Refused {
     fn from(why: NotLetIn) -> Self {
         match why {
             NotLetIn::Token(bad) => bad.into(),
-            // Not the client's fault: with a status of 5xx it compiles by itself.
+            // The client is not at fault. With a status of 5xx it compiles by itself.
             NotLetIn::Unasked { .. } => failed(why),
         }
     }
@@ -88,7 +89,7 @@ fn failed(why: impl ToString) -> Refused {
     Refused(StatusCode::INTERNAL_SERVER_ERROR, why.to_string(), None)
 }
 
-/// Answers one request.
+/// Answers one request of a client or a build server.
 pub async fn answer(scheduler: &Scheduler, peer: SocketAddr, request: Request<Body>) -> Response<Body> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let as_json = accepts_json(request.headers());
@@ -120,7 +121,7 @@ pub async fn answer(scheduler: &Scheduler, peer: SocketAddr, request: Request<Bo
     }
 }
 
-/// `None` where there is no such path.
+/// Answers a request to a path beneath the prefix; `None` if the path does not exist.
 async fn route(
     scheduler: &Scheduler,
     peer: SocketAddr,
@@ -174,25 +175,25 @@ fn server_of(scheduler: &Scheduler, peer: SocketAddr, headers: &HeaderMap) -> Re
     Ok(scheduler.check_server(token(headers)?, from)?)
 }
 
-/// Whose request it is: the peer's, or whom a proxy that is believed names.
+/// The address of the caller: the peer's, or the one that a trusted proxy names.
 fn address_of(scheduler: &Scheduler, peer: SocketAddr, headers: &HeaderMap) -> Result<IpAddr, Refused> {
     let peer = peer.ip().to_canonical();
     match headers.get("X-Real-IP") {
         Some(named) if scheduler.options().proxies.contains(&peer) => {
             let named = named.to_str().ok().and_then(|named| named.parse::<IpAddr>().ok());
-            named.ok_or_else(|| bad_request("X-Real-IP is no address"))
+            named.ok_or_else(|| bad_request("X-Real-IP is not an address"))
         }
         _ => Ok(peer),
     }
 }
 
-/// A body of octets.
+/// Reads a body of octets.
 async fn taken(headers: &HeaderMap, body: Body) -> Result<Bytes, Refused> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !kind.starts_with("application/octet-stream") {
         return Err(bad_request("the Content-Type must be application/octet-stream"));
     }
-    // The port has read it already.
+    // The port has read the body already.
     to_bytes(body, BODY_BYTES_MAX).await.map_err(bad_request)
 }
 

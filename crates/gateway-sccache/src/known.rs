@@ -1,5 +1,5 @@
-//! Tokens about which an issuer is asked (`proxy_token`). Anyone can show a token, and each new one is a question that a
-//! slow issuer holds up. So strangers must not take the places of clients that were let in before:
+//! Tokens about which an issuer is asked (`proxy_token`). Anyone can show a token, and a slow issuer holds up the
+//! question about each new one. Strangers must not take the places of clients that were admitted before:
 //!
 //! - Tokens that the issuer knew before have places of their own. All others share the rest, with a few for each address.
 //! - A refusal is remembered for a while, a consent as long as the settings say. Both memories are bounded.
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-/// How long a question may wait for its place, and how long the issuer may take to answer it.
+/// How long a question waits for its place, and how long the issuer may take to answer it.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Questions at a time about tokens that the issuer knew before.
 const KNOWN_QUESTIONS_MAX: usize = 32;
 /// Questions at a time about all other tokens, and about those of one address.
 const NEW_QUESTIONS_MAX: usize = 32;
 const ADDRESS_QUESTIONS_MAX: usize = 4;
-/// How long a refusal counts. The issuer may let the token in meanwhile.
+/// How long a refusal counts. The issuer may accept the token later.
 const REFUSAL_AGE_MAX: Duration = Duration::from_secs(30);
 /// Tokens of which an answer is remembered, of each kind.
 const ANSWERS_MAX: usize = 10_000;
@@ -33,23 +33,23 @@ type TokenHash = [u8; 32];
 /// Tokens about which an issuer is asked.
 pub struct Known {
     url: String,
-    /// How long a consent counts; `None`: the issuer is asked each time.
+    /// How long a consent counts; `None` asks the issuer each time.
     remember: Option<Duration>,
     answers: Mutex<Answers>,
     of_known: Semaphore,
     of_new: Semaphore,
-    /// Places of those addresses that ask about new tokens now.
+    /// The places of the addresses that ask about new tokens now.
     of_addresses: Mutex<BTreeMap<IpAddr, Arc<Semaphore>>>,
 }
 
-/// When the issuer answered last about a token.
+/// The times of the issuer's last answers.
 #[derive(Default)]
 struct Answers {
     consents: BTreeMap<TokenHash, Instant>,
     refusals: BTreeMap<TokenHash, Instant>,
 }
 
-/// What is known of a token without a question.
+/// The state of a token without a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     LetIn,
@@ -90,7 +90,7 @@ impl Answers {
 }
 
 impl Known {
-    /// Asks the issuer at this URL. Its consent counts for `remember`.
+    /// Tokens of the issuer at this URL. Its consent counts for `remember`.
     pub fn new(url: &str, remember: Option<Duration>) -> Known {
         Known {
             url: url.to_owned(),
@@ -102,7 +102,7 @@ impl Known {
         }
     }
 
-    /// Lets a client in that asks from this address. Returns what tells its token from others.
+    /// Admits a client that asks from this address. Returns a hash of its token.
     pub async fn check(&self, token: &str, from: IpAddr) -> Result<String, NotLetIn> {
         let hash: TokenHash = Sha256::digest(token).into();
         let asked = match self.standing(&hash) {
@@ -119,7 +119,7 @@ impl Known {
         if is_known { Ok(short_hash(token)) } else { Err(BadToken::Client.into()) }
     }
 
-    /// Whether the issuer knows a token that may be a stranger's.
+    /// Asks the issuer whether it knows a token that may be a stranger's.
     async fn ask_about_new(&self, token: &str, hash: &TokenHash, own: &Semaphore) -> Result<bool, NotLetIn> {
         let _own_place = self.place(own).await?;
         let _place = self.place(&self.of_new).await?;
@@ -135,7 +135,7 @@ impl Known {
         let request = http().map_err(|e| self.unasked(e.to_string()))?.get(&self.url).bearer_auth(token);
         let answer = request.timeout(PATIENCE).send().await;
         let status = answer.map_err(|e| self.unasked(e.to_string()))?.status();
-        // 408 and 429 say nothing of the token.
+        // The statuses 408 and 429 do not concern the token.
         if status.is_server_error() || [408, 429].contains(&status.as_u16()) {
             return Err(self.unasked(format!("it answers {status}")));
         }
@@ -149,7 +149,7 @@ impl Known {
         }
     }
 
-    /// The places of an address. Those of addresses that do not ask any more are forgotten.
+    /// The places of an address. Those of addresses without questions are forgotten.
     fn places_of(&self, address: IpAddr) -> Arc<Semaphore> {
         let mut all = lock(&self.of_addresses);
         all.retain(|_, places| Arc::strong_count(places) > 1);
@@ -249,8 +249,8 @@ mod tests {
         _ = rustls::crypto::ring::default_provider().install_default();
         let known = Arc::new(Known::new(&issuer().await, None));
         let address = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + number));
-        let ours = short_hash("ours");
-        assert_eq!(known.check("ours", address(0)).await.unwrap(), ours);
+        let own = short_hash("own");
+        assert_eq!(known.check("own", address(0)).await.unwrap(), own);
         // More than there are places, from any number of addresses.
         let strangers: Vec<_> = (0..200)
             .map(|number| {
@@ -261,7 +261,7 @@ mod tests {
         while known.of_new.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(known.check("ours", address(0)).await.unwrap(), ours);
+        assert_eq!(known.check("own", address(0)).await.unwrap(), own);
         assert_eq!(known.of_new.available_permits(), 0, "the strangers' questions are still open");
         for stranger in strangers {
             let said = stranger.await.unwrap().map_err(|e| e.to_string());

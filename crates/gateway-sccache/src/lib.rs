@@ -1,10 +1,9 @@
-//! sccache's distributed compilation, as of sccache 0.17 to 0.19: clients and build servers are stock ones, and this is
-//! their scheduler.
+//! The scheduler of sccache's distributed compilation, for stock clients and build servers of sccache 0.17 to 0.19.
 //!
 //! Every build server is a worker of the engine, and every compile is a place there. So a compile waits for its turn
-//! when the build servers are full, clients share them by weight, and a place goes where the toolchain is and where the
-//! load is low. The messages ([`wire`]), tokens ([`tokens`]), settings ([`config`]), and the build servers with their
-//! jobs ([`farm`]) are pure.
+//! when the build servers are full, clients share them by weight, and a place goes where the toolchain is and the load
+//! is low. The messages ([`wire`]), tokens ([`tokens`]), settings ([`config`]), and the build servers with their jobs
+//! ([`farm`]) are pure.
 
 mod assign;
 mod clients;
@@ -31,25 +30,26 @@ use std::sync::OnceLock;
 use tokio::net::{TcpListener, TcpSocket};
 use windlass_server::{Counting, Front, Gateway, Starting};
 
-/// Connections that may wait to be accepted; the kernel may allow fewer.
+/// Connections that wait to be accepted. The kernel may allow fewer.
 const BACKLOG: u32 = 4_096;
 
-/// The gateway, to be given to a server. It listens at an address of its own, because sccache speaks plain HTTP.
+/// The gateway of sccache, to be handed to a server. It listens at an address of its own, because sccache speaks plain
+/// HTTP.
 pub struct SccacheGateway {
     config: SchedulerConfig,
     options: Options,
-    /// Once it has started.
+    /// The scheduler, once it has started.
     scheduler: OnceLock<Scheduler>,
 }
 
 impl SccacheGateway {
-    /// A gateway with the settings of a stock scheduler; `options` say how it differs from one.
+    /// A gateway with the settings of a stock scheduler, and the options in which it differs.
     pub fn new(config: SchedulerConfig, options: Options) -> Self {
         SccacheGateway { config, options, scheduler: OnceLock::new() }
     }
 }
 
-/// Stock clients open a connection for each request, and a build starts many at once.
+/// Listens with a long queue: stock clients open a connection for each request, and a build starts many at once.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;

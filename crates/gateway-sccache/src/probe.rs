@@ -1,17 +1,17 @@
-//! Asking a scheduler, ours or a stock one, how its farm is.
+//! A question for the status of a scheduler, Windlass's or a stock one.
 
 use crate::wire::SchedulerStatus;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long it may take to answer.
+/// How long the scheduler may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The farm of the scheduler at an address.
+/// The status of the scheduler at an address.
 ///
 /// # Errors
 ///
-/// Nobody answers there, or no scheduler does.
+/// Nothing answers at the address, or not a scheduler.
 pub async fn probe(address: SocketAddr) -> Result<SchedulerStatus, reqwest::Error> {
     let http = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build()?;
     let request = http.get(format!("http://{address}/api/v1/scheduler/status"));

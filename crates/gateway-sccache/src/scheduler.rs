@@ -1,4 +1,4 @@
-//! The scheduler behind the paths: build servers as workers of the engine, and compiles as places on them.
+//! The scheduler behind the paths. Build servers are workers of the engine, and compiles are places on them.
 
 use crate::assign::Assigner;
 use crate::clients::{Clients, NotLetIn};
@@ -25,29 +25,29 @@ use windlass_core::worker::Origin;
 use windlass_core::{RequestId, WorkerId};
 use windlass_server::Handle;
 
-/// The system that gives these places, by its name in the engine.
+/// The name by which the engine knows this system.
 pub(crate) const SYSTEM: &str = "sccache";
-/// The queue of jobs of which nobody knows whose they are.
+/// The queue of jobs whose client is unknown.
 pub(crate) const QUEUE_UNKNOWN: &str = "sccache";
-/// How long the build servers that are asked in turn may take to answer.
+/// How long each of the build servers that are asked in turn may take to answer.
 const ANSWERS_MAX: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_millis(400), Duration::from_secs(10)];
-/// After a start clients wait for at least so long: stock build servers, which send a heartbeat every 30 s, have not all
-/// been heard from.
+/// The shortest wait of clients after a start. Stock build servers send a heartbeat every 30 s, so before that not all
+/// are known.
 const FIRST_HEARTBEATS: Duration = Duration::from_secs(40);
-/// How often a build server is looked for that a worker observes and that has not been heard from.
+/// The interval at which a build server is looked for that a worker observes and that has not sent a heartbeat.
 const HEARTBEAT_LOOK: Duration = Duration::from_millis(200);
-/// A client that got its place later than this waited for it.
+/// The shortest time that counts as waiting for a place.
 const WAITED_MIN: Duration = Duration::from_millis(20);
 
-/// How the scheduler differs from a stock one.
+/// The settings in which the scheduler differs from a stock one.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a client may wait for a place; stock schedulers refuse at once.
+    /// How long a client may wait for a place. Stock schedulers refuse at once.
     pub wait_max: Duration,
-    /// Whether a build server must speak from the address that its token names.
+    /// True if a build server must send from the address that its token names.
     pub check_address: bool,
-    /// Proxies whose `X-Real-IP` is believed.
+    /// Proxies whose `X-Real-IP` is trusted.
     pub proxies: Vec<IpAddr>,
 }
 
@@ -60,10 +60,10 @@ impl Default for Options {
 /// Why a scheduler cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum BadStart {
-    /// The key of build servers' tokens is none.
+    /// The key of build servers' tokens is not valid.
     #[error("server_auth: {0}")]
     Key(#[from] BadKey),
-    /// Its address cannot be used.
+    /// The address cannot be listened at.
     #[error("cannot listen: {0}")]
     Listen(#[from] std::io::Error),
 }
@@ -84,32 +84,32 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// What changes.
+/// The state that changes.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) farm: Farm,
     /// The worker of each build server.
     pub(crate) workers: BTreeMap<ServerId, Link>,
-    /// The build server of each worker, so that a compile's costs no search.
+    /// The build server of each worker, so that a compile's is found without a search.
     pub(crate) servers: BTreeMap<WorkerId, ServerId>,
     pub(crate) counts: Counts,
 }
 
 impl State {
-    /// A build server is this worker from now on.
+    /// Notes the worker of a build server.
     pub(crate) fn connect(&mut self, server: ServerId, link: Link) {
         self.disconnect(server);
         self.workers.insert(server, link);
         self.servers.extend(link.worker.map(|worker| (worker, server)));
     }
 
-    /// The build servers that are workers and not on the farm any more: one that is silent may say hello for other places
-    /// while it is dropped.
+    /// The build servers that are workers and no longer on the farm. A silent one may say hello with other places while
+    /// it is dropped.
     pub(crate) fn left(&self) -> Vec<ServerId> {
         self.workers.keys().copied().filter(|server| self.farm.server(*server).is_none()).collect()
     }
 
-    /// A build server is no worker. Returns what it was.
+    /// Removes the worker of a build server, and returns its link.
     pub(crate) fn disconnect(&mut self, server: ServerId) -> Option<Link> {
         let link = self.workers.remove(&server)?;
         if let Some(worker) = link.worker {
@@ -124,7 +124,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// A setting that cannot be used.
+    /// Names the setting that cannot be used.
     pub fn new(handle: Handle, config: &SchedulerConfig, options: Options) -> Result<Self, BadStart> {
         let clients = Clients::new(&config.client_auth);
         let servers = match &config.server_auth {
@@ -155,7 +155,7 @@ impl Scheduler {
         self.shared.began.elapsed()
     }
 
-    /// Whose request it is, if proxies are believed.
+    /// The settings in which the scheduler differs from a stock one.
     pub(crate) fn options(&self) -> &Options {
         &self.shared.options
     }
@@ -165,12 +165,13 @@ impl Scheduler {
         self.shared.handle.closing()
     }
 
-    /// Lets in clients that ask from this address. Returns what the token says of who it is; `None` if all clients have the same.
+    /// Admits clients that ask from this address. Returns the identity in the token; `None` if all clients have the
+    /// same token.
     pub(crate) async fn check_client(&self, token: &str, from: IpAddr) -> Result<Option<String>, NotLetIn> {
         self.shared.clients.check(token, from).await
     }
 
-    /// Lets in build servers, from their own address.
+    /// Admits build servers that send from their own address.
     pub(crate) fn check_server(&self, token: &str, from: IpAddr) -> Result<ServerId, BadToken> {
         let server = self.shared.servers.server(token)?;
         if self.shared.options.check_address && server.0.ip() != from {
@@ -179,12 +180,12 @@ impl Scheduler {
         Ok(server)
     }
 
-    /// The farm in three numbers.
+    /// The sums over the farm that the status shows.
     pub fn status(&self) -> SchedulerStatus {
         self.state().farm.status()
     }
 
-    /// What is counted, in the format of OpenMetrics.
+    /// The counts in the format of OpenMetrics, without the last line.
     pub async fn metrics(&self) -> String {
         let waiting = self.handle().query(|engine| engine.places().waiting_count()).await.unwrap_or(0);
         let (state, mut text) = (self.state(), String::new());
@@ -199,11 +200,11 @@ impl Scheduler {
         Some(ServerCertificate { cert_digest: server.cert_digest.clone(), cert_pem: server.cert_pem.clone() })
     }
 
-    /// A build server says how far a job is.
+    /// Applies a build server's report of a job's state.
     ///
     /// # Errors
     ///
-    /// The job does not go that way, or is another server's.
+    /// The job cannot change its state so, or belongs to another build server.
     pub async fn job_state(&self, job: JobId, server: ServerId, state: JobState) -> Result<(), BadState> {
         let (change, learned) = {
             let mut inner = self.state();
@@ -222,7 +223,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A client asks for a place: it waits its turn, and gets the first build server that takes the job.
+    /// Serves a client that asks for a place. It waits its turn, and gets the first build server that takes the job.
     pub async fn alloc(&self, client: &str, toolchain: Toolchain) -> AllocJobResult {
         let clock = Instant::now();
         let until = clock + self.wait_max();
@@ -253,7 +254,7 @@ impl Scheduler {
         AllocJobResult::Fail { msg: "no build server took the job".to_owned() }
     }
 
-    /// How long a client may wait. After a start it may be that no build server has been heard from yet.
+    /// How long a client may wait. After a start no build server may have sent a heartbeat yet.
     fn wait_max(&self) -> Duration {
         let wait_max = self.shared.options.wait_max;
         match self.status().num_servers {
@@ -267,7 +268,7 @@ impl Scheduler {
         AllocJobResult::Fail { msg: format!("Insufficient capacity across {servers} available servers") }
     }
 
-    /// A place on some build server; `None` if there is none in time.
+    /// A place on any build server; `None` if none is free in time.
     async fn place(
         &self,
         client: &str,
@@ -290,7 +291,7 @@ impl Scheduler {
         answer.await.ok()
     }
 
-    /// Asks the build server of a worker to take a job. The place is given back if it does not.
+    /// Asks the build server of a worker to take a job. The place is given back if it refuses.
     async fn assign(
         &self,
         place: Unassigned,
@@ -342,7 +343,8 @@ impl Scheduler {
         Ok((server_id, success))
     }
 
-    /// The build server of a worker. A worker that observes one may be there before it after a start: it is waited for.
+    /// The build server of a worker. After a start, a worker that observes a build server may connect first. The build
+    /// server is then waited for.
     async fn server_of(&self, worker: WorkerId, until: Instant) -> Option<ServerId> {
         loop {
             if let Some(server) = self.state().servers.get(&worker) {
@@ -351,7 +353,7 @@ impl Scheduler {
             let name = self
                 .handle()
                 .query(move |engine| engine.workers().get(worker).map(|worker| worker.name.to_string()));
-            // The engine knows a new build server a little earlier than this.
+            // The engine knows a new build server a little earlier than this state does.
             let name = name.await.ok().flatten();
             let own = name.and_then(|name| Origin::Sccache.own_name(&name)?.parse().ok()).map(ServerId);
             if let Some(server) = own.filter(|server| self.state().farm.server(*server).is_some()) {
@@ -365,7 +367,8 @@ impl Scheduler {
     }
 }
 
-/// A place that no build server has taken yet. It is given back where that does not happen, also when the client hangs up.
+/// A place for a job that no build server has taken yet. Dropping it gives the place back, also when the client
+/// disconnects.
 struct Unassigned {
     scheduler: Scheduler,
     job: JobId,
@@ -374,7 +377,7 @@ struct Unassigned {
 }
 
 impl Unassigned {
-    /// A build server has taken it.
+    /// Keeps the place, because a build server has taken the job.
     fn keep(mut self) {
         self.is_taken = true;
     }
@@ -389,8 +392,8 @@ impl Drop for Unassigned {
     }
 }
 
-/// Asks the engine for a client's place. It goes on when the client hangs up: it withdraws the request then, and a place that
-/// is given all the same is dropped, and so given back.
+/// Asks the engine for a client's place. If the client disconnects, the request is withdrawn. A place that is given all
+/// the same is dropped, and so given back.
 async fn ask_for_place(scheduler: Scheduler, place: PlaceRequest, mut client: oneshot::Sender<Unassigned>) {
     let handle = scheduler.handle().clone();
     let (number, numbered) = oneshot::channel();
@@ -400,11 +403,11 @@ async fn ask_for_place(scheduler: Scheduler, place: PlaceRequest, mut client: on
     };
     let mut asked = pin!(handle.request(ask));
     let answer = tokio::select! {
-        // The first look sends the request.
+        // The first poll sends the request.
         biased;
         answer = &mut asked => answer,
         () = client.closed() => {
-            // Without a number the engine did not take it up, and answers so.
+            // Without a number the engine refused the request, and answers so.
             if let Ok(alloc) = numbered.await {
                 handle.tell(Event::Unalloc { alloc }).await;
             }

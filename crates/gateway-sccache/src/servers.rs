@@ -1,6 +1,6 @@
-//! Build servers as workers of the engine. A build server is a worker of its own, which runs no tasks, unless a worker
-//! of ours observes it (`windlass worker start --observe ADDRESS`): then that worker gives the places, so that compiles
-//! and tasks share the machine.
+//! Build servers as workers of the engine. A build server is a worker of its own, which runs no tasks. If a worker of
+//! Windlass observes it (`windlass worker start --observe ADDRESS`), that worker gives the places instead, so that
+//! compiles and tasks share the machine.
 
 use crate::farm::BadHeartbeat;
 use crate::scheduler::{QUEUE_UNKNOWN, SYSTEM, Scheduler, key_of};
@@ -22,24 +22,25 @@ use windlass_server::{Delivery, WorkerLink, WorkerMessage};
 
 /// The attribute of a worker that observes a build server: its address.
 pub const OBSERVES: &str = "sccache.server";
-/// How often places are adjusted. Of so many times, each fifth looks for what is gone as well.
+/// The interval at which places are adjusted. Each fifth time, build servers and jobs that are gone are looked for as
+/// well.
 const ADJUST: Duration = Duration::from_secs(1);
 const ADJUSTS_PER_LOOK: u32 = 5;
-/// What a place takes: a core, in hundredths.
+/// Cpu of a place, in hundredths of a core.
 const PLACE_CPU: u32 = 100;
 
-/// A build server as the engine knows it.
+/// The link of a build server to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link {
-    /// Its connection; `None` of one that a worker of ours observes.
+    /// The number of its connection; `None` if a worker of Windlass observes it.
     own: Option<u64>,
-    /// Known once the engine has it.
+    /// The worker, once the engine has it.
     pub(crate) worker: Option<WorkerId>,
-    /// Its places.
+    /// The number of its places.
     places: u32,
 }
 
-/// The way from the engine to a build server: the engine starts nothing there.
+/// The engine's link to a build server. The engine starts nothing there.
 struct ServerLink {
     id: u64,
     server: ServerId,
@@ -58,11 +59,11 @@ impl WorkerLink for ServerLink {
 }
 
 impl Scheduler {
-    /// A build server says that it is there. True if it is new.
+    /// Takes in a heartbeat. True if the build server's process is new.
     ///
     /// # Errors
     ///
-    /// What it says cannot be.
+    /// The heartbeat is not valid.
     pub async fn heartbeat(
         &self,
         server: ServerId,
@@ -86,7 +87,7 @@ impl Scheduler {
         Ok(heard.is_new)
     }
 
-    /// Makes a build server a worker of the engine, or tells the engine what has changed of it.
+    /// Makes a build server a worker of the engine, or sends the engine its changes.
     async fn introduce(&self, server: ServerId, known: Option<Link>) -> Link {
         if let Some(observed) = known.filter(|link| link.own.is_none()) {
             self.tell_places(server).await;
@@ -120,8 +121,8 @@ impl Scheduler {
         link
     }
 
-    /// The places of a build server: a few more than its cores, because a compile waits for the network for a part of its
-    /// time; fewer after failures, or where it is slow.
+    /// The places of a build server. It has a few more than cores, because a compile waits for the network for a part
+    /// of its time, and fewer after failures or if it is slow.
     fn places_of(&self, server: ServerId) -> u32 {
         let (now, state) = (self.now(), self.state());
         let Some(known) = state.farm.server(server) else { return 0 };
@@ -149,8 +150,8 @@ impl Scheduler {
         self.handle().tell(Event::PlacesInUse { worker, places }).await;
     }
 
-    /// Tells the engine which toolchains a build server has, so that compiles go where theirs is. A worker that observes
-    /// one says itself what it has.
+    /// Tells the engine which toolchains a build server has, so that compiles go where theirs is. A worker that
+    /// observes a build server reports them itself.
     pub(crate) async fn tell_toolchains(&self, server: ServerId) {
         let (link, keys) = {
             let state = self.state();
@@ -161,8 +162,8 @@ impl Scheduler {
         self.handle().worker_tells(link, vec![WorkerMessage::Caches(keys)]).await;
     }
 
-    /// Looks from time to time for build servers and jobs that are gone, for workers that observe build servers, and for
-    /// build servers that should have more places or fewer, until the server ends.
+    /// Looks for build servers and jobs that are gone, for workers that observe build servers, and for build servers
+    /// that should have more or fewer places, until the server ends.
     pub async fn look_after(self) {
         let mut closing = self.closing();
         for round in (1..=ADJUSTS_PER_LOOK).cycle() {
@@ -192,7 +193,7 @@ impl Scheduler {
         }
     }
 
-    /// A build server is no worker of its own any more.
+    /// Ends a build server's own worker.
     async fn disconnect(&self, server: ServerId) {
         let Some(link) = self.state().disconnect(server) else { return };
         if let (Some(own), Some(worker)) = (link.own, link.worker) {
@@ -208,8 +209,8 @@ impl Scheduler {
         }
     }
 
-    /// Build servers that workers observe move to these workers, and back when these are gone. Workers of build servers
-    /// that an earlier start had and this one has not heard from are forgotten.
+    /// Moves build servers to the workers that observe them, and back when these are gone. Forgets workers of build
+    /// servers that an earlier start had and this one has not heard from.
     async fn look_at_workers(&self) {
         let Ok((observers, unheard)) = self.handle().query(look).await else { return };
         let moves: Vec<(ServerId, Option<WorkerId>)> = {
@@ -243,7 +244,7 @@ impl Scheduler {
         }
     }
 
-    /// Build servers whose places should be more or fewer say hello again.
+    /// Greets the engine again for build servers that should have more or fewer places.
     pub(crate) async fn adjust_places(&self) {
         let changed: Vec<(ServerId, Link)> = {
             let (now, state) = (self.now(), self.state());
@@ -260,12 +261,13 @@ impl Scheduler {
     }
 }
 
-/// What one compile takes of a worker.
+/// The resources of one compile.
 pub(crate) fn place_amounts() -> Resources {
     Resources::new(PLACE_CPU, 0)
 }
 
-/// Of any share at least one, so that a build server that works again is found out.
+/// The places of a share of the cores. Any share gives at least one place, so that a build server that works again is
+/// noticed.
 fn places(num_cpus: u32, share: f64) -> u32 {
     if share <= 0.0 { 0 } else { ((f64::from(slots(num_cpus)) * share).round() as u32).max(1) }
 }

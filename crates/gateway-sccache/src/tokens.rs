@@ -1,4 +1,4 @@
-//! Who asks: tokens of clients, of build servers, and of jobs.
+//! Tokens of clients, of build servers, and of jobs.
 
 use crate::wire::{JobId, ServerId};
 use base64::Engine as _;
@@ -7,9 +7,9 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 
-/// What clients of an insecure scheduler show.
+/// The token of clients of an insecure scheduler.
 const INSECURE_CLIENT: &str = "dangerously_insecure_client";
-/// What build servers of an insecure scheduler show behind their address.
+/// The word that build servers of an insecure scheduler show after their address.
 const INSECURE_SERVER: &str = "dangerously_insecure_server";
 /// Bytes of the key of build servers' tokens.
 const SECRET_BYTES: usize = 32;
@@ -17,16 +17,16 @@ const SECRET_BYTES: usize = 32;
 /// Why a token is refused. The words are those of a stock scheduler's `WWW-Authenticate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadToken {
-    /// There is none.
+    /// The request has no token.
     #[error("no_bearer_auth")]
     Missing,
-    /// A client's is not valid.
+    /// The token of a client is not valid.
     #[error("bearer_auth_failed")]
     Client,
-    /// A build server's is not valid.
+    /// The token of a build server is not valid.
     #[error("invalid_bearer_token")]
     Server,
-    /// A build server's is another machine's.
+    /// The token of a build server names another machine.
     #[error("invalid_bearer_token_mismatched_address")]
     Address,
 }
@@ -34,31 +34,31 @@ pub enum BadToken {
 /// Why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BadKey {
-    /// It is not base64.
+    /// The key is not base64.
     #[error("the secret key is not URL-safe base64: {0}")]
     Base64(#[from] base64::DecodeError),
-    /// It has another length.
+    /// The key has another length.
     #[error("the secret key has {0} bytes, and must have {SECRET_BYTES}")]
     Length(usize),
 }
 
-/// The token of a request: what follows `Bearer` in its header.
+/// The token of a request, after `Bearer` in its header.
 pub fn bearer(header: Option<&str>) -> Result<&str, BadToken> {
     let token = header.and_then(|header| header.strip_prefix("Bearer "));
     token.filter(|token| !token.is_empty()).ok_or(BadToken::Missing)
 }
 
-/// What clients show that need no question to anybody else.
+/// A token that the scheduler checks by itself.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientToken(String);
 
 impl ClientToken {
-    /// The one that every client of an insecure scheduler knows.
+    /// The token that every client of an insecure scheduler knows.
     pub fn insecure() -> Self {
         ClientToken(INSECURE_CLIENT.to_owned())
     }
 
-    /// This one.
+    /// A token that the settings name.
     pub fn of(token: String) -> Self {
         ClientToken(token)
     }
@@ -67,7 +67,7 @@ impl ClientToken {
     ///
     /// # Errors
     ///
-    /// It is another one.
+    /// The token is another one.
     pub fn check(&self, token: &str) -> Result<(), BadToken> {
         if bool::from(self.0.as_bytes().ct_eq(token.as_bytes())) { Ok(()) } else { Err(BadToken::Client) }
     }
@@ -79,16 +79,16 @@ impl std::fmt::Debug for ClientToken {
     }
 }
 
-/// How build servers show who they are.
+/// The way in which build servers authenticate.
 #[derive(Clone)]
 pub enum ServerTokens {
-    /// Their address, and a word that all of them know.
+    /// By their address, and a word that all of them know.
     Shared(ClientToken),
-    /// A JWT that names the address, signed by a key that the scheduler has.
+    /// By a JWT that names the address and is signed by the scheduler's key.
     Signed(Box<DecodingKey>),
 }
 
-/// What a build server's JWT says. It never ends.
+/// The claims of a build server's JWT, which does not expire.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ServerClaims {
@@ -96,7 +96,7 @@ struct ServerClaims {
     server_id: ServerId,
 }
 
-/// What a job's token says. It never ends: a job has one build server, which forgets it.
+/// The claims of a job's token. It does not expire, because the job's only build server forgets the job.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JobClaims {
@@ -105,21 +105,21 @@ struct JobClaims {
 }
 
 impl ServerTokens {
-    /// The word that every build server of an insecure scheduler knows.
+    /// Build servers of an insecure scheduler, which all know one word.
     pub fn insecure() -> Self {
         ServerTokens::Shared(ClientToken::of(INSECURE_SERVER.to_owned()))
     }
 
-    /// A word of their own.
+    /// Build servers that know this word.
     pub fn shared(token: String) -> Self {
         ServerTokens::Shared(ClientToken::of(token))
     }
 
-    /// JWTs by HS256. The key is 32 bytes in URL-safe base64 without padding.
+    /// Build servers with JWTs by HS256. The key is 32 bytes in URL-safe base64 without padding.
     ///
     /// # Errors
     ///
-    /// It is no such key.
+    /// The key is not valid.
     pub fn signed(secret_key: &str) -> Result<Self, BadKey> {
         let key = URL_SAFE_NO_PAD.decode(secret_key)?;
         if key.len() != SECRET_BYTES {
@@ -143,7 +143,7 @@ impl ServerTokens {
             }
             ServerTokens::Signed(key) => {
                 let mut rules = Validation::new(Algorithm::HS256);
-                // Stock tokens have the claim, and it is 0: they do not end.
+                // Stock tokens have the claim with the value 0, and do not expire.
                 rules.validate_exp = false;
                 let claims = jsonwebtoken::decode::<ServerClaims>(token, key, &rules);
                 claims.map(|decoded| decoded.claims.server_id).map_err(|_| BadToken::Server)
@@ -152,7 +152,7 @@ impl ServerTokens {
     }
 }
 
-/// The token by which a build server lets a client run a job. `key` is what its heartbeat said.
+/// The token by which a build server lets a client run a job. `key` is from its heartbeat.
 pub fn of_job(key: &[u8], job_id: JobId) -> Option<String> {
     let claims = JobClaims { exp: 0, job_id };
     jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(key)).ok()
@@ -165,7 +165,7 @@ mod tests {
 
     const EXAMPLE: &str = include_str!("../tests/golden/wire_examples.txt");
 
-    /// The text behind these words in the recorded examples.
+    /// The text after these words in the recorded examples.
     fn recorded(words: &str) -> &'static str {
         let line = EXAMPLE.lines().find_map(|line| line.strip_prefix(words)).unwrap();
         line.split_whitespace().next().unwrap()

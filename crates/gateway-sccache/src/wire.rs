@@ -9,20 +9,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Bytes of the largest request to a scheduler: a heartbeat with a certificate is about 1.2 KiB.
+/// Bytes of the largest request to a scheduler. A heartbeat with a certificate has about 1.2 KiB.
 pub const BODY_BYTES_MAX: usize = 64 << 10;
 /// Characters of an archive's id: BLAKE3 in hexadecimal.
 const ARCHIVE_ID_CHARS: usize = 64;
-/// What begins the tail of a heartbeat that only newer build servers and observers send.
+/// The beginning of a heartbeat's tail, which only newer build servers and observers send.
 const TAIL_MAGIC: [u8; 4] = *b"WLT1";
 
-/// A body that is no such message.
+/// Why a body is not a message.
 #[derive(Debug, thiserror::Error)]
 pub enum BadBody {
-    /// It is too long.
+    /// The body is too long.
     #[error("the body has {0} bytes, and may have {BODY_BYTES_MAX}")]
     TooLong(usize),
-    /// It cannot be read.
+    /// The body cannot be read.
     #[error("the body is not what it should be: {0}")]
     Unreadable(#[from] bincode::Error),
 }
@@ -34,11 +34,11 @@ fn options() -> impl bincode::Options {
         .with_limit(BODY_BYTES_MAX as u64)
 }
 
-/// Reads a message. Bytes behind it are ignored.
+/// Reads a message. Bytes after it are ignored.
 ///
 /// # Errors
 ///
-/// Too long, too short, or not such a message.
+/// The body is too long, too short, or another message.
 pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
     if body.len() > BODY_BYTES_MAX {
         return Err(BadBody::TooLong(body.len()));
@@ -46,16 +46,16 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
     Ok(options().deserialize(body)?)
 }
 
-/// A message as bytes.
+/// The bytes of a message.
 pub fn write<T: Serialize>(message: &T) -> Vec<u8> {
-    // Messages to clients are small, and have no maps and no unsized sequences.
+    // Serialization cannot fail: messages are small, and have no maps and no unsized sequences.
     bincode::serialize(message).unwrap_or_default()
 }
 
 /// A toolchain, by the BLAKE3 of its archive in lower-case hexadecimal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Toolchain {
-    /// The id.
+    /// The id of the archive.
     pub archive_id: String,
 }
 
@@ -89,44 +89,45 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// A random number of a build server's process: another number is another process.
+/// A random number that identifies a build server's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ServerNonce(pub u64);
 
-/// What a build server says every 30 seconds.
+/// The message that a build server sends every 30 seconds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// The key by which it knows the tokens of its jobs.
+    /// The key with which it checks the tokens of its jobs.
     pub jwt_key: Vec<u8>,
-    /// Its cores, as it counts them.
+    /// The number of its cores.
     pub num_cpus: u64,
     /// The number of its process.
     pub server_nonce: ServerNonce,
     /// SHA-256 of its certificate.
     pub cert_digest: Vec<u8>,
-    /// The certificate.
+    /// The certificate, as PEM.
     pub cert_pem: Vec<u8>,
 }
 
-/// What may follow the five fields of a heartbeat: how loaded the machine is.
+/// The load of the machine, which may follow the five fields of a heartbeat.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct HeartbeatTail {
-    /// Percent of the last ten seconds in which something waited for a cpu; `None` is unknown, in all fields.
+    /// Percent of the last ten seconds in which processes waited for a cpu; `None` is unknown, in all fields.
     pub cpu_percent: Option<f64>,
-    /// The same for memory.
+    /// Percent of that time in which processes waited for memory.
     pub memory_percent: Option<f64>,
-    /// The same for input and output.
+    /// Percent of that time in which processes waited for input and output.
     pub io_percent: Option<f64>,
-    /// Bytes that could be had without swapping.
+    /// Bytes of memory that are available without swapping.
     pub memory_available: Option<u64>,
 }
 
 impl Heartbeat {
-    /// Reads a heartbeat, and its tail if it has one. Stock servers send none, and what else may follow is ignored.
+    /// Reads a heartbeat, and its tail if it has one. Stock servers send none. Other bytes after the fields are
+    /// ignored.
     ///
     /// # Errors
     ///
-    /// The five fields are not there.
+    /// The body does not have the five fields.
     pub fn read(body: &[u8]) -> Result<(Heartbeat, Option<HeartbeatTail>), BadBody> {
         let heartbeat: Heartbeat = read(body)?;
         let fields = options().serialized_size(&heartbeat)? as usize;
@@ -135,14 +136,14 @@ impl Heartbeat {
         Ok((heartbeat, tail.filter(HeartbeatTail::is_sane)))
     }
 
-    /// The heartbeat with a tail. Stock schedulers ignore what follows the fields that they know.
+    /// The bytes of a heartbeat with a tail. Stock schedulers ignore bytes after the fields that they know.
     pub fn with_tail(&self, tail: &HeartbeatTail) -> Vec<u8> {
         [&*write(self), &TAIL_MAGIC, &*write(tail)].concat()
     }
 }
 
 impl HeartbeatTail {
-    /// Percents are percents.
+    /// True if all percents are between 0 and 100.
     fn is_sane(&self) -> bool {
         let percents = [self.cpu_percent, self.memory_percent, self.io_percent];
         percents.into_iter().flatten().all(|percent| (0.0..=100.0).contains(&percent))
@@ -152,36 +153,36 @@ impl HeartbeatTail {
 /// The answer to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HeartbeatResult {
-    /// The scheduler did not know this process before.
+    /// True if the scheduler did not know this process before.
     pub is_new: bool,
 }
 
 /// A place for a compile.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct JobAlloc {
-    /// The token that the build server asks for.
+    /// The token that the build server checks.
     pub auth: String,
-    /// The job.
+    /// The number of the job.
     pub job_id: JobId,
-    /// The build server.
+    /// The build server that takes it.
     pub server_id: ServerId,
 }
 
 /// The answer to a client that asks for a place.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum AllocJobResult {
-    /// Here is one.
+    /// The client has a place.
     Success {
-        /// The place.
+        /// The place for the compile.
         job_alloc: JobAlloc,
-        /// The client must send the toolchain first.
+        /// True if the client must send the toolchain first.
         need_toolchain: bool,
         /// SHA-256 of the build server's certificate.
         cert_digest: Vec<u8>,
     },
-    /// There is none, and the client compiles by itself.
+    /// The client has no place, and compiles by itself.
     Fail {
-        /// Why, for its log.
+        /// The reason, for the client's log.
         msg: String,
     },
 }
@@ -189,62 +190,62 @@ pub enum AllocJobResult {
 /// A build server's certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ServerCertificate {
-    /// SHA-256 of it.
+    /// SHA-256 of the certificate.
     pub cert_digest: Vec<u8>,
-    /// Itself.
+    /// The certificate, as PEM.
     pub cert_pem: Vec<u8>,
 }
 
-/// How far a job is.
+/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum JobState {
-    /// Its server waits for the toolchain.
+    /// The build server waits for the toolchain.
     Pending,
-    /// It may be started.
+    /// The job may be started.
     Ready,
-    /// It compiles.
+    /// The job compiles.
     Started,
-    /// It is over, well or not.
+    /// The job is over, successful or not.
     Complete,
 }
 
-/// The answer to a build server that says how far a job is.
+/// The answer to a build server that reports a job's state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum UpdateJobStateResult {
-    /// Noted.
+    /// The state was accepted.
     Success,
-    /// Not noted.
+    /// The state was refused.
     Fail {
-        /// Why.
+        /// The reason, for logs.
         msg: String,
     },
 }
 
-/// The whole farm in three numbers.
+/// The sums over a farm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SchedulerStatus {
-    /// Build servers.
+    /// The number of build servers.
     pub num_servers: u64,
-    /// Their cores.
+    /// The number of their cores.
     pub num_cpus: u64,
-    /// Jobs that are allocated and not complete.
+    /// The number of jobs that are allocated and not complete.
     pub in_progress: u64,
 }
 
 /// A build server's answer to a job that is assigned to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AssignJobResult {
-    /// Ready, or pending if the toolchain must come first.
+    /// The state: ready, or pending if the toolchain must come first.
     pub state: JobState,
-    /// The toolchain must come first.
+    /// True if the toolchain must come first.
     pub need_toolchain: bool,
 }
 
-/// The body of a refusal: stock peers show it in their logs.
+/// The body of a refusal, which stock peers show in their logs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// What failed.
+    /// The text of the failure.
     pub description: String,
-    /// Why.
+    /// The cause of the failure, if it is known.
     pub cause: Option<Box<ErrorBody>>,
 }

@@ -406,7 +406,7 @@ async fn new_work_moves_away_from_a_loaded_server_and_back() {
     };
     assert!(servers(4).await.contains(&one.id), "both have work");
     beat_with(95.0).await;
-    assert_eq!(servers(3).await, [two.id; 3], "somebody takes all memory of the first");
+    assert_eq!(servers(3).await, [two.id; 3], "all memory of the first is taken");
     beat_with(0.0).await;
     assert!(servers(4).await.contains(&one.id), "both have work again");
 }
@@ -500,7 +500,7 @@ async fn clients_may_show_a_jwt() {
     };
     let key = include_bytes!("golden/issuer.der");
     let good = r#"{"sub":"ann","aud":"us","iss":"them","exp":4000000000}"#;
-    // No build servers: whoever is let in is told that there is no place.
+    // There are no build servers, so each admitted client is told that there is no place.
     assert_eq!(site.let_in(&jwt(good, key, "one")).await, 200);
     let from = |nbf: &str| good.replace("4000000000", &format!(r#"4000000000,"nbf":{nbf}"#));
     assert_eq!(site.let_in(&jwt(&from("1000000000"), key, "one")).await, 200);

@@ -29,7 +29,7 @@ pub(crate) struct Run {
     pub record: Record,
     /// The body of the job's step; `None` until it is read for a run that was taken over from an earlier server.
     pub(super) body: Option<Arc<StepBody>>,
-    /// The result that the engine was told; `None` while the job runs.
+    /// The result for the engine; `None` while the job runs.
     pub(super) told: Option<TaskResult>,
     /// True once the engine has the end durably.
     pub(super) acknowledged: bool,

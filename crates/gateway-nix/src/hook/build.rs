@@ -1,4 +1,4 @@
-//! What happens to a derivation that was accepted: it waits for a place, is built there, and goes elsewhere if its machine is
+//! The course of an accepted derivation: it waits for a place, is built there, and goes elsewhere if its machine is
 //! lost.
 
 use super::Hook;
@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_api::client::Client;
 
-/// How often a build is begun elsewhere because its machine was lost in the middle.
+/// The number of times that a build begins elsewhere because its machine was lost during it.
 const LOST_MAX: u32 = 3;
-/// Between two tries to connect one machine: at first, and at most.
+/// The pause between attempts to connect one machine: the first, and the longest.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(10);
 /// How long a build waits before its user is told why.
 const QUIET: Duration = Duration::from_secs(1);
-/// How often is looked whether Nix is still there.
+/// The interval at which the hook checks that Nix still runs.
 const PARENT_LOOK: Duration = Duration::from_secs(2);
-/// Bytes of a derivation's file that are read.
+/// Bytes of a derivation's file.
 const DERIVATION_BYTES_MAX: usize = 8 << 20;
 /// Bytes of the name of a path that can be a cache key.
 const NAME_BYTES_MAX: usize = 240;
-/// The exit code of a hook whose build failed for another reason than its builder.
+/// The exit code of a hook whose build failed, though its builder did not.
 const OTHER: i32 = 1;
 
 /// A place that the server gave.
@@ -39,7 +39,7 @@ struct Place {
     uri: String,
 }
 
-/// What became of waiting.
+/// The outcome of waiting for a place.
 enum Waited {
     Place(Place),
     /// The job ended, or the server refused it.
@@ -48,17 +48,17 @@ enum Waited {
     Away,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 enum Attempted {
     /// Nix's own hook has ended.
     Ended(Built),
-    /// The server wants it to end.
+    /// The server stopped the attempt.
     Stopped,
-    /// Its job has ended meanwhile.
+    /// The job ended meanwhile.
     Over(String),
 }
 
-/// A build under way.
+/// A build that waits or runs.
 struct Build {
     hook: Hook,
     client: Client,
@@ -70,7 +70,7 @@ struct Build {
     job: Option<u64>,
     /// A place that came while the build was under way elsewhere.
     next: Option<Place>,
-    /// The machine has built, which gave its place back, and the outputs were on their way.
+    /// True once the machine has built. Its place was given back then, and the outputs are copied.
     is_built: bool,
     reporter: Reporter,
     words: Words,
@@ -106,20 +106,20 @@ pub async fn run(hook: Hook, question: Try, inputs: Vec<String>, outputs: Vec<St
     code
 }
 
-/// Ends when the Nix that started this hook has: whoever killed it did not kill its hooks.
+/// Returns when the Nix that started this hook has ended. A killed Nix does not end its hooks.
 async fn gone(parent: u32) {
     while std::os::unix::process::parent_id() == parent {
         tokio::time::sleep(PARENT_LOOK).await;
     }
 }
 
-/// What the server is asked.
+/// The request for a place.
 fn request(hook: &Hook, question: &Try, inputs: &[String]) -> BuildRequest {
     let file = super::read_bounded(Path::new(&question.drv), DERIVATION_BYTES_MAX).unwrap_or_default();
     let Derivation { outputs, pname, prefers_local, is_fixed_output } =
         derivation::parse(&file).unwrap_or_default();
     let name = derivation::name_of(&question.drv);
-    // By default it is the client's own number of cpus, which says nothing of the machine that builds.
+    // Nix's default is the number of the client's own cpus, which does not describe the machine that builds.
     let cores = hook.settings.get(Setting::Cores).and_then(|cores| cores.parse::<u32>().ok());
     let here = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let state = std::env::var_os("NIX_STATE_DIR").map_or_else(|| "/nix/var/nix".into(), PathBuf::from);
@@ -141,7 +141,7 @@ fn request(hook: &Hook, question: &Try, inputs: &[String]) -> BuildRequest {
     }
 }
 
-/// A number that no other build has.
+/// A random number that identifies the build.
 fn random() -> String {
     let half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", half(), half())
@@ -160,7 +160,7 @@ impl Build {
                 Waited::Away => return self.build_without_server().await,
             };
             let (attempt, worker) = (place.attempt, place.worker.clone());
-            // There is no other: it may be about to come back.
+            // The server knows no other machine. This one may come back soon.
             let again = unreached.iter().filter(|name| **name == worker).count() as u32;
             tokio::time::sleep(AGAIN.saturating_mul(again).min(AGAIN_MAX)).await;
             self.words.show(&format!("windlass: {} is built on {worker}", self.name));
@@ -203,13 +203,14 @@ impl Build {
         }
     }
 
-    /// The outputs were lost on their way. The job has ended, so that another one is needed.
+    /// Prepares another job, because the outputs were lost during copying and the job has ended.
     fn begin_again(&mut self) {
         self.told = server::converse(self.client.clone(), request(&self.hook, &self.question, &self.inputs));
         (self.job, self.next, self.is_built) = (None, None, false);
     }
 
-    /// The machine was lost in the middle: for the last time, or it goes on elsewhere.
+    /// The outcome and exit code after the machine was lost during the build; without an exit code, the build goes on
+    /// elsewhere.
     fn lost(&self, worker: &str, message: String, times: u32) -> (Outcome, Option<i32>) {
         if times > LOST_MAX {
             Words::fail(&format!(
@@ -240,7 +241,7 @@ impl Build {
             let told = tokio::select! {
                 told = self.told.recv() => match told {
                     Some(told) => Some(told),
-                    // Nobody speaks for the server any more.
+                    // The conversation with the server has ended.
                     None => return Waited::Away,
                 },
                 () = &mut quiet, if why.is_some() && began.elapsed() < QUIET => None,
@@ -263,7 +264,7 @@ impl Build {
             if let Some(why) = why.as_ref().filter(|_| began.elapsed() >= QUIET) {
                 self.words.show(&format!("windlass: {} waits: {why}", self.name));
             } else if why.is_some() {
-                // Told at the end of the quiet time, if it still waits then.
+                // Shown at the end of the quiet time if the build still waits then.
                 quiet.as_mut().reset(tokio::time::Instant::from_std(began + QUIET));
             }
         }
@@ -314,7 +315,7 @@ impl Build {
                 Some(Told::Event(BuildEvent::Stop { attempt })) if attempt == place.attempt => {
                     return Ok(Attempted::Stopped);
                 }
-                // The end that follows when the machine has built.
+                // The job ends when the machine has built. The outputs are copied after that.
                 Some(Told::Event(BuildEvent::End { state })) if state == "succeeded" => {}
                 Some(Told::Event(BuildEvent::End { state })) => return Ok(Attempted::Over(state)),
                 // After a restart of the server another attempt may have taken this one's place.
@@ -322,21 +323,21 @@ impl Build {
                     self.next = Some(Place { attempt, worker, uri });
                     return Ok(Attempted::Stopped);
                 }
-                // A server that was restarted does not know yet that it runs.
+                // A restarted server does not know yet that the build runs.
                 Some(Told::Event(BuildEvent::Place { .. })) => say(Outcome::Began),
                 Some(_) => {}
-                // The server's end: what is under way goes on.
+                // The server is gone. The build that is under way goes on.
                 None => return build.await.map(Attempted::Ended),
             }
         }
     }
 
-    /// Nobody else is asked any more: Nix's own hook chooses among the client's own machines.
+    /// Builds without the server. Nix's own hook chooses among the client's own machines.
     async fn build_without_server(&mut self) -> i32 {
         Words::warn(&format!("the server is away; Nix's own build hook builds {}", self.name));
         self.words.clear();
-        let ours = (self.inputs.as_slice(), self.outputs.as_slice());
-        let built = self.hook.stock.build(&self.hook.settings, &self.question, ours, None, |_| {}).await;
+        let paths = (self.inputs.as_slice(), self.outputs.as_slice());
+        let built = self.hook.stock.build(&self.hook.settings, &self.question, paths, None, |_| {}).await;
         match built {
             Ok(Built::Well) => 0,
             Ok(Built::Failed { code, .. }) => code,

@@ -5,17 +5,17 @@ use std::path::Path;
 
 /// Bytes of a file of machines.
 const FILE_BYTES_MAX: usize = 1 << 20;
-/// Files of machines may name files of machines.
+/// The depth to which files of machines may name other files.
 const DEPTH_MAX: u32 = 8;
 
-/// A machine, and what only its client needs to reach it.
+/// A machine, with the keys that its client needs to reach it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Builder {
-    /// The machine.
+    /// The machine as the server knows it.
     pub machine: Machine,
-    /// The file with the key for it, or `-`.
+    /// The file with the client's key for it, or `-`.
     key: String,
-    /// Its public host key, or `-`.
+    /// The machine's public host key, or `-`.
     host_key: String,
 }
 
@@ -26,8 +26,8 @@ impl Builder {
     }
 }
 
-/// Why a machine gets no line. Nix's own hook may run as root. So it is told the address of a machine, and nothing else that
-/// the server says.
+/// Why a machine gets no line. Nix's own hook may run as root, so it is told a machine's address and nothing else that
+/// comes from the server.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadLine {
     /// The address is not one of a machine that is reached by ssh.
@@ -41,12 +41,12 @@ pub enum BadLine {
     Word(String),
 }
 
-/// The line that has Nix's own hook build one derivation on the machine with this URI: the client's own line where it has
-/// one for the host. The slots there are counted elsewhere, and the machine is known to fit.
+/// The line of `builders` by which Nix's own hook builds one derivation on the machine with this URI. It is the
+/// client's own line if it has one for the host. The server counts the slots, and has checked that the machine fits.
 ///
 /// # Errors
 ///
-/// The address or a word is such that the line could mean something else.
+/// The address or a word could give the line another meaning.
 pub fn line_for(
     builders: &[Builder],
     uri: &str,
@@ -64,11 +64,11 @@ pub fn line_for(
     Ok(format!("{uri} {system} {key} 64 1 {features} - {host_key}"))
 }
 
-/// Whether a line can name this system and these features.
+/// Checks that a line can name this system and these features.
 ///
 /// # Errors
 ///
-/// The first that it cannot.
+/// Names the first word that a line cannot contain.
 pub fn check_words(system: &str, features: &[String]) -> Result<(), BadLine> {
     let is_word = |word: &str| {
         !word.is_empty()
@@ -79,8 +79,8 @@ pub fn check_words(system: &str, features: &[String]) -> Result<(), BadLine> {
     bad.map_or(Ok(()), |word| Err(BadLine::Word(word.chars().take(200).collect())))
 }
 
-/// True of `ssh://[USER@]HOST[:PORT]` and the same with `ssh-ng`, in plain characters. Neither user nor host begins with a
-/// dash, which ssh would take for an option.
+/// True for `ssh://[USER@]HOST[:PORT]`, also with `ssh-ng`, in plain characters. Neither user nor host begins with a
+/// dash, because ssh would take such a word for an option.
 pub fn is_ssh(uri: &str) -> bool {
     let Some(place) = uri.strip_prefix("ssh://").or_else(|| uri.strip_prefix("ssh-ng://")) else {
         return false;
@@ -104,8 +104,8 @@ pub fn is_ssh(uri: &str) -> bool {
     is_host && user.is_none_or(is_name)
 }
 
-/// Reads the setting; `system` is the client's own. What cannot be read is left out, as Nix's own hook would refuse it with a
-/// better message than we could.
+/// Reads the setting; `system` is the client's own. Lines that cannot be read are left out, because Nix's own hook
+/// refuses them with a better message.
 pub fn read(setting: &str, system: &str) -> Vec<Builder> {
     let mut builders = Vec::new();
     add(setting, system, DEPTH_MAX, &mut builders);
@@ -156,7 +156,7 @@ fn one(line: &str, system: &str) -> Option<Builder> {
     Some(Builder { machine, key, host_key: field().unwrap_or("-").to_owned() })
 }
 
-/// A bare host is reached by ssh.
+/// The URI of a machine. A bare host is reached by ssh.
 fn full_uri(uri: &str) -> String {
     let is_store = ["local", "remote", "auto", "daemon"]
         .iter()

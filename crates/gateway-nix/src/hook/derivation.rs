@@ -1,18 +1,18 @@
-//! What a derivation's file says of it: `Derive([outputs],[inputs],[sources],"system","builder",[args],[env])`.
+//! The file of a derivation: `Derive([outputs],[inputs],[sources],"system","builder",[args],[env])`.
 
-/// Values nest no deeper than this in any derivation.
+/// The depth of nested values. No derivation has deeper ones.
 const DEPTH_MAX: u32 = 8;
 
-/// What is used of a derivation. Unknown is `None`.
+/// The parts of a derivation that the hook uses. Unknown is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Derivation {
-    /// The paths of its outputs.
+    /// The store paths of its outputs.
     pub outputs: Vec<String>,
-    /// The package's name without its version, as the package says it.
+    /// The package's name without its version, if the package gives it.
     pub pname: Option<String>,
-    /// It is short, and best built where its inputs are.
+    /// True if the build is short and best done where its inputs are.
     pub prefers_local: bool,
-    /// It only downloads: its output is known before.
+    /// True if the build only downloads, so that the hash of its output is known before.
     pub is_fixed_output: bool,
 }
 
@@ -39,12 +39,12 @@ impl Value {
     }
 }
 
-/// Reads a derivation's file; `None` if it is none.
+/// Reads a derivation's file; `None` if it is not valid.
 pub fn parse(file: &[u8]) -> Option<Derivation> {
     let mut parser = Parser { rest: file.strip_prefix(b"Derive")? };
     let Value::List(fields) = parser.value(DEPTH_MAX)? else { return None };
     let outputs = fields.first()?.list();
-    // Of an output: its name, its path, and for a fixed one how its content is hashed.
+    // An output has a name, a path and, if it is fixed, the way in which its content is hashed.
     let is_fixed_output = outputs.iter().any(|o| {
         let hash = o.list().get(3).and_then(Value::text);
         hash.is_some_and(|hash| !hash.is_empty())
@@ -124,14 +124,14 @@ impl Parser<'_> {
     }
 }
 
-/// The name of a derivation's file without hash and ending: `/nix/store/HASH-hello-2.12.drv` is `hello-2.12`.
+/// The name of a derivation's file without hash and ending: `hello-2.12` of `/nix/store/HASH-hello-2.12.drv`.
 pub fn name_of(drv: &str) -> &str {
     let file = crate::wire::store_name(drv);
     let name = file.strip_suffix(".drv").unwrap_or(file);
     name.split_once('-').map_or(name, |(_, name)| name)
 }
 
-/// A name without its version, as Nix divides them: the version begins at the first dash that no letter follows.
+/// A name without its version. Like in Nix, the version begins at the first dash that no letter follows.
 pub fn without_version(name: &str) -> &str {
     let dash = name
         .bytes()

@@ -1,50 +1,50 @@
-//! The bytes between Nix and its build hook, as every Nix from 2.8 on has them: numbers are 64 bits, little endian; a
-//! text is its length, its bytes, and zeros up to a multiple of 8; a list is a count and its items.
+//! The protocol between Nix and its build hook, as of every Nix from 2.8 on. Numbers have 64 bits, little endian. A
+//! text is its length, its bytes, and zeros up to a multiple of 8. A list is a count and its items.
 
 use std::io::{self, Read, Write};
 
-/// Bytes of one text. Settings may hold long lists.
+/// Bytes of one text. Settings may contain long lists.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of all that a hook is sent.
+/// Bytes of everything that Nix sends a hook.
 const ALL_BYTES_MAX: u64 = 256 << 20;
-/// Bytes that are read at a time: a length that lies costs no memory.
+/// Bytes that are read at a time, so that a false length costs no memory.
 const CHUNK: u64 = 64 << 10;
 
-/// Why something cannot be read.
+/// Why Nix's input cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BadInput {
-    /// It ended, which is how Nix says that it needs the hook no more.
+    /// The input ended. Nix ends it when it does not need the hook any more.
     #[error("the input has ended")]
     Ended,
-    /// It does not keep to the protocol.
+    /// The input violates the protocol.
     #[error("not Nix's hook protocol: {0}")]
     Form(&'static str),
-    /// It cannot be read.
+    /// Reading the input failed.
     #[error("cannot read from Nix: {0}")]
     Read(io::Error),
 }
 
-/// One question of Nix.
+/// Nix's question whether the hook accepts a derivation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Try {
-    /// Nix has a free slot for a build of its own.
+    /// True if Nix has a free slot for a local build.
     pub is_willing: bool,
     /// The system of the derivation.
     pub system: String,
-    /// Its path.
+    /// The store path of the derivation.
     pub drv: String,
-    /// The features that it requires.
+    /// The features that the derivation requires.
     pub features: Vec<String>,
 }
 
-/// Reads what Nix sends.
+/// A reader of Nix's input.
 pub struct Reader<R> {
     from: R,
     left: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// From there.
+    /// A reader that has read nothing yet.
     pub fn new(from: R) -> Self {
         Reader { from, left: ALL_BYTES_MAX }
     }
@@ -89,18 +89,18 @@ impl<R: Read> Reader<R> {
         String::from_utf8(self.bytes()?).map_err(|_| BadInput::Form("a text is not UTF-8"))
     }
 
-    /// A list of texts.
+    /// Reads a list of texts.
     pub fn texts(&mut self) -> Result<Vec<String>, BadInput> {
         let count = self.number()?;
         let mut texts = Vec::new();
-        // Each string takes bytes, and the bytes are bounded. So a false count ends with an error of the input.
+        // Each text takes bytes, and their sum is bounded. So a false count ends with an error.
         for _ in 0..count {
             texts.push(self.text()?);
         }
         Ok(texts)
     }
 
-    /// All settings of Nix, secrets among them: for its own hook, and otherwise only to be asked for a few.
+    /// Reads all settings of Nix, including secrets. They are for Nix's own hook; this hook reads only a few.
     pub fn settings(&mut self) -> Result<Settings, BadInput> {
         let mut all = Vec::new();
         loop {
@@ -112,7 +112,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next question.
+    /// Reads the next question.
     pub fn question(&mut self) -> Result<Try, BadInput> {
         let mut first = [0; 1];
         match self.from.read(&mut first) {
@@ -130,18 +130,18 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The settings of Nix. They are neither shown nor sent anywhere but to Nix's own hook.
+/// The settings of Nix. They are shown nowhere, and sent to Nix's own hook only.
 #[derive(Clone, Default)]
 pub struct Settings(Vec<(Vec<u8>, Vec<u8>)>);
 
-/// The only settings that are used here.
+/// The settings that this hook reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Setting {
-    /// The machines.
+    /// `builders`: the client's machines.
     Builders,
-    /// The client's own system.
+    /// `system`: the client's own system.
     System,
-    /// Cpus for each build.
+    /// `cores`: cpus for each build.
     Cores,
 }
 
@@ -156,13 +156,13 @@ impl Setting {
 }
 
 impl Settings {
-    /// The value of a setting.
+    /// The value of a setting; `None` if Nix did not send it.
     pub fn get(&self, setting: Setting) -> Option<&str> {
         let mut found = self.0.iter().filter(|(name, _)| name == setting.name().as_bytes());
         found.next().and_then(|(_, value)| std::str::from_utf8(value).ok())
     }
 
-    /// Writes them all, with other machines where `builders` names some.
+    /// Writes all settings, with `builders` in the place of Nix's own if it is given.
     pub fn write(&self, builders: Option<&str>, to: &mut impl Write) -> io::Result<()> {
         let mut is_written = false;
         for (name, value) in &self.0 {
@@ -200,14 +200,14 @@ fn bytes(text: &[u8], to: &mut impl Write) -> io::Result<()> {
     to.write_all(&[0; 8][..(8 - text.len() % 8) % 8])
 }
 
-/// Writes a list of texts.
+/// Writes a list of texts in Nix's protocol.
 pub fn texts(all: &[String], to: &mut impl Write) -> io::Result<()> {
     number(all.len() as u64, to)?;
     all.iter().try_for_each(|text| bytes(text.as_bytes(), to))
 }
 
 impl Try {
-    /// Writes the question.
+    /// Writes the question in Nix's protocol.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         bytes(b"try", to)?;
         number(self.is_willing.into(), to)?;

@@ -1,7 +1,7 @@
 //! The program that Nix runs in the place of its own build hook.
 //!
-//! It accepts a derivation at once and waits for a place afterwards, because Nix does nothing else until it has the answer.
-//! What it cannot do it leaves to Nix's own hook, so that without a server everything is as before.
+//! The hook accepts a derivation at once and waits for a place afterwards, because Nix does nothing else until it has
+//! the answer. It leaves everything that it cannot do to Nix's own hook, so that without a server Nix works as before.
 
 mod build;
 pub mod builders;
@@ -28,22 +28,22 @@ use words::Words;
 
 /// How long the server may take to answer whether a derivation is accepted. Nix does nothing else meanwhile.
 const ANSWER_MAX: Duration = Duration::from_millis(40);
-/// The most builds of one run of Nix that may wait or run, if its user sets no other number.
+/// The default of [`HookOptions::in_flight_max`].
 pub const IN_FLIGHT_MAX: usize = 200;
-/// Files that Nix has open for each build that it waits for, with some to spare.
+/// Files that Nix has open for each build that it waits for, generously.
 const FILES_PER_BUILD: u64 = 8;
-/// How long connecting a machine may take, if its user sets no other time.
+/// The default of [`HookOptions::connect_max`].
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How the hook is set up.
+/// The settings of the hook.
 pub struct HookOptions {
-    /// The way to the server, or why there is none.
+    /// The client of the server, or why it cannot be used.
     pub client: Result<Client, String>,
-    /// Whose builds they are, where the parent is not a daemon that knows better.
+    /// The owner of the builds, unless the parent is a daemon, which knows its user.
     pub user: Option<String>,
-    /// Nix's own hook; `None` is the Nix that started this one.
+    /// The program of Nix's own hook; `None` is the Nix that started this hook.
     pub stock: Option<PathBuf>,
-    /// The most builds of one run of Nix that may wait or run.
+    /// The largest number of builds of one run of Nix that wait or run.
     pub in_flight_max: usize,
     /// How long connecting a machine may take.
     pub connect_max: Duration,
@@ -51,16 +51,16 @@ pub struct HookOptions {
     pub verbosity: OsString,
 }
 
-/// What becomes of a derivation.
+/// The hook's answer to Nix.
 enum Answer {
     Accept,
     Postpone,
     Decline(String),
-    /// Nix's own hook decides, because of this.
+    /// Nix's own hook decides, for this reason.
     Stock(String),
 }
 
-/// Everything of one hook.
+/// The state of one hook.
 struct Hook {
     options: HookOptions,
     client: Option<Client>,
@@ -71,7 +71,7 @@ struct Hook {
     user: Option<String>,
 }
 
-/// True once a derivation was accepted: Nix waits for no further answer then.
+/// True once a derivation was accepted. Nix waits for no further answer then.
 static IS_ACCEPTED: AtomicBool = AtomicBool::new(false);
 
 /// Serves Nix until its build has ended. Returns the exit code. A hook that ends without an answer fails the whole run of
@@ -104,7 +104,7 @@ fn serve(mut options: HookOptions) -> i32 {
     };
     let system = settings.get(Setting::System).unwrap_or_default();
     let mut builders = builders::read(settings.get(Setting::Builders).unwrap_or_default(), system);
-    // Nix locks the outputs in its own store while it waits: a build there would wait for itself.
+    // Nix locks the outputs in its own store while it waits. A build on this machine would wait for that lock forever.
     let own = parent::host();
     builders.retain(|builder| host(&builder.machine.uri) != own);
     let user = parent::daemon_s_peer().or_else(|| options.user.clone());
@@ -129,7 +129,7 @@ fn serve(mut options: HookOptions) -> i32 {
                 Words::line("# decline");
             }
             Answer::Stock(why) => {
-                // It goes on to read from where this one stopped.
+                // Nix's own hook reads on from here.
                 drop(input);
                 return take_over(&hook.stock, &hook.settings, Some(&question), &why);
             }
@@ -137,7 +137,7 @@ fn serve(mut options: HookOptions) -> i32 {
     }
 }
 
-/// Nix wants an answer, whatever it sent.
+/// Answers Nix although its input cannot be read, because it waits for an answer.
 fn bad_input(error: &BadInput) -> i32 {
     if !matches!(error, BadInput::Ended) {
         Words::warn(&error.to_string());
@@ -146,7 +146,7 @@ fn bad_input(error: &BadInput) -> i32 {
     0
 }
 
-/// Becomes Nix's own hook.
+/// Replaces this hook by Nix's own.
 fn take_over(stock: &Stock, settings: &Settings, question: Option<&Try>, why: &str) -> i32 {
     if !why.is_empty() {
         Words::warn(&format!("{why}; Nix's own build hook is used"));
@@ -177,7 +177,7 @@ impl Hook {
         let in_flight_max = self.options.in_flight_max.min(files).max(1);
         let request = TryRequest { wanted: self.wanted(question), in_flight_max };
         match tokio::time::timeout(ANSWER_MAX, server::ask(client, &request)).await {
-            // It is there and has much to do: waiting costs Nix nothing once the derivation is accepted.
+            // The server is busy. Accepting is safe, because waiting costs Nix nothing once the derivation is accepted.
             Err(_) => Answer::Accept,
             Ok(Ok(TryAnswer::Accept)) => Answer::Accept,
             Ok(Ok(TryAnswer::Postpone)) => Answer::Postpone,
@@ -204,7 +204,7 @@ impl Hook {
             }
         };
         let code = runtime.block_on(build::run(self, question, inputs, outputs));
-        // Nothing that still runs may hold the process.
+        // Tasks that still run must not delay the end of the process.
         std::process::exit(code)
     }
 }

@@ -1,4 +1,4 @@
-//! What can be told of the Nix that started this hook: its process, and for whom a daemon works.
+//! The Nix that started this hook: its process, and the user for whom a daemon works.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,18 +12,17 @@ pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A name for this run of Nix, the same for all its hooks: the machine, the process and when it was started.
+/// A name for this run of Nix, which all its hooks share: the machine, the process and its start time.
 pub fn name() -> String {
     let host = host();
-    // The name of the program, in brackets, may hold anything; what follows it does not. The start time is the 20th of
-    // that.
+    // The name of the program, in brackets, may contain any characters. The start time is the 20th word after it.
     let stat = of_parent("stat").unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat).into_owned();
     let start = stat.rsplit(')').next().and_then(|rest| rest.split_ascii_whitespace().nth(19)).unwrap_or("0");
     format!("{host}-{}-{start}", std::os::unix::process::parent_id())
 }
 
-/// The user for whom a daemon of Nix builds: it replaces its first argument by the number of its client's process.
+/// The user for whom a daemon of Nix builds. The daemon shows the process number of its client as its first argument.
 pub fn daemon_s_peer() -> Option<String> {
     let cmdline = of_parent("cmdline")?;
     let mut words = cmdline.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word));
@@ -47,7 +46,7 @@ fn user_name(passwd: &str, uid: &str) -> Option<String> {
     })
 }
 
-/// Files that the parent may have open.
+/// The number of files that the parent may have open.
 pub fn open_files_max() -> Option<u64> {
     let limits = of_parent("limits")?;
     let limits = String::from_utf8_lossy(&limits).into_owned();

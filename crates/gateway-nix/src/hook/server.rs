@@ -7,25 +7,25 @@ use tokio::sync::mpsc;
 use windlass_api::ErrorCode;
 use windlass_api::client::{Client, ClientError};
 
-/// How long the server may be away while a build waits; then Nix's own hook builds with the client's own machines.
+/// How long a build waits while the server is away. After that Nix's own hook builds on the client's own machines.
 const OUTAGE_MAX: Duration = Duration::from_secs(60);
-/// Between two tries to reach it.
+/// The pause between attempts to reach the server.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Between two tries of a build that the server does not take now.
+/// The pause after a temporary refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
-/// How long one report may take, and how long an end is reported before the hook ends all the same.
+/// How long one report may take, and how long the hook tries to report an end.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 const REPORTS_MAX: Duration = Duration::from_secs(4);
-/// Events that may wait for the hook.
+/// Events that wait for the hook.
 const EVENTS_MAX: usize = 64;
 
-/// What the server says.
+/// The server's side of the conversation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// This.
+    /// A message of the server.
     Event(BuildEvent),
-    /// Nothing: it has been away for too long.
+    /// The server has been away for [`OUTAGE_MAX`].
     Away,
 }
 
@@ -34,7 +34,7 @@ pub async fn ask(client: &Client, request: &TryRequest) -> Result<TryAnswer, Cli
     client.post(TRY_PATH, request).await
 }
 
-/// Asks for a place, and keeps asking: the server may be restarted meanwhile. Events come until the job has ended.
+/// Asks for a place, and asks again after a lost connection. Events follow until the job has ended.
 pub fn converse(client: Client, request: BuildRequest) -> mpsc::Receiver<Told> {
     let (events, told) = mpsc::channel(EVENTS_MAX);
     tokio::spawn(async move {
@@ -71,7 +71,7 @@ pub fn converse(client: Client, request: BuildRequest) -> mpsc::Receiver<Told> {
                 return;
             }
             if away.get_or_insert_with(Instant::now).elapsed() > OUTAGE_MAX {
-                // While a build runs it goes on without the server.
+                // A build that runs goes on without the server.
                 _ = events.send(Told::Away).await;
                 away = None;
             }
@@ -82,14 +82,14 @@ pub fn converse(client: Client, request: BuildRequest) -> mpsc::Receiver<Told> {
     told
 }
 
-/// Says how far attempts are, one after the other, while the hook goes on.
+/// Reports attempts' progress one after the other, in a task of its own.
 pub struct Reporter {
     reports: mpsc::UnboundedSender<(u64, Report)>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Reporter {
-    /// To that server.
+    /// Starts the task that reports to this server.
     pub fn new(client: Client) -> Reporter {
         let (reports, mut waiting) = mpsc::unbounded_channel::<(u64, Report)>();
         let task = tokio::spawn(async move {
@@ -100,20 +100,20 @@ impl Reporter {
         Reporter { reports, task }
     }
 
-    /// Says this of a job.
+    /// Queues a report about a job.
     pub fn say(&self, job: u64, report: Report) {
         // The task ends with the hook.
         _ = self.reports.send((job, report));
     }
 
-    /// Waits until everything is said, but not for long: Nix waits for the hook.
+    /// Waits until all reports are sent, for a bounded time, because Nix waits for the hook.
     pub async fn finish(self) {
         drop(self.reports);
         _ = tokio::time::timeout(REPORTS_MAX, self.task).await;
     }
 }
 
-/// Says one thing until it is heard.
+/// Repeats a report until the server has it.
 async fn say(client: &Client, job: u64, report: &Report) {
     let path = format!("{BUILDS_PATH}/{job}/report");
     let is_worth_it = !matches!(report.outcome, Outcome::Began | Outcome::Canceled);
@@ -123,7 +123,7 @@ async fn say(client: &Client, job: u64, report: &Report) {
         let said = tokio::time::timeout(REPORT_MAX, client.post_only(&path, report)).await;
         match said {
             Ok(Err(error)) if error.is_temporary() => {}
-            // A server that was restarted may not know yet what is booked.
+            // A restarted server may not know its attempts yet.
             Ok(Err(error)) if error.code() == Some(ErrorCode::Conflict) && is_worth_it => {}
             Err(_) => {}
             _ => return,

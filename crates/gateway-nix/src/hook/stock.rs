@@ -1,5 +1,5 @@
-//! Nix's own build hook: it copies the inputs to the one machine that it is told of, has it build, and copies the outputs
-//! back.
+//! Nix's own build hook. It copies the inputs to the one machine that it is told of, builds there, and copies the
+//! outputs back.
 
 use super::framing::{Settings, Try, texts};
 use super::words::{Words, plain};
@@ -16,75 +16,75 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdin, Command};
 
-/// By this name a program that is Nix runs as its build hook.
+/// The program name under which Nix runs as its build hook.
 const NAME: &str = "build-remote";
-/// Bytes of a line that are read; the rest of a longer one is taken for another.
+/// Bytes of one line. The rest of a longer line counts as a further line.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes that are kept of what went wrong.
+/// Bytes that are kept of error messages.
 const SAID_BYTES_MAX: usize = 8 << 10;
-/// Between two questions to a hook that has no free machine.
+/// The pause before a hook without a free machine is asked again.
 const POSTPONED: Duration = Duration::from_secs(1);
 
 /// How to start Nix's own hook.
 #[derive(Clone, Debug)]
 pub struct Stock {
-    /// The program; `None` is the Nix that started this hook.
+    /// The program of the hook; `None` is the Nix that started this hook.
     pub program: Option<PathBuf>,
     /// Nix's level of verbosity, as it gave it.
     pub verbosity: OsString,
 }
 
-/// How a build by Nix's own hook ended.
+/// The outcome of a build by Nix's own hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Built {
     /// The outputs are in the client's store.
     Well,
-    /// The builder failed: with the exit code that a local build would have.
+    /// The builder failed, with the exit code of a local build.
     Failed {
-        /// 100, or 101 after a time limit.
+        /// The exit code: 100, or 101 for a time limit.
         code: i32,
-        /// What was said.
+        /// The messages of the hook.
         message: String,
     },
     /// The machine could not be connected.
     NotConnected {
-        /// What was said.
+        /// The messages of the hook.
         message: String,
     },
     /// The connection was lost, or copying failed.
     Lost {
-        /// What was said.
+        /// The messages of the hook.
         message: String,
     },
 }
 
-/// How far a build by Nix's own hook is.
+/// The progress of a build by Nix's own hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// The machine is connected.
+    /// The machine is connected and builds.
     Connected,
-    /// The machine has built; its outputs are copied now.
+    /// The machine has built. Its outputs are copied now.
     Built,
 }
 
-/// With these words it begins to copy outputs.
+/// The text with which the hook begins to copy outputs.
 const COPIES_OUTPUTS: &str = "copying outputs from ";
 
-/// A hook that runs. It is killed with all its processes when this is dropped.
+/// A hook that runs. Dropping it kills the hook with all its processes.
 struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: BufReader<pipe::Receiver>,
-    /// Activities that it began and did not end.
+    /// Activities that the hook began and did not end.
     open: BTreeSet<u64>,
-    /// What it said that was no activity, for when it fails.
+    /// The texts of its messages, for the case that it fails.
     said: String,
-    /// The same as it was said.
+    /// The lines of these messages, to be passed on.
     messages: Vec<String>,
 }
 
 impl Stock {
-    /// The program, to be run with its own name in the place of another's.
+    /// The command of the hook, under the name that makes Nix a build hook.
     fn command(&self) -> std::process::Command {
         use std::os::unix::process::CommandExt as _;
         let parent = || PathBuf::from(format!("/proc/{}/exe", std::os::unix::process::parent_id()));
@@ -93,14 +93,15 @@ impl Stock {
         command
     }
 
-    /// Becomes Nix's own hook: it gets the same bytes as this one got, and all that follows. Returns its exit code.
+    /// Runs Nix's own hook in the place of this one. It gets the bytes that this one got, and all that follow. Returns
+    /// its exit code.
     pub fn take_over(&self, settings: &Settings, question: Option<&Try>) -> io::Result<i32> {
         let mut child = self.command().stdin(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut sent = Vec::new();
         settings.write(None, &mut sent)?;
         question.map(|question| question.write(&mut sent)).transpose()?;
-        // It ends with this process, which ends with the hook.
+        // The thread ends with this process, which ends with the hook.
         std::thread::spawn(move || {
             use std::io::Write as _;
             let mut from = io::stdin().lock();
@@ -109,8 +110,8 @@ impl Stock {
         Ok(exit_code(child.wait()?))
     }
 
-    /// Has a derivation built: on the machine of this line of `builders`, with this limit for connecting it; or, without
-    /// one, on any machine of the client's own setting, which may take as long as it wants. `tell` is told how far it is.
+    /// Builds a derivation on the machine of this line of `builders`, with this limit for connecting it. Without a line
+    /// it is built on any machine of the client's own setting, without a limit. `tell` gets the progress.
     pub async fn build(
         &self,
         settings: &Settings,
@@ -140,7 +141,7 @@ impl Stock {
         let mut sent = Vec::new();
         texts(inputs, &mut sent)?;
         texts(outputs, &mut sent)?;
-        // One that ended already says why.
+        // A hook that ended already tells why in its messages.
         if let Some(mut stdin) = running.stdin.take() {
             _ = stdin.write_all(&sent).await;
         }
@@ -162,18 +163,19 @@ impl Stock {
         let this = rustix::process::getpid();
         let die_with_parent = move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have gone before that.
+            // The parent may have ended before.
             if rustix::process::getppid() == Some(this) {
                 Ok(())
             } else {
                 Err(io::ErrorKind::BrokenPipe.into())
             }
         };
-        // SAFETY: between fork and exec it makes two system calls, which is allowed there, and allocates nothing.
+        // SAFETY: between fork and exec the function makes two system calls, which is allowed there, and allocates
+        // nothing.
         unsafe { command.pre_exec(die_with_parent) };
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
-        // Holds the writing end of the pipe.
+        // The command holds the writing end of the pipe.
         drop(command);
         let lines = BufReader::new(pipe::Receiver::from_owned_fd(reader.into())?);
         Ok(Running { child, stdin, lines, open: BTreeSet::new(), said: String::new(), messages: Vec::new() })
@@ -181,7 +183,7 @@ impl Stock {
 }
 
 impl Running {
-    /// Asks it to build. False if it does not accept, or ends.
+    /// Asks the hook to build. False if it declines or ends.
     async fn ask(&mut self, settings: &Settings, question: &Try, builders: Option<&str>) -> io::Result<bool> {
         let mut sent = Vec::new();
         settings.write(builders, &mut sent)?;
@@ -189,7 +191,7 @@ impl Running {
             question.write(&mut sent)?;
             let Some(stdin) = &mut self.stdin else { return Ok(false) };
             if stdin.write_all(&sent).await.is_err() {
-                // It has ended, and says why.
+                // The hook has ended, and tells why in its messages.
                 self.stdin = None;
             }
             sent.clear();
@@ -217,8 +219,8 @@ impl Running {
         Ok(Some(String::from_utf8_lossy(&line).into_owned()))
     }
 
-    /// Passes on activities, which show what is copied; keeps messages until it is known whether they matter. True if the
-    /// copying of outputs begins.
+    /// Passes on activities, which show what is copied. Messages are kept until it is known whether they matter. True
+    /// if the copying of outputs begins.
     fn hear(&mut self, line: &str) -> bool {
         let Some(json) = line.strip_prefix("@nix ") else {
             self.say(&plain(line));
@@ -251,7 +253,7 @@ impl Running {
         }
     }
 
-    /// The last line that it said.
+    /// The last line of its messages.
     fn last_words(&self) -> String {
         self.said.trim().lines().last().unwrap_or("it said nothing").to_owned()
     }
@@ -261,7 +263,7 @@ impl Running {
             return Built::Well;
         }
         let said = self.said.trim().to_owned();
-        // With these words it tells the machine's own result from everything else.
+        // Nix's own hook uses these words only for the result of the machine's builder.
         if said.contains(&format!("build of '{drv}' on '")) {
             self.messages.iter().for_each(|line| Words::line(line));
             let code = if said.contains("timed out") { 101 } else { 100 };
@@ -276,16 +278,16 @@ impl Drop for Running {
         for id in &self.open {
             Words::stop(*id);
         }
-        // None of one that was waited for.
+        // A hook that was waited for has no process number.
         let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         if let Some(pid) = pid {
-            // Whatever it started ends with it, such as an ssh that waits for a host that is gone.
+            // The processes that it started end with it, such as an ssh that waits for a host that is gone.
             _ = kill_process_group(pid, Signal::KILL);
         }
     }
 }
 
-/// The exit code that stands for a status, as a shell would say it.
+/// The exit code of a status, as in a shell.
 fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }

@@ -1,14 +1,14 @@
-//! The client's own store: how large its paths are, from Nix's database, read only.
+//! The client's own store: the sizes of its paths, from Nix's database, which is opened read only.
 
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long Nix may have the database locked.
+/// How long the hook waits while Nix has the database locked.
 const LOCKED_MAX: Duration = Duration::from_millis(200);
 
-/// The largest of these store paths, up to the given number, with the bytes of their NARs. Where the database cannot be read, as
-/// many without bytes.
+/// The `count_max` largest of these store paths, with the bytes of their NARs. If the database cannot be read, the
+/// first `count_max` without bytes.
 pub fn largest(database: &Path, paths: &[String], count_max: usize) -> Vec<(String, Option<u64>)> {
     let mut sized: Vec<(&String, Option<u64>)> = match sizes(database, paths) {
         Ok(sizes) => paths.iter().zip(sizes).collect(),
@@ -20,7 +20,7 @@ pub fn largest(database: &Path, paths: &[String], count_max: usize) -> Vec<(Stri
 }
 
 fn sizes(database: &Path, paths: &[String]) -> rusqlite::Result<Vec<Option<u64>>> {
-    // Without a file there is nothing to be created.
+    // A missing database must not be created.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(database, flags)?;
     database.busy_timeout(LOCKED_MAX)?;

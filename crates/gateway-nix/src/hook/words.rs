@@ -1,15 +1,15 @@
-//! What a hook says to Nix: an answer is a line that begins with `# `, a message or an activity a line of JSON behind
-//! `@nix `. Everything goes to standard error, which Nix reads to its end.
+//! The hook's output to Nix. An answer is a line that begins with `# `. A message or an activity is a line of JSON
+//! after `@nix `. All of it goes to standard error, which Nix reads to its end.
 
 use serde_json::json;
 use std::io::Write as _;
 
-/// Nix's levels of messages.
+/// The levels of Nix's messages.
 const ERROR: u8 = 0;
 const WARNING: u8 = 1;
 const INFO: u8 = 3;
 
-/// Says things to Nix, and shows one activity at a time.
+/// Shows Nix one activity at a time.
 #[derive(Debug)]
 pub struct Words {
     next_id: u64,
@@ -24,21 +24,21 @@ impl Default for Words {
 }
 
 impl Words {
-    /// A line as it is. Who reads it may be gone; then there is nobody to tell.
+    /// Writes a line. Errors are ignored, because a reader that is gone needs no line.
     pub fn line(text: &str) {
         let mut line = String::with_capacity(text.len() + 1);
         line.push_str(text);
         line.push('\n');
-        // In one piece, so that what other processes of the build say does not come between.
+        // In one piece, so that no output of other processes comes between.
         _ = std::io::stderr().write_all(line.as_bytes());
     }
 
-    /// Something went wrong, and it goes on.
+    /// Shows a warning. The build goes on.
     pub fn warn(text: &str) {
         Words::message(WARNING, &format!("windlass: {text}"));
     }
 
-    /// It cannot go on.
+    /// Shows the error with which the hook ends.
     pub fn fail(text: &str) {
         Words::message(ERROR, &format!("error: windlass: {text}"));
     }
@@ -47,7 +47,7 @@ impl Words {
         Words::line(&format!("@nix {}", json!({"action": "msg", "level": level, "msg": text})));
     }
 
-    /// Shows what the build does now in the place of what it did before.
+    /// Shows a text in the place of the one before.
     pub fn show(&mut self, text: &str) {
         if self.shown.as_ref().is_some_and(|(_, shown)| shown == text) {
             return;
@@ -62,20 +62,20 @@ impl Words {
         self.shown = Some((id, text.to_owned()));
     }
 
-    /// Shows nothing any more.
+    /// Removes the text that is shown.
     pub fn clear(&mut self) {
         if let Some((id, _)) = self.shown.take() {
             Words::stop(id);
         }
     }
 
-    /// Ends an activity.
+    /// Ends an activity of the build.
     pub fn stop(id: u64) {
         Words::line(&format!("@nix {}", json!({"action": "stop", "id": id})));
     }
 }
 
-/// A line without the codes that colour it.
+/// A line without the codes of colours.
 pub fn plain(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut rest = line.chars();
@@ -84,7 +84,7 @@ pub fn plain(line: &str) -> String {
             plain.push(c);
             continue;
         }
-        // Until the letter that ends the code.
+        // The code ends with a letter.
         if rest.next() == Some('[') {
             _ = rest.find(char::is_ascii_alphabetic);
         }

@@ -1,5 +1,5 @@
-//! One build, from its hook's request to its end: it waits for another build of the same derivation, becomes a job, and
-//! tells its hook where its place is.
+//! One build, from its hook's request to its end. It waits for another build of the same derivation, becomes a job, and
+//! tells its hook the place.
 
 use super::machines::address;
 use super::needs::FarmView;
@@ -23,38 +23,38 @@ use windlass_server::{ApiError, ExternalOrder, Unavailable};
 
 /// How long a hook whose connection was lost may take to connect again. After that its build is cancelled.
 const COME_BACK: Duration = Duration::from_secs(3);
-/// When a hook is first told why it waits, and how often after that.
+/// When a hook is first told why its build waits, and the interval after that.
 const WHY_FIRST: Duration = Duration::from_millis(300);
 const WHY_EVERY: Duration = Duration::from_secs(2);
-/// More builds are told less often, so that what they are told costs the engine no more.
+/// With more builds the interval grows by this for each, so that the engine's work for answers stays the same.
 const WHY_EVERY_PER_BUILD: Duration = Duration::from_millis(20);
-/// How long a build waits for another user's build of its derivation whose length is not known, and how many times the
-/// expected length where it is: nobody must be able to keep others waiting.
+/// How long a build waits for another user's build of its derivation if the length of that build is unknown, and the
+/// multiple of the expected length otherwise. Without a bound a user could delay others.
 const FOLLOW_MAX: Duration = Duration::from_secs(600);
 const FOLLOW_TIMES: f64 = 3.0;
-/// No expectation makes it wait for longer.
+/// The longest wait for another build, whatever its expected length.
 const FOLLOW_LONGEST: Duration = Duration::from_secs(7 * 86_400);
-/// How long a worker that a user could not connect gets no builds of that user.
+/// How long a user's builds avoid a worker that the user could not connect.
 const SUSPECT: Duration = Duration::from_secs(30);
 
-/// A job to which a hook attends.
+/// A job whose hook is connected.
 pub(super) struct Attended {
     user: String,
     request: Arc<BuildRequest>,
-    /// Who waits for the same derivation.
+    /// The channel to builds that wait for this one.
     leader: Option<Leading>,
-    /// How many hooks do: one that comes back attends before the one that it replaces has left.
+    /// The number of connected hooks. A hook that reconnects is counted before its lost connection is.
     hooks: u32,
 }
 
-/// Where an attempt is booked, and whose it is.
+/// The worker on which an attempt is booked, and its owner.
 struct Booked {
     user: String,
     worker: String,
     uri: String,
 }
 
-/// A build whose hook waits.
+/// A build whose hook is connected.
 pub(super) struct BuildSession {
     service: Service,
     caller: Caller,
@@ -63,16 +63,16 @@ pub(super) struct BuildSession {
     lines: mpsc::Sender<BuildEvent>,
 }
 
-/// A build that comes first: it tells those that follow it how far it is.
+/// The channel by which a leading build tells its followers its progress.
 type Leading = watch::Sender<Leader>;
 
-/// How a conversation with a hook ended.
+/// The end of a conversation with a hook.
 enum Ended {
-    /// The job has.
+    /// The job has ended.
     Job,
-    /// The hook hung up.
+    /// The hook closed the connection.
     HungUp,
-    /// The server ends, or another hook attends: this one's connection was lost, and nobody had noticed.
+    /// The server ends, or the hook has connected again. The loss of this connection was not noticed before.
     LeftAlone,
 }
 
@@ -90,7 +90,7 @@ impl BuildSession {
         BuildSession { service, caller, user, request: Arc::new(request), lines }
     }
 
-    /// Talks with the hook until its build has ended or it has hung up.
+    /// Serves the hook until the build has ended or the hook has closed the connection.
     pub async fn run(self) {
         let busy = self.service.front().busy();
         let cores = self.request.cores.unwrap_or(1);
@@ -113,11 +113,12 @@ impl BuildSession {
         Ok(())
     }
 
-    /// Waits for another build of the same derivation. Returns the way to tell those that wait for this one, and the worker
-    /// that has the outputs if the other build succeeded; `None` if the hook hung up.
+    /// Waits for another build of the same derivation. Returns the channel to the builds that wait for this one, and
+    /// the worker that has the outputs if the other build succeeded; `None` if the hook closed the connection.
     ///
-    /// A build follows the first one of its own owner. A user's build also follows one of an administrator, while that has
-    /// a place on a worker that builds for everybody. No build follows another user's: whoever held a request open would keep others waiting.
+    /// A build follows the first one of its own owner. A user's build also follows one of an administrator while that
+    /// has a place on a worker that builds for all users. No build follows another user's, because a user could delay
+    /// others by holding a request open.
     async fn join(&self) -> Option<(Option<Leading>, Option<String>)> {
         let clock = Instant::now();
         let mut is_counted = false;
@@ -163,7 +164,7 @@ impl BuildSession {
         }
     }
 
-    /// Whose build this is.
+    /// The owner of this build.
     fn owner(&self) -> Owner {
         match self.caller.role {
             Role::Admin => Owner::Administrators,
@@ -171,7 +172,7 @@ impl BuildSession {
         }
     }
 
-    /// The build that this one may follow, and whether it is of the same owner.
+    /// The build that this one may follow, and whether it has the same owner.
     fn leader(&self, state: &State) -> Option<(watch::Receiver<Leader>, bool)> {
         let owner = self.owner();
         let find = |owner: Owner| {
@@ -185,14 +186,14 @@ impl BuildSession {
         placed.map(|leader| (leader, false))
     }
 
-    /// True if the hook lost its connection: its build is under way, and may be what others wait for.
+    /// True if the hook lost its connection. Its build is under way, and others may wait for it.
     fn comes_back(&self) -> bool {
         let state = self.service.state();
         let is_this = |known: &Attended| known.request.key == self.request.key && known.user == self.user;
         state.attended.values().any(is_this)
     }
 
-    /// How long this build waits for that one.
+    /// How long this build waits for the leading one.
     async fn follow_max(&self, leader: &Leader) -> Duration {
         let job = match leader {
             Leader::Waits(job) | Leader::Builds(job) => *job,
@@ -216,7 +217,7 @@ impl BuildSession {
         }
     }
 
-    /// Submits the build. A hook that comes back gets the job that it had.
+    /// Submits the build. A hook that reconnects gets the job that it had.
     async fn submit(&self, named: Vec<String>, built_on: Option<String>) -> Result<JobId, BuildEvent> {
         let refused = |error: ApiError| BuildEvent::Refused {
             is_temporary: error.code() == ErrorCode::Unavailable,
@@ -251,7 +252,7 @@ impl BuildSession {
         }
     }
 
-    /// The client's own machines and the farm's, without those that it must not or cannot use.
+    /// The machines of the client and of the farm that the build may use.
     async fn farm(&self, named: Vec<String>) -> Result<FarmView, Unavailable> {
         let suspects: BTreeSet<String> = {
             let state = self.service.state();
@@ -261,7 +262,7 @@ impl BuildSession {
         self.service.handle().query(move |engine| FarmView::of(engine, &store, named, suspects)).await
     }
 
-    /// What it takes, no more than the largest machine has, and the machines that have its large inputs.
+    /// The resources of the build, at most those of the largest machine, and the machines that have its large inputs.
     async fn fit(&self, needs: &[Need]) -> (Resources, BTreeSet<String>) {
         let (request, needs) = (self.request.clone(), needs.to_vec());
         let fit = move |engine: &Engine| {
@@ -292,13 +293,13 @@ impl BuildSession {
         self.service.handle().attend(job)
     }
 
-    /// Passes on what becomes of the job, and looks after it when the hook is gone.
+    /// Passes on the job's events, and cancels the job if the hook is gone.
     async fn converse(&self, job: JobId, mut orders: mpsc::UnboundedReceiver<ExternalOrder>) {
         let ended = self.pass_on(job, &mut orders).await;
         if matches!(ended, Ended::HungUp) {
             tokio::time::sleep(COME_BACK).await;
         }
-        let nobody = self.service.handle().leave(job, orders);
+        let is_last = self.service.handle().leave(job, orders);
         {
             let mut state = self.service.state();
             if let Some(attended) = state.attended.get_mut(&job) {
@@ -309,14 +310,14 @@ impl BuildSession {
             }
         }
         let closing = *self.service.handle().closing().borrow();
-        if nobody && matches!(ended, Ended::HungUp) && !closing {
+        if is_last && matches!(ended, Ended::HungUp) && !closing {
             self.service.cancel(job).await;
         }
     }
 
     async fn pass_on(&self, job: JobId, orders: &mut mpsc::UnboundedReceiver<ExternalOrder>) -> Ended {
         let mut closing = self.service.handle().closing();
-        // It may have ended before anybody attended: then no order says so.
+        // A job that ended before its hook was counted sends no order.
         let is_gone = move |engine: &Engine| engine.job(job).is_none_or(|job| job.ended.is_some());
         if self.service.handle().query(is_gone).await.unwrap_or(false)
             && let Ok(Some(known)) = self.service.handle().store().job(job).await
@@ -376,7 +377,7 @@ impl BuildSession {
                 self.service.lead(job, Leader::Builds(job));
                 (worker, uri)
             }
-            // The user knows their own machine by its address.
+            // Users know their own machines by address.
             (worker, None) => {
                 let uri = self.service.state().machines.uri(&worker).unwrap_or_default();
                 (address(&uri).to_owned(), uri)
@@ -430,14 +431,14 @@ impl Leader {
 }
 
 impl Service {
-    /// Tells those that follow a job how far it is.
+    /// Tells the followers of a job its progress.
     fn lead(&self, job: JobId, how: Leader) {
         let state = self.state();
         let leader = state.attended.get(&job).and_then(|attended| attended.leader.as_ref());
         leader.map(|leader| leader.send_replace(how));
     }
 
-    /// A hook says how far an attempt is. False if that is not under way.
+    /// Applies a hook's report. False if its attempt is not under way.
     pub(super) async fn report(
         &self,
         caller: &Caller,
@@ -459,8 +460,8 @@ impl Service {
         Ok(self.handle().external_ended(task, attempt, result).await.is_some())
     }
 
-    /// Whose attempt it is and where it is booked; `None` if it is not. Asked of the engine: after a restart a hook may say
-    /// how its build ended before it attends to its job again.
+    /// The owner and the worker of an attempt; `None` if it is not booked. The engine is asked, because after a restart
+    /// a hook may report its build's end before it reconnects to the job.
     async fn booked(&self, job: JobId, attempt: u32) -> Result<Option<Booked>, Unavailable> {
         let look = move |engine: &Engine| {
             let booked =
@@ -479,7 +480,7 @@ impl Service {
         self.handle().query(look).await
     }
 
-    /// What the end of an attempt says of its machine, and the result for the engine.
+    /// Learns from the end of an attempt about its machine. Returns the result for the engine.
     async fn learn(
         &self,
         job: JobId,
@@ -540,14 +541,15 @@ fn end(state: JobState) -> BuildEvent {
     BuildEvent::End { state: state.to_owned() }
 }
 
-/// A build as a job of one task. What is built already is only copied from there, which takes nobody's place.
+/// A build as a job of one task. A build whose outputs exist on a worker is only copied from there, and books no
+/// resources.
 fn spec(
     request: &BuildRequest,
     user: &str,
     needs: Vec<Need>,
     (amounts, is_built, prefers): (Resources, bool, BTreeSet<String>),
 ) -> JobSpec {
-    // Copying says nothing of how long building takes.
+    // Copies have a kind of their own, so that their times do not count as times of builds.
     let kind = if is_built { "nix copy" } else { "nix" };
     let hints = Hints {
         shape: format!("{kind} {} {}", request.wanted.system, bounded(&request.pname, 128)),
@@ -582,7 +584,7 @@ fn spec(
     }
 }
 
-/// The beginning of a text, cut at a character after at most `bytes_max` bytes.
+/// The beginning of a text of at most `bytes_max` bytes, cut between characters.
 fn bounded(text: &str, bytes_max: usize) -> String {
     let end = (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].to_owned()

@@ -1,9 +1,9 @@
-//! Machines of clients' `builders` that are no workers: the gateway makes a worker of the engine of each, and plays its
-//! part. A machine is its user's alone: what one user says of a machine, and what becomes of builds there, is nothing to
-//! another user who names the same address.
+//! Machines of clients' `builders` that run no worker of Windlass. The gateway makes each a worker of the engine, and
+//! plays the worker's side. A machine belongs to one user: the properties that a user gives it, and the outcome of
+//! builds there, do not affect another user who names the same address.
 //!
-//! No agent reports their load. What is known of a machine is how many builds it takes, what was copied to it and built on
-//! it through this server, and whether it could be connected.
+//! No agent reports their load. The gateway knows the number of builds that a machine accepts, the paths that were
+//! copied to it or built on it through this server, and whether it could be connected.
 
 use super::needs;
 use crate::wire::{Machine, host};
@@ -20,19 +20,19 @@ use windlass_core::worker::Origin;
 use windlass_core::{Resources, WorkerId};
 use windlass_server::{Delivery, WorkerLink};
 
-/// A machine that its user has not named for this long is forgotten.
+/// How long a machine is remembered after its user named it last.
 pub const UNNAMED_MAX: Duration = Duration::from_secs(900);
-/// How long a machine that could not be connected gets no builds: at first, and at most.
+/// How long a machine gets no builds after it could not be connected: the first time, and at most.
 const OUT_MIN: Duration = Duration::from_secs(5);
 const OUT_MAX: Duration = Duration::from_secs(300);
-/// The most machines; others are not taken in.
+/// Machines that are remembered. Further ones are not accepted.
 const MACHINES_MAX: usize = 10_000;
-/// The most machines of one user.
+/// Machines of one user.
 pub const MACHINES_OF_USER_MAX: usize = 256;
 /// Bytes of the user's name and of the host that a machine's name shows.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// The store paths that a machine has, as cache keys: the last ones that were copied to it or built on it.
+/// The store paths that were last copied to a machine or built on it, as cache keys.
 #[derive(Debug, Default)]
 struct Paths {
     known: BTreeSet<String>,
@@ -40,7 +40,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// Adds the paths of these names. Returns true if one of them is new.
+    /// Adds the paths with these names. True if one of them is new.
     fn add(&mut self, names: impl Iterator<Item = String>) -> bool {
         let mut is_new = false;
         for name in names {
@@ -62,49 +62,49 @@ impl Paths {
     }
 }
 
-/// A machine.
+/// A machine of a user.
 #[derive(Debug)]
 struct Known {
     machine: Machine,
-    /// The most cpus that a build asked for.
+    /// The largest number of cpus that a build asked for.
     cores: u32,
-    /// Whose it is; empty where an earlier start of the server knew it and its user has not named it again.
+    /// The owner; empty for a machine of an earlier start of the server that its user has not named again.
     user: String,
     named: Instant,
     link: u64,
     paths: Paths,
-    /// Times in a row that it could not be connected.
+    /// The number of failed connections in a row.
     failures: u32,
-    /// It gets no builds until then.
+    /// The time until which it gets no builds.
     out_until: Option<Instant>,
 }
 
-/// What the engine is to be told of a machine.
+/// A message for the engine about a machine.
 #[derive(Debug)]
 pub enum Change {
-    /// It is there, or is another than before.
+    /// The machine is new or has changed.
     Hello(CheckedHello, CacheKeys),
-    /// It has these paths.
+    /// The machine has these paths.
     Caches(CacheKeys),
-    /// It cannot be connected.
+    /// The machine cannot be connected.
     Lost,
 }
 
-/// All such machines, by the names of their workers. Pure: what comes of it is for the caller to do.
+/// The machines, by the names of their workers. Pure: methods return the messages that the caller has to send.
 #[derive(Debug, Default)]
 pub struct Machines {
     known: BTreeMap<String, Known>,
-    /// The hosts of workers: a client's line for one of these is that worker.
+    /// The hosts of Windlass's workers. A client's line for such a host means that worker.
     workers: BTreeSet<String>,
 }
 
-/// A URI without parameters, which may name files of its client.
+/// A URI without its parameters, which may name files of its client.
 pub fn address(uri: &str) -> &str {
     uri.split('?').next().unwrap_or(uri)
 }
 
-/// The name of the worker that stands for a user's machine at this address. It shows user and host to people; what tells
-/// it from all others is the hash of both.
+/// The name of the worker for a user's machine at this address. It shows user and host to people. The hash of both
+/// makes it unique.
 fn name_of(user: &str, address: &str) -> String {
     let shown = |text: &str| -> String {
         let kept = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' };
@@ -119,8 +119,9 @@ fn name_of(user: &str, address: &str) -> String {
 }
 
 impl Machines {
-    /// A user names a machine. `next_link` gives the number of a new connection. Returns the name of its worker, and its
-    /// connection with what the engine is to be told, if that is news; `None` of a machine that is not taken in.
+    /// Remembers a machine that a user names. `next_link` gives the number of a new connection. Returns the name of its
+    /// worker, and a connection with the message for the engine if there is news; `None` if the machine is not
+    /// accepted.
     pub fn name(
         &mut self,
         machine: &Machine,
@@ -173,8 +174,8 @@ impl Machines {
         Some(change)
     }
 
-    /// A machine on which an earlier start of the server had builds. It gets no others until its user names it again,
-    /// because what it is was not kept.
+    /// Remembers a machine on which an earlier start of the server had builds. It gets no others until its user names
+    /// it again, because its properties were not stored.
     pub fn restore(&mut self, known: &InEngine, now: Instant, link: u64) -> Option<(u64, Change)> {
         let builds = known.capacity.custom.get(needs::BUILDS).copied().unwrap_or(1);
         let max_jobs = builds.clamp(1, u32::MAX.into()) as u32;
@@ -183,18 +184,18 @@ impl Machines {
         self.insert(&known.name, machine, (cores, "", now, link))
     }
 
-    /// The URI of a machine, as its user named it last.
+    /// The URI by which its user named a machine last.
     pub fn uri(&self, name: &str) -> Option<String> {
         self.known.get(name).map(|known| known.machine.uri.clone())
     }
 
-    /// True if no more machines of the user are taken in.
+    /// True if no more machines of the user are accepted.
     pub fn is_full(&self, user: &str) -> bool {
         let of_user = self.known.values().filter(|known| known.user == user).count();
         self.known.len() >= MACHINES_MAX || of_user >= MACHINES_OF_USER_MAX
     }
 
-    /// A machine was connected. Returns what the engine is to be told, if it got no builds before.
+    /// A machine was connected. Returns the message for the engine if it got no builds before.
     pub fn worked(&mut self, name: &str) -> Option<(u64, Change)> {
         let known = self.known.get_mut(name)?;
         known.failures = 0;
@@ -211,14 +212,14 @@ impl Machines {
         Some((known.link, Change::Lost))
     }
 
-    /// A machine has these store paths. Returns what the engine is to be told, if one of them is new.
+    /// Adds store paths of a machine. Returns the message for the engine if one of them is new.
     pub fn has(&mut self, name: &str, paths: impl Iterator<Item = String>) -> Option<(u64, Change)> {
         let known = self.known.get_mut(name)?;
         let is_new = known.paths.add(paths);
         (is_new && known.out_until.is_none()).then(|| (known.link, Change::Caches(known.paths.keys())))
     }
 
-    /// Machines that are tried again.
+    /// The machines whose pause is over.
     pub fn tried_again(&mut self, now: Instant) -> Vec<(u64, Change)> {
         let mut changes = Vec::new();
         for (name, known) in &mut self.known {
@@ -230,19 +231,19 @@ impl Machines {
         changes
     }
 
-    /// The engine wants everything said again over a connection.
+    /// Greets the engine again over a connection, as it asked for.
     pub fn again(&self, link: u64) -> Option<(u64, Change)> {
         let known = self.known.iter().find(|(_, known)| known.link == link && known.out_until.is_none());
         known.and_then(|(name, known)| known.hello(name))
     }
 
-    /// These hosts are workers.
+    /// Sets the hosts of Windlass's workers.
     pub fn set_workers(&mut self, hosts: BTreeSet<String>) {
         self.workers = hosts;
     }
 
-    /// The machines that are needed no more, because their users have not named them for long or because they are workers
-    /// now. They stay for as long as something is built there.
+    /// The machines that can be forgotten, because their users have not named them for long or because they run a
+    /// worker now. They stay while a build runs there.
     pub fn unneeded(&self, now: Instant) -> Vec<String> {
         let is_old = |known: &Known| now.saturating_duration_since(known.named) > UNNAMED_MAX;
         let is_worker = |known: &Known| self.workers.contains(host(&known.machine.uri));
@@ -250,26 +251,26 @@ impl Machines {
         old.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Nothing is built there any more. Returns the end of its connection, which the engine is to be told: otherwise the
-    /// server keeps the connection of each machine that was ever named.
+    /// Forgets a machine on which no build runs. Returns the end of its connection, which the engine must be told.
+    /// Otherwise the server would keep the connection of each machine that was ever named.
     #[must_use]
     pub fn remove(&mut self, name: &str) -> Option<(u64, Change)> {
         self.known.remove(name).map(|known| (known.link, Change::Lost))
     }
 
-    /// True of a machine of clients.
+    /// True for the name of a client's machine.
     pub fn knows(&self, name: &str) -> bool {
         self.known.contains_key(name)
     }
 
-    /// Machines, and those that could not be connected.
+    /// The number of machines, and of those that could not be connected.
     pub fn counts(&self) -> (usize, usize) {
         (self.known.len(), self.known.values().filter(|known| known.out_until.is_some()).count())
     }
 }
 
 impl Known {
-    /// What the engine is to be told; `None` of a description that no worker may have.
+    /// The hello of a machine; `None` if its description is not valid for a worker.
     fn hello(&self, name: &str) -> Option<(u64, Change)> {
         let mut number = Fnv::default();
         number.bytes(name.as_bytes());
@@ -290,16 +291,16 @@ impl Known {
     }
 }
 
-/// A machine in the engine that only clients know.
+/// The engine's state of a client's machine.
 pub struct InEngine {
     pub id: WorkerId,
     pub name: String,
     pub capacity: Resources,
-    /// Something is built there.
+    /// True if a build runs there.
     pub is_used: bool,
 }
 
-/// All machines in the engine that only clients know.
+/// The machines of clients that the engine has.
 pub fn in_engine(engine: &windlass_core::Engine) -> Vec<InEngine> {
     let of_clients = engine.workers().present().filter(|worker| Origin::of(&worker.name) == Origin::Nix);
     let each = of_clients.map(|worker| InEngine {
@@ -311,18 +312,18 @@ pub fn in_engine(engine: &windlass_core::Engine) -> Vec<InEngine> {
     each.collect()
 }
 
-/// The hosts of the workers that take builds.
+/// The hosts of Windlass's workers that build for Nix.
 pub fn hosts_of_workers(engine: &windlass_core::Engine) -> BTreeSet<String> {
     let workers = engine.workers().present().filter(|worker| Origin::of(&worker.name) == Origin::Agent);
     let uris = workers.filter_map(|worker| needs::uri_of(&worker.attributes));
     uris.map(|uri| host(uri).to_owned()).collect()
 }
 
-/// The engine's way to a machine: nothing is sent there, for builds are run by their clients.
+/// The engine's link to a machine. It sends nothing there, because clients run their builds themselves.
 pub struct MachineLink {
-    /// Its number.
+    /// The number of the connection.
     pub id: u64,
-    /// Told when the engine wants everything said again.
+    /// Receives the number when the engine asks for a new hello.
     pub again: mpsc::UnboundedSender<u64>,
 }
 
@@ -346,7 +347,7 @@ impl WorkerLink for MachineLink {
     }
 }
 
-/// The way back that goes with a hello.
+/// The link that goes with a hello.
 pub fn link(id: u64, again: &mpsc::UnboundedSender<u64>) -> Arc<dyn WorkerLink> {
     Arc::new(MachineLink { id, again: again.clone() })
 }

@@ -1,4 +1,4 @@
-//! The server's side: builds as external tasks of the engine, and machines that only clients know.
+//! The server's side: builds as external tasks of the engine, and the machines of clients.
 
 mod builds;
 mod machines;
@@ -18,19 +18,19 @@ use windlass_core::JobId;
 use windlass_core::engine::{Event, Reply};
 use windlass_server::{Counting, Front, Gateway, Handle, Starting, Unavailable, WorkerMessage};
 
-/// How often machines and builds are looked at.
+/// The interval at which machines and builds are checked.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a job may be without a hook before it is cancelled. After a restart of the server hooks come back within
+/// How long a job may be without a hook before it is cancelled. After a restart of the server hooks reconnect within
 /// seconds.
 const UNATTENDED_MAX: Duration = Duration::from_secs(30);
-/// How often jobs are looked for whose hooks have gone before they had a place.
+/// The interval at which waiting jobs without a hook are looked for.
 const ORPHANS_LOOK: Duration = Duration::from_secs(60);
 
-/// The gateway, to be given to a server.
+/// The gateway of Nix's build hook, to be handed to a server.
 #[derive(Default)]
 pub struct NixGateway {
-    /// Weak, because the service has the server, which has its gateways: a server that ceases to own its farm goes on without
-    /// both.
+    /// Weak, because the service holds the server, which holds its gateways. A server that loses the ownership of its
+    /// farm goes on without both.
     service: OnceLock<Weak<Shared>>,
 }
 
@@ -59,7 +59,7 @@ impl Gateway for NixGateway {
         routes::BODY_BYTES_MAX
     }
 
-    /// Builds are audited; how far they are is not.
+    /// Builds are audited, and reports of their progress are not.
     fn is_report(&self, path: &str) -> bool {
         path != crate::wire::BUILDS_PATH
     }
@@ -76,47 +76,47 @@ struct Service(Arc<Shared>);
 
 struct Shared {
     front: Front,
-    /// Connections of machines over which the engine wants everything said again.
+    /// Connections over which the engine asks for a new hello.
     again: mpsc::UnboundedSender<u64>,
     state: Mutex<State>,
 }
 
-/// What changes.
+/// The state that changes.
 #[derive(Default)]
 struct State {
     machines: Machines,
-    /// The jobs that are attended to.
+    /// The jobs whose hooks are connected.
     attended: BTreeMap<JobId, builds::Attended>,
-    /// Builds that wait or run, by their user and by the run of Nix.
+    /// The number of builds that wait or run, by user and run of Nix.
     held: BTreeMap<(String, String), usize>,
-    /// The first of one owner's builds of a derivation, by the owner and the derivation's path.
+    /// The first build of each owner's derivation, by owner and path.
     leaders: BTreeMap<(Owner, String), watch::Receiver<Leader>>,
-    /// Workers that a user could not connect, by their URI, until when they are left out for that user.
+    /// Workers that a user could not connect, by URI and user, with the time until which they are left out.
     suspects: BTreeMap<String, BTreeMap<String, Instant>>,
     counts: Counts,
 }
 
-/// Whose builds are followed by whose: a user's by that user's own, and administrators' by everybody's.
+/// The owner of a build. A user's builds follow that user's own and those of administrators.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Owner {
     Administrators,
     User(String),
 }
 
-/// What is known of the first build of a derivation; the watch is closed when it has ended.
+/// The progress of the first build of a derivation. The watch is closed when it has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Leader {
-    /// This user asked for it just now.
+    /// This user has just asked for the build.
     Comes(String),
-    /// It is this job, which waits for a place, or has one on a machine of its user.
+    /// The build is this job, which waits for a place or has one on a machine of its user.
     Waits(JobId),
-    /// It is this job, and it has a place on a worker that builds for everybody.
+    /// The build is this job, which has a place on a worker that builds for all users.
     Builds(JobId),
-    /// Its outputs are on this worker.
+    /// The build's outputs are on this worker.
     Built(String),
 }
 
-/// What is counted since the start.
+/// Counts since the server started.
 #[derive(Default)]
 struct Counts {
     accepted: u64,
@@ -142,7 +142,7 @@ impl Service {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in the machines on which builds of an earlier start of the server may run, and forgets the others.
+    /// Remembers the machines on which builds of an earlier start of the server may run, and forgets others.
     async fn restore(&self) -> Result<(), Unavailable> {
         self.look_at_workers().await?;
         let known = self.handle().query(machines::in_engine).await?;
@@ -159,7 +159,7 @@ impl Service {
         Ok(())
     }
 
-    /// Builds of a user that wait or run, and those of one run of Nix.
+    /// The number of builds that wait or run: of a user, and of one run of Nix.
     fn held(&self, user: &str, client: &str) -> (usize, usize) {
         let state = self.state();
         let of_user = state.held.range((user.to_owned(), String::new())..);
@@ -169,7 +169,7 @@ impl Service {
         })
     }
 
-    /// Takes in the machines that a client names. Returns the names of their workers.
+    /// Remembers the machines that a client names. Returns the names of their workers.
     async fn name_machines(&self, wanted: &Wanted, cores: u32, user: &str) -> Vec<String> {
         let (mut names, mut changes) = (Vec::new(), Vec::new());
         {
@@ -187,7 +187,7 @@ impl Service {
         names
     }
 
-    /// Tells the engine what has changed of a machine.
+    /// Sends the engine a message about a machine.
     async fn tell(&self, link: u64, change: Change) {
         let messages = match change {
             Change::Hello(hello, keys) => {
@@ -211,7 +211,7 @@ impl Service {
         let mut closing = self.handle().closing();
         let mut orphans = tokio::time::interval(ORPHANS_LOOK);
         orphans.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // The first look would find the jobs of hooks that are about to come back.
+        // An earlier check would find the jobs of hooks that are about to reconnect.
         orphans.reset_after(UNATTENDED_MAX);
         loop {
             tokio::select! {
@@ -233,7 +233,7 @@ impl Service {
     }
 
     async fn look(&self) {
-        // An engine that is gone has no workers.
+        // The check fails only when the engine is gone.
         _ = self.look_at_workers().await;
         let now = Instant::now();
         let (tried, unneeded) = {
@@ -271,9 +271,9 @@ impl Service {
         }
     }
 
-    /// Jobs that wait and whose hooks did not come back after a restart would get places that nobody uses.
+    /// Cancels waiting jobs whose hooks did not reconnect after a restart. They would get places that no hook uses.
     async fn cancel_orphans(&self) {
-        // A hook attends to its job a moment after it was created.
+        // A hook is counted a moment after its job was created.
         let now = self.handle().now();
         let external = move |engine: &windlass_core::Engine| -> Vec<JobId> {
             let is_old =
@@ -299,7 +299,7 @@ impl Service {
         }
     }
 
-    /// What `/metrics` says.
+    /// The metrics, in the format of OpenMetrics without the last line.
     fn metrics(&self) -> String {
         use std::fmt::Write as _;
         let state = self.state();
@@ -341,12 +341,12 @@ impl Service {
     }
 }
 
-/// Comes when the server ends.
+/// Returns when the server ends.
 async fn closed(closing: &mut watch::Receiver<bool>) {
     _ = closing.wait_for(|closing| *closing).await;
 }
 
-/// A line for a hook.
+/// An event as a line for the hook.
 fn line(event: &BuildEvent) -> Vec<u8> {
     let mut line = serde_json::to_vec(event).unwrap_or_default();
     line.push(b'\n');

@@ -1,4 +1,5 @@
-//! Which machines have the large inputs of a build: it rather waits a while for one of these than has them copied.
+//! The machines that have the large inputs of a build. A build prefers to wait a while for one of them to copying the
+//! inputs.
 
 use super::needs::cache_key;
 use crate::wire::BuildRequest;
@@ -10,15 +11,15 @@ use windlass_core::class::Class;
 use windlass_core::plan::placement;
 use windlass_core::worker::WorkerState;
 
-/// Smaller inputs do not decide where a build waits.
+/// Bytes of an input below which it does not count.
 const INPUT_BYTES_MIN: u64 = 4 << 20;
-/// A build does not wait for a machine that lacks this much more of its inputs than another. At 100 Mbit/s, copying it
-/// takes 11 s; a build waits for 20 s at most.
+/// Bytes of inputs by which a machine may lack more than another and still be preferred. Copying them takes 11 s at 100
+/// Mbit/s, and a build waits for at most 20 s.
 const FAR_BYTES: u64 = 128 << 20;
-/// On a farm with more machines none is looked at.
+/// Machines of a farm. On a larger farm no machine is preferred.
 const MACHINES_MAX: usize = 512;
 
-/// The machines for which a build should rather wait for a while; none where all are alike.
+/// The machines for which a build should wait a while; none if all are alike.
 pub fn machines(engine: &Engine, class: &Class, build: &BuildRequest) -> BTreeSet<String> {
     let large = build.inputs.iter().filter(|(_, bytes)| bytes.is_some_and(|bytes| bytes >= INPUT_BYTES_MIN));
     let large: BTreeMap<String, Option<u64>> = large.map(|(name, bytes)| (cache_key(name), *bytes)).collect();

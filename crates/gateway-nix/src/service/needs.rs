@@ -1,4 +1,4 @@
-//! What a derivation needs of a machine and what a machine has, in the words of the engine.
+//! The requirements of derivations and the attributes of machines, in the terms of the engine.
 
 use crate::wire::{BuildRequest, Machine, Wanted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, Need, SERVES};
 use windlass_core::worker::{Origin, Worker};
 use windlass_core::{Engine, Resources};
 
-/// The system whose clients build here.
+/// The name by which the engine knows this system.
 pub const NIX: &str = "nix";
 /// The attribute with the systems of a machine.
 const SYSTEM: &str = "nix.system";
@@ -14,28 +14,28 @@ const SYSTEM: &str = "nix.system";
 const FEATURE: &str = "nix.feature";
 /// The attribute with the features that derivations must require, as one text; see [`joined`].
 const MANDATORY: &str = "nix.mandatory";
-/// The attribute that says who may build there: of a worker [`OF_THE_FARM`] and its URI, of a machine that only its user
-/// knows the name of the worker that stands for it. An agent cannot have such a name as a value.
+/// The attribute for the users that may build on a machine: [`OF_THE_FARM`] and its URI for a worker, and the name of
+/// its worker for the machine of one user. An agent cannot report such a name.
 const BUILDER: &str = "nix.builder";
-/// The attribute of a worker that tells its store from all others; see [`store_id`](crate::store_id).
+/// The attribute with the identity of a worker's store; see [`store_id`](crate::store_id).
 const STORE: &str = "nix.store";
 /// The attribute with the URI of a worker's store.
 const URI: &str = "nix.uri";
 /// The value of [`BUILDER`] of workers with an agent.
 const OF_THE_FARM: &str = "farm";
-/// Of a machine without mandatory features.
+/// The value of [`MANDATORY`] for a machine without mandatory features.
 const NONE: &str = "none";
-/// The named amount of which a machine has as many as it builds derivations at a time.
+/// The custom resource of which a machine has one for each build at a time.
 pub const BUILDS: &str = "nix_builds";
-/// Features of a derivation of which all combinations are looked at. Those beyond are taken not to be mandatory anywhere.
+/// Features of a derivation whose combinations are all considered. Further features count as mandatory nowhere.
 const COMBINED_MAX: usize = 6;
-/// The core score of a machine with Nix's speed factor 1: machines of clients are compared with workers that measure
-/// theirs.
+/// The core score of a machine with Nix's speed factor 1, to compare machines of clients with workers that measure
+/// their score.
 const SCORE_OF_ONE: f64 = 1_000.0;
-/// The most cpus that a build may ask for.
+/// The largest number of cpus that a build may ask for.
 const CORES_MAX: u32 = 1_024;
 
-/// Mandatory features as one text, the same for the same features.
+/// Mandatory features as one text, which does not depend on their order.
 fn joined<'a>(features: impl IntoIterator<Item = &'a String>) -> String {
     let features: BTreeSet<&str> = features.into_iter().map(String::as_str).collect();
     if features.is_empty() {
@@ -44,7 +44,7 @@ fn joined<'a>(features: impl IntoIterator<Item = &'a String>) -> String {
     features.into_iter().collect::<Vec<_>>().join("+")
 }
 
-/// What a worker that takes builds is.
+/// The attributes of a worker that builds for Nix.
 pub fn attributes(machine: &Machine) -> Attributes {
     let mut attributes = described(machine);
     attributes.insert(BUILDER.to_owned(), [machine.uri.clone(), OF_THE_FARM.to_owned()].into());
@@ -53,7 +53,7 @@ pub fn attributes(machine: &Machine) -> Attributes {
     attributes
 }
 
-/// What a machine is that is known from the `builders` of one user: it runs nothing else, and is for that user alone.
+/// The attributes of a machine from the `builders` of one user. It runs nothing else, and is for that user alone.
 pub fn attributes_of_clients(machine: &Machine, name: &str) -> Attributes {
     let mut attributes = described(machine);
     attributes.insert(BUILDER.to_owned(), [name.to_owned()].into());
@@ -81,13 +81,13 @@ fn described(machine: &Machine) -> Attributes {
     attributes
 }
 
-/// True of a worker that builds for Nix.
+/// True if the attributes are those of a machine that builds for Nix.
 pub fn takes_builds(attributes: &Attributes) -> bool {
     attributes.get(SERVES).is_some_and(|kinds| kinds.contains(NIX))
 }
 
-/// The URI of the store of a worker that builds for everybody. Of a user's machine it is no attribute, for these are shown
-/// to everyone who may look.
+/// The URI of the store of a worker that builds for all users. A user's machine has no such attribute, because every
+/// viewer sees attributes.
 pub fn uri_of(attributes: &Attributes) -> Option<&str> {
     attributes.get(URI)?.first().map(String::as_str).filter(|_| takes_builds(attributes))
 }
@@ -98,27 +98,27 @@ pub fn capacity(max_jobs: u32, cores: u32) -> Resources {
     Resources { custom: BTreeMap::from([(BUILDS.to_owned(), max_jobs.into())]), ..Resources::new(cpu, 0) }
 }
 
-/// What one build takes: the cpus that the user set, or one.
+/// The resources of one build: the cpus that the user set, or one.
 pub fn amounts(cores: Option<u32>) -> Resources {
     capacity(1, cores.unwrap_or(1).min(CORES_MAX))
 }
 
-/// Which machines a client may use.
+/// The machines that a client may use.
 #[derive(Debug, Default)]
 pub struct FarmView {
-    /// The names of the workers that stand for its own machines.
+    /// The names of the workers for the client's own machines.
     named: Vec<String>,
-    /// The URIs of all workers, where some are left out.
+    /// The URIs of all workers; empty if none is left out.
     uris: BTreeSet<String>,
-    /// Those whose store is the client's own: Nix locks the outputs there while the hook works, so that the build would wait
-    /// for itself.
+    /// The workers whose store is the client's own. Nix locks the outputs there while the hook works, so a build there
+    /// would wait for itself.
     own: BTreeSet<String>,
-    /// Those that the user could not connect lately.
+    /// The workers that the user could not connect recently.
     suspects: BTreeSet<String>,
 }
 
 impl FarmView {
-    /// As the engine knows it, for a client with this store.
+    /// The machines that the engine has for a client with this store.
     pub fn of(engine: &Engine, store: &str, named: Vec<String>, suspects: BTreeSet<String>) -> FarmView {
         let uri_of = |worker: &Worker| worker.attributes.get(URI).and_then(|uris| uris.first().cloned());
         let has_store =
@@ -133,7 +133,7 @@ impl FarmView {
     }
 }
 
-/// What a machine must be.
+/// The requirements for a machine.
 pub fn needs(wanted: &Wanted, farm: &FarmView) -> Vec<Need> {
     let need = |key: &str, any_of: BTreeSet<String>| Need { key: key.to_owned(), any_of };
     let mut features: Vec<&String> = wanted.features.iter().collect();
@@ -149,7 +149,7 @@ pub fn needs(wanted: &Wanted, farm: &FarmView) -> Vec<Need> {
     needs
 }
 
-/// Every set of mandatory features that these meet.
+/// Every set of mandatory features that these features satisfy.
 fn combinations(features: &[&String]) -> BTreeSet<String> {
     (0..1_u32 << features.len())
         .map(|chosen| {
@@ -169,11 +169,11 @@ fn builders(farm: &FarmView) -> BTreeSet<String> {
     if farm.own.is_empty() && farm.suspects.is_empty() {
         return named.chain([OF_THE_FARM.to_owned()]).collect();
     }
-    // With room for what only clients know; of a larger farm some are enough.
+    // Leaves room for clients' machines. Of a larger farm a part of the workers is enough.
     let others = farm.uris.difference(&farm.own).cloned().collect::<BTreeSet<String>>();
     let mut left: BTreeSet<String> = named.chain(others.difference(&farm.suspects).cloned()).collect();
     if left.is_empty() {
-        // Where all are suspected none is left out.
+        // If all are suspect, none is left out.
         left = others;
     }
     if left.is_empty() {
@@ -226,8 +226,7 @@ mod tests {
             .all(|need| need.met_by(&attributes))
     }
 
-    /// As stock Nix has it: all features that are required are supported or mandatory, and all that are mandatory are
-    /// required.
+    /// The rule of stock Nix: all required features are supported or mandatory, and all mandatory ones are required.
     #[test]
     fn machines_fit_as_stock_nix_has_it() {
         let linux = |features: &[&str]| wanted("x86_64-linux", features);

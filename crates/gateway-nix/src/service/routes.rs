@@ -1,4 +1,4 @@
-//! The paths: who may ask, and what the answers are.
+//! The paths: access checks, and answers.
 
 use super::builds::BuildSession;
 use super::machines::MACHINES_OF_USER_MAX;
@@ -23,13 +23,13 @@ use windlass_core::{Engine, JobId};
 use windlass_server::auth::{Access, Caller};
 use windlass_server::{ApiError, JsonLimits, read_json};
 
-/// Bytes of a request: the most inputs and machines, with some more.
+/// Bytes of a request with the largest number of inputs and machines, generously.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
-/// Lines that may wait for a hook to read them.
+/// Unread lines of a hook's answer.
 const LINES_MAX: usize = 16;
 /// Builds of one user that wait or run.
 const BUILDS_OF_USER_MAX: usize = 1_000;
-/// Reasons that are told of what cannot be built.
+/// Reasons that an answer gives for a derivation that cannot be built.
 const REASONS_MAX: usize = 3;
 
 pub fn routes(service: Service) -> Router {
@@ -42,7 +42,7 @@ pub fn routes(service: Service) -> Router {
 
 type Who = Option<Extension<Caller>>;
 
-/// Who asks, if they may build.
+/// The caller, if it may build.
 fn admit(caller: Who) -> Result<Caller, ApiError> {
     match caller {
         Some(Extension(caller)) if Access::User.is_for(caller.role) => Ok(caller),
@@ -60,7 +60,7 @@ async fn read<T: DeserializeOwned + Send + 'static>(service: &Service, body: Byt
     read.map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))
 }
 
-/// Nix asks whether a derivation may be built elsewhere.
+/// Answers whether a derivation may be built elsewhere.
 async fn ask(State(service): State<Service>, caller: Who, body: Bytes) -> Result<Json<TryAnswer>, ApiError> {
     let caller = admit(caller)?;
     service.front().may_ask(&caller)?;
@@ -95,7 +95,7 @@ fn check(bad: Result<(), BadRequest>) -> Result<(), ApiError> {
     bad.map_err(|why| ApiError::new(ErrorCode::BadRequest, why.to_string()))
 }
 
-/// Why no machine could ever build it; `None` if one could.
+/// Why no machine could ever build the derivation; `None` if one could.
 fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<String> {
     let own: BTreeSet<String> = named.iter().cloned().collect();
     let farm = FarmView::of(engine, &wanted.store, named, BTreeSet::new());
@@ -104,7 +104,7 @@ fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<S
     let mut reasons: Vec<(Ineligible, usize)> = Vec::new();
     let mut machines = 0;
     for worker in engine.workers().present() {
-        // Workers that do not build for Nix are not worth a word, and other users' machines not this user's business.
+        // Leaves out workers that do not build for Nix, and other users' machines, which this user must not see.
         let is_others = Origin::of(&worker.name) == Origin::Nix && !own.contains(&*worker.name);
         if is_others || !needs::takes_builds(&worker.attributes) {
             continue;
@@ -125,7 +125,7 @@ fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<S
     Some(format!("none of the farm's {machines} machines for Nix could build it ({told})"))
 }
 
-/// A derivation wants a place. The answer lasts as long as the build.
+/// Serves a hook that asks for a place. The answer lasts as long as the build.
 async fn build(State(service): State<Service>, caller: Who, body: Bytes) -> Result<Response, ApiError> {
     let caller = admit(caller)?;
     let request: BuildRequest = read(&service, body).await?;
@@ -144,7 +144,7 @@ async fn build(State(service): State<Service>, caller: Who, body: Bytes) -> Resu
     Ok(([("content-type", "application/jsonl")], body).into_response())
 }
 
-/// A hook says how far an attempt is.
+/// Applies a hook's report about an attempt.
 async fn report(
     State(service): State<Service>,
     caller: Who,
