@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::port::{KillOnDrop, Port};
 use support::{Random, peak_mib, resident_bytes, wait_until, windlass};
-use windlass_gateway_opencue::cuebot::served_paths;
+use windlass_cuebot::served_paths;
 
 /// How soon a server answers after it was started again.
 const UP_WITHIN: Duration = Duration::from_secs(2);

@@ -22,7 +22,7 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
-use windlass_gateway_opencue::generated::job as wire;
+use windlass_cuebot::generated::job as wire;
 use windlass_gateway_opencue::schema;
 
 /// A show without frames: a job, its layer, hosts that nobody reaches, and services.

@@ -8,7 +8,7 @@ mod tls;
 
 use std::process::{Command, Output};
 use support::windlass;
-use windlass_gateway_opencue::schema;
+use windlass_cuebot::schema;
 
 #[test]
 fn the_database_is_encrypted_and_checked_as_the_settings_say() {

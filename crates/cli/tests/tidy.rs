@@ -31,7 +31,7 @@ fn files(ending: &str) -> Vec<(String, String)> {
 }
 
 /// The crates that each crate may use.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 14] = [
     ("windlass-load-ledger", &[]),
     ("windlass-core", &["windlass-load-ledger"]),
     ("windlass-api", &["windlass-core"]),
@@ -39,7 +39,8 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("windlass-server", &["windlass-core", "windlass-api", "windlass-store"]),
     ("windlass-gateway-compass", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     ("windlass-gateway-nix", &["windlass-core", "windlass-api", "windlass-server"]),
-    ("windlass-gateway-opencue", &["windlass-core", "windlass-api", "windlass-server"]),
+    ("windlass-cuebot", &["windlass-server"]),
+    ("windlass-gateway-opencue", &["windlass-core", "windlass-api", "windlass-server", "windlass-cuebot"]),
     ("windlass-gateway-sccache", &["windlass-core", "windlass-store", "windlass-server"]),
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
@@ -53,6 +54,7 @@ const EDGES: [(&str, &[&str]); 13] = [
             "windlass-server",
             "windlass-gateway-compass",
             "windlass-gateway-nix",
+            "windlass-cuebot",
             "windlass-gateway-opencue",
             "windlass-gateway-sccache",
             "windlass-worker",

@@ -1,23 +1,17 @@
-//! OpenCue's own tables as the only truth: what its hosts report, what its clients call, bookings under its caps, and a
-//! board that shows them.
+//! The gateway to an OpenCue farm: it books frames under the farm's caps and launches them, has Cuebot's calls served
+//! where no Cuebot runs, and shows the farm on a board. OpenCue's own tables are the only truth.
 
 pub mod board;
 pub mod booking;
 mod checkup;
-pub mod cuebot;
 mod dial;
-#[rustfmt::skip]
-pub mod generated;
-mod networks;
 pub mod rqd;
 pub mod scheduler;
 pub mod schema;
-mod seldom;
 mod service;
 mod workers;
 
 pub use checkup::{Finding, Severity};
 pub use dial::Dialer;
-pub use networks::{NETWORKS_MAX, Network};
 pub use service::{Service, ServiceError, check_database};
 pub use workers::{NoServer, Workers, check_workers};

@@ -21,8 +21,8 @@ pub mod snapshot;
 mod why;
 
 pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};
+pub(crate) use launcher::Launch;
 pub use launcher::Launcher;
-pub(crate) use launcher::{FrameRun, Launch};
 pub use order::{JobOrder, Order};
 pub use recovery::LOCKS as INSTANCE_LOCKS;
 pub use why::{LayerReasons, Reasons};

@@ -2,9 +2,7 @@
 
 use crate::board::{self, Board};
 use crate::checkup::{Finding, checkup, missing_column};
-use crate::cuebot::{Cuebot, LostFrame, Settings};
 use crate::dial::Dialer;
-use crate::networks::Network;
 use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
@@ -16,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use windlass_cuebot::{Cuebot, LostFrame, Network, Settings};
 use windlass_server::{TokenDoor, TokenDoorError, serve_port};
 
 /// Launches that are under way get so long when the service ends.
@@ -209,9 +208,8 @@ impl Service {
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut serving = tokio::task::JoinSet::new();
         if let Some(OpenCuebot { listener, settings, clients }) = self.cuebot {
-            let cuebot = Cuebot::new(self.pool.clone(), settings).for_clients(clients);
-            let cuebot = cuebot.with_workers(self.workers.clone());
-            let cuebot = Arc::new(cuebot.with_launcher(self.instance.launcher()));
+            let hosts = Arc::new(self.instance.launcher());
+            let cuebot = Arc::new(Cuebot::new(self.pool.clone(), settings, hosts).for_clients(clients));
             serving.spawn(cuebot.clone().serve(listener));
             if let Some(workers) = self.workers {
                 serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher()));

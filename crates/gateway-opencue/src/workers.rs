@@ -19,7 +19,6 @@ mod samples;
 
 pub use checkup::check_workers;
 
-use crate::cuebot::CallError;
 use crate::scheduler::Launch;
 use crate::scheduler::config::WorkersSettings;
 use crate::scheduler::snapshot::WORKER_TAG;
@@ -32,6 +31,7 @@ use tokio::sync::{Notify, mpsc};
 use tonic::Status;
 use windlass_api::client::{Client, ClientError, Credentials, CredentialsError, JobsQuery};
 use windlass_api::{ErrorCode, JobState, matches_name};
+use windlass_cuebot::CallError;
 
 /// Ends of jobs that wait to be told to OpenCue. What does not fit is found by the next comparison.
 const ENDED_MAX: usize = 65_536;

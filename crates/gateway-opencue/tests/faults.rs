@@ -15,10 +15,10 @@ use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
-use windlass_gateway_opencue::cuebot::{Cuebot, Settings};
-use windlass_gateway_opencue::generated::report::{
+use windlass_cuebot::generated::report::{
     BootReport, RenderHost, RqdReportRqdStartupRequest, RqdReportRqdStartupResponse,
 };
+use windlass_cuebot::{Cuebot, Settings};
 use windlass_gateway_opencue::scheduler::Instance;
 use windlass_gateway_opencue::scheduler::config::Config;
 
@@ -230,7 +230,7 @@ async fn after_all_faults_the_tables_say_what_runs_and_figures_are_a_recount() {
     site.machine(7).die();
     site.machine(8).die();
     site.sql("UPDATE host_stat SET ts_ping = now() - interval '6 minutes' WHERE pk_host = 'host7'");
-    let cuebot = Arc::new(Cuebot::new(site.pool().0, Settings::default()).with_launcher(launcher));
+    let cuebot = Arc::new(Cuebot::new(site.pool().0, Settings::default(), Arc::new(launcher)));
     assert_eq!(cuebot.clear_silent_hosts().await.unwrap(), 4);
     site.machine(8).revive();
     boot(&cuebot, "127.0.1.8").await;

@@ -7,6 +7,7 @@
 //!   most, and no host runs more than it has cores for.
 //! - Some minutes later the tables say what runs, and figures are what a recount gives.
 
+#[path = "../../cuebot/tests/farm/mod.rs"]
 mod farm;
 #[path = "support/rqd.rs"]
 mod rqd;
@@ -25,8 +26,8 @@ use tokio::net::TcpListener;
 use tonic::Status;
 use tonic::server::Grpc;
 use tonic_prost::ProstCodec;
-use windlass_gateway_opencue::cuebot::{Cuebot, LostFrame, Settings};
-use windlass_gateway_opencue::generated::report::{HostReport, RenderHost, RunningFrameInfo};
+use windlass_cuebot::generated::report::{HostReport, RenderHost, RunningFrameInfo};
+use windlass_cuebot::{Cuebot, LostFrame, Settings};
 use windlass_gateway_opencue::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
 use windlass_gateway_opencue::scheduler::Instance;
 use windlass_gateway_opencue::scheduler::config::Config;
@@ -225,8 +226,8 @@ async fn gateway(farm: &mut Farm, port: u16) -> (Instance, Host) {
     let text = format!("rqd: {{grpc_port: {port}}}\nwindlass: {{shows: [testing], rqd_call_timeout: 100ms}}");
     let settings = Config::parse(&text).unwrap().instance;
     let instance = Instance::new(farm.pool.clone(), farm.config.clone(), settings);
-    let cuebot = Cuebot::new(farm.pool.clone(), Settings::default()).with_launcher(instance.launcher());
-    farm.cuebot = Arc::new(cuebot);
+    let hosts = Arc::new(instance.launcher());
+    farm.cuebot = Arc::new(Cuebot::new(farm.pool.clone(), Settings::default(), hosts));
     let hosts = Host::connect(farm).await;
     (instance, hosts)
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use windlass_gateway_opencue::schema;
+use windlass_cuebot::schema;
 
 /// OpenCue's tables, and a directory for files.
 pub struct Site {

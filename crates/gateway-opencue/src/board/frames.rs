@@ -7,7 +7,6 @@
 use super::jobs::key;
 use super::trouble::BoardTrouble;
 use super::{Board, COUNTS, FrameCounts, bytes, cores, page_size, text};
-use crate::cuebot::frames::chunk_starts;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio_postgres::{Client, Error, Row};
 use windlass_api::Page;
+use windlass_cuebot::frames::chunk_starts;
 
 /// Numbers of a range that one request looks at for frames in a state.
 const LOOKED_AT_MAX: usize = 2_000;

@@ -1,10 +1,10 @@
 //! What a host is told to run: a frame with its command, its variables and its limits.
 
 use super::snapshot::Scope;
-use crate::cuebot::frames;
 use crate::rqd::RunFrame;
 use std::collections::{BTreeMap, HashMap};
 use tokio_postgres::{Client, Error, Row};
+use windlass_cuebot::frames;
 
 /// A frame is asked to end when it holds so much more than was reserved, and is killed beyond the second.
 #[derive(Clone, Copy, Debug, PartialEq)]

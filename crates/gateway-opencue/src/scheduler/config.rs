@@ -8,7 +8,6 @@ use super::instance::InstanceSettings;
 use super::order::{JobOrder, Order};
 use super::planning::PlanningRules;
 use super::snapshot::Scope;
-use crate::networks::Network;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use values::Values;
 use windlass_api::Addresses;
 use windlass_core::tags::Need;
 use windlass_core::worker::Saturation;
+use windlass_cuebot::Network;
 
 /// Bytes of a config file.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;

@@ -1,8 +1,7 @@
 //! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes. Hosts that are Windlass workers
 //! have no RQD; for them the Windlass server is asked.
 
-use super::launcher::{FrameRun, Launch};
-use crate::generated::report::HostReport;
+use super::launcher::Launch;
 use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
 use crate::workers::Workers;
 use std::collections::{BTreeSet, HashMap};
@@ -15,6 +14,8 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
+use windlass_cuebot::FrameRun;
+use windlass_cuebot::generated::report::HostReport;
 
 /// For a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
@@ -54,7 +55,13 @@ impl Hosts {
         self.workers_of(host).is_some()
     }
 
-    fn workers_of(&self, host: &str) -> Option<&Workers> {
+    /// Whether Windlass workers are among the hosts.
+    pub(super) fn has_workers(&self) -> bool {
+        self.workers.is_some()
+    }
+
+    /// The workers, where the host is one of them.
+    pub(super) fn workers_of(&self, host: &str) -> Option<&Workers> {
         self.workers.as_ref().filter(|workers| workers.has(host))
     }
 

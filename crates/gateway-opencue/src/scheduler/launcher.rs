@@ -4,7 +4,7 @@
 //! RQD kills a frame by its key, whatever proc it runs in. So calls about one frame on one host take turns, and a kill
 //! is left out where another proc of that host holds the frame: that proc's launch may have gone before the kill.
 
-mod strays;
+mod host_calls;
 mod turns;
 
 use super::faults::Faults;
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_postgres::types::ToSql;
 use tonic::Status;
 use turns::CallTurns;
+use windlass_cuebot::FrameRun;
 
 /// Launches that wait or are under way at most: passes wait for these before they book more.
 pub const LAUNCHES_MAX: usize = 8_192;
@@ -37,15 +38,6 @@ const WHY: &str = "its launch was not confirmed";
 const HELD_BY_ANOTHER: &str = "SELECT EXISTS (SELECT FROM proc p JOIN host h USING (pk_host)
     WHERE p.pk_frame = $1 AND p.pk_proc <> $2 AND h.str_name = $3)";
 const IS_BOOKED: &str = "SELECT EXISTS (SELECT FROM proc WHERE pk_proc = $1)";
-
-/// A frame in a proc.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct FrameRun {
-    /// The frame's key.
-    pub frame: String,
-    /// The proc's key.
-    pub proc_id: String,
-}
 
 /// A frame that the tables say is running, to be launched.
 pub struct Launch {
@@ -105,11 +97,6 @@ impl Launcher {
         Launcher { shared: Arc::new(shared) }
     }
 
-    /// The same for hosts with RQD alone, which listens on this port and has so long to answer.
-    pub fn of_rqd(pool: Pool, port: u16, call_time: Duration) -> Launcher {
-        Launcher::new(pool, Hosts::new(port, call_time, None), Arc::default())
-    }
-
     /// The hosts.
     pub fn hosts(&self) -> &Hosts {
         &self.shared.hosts
@@ -165,15 +152,6 @@ impl Launcher {
             }
         });
         true
-    }
-
-    /// Asks a host once to end a run, unless another proc of the host holds the frame.
-    ///
-    /// # Errors
-    ///
-    /// The host was not heard, did not answer, or said no; or the tables could not be read.
-    pub(crate) async fn kill(&self, host: &str, run: &FrameRun, why: &str) -> Result<(), Status> {
-        self.shared.kill_once(host, run, why, &self.shared.calls).await
     }
 }
 

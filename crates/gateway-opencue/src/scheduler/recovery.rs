@@ -6,11 +6,12 @@
 //! Windlass workers that comparison is made in `workers`, which also knows how their frames ended.
 
 use super::hosts::Hosts;
-use super::launcher::{FrameRun, Launcher};
+use super::launcher::Launcher;
 use super::metrics::Metrics;
 use super::snapshot::Scope;
 use std::collections::BTreeMap;
 use tokio_postgres::{Client, Error};
+use windlass_cuebot::FrameRun;
 
 /// The first half of the keys of instances' locks: "wind" as a number.
 pub const LOCKS: i32 = 0x7769_6e64;

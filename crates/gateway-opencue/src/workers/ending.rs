@@ -1,8 +1,8 @@
 //! What the end of a frame's task is to OpenCue.
 
 use super::frame::REFUSED;
-use crate::cuebot::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN, EXIT_MEMORY};
 use windlass_api::{End, Task};
+use windlass_cuebot::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN, EXIT_MEMORY};
 
 /// SIGKILL, with which a time limit ends a command at last.
 const SIGNAL_KILL: i32 = 9;

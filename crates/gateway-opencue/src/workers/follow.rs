@@ -6,9 +6,6 @@ use super::frame::Run;
 use super::live::{FrameJob, HeldProc, compare};
 use super::reports::{self, Amounts, Share};
 use super::{Workers, WorkersError};
-use crate::cuebot::verdict::{EXIT_CLEARED, EXIT_FAILED_LAUNCH};
-use crate::cuebot::{Cuebot, clear, complete, share_host};
-use crate::generated::report::{FrameCompleteReport, RunningFrameInfo};
 use crate::scheduler::Launcher;
 use futures_util::{StreamExt, stream};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +14,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_api::client::{ClientError, JobsQuery};
 use windlass_api::{ErrorCode, JobState, Role, ServerEvent, Task, Worker};
+use windlass_cuebot::Cuebot;
+use windlass_cuebot::generated::report::{FrameCompleteReport, RunningFrameInfo};
+use windlass_cuebot::verdict::{EXIT_CLEARED, EXIT_FAILED_LAUNCH};
 
 /// Between looks at the workers.
 const LOOK_TIME: Duration = Duration::from_secs(2);
@@ -137,7 +137,7 @@ impl Follower {
                 continue;
             }
             let host = reports::report(worker, &share, &state.settings);
-            if let Err(error) = share_host(&self.cuebot, host).await {
+            if let Err(error) = self.cuebot.share_host(host).await {
                 tracing::warn!(worker = worker.name, "a worker cannot be a host: {error}");
             }
             reported.insert(worker.name.clone(), (share, Instant::now()));
@@ -317,12 +317,7 @@ impl Follower {
 
     /// The frame waits again and spends no retry.
     async fn again(&self, run: &Run, exit_status: i32) -> Result<(), WorkersError> {
-        let proc_id = run.proc_id.clone();
-        let cleared = self.cuebot.transact(move |tx| {
-            let proc_id = proc_id.clone();
-            Box::pin(async move { clear(tx, &proc_id, i64::from(exit_status)).await })
-        });
-        Ok(cleared.await?)
+        Ok(self.cuebot.clear(&run.proc_id, exit_status).await?)
     }
 
     /// Reports an end, as RQD does.
@@ -338,18 +333,14 @@ impl Follower {
             max_rss: task.map_or(0, ending::max_rss_kib),
             ..RunningFrameInfo::default()
         };
-        let report = Arc::new(FrameCompleteReport {
+        let report = FrameCompleteReport {
             host: None,
             frame: Some(frame),
             exit_status,
             exit_signal,
             run_time: task.map_or(0, ending::run_s),
-        });
-        let completion = self.cuebot.transact(move |tx| {
-            let report = report.clone();
-            Box::pin(async move { complete(tx, &report).await })
-        });
-        let outcome = completion.await?;
+        };
+        let outcome = self.cuebot.complete(report).await?;
         tracing::debug!(?outcome, proc_id = run.proc_id, exit_status, "a frame on a worker ended");
         Ok(())
     }

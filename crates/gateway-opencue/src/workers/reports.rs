@@ -1,12 +1,12 @@
 //! Workers as hosts: what a worker of the Windlass server is in OpenCue's tables.
 
-use crate::cuebot::HOST_SYSTEM_KIB;
-use crate::generated::host::HardwareState;
-use crate::generated::report::RenderHost;
 use crate::scheduler::config::WorkersSettings;
 use crate::scheduler::snapshot::WORKER_TAG;
 use std::collections::HashMap;
 use windlass_api::{Resources, Worker, WorkerState};
+use windlass_cuebot::HOST_SYSTEM_KIB;
+use windlass_cuebot::generated::host::HardwareState;
+use windlass_cuebot::generated::report::RenderHost;
 
 /// What procs hold of a worker, by the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

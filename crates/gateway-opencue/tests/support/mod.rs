@@ -2,5 +2,6 @@
 
 #![allow(dead_code)]
 
+#[path = "../../../cuebot/tests/support/postgres.rs"]
 pub mod postgres;
 pub mod rqd;

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
-use windlass_gateway_opencue::generated::report::{HostReport, RunningFrameInfo};
+use windlass_cuebot::generated::report::{HostReport, RunningFrameInfo};
 use windlass_gateway_opencue::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest, RunFrame};
 
 /// What it does with launches.

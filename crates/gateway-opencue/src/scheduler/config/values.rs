@@ -1,12 +1,12 @@
 //! Values of a config file by their dotted keys. What nobody takes is left over.
 
 use super::ConfigError;
-use crate::networks::{NETWORKS_MAX, Network};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use windlass_api::{Addresses, NAME_PATTERNS_MAX, is_name_pattern};
+use windlass_cuebot::{NETWORKS_MAX, Network};
 
 /// Levels of a file at most.
 const LEVELS_MAX: usize = 16;

@@ -1,0 +1,205 @@
+//! The calls of clients.
+//!
+//! - A call writes the rows that its client names, and the figures that follow from them; never those of another show.
+//! - Each call is one query, or one short transaction that counts frames, cores and procs as all others do.
+//! - Lists and texts have bounds, and a text fits its column before it is sent to PostgreSQL.
+
+/// A call that sets one value of one row: its name, its messages, the request's field with the row, the statement with
+/// the row's key as `$1` and the value as `$2`, and the value.
+macro_rules! setter {
+    ($(#[$doc:meta])* $call:ident: $ask:ty => $answer:ty, $row:ident, $statement:expr, |$given:ident| $value:expr) => {
+        $(#[$doc])*
+        pub(crate) async fn $call(
+            cuebot: std::sync::Arc<$crate::server::Cuebot>,
+            $given: $ask,
+        ) -> Result<$answer, $crate::trouble::CallError> {
+            let value = $value;
+            let key = $given.$row.as_ref().map(|row| &row.id);
+            $crate::calls::set(&cuebot, $statement, stringify!($row), key, &value).await?;
+            Ok(<$answer>::default())
+        }
+    };
+}
+
+mod allocations;
+mod comments;
+mod depends;
+mod frames;
+mod groups;
+mod hosts;
+mod jobs;
+mod layers;
+mod limits;
+mod order;
+mod procs;
+mod services;
+mod shows;
+mod submit;
+mod subscriptions;
+mod system;
+mod whiteboard;
+
+use super::server::{Cuebot, Routes};
+use super::trouble::CallError;
+use tokio_postgres::types::ToSql;
+
+/// Rows that a list has at most.
+const ROWS_MAX: i64 = 100_000;
+/// Entries of a list that a client sends: as many as a job may have frames.
+const ENTRIES_MAX: usize = super::frames::FRAMES_MAX;
+
+/// Adds the paths of clients.
+pub(crate) fn routes(routes: Routes) -> Routes {
+    let tables: [fn(Routes) -> Routes; 16] = [
+        system::routes,
+        submit::routes,
+        jobs::routes,
+        layers::routes,
+        frames::routes,
+        order::routes,
+        depends::routes,
+        comments::routes,
+        groups::routes,
+        shows::routes,
+        whiteboard::routes,
+        subscriptions::routes,
+        allocations::routes,
+        hosts::routes,
+        procs::routes,
+        limits::routes,
+    ];
+    tables.iter().fold(services::routes(routes), |routes, table| table(routes))
+}
+
+/// Why a call is not served, for the person before the client.
+pub(crate) fn why_unserved(name: &str) -> &'static str {
+    let (interface, call) = name.split_once('/').unwrap_or((name, ""));
+    let is_redirect = call.contains("Redirect") || call.starts_with("UnbookTo");
+    let is_local = call.contains("RenderPart") || interface == "renderPartition.RenderPartitionInterface";
+    let is_of_owners = call.contains("Deed") || call.contains("Owner");
+    match interface {
+        _ if is_redirect => "a plan decides where each frame runs; set priorities, caps and subscriptions",
+        _ if is_local => "it books no frames for desktops alone; submit the job to the farm",
+        "host.OwnerInterface" | "host.DeedInterface" => "it keeps no owners of desktops; use tags of hosts",
+        _ if is_of_owners => "it keeps no owners of desktops; use tags of hosts",
+        "host.HostInterface" => {
+            "it restarts no machine and no RQD; lock the host, and use the farm's own tools"
+        }
+        "filter.FilterInterface" | "filter.ActionInterface" | "filter.MatcherInterface" => {
+            "it runs no filters on new jobs; set groups, priorities and tags in the job spec"
+        }
+        "department.DepartmentInterface" | "task.TaskInterface" => {
+            "it manages no cores by department; use groups and subscriptions"
+        }
+        "monitoring.MonitoringInterface" => {
+            "it keeps no archive of ended jobs; read OpenCue's tables of history"
+        }
+        "rqd.RqdInterface" | "rqd.RunningFrame" => "RQD serves it on each host",
+        _ => {
+            "it serves what hosts report, and calls that submit, list and change jobs, groups, shows and hosts"
+        }
+    }
+}
+
+/// The id of what a client hands back to name it.
+fn id<'a>(what: &'static str, id: Option<&'a String>) -> Result<&'a str, CallError> {
+    match id {
+        Some(id) if !id.is_empty() => Ok(id),
+        _ => Err(CallError::Value(format!("the call names no {what}"))),
+    }
+}
+
+/// Sets one value of one row. Nothing that a client sends is part of the statement.
+async fn set(
+    cuebot: &Cuebot,
+    statement: &'static str,
+    what: &'static str,
+    key: Option<&String>,
+    value: &(dyn ToSql + Sync),
+) -> Result<(), CallError> {
+    let key = id(what, key)?;
+    let changed = cuebot.pool.get().await?.execute(statement, &[&key, value]).await?;
+    if changed == 0 { Err(CallError::Missing { what, name: key.to_owned() }) } else { Ok(()) }
+}
+
+/// Cores, as clients have them. Below 0 is no cap, which has no hundredths.
+fn cores(hundredths: i32) -> f32 {
+    if hundredths < 0 { -1.0 } else { hundredths as f32 / 100.0 }
+}
+
+/// Hundredths of cores, as the tables have them.
+fn hundredths(cores: f32) -> Result<i32, CallError> {
+    if !cores.is_finite() || !(-1.0..=1e6).contains(&cores) {
+        return Err(CallError::Value(format!("{cores} is not a valid number of cores")));
+    }
+    Ok((cores * 100.0).round() as i32)
+}
+
+/// Hundredths of cores where -1 says that there is no such cap.
+fn hundredths_or_none(cores: f32) -> Result<i32, CallError> {
+    Ok(if cores < 0.0 { -1 } else { hundredths(cores)? })
+}
+
+/// A list that a client sends has a bound.
+fn few(what: &'static str, entries: usize) -> Result<(), CallError> {
+    if entries > ENTRIES_MAX {
+        return Err(CallError::Value(format!("the call names {entries} {what}; at most {ENTRIES_MAX} fit")));
+    }
+    Ok(())
+}
+
+/// A text that its column holds.
+fn text(what: &'static str, given: &str, max: usize) -> Result<(), CallError> {
+    let length = given.chars().count();
+    if length > max {
+        return Err(CallError::Value(format!("the {what} has {length} characters; at most {max} fit")));
+    }
+    if given.contains('\0') {
+        return Err(CallError::Value(format!("the {what} has a NUL character, which no table holds")));
+    }
+    Ok(())
+}
+
+/// A name that people give: on one line, and not empty.
+fn name(what: &'static str, given: &str, max: usize) -> Result<(), CallError> {
+    text(what, given, max)?;
+    if given.trim().is_empty() || given.chars().any(char::is_control) {
+        return Err(CallError::Value(format!("the {what} is empty or has control characters")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_its_column_is_refused_before_it_is_sent() {
+        assert!(text("message", &"é".repeat(10), 10).is_ok());
+        assert!(text("message", "12345678901", 10).is_err());
+        assert!(text("message", "a\0b", 10).is_err());
+        assert!(name("group", " ", 10).is_err() && name("group", "a\nb", 10).is_err());
+        assert!(few("frames", ENTRIES_MAX).is_ok() && few("frames", ENTRIES_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn no_cap_is_minus_one_on_both_sides() {
+        assert_eq!((cores(-1), cores(250)), (-1.0, 2.5));
+        assert_eq!((hundredths_or_none(-1.0).ok(), hundredths_or_none(2.5).ok()), (Some(-1), Some(250)));
+        assert!(hundredths_or_none(f32::NAN).is_err() && hundredths(1e9).is_err());
+    }
+
+    #[test]
+    fn a_call_that_is_not_served_says_what_to_do_instead() {
+        for (call, hint) in [
+            ("host.HostInterface/RebootWhenIdle", "restarts no machine"),
+            ("host.ProcInterface/RedirectToJob", "priorities"),
+            ("show.ShowInterface/CreateOwner", "owners"),
+            ("filter.FilterInterface/Delete", "job spec"),
+            ("job.JobInterface/RunFilters", "it serves"),
+            ("job.LayerInterface/AddRenderPartition", "desktops alone"),
+        ] {
+            assert!(why_unserved(call).contains(hint), "{call}: {}", why_unserved(call));
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Facilities, and their allocations: sets of hosts.
+
+use super::{ROWS_MAX, hosts, id};
+use crate::generated::{facility, host};
+use crate::names;
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+/// Characters of an allocation's name, its facility's included, and of its tag: their columns.
+const WIDTHS: (usize, usize) = (36, 24);
+
+/// Adds the paths of allocations and facilities.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/facility.AllocationInterface/GetAll", unary(all))
+        .route("/facility.AllocationInterface/Get", unary(get))
+        .route("/facility.AllocationInterface/Find", unary(find))
+        .route("/facility.AllocationInterface/GetDefault", unary(get_default))
+        .route("/facility.AllocationInterface/GetHosts", unary(hosts_of))
+        .route("/facility.AllocationInterface/FindHosts", unary(find_hosts))
+        .route("/facility.AllocationInterface/ReparentHosts", unary(take_hosts))
+        .route("/facility.AllocationInterface/Create", unary(create))
+        .route("/facility.AllocationInterface/SetName", unary(set_name))
+        .route("/facility.AllocationInterface/SetTag", unary(set_tag))
+        .route("/facility.AllocationInterface/SetBillable", unary(set_billable))
+        .route("/facility.AllocationInterface/SetDefault", unary(set_default))
+        .route("/facility.FacilityInterface/Get", unary(get_facility))
+        .route("/facility.FacilityInterface/Create", unary(create_facility))
+        .route("/facility.FacilityInterface/GetAllocations", unary(of_facility))
+}
+
+const ALLOCS: &str = "
+SELECT a.pk_alloc, a.str_name, coalesce(a.str_tag, '') AS tag, f.str_name AS facility, a.b_billable,
+       count(h.pk_host)::int AS hosts, coalesce(sum(h.int_cores), 0)::bigint AS cores,
+       coalesce(sum(h.int_cores_idle), 0)::bigint AS idle,
+       coalesce(sum(h.int_cores_idle) FILTER (WHERE h.str_lock_state = 'OPEN' AND s.str_state = 'UP'), 0)::bigint AS free,
+       coalesce(sum(h.int_cores) FILTER (WHERE h.str_lock_state <> 'OPEN'), 0)::bigint AS locked,
+       coalesce(sum(h.int_gpus), 0)::bigint AS gpus, coalesce(sum(h.int_gpus_idle), 0)::bigint AS idle_gpus,
+       coalesce(sum(h.int_gpus_idle) FILTER (WHERE h.str_lock_state = 'OPEN' AND s.str_state = 'UP'), 0)::bigint
+           AS free_gpus,
+       coalesce(sum(h.int_gpus) FILTER (WHERE h.str_lock_state <> 'OPEN'), 0)::bigint AS locked_gpus,
+       count(*) FILTER (WHERE h.str_lock_state <> 'OPEN')::int AS locked_hosts,
+       count(*) FILTER (WHERE s.str_state = 'DOWN')::int AS down_hosts
+  FROM alloc a JOIN facility f USING (pk_facility) LEFT JOIN host h USING (pk_alloc) LEFT JOIN host_stat s USING (pk_host)";
+
+fn cores(hundredths: i64) -> f32 {
+    hundredths as f32 / 100.0
+}
+
+fn alloc(row: &Row) -> facility::Allocation {
+    let (all, idle): (i64, i64) = (row.get("cores"), row.get("idle"));
+    let (gpus, idle_gpus): (i64, i64) = (row.get("gpus"), row.get("idle_gpus"));
+    facility::Allocation {
+        id: row.get("pk_alloc"),
+        name: row.get("str_name"),
+        tag: row.get("tag"),
+        facility: row.get("facility"),
+        billable: row.get("b_billable"),
+        stats: Some(facility::AllocationStats {
+            cores: cores(all),
+            available_cores: cores(row.get("free")),
+            idle_cores: cores(idle),
+            running_cores: cores(all - idle),
+            locked_cores: cores(row.get("locked")),
+            hosts: row.get("hosts"),
+            locked_hosts: row.get("locked_hosts"),
+            down_hosts: row.get("down_hosts"),
+            gpus: gpus as f32,
+            idle_gpus: idle_gpus as f32,
+            running_gpus: (gpus - idle_gpus) as f32,
+            available_gpus: row.get::<_, i64>("free_gpus") as f32,
+            locked_gpus: row.get::<_, i64>("locked_gpus") as f32,
+        }),
+    }
+}
+
+async fn list(
+    cuebot: &Cuebot,
+    which: &'static str,
+    key: &str,
+) -> Result<Vec<facility::Allocation>, CallError> {
+    let statement = format!(
+        "{ALLOCS} WHERE a.b_enabled IS NOT FALSE AND {which} GROUP BY a.pk_alloc, f.str_name ORDER BY a.str_name
+         LIMIT {ROWS_MAX}"
+    );
+    let rows = cuebot.pool.get().await?.query(&statement, &[&key]).await?;
+    Ok(rows.iter().map(alloc).collect())
+}
+
+async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<facility::Allocation, CallError> {
+    let found = list(cuebot, which, key).await?.into_iter().next();
+    found.ok_or_else(|| CallError::Missing { what: "allocation", name: key.to_owned() })
+}
+
+/// Lists allocations.
+pub(crate) async fn all(
+    cuebot: Arc<Cuebot>,
+    _: facility::AllocGetAllRequest,
+) -> Result<facility::AllocGetAllResponse, CallError> {
+    let allocations = list(&cuebot, "$1 = ''", "").await?;
+    Ok(facility::AllocGetAllResponse { allocations: Some(facility::AllocationSeq { allocations }) })
+}
+
+/// An allocation by its id.
+pub(crate) async fn get(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocGetRequest,
+) -> Result<facility::AllocGetResponse, CallError> {
+    let allocation = one(&cuebot, "a.pk_alloc = $1", &ask.id).await?;
+    Ok(facility::AllocGetResponse { allocation: Some(allocation) })
+}
+
+/// An allocation by its name.
+pub(crate) async fn find(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocFindRequest,
+) -> Result<facility::AllocFindResponse, CallError> {
+    let allocation = one(&cuebot, "a.str_name = $1", &ask.name).await?;
+    Ok(facility::AllocFindResponse { allocation: Some(allocation) })
+}
+
+/// The allocation of hosts that nobody knew.
+pub(crate) async fn get_default(
+    cuebot: Arc<Cuebot>,
+    _: facility::AllocGetDefaultRequest,
+) -> Result<facility::AllocGetDefaultResponse, CallError> {
+    let allocation = one(&cuebot, "a.b_default AND $1 = 'default'", "default").await?;
+    Ok(facility::AllocGetDefaultResponse { allocation: Some(allocation) })
+}
+
+/// Hosts of an allocation that a client looks for.
+async fn hosts_in(
+    cuebot: &Cuebot,
+    alloc: Option<&facility::Allocation>,
+    r: host::HostSearchCriteria,
+) -> Result<host::HostSeq, CallError> {
+    let key = id("allocation", alloc.map(|alloc| &alloc.id))?;
+    let found = one(cuebot, "a.pk_alloc = $1", key).await?;
+    let r = host::HostSearchCriteria { allocs: vec![found.name], ..r };
+    Ok(host::HostSeq { hosts: hosts::search(cuebot, &r).await? })
+}
+
+/// The hosts of an allocation.
+pub(crate) async fn hosts_of(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocGetHostsRequest,
+) -> Result<facility::AllocGetHostsResponse, CallError> {
+    let hosts = hosts_in(&cuebot, ask.allocation.as_ref(), host::HostSearchCriteria::default()).await?;
+    Ok(facility::AllocGetHostsResponse { hosts: Some(hosts) })
+}
+
+/// Some hosts of an allocation.
+pub(crate) async fn find_hosts(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocFindHostsRequest,
+) -> Result<facility::AllocFindHostsResponse, CallError> {
+    let hosts = hosts_in(&cuebot, ask.allocation.as_ref(), ask.r.unwrap_or_default()).await?;
+    Ok(facility::AllocFindHostsResponse { hosts: Some(hosts) })
+}
+
+/// Gives hosts to an allocation.
+pub(crate) async fn take_hosts(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocReparentHostsRequest,
+) -> Result<facility::AllocReparentHostsResponse, CallError> {
+    let alloc = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?.to_owned();
+    let hosts = ask.hosts.map(|seq| seq.hosts).unwrap_or_default();
+    hosts::give(&cuebot, hosts.into_iter().map(|host| host.id).collect(), alloc).await?;
+    Ok(facility::AllocReparentHostsResponse {})
+}
+
+fn plain(what: &'static str, name: &str, max: usize) -> Result<String, CallError> {
+    names::plain(what, name, 1, max).map_err(|error| CallError::Value(error.to_string()))
+}
+
+/// Adds an allocation to a facility, whose name its own begins with.
+pub(crate) async fn create(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocCreateRequest,
+) -> Result<facility::AllocCreateResponse, CallError> {
+    let facility = ask.facility.unwrap_or_default();
+    let key = id("facility", Some(&facility.id))?;
+    let tag = plain("tag", &ask.tag, WIDTHS.1)?;
+    let prefix = format!("{}.", facility.name);
+    let own = ask.name.strip_prefix(&prefix).unwrap_or(&ask.name);
+    let name = plain("allocation name", &format!("{prefix}{own}"), WIDTHS.0)?;
+    let statement = "INSERT INTO alloc (pk_alloc, str_name, str_tag, pk_facility)
+        SELECT gen_random_uuid()::text, $2::text, $3::text, pk_facility FROM facility WHERE pk_facility = $1";
+    let client = cuebot.pool.get().await?;
+    let made = client
+        .execute(statement, &[&key, &name, &tag])
+        .await
+        .map_err(|error| CallError::taken(error, "allocation", &name))?;
+    drop(client);
+    if made == 0 {
+        return Err(CallError::Missing { what: "facility", name: key.to_owned() });
+    }
+    let allocation = one(&cuebot, "a.str_name = $1", &name).await?;
+    Ok(facility::AllocCreateResponse { allocation: Some(allocation) })
+}
+
+/// Gives an allocation another name. Its facility's stays before it.
+pub(crate) async fn set_name(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocSetNameRequest,
+) -> Result<facility::AllocSetNameResponse, CallError> {
+    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
+    let known = one(&cuebot, "a.pk_alloc = $1", key).await?;
+    let prefix = format!("{}.", known.facility);
+    let own = ask.name.strip_prefix(&prefix).unwrap_or(&ask.name);
+    let name = plain("allocation name", &format!("{prefix}{own}"), WIDTHS.0)?;
+    let statement = "UPDATE alloc SET str_name = $2 WHERE pk_alloc = $1";
+    let renamed = cuebot.pool.get().await?.execute(statement, &[&key, &name]).await;
+    renamed.map_err(|error| CallError::taken(error, "allocation", &name))?;
+    Ok(facility::AllocSetNameResponse {})
+}
+
+/// Changes the tag that hosts of an allocation have, on the hosts, too.
+pub(crate) async fn set_tag(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocSetTagRequest,
+) -> Result<facility::AllocSetTagResponse, CallError> {
+    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?.to_owned();
+    let given = Arc::new((key, plain("tag", &ask.tag, WIDTHS.1)?));
+    cuebot
+        .transact(move |tx| {
+            let given = given.clone();
+            Box::pin(async move {
+                let (key, tag) = &*given;
+                let set = "UPDATE alloc SET str_tag = $2 WHERE pk_alloc = $1";
+                if tx.execute(set, &[key, tag]).await? == 0 {
+                    return Err(CallError::Missing { what: "allocation", name: key.clone() });
+                }
+                let of_hosts = "UPDATE host_tag SET str_tag = $2 WHERE upper(str_tag_type) = 'ALLOC'
+                    AND pk_host IN (SELECT pk_host FROM host WHERE pk_alloc = $1)";
+                tx.execute(of_hosts, &[key, tag]).await?;
+                hosts::write_tags(tx, "pk_alloc", key).await
+            })
+        })
+        .await?;
+    Ok(facility::AllocSetTagResponse {})
+}
+
+setter!(
+    /// Says whether the use of an allocation is billed.
+    set_billable: facility::AllocSetBillableRequest => facility::AllocSetBillableResponse,
+    allocation, "UPDATE alloc SET b_billable = $2 WHERE pk_alloc = $1", |ask| ask.value
+);
+
+/// Lets hosts that nobody knows go to an allocation.
+pub(crate) async fn set_default(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocSetDefaultRequest,
+) -> Result<facility::AllocSetDefaultResponse, CallError> {
+    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
+    one(&cuebot, "a.pk_alloc = $1", key).await?;
+    let statement = "UPDATE alloc SET b_default = (pk_alloc = $1) WHERE b_default OR pk_alloc = $1";
+    cuebot.pool.get().await?.execute(statement, &[&key]).await?;
+    Ok(facility::AllocSetDefaultResponse {})
+}
+
+async fn facility_of(cuebot: &Cuebot, name: &str) -> Result<facility::Facility, CallError> {
+    let statement =
+        "SELECT pk_facility, str_name FROM facility WHERE str_name = $1 OR pk_facility = $1 LIMIT 1";
+    let row = cuebot.pool.get().await?.query_opt(statement, &[&name]).await?;
+    let row = row.ok_or_else(|| CallError::Missing { what: "facility", name: name.to_owned() })?;
+    Ok(facility::Facility { id: row.get(0), name: row.get(1) })
+}
+
+/// A facility by its name or its id.
+pub(crate) async fn get_facility(
+    cuebot: Arc<Cuebot>,
+    ask: facility::FacilityGetRequest,
+) -> Result<facility::FacilityGetResponse, CallError> {
+    Ok(facility::FacilityGetResponse { facility: Some(facility_of(&cuebot, &ask.name).await?) })
+}
+
+/// Adds a facility.
+pub(crate) async fn create_facility(
+    cuebot: Arc<Cuebot>,
+    ask: facility::FacilityCreateRequest,
+) -> Result<facility::FacilityCreateResponse, CallError> {
+    let name = plain("facility name", &ask.name, names::width::FACILITY)?;
+    let statement = "INSERT INTO facility (pk_facility, str_name) SELECT gen_random_uuid()::text, $1::text
+        WHERE NOT EXISTS (SELECT 1 FROM facility WHERE str_name = $1::text)";
+    if cuebot.pool.get().await?.execute(statement, &[&name]).await? == 0 {
+        return Err(CallError::Exists { what: "facility", name });
+    }
+    Ok(facility::FacilityCreateResponse { facility: Some(facility_of(&cuebot, &name).await?) })
+}
+
+/// The allocations of a facility.
+pub(crate) async fn of_facility(
+    cuebot: Arc<Cuebot>,
+    ask: facility::FacilityGetAllocationsRequest,
+) -> Result<facility::FacilityGetAllocationsResponse, CallError> {
+    let key = id("facility", ask.facility.as_ref().map(|facility| &facility.id))?;
+    let allocations = list(&cuebot, "a.pk_facility = $1", key).await?;
+    Ok(facility::FacilityGetAllocationsResponse {
+        allocations: Some(facility::AllocationSeq { allocations }),
+    })
+}

@@ -1,0 +1,567 @@
+//! Frames: lists, and what people do with them.
+
+use super::{ROWS_MAX, few, id};
+use crate::depends::{self, Done};
+use crate::frames::parse;
+use crate::generated::job as wire;
+use crate::hosts::Victim;
+use crate::report::{finish_job, stop};
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Transaction};
+
+/// Frames on a page, where a client does not say.
+const PAGE: i32 = 1_000;
+
+/// Adds the paths of frames.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/job.JobInterface/GetFrames", unary(list))
+        .route("/job.JobInterface/GetUpdatedFrames", unary(updated))
+        .route("/job.JobInterface/KillFrames", unary(kill))
+        .route("/job.JobInterface/RetryFrames", unary(retry))
+        .route("/job.JobInterface/EatFrames", unary(eat))
+        .route("/job.JobInterface/Kill", unary(kill_job))
+        .route("/job.JobInterface/MarkAsWaiting", unary(mark_waiting))
+        .route("/job.JobInterface/MarkDoneFrames", unary(mark_done))
+        .route("/job.LayerInterface/GetFrames", unary(list_of_layer))
+        .route("/job.LayerInterface/KillFrames", unary(kill_layer))
+        .route("/job.LayerInterface/RetryFrames", unary(retry_layer))
+        .route("/job.LayerInterface/EatFrames", unary(eat_layer))
+        .route("/job.LayerInterface/MarkdoneFrames", unary(mark_layer_done))
+        .route("/job.FrameInterface/GetFrame", unary(get))
+        .route("/job.FrameInterface/FindFrame", unary(find))
+        .route("/job.FrameInterface/GetFrames", unary(list_by_name))
+        .route("/job.FrameInterface/Kill", unary(kill_frame))
+        .route("/job.FrameInterface/Retry", unary(retry_frame))
+        .route("/job.FrameInterface/Eat", unary(eat_frame))
+        .route("/job.FrameInterface/MarkAsWaiting", unary(mark_frame_waiting))
+        .route("/job.FrameInterface/MarkAsDepend", unary(mark_frame_depend))
+}
+
+/// Frames with what they use. A condition follows.
+pub(super) const FRAMES: &str = "
+SELECT frame.pk_frame, frame.str_name, layer.str_name AS layer, int_number::int AS number, str_state,
+       int_retries::int AS retries, int_exit_status::int AS exit_status, frame.int_dispatch_order::int AS turn,
+       floor(extract(epoch FROM ts_started))::int AS started, floor(extract(epoch FROM ts_stopped))::int AS stopped,
+       floor(extract(epoch FROM ts_llu))::int AS last_line, int_mem_max_used, int_mem_used, int_mem_reserved,
+       int_gpu_mem_reserved, int_gpu_mem_max_used, int_gpu_mem_used, coalesce(int_pss_max_used, 0) AS pss_max,
+       coalesce(int_pss_used, 0) AS pss, str_checkpoint_state, int_checkpoint_count::int AS checkpoints, str_host,
+       floor(extract(epoch FROM frame.ts_eligible))::int AS eligible, int_cores, int_total_past_core_time,
+       int_total_past_gpu_time
+  FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer";
+
+/// A point of time, in seconds since 1970; 0 is none.
+fn seconds(row: &Row, name: &str) -> i32 {
+    row.get::<_, Option<i32>>(name).unwrap_or(0)
+}
+
+/// Where a frame runs, or ran last: the host and the cores.
+fn resource(row: &Row) -> String {
+    let host = row.get::<_, Option<String>>("str_host").unwrap_or_default();
+    let cores = f64::from(row.get::<_, i32>("int_cores")) / 100.0;
+    if host.is_empty() { host } else { format!("{host}/{cores:.2}") }
+}
+
+fn state(row: &Row) -> wire::FrameState {
+    wire::FrameState::from_str_name(row.get("str_state")).unwrap_or(wire::FrameState::Setup)
+}
+
+pub(super) fn frame(row: &Row) -> wire::Frame {
+    let checkpoint = wire::CheckpointState::from_str_name(row.get("str_checkpoint_state"));
+    wire::Frame {
+        id: row.get("pk_frame"),
+        name: row.get("str_name"),
+        layer_name: row.get("layer"),
+        number: row.get("number"),
+        state: state(row).into(),
+        retry_count: row.get("retries"),
+        exit_status: row.get("exit_status"),
+        dispatch_order: row.get("turn"),
+        start_time: seconds(row, "started"),
+        stop_time: seconds(row, "stopped"),
+        llu_time: seconds(row, "last_line"),
+        max_rss: row.get("int_mem_max_used"),
+        used_memory: row.get("int_mem_used"),
+        reserved_memory: row.get("int_mem_reserved"),
+        reserved_gpu_memory: row.get("int_gpu_mem_reserved"),
+        max_gpu_memory: row.get("int_gpu_mem_max_used"),
+        used_gpu_memory: row.get("int_gpu_mem_used"),
+        last_resource: resource(row),
+        checkpoint_state: checkpoint.unwrap_or(wire::CheckpointState::Disabled).into(),
+        checkpoint_count: row.get("checkpoints"),
+        total_core_time: row.get("int_total_past_core_time"),
+        total_gpu_time: row.get("int_total_past_gpu_time"),
+        max_pss: row.get("pss_max"),
+        used_pss: row.get("pss"),
+        eligible_time: seconds(row, "eligible"),
+        ..Default::default()
+    }
+}
+
+/// What a client looks for, as the statements have it. An empty list is no condition; a job, a layer or frames by id are
+/// always there.
+#[derive(Default)]
+pub(super) struct Wanted {
+    job: Option<String>,
+    ids: Vec<String>,
+    names: Vec<String>,
+    layers: Vec<String>,
+    states: Vec<&'static str>,
+    numbers: Vec<i64>,
+    layer_ids: Vec<String>,
+}
+
+const WANTED: &str = "($1::text IS NULL OR frame.pk_job = $1::text)
+   AND (cardinality($2::text[]) = 0 OR frame.pk_frame::text = ANY($2::text[]))
+   AND (cardinality($3::text[]) = 0 OR frame.str_name::text = ANY($3::text[]))
+   AND (cardinality($4::text[]) = 0 OR layer.str_name::text = ANY($4::text[]))
+   AND (cardinality($5::text[]) = 0 OR frame.str_state::text = ANY($5::text[]))
+   AND (cardinality($6::bigint[]) = 0 OR frame.int_number = ANY($6::bigint[]))
+   AND (cardinality($7::text[]) = 0 OR frame.pk_layer::text = ANY($7::text[]))";
+
+impl Wanted {
+    /// Frames of a job.
+    pub(super) fn of_job(
+        job: Option<&wire::Job>,
+        r: Option<wire::FrameSearchCriteria>,
+    ) -> Result<Wanted, CallError> {
+        let job = id("job", job.map(|job| &job.id))?.to_owned();
+        Ok(Wanted { job: Some(job), ..Wanted::read(r.unwrap_or_default())? })
+    }
+
+    /// Frames of a layer.
+    pub(super) fn of_layer(
+        layer: Option<&wire::Layer>,
+        r: Option<wire::FrameSearchCriteria>,
+    ) -> Result<Wanted, CallError> {
+        let layer = id("layer", layer.map(|layer| &layer.id))?.to_owned();
+        Ok(Wanted { layer_ids: vec![layer], ..Wanted::read(r.unwrap_or_default())? })
+    }
+
+    /// One frame.
+    fn of_frame(frame: Option<&wire::Frame>) -> Result<Wanted, CallError> {
+        Ok(Wanted::of_ids(vec![id("frame", frame.map(|frame| &frame.id))?.to_owned()]))
+    }
+
+    /// These frames, of which there is at least one.
+    pub(super) fn of_ids(ids: Vec<String>) -> Wanted {
+        Wanted { ids, ..Wanted::default() }
+    }
+
+    fn read(r: wire::FrameSearchCriteria) -> Result<Wanted, CallError> {
+        few("frames or layers", r.ids.len() + r.frames.len() + r.layers.len())?;
+        let numbers = match r.frame_range.as_str() {
+            "" => Vec::new(),
+            range => parse(range).map_err(|error| CallError::Value(error.to_string()))?,
+        };
+        let states = r.states.map(|states| states.frame_states).unwrap_or_default();
+        let states = states.into_iter().filter_map(|state| wire::FrameState::try_from(state).ok());
+        Ok(Wanted {
+            job: None,
+            ids: r.ids,
+            names: r.frames,
+            layers: r.layers,
+            states: states.map(|state| state.as_str_name()).collect(),
+            numbers: numbers.into_iter().map(i64::from).collect(),
+            layer_ids: Vec::new(),
+        })
+    }
+
+    fn values(&self) -> [&(dyn ToSql + Sync); 7] {
+        [&self.job, &self.ids, &self.names, &self.layers, &self.states, &self.numbers, &self.layer_ids]
+    }
+}
+
+/// A page of the frames that are looked for.
+async fn page(
+    cuebot: &Cuebot,
+    wanted: &Wanted,
+    (page, limit, offset): (i32, i32, i32),
+) -> Result<wire::FrameSeq, CallError> {
+    let rows = i64::from(if limit > 0 { limit } else { PAGE }).min(ROWS_MAX);
+    let skipped = i64::from(page.max(1) - 1) * rows + i64::from(offset.max(0));
+    let statement = format!(
+        "{FRAMES} WHERE {WANTED} ORDER BY frame.int_layer_order, frame.int_dispatch_order LIMIT {rows} OFFSET {skipped}"
+    );
+    let rows = cuebot.pool.get().await?.query(&statement, &wanted.values()).await?;
+    Ok(wire::FrameSeq { frames: rows.iter().map(frame).collect() })
+}
+
+fn place(r: Option<&wire::FrameSearchCriteria>) -> (i32, i32, i32) {
+    r.map_or((1, 0, 0), |r| (r.page, r.limit, r.offset))
+}
+
+/// The frames of a job, a page at a time.
+pub(crate) async fn list(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetFramesRequest,
+) -> Result<wire::JobGetFramesResponse, CallError> {
+    let place = place(ask.req.as_ref());
+    let wanted = Wanted::of_job(ask.job.as_ref(), ask.req)?;
+    Ok(wire::JobGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
+}
+
+/// The frames of a layer, a page at a time.
+pub(crate) async fn list_of_layer(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerGetFramesRequest,
+) -> Result<wire::LayerGetFramesResponse, CallError> {
+    let place = place(ask.s.as_ref());
+    let wanted = Wanted::of_layer(ask.layer.as_ref(), ask.s)?;
+    Ok(wire::LayerGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
+}
+
+/// The frames of a pending job by its name.
+pub(crate) async fn list_by_name(
+    cuebot: Arc<Cuebot>,
+    ask: wire::FrameGetFramesRequest,
+) -> Result<wire::FrameGetFramesResponse, CallError> {
+    let statement = "SELECT pk_job FROM job WHERE str_visible_name = $1";
+    let row = cuebot.pool.get().await?.query_opt(statement, &[&ask.job]).await?;
+    let job = row.ok_or(CallError::Missing { what: "pending job", name: ask.job })?.get(0);
+    let place = place(ask.r.as_ref());
+    let wanted = Wanted { job: Some(job), ..Wanted::read(ask.r.unwrap_or_default())? };
+    Ok(wire::FrameGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
+}
+
+/// A frame by its id.
+pub(crate) async fn get(
+    cuebot: Arc<Cuebot>,
+    ask: wire::FrameGetFrameRequest,
+) -> Result<wire::FrameGetFrameResponse, CallError> {
+    let statement = format!("{FRAMES} WHERE frame.pk_frame = $1");
+    let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.id]).await?;
+    let row = row.ok_or(CallError::Missing { what: "frame", name: ask.id })?;
+    Ok(wire::FrameGetFrameResponse { frame: Some(frame(&row)) })
+}
+
+/// A frame of a pending job by job, layer and number.
+pub(crate) async fn find(
+    cuebot: Arc<Cuebot>,
+    ask: wire::FrameFindFrameRequest,
+) -> Result<wire::FrameFindFrameResponse, CallError> {
+    let statement = format!(
+        "{FRAMES} WHERE layer.str_name = $2 AND frame.int_number = $3
+            AND frame.pk_job = (SELECT pk_job FROM job WHERE str_visible_name = $1)"
+    );
+    let number = i64::from(ask.frame);
+    let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.job, &ask.layer, &number]).await?;
+    let name = format!("{}/{} {number}", ask.job, ask.layer);
+    let row = row.ok_or(CallError::Missing { what: "frame", name })?;
+    Ok(wire::FrameFindFrameResponse { frame: Some(frame(&row)) })
+}
+
+/// The frames of a job that changed since a second, the second itself included: a client asks again with the time of
+/// the last answer, and misses none.
+const UPDATED: &str = "
+SELECT frame.pk_frame, str_state, int_retries::int AS retries, int_exit_status::int AS exit_status,
+       floor(extract(epoch FROM ts_started))::int AS started, floor(extract(epoch FROM ts_stopped))::int AS stopped,
+       floor(extract(epoch FROM ts_llu))::int AS last_line, int_mem_max_used, int_mem_used, int_gpu_mem_max_used,
+       int_gpu_mem_used, coalesce(int_pss_max_used, 0) AS pss_max, str_host, int_cores
+  FROM frame WHERE pk_job = $1 AND ts_updated >= to_timestamp($2)
+   AND (cardinality($3::text[]) = 0 OR pk_layer::text = ANY($3::text[]))
+ ORDER BY ts_updated, pk_frame LIMIT $4";
+
+/// What changed in a job since a client looked last.
+pub(crate) async fn updated(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetUpdatedFramesRequest,
+) -> Result<wire::JobGetUpdatedFramesResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let layers = ask.layer_filter.map(|seq| seq.layers).unwrap_or_default();
+    few("layers", layers.len())?;
+    let layers: Vec<String> = layers.into_iter().map(|layer| layer.id).collect();
+    let client = cuebot.pool.get().await?;
+    // The time is read first: what changes after it is told by the next answer.
+    let known =
+        "SELECT str_state, floor(extract(epoch FROM clock_timestamp()))::int FROM job WHERE pk_job = $1";
+    let row = client.query_opt(known, &[&job]).await?;
+    let row = row.ok_or_else(|| CallError::Missing { what: "job", name: job.to_owned() })?;
+    let since = f64::from(ask.last_check);
+    let rows = client.query(UPDATED, &[&job, &since, &layers, &ROWS_MAX]).await?;
+    let of = |row: &Row| wire::UpdatedFrame {
+        id: row.get("pk_frame"),
+        state: state(row).into(),
+        retry_count: row.get("retries"),
+        exit_status: row.get("exit_status"),
+        start_time: seconds(row, "started"),
+        stop_time: seconds(row, "stopped"),
+        llu_time: seconds(row, "last_line"),
+        max_rss: row.get("int_mem_max_used"),
+        used_memory: row.get("int_mem_used"),
+        max_gpu_memory: row.get("int_gpu_mem_max_used"),
+        used_gpu_memory: row.get("int_gpu_mem_used"),
+        max_pss: row.get("pss_max"),
+        last_resource: resource(row),
+        ..Default::default()
+    };
+    Ok(wire::JobGetUpdatedFramesResponse {
+        state: wire::JobState::from_str_name(row.get(0)).unwrap_or(wire::JobState::Pending).into(),
+        server_time: row.get(1),
+        updated_frames: Some(wire::UpdatedFrameSeq { updated_frames: rows.iter().map(of).collect() }),
+    })
+}
+
+/// What people do with frames.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deed {
+    /// Running frames end, and wait again.
+    Kill,
+    /// Frames of any state run again, with all their retries.
+    Retry,
+    /// Frames count as done.
+    Eat,
+}
+
+/// Does it to frames of pending jobs. Returns the commands that hosts shall end.
+pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Result<Vec<Victim>, CallError> {
+    let statement = format!(
+        "SELECT frame.pk_frame, frame.str_state, coalesce(frame.str_host, ''), frame.pk_job FROM frame
+           JOIN layer ON layer.pk_layer = frame.pk_layer JOIN job ON job.pk_job = frame.pk_job
+          WHERE job.str_state = 'PENDING' AND {WANTED} ORDER BY frame.pk_frame FOR UPDATE OF frame"
+    );
+    let frames = tx.query(&statement, &w.values()).await?;
+    let (mut victims, mut changed) = (Vec::new(), Vec::new());
+    let mut jobs: BTreeSet<String> = w.job.iter().cloned().collect();
+    let state = if deed == Deed::Eat { "EATEN" } else { "WAITING" };
+    for row in frames {
+        let (frame, before, host): (String, String, String) = (row.get(0), row.get(1), row.get(2));
+        jobs.insert(row.get(3));
+        if before == "RUNNING" {
+            stop(tx, &frame, state, 1, 0).await?;
+            // The proc keeps its share of the host until the command ended there, but the frame is free.
+            let left = "UPDATE proc SET pk_frame = NULL WHERE pk_frame = $1 RETURNING pk_proc";
+            let proc_id = tx.query_opt(left, &[&frame]).await?.map(|row| row.get(0));
+            victims.push(Victim { host, frame: frame.clone(), proc_id });
+        } else if deed == Deed::Kill {
+            continue;
+        }
+        changed.push(frame);
+    }
+    if deed != Deed::Kill {
+        let statement = "UPDATE frame SET str_state = $2::text, ts_updated = current_timestamp, int_version = int_version + 1
+              WHERE pk_frame = ANY($1::text[]) AND str_state <> $2::text";
+        tx.execute(statement, &[&changed, &state]).await?;
+    }
+    if deed == Deed::Retry {
+        let statement =
+            "UPDATE frame SET int_retries = 0, int_exit_status = -1 WHERE pk_frame = ANY($1::text[])";
+        tx.execute(statement, &[&changed]).await?;
+    }
+    if deed == Deed::Eat {
+        for job in &jobs {
+            settle(tx, job).await?;
+        }
+    }
+    Ok(victims)
+}
+
+/// After frames were eaten: what waited for whole layers may run, and the job may be finished.
+async fn settle(tx: &Transaction<'_>, job: &str) -> Result<(), CallError> {
+    let open =
+        "int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count";
+    let layers = tx
+        .query(&format!("SELECT pk_layer FROM layer_stat WHERE pk_job = $1 AND {open} <= 0"), &[&job])
+        .await?;
+    for layer in layers {
+        depends::satisfy(tx, Done::Layer(layer.get(0))).await?;
+    }
+    let left =
+        tx.query_opt(&format!("SELECT 1 FROM job_stat WHERE pk_job = $1 AND {open} > 0"), &[&job]).await?;
+    if left.is_none() {
+        finish_job(tx, job).await?;
+    }
+    Ok(())
+}
+
+async fn act(cuebot: &Cuebot, wanted: Wanted, deed: Deed, why: &str) -> Result<(), CallError> {
+    let wanted = Arc::new(wanted);
+    let victims = cuebot
+        .transact(move |tx| {
+            let wanted = wanted.clone();
+            Box::pin(async move { apply(tx, &wanted, deed).await })
+        })
+        .await?;
+    cuebot.hosts.end(victims, why.to_owned());
+    Ok(())
+}
+
+/// A call that does something to the frames that its request picks.
+macro_rules! deed {
+    ($(#[$doc:meta])* $call:ident: $ask:ident => $answer:ident, $deed:ident, |$given:ident| $wanted:expr, $why:expr) => {
+        $(#[$doc])*
+        pub(crate) async fn $call(cuebot: Arc<Cuebot>, $given: wire::$ask) -> Result<wire::$answer, CallError> {
+            act(&cuebot, $wanted?, Deed::$deed, $why).await?;
+            Ok(wire::$answer {})
+        }
+    };
+}
+
+const RETRIED: &str = "somebody retried the frame";
+const EATEN: &str = "somebody ate the frame";
+
+deed!(
+    /// Ends running frames, which then wait again.
+    kill: JobKillFramesRequest => JobKillFramesResponse,
+    Kill, |ask| Wanted::of_job(ask.job.as_ref(), ask.req), &ask.reason
+);
+deed!(
+    /// Lets frames run again.
+    retry: JobRetryFramesRequest => JobRetryFramesResponse,
+    Retry, |ask| Wanted::of_job(ask.job.as_ref(), ask.req), RETRIED
+);
+deed!(
+    /// Lets frames count as done.
+    eat: JobEatFramesRequest => JobEatFramesResponse,
+    Eat, |ask| Wanted::of_job(ask.job.as_ref(), ask.req), EATEN
+);
+deed!(
+    /// Ends the running frames of a layer, which then wait again.
+    kill_layer: LayerKillFramesRequest => LayerKillFramesResponse,
+    Kill, |ask| Wanted::of_layer(ask.layer.as_ref(), None), &ask.reason
+);
+deed!(
+    /// Lets the frames of a layer run again.
+    retry_layer: LayerRetryFramesRequest => LayerRetryFramesResponse,
+    Retry, |ask| Wanted::of_layer(ask.layer.as_ref(), None), RETRIED
+);
+deed!(
+    /// Lets the frames of a layer count as done.
+    eat_layer: LayerEatFramesRequest => LayerEatFramesResponse,
+    Eat, |ask| Wanted::of_layer(ask.layer.as_ref(), None), EATEN
+);
+deed!(
+    /// Ends a running frame, which then waits again.
+    kill_frame: FrameKillRequest => FrameKillResponse,
+    Kill, |ask| Wanted::of_frame(ask.frame.as_ref()), &ask.reason
+);
+deed!(
+    /// Lets a frame run again.
+    retry_frame: FrameRetryRequest => FrameRetryResponse,
+    Retry, |ask| Wanted::of_frame(ask.frame.as_ref()), RETRIED
+);
+deed!(
+    /// Lets a frame count as done.
+    eat_frame: FrameEatRequest => FrameEatResponse,
+    Eat, |ask| Wanted::of_frame(ask.frame.as_ref()), EATEN
+);
+
+/// Ends a job: it is finished at once, and hosts end what runs of it.
+pub(crate) async fn kill_job(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobKillRequest,
+) -> Result<wire::JobKillResponse, CallError> {
+    let job = Arc::new(id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned());
+    let all = Arc::new(Wanted::of_job(ask.job.as_ref(), None)?);
+    let victims = cuebot
+        .transact(move |tx| {
+            let (job, all) = (job.clone(), all.clone());
+            Box::pin(async move {
+                let victims = apply(tx, &all, Deed::Kill).await?;
+                finish_job(tx, &job).await?;
+                Ok(victims)
+            })
+        })
+        .await?;
+    cuebot.hosts.end(victims, ask.reason);
+    Ok(wire::JobKillResponse {})
+}
+
+/// Lets frames that wait for others wait for hosts.
+async fn free(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
+    let statement = format!(
+        "UPDATE frame SET int_depend_count = 0, str_state = 'WAITING', ts_updated = current_timestamp,
+                int_version = int_version + 1
+          WHERE str_state = 'DEPEND' AND pk_frame IN (
+              SELECT frame.pk_frame FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer
+                JOIN job ON job.pk_job = frame.pk_job WHERE job.str_state = 'PENDING' AND {WANTED})"
+    );
+    let (wanted, statement) = (Arc::new(wanted), Arc::new(statement));
+    cuebot
+        .transact(move |tx| {
+            let (wanted, statement) = (wanted.clone(), statement.clone());
+            Box::pin(async move {
+                tx.execute(statement.as_str(), &wanted.values()).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+/// Lets frames of a job wait for hosts, whatever they depend on.
+pub(crate) async fn mark_waiting(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobMarkAsWaitingRequest,
+) -> Result<wire::JobMarkAsWaitingResponse, CallError> {
+    free(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await?;
+    Ok(wire::JobMarkAsWaitingResponse {})
+}
+
+/// Lets a frame wait for hosts, whatever it depends on.
+pub(crate) async fn mark_frame_waiting(
+    cuebot: Arc<Cuebot>,
+    ask: wire::FrameMarkAsWaitingRequest,
+) -> Result<wire::FrameMarkAsWaitingResponse, CallError> {
+    free(&cuebot, Wanted::of_frame(ask.frame.as_ref())?).await?;
+    Ok(wire::FrameMarkAsWaitingResponse {})
+}
+
+/// Counts the open dependencies of a frame again. A trigger lets it wait for them.
+const WAIT_AGAIN: &str = "
+UPDATE frame SET int_depend_count = own.times FROM (
+    SELECT count(*) AS times FROM depend JOIN frame f ON f.pk_job = depend.pk_job_depend_er
+     WHERE f.pk_frame = $1 AND b_active AND NOT b_composite
+       AND (pk_layer_depend_er IS NULL OR pk_layer_depend_er = f.pk_layer)
+       AND (pk_frame_depend_er IS NULL OR pk_frame_depend_er = f.pk_frame)) own
+ WHERE frame.pk_frame = $1 AND frame.str_state = 'WAITING' AND own.times > 0";
+
+/// Lets a frame wait again for what it depends on.
+pub(crate) async fn mark_frame_depend(
+    cuebot: Arc<Cuebot>,
+    ask: wire::FrameMarkAsDependRequest,
+) -> Result<wire::FrameMarkAsDependResponse, CallError> {
+    let frame = id("frame", ask.frame.as_ref().map(|frame| &frame.id))?;
+    cuebot.pool.get().await?.execute(WAIT_AGAIN, &[&frame]).await?;
+    Ok(wire::FrameMarkAsDependResponse {})
+}
+
+/// Closes what waits for frames, and, of a layer, for the whole of it: they count as done for others.
+async fn done_for_others(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
+    let which = format!(
+        "NOT b_composite AND (pk_frame_depend_on IN (SELECT frame.pk_frame FROM frame
+              JOIN layer ON layer.pk_layer = frame.pk_layer WHERE {WANTED})
+            OR pk_frame_depend_on IS NULL AND pk_layer_depend_on::text = ANY($7::text[]))"
+    );
+    let (wanted, which) = (Arc::new(wanted), Arc::new(which));
+    cuebot
+        .transact(move |tx| {
+            let (wanted, which) = (wanted.clone(), which.clone());
+            Box::pin(async move {
+                depends::close(tx, &which, &wanted.values()).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+/// Lets what waits for frames of a job run.
+pub(crate) async fn mark_done(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobMarkDoneFramesRequest,
+) -> Result<wire::JobMarkDoneFramesResponse, CallError> {
+    done_for_others(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await?;
+    Ok(wire::JobMarkDoneFramesResponse {})
+}
+
+/// Lets what waits for a layer or its frames run.
+pub(crate) async fn mark_layer_done(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerMarkdoneFramesRequest,
+) -> Result<wire::LayerMarkdoneFramesResponse, CallError> {
+    done_for_others(&cuebot, Wanted::of_layer(ask.layer.as_ref(), None)?).await?;
+    Ok(wire::LayerMarkdoneFramesResponse {})
+}

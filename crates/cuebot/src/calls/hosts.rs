@@ -1,0 +1,357 @@
+//! Hosts: lists, locks, tags, and where they belong.
+
+use super::{ROWS_MAX, few, id, text};
+use crate::generated::host;
+use crate::names;
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::sync::Arc;
+use tokio_postgres::{Row, Transaction};
+
+/// Characters of an operating system's name: its column.
+const OS_CHARS_MAX: usize = 32;
+
+/// Adds the paths of hosts.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/host.HostInterface/GetHosts", unary(all_hosts))
+        .route("/host.HostInterface/FindHost", unary(find_host))
+        .route("/host.HostInterface/GetHost", unary(get_host))
+        .route("/host.HostInterface/Lock", unary(lock))
+        .route("/host.HostInterface/Unlock", unary(unlock))
+        .route("/host.HostInterface/AddTags", unary(add_tags))
+        .route("/host.HostInterface/RemoveTags", unary(remove_tags))
+        .route("/host.HostInterface/RenameTag", unary(rename_tag))
+        .route("/host.HostInterface/SetAllocation", unary(set_alloc))
+        .route("/host.HostInterface/SetHardwareState", unary(set_state))
+        .route("/host.HostInterface/SetThreadMode", unary(set_thread_mode))
+        .route("/host.HostInterface/SetOs", unary(set_os))
+        .route("/host.HostInterface/Delete", unary(delete))
+}
+
+const HOSTS: &str = "
+SELECT h.pk_host, h.str_name, a.str_name AS alloc, h.b_nimby, h.b_comment, h.int_cores, h.int_cores_idle, h.int_mem,
+       h.int_mem_idle, h.int_gpu_mem, h.int_gpu_mem_idle, h.int_gpus, h.int_gpus_idle, h.int_thread_mode,
+       h.str_lock_state, s.str_state, s.str_os, s.int_swap_total, s.int_swap_free, s.int_mem_total, s.int_mem_free,
+       s.int_mcp_total, s.int_mcp_free, s.int_gpu_mem_total, s.int_gpu_mem_free, s.int_load::int AS load,
+       floor(extract(epoch FROM s.ts_booted))::int AS booted, floor(extract(epoch FROM s.ts_ping))::int AS pinged,
+       ARRAY(SELECT str_tag::text FROM host_tag t WHERE t.pk_host = h.pk_host ORDER BY str_tag) AS tags
+  FROM host h JOIN host_stat s USING (pk_host) JOIN alloc a USING (pk_alloc)";
+
+fn cores(hundredths: i64) -> f32 {
+    hundredths as f32 / 100.0
+}
+
+fn host_of(row: &Row) -> host::Host {
+    let state = host::HardwareState::from_str_name(row.get("str_state")).unwrap_or(host::HardwareState::Down);
+    let lock = host::LockState::from_str_name(row.get("str_lock_state")).unwrap_or(host::LockState::Locked);
+    host::Host {
+        id: row.get("pk_host"),
+        name: row.get("str_name"),
+        alloc_name: row.get("alloc"),
+        nimby_enabled: row.get("b_nimby"),
+        has_comment: row.get("b_comment"),
+        cores: cores(row.get("int_cores")),
+        idle_cores: cores(row.get("int_cores_idle")),
+        memory: row.get("int_mem"),
+        idle_memory: row.get("int_mem_idle"),
+        gpu_memory: row.get("int_gpu_mem"),
+        idle_gpu_memory: row.get("int_gpu_mem_idle"),
+        total_swap: row.get("int_swap_total"),
+        total_memory: row.get("int_mem_total"),
+        total_gpu_memory: row.get("int_gpu_mem_total"),
+        total_mcp: row.get("int_mcp_total"),
+        free_swap: row.get("int_swap_free"),
+        free_memory: row.get("int_mem_free"),
+        free_mcp: row.get("int_mcp_free"),
+        free_gpu_memory: row.get("int_gpu_mem_free"),
+        load: row.get("load"),
+        boot_time: row.get("booted"),
+        ping_time: row.get("pinged"),
+        os: row.get("str_os"),
+        tags: row.get("tags"),
+        state: state.into(),
+        lock_state: lock.into(),
+        thread_mode: row.get("int_thread_mode"),
+        gpus: row.get::<_, i64>("int_gpus") as f32,
+        idle_gpus: row.get::<_, i64>("int_gpus_idle") as f32,
+    }
+}
+
+/// The hosts that a client looks for. An empty list is no condition.
+pub(super) async fn search(
+    cuebot: &Cuebot,
+    r: &host::HostSearchCriteria,
+) -> Result<Vec<host::Host>, CallError> {
+    let states = r.states.as_ref().map(|seq| seq.state.iter()).into_iter().flatten();
+    let states = states.filter_map(|state| host::HardwareState::try_from(*state).ok());
+    let states: Vec<&str> = states.map(|state| state.as_str_name()).collect();
+    let locks = r.lock_states.as_ref().map(|seq| seq.state.iter()).into_iter().flatten();
+    let locks = locks.filter_map(|state| host::LockState::try_from(*state).ok());
+    let locks: Vec<&str> = locks.map(|state| state.as_str_name()).collect();
+    let lists = [&r.hosts, &r.regex, &r.substr, &r.ids, &r.allocs];
+    few("hosts or allocations", lists.iter().map(|list| list.len()).sum())?;
+    let statement = format!(
+        "{HOSTS}
+         WHERE (cardinality($1::text[]) = 0 OR h.str_name = ANY($1::text[]))
+           AND (cardinality($2::text[]) = 0 OR h.str_name ~* ANY($2::text[]))
+           AND (cardinality($3::text[]) = 0
+                OR EXISTS (SELECT 1 FROM unnest($3::text[]) AS part WHERE strpos(lower(h.str_name), lower(part)) > 0))
+           AND (cardinality($4::text[]) = 0 OR h.pk_host = ANY($4::text[]))
+           AND (cardinality($5::text[]) = 0 OR a.str_name = ANY($5::text[]))
+           AND (cardinality($6::text[]) = 0 OR s.str_state = ANY($6::text[]))
+           AND (cardinality($7::text[]) = 0 OR h.str_lock_state = ANY($7::text[]))
+         ORDER BY h.str_name LIMIT {ROWS_MAX}"
+    );
+    let client = cuebot.pool.get().await?;
+    let rows = client
+        .query(&statement, &[&r.hosts, &r.regex, &r.substr, &r.ids, &r.allocs, &states, &locks])
+        .await?;
+    Ok(rows.iter().map(host_of).collect())
+}
+
+/// Lists hosts.
+pub(crate) async fn all_hosts(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostGetHostsRequest,
+) -> Result<host::HostGetHostsResponse, CallError> {
+    let hosts = search(&cuebot, &ask.r.unwrap_or_default()).await?;
+    Ok(host::HostGetHostsResponse { hosts: Some(host::HostSeq { hosts }) })
+}
+
+pub(super) async fn one_host(
+    cuebot: &Cuebot,
+    r: host::HostSearchCriteria,
+    name: String,
+) -> Result<host::Host, CallError> {
+    let found = search(cuebot, &r).await?.into_iter().next();
+    found.ok_or(CallError::Missing { what: "host", name })
+}
+
+/// A host by its name.
+pub(crate) async fn find_host(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostFindHostRequest,
+) -> Result<host::HostFindHostResponse, CallError> {
+    let r = host::HostSearchCriteria { hosts: vec![ask.name.clone()], ..Default::default() };
+    Ok(host::HostFindHostResponse { host: Some(one_host(&cuebot, r, ask.name).await?) })
+}
+
+/// A host by its id.
+pub(crate) async fn get_host(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostGetHostRequest,
+) -> Result<host::HostGetHostResponse, CallError> {
+    let r = host::HostSearchCriteria { ids: vec![ask.id.clone()], ..Default::default() };
+    Ok(host::HostGetHostResponse { host: Some(one_host(&cuebot, r, ask.id).await?) })
+}
+
+setter!(
+    /// A host gets no new frames.
+    lock: host::HostLockRequest => host::HostLockResponse,
+    host, "UPDATE host SET str_lock_state = $2, str_lock_source = 'API' WHERE pk_host = $1", |ask| "LOCKED"
+);
+setter!(
+    /// A host gets frames again.
+    unlock: host::HostUnlockRequest => host::HostUnlockResponse,
+    host, "UPDATE host SET str_lock_state = $2, str_lock_source = 'API' WHERE pk_host = $1", |ask| "OPEN"
+);
+setter!(
+    /// Says what is known of a host: a report of the host changes all but `REPAIR`.
+    set_state: host::HostSetHardwareStateRequest => host::HostSetHardwareStateResponse,
+    host, "UPDATE host_stat SET str_state = $2 WHERE pk_host = $1",
+    |ask| host::HardwareState::try_from(ask.state).unwrap_or(host::HardwareState::Up).as_str_name()
+);
+setter!(
+    /// Says which frames get all cores of a host.
+    set_thread_mode: host::HostSetThreadModeRequest => host::HostSetThreadModeResponse,
+    host, "UPDATE host SET int_thread_mode = $2 WHERE pk_host = $1",
+    |ask| i32::from(host::ThreadMode::try_from(ask.mode).unwrap_or(host::ThreadMode::Auto))
+);
+setter!(
+    /// Says which operating system a host has, until it reports another.
+    set_os: host::HostSetOsRequest => host::HostSetOsResponse,
+    host, "UPDATE host_stat SET str_os = $2 WHERE pk_host = $1", |ask| {
+        text("operating system", &ask.os, OS_CHARS_MAX)?;
+        ask.os.clone()
+    }
+);
+
+/// Writes the tags of hosts where the host's own row has them: of one host, or of all of an allocation.
+pub(super) async fn write_tags(
+    tx: &Transaction<'_>,
+    column: &'static str,
+    key: &str,
+) -> Result<(), CallError> {
+    let statement = format!(
+        "UPDATE host SET str_tags = (SELECT left(string_agg(str_tag, ' ' ORDER BY str_tag_type, str_tag), 128)
+           FROM host_tag WHERE host_tag.pk_host = host.pk_host) WHERE {column} = $1"
+    );
+    tx.execute(&statement, &[&key]).await?;
+    Ok(())
+}
+
+/// Changes the tags of a host, and writes them where the host's own row has them.
+async fn change_tags(
+    cuebot: &Cuebot,
+    host: Option<&host::Host>,
+    statement: &'static str,
+    tags: Vec<String>,
+) -> Result<(), CallError> {
+    let key = id("host", host.map(|host| &host.id))?.to_owned();
+    few("tags", tags.len())?;
+    for tag in &tags {
+        names::plain("tag", tag, 1, names::width::TAG)
+            .map_err(|error| CallError::Value(error.to_string()))?;
+    }
+    let given = Arc::new((key, tags));
+    cuebot
+        .transact(move |tx| {
+            let given = given.clone();
+            Box::pin(async move {
+                let (key, tags) = &*given;
+                let known = tx.query_opt("SELECT 1 FROM host WHERE pk_host = $1 FOR UPDATE", &[key]).await?;
+                if known.is_none() {
+                    return Err(CallError::Missing { what: "host", name: key.clone() });
+                }
+                tx.execute(statement, &[key, tags]).await?;
+                write_tags(tx, "pk_host", key).await
+            })
+        })
+        .await
+}
+
+const ADD_TAGS: &str = "
+INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type)
+SELECT gen_random_uuid()::text, $1::text, tag, 'MANUAL' FROM (SELECT DISTINCT tag FROM unnest($2::text[]) AS tag) given
+ WHERE NOT EXISTS (SELECT 1 FROM host_tag WHERE pk_host = $1::text AND str_tag = tag)";
+/// The tags of allocation and name come with the host.
+const REMOVE_TAGS: &str = "
+DELETE FROM host_tag WHERE pk_host = $1 AND str_tag::text = ANY($2::text[]) AND NOT b_constant
+   AND upper(str_tag_type) NOT IN ('ALLOC', 'HOSTNAME')";
+const RENAME_TAG: &str = "
+UPDATE host_tag SET str_tag = ($2::text[])[2] WHERE pk_host = $1 AND str_tag::text = ($2::text[])[1] AND NOT b_constant
+   AND upper(str_tag_type) NOT IN ('ALLOC', 'HOSTNAME')";
+
+/// Gives a host more tags.
+pub(crate) async fn add_tags(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostAddTagsRequest,
+) -> Result<host::HostAddTagsResponse, CallError> {
+    change_tags(&cuebot, ask.host.as_ref(), ADD_TAGS, ask.tags).await?;
+    Ok(host::HostAddTagsResponse {})
+}
+
+/// Takes tags from a host.
+pub(crate) async fn remove_tags(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostRemoveTagsRequest,
+) -> Result<host::HostRemoveTagsResponse, CallError> {
+    change_tags(&cuebot, ask.host.as_ref(), REMOVE_TAGS, ask.tags).await?;
+    Ok(host::HostRemoveTagsResponse {})
+}
+
+/// Changes a tag of a host.
+pub(crate) async fn rename_tag(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostRenameTagRequest,
+) -> Result<host::HostRenameTagResponse, CallError> {
+    change_tags(&cuebot, ask.host.as_ref(), RENAME_TAG, vec![ask.old_tag, ask.new_tag]).await?;
+    Ok(host::HostRenameTagResponse {})
+}
+
+/// Gives hosts to an allocation. What a show has of an allocation is counted by its procs, so that a host on which
+/// some run stays where it is.
+pub(super) async fn give(cuebot: &Cuebot, hosts: Vec<String>, alloc: String) -> Result<(), CallError> {
+    few("hosts", hosts.len())?;
+    let given = Arc::new((hosts, alloc));
+    cuebot
+        .transact(move |tx| {
+            let given = given.clone();
+            Box::pin(async move {
+                let (hosts, alloc) = &*given;
+                let tag = tx.query_opt("SELECT str_tag FROM alloc WHERE pk_alloc = $1", &[alloc]).await?;
+                let tag =
+                    tag.ok_or_else(|| CallError::Missing { what: "allocation", name: alloc.clone() })?;
+                let tag: Option<String> = tag.get(0);
+                // The rows are locked in the order of bookings.
+                let lock = "SELECT pk_host, str_name FROM host WHERE pk_host = ANY($1::text[])
+                    ORDER BY pk_host FOR UPDATE";
+                for row in tx.query(lock, &[hosts]).await? {
+                    give_one(tx, (row.get(0), row.get(1)), alloc, tag.as_deref()).await?;
+                }
+                Ok(())
+            })
+        })
+        .await
+}
+
+async fn give_one(
+    tx: &Transaction<'_>,
+    (host, name): (&str, &str),
+    alloc: &str,
+    tag: Option<&str>,
+) -> Result<(), CallError> {
+    if tx.query_opt("SELECT 1 FROM proc WHERE pk_host = $1 LIMIT 1", &[&host]).await?.is_some() {
+        let why = format!("frames run on host '{name}'; lock it, and move it when they have ended");
+        return Err(CallError::Value(why));
+    }
+    tx.execute("UPDATE host SET pk_alloc = $2 WHERE pk_host = $1", &[&host, &alloc]).await?;
+    tx.execute("DELETE FROM host_tag WHERE pk_host = $1 AND upper(str_tag_type) = 'ALLOC'", &[&host]).await?;
+    tx.execute(
+        "INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type)
+         SELECT gen_random_uuid()::text, $1::text, $2::text, 'ALLOC' WHERE $2::text IS NOT NULL",
+        &[&host, &tag],
+    )
+    .await?;
+    write_tags(tx, "pk_host", host).await
+}
+
+/// Gives a host to an allocation.
+pub(crate) async fn set_alloc(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostSetAllocationRequest,
+) -> Result<host::HostSetAllocationResponse, CallError> {
+    let key = id("host", ask.host.as_ref().map(|host| &host.id))?.to_owned();
+    give(&cuebot, vec![key], ask.allocation_id).await?;
+    Ok(host::HostSetAllocationResponse {})
+}
+
+/// What hangs on a host, the host last.
+const DELETES: [&str; 7] = [
+    "DELETE FROM comments WHERE pk_host = $1",
+    "DELETE FROM job_local WHERE pk_host = $1",
+    "DELETE FROM host_local WHERE pk_host = $1",
+    "DELETE FROM deed WHERE pk_host = $1",
+    "DELETE FROM host_tag WHERE pk_host = $1",
+    "DELETE FROM host_stat WHERE pk_host = $1",
+    "DELETE FROM host WHERE pk_host = $1",
+];
+
+/// Forgets a host that runs nothing. One that reports again is registered again.
+pub(crate) async fn delete(
+    cuebot: Arc<Cuebot>,
+    ask: host::HostDeleteRequest,
+) -> Result<host::HostDeleteResponse, CallError> {
+    let key = Arc::new(id("host", ask.host.as_ref().map(|host| &host.id))?.to_owned());
+    cuebot
+        .transact(move |tx| {
+            let key = key.clone();
+            Box::pin(async move {
+                let known = "SELECT EXISTS (SELECT 1 FROM proc WHERE proc.pk_host = host.pk_host)
+                    FROM host WHERE pk_host = $1 FOR UPDATE";
+                let row = tx.query_opt(known, &[&key.as_str()]).await?;
+                let row = row.ok_or_else(|| CallError::Missing { what: "host", name: key.to_string() })?;
+                if row.get(0) {
+                    let why = "frames run on the host; lock it, and delete it when they have ended";
+                    return Err(CallError::Value(why.to_owned()));
+                }
+                for statement in DELETES {
+                    tx.execute(statement, &[&key.as_str()]).await?;
+                }
+                Ok(())
+            })
+        })
+        .await?;
+    Ok(host::HostDeleteResponse {})
+}

@@ -1,0 +1,302 @@
+//! Jobs: lists, and what people set.
+
+use super::{ROWS_MAX, few, groups, hundredths, id};
+use crate::generated::job as wire;
+use crate::report::finish_job;
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+/// Adds the paths of jobs.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/job.JobInterface/GetJobs", unary(list))
+        .route("/job.JobInterface/GetJobNames", unary(names))
+        .route("/job.JobInterface/GetJob", unary(get))
+        .route("/job.JobInterface/GetCurrent", unary(get_current))
+        .route("/job.JobInterface/FindJob", unary(find))
+        .route("/job.JobInterface/IsJobPending", unary(is_pending))
+        .route("/job.JobInterface/Pause", unary(pause))
+        .route("/job.JobInterface/Resume", unary(resume))
+        .route("/job.JobInterface/SetPriority", unary(set_priority))
+        .route("/job.JobInterface/SetMinCores", unary(set_min_cores))
+        .route("/job.JobInterface/SetMaxCores", unary(set_max_cores))
+        .route("/job.JobInterface/SetMinGpus", unary(set_min_gpus))
+        .route("/job.JobInterface/SetMaxGpus", unary(set_max_gpus))
+        .route("/job.JobInterface/SetMaxRetries", unary(set_max_retries))
+        .route("/job.JobInterface/SetAutoEat", unary(set_auto_eat))
+        .route("/job.JobInterface/SetGroup", unary(set_group))
+        .route("/job.JobInterface/ShutdownIfCompleted", unary(finish_if_done))
+}
+
+/// Jobs with their figures. A condition follows.
+pub(super) const JOBS: &str = "
+SELECT job.pk_job, job.str_state, job.str_name, job.str_shot, show.str_name AS show, job.str_user,
+       folder.str_name AS folder, facility.str_name AS facility, coalesce(job.str_os, '') AS os, job.int_uid::int AS uid,
+       r.int_priority, r.int_min_cores, r.int_max_cores, job.str_log_dir, job.b_paused, job.b_comment, job.b_autoeat,
+       extract(epoch FROM job.ts_started)::int AS started, extract(epoch FROM job.ts_stopped)::int AS stopped,
+       r.int_min_gpus, r.int_max_gpus, job.int_layer_count, job.int_frame_count, s.int_waiting_count::int AS waiting,
+       s.int_running_count::int AS running, s.int_dead_count::int AS dead, s.int_eaten_count::int AS eaten,
+       s.int_depend_count::int AS depend, s.int_succeeded_count::int AS succeeded,
+       (r.int_cores + r.int_local_cores)::int AS cores, (r.int_gpus + r.int_local_gpus)::int AS gpus,
+       m.int_max_rss, m.int_gpu_mem_max, coalesce(m.int_max_pss, 0) AS int_max_pss,
+       floor(extract(epoch FROM job.ts_eligible))::int AS eligible, coalesce(job.str_loki_url, '') AS loki_url,
+       job.pk_folder, u.int_core_time_success, u.int_core_time_fail, u.int_gpu_time_success, u.int_gpu_time_fail,
+       u.int_frame_success_count::bigint AS rendered, u.int_frame_fail_count::bigint AS failed,
+       u.int_clock_time_success::bigint AS clock_s, u.int_clock_time_high
+  FROM job JOIN show USING (pk_show) JOIN folder ON folder.pk_folder = job.pk_folder
+  JOIN facility ON facility.pk_facility = job.pk_facility
+  JOIN job_stat s ON s.pk_job = job.pk_job JOIN job_resource r ON r.pk_job = job.pk_job
+  JOIN job_usage u ON u.pk_job = job.pk_job JOIN job_mem m ON m.pk_job = job.pk_job";
+
+fn cores(hundredths: i32) -> f32 {
+    hundredths as f32 / 100.0
+}
+
+pub(super) fn job(row: &Row) -> wire::Job {
+    let state = wire::JobState::from_str_name(row.get("str_state")).unwrap_or(wire::JobState::Pending);
+    let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
+    let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
+    let (lost_s, clock_s): (i64, i64) = (row.get("int_core_time_fail"), row.get("clock_s"));
+    let (gpu_s, gpu_lost_s): (i64, i64) = (row.get("int_gpu_time_success"), row.get("int_gpu_time_fail"));
+    let average = |sum_s: i64| sum_s.checked_div(rendered).unwrap_or(0);
+    let stats = wire::JobStats {
+        total_layers: row.get("int_layer_count"),
+        total_frames: row.get("int_frame_count"),
+        waiting_frames: waiting,
+        running_frames: row.get("running"),
+        dead_frames: row.get("dead"),
+        eaten_frames: row.get("eaten"),
+        depend_frames: depend,
+        succeeded_frames: row.get("succeeded"),
+        pending_frames: waiting + depend,
+        avg_frame_sec: average(clock_s) as i32,
+        high_frame_sec: row.get("int_clock_time_high"),
+        avg_core_sec: average(done_s) as i32,
+        rendered_frame_count: rendered,
+        failed_frame_count: row.get("failed"),
+        remaining_core_sec: i64::from(waiting + depend) * average(done_s),
+        total_core_sec: done_s + lost_s,
+        rendered_core_sec: done_s,
+        failed_core_sec: lost_s,
+        max_rss: row.get("int_max_rss"),
+        reserved_cores: cores(row.get("cores")),
+        total_gpu_sec: gpu_s + gpu_lost_s,
+        rendered_gpu_sec: gpu_s,
+        failed_gpu_sec: gpu_lost_s,
+        reserved_gpus: row.get::<_, i32>("gpus") as f32,
+        max_gpu_memory: row.get("int_gpu_mem_max"),
+        max_pss: row.get("int_max_pss"),
+    };
+    wire::Job {
+        id: row.get("pk_job"),
+        state: state.into(),
+        name: row.get("str_name"),
+        shot: row.get("str_shot"),
+        show: row.get("show"),
+        user: row.get("str_user"),
+        group: row.get("folder"),
+        facility: row.get("facility"),
+        os: row.get("os"),
+        uid_optional: row.get::<_, Option<i32>>("uid").map(wire::job::UidOptional::Uid),
+        priority: row.get("int_priority"),
+        min_cores: cores(row.get("int_min_cores")),
+        max_cores: cores(row.get("int_max_cores")),
+        log_dir: row.get("str_log_dir"),
+        is_paused: row.get("b_paused"),
+        has_comment: row.get("b_comment"),
+        auto_eat: row.get("b_autoeat"),
+        start_time: row.get::<_, Option<i32>>("started").unwrap_or(0),
+        stop_time: row.get::<_, Option<i32>>("stopped").unwrap_or(0),
+        job_stats: Some(stats),
+        min_gpus: row.get::<_, i32>("int_min_gpus") as f32,
+        max_gpus: row.get::<_, i32>("int_max_gpus") as f32,
+        loki_url: row.get("loki_url"),
+        eligible_time: row.get("eligible"),
+    }
+}
+
+/// The jobs that a client looks for. An empty list of names asks for all of them.
+pub(crate) async fn search(
+    cuebot: &Cuebot,
+    r: &wire::JobSearchCriteria,
+) -> Result<Vec<wire::Job>, CallError> {
+    let lists = [&r.ids, &r.jobs, &r.regex, &r.substr, &r.users, &r.shots, &r.shows];
+    few("jobs, users, shots or shows", lists.iter().map(|list| list.len()).sum())?;
+    let statement = format!(
+        "{JOBS}
+         WHERE ($8 OR job.str_state = 'PENDING')
+           AND (cardinality($1::text[]) = 0 OR job.pk_job::text = ANY($1::text[]))
+           AND (cardinality($2::text[]) = 0 OR job.str_name::text = ANY($2::text[]))
+           AND (cardinality($3::text[]) = 0 OR job.str_name ~* ANY($3::text[]))
+           AND (cardinality($4::text[]) = 0
+                OR EXISTS (SELECT 1 FROM unnest($4::text[]) AS part WHERE strpos(lower(job.str_name), lower(part)) > 0))
+           AND (cardinality($5::text[]) = 0 OR job.str_user::text = ANY($5::text[]))
+           AND (cardinality($6::text[]) = 0 OR job.str_shot::text = ANY($6::text[]))
+           AND (cardinality($7::text[]) = 0 OR show.str_name::text = ANY($7::text[]))
+         ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}"
+    );
+    let rows = cuebot
+        .pool
+        .get()
+        .await?
+        .query(
+            &statement,
+            &[&r.ids, &r.jobs, &r.regex, &r.substr, &r.users, &r.shots, &r.shows, &r.include_finished],
+        )
+        .await?;
+    Ok(rows.iter().map(job).collect())
+}
+
+/// The only job that is looked for.
+async fn one(cuebot: &Cuebot, r: wire::JobSearchCriteria, name: &str) -> Result<wire::Job, CallError> {
+    let jobs = search(cuebot, &r).await?;
+    jobs.into_iter().next().ok_or_else(|| CallError::Missing { what: "job", name: name.to_owned() })
+}
+
+/// Lists jobs.
+pub(crate) async fn list(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetJobsRequest,
+) -> Result<wire::JobGetJobsResponse, CallError> {
+    let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
+    Ok(wire::JobGetJobsResponse { jobs: Some(wire::JobSeq { jobs }) })
+}
+
+/// Lists the names of jobs.
+pub(crate) async fn names(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetJobNamesRequest,
+) -> Result<wire::JobGetJobNamesResponse, CallError> {
+    let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
+    Ok(wire::JobGetJobNamesResponse { names: jobs.into_iter().map(|job| job.name).collect() })
+}
+
+/// A job by its id, finished ones included.
+pub(crate) async fn get(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetJobRequest,
+) -> Result<wire::JobGetJobResponse, CallError> {
+    let r =
+        wire::JobSearchCriteria { ids: vec![ask.id.clone()], include_finished: true, ..Default::default() };
+    Ok(wire::JobGetJobResponse { job: Some(one(&cuebot, r, &ask.id).await?) })
+}
+
+/// A job by its name, which only pending jobs have for themselves.
+pub(crate) async fn find(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobFindJobRequest,
+) -> Result<wire::JobFindJobResponse, CallError> {
+    let r = wire::JobSearchCriteria { jobs: vec![ask.name.clone()], ..Default::default() };
+    Ok(wire::JobFindJobResponse { job: Some(one(&cuebot, r, &ask.name).await?) })
+}
+
+/// Whether a job of this name is pending.
+pub(crate) async fn is_pending(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobIsJobPendingRequest,
+) -> Result<wire::JobIsJobPendingResponse, CallError> {
+    let r = wire::JobSearchCriteria { jobs: vec![ask.name], ..Default::default() };
+    Ok(wire::JobIsJobPendingResponse { value: !search(&cuebot, &r).await?.is_empty() })
+}
+
+/// A job as it is now, by what a client knows of it.
+pub(crate) async fn get_current(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetCurrentRequest,
+) -> Result<wire::JobGetCurrentResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let r =
+        wire::JobSearchCriteria { ids: vec![job.to_owned()], include_finished: true, ..Default::default() };
+    Ok(wire::JobGetCurrentResponse { job: Some(one(&cuebot, r, job).await?) })
+}
+
+setter!(
+    /// Lets no further frame of a job start.
+    pause: wire::JobPauseRequest => wire::JobPauseResponse,
+    job, "UPDATE job SET b_paused = $2 WHERE pk_job = $1", |ask| true
+);
+setter!(
+    /// Lets frames of a job start again.
+    resume: wire::JobResumeRequest => wire::JobResumeResponse,
+    job, "UPDATE job SET b_paused = $2 WHERE pk_job = $1", |ask| false
+);
+setter!(
+    /// Sets the priority of a job.
+    set_priority: wire::JobSetPriorityRequest => wire::JobSetPriorityResponse,
+    job, "UPDATE job_resource SET int_priority = $2 WHERE pk_job = $1", |ask| ask.val
+);
+setter!(
+    /// Sets how many cores a job gets before others get more.
+    set_min_cores: wire::JobSetMinCoresRequest => wire::JobSetMinCoresResponse,
+    job, "UPDATE job_resource SET int_min_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
+);
+setter!(
+    /// Sets how many cores a job gets at most.
+    set_max_cores: wire::JobSetMaxCoresRequest => wire::JobSetMaxCoresResponse,
+    job, "UPDATE job_resource SET int_max_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
+);
+setter!(
+    /// Sets how many gpus a job gets before others get more.
+    set_min_gpus: wire::JobSetMinGpusRequest => wire::JobSetMinGpusResponse,
+    job, "UPDATE job_resource SET int_min_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(0)
+);
+setter!(
+    /// Sets how many gpus a job gets at most.
+    set_max_gpus: wire::JobSetMaxGpusRequest => wire::JobSetMaxGpusResponse,
+    job, "UPDATE job_resource SET int_max_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(-1)
+);
+setter!(
+    /// Sets whether frames that fail are eaten.
+    set_auto_eat: wire::JobSetAutoEatRequest => wire::JobSetAutoEatResponse,
+    job, "UPDATE job SET b_autoeat = $2 WHERE pk_job = $1", |ask| ask.value
+);
+
+/// Sets how often frames of a job run again.
+pub(crate) async fn set_max_retries(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobSetMaxRetriesRequest,
+) -> Result<wire::JobSetMaxRetriesResponse, CallError> {
+    let retries = ask.max_retries.clamp(0, cuebot.settings.retries_max) as i16;
+    let statement = "UPDATE job SET int_max_retries = $2 WHERE pk_job = $1";
+    super::set(&cuebot, statement, "job", ask.job.as_ref().map(|job| &job.id), &retries).await?;
+    Ok(wire::JobSetMaxRetriesResponse {})
+}
+
+/// Moves a job to another group of its show.
+pub(crate) async fn set_group(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobSetGroupRequest,
+) -> Result<wire::JobSetGroupResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned();
+    groups::move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await?;
+    Ok(wire::JobSetGroupResponse {})
+}
+
+/// Ends a job of which no frame is left to run.
+pub(crate) async fn finish_if_done(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobShutdownIfCompletedRequest,
+) -> Result<wire::JobShutdownIfCompletedResponse, CallError> {
+    let job = Arc::new(id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned());
+    cuebot
+        .transact(move |tx| {
+            let job = job.clone();
+            Box::pin(async move {
+                let left = tx.query_opt(OPEN_FRAMES, &[&job.as_str()]).await?;
+                let left = left.ok_or_else(|| CallError::Missing { what: "job", name: job.to_string() })?;
+                if left.get::<_, i64>(0) == 0 {
+                    finish_job(tx, &job).await?;
+                }
+                Ok(())
+            })
+        })
+        .await?;
+    Ok(wire::JobShutdownIfCompletedResponse {})
+}
+
+/// Frames of a job that are not done, under the lock that endings of frames take, too.
+const OPEN_FRAMES: &str = "
+SELECT int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count
+  FROM job_stat WHERE pk_job = $1 FOR UPDATE";

@@ -1,0 +1,353 @@
+//! Layers: lists, and what people set.
+
+use super::{ROWS_MAX, cores, hundredths, id, limits, name, text};
+use crate::generated::job as wire;
+use crate::names;
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+/// Characters of a layer's tags together: their column.
+const TAGS_CHARS_MAX: usize = 4_000;
+/// Characters of a path that a layer writes: its column.
+const PATH_CHARS_MAX: usize = 2_048;
+/// Memory that a layer may ask for, in KiB: a PiB.
+const MEMORY_KIB_MAX: i64 = 1 << 40;
+/// The least memory that a frame gets, in KiB: 256 MiB, as in OpenCue.
+const MEMORY_KIB_MIN: i64 = 256 << 10;
+/// The last second that a time may name: the end of the year 9999.
+const TIME_S_MAX: i64 = 253_402_300_799;
+/// Cores that a layer may leave on a host, or ask for.
+const CORES_MAX: f32 = 1e5;
+
+/// Adds the paths of layers.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/job.JobInterface/GetLayers", unary(list))
+        .route("/job.LayerInterface/GetLayer", unary(get))
+        .route("/job.LayerInterface/FindLayer", unary(find))
+        .route("/job.LayerInterface/SetTags", unary(set_tags))
+        .route("/job.LayerInterface/SetMinCores", unary(set_min_cores))
+        .route("/job.LayerInterface/SetMaxCores", unary(set_max_cores))
+        .route("/job.LayerInterface/SetMinMemory", unary(set_min_memory))
+        .route("/job.LayerInterface/SetMinGpuMemory", unary(set_min_gpu_memory))
+        .route("/job.LayerInterface/SetMinGpus", unary(set_min_gpus))
+        .route("/job.LayerInterface/SetMaxGpus", unary(set_max_gpus))
+        .route("/job.LayerInterface/SetThreadable", unary(set_threadable))
+        .route("/job.LayerInterface/EnableMemoryOptimizer", unary(enable_optimizer))
+        .route("/job.LayerInterface/SetTimeout", unary(set_timeout))
+        .route("/job.LayerInterface/SetTimeoutLLU", unary(set_timeout_llu))
+        .route("/job.LayerInterface/SetDispatchOrder", unary(set_order))
+        .route("/job.LayerInterface/SetStartAfter", unary(set_start_after))
+        .route("/job.LayerInterface/AddLimit", unary(add_limit))
+        .route("/job.LayerInterface/DropLimit", unary(drop_limit))
+        .route("/job.LayerInterface/GetLimits", unary(get_limits))
+        .route("/job.LayerInterface/GetOutputPaths", unary(paths))
+        .route("/job.LayerInterface/RegisterOutputPath", unary(add_path))
+}
+
+/// Layers with their figures. A condition follows.
+pub(super) const LAYERS: &str = "
+SELECT layer.pk_layer, layer.pk_job, layer.str_name, str_range, str_tags, int_cores_min::int AS cores_min, int_cores_max,
+       b_threadable, int_mem_min, int_gpu_mem_min, int_chunk_size::int AS chunk, int_dispatch_order::int AS turn,
+       upper(str_type) AS kind, str_services, b_optimize, int_timeout, int_timeout_llu, str_cmd,
+       int_gpus_min::int AS gpus_min, int_gpus_max::int AS gpus_max,
+       floor(extract(epoch FROM layer.ts_eligible))::int AS eligible,
+       floor(extract(epoch FROM layer.ts_start_after))::bigint AS start_after,
+       coalesce(str_start_after_reason, '') AS reason, floor(extract(epoch FROM s.ts_started))::int AS started,
+       floor(extract(epoch FROM s.ts_stopped))::int AS stopped,
+       ARRAY(SELECT known.str_name::text FROM layer_limit held JOIN limit_record known USING (pk_limit_record)
+              WHERE held.pk_layer = layer.pk_layer ORDER BY 1) AS limits,
+       s.int_total_count::int AS total, s.int_waiting_count::int AS waiting, s.int_running_count::int AS running,
+       s.int_dead_count::int AS dead, s.int_eaten_count::int AS eaten, s.int_depend_count::int AS depend,
+       s.int_succeeded_count::int AS succeeded, r.int_cores::int AS cores, r.int_gpus AS gpus, m.int_max_rss,
+       m.int_gpu_mem_max, coalesce(m.int_max_pss, 0) AS int_max_pss, u.int_gpu_time_success, u.int_gpu_time_fail,
+       u.int_core_time_success, u.int_core_time_fail, u.int_frame_success_count::bigint AS rendered,
+       u.int_frame_fail_count::bigint AS failed, u.int_clock_time_success::bigint AS clock_s, u.int_clock_time_high,
+       u.int_clock_time_low
+  FROM layer JOIN layer_stat s ON s.pk_layer = layer.pk_layer JOIN layer_resource r ON r.pk_layer = layer.pk_layer
+  JOIN layer_usage u ON u.pk_layer = layer.pk_layer JOIN layer_mem m ON m.pk_layer = layer.pk_layer";
+
+pub(super) fn layer(row: &Row) -> wire::Layer {
+    let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
+    let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
+    let (lost_s, clock_s): (i64, i64) = (row.get("int_core_time_fail"), row.get("clock_s"));
+    let (gpu_s, gpu_lost_s): (i64, i64) = (row.get("int_gpu_time_success"), row.get("int_gpu_time_fail"));
+    let seconds = |name: &str| row.get::<_, Option<i32>>(name).unwrap_or(0);
+    let average = |sum_s: i64| sum_s.checked_div(rendered).unwrap_or(0);
+    let words = |text: &str, by: char| {
+        text.split(by).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let stats = wire::LayerStats {
+        total_frames: row.get("total"),
+        waiting_frames: waiting,
+        running_frames: row.get("running"),
+        dead_frames: row.get("dead"),
+        eaten_frames: row.get("eaten"),
+        depend_frames: depend,
+        succeeded_frames: row.get("succeeded"),
+        pending_frames: waiting + depend,
+        avg_frame_sec: average(clock_s) as i32,
+        low_frame_sec: row.get("int_clock_time_low"),
+        high_frame_sec: row.get("int_clock_time_high"),
+        avg_core_sec: average(done_s) as i32,
+        rendered_frame_count: rendered,
+        failed_frame_count: row.get("failed"),
+        remaining_core_sec: i64::from(waiting + depend) * average(done_s),
+        total_core_sec: done_s + lost_s,
+        rendered_core_sec: done_s,
+        failed_core_sec: lost_s,
+        max_rss: row.get("int_max_rss"),
+        reserved_cores: cores(row.get("cores")),
+        total_gpu_sec: gpu_s + gpu_lost_s,
+        rendered_gpu_sec: gpu_s,
+        failed_gpu_sec: gpu_lost_s,
+        reserved_gpus: row.get::<_, i32>("gpus") as f32,
+        max_gpu_memory: row.get("int_gpu_mem_max"),
+        max_pss: row.get("int_max_pss"),
+    };
+    wire::Layer {
+        id: row.get("pk_layer"),
+        name: row.get("str_name"),
+        range: row.get("str_range"),
+        tags: words(row.get("str_tags"), '|'),
+        min_cores: row.get::<_, i32>("cores_min") as f32 / 100.0,
+        max_cores: cores(row.get("int_cores_max")),
+        is_threadable: row.get("b_threadable"),
+        min_memory: row.get("int_mem_min"),
+        min_gpu_memory: row.get("int_gpu_mem_min"),
+        chunk_size: row.get("chunk"),
+        dispatch_order: row.get("turn"),
+        r#type: wire::LayerType::from_str_name(row.get("kind")).unwrap_or(wire::LayerType::Render).into(),
+        services: words(row.get("str_services"), ','),
+        memory_optimizer_enabled: row.get("b_optimize"),
+        layer_stats: Some(stats),
+        parent_id: row.get("pk_job"),
+        timeout: row.get("int_timeout"),
+        timeout_llu: row.get("int_timeout_llu"),
+        command: row.get("str_cmd"),
+        limits: row.get("limits"),
+        min_gpus: row.get::<_, i32>("gpus_min") as f32,
+        max_gpus: row.get::<_, i32>("gpus_max") as f32,
+        eligible_time: seconds("eligible"),
+        start_time: seconds("started"),
+        stop_time: seconds("stopped"),
+        start_after: row.get::<_, Option<i64>>("start_after").unwrap_or(0),
+        start_after_reason: row.get("reason"),
+    }
+}
+
+/// The layers of a job, in order of dispatch.
+pub(crate) async fn list(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobGetLayersRequest,
+) -> Result<wire::JobGetLayersResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let statement =
+        format!("{LAYERS} WHERE layer.pk_job = $1 ORDER BY layer.int_dispatch_order LIMIT {ROWS_MAX}");
+    let rows = cuebot.pool.get().await?.query(&statement, &[&job]).await?;
+    Ok(wire::JobGetLayersResponse {
+        layers: Some(wire::LayerSeq { layers: rows.iter().map(layer).collect() }),
+    })
+}
+
+/// A layer by its id.
+pub(crate) async fn get(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerGetLayerRequest,
+) -> Result<wire::LayerGetLayerResponse, CallError> {
+    let statement = format!("{LAYERS} WHERE layer.pk_layer = $1");
+    let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.id]).await?;
+    let row = row.ok_or(CallError::Missing { what: "layer", name: ask.id })?;
+    Ok(wire::LayerGetLayerResponse { layer: Some(layer(&row)) })
+}
+
+/// A layer of a pending job, by both names.
+pub(crate) async fn find(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerFindLayerRequest,
+) -> Result<wire::LayerFindLayerResponse, CallError> {
+    let statement = format!(
+        "{LAYERS} WHERE layer.str_name = $2
+            AND layer.pk_job = (SELECT pk_job FROM job WHERE str_visible_name = $1)"
+    );
+    let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.job, &ask.layer]).await?;
+    let row =
+        row.ok_or_else(|| CallError::Missing { what: "layer", name: format!("{}/{}", ask.job, ask.layer) })?;
+    Ok(wire::LayerFindLayerResponse { layer: Some(layer(&row)) })
+}
+
+/// Tags as the column has them.
+fn joined(tags: &[String]) -> Result<String, CallError> {
+    for tag in tags {
+        names::plain("tag", tag, 1, names::width::TAG)
+            .map_err(|error| CallError::Value(error.to_string()))?;
+    }
+    let joined = tags.join(" | ");
+    text("list of tags", &joined, TAGS_CHARS_MAX)?;
+    Ok(joined)
+}
+
+/// Cores of a frame: 0 is a whole host, and below 0 a whole host but that.
+fn cores_of_frame(cores: f32) -> Result<i64, CallError> {
+    if cores.is_finite() && (-CORES_MAX..=CORES_MAX).contains(&cores) {
+        return Ok((f64::from(cores) * 100.0).round() as i64);
+    }
+    Err(CallError::Value(format!("{cores} is not a valid number of cores of a frame")))
+}
+
+fn memory_kib(given: i64) -> Result<i64, CallError> {
+    if (1..=MEMORY_KIB_MAX).contains(&given) {
+        return Ok(given.max(MEMORY_KIB_MIN));
+    }
+    Err(CallError::Value(format!(
+        "{given} KiB is not a valid memory of a frame; give 1 to {MEMORY_KIB_MAX} KiB"
+    )))
+}
+
+setter!(
+    /// Sets which hosts suit a layer.
+    set_tags: wire::LayerSetTagsRequest => wire::LayerSetTagsResponse,
+    layer, "UPDATE layer SET str_tags = $2 WHERE pk_layer = $1", |ask| joined(&ask.tags)?
+);
+setter!(
+    /// Sets the least cores of a frame.
+    set_min_cores: wire::LayerSetMinCoresRequest => wire::LayerSetMinCoresResponse,
+    layer, "UPDATE layer SET int_cores_min = $2 WHERE pk_layer = $1", |ask| cores_of_frame(ask.cores)?
+);
+setter!(
+    /// Sets the most cores of a frame; 0 is without a cap.
+    set_max_cores: wire::LayerSetMaxCoresRequest => wire::LayerSetMaxCoresResponse,
+    layer, "UPDATE layer SET int_cores_max = $2 WHERE pk_layer = $1", |ask| hundredths(ask.cores)?.max(0)
+);
+setter!(
+    /// Sets the memory of a frame.
+    set_min_memory: wire::LayerSetMinMemoryRequest => wire::LayerSetMinMemoryResponse,
+    layer, "UPDATE layer SET int_mem_min = $2 WHERE pk_layer = $1", |ask| memory_kib(ask.memory)?
+);
+setter!(
+    /// Sets the memory of a frame's gpus.
+    set_min_gpu_memory: wire::LayerSetMinGpuMemoryRequest => wire::LayerSetMinGpuMemoryResponse,
+    layer, "UPDATE layer SET int_gpu_mem_min = $2 WHERE pk_layer = $1", |ask| ask.gpu_memory.clamp(0, MEMORY_KIB_MAX)
+);
+setter!(
+    /// Sets the least gpus of a frame.
+    set_min_gpus: wire::LayerSetMinGpusRequest => wire::LayerSetMinGpusResponse,
+    layer, "UPDATE layer SET int_gpus_min = $2 WHERE pk_layer = $1", |ask| i64::from(ask.min_gpus.max(0))
+);
+setter!(
+    /// Sets the most gpus of a frame.
+    set_max_gpus: wire::LayerSetMaxGpusRequest => wire::LayerSetMaxGpusResponse,
+    layer, "UPDATE layer SET int_gpus_max = $2 WHERE pk_layer = $1", |ask| i64::from(ask.max_gpus.max(0))
+);
+setter!(
+    /// Says whether frames may use more cores than they ask for.
+    set_threadable: wire::LayerSetThreadableRequest => wire::LayerSetThreadableResponse,
+    layer, "UPDATE layer SET b_threadable = $2 WHERE pk_layer = $1", |ask| ask.threadable
+);
+setter!(
+    /// Says whether OpenCue may lower the memory of the layer.
+    enable_optimizer: wire::LayerEnableMemoryOptimizerRequest => wire::LayerEnableMemoryOptimizerResponse,
+    layer, "UPDATE layer SET b_optimize = $2 WHERE pk_layer = $1", |ask| ask.value
+);
+setter!(
+    /// Sets how long a frame may run, in minutes; 0 is for ever.
+    set_timeout: wire::LayerSetTimeoutRequest => wire::LayerSetTimeoutResponse,
+    layer, "UPDATE layer SET int_timeout = $2 WHERE pk_layer = $1", |ask| ask.timeout.max(0)
+);
+setter!(
+    /// Sets how long a frame may write no line, in minutes; 0 is for ever.
+    set_timeout_llu: wire::LayerSetTimeoutLluRequest => wire::LayerSetTimeoutLluResponse,
+    layer, "UPDATE layer SET int_timeout_llu = $2 WHERE pk_layer = $1", |ask| ask.timeout_llu.max(0)
+);
+setter!(
+    /// Sets the layer's place in its job. Its frames stand there, too.
+    set_order: wire::LayerSetDispatchOrderRequest => wire::LayerSetDispatchOrderResponse,
+    layer, "WITH moved AS (UPDATE frame SET int_layer_order = $2::bigint WHERE pk_layer = $1)
+            UPDATE layer SET int_dispatch_order = $2::bigint WHERE pk_layer = $1", |ask| i64::from(ask.order)
+);
+
+/// Lets no frame of a layer start before a time. 0 is at once.
+pub(crate) async fn set_start_after(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerSetStartAfterRequest,
+) -> Result<wire::LayerSetStartAfterResponse, CallError> {
+    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    name("user", &ask.username, names::width::USER)?;
+    if !(0..=TIME_S_MAX).contains(&ask.start_after) {
+        let why =
+            format!("{} is not a valid time; give seconds since 1970, or 0 for at once", ask.start_after);
+        return Err(CallError::Value(why));
+    }
+    let reason = format!("set by {}", ask.username);
+    let statement =
+        "UPDATE layer SET ts_start_after = CASE WHEN $2::bigint > 0 THEN to_timestamp($2::bigint) END,
+            str_start_after_reason = CASE WHEN $2::bigint > 0 THEN $3::text END WHERE pk_layer = $1";
+    let changed = cuebot.pool.get().await?.execute(statement, &[&layer, &ask.start_after, &reason]).await?;
+    if changed == 0 {
+        return Err(CallError::Missing { what: "layer", name: layer.to_owned() });
+    }
+    Ok(wire::LayerSetStartAfterResponse {})
+}
+
+/// Lets frames of a layer take of a limit.
+pub(crate) async fn add_limit(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerAddLimitRequest,
+) -> Result<wire::LayerAddLimitResponse, CallError> {
+    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let client = cuebot.pool.get().await?;
+    let known = "SELECT 1 FROM layer CROSS JOIN limit_record WHERE pk_layer = $1 AND pk_limit_record = $2";
+    if client.query_opt(known, &[&layer, &ask.limit_id]).await?.is_none() {
+        return Err(CallError::Missing { what: "layer or limit", name: ask.limit_id });
+    }
+    let statement = "INSERT INTO layer_limit (pk_layer_limit, pk_layer, pk_limit_record)
+        SELECT gen_random_uuid()::text, $1::text, $2::text
+         WHERE NOT EXISTS (SELECT 1 FROM layer_limit WHERE pk_layer = $1::text AND pk_limit_record = $2::text)";
+    client.execute(statement, &[&layer, &ask.limit_id]).await?;
+    Ok(wire::LayerAddLimitResponse {})
+}
+
+setter!(
+    /// Frames of a layer take nothing more of a limit.
+    drop_limit: wire::LayerDropLimitRequest => wire::LayerDropLimitResponse,
+    layer, "DELETE FROM layer_limit WHERE pk_layer = $1 AND pk_limit_record = $2", |ask| ask.limit_id.clone()
+);
+
+/// The limits of a layer.
+pub(crate) async fn get_limits(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerGetLimitsRequest,
+) -> Result<wire::LayerGetLimitsResponse, CallError> {
+    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let which = "l.pk_limit_record IN (SELECT pk_limit_record FROM layer_limit WHERE pk_layer = $1)";
+    Ok(wire::LayerGetLimitsResponse { limits: limits::list(&cuebot, which, &[&layer]).await? })
+}
+
+/// Where a layer writes.
+pub(crate) async fn paths(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerGetOutputPathsRequest,
+) -> Result<wire::LayerGetOutputPathsResponse, CallError> {
+    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let statement = format!(
+        "SELECT str_filespec FROM layer_output WHERE pk_layer = $1 ORDER BY ser_order LIMIT {ROWS_MAX}"
+    );
+    let rows = cuebot.pool.get().await?.query(&statement, &[&layer]).await?;
+    Ok(wire::LayerGetOutputPathsResponse { output_paths: rows.iter().map(|row| row.get(0)).collect() })
+}
+
+/// Notes where a layer writes.
+pub(crate) async fn add_path(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerRegisterOutputPathRequest,
+) -> Result<wire::LayerRegisterOutputPathResponse, CallError> {
+    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    name("path", &ask.spec, PATH_CHARS_MAX)?;
+    let statement = "INSERT INTO layer_output (pk_layer_output, pk_layer, pk_job, str_filespec)
+        SELECT gen_random_uuid()::text, pk_layer, pk_job, $2::text FROM layer WHERE pk_layer = $1
+        ON CONFLICT DO NOTHING";
+    cuebot.pool.get().await?.execute(statement, &[&layer, &ask.spec]).await?;
+    Ok(wire::LayerRegisterOutputPathResponse {})
+}

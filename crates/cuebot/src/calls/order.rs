@@ -1,0 +1,178 @@
+//! The order in which frames of a layer are dispatched.
+//!
+//! - Only frames that the range names change places. First and last are beyond all others of their layer; otherwise they
+//!   share out the places that they have.
+//! - Each layer of a job is ordered by itself.
+
+use super::id;
+use crate::frames::parse;
+use crate::generated::job as wire;
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Adds the paths that order frames.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/job.JobInterface/ReorderFrames", unary(reorder_job))
+        .route("/job.JobInterface/StaggerFrames", unary(stagger_job))
+        .route("/job.LayerInterface/ReorderFrames", unary(reorder_layer))
+        .route("/job.LayerInterface/StaggerFrames", unary(stagger_layer))
+}
+
+/// The frames that are named, with their layer and with the turn of their number.
+const CHOSEN: &str = "
+WITH chosen AS (
+    SELECT frame.pk_frame, frame.pk_layer, frame.int_dispatch_order AS place, wanted.turn
+      FROM unnest($2::bigint[]) WITH ORDINALITY AS wanted (number, turn)
+      JOIN frame ON frame.int_number = wanted.number JOIN job ON job.pk_job = frame.pk_job
+     WHERE job.str_state = 'PENDING' AND ";
+/// Before all others of their layer, in the order of the range.
+const FIRST: &str = "), edge AS (
+    SELECT pk_layer, min(int_dispatch_order) AS least FROM frame
+     WHERE pk_layer IN (SELECT pk_layer FROM chosen) GROUP BY 1
+)
+UPDATE frame SET int_dispatch_order = edge.least - cardinality($2::bigint[]) + chosen.turn - 1
+  FROM chosen JOIN edge USING (pk_layer) WHERE frame.pk_frame = chosen.pk_frame";
+/// After all others of their layer, in the order of the range.
+const LAST: &str = "), edge AS (
+    SELECT pk_layer, max(int_dispatch_order) AS most FROM frame
+     WHERE pk_layer IN (SELECT pk_layer FROM chosen) GROUP BY 1
+)
+UPDATE frame SET int_dispatch_order = edge.most + chosen.turn
+  FROM chosen JOIN edge USING (pk_layer) WHERE frame.pk_frame = chosen.pk_frame";
+/// The first of them gets the place of the last.
+const REVERSE: &str = "), ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY pk_layer ORDER BY place, pk_frame) AS up,
+           row_number() OVER (PARTITION BY pk_layer ORDER BY place DESC, pk_frame DESC) AS down FROM chosen
+)
+UPDATE frame SET int_dispatch_order = other.place
+  FROM ranked own JOIN ranked other ON other.pk_layer = own.pk_layer AND other.up = own.down
+ WHERE frame.pk_frame = own.pk_frame";
+/// The places are shared out in the order of the numbers.
+const BY_TURN: &str = "), ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY pk_layer ORDER BY place, pk_frame) AS rank,
+           row_number() OVER (PARTITION BY pk_layer ORDER BY turn) AS wanted FROM chosen
+)
+UPDATE frame SET int_dispatch_order = other.place
+  FROM ranked own JOIN ranked other ON other.pk_layer = own.pk_layer AND other.rank = own.wanted
+ WHERE frame.pk_frame = own.pk_frame";
+
+/// Whose frames are ordered.
+enum Whose<'a> {
+    Job(&'a str),
+    Layer(&'a str),
+}
+
+/// The numbers of a range, each once.
+fn numbers(range: &str) -> Result<Vec<i64>, CallError> {
+    let mut seen = HashSet::new();
+    let all = parse(range).map_err(|error| CallError::Value(error.to_string()))?;
+    Ok(all.into_iter().filter(|number| seen.insert(*number)).map(i64::from).collect())
+}
+
+/// Every `step`th number goes first, then those halfway between, until none is left.
+fn staggered(numbers: &[i64], step: i32) -> Result<Vec<i64>, CallError> {
+    let mut step = match usize::try_from(step) {
+        Ok(step) if step > 0 => step,
+        _ => return Err(CallError::Value(format!("{step} is not a valid step; give 1 or more"))),
+    };
+    let (mut order, mut seen) = (Vec::new(), vec![false; numbers.len()]);
+    while step > 0 {
+        for index in (0..numbers.len()).step_by(step) {
+            if !std::mem::replace(&mut seen[index], true) {
+                order.push(numbers[index]);
+            }
+        }
+        step /= 2;
+    }
+    Ok(order)
+}
+
+async fn order(
+    cuebot: &Cuebot,
+    whose: Whose<'_>,
+    numbers: Vec<i64>,
+    places: &'static str,
+) -> Result<(), CallError> {
+    let (which, id) = match whose {
+        Whose::Job(id) => ("frame.pk_job = $1", id),
+        Whose::Layer(id) => ("frame.pk_layer = $1", id),
+    };
+    let given = Arc::new((format!("{CHOSEN}{which}{places}"), id.to_owned(), numbers));
+    cuebot
+        .transact(move |tx| {
+            let given = given.clone();
+            Box::pin(async move {
+                let (statement, id, numbers) = &*given;
+                tx.execute(statement.as_str(), &[id, numbers]).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+fn places(order: i32) -> &'static str {
+    match wire::Order::try_from(order) {
+        Ok(wire::Order::Last) => LAST,
+        Ok(wire::Order::Reverse) => REVERSE,
+        _ => FIRST,
+    }
+}
+
+/// Moves frames of a job to the front or the end of their layers, or turns them round.
+pub(crate) async fn reorder_job(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobReorderFramesRequest,
+) -> Result<wire::JobReorderFramesResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    order(&cuebot, Whose::Job(job), numbers(&ask.range)?, places(ask.order)).await?;
+    Ok(wire::JobReorderFramesResponse {})
+}
+
+/// Moves frames of a layer to its front or its end, or turns them round.
+pub(crate) async fn reorder_layer(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerReorderFramesRequest,
+) -> Result<wire::LayerReorderFramesResponse, CallError> {
+    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    order(&cuebot, Whose::Layer(layer), numbers(&ask.range)?, places(ask.order)).await?;
+    Ok(wire::LayerReorderFramesResponse {})
+}
+
+/// Lets coarse frames of a job go before those between them.
+pub(crate) async fn stagger_job(
+    cuebot: Arc<Cuebot>,
+    ask: wire::JobStaggerFramesRequest,
+) -> Result<wire::JobStaggerFramesResponse, CallError> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
+    order(&cuebot, Whose::Job(job), numbers, BY_TURN).await?;
+    Ok(wire::JobStaggerFramesResponse {})
+}
+
+/// Lets coarse frames of a layer go before those between them.
+pub(crate) async fn stagger_layer(
+    cuebot: Arc<Cuebot>,
+    ask: wire::LayerStaggerFramesRequest,
+) -> Result<wire::LayerStaggerFramesResponse, CallError> {
+    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
+    order(&cuebot, Whose::Layer(layer), numbers, BY_TURN).await?;
+    Ok(wire::LayerStaggerFramesResponse {})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coarse_numbers_go_first_and_none_is_lost() {
+        let numbers = numbers("1-8,3,20").unwrap();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 20]);
+        assert_eq!(staggered(&numbers, 4).unwrap(), [1, 5, 20, 3, 7, 2, 4, 6, 8]);
+        assert_eq!(staggered(&numbers, 100).unwrap().len(), numbers.len());
+        assert!(staggered(&numbers, 0).is_err());
+    }
+}

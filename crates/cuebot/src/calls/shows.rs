@@ -1,0 +1,228 @@
+//! Shows: lists, new ones, and what operators switch.
+
+use super::{ROWS_MAX, hundredths, id, jobs, text};
+use crate::generated::{job, show};
+use crate::names;
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+/// Characters of a show's name: the column of its first group, which has the same name.
+const NAME_CHARS_MAX: usize = 36;
+/// Characters of the address that comments are sent to: its column.
+const EMAIL_CHARS_MAX: usize = 1_024;
+
+/// Adds the paths of shows.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/show.ShowInterface/GetShows", unary(all_shows))
+        .route("/show.ShowInterface/GetActiveShows", unary(active_shows))
+        .route("/show.ShowInterface/FindShow", unary(find_show))
+        .route("/show.ShowInterface/GetJobs", unary(jobs_of_show))
+        .route("/show.ShowInterface/CreateShow", unary(create))
+        .route("/show.ShowInterface/SetSchedulerManaged", unary(set_managed))
+        .route("/show.ShowInterface/SetActive", unary(set_active))
+        .route("/show.ShowInterface/EnableBooking", unary(enable_booking))
+        .route("/show.ShowInterface/EnableDispatching", unary(enable_dispatching))
+        .route("/show.ShowInterface/SetCommentEmail", unary(set_email))
+        .route("/show.ShowInterface/SetDefaultMinCores", unary(set_min_cores))
+        .route("/show.ShowInterface/SetDefaultMaxCores", unary(set_max_cores))
+        .route("/show.ShowInterface/SetDefaultMinGpus", unary(set_min_gpus))
+        .route("/show.ShowInterface/SetDefaultMaxGpus", unary(set_max_gpus))
+}
+
+const SHOWS: &str = "
+SELECT w.pk_show, w.str_name, w.int_default_min_cores, w.int_default_max_cores, coalesce(w.str_comment_email, '') AS email,
+       w.b_booking_enabled, w.b_dispatch_enabled, w.b_active, w.int_default_min_gpus, w.int_default_max_gpus,
+       w.b_scheduler_managed, coalesce(c.running, 0) AS running, coalesce(c.dead, 0) AS dead,
+       coalesce(c.pending, 0) AS pending, coalesce(c.jobs, 0) AS jobs, coalesce(p.cores, 0) AS cores,
+       coalesce(p.gpus, 0) AS gpus, coalesce(t.int_job_insert_count, 0)::bigint AS job_inserts,
+       coalesce(t.int_frame_insert_count, 0)::bigint AS frame_inserts,
+       coalesce(t.int_frame_success_count, 0)::bigint AS frame_successes,
+       coalesce(t.int_frame_fail_count, 0)::bigint AS frame_failures
+  FROM show w
+  LEFT JOIN (SELECT pk_show, count(*)::int AS jobs, sum(int_running_count)::int AS running,
+                    sum(int_dead_count)::int AS dead, sum(int_waiting_count + int_depend_count)::int AS pending
+               FROM job JOIN job_stat USING (pk_job) WHERE str_state = 'PENDING' GROUP BY 1) c USING (pk_show)
+  LEFT JOIN (SELECT pk_show, sum(int_cores)::int AS cores, sum(int_gpus)::int AS gpus FROM subscription GROUP BY 1) p
+    USING (pk_show) LEFT JOIN show_stats t USING (pk_show)";
+
+fn show_of(row: &Row) -> show::Show {
+    show::Show {
+        id: row.get("pk_show"),
+        name: row.get("str_name"),
+        default_min_cores: row.get::<_, i32>("int_default_min_cores") as f32 / 100.0,
+        default_max_cores: row.get::<_, i32>("int_default_max_cores") as f32 / 100.0,
+        comment_email: row.get("email"),
+        booking_enabled: row.get("b_booking_enabled"),
+        dispatch_enabled: row.get("b_dispatch_enabled"),
+        active: row.get("b_active"),
+        show_stats: Some(show::ShowStats {
+            running_frames: row.get("running"),
+            dead_frames: row.get("dead"),
+            pending_frames: row.get("pending"),
+            pending_jobs: row.get("jobs"),
+            reserved_cores: row.get::<_, i32>("cores") as f32 / 100.0,
+            reserved_gpus: row.get::<_, i32>("gpus") as f32,
+            created_job_count: row.get("job_inserts"),
+            created_frame_count: row.get("frame_inserts"),
+            rendered_frame_count: row.get("frame_successes"),
+            failed_frame_count: row.get("frame_failures"),
+        }),
+        default_min_gpus: row.get::<_, i32>("int_default_min_gpus") as f32,
+        default_max_gpus: row.get::<_, i32>("int_default_max_gpus") as f32,
+        scheduler_managed: row.get("b_scheduler_managed"),
+    }
+}
+
+async fn shows(
+    cuebot: &Cuebot,
+    is_active: Option<bool>,
+    name: Option<&str>,
+) -> Result<Vec<show::Show>, CallError> {
+    let statement = format!(
+        "{SHOWS} WHERE ($1::bool IS NULL OR w.b_active = $1) AND ($2::text IS NULL OR w.str_name = $2)
+         ORDER BY w.str_name LIMIT {ROWS_MAX}"
+    );
+    let rows = cuebot.pool.get().await?.query(&statement, &[&is_active, &name]).await?;
+    Ok(rows.iter().map(show_of).collect())
+}
+
+/// Lists shows.
+pub(crate) async fn all_shows(
+    cuebot: Arc<Cuebot>,
+    _: show::ShowGetShowsRequest,
+) -> Result<show::ShowGetShowsResponse, CallError> {
+    let shows = shows(&cuebot, None, None).await?;
+    Ok(show::ShowGetShowsResponse { shows: Some(show::ShowSeq { shows }) })
+}
+
+/// Lists shows that are worked on.
+pub(crate) async fn active_shows(
+    cuebot: Arc<Cuebot>,
+    _: show::ShowGetActiveShowsRequest,
+) -> Result<show::ShowGetActiveShowsResponse, CallError> {
+    let shows = shows(&cuebot, Some(true), None).await?;
+    Ok(show::ShowGetActiveShowsResponse { shows: Some(show::ShowSeq { shows }) })
+}
+
+/// A show by its name.
+pub(crate) async fn find_show(
+    cuebot: Arc<Cuebot>,
+    ask: show::ShowFindShowRequest,
+) -> Result<show::ShowFindShowResponse, CallError> {
+    let found = shows(&cuebot, None, Some(&ask.name)).await?.into_iter().next();
+    let missing = CallError::Missing { what: "show", name: ask.name };
+    Ok(show::ShowFindShowResponse { show: Some(found.ok_or(missing)?) })
+}
+
+/// The pending jobs of a show.
+pub(crate) async fn jobs_of_show(
+    cuebot: Arc<Cuebot>,
+    ask: show::ShowGetJobsRequest,
+) -> Result<show::ShowGetJobsResponse, CallError> {
+    let show = id("show", ask.show.as_ref().map(|show| &show.id))?;
+    let statement = format!(
+        "{} WHERE job.pk_show = $1 AND job.str_state = 'PENDING' ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}",
+        jobs::JOBS
+    );
+    let rows = cuebot.pool.get().await?.query(&statement, &[&show]).await?;
+    let jobs = rows.iter().map(jobs::job).collect();
+    Ok(show::ShowGetJobsResponse { jobs: Some(job::JobSeq { jobs }) })
+}
+
+/// A show with its counts, its first group, and the figures of its department. The schema's triggers make the rest.
+const CREATE: &str = "
+WITH made AS (
+    INSERT INTO show (pk_show, str_name) SELECT gen_random_uuid()::text, $1::text
+     WHERE NOT EXISTS (SELECT 1 FROM show WHERE str_name = $1::text)
+    RETURNING pk_show
+), counted AS (
+    INSERT INTO show_stats (pk_show, int_frame_insert_count, int_job_insert_count, int_frame_success_count,
+           int_frame_fail_count) SELECT pk_show, 0, 0, 0, 0 FROM made
+), usual AS (
+    SELECT pk_dept FROM dept ORDER BY b_default DESC, str_name LIMIT 1
+), grouped AS (
+    INSERT INTO folder (pk_folder, pk_show, str_name, pk_dept, b_default)
+    SELECT gen_random_uuid()::text, pk_show, $1::text, pk_dept, true FROM made CROSS JOIN usual
+), pointed AS (
+    INSERT INTO point (pk_point, pk_dept, pk_show)
+    SELECT gen_random_uuid()::text, pk_dept, pk_show FROM made CROSS JOIN usual
+)
+SELECT pk_show, (SELECT count(*) FROM usual) FROM made";
+
+/// Adds a show. It is not scheduled before somebody says so.
+pub(crate) async fn create(
+    cuebot: Arc<Cuebot>,
+    ask: show::ShowCreateShowRequest,
+) -> Result<show::ShowCreateShowResponse, CallError> {
+    let name = names::plain("show name", &ask.name, 1, NAME_CHARS_MAX);
+    let name = Arc::new(name.map_err(|error| CallError::Value(error.to_string()))?);
+    let given = name.clone();
+    cuebot
+        .transact(move |tx| {
+            let name = given.clone();
+            Box::pin(async move {
+                let made = tx.query_opt(CREATE, &[&name.as_str()]).await?;
+                let made = made.ok_or_else(|| CallError::Exists { what: "show", name: name.to_string() })?;
+                if made.get::<_, i64>(1) == 0 {
+                    return Err(CallError::Missing { what: "department for show", name: name.to_string() });
+                }
+                Ok(())
+            })
+        })
+        .await?;
+    let found = shows(&cuebot, None, Some(name.as_str())).await?.into_iter().next();
+    let missing = CallError::Missing { what: "show", name: name.to_string() };
+    Ok(show::ShowCreateShowResponse { show: Some(found.ok_or(missing)?) })
+}
+
+setter!(
+    /// Gives a show to the scheduler, or to Cuebot.
+    set_managed: show::ShowSetSchedulerManagedRequest => show::ShowSetSchedulerManagedResponse,
+    show, "UPDATE show SET b_scheduler_managed = $2 WHERE pk_show = $1", |ask| ask.enabled
+);
+setter!(
+    /// Says whether a show is worked on.
+    set_active: show::ShowSetActiveRequest => show::ShowSetActiveResponse,
+    show, "UPDATE show SET b_active = $2 WHERE pk_show = $1", |ask| ask.value
+);
+setter!(
+    /// Says whether frames of a show are booked.
+    enable_booking: show::ShowEnableBookingRequest => show::ShowEnableBookingResponse,
+    show, "UPDATE show SET b_booking_enabled = $2 WHERE pk_show = $1", |ask| ask.enabled
+);
+setter!(
+    /// Says whether procs of a show go on to the next frame, which only Cuebot does.
+    enable_dispatching: show::ShowEnableDispatchingRequest => show::ShowEnableDispatchingResponse,
+    show, "UPDATE show SET b_dispatch_enabled = $2 WHERE pk_show = $1", |ask| ask.enabled
+);
+setter!(
+    /// Says where comments are sent to.
+    set_email: show::ShowSetCommentEmailRequest => show::ShowSetCommentEmailResponse,
+    show, "UPDATE show SET str_comment_email = $2 WHERE pk_show = $1", |ask| {
+        text("address", &ask.email, EMAIL_CHARS_MAX)?;
+        ask.email.clone()
+    }
+);
+setter!(
+    /// Sets the cores that new jobs get before others get more.
+    set_min_cores: show::ShowSetDefaultMinCoresRequest => show::ShowSetDefaultMinCoresResponse,
+    show, "UPDATE show SET int_default_min_cores = $2 WHERE pk_show = $1", |ask| hundredths(ask.min_cores)?
+);
+setter!(
+    /// Sets the cores that new jobs get at most.
+    set_max_cores: show::ShowSetDefaultMaxCoresRequest => show::ShowSetDefaultMaxCoresResponse,
+    show, "UPDATE show SET int_default_max_cores = $2 WHERE pk_show = $1", |ask| hundredths(ask.max_cores)?
+);
+setter!(
+    /// Sets the gpus that new jobs get before others get more.
+    set_min_gpus: show::ShowSetDefaultMinGpusRequest => show::ShowSetDefaultMinGpusResponse,
+    show, "UPDATE show SET int_default_min_gpus = $2 WHERE pk_show = $1", |ask| ask.min_gpus.max(0)
+);
+setter!(
+    /// Sets the gpus that new jobs get at most.
+    set_max_gpus: show::ShowSetDefaultMaxGpusRequest => show::ShowSetDefaultMaxGpusResponse,
+    show, "UPDATE show SET int_default_max_gpus = $2 WHERE pk_show = $1", |ask| ask.max_gpus.max(0)
+);

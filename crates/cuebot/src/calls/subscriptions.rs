@@ -1,0 +1,159 @@
+//! Subscriptions: what a show gets of an allocation. Sizes and bursts are hundredths of cores, for clients, too.
+
+use super::{ROWS_MAX, hundredths, id};
+use crate::generated::subscription::{self as wire, Subscription};
+use crate::generated::{facility, show};
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+/// Adds the paths of subscriptions.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/subscription.SubscriptionInterface/Get", unary(get))
+        .route("/subscription.SubscriptionInterface/Find", unary(find))
+        .route("/subscription.SubscriptionInterface/SetSize", unary(set_size))
+        .route("/subscription.SubscriptionInterface/SetBurst", unary(set_burst))
+        .route("/subscription.SubscriptionInterface/Delete", unary(delete))
+        .route("/show.ShowInterface/GetSubscriptions", unary(of_show))
+        .route("/show.ShowInterface/CreateSubscription", unary(create))
+        .route("/facility.AllocationInterface/GetSubscriptions", unary(of_alloc))
+}
+
+const SUBSCRIPTIONS: &str = "
+SELECT s.pk_subscription, a.str_name || '.' || w.str_name AS name, w.str_name AS show, f.str_name AS facility,
+       a.str_name AS alloc, s.int_size, s.int_burst, s.int_cores, s.int_gpus
+  FROM subscription s JOIN show w USING (pk_show) JOIN alloc a USING (pk_alloc) JOIN facility f USING (pk_facility)";
+
+/// A number that the column may hold and the message may not.
+fn whole(number: i64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn subscription(row: &Row) -> Subscription {
+    Subscription {
+        id: row.get("pk_subscription"),
+        name: row.get("name"),
+        show_name: row.get("show"),
+        facility: row.get("facility"),
+        allocation_name: row.get("alloc"),
+        size: whole(row.get("int_size")),
+        burst: whole(row.get("int_burst")),
+        reserved_cores: row.get("int_cores"),
+        reserved_gpus: row.get("int_gpus"),
+    }
+}
+
+async fn list(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Vec<Subscription>, CallError> {
+    let statement = format!("{SUBSCRIPTIONS} WHERE {which} ORDER BY name LIMIT {ROWS_MAX}");
+    let rows = cuebot.pool.get().await?.query(&statement, &[&key]).await?;
+    Ok(rows.iter().map(subscription).collect())
+}
+
+async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Subscription, CallError> {
+    let found = list(cuebot, which, key).await?.into_iter().next();
+    found.ok_or_else(|| CallError::Missing { what: "subscription", name: key.to_owned() })
+}
+
+const BY_ID: &str = "s.pk_subscription = $1";
+
+/// A subscription by its id.
+pub(crate) async fn get(
+    cuebot: Arc<Cuebot>,
+    ask: wire::SubscriptionGetRequest,
+) -> Result<wire::SubscriptionGetResponse, CallError> {
+    Ok(wire::SubscriptionGetResponse { subscription: Some(one(&cuebot, BY_ID, &ask.id).await?) })
+}
+
+/// A subscription by its name: that of the allocation, a dot, that of the show.
+pub(crate) async fn find(
+    cuebot: Arc<Cuebot>,
+    ask: wire::SubscriptionFindRequest,
+) -> Result<wire::SubscriptionFindResponse, CallError> {
+    let found = one(&cuebot, "a.str_name || '.' || w.str_name = $1", &ask.name).await?;
+    Ok(wire::SubscriptionFindResponse { subscription: Some(found) })
+}
+
+/// The subscriptions of a show.
+pub(crate) async fn of_show(
+    cuebot: Arc<Cuebot>,
+    ask: show::ShowGetSubscriptionRequest,
+) -> Result<show::ShowGetSubscriptionResponse, CallError> {
+    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
+    let subscriptions = list(&cuebot, "s.pk_show = $1", key).await?;
+    Ok(show::ShowGetSubscriptionResponse { subscriptions: Some(wire::SubscriptionSeq { subscriptions }) })
+}
+
+/// The subscriptions to an allocation.
+pub(crate) async fn of_alloc(
+    cuebot: Arc<Cuebot>,
+    ask: facility::AllocGetSubscriptionsRequest,
+) -> Result<facility::AllocGetSubscriptionsResponse, CallError> {
+    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
+    let subscriptions = list(&cuebot, "s.pk_alloc = $1", key).await?;
+    Ok(facility::AllocGetSubscriptionsResponse {
+        subscriptions: Some(wire::SubscriptionSeq { subscriptions }),
+    })
+}
+
+/// Cores that run there already count from the start.
+const CREATE: &str = "
+INSERT INTO subscription (pk_subscription, pk_show, pk_alloc, int_size, int_burst, int_cores, int_gpus)
+SELECT gen_random_uuid()::text, w.pk_show, a.pk_alloc, $3::bigint, $4::bigint,
+       coalesce((SELECT sum(int_cores_reserved) FROM proc p JOIN host h USING (pk_host)
+                  WHERE p.pk_show = w.pk_show AND h.pk_alloc = a.pk_alloc), 0)::int,
+       coalesce((SELECT sum(int_gpus_reserved) FROM proc p JOIN host h USING (pk_host)
+                  WHERE p.pk_show = w.pk_show AND h.pk_alloc = a.pk_alloc), 0)::int
+  FROM show w CROSS JOIN alloc a WHERE w.pk_show = $1 AND a.pk_alloc = $2
+RETURNING pk_subscription";
+
+/// Lets a show use an allocation.
+pub(crate) async fn create(
+    cuebot: Arc<Cuebot>,
+    ask: show::ShowCreateSubscriptionRequest,
+) -> Result<show::ShowCreateSubscriptionResponse, CallError> {
+    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
+    let (size, burst) = (i64::from(hundredths(ask.size)?.max(0)), i64::from(hundredths(ask.burst)?.max(0)));
+    let client = cuebot.pool.get().await?;
+    let made =
+        client.query_opt(CREATE, &[&key, &ask.allocation_id, &size, &burst]).await.map_err(|error| {
+            CallError::taken(error, "subscription of the show to allocation", &ask.allocation_id)
+        })?;
+    let made = made
+        .ok_or_else(|| CallError::Missing { what: "show or allocation", name: ask.allocation_id.clone() })?;
+    drop(client);
+    let made = one(&cuebot, BY_ID, made.get(0)).await?;
+    Ok(show::ShowCreateSubscriptionResponse { subscription: Some(made) })
+}
+
+setter!(
+    /// Sets what a show gets before others get more.
+    set_size: wire::SubscriptionSetSizeRequest => wire::SubscriptionSetSizeResponse,
+    subscription, "UPDATE subscription SET int_size = $2 WHERE pk_subscription = $1",
+    |ask| i64::from(ask.new_size.max(0))
+);
+setter!(
+    /// Sets what a show gets at most. What runs goes on.
+    set_burst: wire::SubscriptionSetBurstRequest => wire::SubscriptionSetBurstResponse,
+    subscription, "UPDATE subscription SET int_burst = $2 WHERE pk_subscription = $1",
+    |ask| i64::from(ask.burst.max(0))
+);
+
+/// Ends a subscription of which nothing runs.
+pub(crate) async fn delete(
+    cuebot: Arc<Cuebot>,
+    ask: wire::SubscriptionDeleteRequest,
+) -> Result<wire::SubscriptionDeleteResponse, CallError> {
+    let key = id("subscription", ask.subscription.as_ref().map(|subscription| &subscription.id))?;
+    let statement = "DELETE FROM subscription s WHERE pk_subscription = $1 AND NOT EXISTS (
+        SELECT 1 FROM proc p JOIN host h USING (pk_host) WHERE p.pk_show = s.pk_show AND h.pk_alloc = s.pk_alloc)";
+    if cuebot.pool.get().await?.execute(statement, &[&key]).await? == 0 {
+        let held = one(&cuebot, BY_ID, key).await?;
+        return Err(CallError::Value(format!(
+            "frames of the show run in subscription '{}'; set its burst to 0 and wait until they end",
+            held.name
+        )));
+    }
+    Ok(wire::SubscriptionDeleteResponse {})
+}

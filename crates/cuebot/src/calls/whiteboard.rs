@@ -1,0 +1,80 @@
+//! A show as one tree: its groups, and the pending jobs of each.
+
+use super::{ROWS_MAX, groups, id, jobs};
+use crate::generated::job as wire;
+use crate::generated::show;
+use crate::server::{Cuebot, Routes, unary};
+use crate::trouble::CallError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Groups below each other in an answer. Decoders refuse messages that nest more than a hundred times.
+const LEVELS_MAX: usize = 40;
+
+/// Adds the path of the tree.
+pub(super) fn routes(routes: Routes) -> Routes {
+    routes.route("/show.ShowInterface/GetJobWhiteboard", unary(tree))
+}
+
+/// The groups and pending jobs of a show. Jobs are whole, so that a client need not ask for each.
+pub(crate) async fn tree(
+    cuebot: Arc<Cuebot>,
+    ask: show::ShowGetJobWhiteboardRequest,
+) -> Result<show::ShowGetJobWhiteboardResponse, CallError> {
+    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
+    let all = groups::list(&cuebot, "o.pk_show = $1", &[key]).await?;
+    let statement = format!(
+        "{} WHERE job.pk_show = $1 AND job.str_state = 'PENDING' ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}",
+        jobs::JOBS
+    );
+    let rows = cuebot.pool.get().await?.query(&statement, &[&key]).await?;
+    let mut jobs_by_group: BTreeMap<String, Vec<wire::Job>> = BTreeMap::new();
+    for row in &rows {
+        jobs_by_group.entry(row.get("pk_folder")).or_default().push(jobs::job(row));
+    }
+    let mut below: BTreeMap<String, Vec<wire::Group>> = BTreeMap::new();
+    for group in all {
+        below.entry(group.parent_id.clone()).or_default().push(group);
+    }
+    // The group without a parent is the first of all.
+    let top = below.get_mut("").and_then(Vec::pop);
+    let top = top.ok_or_else(|| CallError::Missing { what: "group of show", name: key.to_owned() })?;
+    let whiteboard = nested(top, &mut below, &mut jobs_by_group, LEVELS_MAX);
+    Ok(show::ShowGetJobWhiteboardResponse { whiteboard: Some(whiteboard) })
+}
+
+/// A group with all that is in it. Each group is taken once, so that a circle in the tables ends.
+fn nested(
+    group: wire::Group,
+    below: &mut BTreeMap<String, Vec<wire::Group>>,
+    jobs: &mut BTreeMap<String, Vec<wire::Job>>,
+    levels: usize,
+) -> wire::NestedGroup {
+    let inline_jobs = jobs.remove(&group.id).unwrap_or_default();
+    let mut nested_groups = Vec::new();
+    if levels > 0 {
+        for child in below.remove(&group.id).unwrap_or_default() {
+            nested_groups.push(nested(child, below, jobs, levels - 1));
+        }
+    }
+    wire::NestedGroup {
+        id: group.id,
+        name: group.name,
+        department: group.department,
+        default_job_priority: group.default_job_priority,
+        default_job_min_cores: group.default_job_min_cores,
+        default_job_max_cores: group.default_job_max_cores,
+        min_cores: group.min_cores,
+        max_cores: group.max_cores,
+        level: group.level,
+        parent: None,
+        groups: Some(wire::NestedGroupSeq { nested_groups }),
+        jobs: inline_jobs.iter().map(|job| job.id.clone()).collect(),
+        stats: group.group_stats,
+        default_job_min_gpus: group.default_job_min_gpus,
+        default_job_max_gpus: group.default_job_max_gpus,
+        min_gpus: group.min_gpus,
+        max_gpus: group.max_gpus,
+        inline_jobs,
+    }
+}

@@ -1,0 +1,31 @@
+//! What Cuebot, OpenCue's server, does for hosts and clients, for farms that run without it.
+//!
+//! OpenCue's tables are the only truth. Each call is one transaction, or one query; nothing is kept between calls.
+//! Hosts are called by the part that launches frames, through [`HostCalls`].
+
+mod calls;
+mod database;
+mod depends;
+pub mod frames;
+#[rustfmt::skip]
+pub mod generated;
+mod hosts;
+mod launch;
+pub mod names;
+mod networks;
+mod procs;
+mod report;
+pub mod schema;
+mod seldom;
+mod server;
+pub mod spec;
+mod trouble;
+mod upkeep;
+pub mod verdict;
+
+pub use hosts::{FrameRun, HostCalls, Victim};
+pub use networks::{NETWORKS_MAX, Network};
+pub use report::{Completion, HOST_SYSTEM_KIB};
+pub use server::{CALL_BYTES_MAX, Cuebot, LAUNCH_BYTES_MAX, Settings, served_paths};
+pub use trouble::CallError;
+pub use upkeep::LostFrame;

@@ -1,0 +1,162 @@
+//! What hosts report: that they started, what they run, what ended.
+
+mod complete;
+mod ended;
+mod host;
+mod strays;
+
+use super::server::{Cuebot, Routes, unary};
+use super::trouble::CallError;
+use crate::generated::report::{self as wire, FrameCompleteReport, RenderHost};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use complete::Completion;
+pub(crate) use complete::{complete, finish_job, stop};
+pub(crate) use ended::EndedProcs;
+pub use host::SYSTEM_KIB as HOST_SYSTEM_KIB;
+pub(crate) use host::clear;
+
+const HOST_OF: &str = "SELECT h.str_name::text FROM proc p JOIN host h USING (pk_host) WHERE p.pk_proc = $1";
+
+/// Adds the paths of reports.
+pub(crate) fn routes(routes: Routes) -> Routes {
+    routes
+        .route("/report.RqdReportInterface/ReportRqdStartup", unary(started))
+        .route("/report.RqdReportInterface/ReportStatus", unary(status))
+        .route("/report.RqdReportInterface/ReportRunningFrameCompletion", unary(ended))
+}
+
+impl Cuebot {
+    /// A Windlass worker is there, as what RQD would report of it.
+    ///
+    /// # Errors
+    ///
+    /// The tables cannot hold what is reported, or PostgreSQL failed.
+    pub async fn share_host(&self, host: RenderHost) -> Result<(), CallError> {
+        let known = Arc::new(host::Known::read(host, None)?);
+        self.transact(move |tx| {
+            let known = known.clone();
+            Box::pin(async move { host::share(tx, &known).await })
+        })
+        .await
+    }
+
+    /// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn clear(&self, proc_id: &str, exit_status: i32) -> Result<(), CallError> {
+        let proc_id = proc_id.to_owned();
+        self.transact(move |tx| {
+            let proc_id = proc_id.clone();
+            Box::pin(async move { clear(tx, &proc_id, i64::from(exit_status)).await })
+        })
+        .await
+    }
+
+    /// Takes in the report of a command that ended.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn complete(&self, report: FrameCompleteReport) -> Result<Completion, CallError> {
+        let report = Arc::new(report);
+        self.transact(move |tx| {
+            let report = report.clone();
+            Box::pin(async move { complete(tx, &report).await })
+        })
+        .await
+    }
+}
+
+/// Refuses what RQD reports of a Windlass worker. The gateway reports for workers itself: by a second voice a frame that
+/// runs would be taken for one that has ended, and run twice.
+fn refuse_for_worker(cuebot: &Cuebot, host: &str) -> Result<(), CallError> {
+    if !cuebot.hosts.is_worker(host) {
+        return Ok(());
+    }
+    if let Some(left_out) = cuebot.false_reports.tell(Instant::now()) {
+        tracing::warn!(host, left_out, "RQD reported in the name of a Windlass worker, and was refused");
+    }
+    Err(CallError::Value(format!(
+        "'{host}' is a Windlass worker, of which the gateway reports; stop RQD there, or take the worker out"
+    )))
+}
+
+async fn started(
+    cuebot: Arc<Cuebot>,
+    ask: wire::RqdReportRqdStartupRequest,
+) -> Result<wire::RqdReportRqdStartupResponse, CallError> {
+    let report = ask.boot_report.unwrap_or_default();
+    let host = report.host.unwrap_or_default();
+    refuse_for_worker(&cuebot, &host.name)?;
+    let name = host.name.clone();
+    let known = Arc::new(host::Known::read(host, report.core_info)?);
+    let runs = cuebot
+        .transact(move |tx| {
+            let known = known.clone();
+            Box::pin(async move { host::started(tx, &known).await })
+        })
+        .await?;
+    cuebot.hosts.ask_survivors(name, runs);
+    Ok(wire::RqdReportRqdStartupResponse {})
+}
+
+async fn status(
+    cuebot: Arc<Cuebot>,
+    ask: wire::RqdReportStatusRequest,
+) -> Result<wire::RqdReportStatusResponse, CallError> {
+    let report = ask.host_report.unwrap_or_default();
+    let host = report.host.unwrap_or_default();
+    refuse_for_worker(&cuebot, &host.name)?;
+    let name = host.name.clone();
+    let known = Arc::new(host::Known::read(host, report.core_info)?);
+    if report.frames.len() > host::FRAMES_MAX {
+        return Err(CallError::Value(format!("a host reports more than {} frames", host::FRAMES_MAX)));
+    }
+    let (frames, ended) = (Arc::new(report.frames), cuebot.ended.clone());
+    let strays = cuebot
+        .transact(move |tx| {
+            let (known, frames, ended) = (known.clone(), frames.clone(), ended.clone());
+            Box::pin(async move { host::status(tx, &known, &frames, &ended).await })
+        })
+        .await?;
+    if !strays.is_empty() {
+        if let Some(left_out) = cuebot.stray_reports.tell(Instant::now()) {
+            let frames = strays.len();
+            tracing::warn!(
+                host = name,
+                frames,
+                left_out,
+                "a host runs frames that it does not hold; they end there"
+            );
+        }
+        cuebot.hosts.end_strays(name, strays);
+    }
+    Ok(wire::RqdReportStatusResponse {})
+}
+
+async fn ended(
+    cuebot: Arc<Cuebot>,
+    ask: wire::RqdReportRunningFrameCompletionRequest,
+) -> Result<wire::RqdReportRunningFrameCompletionResponse, CallError> {
+    let report = ask.frame_complete_report.unwrap_or_default();
+    if let Some(host) = &report.host {
+        refuse_for_worker(&cuebot, &host.name)?;
+        if let Some(run) = &report.frame {
+            cuebot.ended.note(&host.name, &run.resource_id);
+        }
+    }
+    if cuebot.hosts.has_workers()
+        && let Some(run) = &report.frame
+        && let Some(row) = cuebot.pool.get().await?.query_opt(HOST_OF, &[&run.resource_id]).await?
+    {
+        // Whatever host the report names.
+        refuse_for_worker(&cuebot, row.get(0))?;
+    }
+    let outcome = cuebot.complete(report).await?;
+    tracing::debug!(?outcome, "a frame's command ended");
+    Ok(wire::RqdReportRunningFrameCompletionResponse {})
+}

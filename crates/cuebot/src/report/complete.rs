@@ -1,0 +1,297 @@
+//! A command ended: its frame gets a state, its proc ends, what waited for it may run, its job may be finished.
+//!
+//! - A report counts only while the proc that it names holds the frame that it names. Where the proc is gone, the frame
+//!   must be running without any other proc.
+//! - A host reports of its own procs and frames alone.
+//! - All of it is one transaction: a second report of the same ending finds nothing left to do.
+//! - A report about what is not known is dropped: an error would make RQD send it for ever.
+
+use crate::depends::{self, Done};
+use crate::generated::report::FrameCompleteReport;
+use crate::procs;
+use crate::trouble::CallError;
+use crate::verdict::{Ending, Terms, Verdict, decide};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio_postgres::Transaction;
+
+/// How much more memory a layer asks for after a failure where no service says, in KiB.
+const INCREASE_KIB: i64 = 2 << 20;
+
+/// What a report changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// Nothing: the frame is not in the tables, or another proc has it, or the host of the proc is another one.
+    Dropped,
+    /// The frame had been stopped already. Its proc ended.
+    Released,
+    /// The frame got this state.
+    Ended(Verdict),
+}
+
+/// What the tables say of a frame.
+struct Held {
+    frame: String,
+    layer: String,
+    job: String,
+    show: String,
+    services: String,
+    running: bool,
+    /// Where it was booked last.
+    host: Option<String>,
+    exit_status: i64,
+    terms: Terms,
+}
+
+const FRAME: &str = "
+SELECT frame.str_state, frame.pk_layer, frame.pk_job, job.pk_show, layer.str_services, frame.int_exit_status,
+       frame.int_retries, job.int_max_retries::bigint, job.b_autoeat, layer.int_timeout::bigint,
+       layer.int_timeout_llu::bigint, frame.str_host::text
+  FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer JOIN job ON job.pk_job = frame.pk_job
+ WHERE frame.pk_frame = $1 FOR UPDATE OF frame";
+
+/// Applies a report.
+pub(crate) async fn complete(
+    tx: &Transaction<'_>,
+    report: &FrameCompleteReport,
+) -> Result<Completion, CallError> {
+    let Some(run) = &report.frame else { return Ok(Completion::Dropped) };
+    let frame = held(tx, &run.frame_id).await?;
+    let proc = tx
+        .query_opt(
+            "SELECT p.pk_frame, p.int_mem_reserved, h.str_name::text FROM proc p JOIN host h USING (pk_host)
+              WHERE p.pk_proc = $1 FOR UPDATE OF p",
+            &[&run.resource_id],
+        )
+        .await?;
+    if let Some(reporter) = &report.host {
+        let holder = match &proc {
+            Some(row) => Some(row.get::<_, &str>(2)),
+            None => frame.as_ref().and_then(|frame| frame.host.as_deref()),
+        };
+        if holder.is_some_and(|holder| holder != reporter.name) {
+            return Ok(Completion::Dropped);
+        }
+    }
+    let reserved_kib = match &proc {
+        Some(row) => match row.get::<_, Option<String>>(0) {
+            Some(holds) if holds != run.frame_id => return Ok(Completion::Dropped),
+            Some(_) if frame.as_ref().is_some_and(|frame| frame.running) => Some(row.get::<_, i64>(1)),
+            _ => {
+                procs::release(tx, &run.resource_id).await?;
+                return Ok(Completion::Released);
+            }
+        },
+        None => None,
+    };
+    let Some(frame) = frame.filter(|frame| frame.running) else { return Ok(Completion::Dropped) };
+    if proc.is_none() {
+        let other = tx.query_opt("SELECT 1 FROM proc WHERE pk_frame = $1", &[&frame.frame]).await?;
+        if other.is_some() {
+            return Ok(Completion::Dropped);
+        }
+    }
+    let ending = ending(report, &frame);
+    let verdict = decide(&ending, &frame.terms);
+    // The state is kept for people: a kill for memory says more than the signal that it came with.
+    let exit_status =
+        if ending.killed_for_memory { frame.exit_status } else { i64::from(report.exit_status) };
+    stop(tx, &frame.frame, verdict.state(), exit_status, run.max_rss).await?;
+    count_usage(tx, &frame, exit_status).await?;
+    procs::release(tx, &run.resource_id).await?;
+    if ending.is_memory_failure() && verdict == Verdict::Waiting {
+        raise_memory(tx, &frame, reserved_kib).await?;
+    }
+    if matches!(verdict, Verdict::Succeeded | Verdict::Eaten) {
+        frame_done(tx, &frame.frame, &frame.layer, &frame.job, verdict == Verdict::Succeeded).await?;
+    }
+    if ending.nimby_locked {
+        lock_for_nimby(tx, report).await?;
+    }
+    Ok(Completion::Ended(verdict))
+}
+
+async fn held(tx: &Transaction<'_>, frame: &str) -> Result<Option<Held>, CallError> {
+    let row = tx.query_opt(FRAME, &[&frame]).await?;
+    Ok(row.map(|row| Held {
+        frame: frame.to_owned(),
+        running: row.get::<_, &str>(0) == "RUNNING",
+        host: row.get(11),
+        layer: row.get(1),
+        job: row.get(2),
+        show: row.get(3),
+        services: row.get(4),
+        exit_status: row.get(5),
+        terms: Terms {
+            retries: row.get(6),
+            retries_max: row.get(7),
+            auto_eat: row.get(8),
+            timeout_min: row.get(9),
+            timeout_llu_min: row.get(10),
+        },
+    }))
+}
+
+fn ending(report: &FrameCompleteReport, frame: &Held) -> Ending {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let last_line_s = report.frame.as_ref().map_or(0, |run| run.llu_time);
+    Ending {
+        exit_status: report.exit_status,
+        exit_signal: report.exit_signal,
+        nimby_locked: report.host.as_ref().is_some_and(|host| host.nimby_locked),
+        run_s: i64::from(report.run_time),
+        silent_s: (last_line_s > 0).then(|| now_s.saturating_sub(last_line_s).max(0)),
+        killed_for_memory: frame.exit_status == i64::from(crate::verdict::EXIT_MEMORY),
+    }
+}
+
+/// Writes the state of a frame that ran. A running frame gets no state twice, because the row is locked.
+pub(crate) async fn stop(
+    tx: &Transaction<'_>,
+    frame: &str,
+    state: &str,
+    exit_status: i64,
+    max_rss_kib: i64,
+) -> Result<bool, CallError> {
+    // A second is added, as OpenCue does, so that a command that ended at once has a duration.
+    let stopped = tx
+        .execute(
+            "UPDATE frame SET str_state = $2, int_exit_status = $3,
+                    int_mem_max_used = greatest(int_mem_max_used, $4),
+                    ts_stopped = current_timestamp + interval '1 second', ts_updated = current_timestamp,
+                    int_version = int_version + 1,
+                    int_total_past_core_time = int_total_past_core_time + round(int_cores / 100.0
+                        * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer,
+                    int_total_past_gpu_time = int_total_past_gpu_time + round(int_gpus
+                        * extract(epoch FROM current_timestamp + interval '1 second' - ts_started))::integer
+              WHERE pk_frame = $1 AND str_state = 'RUNNING'",
+            &[&frame, &state, &exit_status, &max_rss_kib],
+        )
+        .await?;
+    Ok(stopped == 1)
+}
+
+/// Adds a run to the figures of job, layer and show.
+async fn count_usage(tx: &Transaction<'_>, frame: &Held, exit_status: i64) -> Result<(), CallError> {
+    let spent = tx
+        .query_one(
+            "SELECT greatest(extract(epoch FROM ts_stopped - ts_started), 0)::bigint, int_cores, int_gpus
+               FROM frame WHERE pk_frame = $1",
+            &[&frame.frame],
+        )
+        .await?;
+    let clock_s = spent.get::<_, Option<i64>>(0).unwrap_or(0);
+    let (cores, gpus): (i32, i32) = (spent.get(1), spent.get(2));
+    let core_s = clock_s * i64::from(cores) / 100;
+    let gpu_s = clock_s * i64::from(gpus);
+    let clock_s = i32::try_from(clock_s).unwrap_or(i32::MAX);
+    let end = if exit_status == 0 { "success" } else { "fail" };
+    let high =
+        if exit_status == 0 { ", int_clock_time_high = greatest(int_clock_time_high, $4)" } else { "" };
+    let low = if exit_status == 0 {
+        ", int_clock_time_low = CASE WHEN int_clock_time_low = 0 THEN $4 ELSE least(int_clock_time_low, $4) END"
+    } else {
+        ""
+    };
+    for (table, key, id, extra) in
+        [("job_usage", "pk_job", &frame.job, ""), ("layer_usage", "pk_layer", &frame.layer, low)]
+    {
+        let statement = format!(
+            "UPDATE {table} SET int_core_time_{end} = int_core_time_{end} + $2,
+                    int_gpu_time_{end} = int_gpu_time_{end} + $3,
+                    int_clock_time_{end} = int_clock_time_{end} + $4,
+                    int_frame_{end}_count = int_frame_{end}_count + 1{high}{extra} WHERE {key} = $1"
+        );
+        tx.execute(&statement, &[id, &core_s, &gpu_s, &clock_s]).await?;
+    }
+    let statement =
+        format!("UPDATE show_stats SET int_frame_{end}_count = int_frame_{end}_count + 1 WHERE pk_show = $1");
+    tx.execute(&statement, &[&frame.show]).await?;
+    Ok(())
+}
+
+/// Lets the layer ask for what the proc had and the increase of its first service. OpenCue's optimizer, which would
+/// lower it again, is turned off for this layer.
+async fn raise_memory(
+    tx: &Transaction<'_>,
+    frame: &Held,
+    reserved_kib: Option<i64>,
+) -> Result<(), CallError> {
+    let service = frame.services.split(',').next().unwrap_or_default().trim();
+    let increase = tx
+        .query_opt(
+            "SELECT int_min_memory_increase::bigint FROM (
+                 SELECT int_min_memory_increase, 0 AS turn FROM show_service WHERE pk_show = $1 AND str_name = $2
+                 UNION ALL SELECT int_min_memory_increase, 1 FROM service WHERE str_name = $2
+             ) AS known ORDER BY turn LIMIT 1",
+            &[&frame.show, &service],
+        )
+        .await?;
+    let increase_kib = increase.map_or(INCREASE_KIB, |row| row.get(0));
+    tx.execute(
+        "UPDATE layer SET b_optimize = false,
+                int_mem_min = greatest(int_mem_min, coalesce($2, int_mem_min) + $3) WHERE pk_layer = $1",
+        &[&frame.layer, &reserved_kib, &increase_kib],
+    )
+    .await?;
+    Ok(())
+}
+
+/// A frame is done: what waited for it, for its layer or for its job may run, and the job may be finished. Frames that
+/// were eaten let nothing run by themselves, as in OpenCue.
+pub(crate) async fn frame_done(
+    tx: &Transaction<'_>,
+    frame: &str,
+    layer: &str,
+    job: &str,
+    succeeded: bool,
+) -> Result<(), CallError> {
+    // Two frames of a job that end at the same time must see each other, so that one of them is the last.
+    tx.query("SELECT 1 FROM job_stat WHERE pk_job = $1 FOR UPDATE", &[&job]).await?;
+    if succeeded {
+        depends::satisfy(tx, Done::Frame(frame)).await?;
+        depends::satisfy(tx, Done::AnyFrame(layer)).await?;
+    }
+    let open =
+        "int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count";
+    let left = tx
+        .query_one(&format!("SELECT {open} FROM layer_stat WHERE pk_layer = $1"), &[&layer])
+        .await?
+        .get::<_, i64>(0);
+    if left <= 0 && succeeded {
+        depends::satisfy(tx, Done::Layer(layer)).await?;
+    }
+    let left = tx
+        .query_one(&format!("SELECT {open} FROM job_stat WHERE pk_job = $1"), &[&job])
+        .await?
+        .get::<_, i64>(0);
+    if left <= 0 {
+        finish_job(tx, job).await?;
+    }
+    Ok(())
+}
+
+/// Ends a job: its name is free for the next one, its history is closed by a trigger, what waited for it may run.
+pub(crate) async fn finish_job(tx: &Transaction<'_>, job: &str) -> Result<bool, CallError> {
+    let finished = tx
+        .execute(
+            "UPDATE job SET str_state = 'FINISHED', str_visible_name = NULL, ts_stopped = current_timestamp,
+                    b_paused = false WHERE pk_job = $1 AND str_state = 'PENDING'",
+            &[&job],
+        )
+        .await?;
+    if finished == 1 {
+        depends::satisfy(tx, Done::Job(job)).await?;
+    }
+    Ok(finished == 1)
+}
+
+async fn lock_for_nimby(tx: &Transaction<'_>, report: &FrameCompleteReport) -> Result<(), CallError> {
+    let Some(host) = &report.host else { return Ok(()) };
+    tx.execute(
+        "UPDATE host SET str_lock_state = 'NIMBY_LOCKED', str_lock_source = 'NIMBY'
+          WHERE str_name = $1 AND str_lock_state = 'OPEN'",
+        &[&host.name],
+    )
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Procs of which their hosts said lately that they ended. A status report that still names one is older than that: it
+//! was made, or was on its way, while the command ended.
+
+use crate::names::width::KEY;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+/// Ends that are remembered, the latest. A farm has some hundred a second, and a report is on its way for seconds.
+const ENDED_MAX: usize = 16_384;
+
+/// Ends that hosts told of, by host and proc.
+#[derive(Default)]
+pub(crate) struct EndedProcs(Mutex<EndedList>);
+
+#[derive(Default)]
+struct EndedList {
+    known: BTreeSet<(String, String)>,
+    order: VecDeque<(String, String)>,
+}
+
+impl EndedProcs {
+    /// A host says that a proc of it ended. It is noted before the tables are changed, so that whoever misses the proc
+    /// there finds it here.
+    pub(crate) fn note(&self, host: &str, proc_id: &str) {
+        // What the tables cannot hold is not kept here either.
+        if host.len() > super::host::NAME_BYTES_MAX || proc_id.len() > KEY {
+            return;
+        }
+        let key = (host.to_owned(), proc_id.to_owned());
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !list.known.insert(key.clone()) {
+            return;
+        }
+        list.order.push_back(key);
+        if list.order.len() > ENDED_MAX
+            && let Some(oldest) = list.order.pop_front()
+        {
+            list.known.remove(&oldest);
+        }
+    }
+
+    /// Whether the host said that the proc ended.
+    pub(super) fn has(&self, host: &str, proc_id: &str) -> bool {
+        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.known.contains(&(host.to_owned(), proc_id.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_ends_are_known_of_the_host_that_told_them() {
+        let ended = EndedProcs::default();
+        ended.note("h1", "p");
+        ended.note("h1", "p");
+        assert!(ended.has("h1", "p") && !ended.has("h2", "p") && !ended.has("h1", "q"));
+        ended.note("h1", &"x".repeat(KEY + 1));
+        assert_eq!(ended.0.lock().unwrap().order.len(), 1, "no key is that long");
+        for number in 0..ENDED_MAX {
+            ended.note("h1", &number.to_string());
+        }
+        assert!(!ended.has("h1", "p") && ended.has("h1", "0"));
+        assert_eq!(ended.0.lock().unwrap().known.len(), ENDED_MAX);
+    }
+}

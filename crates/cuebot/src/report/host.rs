@@ -1,0 +1,383 @@
+//! Hosts: registered when they first report, and kept up to date by each report.
+
+use super::ended::EndedProcs;
+use super::strays::{StrayAmounts, Strays};
+use crate::generated::host::HardwareState;
+use crate::generated::report::{CoreDetail, RenderHost, RunningFrameInfo};
+use crate::hosts::FrameRun;
+use crate::names;
+use crate::procs;
+use crate::trouble::CallError;
+use crate::verdict::EXIT_CLEARED;
+use tokio_postgres::Transaction;
+
+/// Frames that one report may tell of. The largest hosts run a few hundred.
+pub(crate) const FRAMES_MAX: usize = 10_000;
+/// Tags that a host may bring.
+const TAGS_MAX: usize = 200;
+/// Bytes of a host's name: its column.
+pub(super) const NAME_BYTES_MAX: usize = 45;
+/// Memory that no frame gets, in KiB: it is the host's own, as in OpenCue.
+pub const SYSTEM_KIB: i64 = 512 << 10;
+/// The operating system of hosts that name none.
+const OS: &str = "rhel40";
+
+/// What a host says of itself, checked.
+pub(crate) struct Known {
+    name: String,
+    nimby_enabled: bool,
+    nimby_locked: bool,
+    procs: i64,
+    cores: i64,
+    memory_kib: i64,
+    gpus: i64,
+    gpu_memory_kib: i64,
+    free_gpu_memory_kib: i64,
+    total_kib: i64,
+    free_kib: i64,
+    swap_kib: i64,
+    free_swap_kib: i64,
+    scratch_kib: i64,
+    free_scratch_kib: i64,
+    load: i64,
+    boot_s: f64,
+    state: String,
+    os: String,
+    tags: Vec<String>,
+}
+
+impl Known {
+    /// Refuses what the tables cannot hold.
+    pub(crate) fn read(host: RenderHost, cores: Option<CoreDetail>) -> Result<Known, CallError> {
+        let text = |what, text: &str, max| {
+            names::plain(what, text, 1, max).map_err(|error| CallError::Value(error.to_string()))
+        };
+        if host.tags.len() > TAGS_MAX {
+            return Err(CallError::Value(format!("a host has more than {TAGS_MAX} tags")));
+        }
+        let mut tags = Vec::new();
+        for tag in &host.tags {
+            tags.push(text("tag", tag, names::width::TAG)?);
+        }
+        let reported = cores.map_or(0, |cores| i64::from(cores.total_cores));
+        let counted = i64::from(host.num_procs.max(0)) * i64::from(host.cores_per_proc.max(0));
+        let whole_kib = host.total_mem.saturating_sub(SYSTEM_KIB).max(0);
+        Ok(Known {
+            name: text("host name", &host.name, NAME_BYTES_MAX)?,
+            nimby_enabled: host.nimby_enabled,
+            nimby_locked: host.nimby_locked,
+            procs: i64::from(host.num_procs.max(0)),
+            cores: if counted > 0 { counted } else { reported.max(0) },
+            // A desktop keeps a third for the person before it.
+            memory_kib: if host.nimby_enabled { whole_kib / 3 * 2 } else { whole_kib },
+            gpus: i64::from(host.num_gpus.max(0)),
+            gpu_memory_kib: host.total_gpu_mem.max(0),
+            free_gpu_memory_kib: host.free_gpu_mem.max(0),
+            total_kib: host.total_mem.max(0),
+            free_kib: host.free_mem.max(0),
+            swap_kib: host.total_swap.max(0),
+            free_swap_kib: host.free_swap.max(0),
+            scratch_kib: host.total_mcp.max(0),
+            free_scratch_kib: host.free_mcp.max(0),
+            load: i64::from(host.load.max(0)),
+            boot_s: f64::from(host.boot_time.max(0)),
+            state: HardwareState::try_from(host.state).unwrap_or(HardwareState::Up).as_str_name().to_owned(),
+            os: match host.attributes.get("SP_OS") {
+                Some(os) => text("operating system", os, 32)?,
+                None => OS.to_owned(),
+            },
+            tags,
+        })
+    }
+}
+
+/// A host started. Returns the runs that it holds by the tables. It is to be asked which of them it has: this report may
+/// be older than their launches.
+pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<Vec<FrameRun>, CallError> {
+    let host = arrive(tx, known).await?;
+    let held = "SELECT pk_proc, pk_frame FROM proc WHERE pk_host = $1 ORDER BY pk_frame";
+    let mut runs = Vec::new();
+    for row in tx.query(held, &[&host]).await? {
+        let (proc_id, frame): (String, Option<String>) = (row.get(0), row.get(1));
+        match frame {
+            Some(frame) => runs.push(FrameRun { frame, proc_id }),
+            // Its frame was killed and is free already.
+            None => clear(tx, &proc_id, i64::from(EXIT_CLEARED)).await?,
+        }
+    }
+    resize(tx, known, &host, StrayAmounts::default()).await?;
+    Ok(runs)
+}
+
+/// A host still runs. Returns the runs that it does not hold, and that shall end there.
+pub(crate) async fn status(
+    tx: &Transaction<'_>,
+    known: &Known,
+    frames: &[RunningFrameInfo],
+    ended: &EndedProcs,
+) -> Result<Vec<FrameRun>, CallError> {
+    let host = arrive(tx, known).await?;
+    let mut strays = Strays::default();
+    for run in frames {
+        match mark(tx, &host, run).await? {
+            Some(true) => {}
+            Some(false) => strays.add_freed(run),
+            None => strays.add_unheld(run),
+        }
+    }
+    strays.sift(tx, (&host, &known.name), ended).await?;
+    resize(tx, known, &host, strays.amounts()).await?;
+    Ok(strays.runs())
+}
+
+/// Writes what a run uses, where its proc is one of the host that reports. `Some(false)` where the proc has the frame
+/// no longer, because a client killed it, and `None` where it is not there.
+async fn mark(tx: &Transaction<'_>, host: &str, run: &RunningFrameInfo) -> Result<Option<bool>, CallError> {
+    let marked = tx
+        .query_opt(
+            "UPDATE proc SET ts_ping = current_timestamp, int_mem_used = $3,
+                    int_mem_max_used = greatest(int_mem_max_used, $4), int_virt_used = $5,
+                    int_virt_max_used = greatest(int_virt_max_used, $6), int_gpu_mem_used = $7,
+                    int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $8)
+              WHERE pk_proc = $1 AND pk_host = $9 AND (pk_frame = $2 OR pk_frame IS NULL)
+             RETURNING pk_frame IS NOT NULL",
+            &[
+                &run.resource_id,
+                &run.frame_id,
+                &run.rss,
+                &run.max_rss,
+                &run.vsize,
+                &run.max_vsize,
+                &run.used_gpu_memory,
+                &run.max_used_gpu_memory,
+                &host,
+            ],
+        )
+        .await?;
+    let has_frame = marked.map(|row| row.get::<_, bool>(0));
+    if has_frame == Some(true) {
+        tx.execute(
+            "UPDATE frame SET ts_updated = current_timestamp, int_mem_used = $2,
+                    int_mem_max_used = greatest(int_mem_max_used, $3), int_gpu_mem_used = $4,
+                    int_gpu_mem_max_used = greatest(int_gpu_mem_max_used, $5),
+                    ts_llu = CASE WHEN $6::bigint > 0 THEN to_timestamp($6::bigint) ELSE ts_llu END
+              WHERE pk_frame = $1 AND str_state = 'RUNNING'",
+            &[
+                &run.frame_id,
+                &run.rss,
+                &run.max_rss,
+                &run.used_gpu_memory,
+                &run.max_used_gpu_memory,
+                &run.llu_time,
+            ],
+        )
+        .await?;
+    }
+    Ok(has_frame)
+}
+
+/// A Windlass worker is there. Its size is what Windlass's own tasks leave of it, and changes also while frames run on
+/// it. What these hold stays theirs.
+pub(crate) async fn share(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
+    let host = arrive(tx, known).await?;
+    tx.execute(
+        "WITH held AS (
+             SELECT coalesce(sum(int_cores_reserved), 0)::bigint AS cores,
+                    coalesce(sum(int_mem_reserved), 0)::bigint AS mem,
+                    coalesce(sum(int_gpus_reserved), 0)::bigint AS gpus,
+                    coalesce(sum(int_gpu_mem_reserved), 0)::bigint AS gpu_mem
+               FROM proc WHERE pk_host = $1::text
+         )
+         UPDATE host SET int_procs = $2::bigint,
+                int_cores = greatest($3::bigint, held.cores),
+                int_cores_idle = greatest($3::bigint, held.cores) - held.cores,
+                int_mem = greatest($4::bigint, held.mem),
+                int_mem_idle = greatest($4::bigint, held.mem) - held.mem,
+                int_gpus = greatest($5::bigint, held.gpus),
+                int_gpus_idle = greatest($5::bigint, held.gpus) - held.gpus,
+                int_gpu_mem = greatest($6::bigint, held.gpu_mem),
+                int_gpu_mem_idle = greatest($6::bigint, held.gpu_mem) - held.gpu_mem
+           FROM held WHERE host.pk_host = $1::text",
+        &[&host, &known.procs, &known.cores, &known.memory_kib, &known.gpus, &known.gpu_memory_kib],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
+pub(crate) async fn clear(tx: &Transaction<'_>, proc: &str, exit_status: i64) -> Result<(), CallError> {
+    // Frames are locked before procs everywhere.
+    let frame = tx
+        .query_opt(
+            "SELECT frame.pk_frame FROM frame JOIN proc ON proc.pk_frame = frame.pk_frame
+              WHERE proc.pk_proc = $1 FOR UPDATE OF frame",
+            &[&proc],
+        )
+        .await?;
+    if procs::release(tx, proc).await?
+        && let Some(frame) = frame
+    {
+        super::complete::stop(tx, frame.get(0), "WAITING", exit_status, 0).await?;
+    }
+    Ok(())
+}
+
+/// The id of the host, which is registered where it is new.
+async fn arrive(tx: &Transaction<'_>, known: &Known) -> Result<String, CallError> {
+    let query = "SELECT pk_host FROM host WHERE str_name = $1 FOR UPDATE";
+    if tx.query_opt(query, &[&known.name]).await?.is_none() {
+        register(tx, known).await?;
+    }
+    let host: String = tx.query_one(query, &[&known.name]).await?.get(0);
+    tx.execute(
+        "UPDATE host_stat SET int_mem_total = $2, int_mem_free = $3, int_swap_total = $4, int_swap_free = $5,
+                int_mcp_total = $6, int_mcp_free = $7, int_gpu_mem_total = $8, int_gpu_mem_free = $9,
+                int_load = $10, ts_ping = current_timestamp, str_os = $12,
+                ts_booted = CASE WHEN $11::float8 > 0 THEN to_timestamp($11::float8) ELSE ts_booted END,
+                str_state = CASE WHEN str_state = 'REPAIR' OR (str_state = 'REBOOT_WHEN_IDLE' AND $13::text = 'UP')
+                                 THEN str_state ELSE $13::text END
+          WHERE pk_host = $1",
+        &[
+            &host,
+            &known.total_kib,
+            &known.free_kib,
+            &known.swap_kib,
+            &known.free_swap_kib,
+            &known.scratch_kib,
+            &known.free_scratch_kib,
+            &known.gpu_memory_kib,
+            &known.free_gpu_memory_kib,
+            &known.load,
+            &known.boot_s,
+            &known.os,
+            &known.state,
+        ],
+    )
+    .await?;
+    let (from, to) = if known.nimby_locked { ("OPEN", "NIMBY_LOCKED") } else { ("NIMBY_LOCKED", "OPEN") };
+    tx.execute(
+        "UPDATE host SET str_lock_state = $3, str_lock_source = 'NIMBY'
+          WHERE pk_host = $1 AND str_lock_state = $2",
+        &[&host, &from, &to],
+    )
+    .await?;
+    Ok(host)
+}
+
+/// Adds a host that nobody knew. Its first tag that names an allocation says where it belongs; otherwise it is the
+/// default one.
+async fn register(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
+    let alloc = tx
+        .query_opt(
+            "SELECT pk_alloc, str_tag FROM alloc
+              WHERE str_name::text = ANY($1::text[]) OR b_default
+              ORDER BY array_position($1::text[], str_name::text) NULLS LAST LIMIT 1",
+            &[&known.tags],
+        )
+        .await?
+        .ok_or_else(|| CallError::Missing {
+            what: "default allocation for host",
+            name: known.name.clone(),
+        })?;
+    let (alloc, alloc_tag): (String, Option<String>) = (alloc.get(0), alloc.get(1));
+    let thread_mode = i32::from(known.nimby_enabled);
+    // A second report may come at the same time; one of them registers the host.
+    let made = tx
+        .query_opt(
+            "INSERT INTO host (pk_host, pk_alloc, str_name, b_nimby, str_lock_state, int_procs, int_cores,
+                    int_cores_idle, int_mem, int_mem_idle, int_gpus, int_gpus_idle, int_gpu_mem,
+                    int_gpu_mem_idle, str_fqdn, int_thread_mode)
+             VALUES (gen_random_uuid()::text, $1, $2, $3, 'OPEN', $4, $5, $5, $6, $6, $7, $7, $8, $8, $2, $9)
+             ON CONFLICT DO NOTHING RETURNING pk_host",
+            &[
+                &alloc,
+                &known.name,
+                &known.nimby_enabled,
+                &known.procs,
+                &known.cores,
+                &known.memory_kib,
+                &known.gpus,
+                &known.gpu_memory_kib,
+                &thread_mode,
+            ],
+        )
+        .await?;
+    let Some(host) = made.map(|row| row.get::<_, String>(0)) else { return Ok(()) };
+    tx.execute("INSERT INTO host_stat (pk_host_stat, pk_host) VALUES ($1, $1)", &[&host]).await?;
+    let own = [(alloc_tag.as_ref(), "ALLOC"), (Some(&known.name), "HOSTNAME")];
+    let hardware = known.tags.iter().map(|tag| (Some(tag), "HARDWARE"));
+    for (tag, kind) in own.into_iter().chain(hardware) {
+        let Some(tag) = tag else { continue };
+        tx.execute(
+            "INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type)
+             SELECT gen_random_uuid()::text, $1::text, $2::text, $3::text
+              WHERE NOT EXISTS (SELECT 1 FROM host_tag WHERE pk_host = $1::text AND str_tag = $2::text)",
+            &[&host, tag, &kind],
+        )
+        .await?;
+    }
+    tx.execute(
+        "UPDATE host SET str_tags = (SELECT left(string_agg(str_tag, ' ' ORDER BY str_tag_type, str_tag), 128)
+           FROM host_tag WHERE pk_host = $1) WHERE pk_host = $1",
+        &[&host],
+    )
+    .await?;
+    Ok(())
+}
+
+/// What the host has is taken over while no proc holds any of it. What is idle is always written: what neither procs nor
+/// strays hold. The row of the host is locked, so that procs which begin or end meanwhile count before or after this.
+async fn resize(
+    tx: &Transaction<'_>,
+    known: &Known,
+    host: &str,
+    strays: StrayAmounts,
+) -> Result<(), CallError> {
+    tx.execute(
+        "WITH held AS (
+             SELECT count(*) AS procs, coalesce(sum(int_cores_reserved), 0)::bigint AS cores,
+                    coalesce(sum(int_mem_reserved), 0)::bigint AS mem,
+                    coalesce(sum(int_gpus_reserved), 0)::bigint AS gpus,
+                    coalesce(sum(int_gpu_mem_reserved), 0)::bigint AS gpu_mem
+               FROM proc WHERE pk_host = $1::text
+         ), size AS (
+             SELECT CASE WHEN procs > 0 THEN h.b_nimby ELSE $2::boolean END AS nimby,
+                    CASE WHEN procs > 0 THEN h.int_procs ELSE $3::bigint END AS procs,
+                    CASE WHEN procs > 0 THEN h.int_cores ELSE $4::bigint END AS cores,
+                    CASE WHEN procs > 0 THEN h.int_mem ELSE $5::bigint END AS mem,
+                    CASE WHEN procs > 0 THEN h.int_gpus ELSE $6::bigint END AS gpus,
+                    CASE WHEN procs > 0 THEN h.int_gpu_mem ELSE $7::bigint END AS gpu_mem
+               FROM host h CROSS JOIN held WHERE h.pk_host = $1::text
+         ), idle AS (
+             SELECT greatest(size.cores - held.cores - least($8::bigint, size.cores), 0) AS cores,
+                    greatest(size.mem - held.mem - least($9::bigint, size.mem), 0) AS mem,
+                    greatest(size.gpus - held.gpus - least($10::bigint, size.gpus), 0) AS gpus,
+                    greatest(size.gpu_mem - held.gpu_mem - least($11::bigint, size.gpu_mem), 0) AS gpu_mem
+               FROM size CROSS JOIN held
+         )
+         UPDATE host SET b_nimby = size.nimby, int_procs = size.procs, int_cores = size.cores,
+                int_cores_idle = idle.cores, int_mem = size.mem, int_mem_idle = idle.mem, int_gpus = size.gpus,
+                int_gpus_idle = idle.gpus, int_gpu_mem = size.gpu_mem, int_gpu_mem_idle = idle.gpu_mem
+           FROM size CROSS JOIN idle
+          WHERE host.pk_host = $1::text
+            AND (host.int_cores, host.int_mem, host.int_gpus, host.int_gpu_mem, host.int_cores_idle,
+                 host.int_mem_idle, host.int_gpus_idle, host.int_gpu_mem_idle)
+                IS DISTINCT FROM (size.cores, size.mem, size.gpus, size.gpu_mem, idle.cores, idle.mem, idle.gpus,
+                 idle.gpu_mem)",
+        &[
+            &host,
+            &known.nimby_enabled,
+            &known.procs,
+            &known.cores,
+            &known.memory_kib,
+            &known.gpus,
+            &known.gpu_memory_kib,
+            &strays.cores,
+            &strays.mem_kib,
+            &strays.gpus,
+            &strays.gpu_mem_kib,
+        ],
+    )
+    .await?;
+    Ok(())
+}

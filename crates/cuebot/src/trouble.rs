@@ -1,0 +1,70 @@
+//! Why a call fails, and what the client is told.
+
+use crate::spec::SpecError;
+use tokio_postgres::error::SqlState;
+use tonic::{Code, Status};
+
+/// Why a call fails.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// What a client names is not in the tables.
+    #[error("there is no {what} '{name}'")]
+    Missing {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its id or name, as the client gave it.
+        name: String,
+    },
+    /// A value that the call cannot use.
+    #[error("{0}")]
+    Value(String),
+    /// Something that is there already.
+    #[error("there is a {what} '{name}' already; choose another name, or end that one")]
+    Exists {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A part of OpenCue that is not served.
+    #[error("{0}")]
+    Unserved(String),
+    /// A job spec that is refused.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The database refused a statement, or went away.
+    #[error("the database failed; the client may try again")]
+    Database(#[from] tokio_postgres::Error),
+    /// No connection came free.
+    #[error("no connection to the database came free; the client may try again")]
+    Pool(#[from] deadpool_postgres::PoolError),
+}
+
+impl CallError {
+    /// True where the same transaction may succeed when it runs again: two of them waited for each other.
+    pub(crate) fn is_conflict(&self) -> bool {
+        let CallError::Database(error) = self else { return false };
+        let code = error.code();
+        code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
+    }
+
+    /// What a failure to write a name means: it is taken, where PostgreSQL says so.
+    pub(crate) fn taken(error: tokio_postgres::Error, what: &'static str, name: &str) -> CallError {
+        if error.code() == Some(&SqlState::UNIQUE_VIOLATION) {
+            return CallError::Exists { what, name: name.to_owned() };
+        }
+        CallError::Database(error)
+    }
+
+    /// What the client is told.
+    pub(crate) fn status(&self) -> Status {
+        let code = match self {
+            CallError::Missing { .. } => Code::NotFound,
+            CallError::Value(_) | CallError::Spec(_) => Code::InvalidArgument,
+            CallError::Exists { .. } => Code::AlreadyExists,
+            CallError::Unserved(_) => Code::Unimplemented,
+            CallError::Database(_) | CallError::Pool(_) => Code::Unavailable,
+        };
+        Status::new(code, self.to_string())
+    }
+}

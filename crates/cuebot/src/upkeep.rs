@@ -1,0 +1,103 @@
+//! What Cuebot does by itself from time to time: hosts that fell silent are down, and their frames wait again.
+
+use super::report::clear;
+use super::server::Cuebot;
+use super::trouble::CallError;
+use super::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN};
+
+/// A host that has not reported for so long is down, as in OpenCue. RQD reports each minute.
+const SILENT_S: f64 = 300.0;
+/// A frame of which its host has said nothing for so long, although it reports, does not run there.
+const LOST_S: f64 = 300.0;
+/// Frames that are cleared in one round.
+const ROUND_MAX: i64 = 1_000;
+
+const DOWN: &str = "UPDATE host_stat SET str_state = 'DOWN'
+    WHERE str_state IN ('UP', 'REBOOT_WHEN_IDLE') AND ts_ping < now() - make_interval(secs => $1) RETURNING pk_host";
+const LEFT: &str = "SELECT p.pk_proc FROM proc p JOIN host_stat s USING (pk_host)
+    WHERE s.str_state = 'DOWN' AND s.ts_ping < now() - make_interval(secs => $1) ORDER BY p.pk_frame LIMIT $2";
+/// It may have reported while the procs of others were cleared.
+const IS_LEFT: &str = "SELECT FROM proc p JOIN host_stat s USING (pk_host)
+    WHERE p.pk_proc = $1 AND s.str_state = 'DOWN' AND s.ts_ping < now() - make_interval(secs => $2)";
+/// Procs whose frames were killed, and of whose commands their hosts tell no longer.
+const FREED: &str = "SELECT p.pk_proc FROM proc p JOIN host_stat s USING (pk_host)
+    WHERE s.str_state = 'UP' AND s.ts_ping > p.ts_ping + make_interval(secs => $1) AND p.pk_frame IS NULL
+        AND s.ts_ping > now() - make_interval(secs => $1) LIMIT $2";
+const LOST: &str = "SELECT h.str_name, p.pk_frame, p.pk_proc FROM proc p JOIN host h USING (pk_host)
+        JOIN host_stat s USING (pk_host)
+    WHERE s.str_state = 'UP' AND s.ts_ping > p.ts_ping + make_interval(secs => $1) AND p.pk_frame IS NOT NULL
+        AND s.ts_ping > now() - make_interval(secs => $1) LIMIT $2";
+
+/// A frame that its host does not tell of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostFrame {
+    /// The host's name.
+    pub host: String,
+    /// The frame.
+    pub frame: String,
+    /// What it holds.
+    pub proc_id: String,
+}
+
+impl Cuebot {
+    /// Marks hosts that fell silent, and lets the frames that they ran wait again without spending a retry. Returns how
+    /// many frames.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn clear_silent_hosts(&self) -> Result<usize, CallError> {
+        let client = self.pool.get().await?;
+        let down = client.query(DOWN, &[&SILENT_S]).await?.len();
+        let left = client.query(LEFT, &[&SILENT_S, &ROUND_MAX]).await?;
+        drop(client);
+        if down > 0 {
+            tracing::warn!(
+                hosts = down,
+                frames = left.len(),
+                "hosts have been silent for five minutes, and are down"
+            );
+        }
+        let mut cleared = 0;
+        for row in &left {
+            let proc_id: String = row.get(0);
+            let is_cleared = self.transact(move |tx| {
+                let proc_id = proc_id.clone();
+                Box::pin(async move {
+                    if tx.query_opt(IS_LEFT, &[&proc_id, &SILENT_S]).await?.is_none() {
+                        return Ok(false);
+                    }
+                    clear(tx, &proc_id, i64::from(EXIT_HOST_DOWN)).await?;
+                    Ok(true)
+                })
+            });
+            cleared += usize::from(is_cleared.await?);
+        }
+        Ok(cleared)
+    }
+
+    /// Ends procs whose frames were killed, and whose ends were lost: their hosts report, and say nothing of them.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn clear_freed_procs(&self) -> Result<(), CallError> {
+        let freed = self.pool.get().await?.query(FREED, &[&LOST_S, &ROUND_MAX]).await?;
+        for row in &freed {
+            self.clear(row.get(0), EXIT_CLEARED).await?;
+        }
+        Ok(())
+    }
+
+    /// Frames that run by the tables, and of which hosts that report say nothing: their ends were lost.
+    ///
+    /// # Errors
+    ///
+    /// PostgreSQL failed.
+    pub async fn lost_frames(&self) -> Result<Vec<LostFrame>, CallError> {
+        let rows = self.pool.get().await?.query(LOST, &[&LOST_S, &ROUND_MAX]).await?;
+        let lost =
+            rows.iter().map(|row| LostFrame { host: row.get(0), frame: row.get(1), proc_id: row.get(2) });
+        Ok(lost.collect())
+    }
+}

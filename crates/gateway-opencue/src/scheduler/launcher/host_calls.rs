@@ -1,0 +1,163 @@
+//! What Cuebot asks of hosts: ends of commands, ends of what a host runs and does not hold, and what a host that started
+//! still runs.
+//!
+//! - On a Windlass worker the job of the frame is cancelled.
+//! - No launch of another frame waits for strays or survivors: both have calls of their own, and a host has one of them
+//!   at a time.
+//! - What a host does not end is in its next report, and is asked for again then. Nothing is kept for that.
+
+use super::{FrameRun, Launcher, Shared};
+use crate::scheduler::hosts::is_answer;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tonic::Status;
+use windlass_cuebot::{HostCalls, Victim};
+
+/// Hosts that are asked at a time to end what clients killed.
+const HOSTS_AT_A_TIME: usize = 16;
+/// For one host, with the connection. A host that does not answer is silent, and its procs are cleared for that; one
+/// that still reports the frame is asked again.
+const HOST_TIME: Duration = Duration::from_secs(10);
+/// Frames of all hosts that wait to be ended, as their hosts do not hold them. Hosts report further ones again.
+const STRAYS_MAX: usize = 8_192;
+/// For all such frames of one report. The next one comes after a minute.
+const REPORT_TIME: Duration = Duration::from_secs(30);
+const WHY: &str = "the host does not hold it any more";
+
+impl HostCalls for Launcher {
+    fn has_workers(&self) -> bool {
+        self.hosts().has_workers()
+    }
+
+    fn is_worker(&self, host: &str) -> bool {
+        self.hosts().is_worker(host)
+    }
+
+    fn end(&self, victims: Vec<Victim>, why: String) {
+        if victims.is_empty() {
+            return;
+        }
+        let launcher = self.clone();
+        tokio::spawn(async move {
+            let mut asked = JoinSet::new();
+            for victim in victims {
+                if asked.len() >= HOSTS_AT_A_TIME {
+                    asked.join_next().await;
+                }
+                let (why, launcher) = (why.clone(), launcher.clone());
+                asked.spawn(async move {
+                    let answer = tokio::time::timeout(HOST_TIME, launcher.end_victim(&victim, &why)).await;
+                    if !matches!(answer, Ok(Ok(()))) {
+                        tracing::warn!(
+                            host = victim.host,
+                            frame = victim.frame,
+                            "a host did not end a frame"
+                        );
+                    }
+                });
+            }
+            asked.join_all().await;
+        });
+    }
+
+    fn end_strays(&self, host: String, mut strays: Vec<FrameRun>) {
+        let shared = self.shared.clone();
+        {
+            let mut waiting = shared.strays();
+            let others = waiting.iter().filter(|(other, _)| **other != host);
+            let others: usize = others.map(|(_, strays)| strays.len()).sum();
+            strays.truncate(STRAYS_MAX.saturating_sub(others));
+            if let Some(earlier) = waiting.get_mut(&host) {
+                *earlier = strays;
+                return;
+            }
+            if strays.is_empty() {
+                return;
+            }
+            waiting.insert(host.clone(), strays);
+        }
+        tokio::spawn(async move {
+            while let Some(strays) = shared.next_strays(&host) {
+                if tokio::time::timeout(REPORT_TIME, shared.end_strays(&host, &strays)).await.is_err() {
+                    tracing::warn!(host, "a host is slow to end frames that it does not hold");
+                }
+            }
+        });
+    }
+
+    /// The report of a start alone does not say what survived: a launch may have reached the host before its report came
+    /// here.
+    fn ask_survivors(&self, host: String, runs: Vec<FrameRun>) {
+        // Where it is being asked, it has started twice. What the first answer leaves out is found as lost later.
+        if runs.is_empty() || !self.shared.asking().insert(host.clone()) {
+            return;
+        }
+        let launcher = self.clone();
+        tokio::spawn(async move {
+            for run in &runs {
+                // A launch that is under way is answered before the host is asked.
+                drop(launcher.shared.turns.take(&host, &run.frame).await);
+            }
+            let running = launcher.shared.hosts.running(&host).await;
+            launcher.shared.asking().remove(&host);
+            if let Err(status) = &running {
+                tracing::warn!(host, why = status.message(), "a host that started does not say what it runs");
+            }
+            for run in runs {
+                let survives = running.as_ref().is_ok_and(|running| running.contains(&run));
+                if !survives {
+                    launcher.undo(host.clone(), run.frame, run.proc_id);
+                }
+            }
+        });
+    }
+}
+
+impl Launcher {
+    /// Asks a host once to end what a client killed. A host with RQD is left alone where another proc of it holds the
+    /// frame.
+    async fn end_victim(&self, victim: &Victim, why: &str) -> Result<(), Status> {
+        let Some(workers) = self.hosts().workers_of(&victim.host) else {
+            let proc_id = victim.proc_id.clone().unwrap_or_default();
+            let run = FrameRun { frame: victim.frame.clone(), proc_id };
+            return self.shared.kill_once(&victim.host, &run, why, &self.shared.calls).await;
+        };
+        // Without a proc nothing of the frame is on the worker.
+        let Some(proc_id) = &victim.proc_id else { return Ok(()) };
+        workers.end(&victim.frame, proc_id).await.map_err(|error| Status::unavailable(error.to_string()))
+    }
+}
+
+impl Shared {
+    async fn end_strays(&self, host: &str, strays: &[FrameRun]) {
+        for stray in strays {
+            let Err(status) = self.kill_once(host, stray, WHY, &self.stray_calls).await else { continue };
+            let (frame, why) = (&stray.frame, status.message());
+            tracing::warn!(host, frame, why, "a host does not end a frame that it does not hold");
+            if !is_answer(&status) {
+                return;
+            }
+        }
+    }
+
+    /// What waits of a host, which is forgotten where nothing does.
+    fn next_strays(&self, host: &str) -> Option<Vec<FrameRun>> {
+        let mut waiting = self.strays();
+        let next = waiting.get_mut(host).map(std::mem::take).unwrap_or_default();
+        if next.is_empty() {
+            waiting.remove(host);
+            return None;
+        }
+        Some(next)
+    }
+
+    fn strays(&self) -> MutexGuard<'_, BTreeMap<String, Vec<FrameRun>>> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asking(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,199 @@
+//! What hosts run and do not hold: frames that go on after a host was cut off, and reports that are older than the
+//! tables. PostgreSQL is real, and a double of RQD answers for all hosts.
+
+#[path = "../../cuebot/tests/farm/mod.rs"]
+mod farm;
+#[path = "support/rqd.rs"]
+mod rqd;
+
+use farm::host::{Host, host, run};
+use farm::{Farm, farm};
+use rqd::{Mood, Rqd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windlass_cuebot::{Cuebot, Settings};
+use windlass_gateway_opencue::scheduler::Instance;
+use windlass_gateway_opencue::scheduler::config::Config;
+
+const H1: &str = "127.0.3.1";
+const H2: &str = "127.0.3.2";
+/// Only a hung test waits so long.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A farm of two hosts whose RQD is the double, with a job of this number of frames.
+async fn farm_of(rqd: &Rqd, frames: u32) -> Option<(Farm, Host)> {
+    let farm = farm().await?;
+    let text =
+        format!("rqd: {{grpc_port: {}}}\nwindlass: {{shows: [testing], rqd_call_timeout: 500ms}}", rqd.port);
+    let settings = Config::parse(&text).unwrap().instance;
+    let instance = Instance::new(farm.pool.clone(), farm.config.clone(), settings);
+    let cuebot = Cuebot::new(farm.pool.clone(), Settings::default(), Arc::new(instance.launcher()));
+    let farm = Farm { cuebot: Arc::new(cuebot), ..farm };
+    let hosts = Host::connect(&farm).await;
+    hosts.boot(H1).await;
+    hosts.boot(H2).await;
+    farm.job(&[("a", frames)], 3).await;
+    Some((farm, hosts))
+}
+
+/// Polls until it holds.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < WAIT_MAX, "{what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Idle cores of a host, and memory that counts as held there.
+async fn room(farm: &Farm, name: &str) -> String {
+    let room = "SELECT int_cores_idle || ' ' || (int_mem - int_mem_idle) FROM host WHERE str_name =";
+    farm.value(&format!("{room} '{name}'")).await
+}
+
+/// The host has been silent for six minutes.
+async fn silence(farm: &Farm, name: &str) {
+    farm.run(&format!(
+        "UPDATE host_stat SET ts_ping = now() - interval '6 minutes' FROM host
+          WHERE host.pk_host = host_stat.pk_host AND str_name = '{name}'"
+    ))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_of_a_host_that_comes_back_are_killed_there_and_hold_its_cores_until_then() {
+    let rqd = Rqd::start(Mood::Takes).await;
+    let Some((farm, hosts)) = farm_of(&rqd, 2).await else { return };
+    for (frame, proc_id) in [("a-1", "p1"), ("a-2", "p2")] {
+        farm.book(frame, H1, proc_id).await;
+        rqd.begin(frame, proc_id);
+    }
+    silence(&farm, H1).await;
+    assert_eq!(farm.cuebot.clear_silent_hosts().await.unwrap(), 2);
+    farm.book("a-1", H2, "p3").await;
+
+    // It is heard again, and does not hear itself at first.
+    rqd.set(Mood::Hangs);
+    let before = vec![run("a-1", "p1"), run("a-2", "p2")];
+    hosts.status(host(H1), before.clone()).await.unwrap();
+    assert_eq!(room(&farm, H1).await, "200 2000", "what runs there is not handed out");
+    assert_eq!(rqd.killed(), Vec::<String>::new());
+    rqd.set(Mood::Takes);
+    until("each report asks again", async || {
+        hosts.status(host(H1), before.clone()).await.unwrap();
+        rqd.running().is_empty()
+    })
+    .await;
+    assert_eq!(room(&farm, H1).await, "200 2000", "it has not said that they ended");
+    hosts.status(host(H1), Vec::new()).await.unwrap();
+    assert_eq!(room(&farm, H1).await, "400 0");
+    assert_eq!((farm.state("a-1").await.as_str(), farm.state("a-2").await.as_str()), ("RUNNING", "WAITING"));
+    // What comes of the kill says nothing of the run elsewhere.
+    hosts.try_ended(H1, ("a-1", "p1"), 1).await.unwrap();
+    assert_eq!(farm.state("a-1").await, "RUNNING");
+    farm.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_is_older_than_an_end_or_a_later_proc_kills_nothing() {
+    let rqd = Rqd::start(Mood::Takes).await;
+    let Some((farm, hosts)) = farm_of(&rqd, 2).await else { return };
+    farm.book("a-1", H1, "p1").await;
+    hosts.try_ended(H1, ("a-1", "p1"), 1).await.unwrap();
+    assert_eq!(farm.state("a-1").await, "WAITING");
+    // Strays of one host are killed in their order: what comes before this one was left out.
+    let report_late = async |reported: &str| {
+        let before = rqd.killed().len();
+        hosts.status(host(H1), vec![run("a-1", reported), run("a-2", "p9")]).await.unwrap();
+        until("the stray is killed", async || rqd.killed().len() > before).await;
+    };
+    report_late("p1").await;
+    assert_eq!(room(&farm, H1).await, "300 1000", "the run that ended holds nothing");
+    farm.book("a-1", H1, "p2").await;
+    rqd.begin("a-1", "p2");
+    report_late("p0").await;
+    assert_eq!(rqd.killed(), ["a-2", "a-2"]);
+    assert_eq!(rqd.running().len(), 1, "the later run goes on");
+    hosts.status(host(H1), vec![run("a-1", "p2")]).await.unwrap();
+    farm.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_speaks_for_itself_alone() {
+    let rqd = Rqd::start(Mood::Takes).await;
+    let Some((farm, hosts)) = farm_of(&rqd, 2).await else { return };
+    farm.book("a-1", H1, "p1").await;
+    farm.run("UPDATE proc SET ts_ping = now() - interval '6 minutes'").await;
+    hosts.status(host(H2), vec![run("a-1", "p1")]).await.unwrap();
+    let is_heard = "SELECT ts_ping > now() - interval '1 minute' FROM proc";
+    assert_eq!(farm.value(is_heard).await, "false");
+    hosts.try_ended(H2, ("a-1", "p1"), 0).await.unwrap();
+    assert_eq!(farm.state("a-1").await, "RUNNING");
+    hosts.status(host(H1), vec![run("a-1", "p1")]).await.unwrap();
+    assert_eq!(farm.value(is_heard).await, "true");
+    hosts.try_ended(H1, ("a-1", "p1"), 0).await.unwrap();
+    assert_eq!(farm.state("a-1").await, "SUCCEEDED");
+    hosts.status(host(H2), Vec::new()).await.unwrap();
+    farm.audit().await;
+    // The same holds where the proc is gone.
+    farm.book("a-2", H1, "p2").await;
+    farm.run("DELETE FROM proc").await;
+    hosts.try_ended(H2, ("a-2", "p2"), 0).await.unwrap();
+    assert_eq!(farm.state("a-2").await, "RUNNING");
+    hosts.try_ended(H1, ("a-2", "p2"), 0).await.unwrap();
+    assert_eq!(farm.state("a-2").await, "SUCCEEDED");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_starts_is_asked_which_of_its_frames_it_has() {
+    let rqd = Rqd::start(Mood::Takes).await;
+    let Some((farm, hosts)) = farm_of(&rqd, 3).await else { return };
+    for (frame, proc_id) in [("a-1", "p1"), ("a-2", "p2"), ("a-3", "p3")] {
+        farm.book(frame, H1, proc_id).await;
+    }
+    // RQD took a launch before its report of the start was handled. Of another frame it runs an earlier launch, and the
+    // last one was killed by a client.
+    rqd.begin("a-1", "p1");
+    rqd.begin("a-2", "p0");
+    farm.run(
+        "UPDATE frame SET str_state = 'WAITING' WHERE pk_frame = 'a-3';
+         UPDATE proc SET pk_frame = NULL WHERE pk_proc = 'p3'",
+    )
+    .await;
+    hosts.boot(H1).await;
+    until("the frame that it has not got waits again", async || farm.state("a-2").await == "WAITING").await;
+    assert_eq!(farm.state("a-1").await, "RUNNING");
+    assert_eq!(farm.value("SELECT string_agg(pk_proc, ' ') FROM proc").await, "p1");
+    assert_eq!(farm.value("SELECT int_exit_status FROM frame WHERE pk_frame = 'a-2'").await, "299");
+    assert_eq!(rqd.killed(), ["a-2"]);
+    farm.audit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_that_a_client_killed_is_killed_again_while_its_host_reports_it() {
+    let rqd = Rqd::start(Mood::Takes).await;
+    let Some((farm, hosts)) = farm_of(&rqd, 1).await else { return };
+    farm.book("a-1", H1, "p1").await;
+    rqd.begin("a-1", "p1");
+    // The host did not hear it, and the frame runs elsewhere by now.
+    farm.run(
+        "UPDATE frame SET str_state = 'WAITING' WHERE pk_frame = 'a-1';
+         UPDATE proc SET pk_frame = NULL WHERE pk_proc = 'p1'",
+    )
+    .await;
+    farm.book("a-1", H2, "p2").await;
+    hosts.status(host(H1), vec![run("a-1", "p1")]).await.unwrap();
+    assert_eq!(
+        room(&farm, H1).await,
+        "300 262144",
+        "its proc still holds what it uses, and nothing else does"
+    );
+    until("it is killed again", async || rqd.killed() == ["a-1"]).await;
+    // The end is lost.
+    farm.run("UPDATE proc SET ts_ping = now() - interval '6 minutes' WHERE pk_proc = 'p1'").await;
+    hosts.status(host(H1), Vec::new()).await.unwrap();
+    farm.cuebot.clear_freed_procs().await.unwrap();
+    assert_eq!(farm.value("SELECT string_agg(pk_proc, ' ') FROM proc").await, "p2");
+    assert_eq!(farm.state("a-1").await, "RUNNING");
+    farm.audit().await;
+}
