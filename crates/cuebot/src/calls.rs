@@ -10,7 +10,7 @@ macro_rules! setter {
     ($(#[$doc:meta])* $call:ident: $ask:ty => $answer:ty, $row:ident, $statement:expr, |$given:ident| $value:expr) => {
         $(#[$doc])*
         pub(crate) async fn $call(
-            cuebot: std::sync::Arc<$crate::server::Cuebot>,
+            cuebot: std::sync::Arc<$crate::cuebot::Cuebot>,
             $given: $ask,
         ) -> Result<$answer, $crate::trouble::CallError> {
             let value = $value;
@@ -19,6 +19,44 @@ macro_rules! setter {
             Ok(<$answer>::default())
         }
     };
+}
+
+/// The figures that jobs and layers have in common, of a row with their columns, and those of one kind.
+macro_rules! frame_stats {
+    ($stats:ident of $row:ident { $($field:ident: $column:literal),* }) => {{
+        let (waiting, depend): (i32, i32) = ($row.get("waiting"), $row.get("depend"));
+        let (rendered, done_s): (i64, i64) = ($row.get("rendered"), $row.get("int_core_time_success"));
+        let (lost_s, clock_s): (i64, i64) = ($row.get("int_core_time_fail"), $row.get("clock_s"));
+        let (gpu_s, gpu_lost_s): (i64, i64) = ($row.get("int_gpu_time_success"), $row.get("int_gpu_time_fail"));
+        let core_mean_s = done_s.checked_div(rendered).unwrap_or(0);
+        wire::$stats {
+            waiting_frames: waiting,
+            running_frames: $row.get("running"),
+            dead_frames: $row.get("dead"),
+            eaten_frames: $row.get("eaten"),
+            depend_frames: depend,
+            succeeded_frames: $row.get("succeeded"),
+            pending_frames: waiting + depend,
+            avg_frame_sec: clock_s.checked_div(rendered).unwrap_or(0) as i32,
+            high_frame_sec: $row.get("int_clock_time_high"),
+            avg_core_sec: core_mean_s as i32,
+            rendered_frame_count: rendered,
+            failed_frame_count: $row.get("failed"),
+            remaining_core_sec: i64::from(waiting + depend) * core_mean_s,
+            total_core_sec: done_s + lost_s,
+            rendered_core_sec: done_s,
+            failed_core_sec: lost_s,
+            max_rss: $row.get("int_max_rss"),
+            reserved_cores: $row.get::<_, i32>("cores") as f32 / 100.0,
+            total_gpu_sec: gpu_s + gpu_lost_s,
+            rendered_gpu_sec: gpu_s,
+            failed_gpu_sec: gpu_lost_s,
+            reserved_gpus: $row.get::<_, i32>("gpus") as f32,
+            max_gpu_memory: $row.get("int_gpu_mem_max"),
+            max_pss: $row.get("int_max_pss"),
+            $($field: $row.get($column)),*
+        }
+    }};
 }
 
 mod allocations;
@@ -39,8 +77,10 @@ mod subscriptions;
 mod system;
 mod whiteboard;
 
-use super::server::{Cuebot, Routes};
 use super::trouble::CallError;
+use crate::cuebot::Cuebot;
+use crate::names;
+use crate::routes::Routes;
 use tokio_postgres::types::ToSql;
 
 /// Rows that a list has at most.
@@ -118,13 +158,17 @@ async fn set(
     value: &(dyn ToSql + Sync),
 ) -> Result<(), CallError> {
     let key = id(what, key)?;
-    let changed = cuebot.pool.get().await?.execute(statement, &[&key, value]).await?;
-    if changed == 0 { Err(CallError::Missing { what, name: key.to_owned() }) } else { Ok(()) }
+    CallError::unless_found(cuebot.pool.get().await?.execute(statement, &[&key, value]).await?, what, key)
 }
 
 /// Cores, as clients have them. Below 0 is no cap, which has no hundredths.
 fn cores(hundredths: i32) -> f32 {
     if hundredths < 0 { -1.0 } else { hundredths as f32 / 100.0 }
+}
+
+/// The same of what has no cap.
+fn all_cores(hundredths: i64) -> f32 {
+    hundredths as f32 / 100.0
 }
 
 /// Hundredths of cores, as the tables have them.
@@ -144,6 +188,15 @@ fn hundredths_or_none(cores: f32) -> Result<i32, CallError> {
 fn few(what: &'static str, entries: usize) -> Result<(), CallError> {
     if entries > ENTRIES_MAX {
         return Err(CallError::Value(format!("the call names {entries} {what}; at most {ENTRIES_MAX} fit")));
+    }
+    Ok(())
+}
+
+/// Tags that a client sends.
+fn tags(tags: &[String]) -> Result<(), CallError> {
+    few("tags", tags.len())?;
+    for tag in tags {
+        names::plain("tag", tag, 1, names::width::TAG)?;
     }
     Ok(())
 }

@@ -204,9 +204,7 @@ async fn chunks(tx: &Transaction<'_>, layer: &str) -> Result<Vec<(String, Vec<i3
     let row =
         tx.query_one("SELECT str_range, int_chunk_size FROM layer WHERE pk_layer = $1", &[&layer]).await?;
     let (range, chunk): (String, i64) = (row.get(0), row.get(1));
-    let mut seen = HashSet::new();
-    let numbers = frames::parse(&range).map_err(|error| CallError::Value(error.to_string()))?;
-    let numbers: Vec<i32> = numbers.into_iter().filter(|number| seen.insert(*number)).collect();
+    let numbers = frames::chunk_starts(&range, 1)?;
     let ids = tx.query("SELECT int_number::int, pk_frame FROM frame WHERE pk_layer = $1", &[&layer]).await?;
     let ids: HashMap<i32, String> = ids.iter().map(|row| (row.get(0), row.get(1))).collect();
     let chunks = numbers.chunks(chunk.max(1) as usize);

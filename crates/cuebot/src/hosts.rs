@@ -9,6 +9,19 @@ pub struct FrameRun {
     pub proc_id: String,
 }
 
+/// What a frame or a host has, or what is in use there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Amounts {
+    /// Hundredths of a core.
+    pub cores: i64,
+    /// Memory in KiB.
+    pub mem_kib: i64,
+    /// Gpus.
+    pub gpus: i64,
+    /// Memory of the gpus in KiB.
+    pub gpu_mem_kib: i64,
+}
+
 /// A command that shall end, because a client killed its frame or took its proc.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Victim {

@@ -1,9 +1,9 @@
 //! A job spec becomes rows: jobs, layers, frames, dependencies. All of a document, or nothing.
 
 use super::depends;
-use super::server::Settings;
 use super::spec::{JobSpec, LayerKind, LayerSpec, Spec};
 use super::trouble::CallError;
+use crate::cuebot::Settings;
 use std::collections::HashMap;
 use tokio_postgres::Transaction;
 

@@ -4,8 +4,9 @@
 //! Hosts are called by the part that launches frames, through [`HostCalls`].
 
 mod calls;
-mod database;
+mod cuebot;
 mod depends;
+mod ended;
 pub mod frames;
 #[rustfmt::skip]
 pub mod generated;
@@ -15,6 +16,7 @@ pub mod names;
 mod networks;
 mod procs;
 mod report;
+mod routes;
 pub mod schema;
 mod seldom;
 mod server;
@@ -23,9 +25,11 @@ mod trouble;
 mod upkeep;
 pub mod verdict;
 
-pub use hosts::{FrameRun, HostCalls, Victim};
+pub use cuebot::{Cuebot, Settings};
+pub use hosts::{Amounts, FrameRun, HostCalls, Victim};
 pub use networks::{NETWORKS_MAX, Network};
 pub use report::{Completion, HOST_SYSTEM_KIB};
-pub use server::{CALL_BYTES_MAX, Cuebot, LAUNCH_BYTES_MAX, Settings, served_paths};
+pub use routes::{CALL_BYTES_MAX, LAUNCH_BYTES_MAX};
+pub use server::served_paths;
 pub use trouble::CallError;
 pub use upkeep::LostFrame;

@@ -17,6 +17,8 @@ pub mod width {
     pub const FACILITY: usize = 36;
     /// Tags of hosts.
     pub const TAG: usize = 45;
+    /// Names of hosts.
+    pub const HOST: usize = 45;
     /// Keys of frames and procs.
     pub const KEY: usize = 36;
 }
@@ -90,6 +92,11 @@ pub fn job(show: &str, shot: &str, user: &str, name: &str) -> Result<String, Nam
     let prefix = prefix.trim_end_matches('_');
     let whole = format!("{prefix}_{}", suffix.trim_start_matches('_')).to_ascii_lowercase();
     plain("job name", &whole, 3, width::JOB)
+}
+
+/// The words of a column that holds a list.
+pub fn words(list: &str, separators: &[char]) -> impl Iterator<Item = String> {
+    list.split(separators).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned)
 }
 
 /// The name of a frame: its number with at least four digits, a dash, its layer.

@@ -1,21 +1,20 @@
 //! What hosts report: that they started, what they run, what ended.
 
 mod complete;
-mod ended;
 mod host;
 mod strays;
 
-use super::server::{Cuebot, Routes, unary};
 use super::trouble::CallError;
+use crate::cuebot::Cuebot;
 use crate::generated::report::{self as wire, FrameCompleteReport, RenderHost};
+use crate::routes::{Routes, unary};
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use complete::Completion;
-pub(crate) use complete::{complete, finish_job, stop};
-pub(crate) use ended::EndedProcs;
+pub(crate) use complete::{OPEN_FRAMES, complete, finish_job, stop};
 pub use host::SYSTEM_KIB as HOST_SYSTEM_KIB;
-pub(crate) use host::clear;
+pub(crate) use host::{clear, write_tags};
 
 const HOST_OF: &str = "SELECT h.str_name::text FROM proc p JOIN host h USING (pk_host) WHERE p.pk_proc = $1";
 

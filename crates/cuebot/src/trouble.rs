@@ -1,5 +1,7 @@
 //! Why a call fails, and what the client is told.
 
+use crate::frames::RangeError;
+use crate::names::NameError;
 use crate::spec::SpecError;
 use tokio_postgres::error::SqlState;
 use tonic::{Code, Status};
@@ -40,7 +42,24 @@ pub enum CallError {
     Pool(#[from] deadpool_postgres::PoolError),
 }
 
+impl From<NameError> for CallError {
+    fn from(error: NameError) -> CallError {
+        CallError::Value(error.to_string())
+    }
+}
+
+impl From<RangeError> for CallError {
+    fn from(error: RangeError) -> CallError {
+        CallError::Value(error.to_string())
+    }
+}
+
 impl CallError {
+    /// Missing, where a statement about one row found none.
+    pub(crate) fn unless_found(rows: u64, what: &'static str, name: &str) -> Result<(), CallError> {
+        if rows == 0 { Err(CallError::Missing { what, name: name.to_owned() }) } else { Ok(()) }
+    }
+
     /// True where the same transaction may succeed when it runs again: two of them waited for each other.
     pub(crate) fn is_conflict(&self) -> bool {
         let CallError::Database(error) = self else { return false };

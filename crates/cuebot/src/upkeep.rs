@@ -1,9 +1,9 @@
 //! What Cuebot does by itself from time to time: hosts that fell silent are down, and their frames wait again.
 
 use super::report::clear;
-use super::server::Cuebot;
 use super::trouble::CallError;
 use super::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN};
+use crate::cuebot::Cuebot;
 
 /// A host that has not reported for so long is down, as in OpenCue. RQD reports each minute.
 const SILENT_S: f64 = 300.0;

@@ -1,9 +1,11 @@
 //! Facilities, and their allocations: sets of hosts.
 
-use super::{ROWS_MAX, hosts, id};
+use super::{ROWS_MAX, all_cores, hosts, id};
+use crate::cuebot::Cuebot;
 use crate::generated::{facility, host};
 use crate::names;
-use crate::server::{Cuebot, Routes, unary};
+use crate::report::write_tags;
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -45,10 +47,6 @@ SELECT a.pk_alloc, a.str_name, coalesce(a.str_tag, '') AS tag, f.str_name AS fac
        count(*) FILTER (WHERE s.str_state = 'DOWN')::int AS down_hosts
   FROM alloc a JOIN facility f USING (pk_facility) LEFT JOIN host h USING (pk_alloc) LEFT JOIN host_stat s USING (pk_host)";
 
-fn cores(hundredths: i64) -> f32 {
-    hundredths as f32 / 100.0
-}
-
 fn alloc(row: &Row) -> facility::Allocation {
     let (all, idle): (i64, i64) = (row.get("cores"), row.get("idle"));
     let (gpus, idle_gpus): (i64, i64) = (row.get("gpus"), row.get("idle_gpus"));
@@ -59,11 +57,11 @@ fn alloc(row: &Row) -> facility::Allocation {
         facility: row.get("facility"),
         billable: row.get("b_billable"),
         stats: Some(facility::AllocationStats {
-            cores: cores(all),
-            available_cores: cores(row.get("free")),
-            idle_cores: cores(idle),
-            running_cores: cores(all - idle),
-            locked_cores: cores(row.get("locked")),
+            cores: all_cores(all),
+            available_cores: all_cores(row.get("free")),
+            idle_cores: all_cores(idle),
+            running_cores: all_cores(all - idle),
+            locked_cores: all_cores(row.get("locked")),
             hosts: row.get("hosts"),
             locked_hosts: row.get("locked_hosts"),
             down_hosts: row.get("down_hosts"),
@@ -171,10 +169,6 @@ pub(crate) async fn take_hosts(
     Ok(facility::AllocReparentHostsResponse {})
 }
 
-fn plain(what: &'static str, name: &str, max: usize) -> Result<String, CallError> {
-    names::plain(what, name, 1, max).map_err(|error| CallError::Value(error.to_string()))
-}
-
 /// Adds an allocation to a facility, whose name its own begins with.
 pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
@@ -182,10 +176,10 @@ pub(crate) async fn create(
 ) -> Result<facility::AllocCreateResponse, CallError> {
     let facility = ask.facility.unwrap_or_default();
     let key = id("facility", Some(&facility.id))?;
-    let tag = plain("tag", &ask.tag, WIDTHS.1)?;
+    let tag = names::plain("tag", &ask.tag, 1, WIDTHS.1)?;
     let prefix = format!("{}.", facility.name);
     let own = ask.name.strip_prefix(&prefix).unwrap_or(&ask.name);
-    let name = plain("allocation name", &format!("{prefix}{own}"), WIDTHS.0)?;
+    let name = names::plain("allocation name", &format!("{prefix}{own}"), 1, WIDTHS.0)?;
     let statement = "INSERT INTO alloc (pk_alloc, str_name, str_tag, pk_facility)
         SELECT gen_random_uuid()::text, $2::text, $3::text, pk_facility FROM facility WHERE pk_facility = $1";
     let client = cuebot.pool.get().await?;
@@ -194,9 +188,7 @@ pub(crate) async fn create(
         .await
         .map_err(|error| CallError::taken(error, "allocation", &name))?;
     drop(client);
-    if made == 0 {
-        return Err(CallError::Missing { what: "facility", name: key.to_owned() });
-    }
+    CallError::unless_found(made, "facility", key)?;
     let allocation = one(&cuebot, "a.str_name = $1", &name).await?;
     Ok(facility::AllocCreateResponse { allocation: Some(allocation) })
 }
@@ -210,7 +202,7 @@ pub(crate) async fn set_name(
     let known = one(&cuebot, "a.pk_alloc = $1", key).await?;
     let prefix = format!("{}.", known.facility);
     let own = ask.name.strip_prefix(&prefix).unwrap_or(&ask.name);
-    let name = plain("allocation name", &format!("{prefix}{own}"), WIDTHS.0)?;
+    let name = names::plain("allocation name", &format!("{prefix}{own}"), 1, WIDTHS.0)?;
     let statement = "UPDATE alloc SET str_name = $2 WHERE pk_alloc = $1";
     let renamed = cuebot.pool.get().await?.execute(statement, &[&key, &name]).await;
     renamed.map_err(|error| CallError::taken(error, "allocation", &name))?;
@@ -223,20 +215,18 @@ pub(crate) async fn set_tag(
     ask: facility::AllocSetTagRequest,
 ) -> Result<facility::AllocSetTagResponse, CallError> {
     let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?.to_owned();
-    let given = Arc::new((key, plain("tag", &ask.tag, WIDTHS.1)?));
+    let given = Arc::new((key, names::plain("tag", &ask.tag, 1, WIDTHS.1)?));
     cuebot
         .transact(move |tx| {
             let given = given.clone();
             Box::pin(async move {
                 let (key, tag) = &*given;
                 let set = "UPDATE alloc SET str_tag = $2 WHERE pk_alloc = $1";
-                if tx.execute(set, &[key, tag]).await? == 0 {
-                    return Err(CallError::Missing { what: "allocation", name: key.clone() });
-                }
+                CallError::unless_found(tx.execute(set, &[key, tag]).await?, "allocation", key)?;
                 let of_hosts = "UPDATE host_tag SET str_tag = $2 WHERE upper(str_tag_type) = 'ALLOC'
                     AND pk_host IN (SELECT pk_host FROM host WHERE pk_alloc = $1)";
                 tx.execute(of_hosts, &[key, tag]).await?;
-                hosts::write_tags(tx, "pk_alloc", key).await
+                write_tags(tx, "pk_alloc", key).await
             })
         })
         .await?;
@@ -282,7 +272,7 @@ pub(crate) async fn create_facility(
     cuebot: Arc<Cuebot>,
     ask: facility::FacilityCreateRequest,
 ) -> Result<facility::FacilityCreateResponse, CallError> {
-    let name = plain("facility name", &ask.name, names::width::FACILITY)?;
+    let name = names::plain("facility name", &ask.name, 1, names::width::FACILITY)?;
     let statement = "INSERT INTO facility (pk_facility, str_name) SELECT gen_random_uuid()::text, $1::text
         WHERE NOT EXISTS (SELECT 1 FROM facility WHERE str_name = $1::text)";
     if cuebot.pool.get().await?.execute(statement, &[&name]).await? == 0 {

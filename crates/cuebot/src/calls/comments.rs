@@ -1,11 +1,12 @@
 //! Comments on jobs and hosts.
 
 use super::{ROWS_MAX, id, name, text};
+use crate::cuebot::Cuebot;
 use crate::generated::comment::{
     Comment, CommentDeleteRequest, CommentDeleteResponse, CommentSaveRequest, CommentSaveResponse, CommentSeq,
 };
 use crate::generated::{host, job};
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -60,10 +61,7 @@ async fn add(
     let client = cuebot.pool.get().await?;
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
         [&key, &comment.user, &comment.subject, &comment.message];
-    if client.execute(statement, &values).await? == 0 {
-        return Err(CallError::Missing { what, name: key.to_owned() });
-    }
-    Ok(())
+    CallError::unless_found(client.execute(statement, &values).await?, what, key)
 }
 
 async fn list(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<CommentSeq, CallError> {
@@ -128,9 +126,8 @@ pub(crate) async fn save(
     check(&comment)?;
     let statement = "UPDATE comments SET str_subject = $2, str_message = $3 WHERE pk_comment = $1";
     let client = cuebot.pool.get().await?;
-    if client.execute(statement, &[&key, &comment.subject, &comment.message]).await? == 0 {
-        return Err(CallError::Missing { what: "comment", name: key.to_owned() });
-    }
+    let changed = client.execute(statement, &[&key, &comment.subject, &comment.message]).await?;
+    CallError::unless_found(changed, "comment", key)?;
     Ok(CommentSaveResponse {})
 }
 

@@ -1,13 +1,14 @@
 //! Dependencies of what is in the tables: who waits for whom, and what people change about it.
 
 use super::{ROWS_MAX, id};
+use crate::cuebot::Cuebot;
 use crate::depends::{self, End};
 use crate::generated::depend::{
     Depend, DependGetDependRequest, DependGetDependResponse, DependSatisfyRequest, DependSatisfyResponse,
     DependSeq, DependTarget, DependType, DependUnsatisfyRequest, DependUnsatisfyResponse,
 };
 use crate::generated::job as wire;
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::spec::DependKind;
 use crate::trouble::CallError;
 use std::sync::Arc;

@@ -1,12 +1,13 @@
 //! Frames: lists, and what people do with them.
 
 use super::{ROWS_MAX, few, id};
+use crate::cuebot::Cuebot;
 use crate::depends::{self, Done};
 use crate::frames::parse;
 use crate::generated::job as wire;
 use crate::hosts::Victim;
-use crate::report::{finish_job, stop};
-use crate::server::{Cuebot, Routes, unary};
+use crate::report::{OPEN_FRAMES, finish_job, stop};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 /// Frames with what they use. A condition follows.
-pub(super) const FRAMES: &str = "
+const FRAMES: &str = "
 SELECT frame.pk_frame, frame.str_name, layer.str_name AS layer, int_number::int AS number, str_state,
        int_retries::int AS retries, int_exit_status::int AS exit_status, frame.int_dispatch_order::int AS turn,
        floor(extract(epoch FROM ts_started))::int AS started, floor(extract(epoch FROM ts_stopped))::int AS stopped,
@@ -70,7 +71,7 @@ fn state(row: &Row) -> wire::FrameState {
     wire::FrameState::from_str_name(row.get("str_state")).unwrap_or(wire::FrameState::Setup)
 }
 
-pub(super) fn frame(row: &Row) -> wire::Frame {
+fn frame(row: &Row) -> wire::Frame {
     let checkpoint = wire::CheckpointState::from_str_name(row.get("str_checkpoint_state"));
     wire::Frame {
         id: row.get("pk_frame"),
@@ -156,7 +157,7 @@ impl Wanted {
         few("frames or layers", r.ids.len() + r.frames.len() + r.layers.len())?;
         let numbers = match r.frame_range.as_str() {
             "" => Vec::new(),
-            range => parse(range).map_err(|error| CallError::Value(error.to_string()))?,
+            range => parse(range)?,
         };
         let states = r.states.map(|states| states.frame_states).unwrap_or_default();
         let states = states.into_iter().filter_map(|state| wire::FrameState::try_from(state).ok());
@@ -228,15 +229,19 @@ pub(crate) async fn list_by_name(
     Ok(wire::FrameGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
 }
 
+pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Frame, CallError> {
+    let statement = format!("{FRAMES} WHERE frame.pk_frame = $1");
+    let row = cuebot.pool.get().await?.query_opt(&statement, &[&key]).await?;
+    let row = row.ok_or_else(|| CallError::Missing { what: "frame", name: key.to_owned() })?;
+    Ok(frame(&row))
+}
+
 /// A frame by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::FrameGetFrameRequest,
 ) -> Result<wire::FrameGetFrameResponse, CallError> {
-    let statement = format!("{FRAMES} WHERE frame.pk_frame = $1");
-    let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.id]).await?;
-    let row = row.ok_or(CallError::Missing { what: "frame", name: ask.id })?;
-    Ok(wire::FrameGetFrameResponse { frame: Some(frame(&row)) })
+    Ok(wire::FrameGetFrameResponse { frame: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
 /// A frame of a pending job by job, layer and number.
@@ -362,17 +367,12 @@ pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Resul
 
 /// After frames were eaten: what waited for whole layers may run, and the job may be finished.
 async fn settle(tx: &Transaction<'_>, job: &str) -> Result<(), CallError> {
-    let open =
-        "int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count";
-    let layers = tx
-        .query(&format!("SELECT pk_layer FROM layer_stat WHERE pk_job = $1 AND {open} <= 0"), &[&job])
-        .await?;
-    for layer in layers {
+    let done = format!("SELECT pk_layer FROM layer_stat WHERE pk_job = $1 AND {OPEN_FRAMES} <= 0");
+    for layer in tx.query(&done, &[&job]).await? {
         depends::satisfy(tx, Done::Layer(layer.get(0))).await?;
     }
-    let left =
-        tx.query_opt(&format!("SELECT 1 FROM job_stat WHERE pk_job = $1 AND {open} > 0"), &[&job]).await?;
-    if left.is_none() {
+    let open = format!("SELECT 1 FROM job_stat WHERE pk_job = $1 AND {OPEN_FRAMES} > 0");
+    if tx.query_opt(&open, &[&job]).await?.is_none() {
         finish_job(tx, job).await?;
     }
     Ok(())

@@ -5,9 +5,10 @@
 //! - Groups of a show are a tree below one that has no parent. Moves keep it a tree.
 
 use super::{ROWS_MAX, cores, few, hundredths_or_none, id, jobs, name};
+use crate::cuebot::Cuebot;
 use crate::generated::job as wire;
 use crate::generated::show;
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::{Row, Transaction};
@@ -140,12 +141,7 @@ pub(crate) async fn jobs_of_group(
     ask: wire::GroupGetJobsRequest,
 ) -> Result<wire::GroupGetJobsResponse, CallError> {
     let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
-    let statement = format!(
-        "{} WHERE job.pk_folder = $1 AND job.str_state = 'PENDING' ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}",
-        jobs::JOBS
-    );
-    let rows = cuebot.pool.get().await?.query(&statement, &[&key]).await?;
-    let jobs = rows.iter().map(jobs::job).collect();
+    let jobs = jobs::pending(&cuebot, "job.pk_folder = $1", key).await?.iter().map(jobs::job).collect();
     Ok(wire::GroupGetJobsResponse { jobs: Some(wire::JobSeq { jobs }) })
 }
 
@@ -196,9 +192,8 @@ pub(crate) async fn set_name(
     name("group name", &ask.name, NAME_CHARS_MAX)?;
     let statement = "UPDATE folder SET str_name = $2 WHERE pk_folder = $1";
     let renamed = cuebot.pool.get().await?.execute(statement, &[&key, &ask.name]).await;
-    if renamed.map_err(|error| CallError::taken(error, "group", &ask.name))? == 0 {
-        return Err(CallError::Missing { what: "group", name: key.to_owned() });
-    }
+    let renamed = renamed.map_err(|error| CallError::taken(error, "group", &ask.name))?;
+    CallError::unless_found(renamed, "group", key)?;
     Ok(wire::GroupSetNameResponse {})
 }
 

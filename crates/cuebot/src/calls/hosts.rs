@@ -1,9 +1,10 @@
 //! Hosts: lists, locks, tags, and where they belong.
 
-use super::{ROWS_MAX, few, id, text};
+use super::{ROWS_MAX, all_cores, few, id, text};
+use crate::cuebot::Cuebot;
 use crate::generated::host;
-use crate::names;
-use crate::server::{Cuebot, Routes, unary};
+use crate::report::write_tags;
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::{Row, Transaction};
@@ -38,10 +39,6 @@ SELECT h.pk_host, h.str_name, a.str_name AS alloc, h.b_nimby, h.b_comment, h.int
        ARRAY(SELECT str_tag::text FROM host_tag t WHERE t.pk_host = h.pk_host ORDER BY str_tag) AS tags
   FROM host h JOIN host_stat s USING (pk_host) JOIN alloc a USING (pk_alloc)";
 
-fn cores(hundredths: i64) -> f32 {
-    hundredths as f32 / 100.0
-}
-
 fn host_of(row: &Row) -> host::Host {
     let state = host::HardwareState::from_str_name(row.get("str_state")).unwrap_or(host::HardwareState::Down);
     let lock = host::LockState::from_str_name(row.get("str_lock_state")).unwrap_or(host::LockState::Locked);
@@ -51,8 +48,8 @@ fn host_of(row: &Row) -> host::Host {
         alloc_name: row.get("alloc"),
         nimby_enabled: row.get("b_nimby"),
         has_comment: row.get("b_comment"),
-        cores: cores(row.get("int_cores")),
-        idle_cores: cores(row.get("int_cores_idle")),
+        cores: all_cores(row.get("int_cores")),
+        idle_cores: all_cores(row.get("int_cores_idle")),
         memory: row.get("int_mem"),
         idle_memory: row.get("int_mem_idle"),
         gpu_memory: row.get("int_gpu_mem"),
@@ -177,20 +174,6 @@ setter!(
     }
 );
 
-/// Writes the tags of hosts where the host's own row has them: of one host, or of all of an allocation.
-pub(super) async fn write_tags(
-    tx: &Transaction<'_>,
-    column: &'static str,
-    key: &str,
-) -> Result<(), CallError> {
-    let statement = format!(
-        "UPDATE host SET str_tags = (SELECT left(string_agg(str_tag, ' ' ORDER BY str_tag_type, str_tag), 128)
-           FROM host_tag WHERE host_tag.pk_host = host.pk_host) WHERE {column} = $1"
-    );
-    tx.execute(&statement, &[&key]).await?;
-    Ok(())
-}
-
 /// Changes the tags of a host, and writes them where the host's own row has them.
 async fn change_tags(
     cuebot: &Cuebot,
@@ -199,11 +182,7 @@ async fn change_tags(
     tags: Vec<String>,
 ) -> Result<(), CallError> {
     let key = id("host", host.map(|host| &host.id))?.to_owned();
-    few("tags", tags.len())?;
-    for tag in &tags {
-        names::plain("tag", tag, 1, names::width::TAG)
-            .map_err(|error| CallError::Value(error.to_string()))?;
-    }
+    super::tags(&tags)?;
     let given = Arc::new((key, tags));
     cuebot
         .transact(move |tx| {

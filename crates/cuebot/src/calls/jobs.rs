@@ -1,9 +1,10 @@
 //! Jobs: lists, and what people set.
 
 use super::{ROWS_MAX, few, groups, hundredths, id};
+use crate::cuebot::Cuebot;
 use crate::generated::job as wire;
-use crate::report::finish_job;
-use crate::server::{Cuebot, Routes, unary};
+use crate::report::{OPEN_FRAMES, finish_job};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -31,7 +32,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 /// Jobs with their figures. A condition follows.
-pub(super) const JOBS: &str = "
+const JOBS: &str = "
 SELECT job.pk_job, job.str_state, job.str_name, job.str_shot, show.str_name AS show, job.str_user,
        folder.str_name AS folder, facility.str_name AS facility, coalesce(job.str_os, '') AS os, job.int_uid::int AS uid,
        r.int_priority, r.int_min_cores, r.int_max_cores, job.str_log_dir, job.b_paused, job.b_comment, job.b_autoeat,
@@ -56,39 +57,8 @@ fn cores(hundredths: i32) -> f32 {
 
 pub(super) fn job(row: &Row) -> wire::Job {
     let state = wire::JobState::from_str_name(row.get("str_state")).unwrap_or(wire::JobState::Pending);
-    let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
-    let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
-    let (lost_s, clock_s): (i64, i64) = (row.get("int_core_time_fail"), row.get("clock_s"));
-    let (gpu_s, gpu_lost_s): (i64, i64) = (row.get("int_gpu_time_success"), row.get("int_gpu_time_fail"));
-    let average = |sum_s: i64| sum_s.checked_div(rendered).unwrap_or(0);
-    let stats = wire::JobStats {
-        total_layers: row.get("int_layer_count"),
-        total_frames: row.get("int_frame_count"),
-        waiting_frames: waiting,
-        running_frames: row.get("running"),
-        dead_frames: row.get("dead"),
-        eaten_frames: row.get("eaten"),
-        depend_frames: depend,
-        succeeded_frames: row.get("succeeded"),
-        pending_frames: waiting + depend,
-        avg_frame_sec: average(clock_s) as i32,
-        high_frame_sec: row.get("int_clock_time_high"),
-        avg_core_sec: average(done_s) as i32,
-        rendered_frame_count: rendered,
-        failed_frame_count: row.get("failed"),
-        remaining_core_sec: i64::from(waiting + depend) * average(done_s),
-        total_core_sec: done_s + lost_s,
-        rendered_core_sec: done_s,
-        failed_core_sec: lost_s,
-        max_rss: row.get("int_max_rss"),
-        reserved_cores: cores(row.get("cores")),
-        total_gpu_sec: gpu_s + gpu_lost_s,
-        rendered_gpu_sec: gpu_s,
-        failed_gpu_sec: gpu_lost_s,
-        reserved_gpus: row.get::<_, i32>("gpus") as f32,
-        max_gpu_memory: row.get("int_gpu_mem_max"),
-        max_pss: row.get("int_max_pss"),
-    };
+    let stats =
+        frame_stats!(JobStats of row { total_layers: "int_layer_count", total_frames: "int_frame_count" });
     wire::Job {
         id: row.get("pk_job"),
         state: state.into(),
@@ -149,10 +119,20 @@ pub(crate) async fn search(
     Ok(rows.iter().map(job).collect())
 }
 
-/// The only job that is looked for.
-async fn one(cuebot: &Cuebot, r: wire::JobSearchCriteria, name: &str) -> Result<wire::Job, CallError> {
-    let jobs = search(cuebot, &r).await?;
-    jobs.into_iter().next().ok_or_else(|| CallError::Missing { what: "job", name: name.to_owned() })
+/// The rows of the pending jobs that `which` picks by a key. `which` is part of the statement.
+pub(super) async fn pending(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Vec<Row>, CallError> {
+    let statement = format!(
+        "{JOBS} WHERE {which} AND job.str_state = 'PENDING' ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}"
+    );
+    Ok(cuebot.pool.get().await?.query(&statement, &[&key]).await?)
+}
+
+/// A job by its id, finished ones included.
+pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Job, CallError> {
+    let statement = format!("{JOBS} WHERE job.pk_job = $1");
+    let row = cuebot.pool.get().await?.query_opt(&statement, &[&key]).await?;
+    let row = row.ok_or_else(|| CallError::Missing { what: "job", name: key.to_owned() })?;
+    Ok(job(&row))
 }
 
 /// Lists jobs.
@@ -173,14 +153,12 @@ pub(crate) async fn names(
     Ok(wire::JobGetJobNamesResponse { names: jobs.into_iter().map(|job| job.name).collect() })
 }
 
-/// A job by its id, finished ones included.
+/// A job by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::JobGetJobRequest,
 ) -> Result<wire::JobGetJobResponse, CallError> {
-    let r =
-        wire::JobSearchCriteria { ids: vec![ask.id.clone()], include_finished: true, ..Default::default() };
-    Ok(wire::JobGetJobResponse { job: Some(one(&cuebot, r, &ask.id).await?) })
+    Ok(wire::JobGetJobResponse { job: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
 /// A job by its name, which only pending jobs have for themselves.
@@ -189,7 +167,9 @@ pub(crate) async fn find(
     ask: wire::JobFindJobRequest,
 ) -> Result<wire::JobFindJobResponse, CallError> {
     let r = wire::JobSearchCriteria { jobs: vec![ask.name.clone()], ..Default::default() };
-    Ok(wire::JobFindJobResponse { job: Some(one(&cuebot, r, &ask.name).await?) })
+    let found = search(&cuebot, &r).await?.into_iter().next();
+    let missing = CallError::Missing { what: "job", name: ask.name };
+    Ok(wire::JobFindJobResponse { job: Some(found.ok_or(missing)?) })
 }
 
 /// Whether a job of this name is pending.
@@ -207,9 +187,7 @@ pub(crate) async fn get_current(
     ask: wire::JobGetCurrentRequest,
 ) -> Result<wire::JobGetCurrentResponse, CallError> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    let r =
-        wire::JobSearchCriteria { ids: vec![job.to_owned()], include_finished: true, ..Default::default() };
-    Ok(wire::JobGetCurrentResponse { job: Some(one(&cuebot, r, job).await?) })
+    Ok(wire::JobGetCurrentResponse { job: Some(by_id(&cuebot, job).await?) })
 }
 
 setter!(
@@ -284,7 +262,9 @@ pub(crate) async fn finish_if_done(
         .transact(move |tx| {
             let job = job.clone();
             Box::pin(async move {
-                let left = tx.query_opt(OPEN_FRAMES, &[&job.as_str()]).await?;
+                // Endings of frames take this lock, too.
+                let counts = format!("SELECT {OPEN_FRAMES} FROM job_stat WHERE pk_job = $1 FOR UPDATE");
+                let left = tx.query_opt(&counts, &[&job.as_str()]).await?;
                 let left = left.ok_or_else(|| CallError::Missing { what: "job", name: job.to_string() })?;
                 if left.get::<_, i64>(0) == 0 {
                     finish_job(tx, &job).await?;
@@ -295,8 +275,3 @@ pub(crate) async fn finish_if_done(
         .await?;
     Ok(wire::JobShutdownIfCompletedResponse {})
 }
-
-/// Frames of a job that are not done, under the lock that endings of frames take, too.
-const OPEN_FRAMES: &str = "
-SELECT int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count
-  FROM job_stat WHERE pk_job = $1 FOR UPDATE";

@@ -1,9 +1,10 @@
 //! Layers: lists, and what people set.
 
-use super::{ROWS_MAX, cores, hundredths, id, limits, name, text};
+use super::{ROWS_MAX, cores, hundredths, id, limits, name, tags, text};
+use crate::cuebot::Cuebot;
 use crate::generated::job as wire;
-use crate::names;
-use crate::server::{Cuebot, Routes, unary};
+use crate::names::{self, words};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -48,7 +49,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 /// Layers with their figures. A condition follows.
-pub(super) const LAYERS: &str = "
+const LAYERS: &str = "
 SELECT layer.pk_layer, layer.pk_job, layer.str_name, str_range, str_tags, int_cores_min::int AS cores_min, int_cores_max,
        b_threadable, int_mem_min, int_gpu_mem_min, int_chunk_size::int AS chunk, int_dispatch_order::int AS turn,
        upper(str_type) AS kind, str_services, b_optimize, int_timeout, int_timeout_llu, str_cmd,
@@ -69,49 +70,15 @@ SELECT layer.pk_layer, layer.pk_job, layer.str_name, str_range, str_tags, int_co
   FROM layer JOIN layer_stat s ON s.pk_layer = layer.pk_layer JOIN layer_resource r ON r.pk_layer = layer.pk_layer
   JOIN layer_usage u ON u.pk_layer = layer.pk_layer JOIN layer_mem m ON m.pk_layer = layer.pk_layer";
 
-pub(super) fn layer(row: &Row) -> wire::Layer {
-    let (waiting, depend): (i32, i32) = (row.get("waiting"), row.get("depend"));
-    let (rendered, done_s): (i64, i64) = (row.get("rendered"), row.get("int_core_time_success"));
-    let (lost_s, clock_s): (i64, i64) = (row.get("int_core_time_fail"), row.get("clock_s"));
-    let (gpu_s, gpu_lost_s): (i64, i64) = (row.get("int_gpu_time_success"), row.get("int_gpu_time_fail"));
+fn layer(row: &Row) -> wire::Layer {
     let seconds = |name: &str| row.get::<_, Option<i32>>(name).unwrap_or(0);
-    let average = |sum_s: i64| sum_s.checked_div(rendered).unwrap_or(0);
-    let words = |text: &str, by: char| {
-        text.split(by).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-    };
-    let stats = wire::LayerStats {
-        total_frames: row.get("total"),
-        waiting_frames: waiting,
-        running_frames: row.get("running"),
-        dead_frames: row.get("dead"),
-        eaten_frames: row.get("eaten"),
-        depend_frames: depend,
-        succeeded_frames: row.get("succeeded"),
-        pending_frames: waiting + depend,
-        avg_frame_sec: average(clock_s) as i32,
-        low_frame_sec: row.get("int_clock_time_low"),
-        high_frame_sec: row.get("int_clock_time_high"),
-        avg_core_sec: average(done_s) as i32,
-        rendered_frame_count: rendered,
-        failed_frame_count: row.get("failed"),
-        remaining_core_sec: i64::from(waiting + depend) * average(done_s),
-        total_core_sec: done_s + lost_s,
-        rendered_core_sec: done_s,
-        failed_core_sec: lost_s,
-        max_rss: row.get("int_max_rss"),
-        reserved_cores: cores(row.get("cores")),
-        total_gpu_sec: gpu_s + gpu_lost_s,
-        rendered_gpu_sec: gpu_s,
-        failed_gpu_sec: gpu_lost_s,
-        reserved_gpus: row.get::<_, i32>("gpus") as f32,
-        max_gpu_memory: row.get("int_gpu_mem_max"),
-        max_pss: row.get("int_max_pss"),
-    };
+    let stats =
+        frame_stats!(LayerStats of row { total_frames: "total", low_frame_sec: "int_clock_time_low" });
     wire::Layer {
         id: row.get("pk_layer"),
         name: row.get("str_name"),
         range: row.get("str_range"),
-        tags: words(row.get("str_tags"), '|'),
+        tags: words(row.get("str_tags"), &['|']).collect(),
         min_cores: row.get::<_, i32>("cores_min") as f32 / 100.0,
         max_cores: cores(row.get("int_cores_max")),
         is_threadable: row.get("b_threadable"),
@@ -120,7 +87,7 @@ pub(super) fn layer(row: &Row) -> wire::Layer {
         chunk_size: row.get("chunk"),
         dispatch_order: row.get("turn"),
         r#type: wire::LayerType::from_str_name(row.get("kind")).unwrap_or(wire::LayerType::Render).into(),
-        services: words(row.get("str_services"), ','),
+        services: words(row.get("str_services"), &[',']).collect(),
         memory_optimizer_enabled: row.get("b_optimize"),
         layer_stats: Some(stats),
         parent_id: row.get("pk_job"),
@@ -152,15 +119,19 @@ pub(crate) async fn list(
     })
 }
 
+pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Layer, CallError> {
+    let statement = format!("{LAYERS} WHERE layer.pk_layer = $1");
+    let row = cuebot.pool.get().await?.query_opt(&statement, &[&key]).await?;
+    let row = row.ok_or_else(|| CallError::Missing { what: "layer", name: key.to_owned() })?;
+    Ok(layer(&row))
+}
+
 /// A layer by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerGetLayerRequest,
 ) -> Result<wire::LayerGetLayerResponse, CallError> {
-    let statement = format!("{LAYERS} WHERE layer.pk_layer = $1");
-    let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.id]).await?;
-    let row = row.ok_or(CallError::Missing { what: "layer", name: ask.id })?;
-    Ok(wire::LayerGetLayerResponse { layer: Some(layer(&row)) })
+    Ok(wire::LayerGetLayerResponse { layer: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
 /// A layer of a pending job, by both names.
@@ -179,12 +150,9 @@ pub(crate) async fn find(
 }
 
 /// Tags as the column has them.
-fn joined(tags: &[String]) -> Result<String, CallError> {
-    for tag in tags {
-        names::plain("tag", tag, 1, names::width::TAG)
-            .map_err(|error| CallError::Value(error.to_string()))?;
-    }
-    let joined = tags.join(" | ");
+fn joined(given: &[String]) -> Result<String, CallError> {
+    tags(given)?;
+    let joined = given.join(" | ");
     text("list of tags", &joined, TAGS_CHARS_MAX)?;
     Ok(joined)
 }
@@ -285,9 +253,7 @@ pub(crate) async fn set_start_after(
         "UPDATE layer SET ts_start_after = CASE WHEN $2::bigint > 0 THEN to_timestamp($2::bigint) END,
             str_start_after_reason = CASE WHEN $2::bigint > 0 THEN $3::text END WHERE pk_layer = $1";
     let changed = cuebot.pool.get().await?.execute(statement, &[&layer, &ask.start_after, &reason]).await?;
-    if changed == 0 {
-        return Err(CallError::Missing { what: "layer", name: layer.to_owned() });
-    }
+    CallError::unless_found(changed, "layer", layer)?;
     Ok(wire::LayerSetStartAfterResponse {})
 }
 

@@ -1,8 +1,9 @@
 //! Limits: how many frames, or hosts, use something at a time.
 
 use super::{ROWS_MAX, name};
+use crate::cuebot::Cuebot;
 use crate::generated::limit::{self, Limit, LimitType};
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -115,10 +116,7 @@ async fn change(
     value: &(dyn ToSql + Sync),
 ) -> Result<(), CallError> {
     let changed = cuebot.pool.get().await?.execute(statement, &[&limit, value]).await?;
-    if changed == 0 {
-        return Err(CallError::Missing { what: "limit", name: limit.to_owned() });
-    }
-    Ok(())
+    CallError::unless_found(changed, "limit", limit)
 }
 
 /// Sets how many frames, or hosts, take of a limit at most.
@@ -176,8 +174,6 @@ pub(crate) async fn delete(
             })
         })
         .await?;
-    if gone == 0 {
-        return Err(CallError::Missing { what: "limit", name: given.to_string() });
-    }
+    CallError::unless_found(gone, "limit", &given)?;
     Ok(limit::LimitDeleteResponse {})
 }

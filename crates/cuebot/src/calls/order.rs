@@ -5,11 +5,11 @@
 //! - Each layer of a job is ordered by itself.
 
 use super::id;
-use crate::frames::parse;
+use crate::cuebot::Cuebot;
+use crate::frames::chunk_starts;
 use crate::generated::job as wire;
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Adds the paths that order frames.
@@ -67,9 +67,7 @@ enum Whose<'a> {
 
 /// The numbers of a range, each once.
 fn numbers(range: &str) -> Result<Vec<i64>, CallError> {
-    let mut seen = HashSet::new();
-    let all = parse(range).map_err(|error| CallError::Value(error.to_string()))?;
-    Ok(all.into_iter().filter(|number| seen.insert(*number)).map(i64::from).collect())
+    Ok(chunk_starts(range, 1)?.into_iter().map(i64::from).collect())
 }
 
 /// Every `step`th number goes first, then those halfway between, until none is left.

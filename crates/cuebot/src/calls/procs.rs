@@ -2,9 +2,11 @@
 
 use super::frames::{self, Deed, Wanted, apply};
 use super::{ROWS_MAX, few, hosts, id, jobs, layers};
+use crate::cuebot::Cuebot;
 use crate::generated::criterion::InRangeIntegerSearchCriterion as Range;
 use crate::generated::host::{self as wire, Proc};
-use crate::server::{Cuebot, Routes, unary};
+use crate::names::words;
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,10 +41,6 @@ SELECT p.pk_proc, p.pk_host, h.str_name AS host, w.str_name AS show, j.str_name 
   JOIN show w ON w.pk_show = j.pk_show JOIN folder o ON o.pk_folder = j.pk_folder
   JOIN layer l ON l.pk_layer = p.pk_layer LEFT JOIN frame f ON f.pk_frame = p.pk_frame";
 
-fn words(services: &str) -> Vec<String> {
-    services.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-}
-
 /// The host and what is held of it: clients show it as the proc's name.
 fn name(row: &Row) -> String {
     let cores = row.get::<_, i64>("int_cores_reserved") as f64 / 100.0;
@@ -72,7 +70,7 @@ fn proc_of(row: &Row) -> Proc {
         unbooked: row.get("b_unbooked"),
         log_path: log_path(row),
         redirect_target: row.get("redirect"),
-        services: words(row.get("services")),
+        services: words(row.get("services"), &[',']).collect(),
         used_gpu_memory: row.get("int_gpu_mem_used"),
         reserved_gpus: row.get::<_, i32>("int_gpus_reserved") as f32,
         child_processes: Vec::new(),
@@ -177,9 +175,7 @@ pub(crate) async fn job_of(
     ask: wire::ProcGetJobRequest,
 ) -> Result<wire::ProcGetJobResponse, CallError> {
     let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    let statement = format!("{} WHERE job.pk_job = $1", jobs::JOBS);
-    let row = cuebot.pool.get().await?.query_one(&statement, &[&owner.job]).await?;
-    Ok(wire::ProcGetJobResponse { job: Some(jobs::job(&row)) })
+    Ok(wire::ProcGetJobResponse { job: Some(jobs::by_id(&cuebot, &owner.job).await?) })
 }
 
 /// The layer of a proc.
@@ -188,9 +184,7 @@ pub(crate) async fn layer_of(
     ask: wire::ProcGetLayerRequest,
 ) -> Result<wire::ProcGetLayerResponse, CallError> {
     let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    let statement = format!("{} WHERE layer.pk_layer = $1", layers::LAYERS);
-    let row = cuebot.pool.get().await?.query_one(&statement, &[&owner.layer]).await?;
-    Ok(wire::ProcGetLayerResponse { layer: Some(layers::layer(&row)) })
+    Ok(wire::ProcGetLayerResponse { layer: Some(layers::by_id(&cuebot, &owner.layer).await?) })
 }
 
 /// The frame of a proc.
@@ -201,9 +195,7 @@ pub(crate) async fn frame_of(
     let key = id("proc", ask.proc.as_ref().map(|proc| &proc.id))?.to_owned();
     let frame = owner(&cuebot, ask.proc.as_ref()).await?.frame;
     let frame = frame.ok_or(CallError::Missing { what: "frame of proc", name: key })?;
-    let statement = format!("{} WHERE frame.pk_frame = $1", frames::FRAMES);
-    let row = cuebot.pool.get().await?.query_one(&statement, &[&frame]).await?;
-    Ok(wire::ProcGetFrameResponse { frame: Some(frames::frame(&row)) })
+    Ok(wire::ProcGetFrameResponse { frame: Some(frames::by_id(&cuebot, &frame).await?) })
 }
 
 /// Marks procs as given up, and ends their frames where that is wanted; these wait again. A proc ends with its frame in

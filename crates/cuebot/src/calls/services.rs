@@ -1,12 +1,14 @@
 //! Services: what layers need unless they say so themselves.
 
-use super::{ENTRIES_MAX, ROWS_MAX, id, text};
+use super::{ROWS_MAX, id, text};
+use crate::cuebot::Cuebot;
 use crate::generated::service;
 use crate::names;
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 /// Characters of a service's name, and of its tags together: their columns.
 const WIDTHS: (usize, usize) = (36, 128);
@@ -63,14 +65,8 @@ pub(crate) async fn get(
 
 /// A service as its columns have it: tags in one text, and memory in KiB as a whole number.
 fn check(service: &service::Service) -> Result<(String, i32), CallError> {
-    let value = |error: names::NameError| CallError::Value(error.to_string());
-    names::plain("service name", &service.name, 1, WIDTHS.0).map_err(value)?;
-    if service.tags.len() > ENTRIES_MAX {
-        return Err(CallError::Value("the service has too many tags".to_owned()));
-    }
-    for tag in &service.tags {
-        names::plain("tag", tag, 1, names::width::TAG).map_err(value)?;
-    }
+    names::plain("service name", &service.name, 1, WIDTHS.0)?;
+    super::tags(&service.tags)?;
     let tags = service.tags.join(" | ");
     text("list of tags", &tags, WIDTHS.1)?;
     let memory_kib = i32::try_from(service.min_memory).ok().filter(|kib| *kib > 0);
@@ -87,34 +83,33 @@ UPDATE service SET str_name = $1, b_threadable = $2, int_cores_min = $3, int_cor
        int_gpu_mem_min = $6, str_tags = $7, int_timeout = $8, int_timeout_llu = $9, int_gpus_min = $10,
        int_gpus_max = $11, int_min_memory_increase = $12 WHERE pk_service = $13";
 
+/// The values of a service, in the order of [`CREATE`] and [`UPDATE`].
+fn values<'a>(s: &'a service::Service, checked: &'a (String, i32)) -> [&'a (dyn ToSql + Sync); 12] {
+    let (tags, memory_kib) = checked;
+    [
+        &s.name,
+        &s.threadable,
+        &s.min_cores,
+        &s.max_cores,
+        memory_kib,
+        &s.min_gpu_memory,
+        tags,
+        &s.timeout,
+        &s.timeout_llu,
+        &s.min_gpus,
+        &s.max_gpus,
+        &s.min_memory_increase,
+    ]
+}
+
 /// Adds a service.
 pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
     ask: service::ServiceCreateServiceRequest,
 ) -> Result<service::ServiceCreateServiceResponse, CallError> {
     let s = ask.data.unwrap_or_default();
-    let (tags, memory_kib) = check(&s)?;
-    let client = cuebot.pool.get().await?;
-    let made = client
-        .execute(
-            CREATE,
-            &[
-                &s.name,
-                &s.threadable,
-                &s.min_cores,
-                &s.max_cores,
-                &memory_kib,
-                &s.min_gpu_memory,
-                &tags,
-                &s.timeout,
-                &s.timeout_llu,
-                &s.min_gpus,
-                &s.max_gpus,
-                &s.min_memory_increase,
-            ],
-        )
-        .await?;
-    drop(client);
+    let checked = check(&s)?;
+    let made = cuebot.pool.get().await?.execute(CREATE, &values(&s, &checked)).await?;
     if made == 0 {
         return Err(CallError::Exists { what: "service", name: s.name });
     }
@@ -129,32 +124,12 @@ pub(crate) async fn update(
 ) -> Result<service::ServiceUpdateResponse, CallError> {
     let s = ask.service.unwrap_or_default();
     let key = id("service", Some(&s.id))?;
-    let (tags, memory_kib) = check(&s)?;
-    let client = cuebot.pool.get().await?;
-    let changed = client
-        .execute(
-            UPDATE,
-            &[
-                &s.name,
-                &s.threadable,
-                &s.min_cores,
-                &s.max_cores,
-                &memory_kib,
-                &s.min_gpu_memory,
-                &tags,
-                &s.timeout,
-                &s.timeout_llu,
-                &s.min_gpus,
-                &s.max_gpus,
-                &s.min_memory_increase,
-                &key,
-            ],
-        )
-        .await
-        .map_err(|error| CallError::taken(error, "service", &s.name))?;
-    if changed == 0 {
-        return Err(CallError::Missing { what: "service", name: key.to_owned() });
-    }
+    let checked = check(&s)?;
+    let mut given = values(&s, &checked).to_vec();
+    given.push(&key);
+    let changed = cuebot.pool.get().await?.execute(UPDATE, &given).await;
+    let changed = changed.map_err(|error| CallError::taken(error, "service", &s.name))?;
+    CallError::unless_found(changed, "service", key)?;
     Ok(service::ServiceUpdateResponse {})
 }
 

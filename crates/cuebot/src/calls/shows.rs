@@ -1,9 +1,10 @@
 //! Shows: lists, new ones, and what operators switch.
 
 use super::{ROWS_MAX, hundredths, id, jobs, text};
+use crate::cuebot::Cuebot;
 use crate::generated::{job, show};
 use crate::names;
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -123,12 +124,7 @@ pub(crate) async fn jobs_of_show(
     ask: show::ShowGetJobsRequest,
 ) -> Result<show::ShowGetJobsResponse, CallError> {
     let show = id("show", ask.show.as_ref().map(|show| &show.id))?;
-    let statement = format!(
-        "{} WHERE job.pk_show = $1 AND job.str_state = 'PENDING' ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}",
-        jobs::JOBS
-    );
-    let rows = cuebot.pool.get().await?.query(&statement, &[&show]).await?;
-    let jobs = rows.iter().map(jobs::job).collect();
+    let jobs = jobs::pending(&cuebot, "job.pk_show = $1", show).await?.iter().map(jobs::job).collect();
     Ok(show::ShowGetJobsResponse { jobs: Some(job::JobSeq { jobs }) })
 }
 
@@ -157,8 +153,7 @@ pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
     ask: show::ShowCreateShowRequest,
 ) -> Result<show::ShowCreateShowResponse, CallError> {
-    let name = names::plain("show name", &ask.name, 1, NAME_CHARS_MAX);
-    let name = Arc::new(name.map_err(|error| CallError::Value(error.to_string()))?);
+    let name = Arc::new(names::plain("show name", &ask.name, 1, NAME_CHARS_MAX)?);
     let given = name.clone();
     cuebot
         .transact(move |tx| {

@@ -1,9 +1,10 @@
 //! New jobs.
 
 use super::jobs;
+use crate::cuebot::Cuebot;
 use crate::generated::job as wire;
 use crate::launch;
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::spec;
 use crate::trouble::CallError;
 use std::sync::Arc;

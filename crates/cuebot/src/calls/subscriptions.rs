@@ -1,9 +1,10 @@
 //! Subscriptions: what a show gets of an allocation. Sizes and bursts are hundredths of cores, for clients, too.
 
 use super::{ROWS_MAX, hundredths, id};
+use crate::cuebot::Cuebot;
 use crate::generated::subscription::{self as wire, Subscription};
 use crate::generated::{facility, show};
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;

@@ -1,7 +1,8 @@
 //! What every client asks first.
 
+use crate::cuebot::Cuebot;
 use crate::generated::cue::{CueGetSystemStatsRequest, CueGetSystemStatsResponse, SystemStats};
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 

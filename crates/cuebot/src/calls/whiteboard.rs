@@ -1,9 +1,10 @@
 //! A show as one tree: its groups, and the pending jobs of each.
 
-use super::{ROWS_MAX, groups, id, jobs};
+use super::{groups, id, jobs};
+use crate::cuebot::Cuebot;
 use crate::generated::job as wire;
 use crate::generated::show;
-use crate::server::{Cuebot, Routes, unary};
+use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +24,9 @@ pub(crate) async fn tree(
 ) -> Result<show::ShowGetJobWhiteboardResponse, CallError> {
     let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
     let all = groups::list(&cuebot, "o.pk_show = $1", &[key]).await?;
-    let statement = format!(
-        "{} WHERE job.pk_show = $1 AND job.str_state = 'PENDING' ORDER BY job.ts_started, job.str_name LIMIT {ROWS_MAX}",
-        jobs::JOBS
-    );
-    let rows = cuebot.pool.get().await?.query(&statement, &[&key]).await?;
     let mut jobs_by_group: BTreeMap<String, Vec<wire::Job>> = BTreeMap::new();
-    for row in &rows {
-        jobs_by_group.entry(row.get("pk_folder")).or_default().push(jobs::job(row));
+    for row in jobs::pending(&cuebot, "job.pk_show = $1", key).await? {
+        jobs_by_group.entry(row.get("pk_folder")).or_default().push(jobs::job(&row));
     }
     let mut below: BTreeMap<String, Vec<wire::Group>> = BTreeMap::new();
     for group in all {

@@ -17,6 +17,10 @@ use tokio_postgres::Transaction;
 /// How much more memory a layer asks for after a failure where no service says, in KiB.
 const INCREASE_KIB: i64 = 2 << 20;
 
+/// Frames that are not done, by the counts of a layer or a job.
+pub(crate) const OPEN_FRAMES: &str =
+    "int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count";
+
 /// What a report changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
@@ -251,17 +255,15 @@ pub(crate) async fn frame_done(
         depends::satisfy(tx, Done::Frame(frame)).await?;
         depends::satisfy(tx, Done::AnyFrame(layer)).await?;
     }
-    let open =
-        "int_waiting_count + int_running_count + int_dead_count + int_depend_count + int_checkpoint_count";
     let left = tx
-        .query_one(&format!("SELECT {open} FROM layer_stat WHERE pk_layer = $1"), &[&layer])
+        .query_one(&format!("SELECT {OPEN_FRAMES} FROM layer_stat WHERE pk_layer = $1"), &[&layer])
         .await?
         .get::<_, i64>(0);
     if left <= 0 && succeeded {
         depends::satisfy(tx, Done::Layer(layer)).await?;
     }
     let left = tx
-        .query_one(&format!("SELECT {open} FROM job_stat WHERE pk_job = $1"), &[&job])
+        .query_one(&format!("SELECT {OPEN_FRAMES} FROM job_stat WHERE pk_job = $1"), &[&job])
         .await?
         .get::<_, i64>(0);
     if left <= 0 {

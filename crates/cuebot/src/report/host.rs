@@ -1,10 +1,10 @@
 //! Hosts: registered when they first report, and kept up to date by each report.
 
-use super::ended::EndedProcs;
-use super::strays::{StrayAmounts, Strays};
+use super::strays::Strays;
+use crate::ended::EndedProcs;
 use crate::generated::host::HardwareState;
 use crate::generated::report::{CoreDetail, RenderHost, RunningFrameInfo};
-use crate::hosts::FrameRun;
+use crate::hosts::{Amounts, FrameRun};
 use crate::names;
 use crate::procs;
 use crate::trouble::CallError;
@@ -15,8 +15,6 @@ use tokio_postgres::Transaction;
 pub(crate) const FRAMES_MAX: usize = 10_000;
 /// Tags that a host may bring.
 const TAGS_MAX: usize = 200;
-/// Bytes of a host's name: its column.
-pub(super) const NAME_BYTES_MAX: usize = 45;
 /// Memory that no frame gets, in KiB: it is the host's own, as in OpenCue.
 pub const SYSTEM_KIB: i64 = 512 << 10;
 /// The operating system of hosts that name none.
@@ -49,9 +47,7 @@ pub(crate) struct Known {
 impl Known {
     /// Refuses what the tables cannot hold.
     pub(crate) fn read(host: RenderHost, cores: Option<CoreDetail>) -> Result<Known, CallError> {
-        let text = |what, text: &str, max| {
-            names::plain(what, text, 1, max).map_err(|error| CallError::Value(error.to_string()))
-        };
+        let text = |what, text: &str, max| names::plain(what, text, 1, max);
         if host.tags.len() > TAGS_MAX {
             return Err(CallError::Value(format!("a host has more than {TAGS_MAX} tags")));
         }
@@ -63,7 +59,7 @@ impl Known {
         let counted = i64::from(host.num_procs.max(0)) * i64::from(host.cores_per_proc.max(0));
         let whole_kib = host.total_mem.saturating_sub(SYSTEM_KIB).max(0);
         Ok(Known {
-            name: text("host name", &host.name, NAME_BYTES_MAX)?,
+            name: text("host name", &host.name, names::width::HOST)?,
             nimby_enabled: host.nimby_enabled,
             nimby_locked: host.nimby_locked,
             procs: i64::from(host.num_procs.max(0)),
@@ -105,7 +101,7 @@ pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<Vec<F
             None => clear(tx, &proc_id, i64::from(EXIT_CLEARED)).await?,
         }
     }
-    resize(tx, known, &host, StrayAmounts::default()).await?;
+    resize(tx, known, &host, Amounts::default()).await?;
     Ok(runs)
 }
 
@@ -316,23 +312,26 @@ async fn register(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> 
         )
         .await?;
     }
-    tx.execute(
+    write_tags(tx, "pk_host", &host).await
+}
+
+/// Writes the tags of hosts where the host's own row has them: of one host, or of all of an allocation.
+pub(crate) async fn write_tags(
+    tx: &Transaction<'_>,
+    column: &'static str,
+    key: &str,
+) -> Result<(), CallError> {
+    let statement = format!(
         "UPDATE host SET str_tags = (SELECT left(string_agg(str_tag, ' ' ORDER BY str_tag_type, str_tag), 128)
-           FROM host_tag WHERE pk_host = $1) WHERE pk_host = $1",
-        &[&host],
-    )
-    .await?;
+           FROM host_tag WHERE host_tag.pk_host = host.pk_host) WHERE {column} = $1"
+    );
+    tx.execute(&statement, &[&key]).await?;
     Ok(())
 }
 
 /// What the host has is taken over while no proc holds any of it. What is idle is always written: what neither procs nor
 /// strays hold. The row of the host is locked, so that procs which begin or end meanwhile count before or after this.
-async fn resize(
-    tx: &Transaction<'_>,
-    known: &Known,
-    host: &str,
-    strays: StrayAmounts,
-) -> Result<(), CallError> {
+async fn resize(tx: &Transaction<'_>, known: &Known, host: &str, strays: Amounts) -> Result<(), CallError> {
     tx.execute(
         "WITH held AS (
              SELECT count(*) AS procs, coalesce(sum(int_cores_reserved), 0)::bigint AS cores,

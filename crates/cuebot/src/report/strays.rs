@@ -10,9 +10,9 @@
 //! - A run whose frame a client killed keeps its proc, which has the frame no longer: it is ended again, and its proc
 //!   holds what it uses.
 
-use super::ended::EndedProcs;
+use crate::ended::EndedProcs;
 use crate::generated::report::RunningFrameInfo;
-use crate::hosts::FrameRun;
+use crate::hosts::{Amounts, FrameRun};
 use crate::names::width::KEY;
 use crate::trouble::CallError;
 use std::collections::BTreeSet;
@@ -20,19 +20,6 @@ use tokio_postgres::Transaction;
 
 /// Frames, of these, that procs of the host hold.
 const HELD: &str = "SELECT pk_frame::text FROM proc WHERE pk_host = $1 AND pk_frame = ANY($2::text[])";
-
-/// What strays use of their host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct StrayAmounts {
-    /// Hundredths of a core.
-    pub cores: i64,
-    /// Memory.
-    pub mem_kib: i64,
-    /// Devices.
-    pub gpus: i64,
-    /// Their memory.
-    pub gpu_mem_kib: i64,
-}
 
 /// What a report tells of runs that their host does not hold.
 #[derive(Default)]
@@ -71,8 +58,8 @@ impl<'a> Strays<'a> {
     }
 
     /// What they use and no proc holds. What a host says below 0 counts as 0.
-    pub(super) fn amounts(&self) -> StrayAmounts {
-        let mut all = StrayAmounts::default();
+    pub(super) fn amounts(&self) -> Amounts {
+        let mut all = Amounts::default();
         for run in &self.unheld {
             let mem_kib = run.rss.max(run.max_rss).max(0);
             let gpu_mem_kib = run.used_gpu_memory.max(run.max_used_gpu_memory).max(0);
@@ -109,7 +96,7 @@ mod tests {
         for run in &runs {
             strays.add_unheld(run);
         }
-        let expected = StrayAmounts { cores: 100 + i64::from(i32::MAX), mem_kib: 17, ..Default::default() };
+        let expected = Amounts { cores: 100 + i64::from(i32::MAX), mem_kib: 17, ..Default::default() };
         assert_eq!(strays.amounts(), expected);
         let huge = run(0, i64::MAX);
         strays.add_unheld(&huge);
@@ -117,6 +104,6 @@ mod tests {
         let killed = run(100, 1 << 20);
         let mut freed = Strays::default();
         freed.add_freed(&killed);
-        assert_eq!((freed.amounts(), freed.runs().len()), (StrayAmounts::default(), 1));
+        assert_eq!((freed.amounts(), freed.runs().len()), (Amounts::default(), 1));
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_api::Page;
+use windlass_cuebot::names::words;
 
 /// A cursor of a later time is one of the year 2112, which PostgreSQL can still compute with.
 const CURSOR_US_MAX: i64 = 1 << 52;
@@ -222,8 +223,8 @@ fn layer(row: &Row) -> LayerFigures {
         id: row.get(0),
         name: row.get(1),
         kind: row.get::<_, String>(2).to_lowercase(),
-        tags: words(row.get(3), '|'),
-        services: words(row.get(4), ','),
+        tags: words(row.get(3), &['|']).collect(),
+        services: words(row.get(4), &[',']).collect(),
         range: row.get(5),
         order: row.get(6),
         cores_min: cores(row.get(7)),
@@ -235,9 +236,4 @@ fn layer(row: &Row) -> LayerFigures {
         cores: cores(row.get(19)),
         mean_ms: row.get::<_, Option<f64>>(20).map(|mean_s| mean_s * 1e3),
     }
-}
-
-/// The words of a list, in its order.
-fn words(list: &str, separator: char) -> Vec<String> {
-    list.split(separator).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Error, Row};
 use windlass_api::matches_name;
+use windlass_cuebot::names::words;
 
 /// Layers of one pass at most: the ones of the highest priority. Others come when these have no frame left.
 pub const LAYERS_MAX: i64 = 20_000;
@@ -334,7 +335,7 @@ fn host(row: &Row, scope: &Scope) -> Host {
         gpus_idle: row.get(10),
         gpu_mem_kib: row.get(11),
         gpu_mem_idle_kib: row.get(12),
-        oses: words(&row.get::<_, String>(13), &[',', ' ']),
+        oses: words(row.get(13), &[',', ' ']).collect(),
         is_worker: tags.iter().any(|tag| tag == WORKER_TAG),
         tags: tags.into_iter().filter(is_own).collect(),
     }
@@ -362,6 +363,8 @@ fn layer(row: &Row, scope: &Scope) -> Layer {
         gpus_max: row.get(first + 3),
     };
     let timeout_min: i32 = row.get(19);
+    // Each once.
+    let services: BTreeSet<String> = words(row.get(13), &[',']).collect();
     Layer {
         id: row.get(0),
         job: row.get(1),
@@ -375,9 +378,9 @@ fn layer(row: &Row, scope: &Scope) -> Layer {
         gpus_min: row.get(9),
         gpu_mem_min_kib: row.get(10),
         is_threadable: row.get(11),
-        tags: words(&row.get::<_, String>(12), &['|']),
-        services: words(&row.get::<_, String>(13), &[',']).into_iter().collect(),
-        oses: words(&row.get::<_, Option<String>>(14).unwrap_or_default(), &[',', ' ']),
+        tags: words(row.get(12), &['|']).collect(),
+        services: services.into_iter().collect(),
+        oses: words(row.get::<_, Option<&str>>(14).unwrap_or_default(), &[',', ' ']).collect(),
         priority: row.get(15),
         submitted_us: row.get(16),
         order: row.get(17),
@@ -399,9 +402,4 @@ fn proc(row: &Row) -> Proc {
         began_us: row.get(4),
         mean_s: row.get(5),
     }
-}
-
-/// The parts of a list, without blanks.
-fn words(list: &str, separators: &[char]) -> BTreeSet<String> {
-    list.split(separators).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }

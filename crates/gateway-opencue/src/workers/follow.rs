@@ -4,7 +4,7 @@
 use super::ending::{self, Outcome};
 use super::frame::Run;
 use super::live::{FrameJob, HeldProc, compare};
-use super::reports::{self, Amounts, Share};
+use super::reports::{self, Share};
 use super::{Workers, WorkersError};
 use crate::scheduler::Launcher;
 use futures_util::{StreamExt, stream};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_api::client::{ClientError, JobsQuery};
 use windlass_api::{ErrorCode, JobState, Role, ServerEvent, Task, Worker};
-use windlass_cuebot::Cuebot;
 use windlass_cuebot::generated::report::{FrameCompleteReport, RunningFrameInfo};
 use windlass_cuebot::verdict::{EXIT_CLEARED, EXIT_FAILED_LAUNCH};
+use windlass_cuebot::{Amounts, Cuebot};
 
 /// Between looks at the workers.
 const LOOK_TIME: Duration = Duration::from_secs(2);

@@ -4,22 +4,9 @@ use crate::scheduler::config::WorkersSettings;
 use crate::scheduler::snapshot::WORKER_TAG;
 use std::collections::HashMap;
 use windlass_api::{Resources, Worker, WorkerState};
-use windlass_cuebot::HOST_SYSTEM_KIB;
 use windlass_cuebot::generated::host::HardwareState;
 use windlass_cuebot::generated::report::RenderHost;
-
-/// What procs hold of a worker, by the tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Amounts {
-    /// Hundredths of a core.
-    pub cores: i64,
-    /// Memory.
-    pub mem_kib: i64,
-    /// Devices.
-    pub gpus: i64,
-    /// Their memory.
-    pub gpu_mem_kib: i64,
-}
+use windlass_cuebot::{Amounts, HOST_SYSTEM_KIB};
 
 /// What OpenCue may use of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

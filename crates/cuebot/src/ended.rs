@@ -1,7 +1,7 @@
 //! Procs of which their hosts said lately that they ended. A status report that still names one is older than that: it
 //! was made, or was on its way, while the command ended.
 
-use crate::names::width::KEY;
+use crate::names::width::{HOST, KEY};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ impl EndedProcs {
     /// there finds it here.
     pub(crate) fn note(&self, host: &str, proc_id: &str) {
         // What the tables cannot hold is not kept here either.
-        if host.len() > super::host::NAME_BYTES_MAX || proc_id.len() > KEY {
+        if host.len() > HOST || proc_id.len() > KEY {
             return;
         }
         let key = (host.to_owned(), proc_id.to_owned());
@@ -40,7 +40,7 @@ impl EndedProcs {
     }
 
     /// Whether the host said that the proc ended.
-    pub(super) fn has(&self, host: &str, proc_id: &str) -> bool {
+    pub(crate) fn has(&self, host: &str, proc_id: &str) -> bool {
         let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.known.contains(&(host.to_owned(), proc_id.to_owned()))
     }

@@ -1,0 +1,96 @@
+//! What calls share: the tables, the hosts, and transactions that run again when two of them waited for each other.
+
+use crate::ended::EndedProcs;
+use crate::hosts::HostCalls;
+use crate::networks::Network;
+use crate::seldom::Seldom;
+use crate::trouble::CallError;
+use deadpool_postgres::Pool;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio_postgres::Transaction;
+
+/// How often a transaction is tried. The triggers of OpenCue's schema lock the rows of counters in an order that
+/// depends on the frame, so that completions of two layers of a job can wait for each other.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// What happens in a transaction.
+pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 't>>;
+
+/// What an operator decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where logs of frames lie. Below it are show, shot, `logs`, and a directory for each job.
+    pub log_root: String,
+    /// The greatest number of retries that a job may ask for.
+    pub retries_max: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        // OpenCue's own values, so that CueGUI finds logs where it looks, and frames retry as they did.
+        Settings { log_root: "/shots".to_owned(), retries_max: 1 }
+    }
+}
+
+/// The server's part that calls share.
+pub struct Cuebot {
+    pub(crate) pool: Pool,
+    /// What its operator decided.
+    pub settings: Settings,
+    /// Calls hosts.
+    pub(crate) hosts: Arc<dyn HostCalls>,
+    /// Procs of which their hosts said lately that they ended.
+    pub(crate) ended: Arc<EndedProcs>,
+    /// From where it may be called; `None` is everywhere.
+    pub(crate) clients: Option<Vec<Network>>,
+    /// Warnings of callers from elsewhere.
+    pub(crate) outsiders: Seldom,
+    /// Warnings of reports in the name of a worker.
+    pub(crate) false_reports: Seldom,
+    /// Warnings of hosts that run what they do not hold.
+    pub(crate) stray_reports: Seldom,
+}
+
+impl Cuebot {
+    /// Serves from the tables that `pool` leads to. `hosts` calls the farm's hosts.
+    pub fn new(pool: Pool, settings: Settings, hosts: Arc<dyn HostCalls>) -> Cuebot {
+        Cuebot {
+            pool,
+            settings,
+            hosts,
+            ended: Arc::default(),
+            clients: None,
+            outsiders: Seldom::default(),
+            false_reports: Seldom::default(),
+            stray_reports: Seldom::default(),
+        }
+    }
+
+    /// The same, for callers from these networks alone.
+    pub fn for_clients(self, clients: Option<Vec<Network>>) -> Cuebot {
+        Cuebot { clients, ..self }
+    }
+
+    /// Runs `work` in a transaction and commits it. It may run several times, and only the last one counts.
+    pub(crate) async fn transact<T, F>(&self, work: F) -> Result<T, CallError>
+    where
+        F: for<'t> Fn(&'t Transaction<'_>) -> Work<'t, T> + Send + Sync,
+        T: Send,
+    {
+        let mut attempt = 1;
+        loop {
+            let mut client = self.pool.get().await?;
+            let transaction = client.transaction().await?;
+            let done = match work(&transaction).await {
+                Ok(value) => transaction.commit().await.map(|()| value).map_err(CallError::from),
+                Err(error) => Err(error),
+            };
+            match done {
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS_MAX => attempt += 1,
+                done => return done,
+            }
+        }
+    }
+}
