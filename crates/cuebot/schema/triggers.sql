@@ -1,5 +1,5 @@
 -- What OpenCue's database does by itself when a row changes. The effects are OpenCue's. Cuebot, the gateway and
--- every other writer rely on them, so that nobody counts frames by hand.
+-- every other writer rely on them, and do not count frames themselves.
 
 CREATE FUNCTION epoch(timestamptz) RETURNS numeric LANGUAGE sql IMMUTABLE
     AS $$ SELECT trunc(extract(epoch FROM $1)) $$;
@@ -77,7 +77,7 @@ END $$;
 CREATE TRIGGER after_job_moved AFTER UPDATE ON job FOR EACH ROW
     WHEN (OLD.pk_folder <> NEW.pk_folder) EXECUTE FUNCTION job_moved();
 
--- Nobody books more than there is.
+-- No writer books more than a host or a cap has.
 CREATE FUNCTION guard_host() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NEW.int_cores_idle < 0 THEN RAISE EXCEPTION 'unable to allocate additional core units'; END IF;

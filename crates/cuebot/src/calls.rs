@@ -4,8 +4,8 @@
 //! - Each call is one query, or one short transaction that counts frames, cores and procs as all others do.
 //! - Lists and texts have bounds, and a text fits its column before it is sent to PostgreSQL.
 
-/// A call that sets one value of one row: its name, its messages, the request's field with the row, the statement with
-/// the row's key as `$1` and the value as `$2`, and the value.
+/// A call that sets one value of one row. It has a name, its messages, the field of the request with the row, a
+/// statement with the row's key as `$1` and the value as `$2`, and the value.
 macro_rules! setter {
     ($(#[$doc:meta])* $call:ident: $ask:ty => $answer:ty, $row:ident, $statement:expr, |$given:ident| $value:expr) => {
         $(#[$doc])*
@@ -21,7 +21,8 @@ macro_rules! setter {
     };
 }
 
-/// The figures that jobs and layers have in common, of a row with their columns, and those of one kind.
+/// Fills the figures that jobs and layers have in common from a row, and the fields of one of them from the columns
+/// that are named.
 macro_rules! frame_stats {
     ($stats:ident of $row:ident { $($field:ident: $column:literal),* }) => {{
         let (waiting, depend): (i32, i32) = ($row.get("waiting"), $row.get("depend"));
@@ -83,12 +84,12 @@ use crate::names;
 use crate::routes::Routes;
 use tokio_postgres::types::ToSql;
 
-/// Rows that a list has at most.
+/// Rows of one list at most.
 const ROWS_MAX: i64 = 100_000;
-/// Entries of a list that a client sends: as many as a job may have frames.
+/// Entries of a list that a client sends. A job may have this number of frames.
 const ENTRIES_MAX: usize = super::frames::FRAMES_MAX;
 
-/// Adds the paths of clients.
+/// Adds the calls of clients to the table of paths.
 pub(crate) fn routes(routes: Routes) -> Routes {
     let tables: [fn(Routes) -> Routes; 16] = [
         system::routes,
@@ -111,7 +112,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
     tables.iter().fold(services::routes(routes), |routes, table| table(routes))
 }
 
-/// Why a call is not served, for the person before the client.
+/// Why a call is not served, and what its user can do instead.
 pub(crate) fn why_unserved(name: &str) -> &'static str {
     let (interface, call) = name.split_once('/').unwrap_or((name, ""));
     let is_redirect = call.contains("Redirect") || call.starts_with("UnbookTo");
@@ -141,7 +142,7 @@ pub(crate) fn why_unserved(name: &str) -> &'static str {
     }
 }
 
-/// The id of what a client hands back to name it.
+/// The key of a row that a client names. It has it from an earlier answer.
 fn id<'a>(what: &'static str, id: Option<&'a String>) -> Result<&'a str, CallError> {
     match id {
         Some(id) if !id.is_empty() => Ok(id),
@@ -161,12 +162,12 @@ async fn set(
     CallError::unless_found(cuebot.pool.get().await?.execute(statement, &[&key, value]).await?, what, key)
 }
 
-/// Cores, as clients have them. Below 0 is no cap, which has no hundredths.
+/// Cores as clients have them. A negative number stands for a missing cap, and has no hundredths.
 fn cores(hundredths: i32) -> f32 {
     if hundredths < 0 { -1.0 } else { hundredths as f32 / 100.0 }
 }
 
-/// The same of what has no cap.
+/// Cores of an amount that is never negative.
 fn all_cores(hundredths: i64) -> f32 {
     hundredths as f32 / 100.0
 }
@@ -179,12 +180,12 @@ fn hundredths(cores: f32) -> Result<i32, CallError> {
     Ok((cores * 100.0).round() as i32)
 }
 
-/// Hundredths of cores where -1 says that there is no such cap.
+/// Hundredths of cores as the tables have them; -1 for a missing cap.
 fn hundredths_or_none(cores: f32) -> Result<i32, CallError> {
     Ok(if cores < 0.0 { -1 } else { hundredths(cores)? })
 }
 
-/// A list that a client sends has a bound.
+/// Refuses a list with too many entries.
 fn few(what: &'static str, entries: usize) -> Result<(), CallError> {
     if entries > ENTRIES_MAX {
         return Err(CallError::Value(format!("the call names {entries} {what}; at most {ENTRIES_MAX} fit")));
@@ -192,7 +193,7 @@ fn few(what: &'static str, entries: usize) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Tags that a client sends.
+/// Refuses tags that the tables cannot hold.
 fn tags(tags: &[String]) -> Result<(), CallError> {
     few("tags", tags.len())?;
     for tag in tags {
@@ -201,7 +202,7 @@ fn tags(tags: &[String]) -> Result<(), CallError> {
     Ok(())
 }
 
-/// A text that its column holds.
+/// Refuses a text that does not fit its column.
 fn text(what: &'static str, given: &str, max: usize) -> Result<(), CallError> {
     let length = given.chars().count();
     if length > max {
@@ -213,7 +214,7 @@ fn text(what: &'static str, given: &str, max: usize) -> Result<(), CallError> {
     Ok(())
 }
 
-/// A name that people give: on one line, and not empty.
+/// Refuses a name that is empty, has more than one line, or does not fit its column.
 fn name(what: &'static str, given: &str, max: usize) -> Result<(), CallError> {
     text(what, given, max)?;
     if given.trim().is_empty() || given.chars().any(char::is_control) {

@@ -15,10 +15,10 @@ use tokio_postgres::Transaction;
 /// depends on the frame, so that completions of two layers of a job can wait for each other.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// What happens in a transaction.
+/// The work of a transaction.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 't>>;
 
-/// What an operator decides.
+/// Settings of the operator.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where logs of frames lie. Below it are show, shot, `logs`, and a directory for each job.
@@ -34,27 +34,26 @@ impl Default for Settings {
     }
 }
 
-/// The server's part that calls share.
+/// Cuebot's server: it answers hosts and clients from the tables.
 pub struct Cuebot {
     pub(crate) pool: Pool,
-    /// What its operator decided.
+    /// The settings of the operator.
     pub settings: Settings,
-    /// Calls hosts.
     pub(crate) hosts: Arc<dyn HostCalls>,
-    /// Procs of which their hosts said lately that they ended.
+    /// Procs whose hosts reported their ends lately.
     pub(crate) ended: Arc<EndedProcs>,
-    /// From where it may be called; `None` is everywhere.
+    /// Networks of its callers; `None` is all.
     pub(crate) clients: Option<Vec<Network>>,
-    /// Warnings of callers from elsewhere.
+    /// Warnings of callers from other networks.
     pub(crate) outsiders: Seldom,
     /// Warnings of reports in the name of a worker.
     pub(crate) false_reports: Seldom,
-    /// Warnings of hosts that run what they do not hold.
+    /// Warnings of hosts that run frames which they do not hold.
     pub(crate) stray_reports: Seldom,
 }
 
 impl Cuebot {
-    /// Serves from the tables that `pool` leads to. `hosts` calls the farm's hosts.
+    /// Answers from the tables that `pool` leads to. `hosts` calls the farm's hosts.
     pub fn new(pool: Pool, settings: Settings, hosts: Arc<dyn HostCalls>) -> Cuebot {
         Cuebot {
             pool,

@@ -11,10 +11,9 @@ use std::collections::{HashMap, HashSet};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 
-/// What somebody waited for, and now is done.
+/// What a dependency waits for, once it is done.
 #[derive(Clone, Copy)]
 pub(crate) enum Done<'a> {
-    /// A frame.
     Frame(&'a str),
     /// One frame of a layer, which is enough for dependencies on any frame.
     AnyFrame(&'a str),
@@ -83,11 +82,9 @@ const STILL_TO_RUN: &str = "frame.str_state NOT IN ('RUNNING', 'SUCCEEDED', 'EAT
 
 /// One side of a dependency, found in the tables.
 pub(crate) struct End {
-    /// The job.
     pub job: String,
     /// Its layer, of a layer or a frame.
     pub layer: Option<String>,
-    /// The frame.
     pub frame: Option<String>,
 }
 

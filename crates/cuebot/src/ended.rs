@@ -1,5 +1,5 @@
-//! Procs of which their hosts said lately that they ended. A status report that still names one is older than that: it
-//! was made, or was on its way, while the command ended.
+//! Procs whose hosts reported their ends lately. A status report that still names such a proc is older than the end:
+//! it was made, or was on its way, while the command ended.
 
 use crate::names::width::{HOST, KEY};
 use std::collections::{BTreeSet, VecDeque};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// Ends that are remembered, the latest. A farm has some hundred a second, and a report is on its way for seconds.
 const ENDED_MAX: usize = 16_384;
 
-/// Ends that hosts told of, by host and proc.
+/// Ends that hosts reported, by host and proc.
 #[derive(Default)]
 pub(crate) struct EndedProcs(Mutex<EndedList>);
 
@@ -19,8 +19,8 @@ struct EndedList {
 }
 
 impl EndedProcs {
-    /// A host says that a proc of it ended. It is noted before the tables are changed, so that whoever misses the proc
-    /// there finds it here.
+    /// Notes that a host reported the end of a proc. The end is noted before the tables change, so that a report
+    /// which misses the proc in the tables finds it here.
     pub(crate) fn note(&self, host: &str, proc_id: &str) {
         // What the tables cannot hold is not kept here either.
         if host.len() > HOST || proc_id.len() > KEY {
@@ -39,7 +39,7 @@ impl EndedProcs {
         }
     }
 
-    /// Whether the host said that the proc ended.
+    /// True if the host reported the end of the proc.
     pub(crate) fn has(&self, host: &str, proc_id: &str) -> bool {
         let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.known.contains(&(host.to_owned(), proc_id.to_owned()))

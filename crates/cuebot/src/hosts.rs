@@ -1,52 +1,52 @@
-//! What Cuebot asks of hosts, after the tables say it.
+//! What Cuebot asks of hosts, once the tables have it.
 
-/// A frame in a proc.
+/// A run of a frame: RQD knows it by both keys.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FrameRun {
-    /// The frame's key.
+    /// The key of the frame in OpenCue's tables.
     pub frame: String,
-    /// The proc's key.
+    /// The key of the proc that the frame holds for this run.
     pub proc_id: String,
 }
 
-/// What a frame or a host has, or what is in use there.
+/// Amounts of a host that a frame or a host has, or that are in use there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Amounts {
     /// Hundredths of a core.
     pub cores: i64,
-    /// Memory in KiB.
+    /// Main memory in KiB.
     pub mem_kib: i64,
-    /// Gpus.
+    /// Number of whole gpus.
     pub gpus: i64,
     /// Memory of the gpus in KiB.
     pub gpu_mem_kib: i64,
 }
 
-/// A command that shall end, because a client killed its frame or took its proc.
+/// A command to be ended, because a client killed its frame or took its proc.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Victim {
-    /// The host's name.
+    /// The name of the host that runs it.
     pub host: String,
-    /// The frame's id.
+    /// The key of the frame that it was started for.
     pub frame: String,
-    /// The id of the proc that it ran in, if it had one.
+    /// The key of its proc. `None` if the frame had none.
     pub proc_id: Option<String>,
 }
 
-/// Calls to hosts. The part that launches frames makes them, so that launches and kills of one frame on one host take
-/// turns. Each call returns at once, and what it asks for happens beside the caller.
+/// Calls to hosts. The launcher of frames makes them, so that launches and kills of one frame on one host take turns.
+/// Each call returns at once, and its work goes on beside the caller.
 pub trait HostCalls: Send + Sync {
     /// True if Windlass workers are among the hosts.
     fn has_workers(&self) -> bool;
 
-    /// True if a host is a Windlass worker. The gateway reports for it.
+    /// True if a host is a Windlass worker. Such a host has no RQD, and the gateway reports for it.
     fn is_worker(&self, host: &str) -> bool;
 
     /// Asks hosts to end commands. Each host reports the end of its command, which frees the proc.
     fn end(&self, victims: Vec<Victim>, why: String);
 
-    /// Ends runs that a host reports and does not hold. Each is asked for once. What waits of an earlier report of the
-    /// host is left out.
+    /// Ends runs that a host reports and does not hold. Each run is asked for once. Runs of an earlier report of the
+    /// host that still wait are left out.
     fn end_strays(&self, host: String, strays: Vec<FrameRun>);
 
     /// Asks a host that started which of these runs it has. The frames of the others wait again.

@@ -1,4 +1,4 @@
-//! A job spec becomes rows: jobs, layers, frames, dependencies. All of a document, or nothing.
+//! A job spec becomes rows: jobs, layers, frames, dependencies. All rows of a document are written, or none.
 
 use super::depends;
 use super::spec::{JobSpec, LayerKind, LayerSpec, Spec};
@@ -7,10 +7,10 @@ use crate::cuebot::Settings;
 use std::collections::HashMap;
 use tokio_postgres::Transaction;
 
-/// What a layer needs that neither its spec nor a service knows, in KiB: 3.2 GiB, as in OpenCue.
+/// Memory of a layer where neither its spec nor a service says any, in KiB: 3.2 GiB, as in OpenCue.
 const MEMORY_KIB: i64 = 3_355_443;
 
-/// What jobs of a document share.
+/// The rows that all jobs of a document refer to.
 struct Place {
     show: String,
     folder: String,
@@ -20,7 +20,7 @@ struct Place {
     cores_max: i32,
 }
 
-/// What a service says of layers that are silent.
+/// A service's values for layers whose specs have none.
 struct Defaults {
     threadable: bool,
     cores_min: i32,
@@ -263,7 +263,7 @@ async fn add_layer(
     add_parts(tx, job, &id, layer).await
 }
 
-/// What hangs on a layer: variables, limits, paths of what it makes.
+/// The rows that belong to a layer: variables, limits, paths of its output.
 async fn add_parts(tx: &Transaction<'_>, job: &str, id: &str, layer: &LayerSpec) -> Result<(), CallError> {
     let (keys, values): (Vec<&str>, Vec<&str>) =
         layer.env.iter().map(|(key, value)| (key.as_str(), value.as_str())).unzip();

@@ -1,7 +1,7 @@
 //! What Cuebot, OpenCue's server, does for hosts and clients, for farms that run without it.
 //!
-//! OpenCue's tables are the only truth. Each call is one transaction, or one query; nothing is kept between calls.
-//! Hosts are called by the part that launches frames, through [`HostCalls`].
+//! OpenCue's tables are the only truth. Each call is one transaction, or one query, and nothing is kept between
+//! calls. The crate calls no host itself: what it asks of hosts goes through [`HostCalls`].
 
 mod calls;
 mod cuebot;

@@ -1,25 +1,25 @@
-//! Names as OpenCue makes them from what a client gives. They become parts of paths of logs, so that no
-//! name that passes has a slash or is `.` or `..`.
+//! Names as OpenCue makes them from what a client gives. They become parts of the paths of logs, so no valid name has
+//! a slash, or is `.` or `..`.
 
-/// Bytes that the column of a name holds.
+/// Bytes that the column of each kind of name holds. A longer name is refused before it is sent to PostgreSQL.
 pub mod width {
-    /// Names of jobs.
+    /// Bytes that `job.str_name` holds.
     pub const JOB: usize = 255;
-    /// Names of layers.
+    /// Bytes that `layer.str_name` holds.
     pub const LAYER: usize = 256;
-    /// Names of shots.
+    /// Bytes that `job.str_shot` holds.
     pub const SHOT: usize = 64;
-    /// Names of shows.
+    /// Bytes that `show.str_name` holds.
     pub const SHOW: usize = 512;
-    /// Names of users.
+    /// Bytes that `job.str_user` holds.
     pub const USER: usize = 32;
-    /// Names of facilities.
+    /// Bytes that `facility.str_name` holds.
     pub const FACILITY: usize = 36;
-    /// Tags of hosts.
+    /// Bytes that `host_tag.str_tag` holds.
     pub const TAG: usize = 45;
-    /// Names of hosts.
+    /// Bytes that `host.str_name` holds.
     pub const HOST: usize = 45;
-    /// Keys of frames and procs.
+    /// The keys of all rows, such as `frame.pk_frame`.
     pub const KEY: usize = 36;
 }
 
@@ -29,27 +29,27 @@ pub enum NameError {
     /// Other characters than letters, digits, `_`, `.` and `-`, or only dots.
     #[error("'{name}' is not a valid {what}; use letters, digits, dots and underscores")]
     Characters {
-        /// What is named.
+        /// The kind of name, for the message.
         what: &'static str,
-        /// The name.
+        /// The name as it was given.
         name: String,
     },
     /// Fewer than three characters.
     #[error("the {what} '{name}' has fewer than 3 characters; OpenCue needs at least 3")]
     Short {
-        /// What is named.
+        /// The kind of name, for the message.
         what: &'static str,
-        /// The name.
+        /// The name as it was given.
         name: String,
     },
     /// More bytes than the database's column.
     #[error("the {what} has {length} bytes; at most {max} fit")]
     Long {
-        /// What is named.
+        /// The kind of name, for the message.
         what: &'static str,
         /// Bytes of the name.
         length: usize,
-        /// Bytes that fit.
+        /// Bytes that the column holds.
         max: usize,
     },
 }
@@ -94,7 +94,7 @@ pub fn job(show: &str, shot: &str, user: &str, name: &str) -> Result<String, Nam
     plain("job name", &whole, 3, width::JOB)
 }
 
-/// The words of a column that holds a list.
+/// The words of a list that is kept in one column, trimmed. Empty ones are left out.
 pub fn words(list: &str, separators: &[char]) -> impl Iterator<Item = String> {
     list.split(separators).map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned)
 }

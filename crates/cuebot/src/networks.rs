@@ -3,18 +3,18 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Networks that a setting may name.
+/// Networks that one setting may name.
 pub const NETWORKS_MAX: usize = 256;
 
-/// A network: `ADDRESS/BITS`, or one address alone.
+/// A network of addresses: `ADDRESS/BITS`, or one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
     address: Bits,
-    /// Bits that an address has in common with it.
+    /// Leading bits that all its addresses share.
     prefix: u32,
 }
 
-/// An address from its first bit on, and how many bits it has.
+/// The bits of an address from the first one on, and their number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bits {
     value: u128,

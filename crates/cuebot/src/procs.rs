@@ -3,8 +3,8 @@
 use super::trouble::CallError;
 use tokio_postgres::Transaction;
 
-/// Ends a proc where it still holds what `frame` says, and gives back what it held: to the host, and to the figures
-/// of subscription, layer, job, folder and department. One statement, so that all of it happens exactly once.
+/// Deletes a proc and gives back what it held: to the host, and to the figures of subscription, layer, job, folder
+/// and department. One statement does it, so that all of it happens exactly once.
 const RELEASE: &str = "
 WITH gone AS (
     DELETE FROM proc WHERE pk_proc = $1

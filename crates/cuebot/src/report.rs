@@ -27,7 +27,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 }
 
 impl Cuebot {
-    /// A Windlass worker is there, as what RQD would report of it.
+    /// Takes in a Windlass worker, in the form in which RQD reports a host.
     ///
     /// # Errors
     ///
@@ -70,8 +70,8 @@ impl Cuebot {
     }
 }
 
-/// Refuses what RQD reports of a Windlass worker. The gateway reports for workers itself: by a second voice a frame that
-/// runs would be taken for one that has ended, and run twice.
+/// Refuses what RQD reports of a Windlass worker. The gateway reports for workers itself. By a report of RQD, a
+/// running frame would be taken for one that has ended, and would run twice.
 fn refuse_for_worker(cuebot: &Cuebot, host: &str) -> Result<(), CallError> {
     if !cuebot.hosts.is_worker(host) {
         return Ok(());
@@ -152,7 +152,7 @@ async fn ended(
         && let Some(run) = &report.frame
         && let Some(row) = cuebot.pool.get().await?.query_opt(HOST_OF, &[&run.resource_id]).await?
     {
-        // Whatever host the report names.
+        // The proc decides, whatever host the report names.
         refuse_for_worker(&cuebot, row.get(0))?;
     }
     let outcome = cuebot.complete(report).await?;

@@ -13,11 +13,11 @@ use tonic::server::{Grpc, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-/// Bytes of a request that brings a job spec. One of the greatest size fits.
+/// Bytes of a request with a job spec. A spec of the greatest size fits.
 pub const LAUNCH_BYTES_MAX: usize = SPEC_BYTES_MAX + (1 << 20);
 /// Bytes of every other request.
 pub const CALL_BYTES_MAX: usize = 1 << 20;
-/// Calls whose requests bring job specs begin so.
+/// The beginning of paths whose requests bring job specs.
 const LAUNCH_PATHS: &str = "/job.JobInterface/LaunchSpec";
 
 /// Bytes that a request to a path may bring.
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// Paths, and what answers each.
+/// The table of paths, and the calls that answer them.
 #[derive(Default)]
 pub(crate) struct Routes {
     pub(crate) router: Router<Arc<Cuebot>>,
@@ -63,7 +63,6 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// Adds a path.
     pub(crate) fn route(mut self, path: &'static str, call: MethodRouter<Arc<Cuebot>>) -> Routes {
         self.paths.push(path);
         Routes { router: self.router.route(path, call), paths: self.paths }

@@ -1,6 +1,7 @@
-//! OpenCue's tables in our own words: for tests, and for a farm that starts without Cuebot.
+//! OpenCue's tables as a compact schema, for tests and for a farm that starts without Cuebot.
 
-/// Tables with their columns, keys and triggers, to be run in this order in one transaction on an empty database.
+/// Tables with their columns, keys and triggers. They are run in this order, in one transaction, on an empty
+/// database.
 pub const COMPACT: [&str; 3] = [
     include_str!("../schema/tables.sql"),
     include_str!("../schema/keys.sql"),

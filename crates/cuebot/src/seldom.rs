@@ -1,9 +1,9 @@
-//! Warnings of what others can repeat as often as they like.
+//! Warnings of what a caller can repeat as often as it likes: one is logged each 10 s, and the others are counted.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two warnings of a kind.
+/// The least time between two warnings of a kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// One kind of warning.
@@ -17,7 +17,7 @@ struct State {
 }
 
 impl Seldom {
-    /// How many warnings were left out since the last one; `None` where this one is to be left out, too.
+    /// The number of warnings that were left out since the last one. `None` where this one is left out, too.
     pub(crate) fn tell(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.told.is_some_and(|told| now.saturating_duration_since(told) < PAUSE) {

@@ -1,4 +1,4 @@
-//! The gRPC server: one table of paths, and an answer with a reason for everything that is not in it.
+//! The gRPC port. A call that is not in the table of paths is refused with a reason.
 
 use crate::cuebot::Cuebot;
 use crate::routes::{Routes, bytes_max};
@@ -13,8 +13,8 @@ use tonic::Status;
 use windlass_server::auth::Peer;
 use windlass_server::{PortLimits, serve_port_to};
 
-/// What the port takes. A host holds one connection, and all hosts of a farm may have one address. Three of the largest
-/// requests fit at a time, and many small ones beside them.
+/// Limits of the port. A host holds one connection, and all hosts of a farm may have one address. Three of the
+/// largest requests fit at a time, and many small ones beside them.
 const LIMITS: PortLimits = PortLimits {
     connections_max: 16_384,
     per_machine_max: 4_096,
@@ -23,7 +23,7 @@ const LIMITS: PortLimits = PortLimits {
     requests_bytes_max: 64 << 20,
 };
 
-/// All that is served.
+/// The table of all calls.
 fn served() -> Routes {
     calls::routes(report::routes(Routes::default()))
 }
@@ -41,12 +41,12 @@ impl Cuebot {
         serve_port_to(listener, self.routes(), LIMITS, None, Some(Arc::new(refuses))).await
     }
 
-    /// The paths of all calls.
+    /// The calls as routes of HTTP, without the port and its limits.
     pub fn routes(self: Arc<Cuebot>) -> Router {
         served().router.fallback(unserved).with_state(self)
     }
 
-    /// The answer to a caller from elsewhere, of whose request nothing more is read.
+    /// The answer to a caller from another network. Nothing more is read of its request.
     fn refusal(&self, from: Option<SocketAddr>) -> Option<HttpResponse> {
         if self.is_client(from) {
             return None;

@@ -51,35 +51,35 @@ pub enum SpecError {
     Missing {
         /// The element that lacks it.
         place: String,
-        /// What is missing.
+        /// The name of the missing element or attribute.
         what: &'static str,
     },
     /// A value that cannot be understood or does not fit.
     #[error("{place}: '{value}' is not a valid {what}")]
     Value {
-        /// The element.
+        /// The element and its name, as messages show it.
         place: String,
-        /// What the value should be.
+        /// The kind of value that the element takes.
         what: &'static str,
-        /// The value, shortened.
+        /// The value, shortened to what a message can show.
         value: String,
     },
     /// More of something than its bound.
     #[error("{place} has more than {max} {what}; split it")]
     Many {
-        /// The element.
+        /// The element and its name, as messages show it.
         place: String,
-        /// What is too much.
+        /// The plural of what the element has too many of.
         what: &'static str,
-        /// The bound.
+        /// The greatest number that is taken.
         max: usize,
     },
     /// A layer's name that the job has already.
     #[error("job '{job}' has two layers '{layer}'; give them different names")]
     Twice {
-        /// The job.
+        /// The name of the job.
         job: String,
-        /// The layer.
+        /// The name that both layers have.
         layer: String,
     },
     /// A job of root.
@@ -100,13 +100,13 @@ pub struct Spec {
     pub facility: Option<String>,
     /// The show, which must exist.
     pub show: String,
-    /// The shot.
+    /// The shot that the jobs work on.
     pub shot: String,
     /// The user who submits, and as whom commands run.
     pub user: String,
     /// Never 0. `None` where the document has none.
     pub uid: Option<i32>,
-    /// Where mail goes.
+    /// The address for mail about the jobs.
     pub email: Option<String>,
     /// In the order of the document.
     pub jobs: Vec<JobSpec>,
@@ -119,17 +119,17 @@ pub struct Spec {
 pub struct JobSpec {
     /// The whole name: `show-shot-user_rest`.
     pub name: String,
-    /// Whether it waits until somebody resumes it.
+    /// True if the job waits until a client resumes it.
     pub paused: bool,
-    /// Whether frames that fail are eaten.
+    /// True if frames that fail are eaten.
     pub auto_eat: bool,
     /// `None` is the group's default.
     pub priority: Option<i32>,
-    /// Never negative. What OpenCue caps it at is the launcher's affair. `None` is the default.
+    /// Never negative. The launch caps it at the operator's maximum. `None` is the default.
     pub retries_max: Option<i32>,
     /// Whole cores, as hundredths; -1 is without a cap.
     pub cores_max: Option<i32>,
-    /// Gpus.
+    /// Gpus that the job gets at most.
     pub gpus_max: Option<i32>,
     /// The operating system of hosts.
     pub os: Option<String>,
@@ -142,13 +142,13 @@ pub struct JobSpec {
 /// When the frames of a layer run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LayerKind {
-    /// Before the others.
+    /// Runs before the other layers of its job.
     Pre,
     /// In a job of its own, after all others ended.
     Post,
-    /// The usual kind.
+    /// The usual kind, for renders.
     Render,
-    /// Small helpers.
+    /// Small helpers beside the renders.
     Util,
 }
 
@@ -157,7 +157,7 @@ pub enum LayerKind {
 pub struct LayerSpec {
     /// In lower case, with underscores for dashes.
     pub name: String,
-    /// Its kind.
+    /// When the frames of the layer run.
     pub kind: LayerKind,
     /// The command line with OpenCue's tokens, such as `#IFRAME#`.
     pub command: String,
@@ -167,7 +167,8 @@ pub struct LayerSpec {
     pub chunk_size: u32,
     /// The first frame of each chunk, in order of dispatch.
     pub frames: Vec<i32>,
-    /// Hundredths of cores. 0 is a whole host, a negative number all but as many. `None` is the service's.
+    /// Hundredths of cores. 0 is a whole host, and a negative number is a whole host without that number. `None` is
+    /// the service's.
     pub cores_min: Option<i32>,
     /// `None` is the service's.
     pub threadable: Option<bool>,
@@ -183,17 +184,17 @@ pub struct LayerSpec {
     pub timeout_llu_min: Option<i32>,
     /// `None` is the service's. A layer's tags replace those.
     pub tags: Option<Vec<String>>,
-    /// Names of limits.
+    /// Names of limits that its frames take of.
     pub limits: Vec<String>,
     /// Names of services; the first one known gives the defaults.
     pub services: Vec<String>,
-    /// As the job's.
+    /// Variables, in the form of the job's.
     pub env: Vec<(String, String)>,
     /// Paths of what it makes.
     pub outputs: Vec<String>,
 }
 
-/// Who waits for whom.
+/// The kinds of both sides of a dependency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DependKind {
     /// A job on a job.
@@ -227,21 +228,21 @@ pub enum DependKind {
 pub struct DependEnd {
     /// The whole name of a job.
     pub job: String,
-    /// There where the kind speaks of a layer.
+    /// The layer, where the kind has one.
     pub layer: Option<String>,
-    /// There where the kind speaks of a frame: `0001-layer`.
+    /// The frame as `0001-layer`, where the kind has one.
     pub frame: Option<String>,
 }
 
-/// A dependency.
+/// A dependency that a document asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DependSpec {
-    /// Its kind.
+    /// What the two sides are.
     pub kind: DependKind,
-    /// Whether one frame of the other layer is enough. Only between layers.
+    /// True if one frame of the other layer is enough. Only between layers.
     pub any_frame: bool,
-    /// What waits.
+    /// The side that waits.
     pub from: DependEnd,
-    /// What it waits for.
+    /// The side that it waits for.
     pub on: DependEnd,
 }

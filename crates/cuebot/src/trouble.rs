@@ -17,7 +17,7 @@ pub enum CallError {
         /// Its id or name, as the client gave it.
         name: String,
     },
-    /// A value that the call cannot use.
+    /// A value that the call cannot use. The text says which, and what to do.
     #[error("{0}")]
     Value(String),
     /// Something that is there already.
@@ -25,10 +25,10 @@ pub enum CallError {
     Exists {
         /// What kind of thing.
         what: &'static str,
-        /// Its name.
+        /// The name that is taken.
         name: String,
     },
-    /// A part of OpenCue that is not served.
+    /// A part of OpenCue that is not served. The text says what to do instead.
     #[error("{0}")]
     Unserved(String),
     /// A job spec that is refused.
@@ -55,19 +55,20 @@ impl From<RangeError> for CallError {
 }
 
 impl CallError {
-    /// Missing, where a statement about one row found none.
+    /// An error where a statement about one row changed none.
     pub(crate) fn unless_found(rows: u64, what: &'static str, name: &str) -> Result<(), CallError> {
         if rows == 0 { Err(CallError::Missing { what, name: name.to_owned() }) } else { Ok(()) }
     }
 
-    /// True where the same transaction may succeed when it runs again: two of them waited for each other.
+    /// True where the same transaction may succeed when it runs again, because two transactions waited for each
+    /// other.
     pub(crate) fn is_conflict(&self) -> bool {
         let CallError::Database(error) = self else { return false };
         let code = error.code();
         code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
     }
 
-    /// What a failure to write a name means: it is taken, where PostgreSQL says so.
+    /// The error of a write that failed: the name is taken, where PostgreSQL says so.
     pub(crate) fn taken(error: tokio_postgres::Error, what: &'static str, name: &str) -> CallError {
         if error.code() == Some(&SqlState::UNIQUE_VIOLATION) {
             return CallError::Exists { what, name: name.to_owned() };
@@ -75,7 +76,7 @@ impl CallError {
         CallError::Database(error)
     }
 
-    /// What the client is told.
+    /// The status that the client gets.
     pub(crate) fn status(&self) -> Status {
         let code = match self {
             CallError::Missing { .. } => Code::NotFound,

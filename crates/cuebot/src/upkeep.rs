@@ -1,13 +1,13 @@
-//! What Cuebot does by itself from time to time: hosts that fell silent are down, and their frames wait again.
+//! Upkeep: hosts that fell silent are marked as down, and their frames wait again.
 
 use super::report::clear;
 use super::trouble::CallError;
 use super::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN};
 use crate::cuebot::Cuebot;
 
-/// A host that has not reported for so long is down, as in OpenCue. RQD reports each minute.
+/// Seconds without a report after which a host is down, as in OpenCue. RQD reports each minute.
 const SILENT_S: f64 = 300.0;
-/// A frame of which its host has said nothing for so long, although it reports, does not run there.
+/// Seconds after which a frame is lost: its host reports, and none of its reports has the frame.
 const LOST_S: f64 = 300.0;
 /// Frames that are cleared in one round.
 const ROUND_MAX: i64 = 1_000;
@@ -16,10 +16,10 @@ const DOWN: &str = "UPDATE host_stat SET str_state = 'DOWN'
     WHERE str_state IN ('UP', 'REBOOT_WHEN_IDLE') AND ts_ping < now() - make_interval(secs => $1) RETURNING pk_host";
 const LEFT: &str = "SELECT p.pk_proc FROM proc p JOIN host_stat s USING (pk_host)
     WHERE s.str_state = 'DOWN' AND s.ts_ping < now() - make_interval(secs => $1) ORDER BY p.pk_frame LIMIT $2";
-/// It may have reported while the procs of others were cleared.
+/// The host may have reported while the procs of others were cleared.
 const IS_LEFT: &str = "SELECT FROM proc p JOIN host_stat s USING (pk_host)
     WHERE p.pk_proc = $1 AND s.str_state = 'DOWN' AND s.ts_ping < now() - make_interval(secs => $2)";
-/// Procs whose frames were killed, and of whose commands their hosts tell no longer.
+/// Procs whose frames were killed, and whose commands their hosts report no longer.
 const FREED: &str = "SELECT p.pk_proc FROM proc p JOIN host_stat s USING (pk_host)
     WHERE s.str_state = 'UP' AND s.ts_ping > p.ts_ping + make_interval(secs => $1) AND p.pk_frame IS NULL
         AND s.ts_ping > now() - make_interval(secs => $1) LIMIT $2";
@@ -28,20 +28,20 @@ const LOST: &str = "SELECT h.str_name, p.pk_frame, p.pk_proc FROM proc p JOIN ho
     WHERE s.str_state = 'UP' AND s.ts_ping > p.ts_ping + make_interval(secs => $1) AND p.pk_frame IS NOT NULL
         AND s.ts_ping > now() - make_interval(secs => $1) LIMIT $2";
 
-/// A frame that its host does not tell of.
+/// A frame that runs by the tables, and that the reports of its host leave out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostFrame {
-    /// The host's name.
+    /// The name of the host.
     pub host: String,
-    /// The frame.
+    /// The key of the frame.
     pub frame: String,
-    /// What it holds.
+    /// The key of its proc.
     pub proc_id: String,
 }
 
 impl Cuebot {
-    /// Marks hosts that fell silent, and lets the frames that they ran wait again without spending a retry. Returns how
-    /// many frames.
+    /// Marks silent hosts as down, and lets their frames wait again without spending a retry. Returns the number of
+    /// frames.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Cuebot {
         Ok(cleared)
     }
 
-    /// Ends procs whose frames were killed, and whose ends were lost: their hosts report, and say nothing of them.
+    /// Ends procs whose frames were killed and whose ends were lost: their hosts report, and leave them out.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl Cuebot {
         Ok(())
     }
 
-    /// Frames that run by the tables, and of which hosts that report say nothing: their ends were lost.
+    /// Frames that run by the tables, and that their hosts' reports leave out: their ends were lost.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ pub const EXIT_CLEARED: i32 = 299;
 pub const EXIT_ORPHANED: i32 = 301;
 /// The signal with which RQD ends frames whose command asks to run again.
 const SIGNAL_RETRY: i32 = 119;
-/// SIGTERM, with which RQD ends frames when somebody sits down at the host.
+/// SIGTERM, with which RQD ends frames when a person sits down at the host.
 const SIGNAL_NIMBY: i32 = 15;
 /// A frame that ran longer and failed is not run again, in seconds: twelve hours, as in OpenCue.
 pub const RETRY_RUN_S_MAX: i64 = 3600 * 12;
@@ -29,45 +29,45 @@ pub const RETRY_RUN_S_MAX: i64 = 3600 * 12;
 /// What a host says of a command that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ending {
-    /// 0 is success.
+    /// The exit status of the command; 0 is success.
     pub exit_status: i32,
-    /// 0 is none.
+    /// The signal that ended the command; 0 where none did.
     pub exit_signal: i32,
-    /// Whether the host was locked because somebody used it.
+    /// True if the host was locked because a person used it.
     pub nimby_locked: bool,
-    /// How long the command ran.
+    /// Seconds that the command ran.
     pub run_s: i64,
-    /// How long its log had no new line. `None` where the host does not know.
+    /// Seconds since the last line of its log. `None` where the host does not know.
     pub silent_s: Option<i64>,
-    /// Whether this gateway had it killed for its memory.
+    /// True if this gateway had the frame killed for its memory.
     pub killed_for_memory: bool,
 }
 
 /// What the job and the layer say about failures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Terms {
-    /// How often the frame ran again already.
+    /// Retries that the frame has spent.
     pub retries: i64,
-    /// How often it may run again.
+    /// Retries that its job allows.
     pub retries_max: i64,
-    /// Whether failed frames are eaten.
+    /// True if failed frames are eaten.
     pub auto_eat: bool,
-    /// Minutes that a command may run. 0 is no bound.
+    /// Minutes that a command may run; 0 is unlimited.
     pub timeout_min: i64,
-    /// Minutes that a log may be silent. 0 is no bound.
+    /// Minutes that a log may be silent; 0 is unlimited.
     pub timeout_llu_min: i64,
 }
 
 /// The state that a frame gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is done.
+    /// The command succeeded, and the frame is done.
     Succeeded,
-    /// It runs again.
+    /// The frame waits for another run.
     Waiting,
-    /// It failed and stays so until somebody decides.
+    /// The frame failed, and stays dead until a client retries or eats it.
     Dead,
-    /// It failed, and counts as done.
+    /// The frame failed, and counts as done.
     Eaten,
 }
 
@@ -84,7 +84,7 @@ impl Verdict {
 }
 
 impl Ending {
-    /// Whether the command used more memory than it may.
+    /// True if the command used more memory than it may.
     pub fn is_memory_failure(&self) -> bool {
         self.killed_for_memory
             || self.exit_status == EXIT_MEMORY
@@ -93,7 +93,7 @@ impl Ending {
     }
 }
 
-/// What becomes of a running frame.
+/// Decides the state of a running frame whose command ended.
 pub fn decide(ending: &Ending, terms: &Terms) -> Verdict {
     if ending.exit_status == 0 && !ending.killed_for_memory {
         return Verdict::Succeeded;

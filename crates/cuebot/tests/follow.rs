@@ -169,7 +169,7 @@ async fn a_layer_asks_for_what_people_set_and_refuses_what_no_host_has() {
 }
 
 #[tokio::test]
-async fn a_layer_waits_for_another_until_somebody_says_otherwise() {
+async fn a_layer_waits_for_another_until_a_client_says_otherwise() {
     let Some(farm) = farm().await else { return };
     farm.job(&[("a", 2), ("b", 2)], 0).await;
     let client = Client::connect(&farm).await;

@@ -129,7 +129,7 @@ async fn an_ending_counts_once_and_only_from_the_proc_that_holds_the_frame() {
     assert_eq!(farm.value("SELECT int_frame_success_count FROM job_usage").await, "1");
     farm.audit().await;
 
-    // Somebody retried the frame while it ran: its proc holds nothing that runs, and ends with its report.
+    // A client retried the frame while it ran: its proc holds nothing that runs, and ends with its report.
     farm.book("a-2", "h1", "p2").await;
     farm.run("UPDATE frame SET str_state = 'WAITING' WHERE pk_frame = 'a-2'").await;
     rqd.ended("a-2", "p2", 1).await;

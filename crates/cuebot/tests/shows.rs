@@ -9,7 +9,7 @@ use windlass_cuebot::generated::{facility, host, job as wire, limit, service, sh
 
 /// A host of this machine at which no RQD listens.
 const HOST: &str = "127.0.0.9";
-/// A show of others, with figures that nobody here may write, right or wrong.
+/// Another show, with figures that no call here may write, right or wrong.
 const OTHERS: &str = "
 INSERT INTO show (pk_show, str_name) VALUES ('OTHER', 'other');
 INSERT INTO folder (pk_folder, pk_show, str_name, pk_dept) VALUES ('OFOLDER', 'OTHER', 'other', 'DEPT');
@@ -133,7 +133,7 @@ async fn a_show_is_made_with_its_group_and_gets_and_loses_a_subscription() {
     let ask = show::ShowCreateShowRequest { name: "film".to_owned() };
     let made: show::ShowCreateShowResponse = client.ok(path, ask.clone()).await;
     let made = made.show.unwrap();
-    assert!(!made.scheduler_managed, "somebody says so first");
+    assert!(!made.scheduler_managed, "an operator says so first");
     let again = client.call::<_, show::ShowCreateShowResponse>(path, ask).await;
     assert_eq!(again.unwrap_err().code(), Code::AlreadyExists);
     let ask = show::ShowSetDefaultMaxCoresRequest { show: Some(made.clone()), max_cores: 12.0 };
@@ -250,7 +250,7 @@ async fn a_host_is_noted_and_forgotten_and_never_restarted() {
 }
 
 #[tokio::test]
-async fn a_proc_shows_what_it_runs_and_ends_when_somebody_unbooks_it() {
+async fn a_proc_shows_what_it_runs_and_ends_when_a_client_unbooks_it() {
     let Some(farm) = farm().await else { return };
     farm.host(HOST).await;
     farm.job(&[("a", 2)], 0).await;

@@ -30,20 +30,20 @@ use windlass_api::{BoardMe, Page, Role, SignedInBy};
 pub const CONNECTIONS_MAX: usize = 3;
 /// Entries of one page of a list.
 pub const PAGE_MAX: usize = 1_000;
-/// Entries of a page where nobody says.
+/// Entries of a page where the request names no number.
 const PAGE_DEFAULT: usize = 100;
 /// Characters of a filter, of a name and of a cursor.
 const TEXT_CHARS_MAX: usize = 512;
 /// How long a request waits for a connection, or for its turn.
 const WAIT_TIME: Duration = Duration::from_secs(5);
-/// What the board's sessions are, whoever had them before: read-only, and no statement takes longer than 5 s.
+/// Settings of the board's sessions, whatever they were before: read-only, and 5 s for a statement.
 const SESSION: &str = "SET default_transaction_read_only = on; SET statement_timeout = 5000";
 const KIB: i64 = 1 << 10;
 /// A host that reports and counts as up, in a statement about rows `s` of `host_stat`. `$1` is the age in seconds at
 /// which a host counts as silent.
 const IS_UP: &str = "coalesce(s.str_state = 'UP' AND s.ts_ping > now() - make_interval(secs => $1), false)";
 
-/// What answers the board's requests.
+/// The data that the board's requests are answered from.
 pub struct Board {
     pool: Pool,
     scope: Scope,
@@ -67,7 +67,8 @@ impl Board {
         }
     }
 
-    /// Its requests. All are GET. Whoever serves them says among the extensions of each how the caller is known.
+    /// The routes of its requests. All are GET. The server that serves them says among the extensions of each request
+    /// how the caller is known.
     pub fn routes(self) -> Router {
         Router::new()
             .route("/api/v1/board/me", get(me))
@@ -92,7 +93,7 @@ impl Board {
     }
 }
 
-/// Who looks, and at what.
+/// The caller, and the farm whose views the page shows.
 #[derive(Serialize)]
 struct GatewayMe {
     #[serde(flatten)]
@@ -114,7 +115,7 @@ async fn me(Extension(by): Extension<SignedInBy>) -> Json<GatewayMe> {
     Json(GatewayMe { me, farm: "opencue" })
 }
 
-/// How many entries of a list are given.
+/// The number of entries of a page.
 fn page_size(asked: Option<usize>) -> Result<usize, BoardTrouble> {
     match asked {
         None => Ok(PAGE_DEFAULT),
@@ -123,7 +124,7 @@ fn page_size(asked: Option<usize>) -> Result<usize, BoardTrouble> {
     }
 }
 
-/// A part of a list of which one entry more was read than is given.
+/// A page of a list of which one entry more was read.
 fn part<T>(mut items: Vec<T>, size: usize, cursor: impl Fn(&T) -> String) -> Page<T> {
     let more = items.len() > size;
     items.truncate(size);
@@ -131,7 +132,7 @@ fn part<T>(mut items: Vec<T>, size: usize, cursor: impl Fn(&T) -> String) -> Pag
     Page { items, next }
 }
 
-/// A text of a request that PostgreSQL takes. An empty one is none.
+/// A text of a request, which PostgreSQL can hold. An empty one is `None`.
 fn text(name: &str, text: Option<String>) -> Result<Option<String>, BoardTrouble> {
     let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
     if text.contains('\0') {
@@ -156,7 +157,7 @@ fn cursor(number: i64, key: &str) -> String {
     format!("{number}.{key}")
 }
 
-/// Cores of hundredths.
+/// Cores from hundredths of a core.
 fn cores(hundredths: i64) -> f64 {
     hundredths as f64 / 100.0
 }
@@ -166,7 +167,7 @@ fn cores_max(hundredths: i64) -> Option<f64> {
     (hundredths > 0).then(|| cores(hundredths))
 }
 
-/// Bytes of KiB.
+/// Bytes from a number of KiB.
 fn bytes(kib: i64) -> i64 {
     kib.saturating_mul(KIB)
 }

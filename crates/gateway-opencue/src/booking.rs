@@ -1,14 +1,15 @@
 //! Frames are booked in batches: one transaction takes them, checks every cap again and counts what they hold.
 //!
-//! Whatever a plan thought, the tables decide. Rules of [`book`]:
+//! The tables decide, and not the plan. Rules of [`book`]:
 //!
 //! - A frame is taken only as it was read (`int_version`), while it waits and has no proc.
 //! - No host gives more than is idle. No subscription goes over its burst, no folder or job over its maximum, and no
-//!   limit over its number, of frames or of hosts.
-//! - Rows are locked in one order, so that any number of instances may book one show: frames, the counts of their layers
-//!   and jobs, then subscriptions, folders, jobs, hosts and limits. What all of a show count in comes late, because the
-//!   schema's triggers do most of the work at the frames, and batches of other jobs go on beside it.
-//! - A frame that somebody else is changing is not waited for.
+//!   limit over its number of frames or hosts.
+//! - Rows are locked in one order, so that any number of instances may book one show: frames, the counts of their
+//!   layers and jobs, then subscriptions, folders, jobs, hosts and limits. The rows that all frames of a show count
+//!   in come late: the schema's triggers do most of the work at the frames, and batches of other jobs go on beside
+//!   it.
+//! - A frame that another writer is changing is not waited for.
 //! - A cap is read after its row is locked.
 //! - A frame that does not pass is as it was, but for the host and the time of its last start; the others of its batch
 //!   are booked.
@@ -29,26 +30,26 @@ pub const BATCH_FRAMES_MAX: usize = 250;
 pub struct Booking {
     /// The proc's key, which the caller makes.
     pub proc_id: String,
-    /// The frame.
+    /// The key of the frame.
     pub frame: String,
-    /// Its version as it was read.
+    /// The version of the frame as it was read.
     pub version: i32,
-    /// The host.
+    /// The key of the host.
     pub host: String,
-    /// Cores.
+    /// Hundredths of a core.
     pub cores: i64,
-    /// Memory.
+    /// Main memory in KiB.
     pub mem_kib: i64,
-    /// Devices.
+    /// Number of whole gpus.
     pub gpus: i64,
-    /// Their memory.
+    /// Memory of the gpus in KiB.
     pub gpu_mem_kib: i64,
 }
 
-/// Why a booking came to nothing.
+/// An error by which no frame of a batch is booked.
 #[derive(Debug, thiserror::Error)]
 pub enum BookingError {
-    /// More than one transaction should hold.
+    /// A batch that is too large for one transaction.
     #[error("a batch has {0} frames; at most {BATCH_FRAMES_MAX} are booked at a time")]
     TooMany(usize),
     /// PostgreSQL refused, or is not there. Nothing of the batch is booked, unless the commit was under way.
@@ -88,7 +89,8 @@ const JOBS: &str = "SELECT pk_job, int_cores, int_max_cores::bigint, int_gpus::b
     FROM job_resource WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
 const HOSTS: &str = "SELECT pk_host, int_cores_idle, int_mem_idle, int_gpus_idle, int_gpu_mem_idle
     FROM host WHERE pk_host = ANY($1::text[]) ORDER BY pk_host FOR UPDATE";
-/// Layers take one of each of their limits for each frame, or, of a limit of hosts, for each host that runs some.
+/// Limits of layers. A layer takes one of each of its limits for each frame, or, of a limit of hosts, for each host
+/// that runs some.
 const LIMITS: &str = "SELECT ll.pk_layer, r.pk_limit_record, r.int_max_value::bigint, r.b_host_limit
     FROM layer_limit ll JOIN limit_record r USING (pk_limit_record)
     WHERE ll.pk_layer = ANY($1::text[]) AND r.int_max_value IS NOT NULL
@@ -112,7 +114,7 @@ const NOT_LAUNCHED: i64 = 299;
 const GIVE_UP: &str =
     "UPDATE frame SET str_state = 'WAITING', int_exit_status = $2, ts_started = NULL, ts_stopped = NULL
     WHERE pk_frame = ANY($1::text[])";
-/// What the frame was before it was taken. The trigger of its history has seen the exit status above by then.
+/// Restores a frame as it was before it was taken. The trigger of its history has seen the exit status above by then.
 const RESTORE: &str =
     "UPDATE frame f SET int_exit_status = w.status, int_retries = w.retries, int_version = w.version
     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::int[]) AS w(frame, status, retries, version)
@@ -183,7 +185,7 @@ pub async fn book(client: &mut Client, batch: &[Booking]) -> Result<Vec<String>,
     Ok(granted.into_iter().map(|booking| booking.frame.clone()).collect())
 }
 
-/// What a frame's caps hang on.
+/// The rows that decide on a frame's caps.
 struct Facts {
     layer: String,
     job: String,
@@ -231,7 +233,7 @@ async fn lock_counts(
     Ok(())
 }
 
-/// Locks what the frames count on, and picks the bookings for which there is enough.
+/// Locks the rows that the frames count in, and picks the bookings for which there is enough.
 async fn grant<'a>(
     transaction: &Transaction<'_>,
     taken: &[&'a Booking],
@@ -243,7 +245,7 @@ async fn grant<'a>(
     let jobs = column(facts.values(), |facts| facts.job.clone());
     let hosts = column(taken.iter(), |booking| booking.host.clone());
     let rows = transaction.query(SUBSCRIPTIONS, &[&shows, &allocs]).await?;
-    // A burst of 0 means that the show gets nothing there; below 0 nobody writes it.
+    // With a burst of 0 the show gets nothing there. No writer sets one below 0.
     let mut bursts: BTreeMap<String, i64> =
         rows.iter().map(|row| (row.get(0), row.get::<_, i64>(2) - row.get::<_, i64>(1))).collect();
     let mut folders = left(&transaction.query(FOLDERS, &[&folders]).await?);
@@ -358,7 +360,7 @@ fn spend(left: &mut Left, booking: &Booking) {
     left.1 = left.1.map(|gpus| gpus - booking.gpus);
 }
 
-/// Turns the frames to running. Another writer may have changed one since it was read.
+/// Sets the frames to running. Another writer may have changed one since it was read.
 async fn take<'a>(
     transaction: &Transaction<'_>,
     batch: &'a [Booking],
@@ -374,7 +376,7 @@ async fn take<'a>(
     Ok(locked.into_iter().filter(|booking| taken.contains(&booking.frame)).collect())
 }
 
-/// Frames that were taken and do not pass wait again.
+/// Lets frames that were taken and do not pass wait again.
 async fn give_up(
     transaction: &Transaction<'_>,
     taken: &[&Booking],

@@ -1,4 +1,4 @@
-//! Checks of an OpenCue database as a scheduler finds it: schema, triggers, units, and who else books.
+//! Checks of an OpenCue database for a scheduler: schema, triggers, units, and other schedulers.
 
 use crate::scheduler::snapshot::Scope;
 use tokio_postgres::{Client, Error};
@@ -6,9 +6,9 @@ use tokio_postgres::{Client, Error};
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// As it should be.
+    /// The check found nothing wrong.
     Ok,
-    /// It works, and could be better.
+    /// The farm works, and could work better.
     Note,
     /// Frames will not run, or figures will be wrong.
     Wrong,
@@ -17,23 +17,23 @@ pub enum Severity {
 /// What a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was checked.
+    /// The name of the check.
     pub what: &'static str,
     /// How bad it is.
     pub severity: Severity,
-    /// What is so.
+    /// What the check found, as a sentence.
     pub detail: String,
-    /// What to do; empty where nothing is to be done.
+    /// What an operator can do. Empty where nothing is to be done.
     pub advice: &'static str,
 }
 
-/// Of each column that is needed, the migration that brings it.
+/// The columns that are needed, each with the migration that adds it.
 const COLUMNS: &str = "SELECT w.t || '.' || w.c, w.v FROM (VALUES ('layer', 'ts_start_after', 'V47'),
         ('show', 'b_scheduler_managed', 'V45'), ('job', 'str_loki_url', 'V29'), ('proc', 'int_gpus_reserved', 'V4'))
         AS w(t, c, v)
     WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass(w.t) AND a.attname = w.c)
         AND NOT (w.c = 'b_scheduler_managed' AND $1) LIMIT 1";
-/// Tables whose counters the schema's own triggers keep, and that have none.
+/// Tables whose counters need the schema's triggers, and that have no trigger.
 const UNCOUNTED: &str =
     "SELECT string_agg(t, ', ') FROM unnest(ARRAY['frame', 'job', 'layer', 'folder', 'proc', 'host'])
     AS t WHERE NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = to_regclass(t) AND NOT g.tgisinternal
@@ -48,7 +48,7 @@ const HOSTS: &str = "SELECT count(*), count(*) FILTER (WHERE s.str_state = 'UP' 
         count(*) FILTER (WHERE h.int_cores > 0 AND (h.int_cores < 100 OR h.int_cores > 200000)),
         count(*) FILTER (WHERE h.int_mem > 68719476736 OR (h.int_mem > 0 AND h.int_mem < 65536))
     FROM host h LEFT JOIN host_stat s USING (pk_host)";
-/// Procs of managed shows that are young and whose key begins with no living instance's number.
+/// Young procs of managed shows whose key does not begin with the number of a running instance.
 const FOREIGN: &str = "SELECT count(*) FROM proc p JOIN show w USING (pk_show)
     WHERE p.ts_booked > now() - interval '10 minutes' AND NOT EXISTS (SELECT FROM pg_locks
         WHERE locktype = 'advisory' AND classid = $2::int::oid AND objsubid = 2 AND granted
@@ -58,8 +58,8 @@ const CLIENTS: &str =
     FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
         AND backend_type = 'client backend'";
 
-/// The first column that the schema lacks, and the migration that brings it. `names_shows`: the shows are in the config
-/// file, and need no mark.
+/// The first column that the schema lacks, and the migration that adds it. With `names_shows` the shows are in the
+/// config file, and need no mark.
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Err
     Ok(found)
 }
 
-/// What is as it should be.
+/// A finding without anything to do.
 pub(crate) fn ok(what: &'static str, detail: String) -> Finding {
     Finding { what, severity: Severity::Ok, detail, advice: "" }
 }
@@ -173,7 +173,7 @@ async fn others(client: &Client, scope: &Scope) -> Result<Finding, Error> {
         client.query_one(&sql, &[&scope.shows, &crate::scheduler::INSTANCE_LOCKS]).await?.get(0);
     let clients: String = client.query_one(CLIENTS, &[]).await?.get(0);
     let connected = if clients.is_empty() {
-        "nobody else is connected".to_owned()
+        "no other client is connected".to_owned()
     } else {
         format!("connected: {clients}")
     };

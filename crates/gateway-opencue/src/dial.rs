@@ -1,5 +1,5 @@
-//! Connections to PostgreSQL: plain, or with the TLS that the program brings. This crate has none of its own, so that a
-//! program that keeps several databases speaks one kind of TLS to all.
+//! Connections to PostgreSQL: plain, or with the TLS that the program brings. This crate has no TLS of its own, so
+//! that a program with several databases uses one kind of TLS for all.
 
 use deadpool_postgres::Connect;
 use futures_util::future::BoxFuture;
@@ -11,14 +11,15 @@ use tokio::task::JoinHandle;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Notification, Socket};
 
-/// Notifications that wait to be read. What does not fit is dropped: each says only that there is something to look for.
+/// Notifications that wait to be read. One that does not fit is dropped: each says only that there is something to
+/// look for.
 const NOTICES_MAX: usize = 1_024;
 
-/// A connection that is made.
+/// An open connection, with its notifications.
 pub(crate) struct Dialed {
     /// The connection. It ends when this is dropped.
     pub client: Client,
-    /// What it is notified of. It ends with the connection.
+    /// The notifications of the session. The stream ends with the connection.
     pub notices: mpsc::Receiver<Notification>,
     task: JoinHandle<()>,
 }
@@ -32,12 +33,12 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Connections without TLS.
+    /// A dialer of connections without TLS.
     pub fn plain() -> Dialer {
         Dialer::with(NoTls)
     }
 
-    /// Connections with this TLS, where the settings of a connection ask for it.
+    /// A dialer of connections with this TLS, where the settings of a connection ask for it.
     pub fn with<T>(tls: T) -> Dialer
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -55,7 +56,6 @@ impl Dialer {
         Dialer { dial: Arc::new(dial) }
     }
 
-    /// Connects.
     pub(crate) async fn dial(&self, config: &Config) -> Result<Dialed, Error> {
         (self.dial)(config.clone()).await
     }
@@ -67,7 +67,7 @@ impl fmt::Debug for Dialer {
     }
 }
 
-/// The pool's connections are made in the same way. Nobody listens on them.
+/// Connections of a pool. Their notifications are not read.
 impl Connect for Dialer {
     fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
         let dialing = (self.dial)(config.clone());
@@ -89,7 +89,7 @@ where
             match poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notification(notification))) => _ = sender.try_send(notification),
                 Some(Ok(_)) => {}
-                // It is also the error of whoever waits for an answer.
+                // A request that waits for an answer gets the same error.
                 Some(Err(_)) | None => return,
             }
         }

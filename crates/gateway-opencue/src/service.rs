@@ -1,4 +1,4 @@
-//! The whole gateway as one service: the scheduler, the part that stands in for Cuebot, counts, and the board.
+//! The whole gateway as one service: the scheduler, Cuebot's calls, counts, and the board.
 
 use crate::board::{self, Board};
 use crate::checkup::{Finding, checkup, missing_column};
@@ -17,27 +17,27 @@ use tokio::net::TcpListener;
 use windlass_cuebot::{Cuebot, LostFrame, Network, Settings};
 use windlass_server::{TokenDoor, TokenDoorError, serve_port};
 
-/// Launches that are under way get so long when the service ends.
+/// How long launches that are under way may take when the service ends.
 const LEAVE_TIME: Duration = Duration::from_secs(15);
-/// Between looks for hosts that fell silent.
+/// The time between looks for hosts that fell silent.
 const UPKEEP_TIME: Duration = Duration::from_secs(10);
-/// Why the gateway does not start.
+/// An error with which the gateway does not start, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The password file cannot be read.
     #[error("the password file {path} cannot be read: {why}")]
     Password {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         why: std::io::Error,
     },
-    /// There is no database.
+    /// The database does not answer, or refuses.
     #[error("the database {database} cannot be used: {why}; 'database' in the config file says where it is")]
     Database {
-        /// Where it should be.
+        /// The database, as the settings name it.
         database: String,
-        /// Why.
+        /// The error of the connection, with its causes.
         why: String,
     },
     /// The database is not OpenCue's, or of an older release.
@@ -45,19 +45,19 @@ pub enum ServiceError {
         "the database {database} has no column {column}: OpenCue's migrations up to {migration} are needed"
     )]
     Schema {
-        /// Where it is.
+        /// The database, as the settings name it.
         database: String,
-        /// What is missing.
+        /// The column that is missing.
         column: String,
-        /// What brings it.
+        /// The migration that adds the column.
         migration: String,
     },
     /// An address cannot be listened at.
     #[error("{address} cannot be listened at: {why}")]
     Listen {
-        /// The address.
+        /// The address of the settings.
         address: SocketAddr,
-        /// Why.
+        /// The error of the operating system.
         why: std::io::Error,
     },
     /// The Windlass server of the workers cannot be asked.
@@ -69,15 +69,15 @@ pub enum ServiceError {
     /// The board's token file cannot be read.
     #[error("the board's token file {path} cannot be read: {why}")]
     BoardToken {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         why: std::io::Error,
     },
-    /// The board would be open to everybody.
+    /// The board would be open to every user of the network.
     #[error("{0}; 'windlass.board.token_file' in the config file names the token's file")]
     Board(TokenDoorError),
-    /// A pass failed.
+    /// A pass of the scheduler failed.
     #[error(transparent)]
     Pass(#[from] PassError),
 }
@@ -92,14 +92,14 @@ pub struct Service {
     board: Option<OpenBoard>,
 }
 
-/// The part that stands in for Cuebot before it is served.
+/// Cuebot's port before it is served.
 struct OpenCuebot {
     listener: TcpListener,
     settings: Settings,
     clients: Option<Vec<Network>>,
 }
 
-/// The board before it is served.
+/// The board's port before it is served.
 struct OpenBoard {
     listener: TcpListener,
     door: TokenDoor,
@@ -160,22 +160,22 @@ impl Service {
         Ok(Service { pool, instance, cuebot, metrics, workers, board })
     }
 
-    /// Where hosts and clients call.
+    /// The address that hosts and clients call, if Cuebot's calls are served.
     pub fn cuebot_address(&self) -> Option<SocketAddr> {
         self.cuebot.as_ref().and_then(|cuebot| cuebot.listener.local_addr().ok())
     }
 
-    /// Where counts are served.
+    /// The address at which counts are served, if they are.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Where browsers find the board.
+    /// The address of the board for browsers, if it is served.
     pub fn board_address(&self) -> Option<SocketAddr> {
         self.board.as_ref().and_then(|board| board.listener.local_addr().ok())
     }
 
-    /// What would be booked now.
+    /// Plans once and returns what would be booked. Nothing is booked.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Service {
         }
         let launcher = self.instance.launcher();
         if tokio::time::timeout(LEAVE_TIME, launcher.settle()).await.is_err() {
-            // Whoever sweeps next asks their hosts.
+            // The next sweep of an instance asks their hosts.
             tracing::warn!(launches = launcher.pending(), "launches are left unsettled");
         }
     }
@@ -271,7 +271,7 @@ pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Find
     checkup(&client, &config.instance.scope).await.map_err(|error| failed(told(&error)))
 }
 
-/// Does what Cuebot does from time to time, until it is dropped.
+/// Does Cuebot's upkeep from time to time, until it is dropped.
 async fn upkeep(cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> {
     loop {
         tokio::time::sleep(UPKEEP_TIME).await;
@@ -318,7 +318,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServiceError> {
     TcpListener::bind(address).await.map_err(|why| ServiceError::Listen { address, why })
 }
 
-/// Why there is no connection. About TLS it also says what to do.
+/// The reason why there is no connection. About TLS it also says what to do.
 fn no_connection(error: &deadpool_postgres::PoolError) -> String {
     let why = told(error);
     let advice = if why.contains("server does not support TLS") {

@@ -5,8 +5,8 @@
 //!   about, and no frame is launched twice.
 //! - A frame's booking is taken back only when its job has ended, or when another job has taken its key. A launch that
 //!   is still on its way then comes to nothing.
-//! - Nothing is stored here. Jobs carry the keys of frame and proc in their names, and the tables have the procs. What
-//!   was missed, such as an end while no gateway ran, is found by comparing them.
+//! - Nothing is stored here. Jobs carry the keys of frame and proc in their names, and the tables have the procs. A
+//!   comparison of both finds what was missed, such as an end while no gateway ran.
 
 mod checkup;
 mod ending;
@@ -54,13 +54,13 @@ struct WorkersState {
     names: RwLock<BTreeSet<String>>,
     live: Mutex<Live>,
     ended: mpsc::Sender<u64>,
-    /// Taken by the part that follows the server.
+    /// The other end of `ended`, until the part that follows the server takes it.
     to_tell: Mutex<Option<mpsc::Receiver<u64>>>,
     /// Ends may have been missed.
     missed: Notify,
 }
 
-/// Why something about a worker's frame could not be done.
+/// An error of a call about a worker's frame.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkersError {
     /// The Windlass server refused, or did not answer.
@@ -95,7 +95,7 @@ impl From<PoolError> for WorkersError {
     }
 }
 
-/// Why the gateway cannot ask the Windlass server.
+/// An error by which the gateway cannot ask the Windlass server.
 #[derive(Debug, thiserror::Error)]
 pub enum NoServer {
     /// A file cannot be read.
@@ -154,7 +154,7 @@ impl Workers {
         self.state.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a host is a worker.
+    /// True if a host is a worker.
     pub(crate) fn has(&self, host: &str) -> bool {
         self.state.names.read().unwrap_or_else(PoisonError::into_inner).contains(host)
     }
@@ -282,7 +282,7 @@ impl Workers {
         }
     }
 
-    /// Has the end of a job told to OpenCue.
+    /// Has the end of a job reported to OpenCue.
     fn tell(&self, job: u64) {
         if self.state.ended.try_send(job).is_err() {
             self.state.missed.notify_one();
@@ -290,13 +290,13 @@ impl Workers {
     }
 }
 
-/// What each server is shown, and by what it is known.
+/// The credentials for each server.
 fn read_credentials(settings: &WorkersSettings) -> Result<Credentials, CredentialsError> {
     let (ca, token) = (settings.ca_file.as_deref(), settings.token_file.as_deref());
     Credentials::read(ca, None, token, (None, None))
 }
 
-/// A refusal is an answer, by which a host and a layer are judged. All else is no answer.
+/// A refusal is an answer, by which a host and a layer are judged. All other errors mean that there was no answer.
 fn status(error: ClientError) -> Status {
     match &error {
         ClientError::Refused(detail) if !error.is_temporary() => {

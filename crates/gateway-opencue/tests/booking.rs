@@ -48,7 +48,7 @@ fn booking(instance: usize, frame: usize, host: usize) -> Booking {
     }
 }
 
-/// All frames, by as many instances, each with another idea of where they go. Returns how many were booked.
+/// Books all frames by several instances at a time, each with another plan. Returns how many were booked.
 async fn race(address: &str, instances: usize) -> usize {
     let passes = (0..instances).map(|instance| {
         let address = address.to_owned();
@@ -186,7 +186,7 @@ fn a_frame_that_a_cap_refuses_is_as_it_was() {
 }
 
 #[test]
-fn a_frame_that_somebody_changes_is_not_waited_for() {
+fn a_frame_that_another_writer_changes_is_not_waited_for() {
     let Some((cluster, name)) = new_farm() else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {

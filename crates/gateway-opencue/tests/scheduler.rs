@@ -135,7 +135,7 @@ impl Farm {
         }
     }
 
-    /// Passes until so many frames run.
+    /// Passes until this number of frames runs.
     async fn until_passed(&self, instance: &mut Instance, frames: usize) {
         let began = Instant::now();
         while self.rqd.running().len() < frames {

@@ -13,7 +13,6 @@ use tokio_postgres::Row;
 /// Characters of an allocation's name, its facility's included, and of its tag: their columns.
 const WIDTHS: (usize, usize) = (36, 24);
 
-/// Adds the paths of allocations and facilities.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/facility.AllocationInterface/GetAll", unary(all))
@@ -92,7 +91,6 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<facility
     found.ok_or_else(|| CallError::Missing { what: "allocation", name: key.to_owned() })
 }
 
-/// Lists allocations.
 pub(crate) async fn all(
     cuebot: Arc<Cuebot>,
     _: facility::AllocGetAllRequest,
@@ -101,7 +99,6 @@ pub(crate) async fn all(
     Ok(facility::AllocGetAllResponse { allocations: Some(facility::AllocationSeq { allocations }) })
 }
 
-/// An allocation by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocGetRequest,
@@ -110,7 +107,6 @@ pub(crate) async fn get(
     Ok(facility::AllocGetResponse { allocation: Some(allocation) })
 }
 
-/// An allocation by its name.
 pub(crate) async fn find(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocFindRequest,
@@ -119,7 +115,7 @@ pub(crate) async fn find(
     Ok(facility::AllocFindResponse { allocation: Some(allocation) })
 }
 
-/// The allocation of hosts that nobody knew.
+/// The allocation of new hosts.
 pub(crate) async fn get_default(
     cuebot: Arc<Cuebot>,
     _: facility::AllocGetDefaultRequest,
@@ -128,7 +124,7 @@ pub(crate) async fn get_default(
     Ok(facility::AllocGetDefaultResponse { allocation: Some(allocation) })
 }
 
-/// Hosts of an allocation that a client looks for.
+/// The hosts of a search among those of an allocation.
 async fn hosts_in(
     cuebot: &Cuebot,
     alloc: Option<&facility::Allocation>,
@@ -140,7 +136,6 @@ async fn hosts_in(
     Ok(host::HostSeq { hosts: hosts::search(cuebot, &r).await? })
 }
 
-/// The hosts of an allocation.
 pub(crate) async fn hosts_of(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocGetHostsRequest,
@@ -149,7 +144,6 @@ pub(crate) async fn hosts_of(
     Ok(facility::AllocGetHostsResponse { hosts: Some(hosts) })
 }
 
-/// Some hosts of an allocation.
 pub(crate) async fn find_hosts(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocFindHostsRequest,
@@ -158,7 +152,6 @@ pub(crate) async fn find_hosts(
     Ok(facility::AllocFindHostsResponse { hosts: Some(hosts) })
 }
 
-/// Gives hosts to an allocation.
 pub(crate) async fn take_hosts(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocReparentHostsRequest,
@@ -169,7 +162,7 @@ pub(crate) async fn take_hosts(
     Ok(facility::AllocReparentHostsResponse {})
 }
 
-/// Adds an allocation to a facility, whose name its own begins with.
+/// Adds an allocation to a facility. Its name begins with the facility's.
 pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocCreateRequest,
@@ -193,7 +186,7 @@ pub(crate) async fn create(
     Ok(facility::AllocCreateResponse { allocation: Some(allocation) })
 }
 
-/// Gives an allocation another name. Its facility's stays before it.
+/// Renames an allocation. Its facility's name stays before its own.
 pub(crate) async fn set_name(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocSetNameRequest,
@@ -209,7 +202,7 @@ pub(crate) async fn set_name(
     Ok(facility::AllocSetNameResponse {})
 }
 
-/// Changes the tag that hosts of an allocation have, on the hosts, too.
+/// Changes the tag of an allocation's hosts, in their rows, too.
 pub(crate) async fn set_tag(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocSetTagRequest,
@@ -239,7 +232,7 @@ setter!(
     allocation, "UPDATE alloc SET b_billable = $2 WHERE pk_alloc = $1", |ask| ask.value
 );
 
-/// Lets hosts that nobody knows go to an allocation.
+/// Makes an allocation the one of new hosts.
 pub(crate) async fn set_default(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocSetDefaultRequest,
@@ -267,7 +260,6 @@ pub(crate) async fn get_facility(
     Ok(facility::FacilityGetResponse { facility: Some(facility_of(&cuebot, &ask.name).await?) })
 }
 
-/// Adds a facility.
 pub(crate) async fn create_facility(
     cuebot: Arc<Cuebot>,
     ask: facility::FacilityCreateRequest,
@@ -281,7 +273,6 @@ pub(crate) async fn create_facility(
     Ok(facility::FacilityCreateResponse { facility: Some(facility_of(&cuebot, &name).await?) })
 }
 
-/// The allocations of a facility.
 pub(crate) async fn of_facility(
     cuebot: Arc<Cuebot>,
     ask: facility::FacilityGetAllocationsRequest,

@@ -14,7 +14,6 @@ use tokio_postgres::Row;
 /// Characters of the user's name, of the subject and of the message: their columns.
 const WIDTHS: (usize, usize, usize) = (36, 128, 4_000);
 
-/// Adds the paths of comments.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/comment.CommentInterface/Save", unary(save))
@@ -25,7 +24,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/host.HostInterface/GetComments", unary(of_host))
 }
 
-/// A comment is added in one statement with the mark that tells of it. No row is returned where there is no job.
+/// A comment is added in one statement with the mark that tells of it. No row is returned where the job is missing.
 const ADD_TO_JOB: &str = "
 WITH marked AS (UPDATE job SET b_comment = true WHERE pk_job = $1 RETURNING pk_job)
 INSERT INTO comments (pk_comment, pk_job, str_user, str_subject, str_message)
@@ -34,7 +33,7 @@ const ADD_TO_HOST: &str = "
 WITH marked AS (UPDATE host SET b_comment = true WHERE pk_host = $1 RETURNING pk_host)
 INSERT INTO comments (pk_comment, pk_host, str_user, str_subject, str_message)
 SELECT gen_random_uuid()::text, pk_host, $2::text, $3::text, $4::text FROM marked";
-/// The mark goes with the last comment.
+/// The mark of the job or host goes with its last comment.
 const DELETE: &str = "
 WITH gone AS (DELETE FROM comments WHERE pk_comment = $1 RETURNING pk_comment, pk_job, pk_host),
 j AS (UPDATE job SET b_comment = false FROM gone WHERE job.pk_job = gone.pk_job AND NOT EXISTS (
@@ -80,7 +79,6 @@ async fn list(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Comment
     Ok(CommentSeq { comments: rows.iter().map(of).collect() })
 }
 
-/// Adds a comment to a job.
 pub(crate) async fn add_to_job(
     cuebot: Arc<Cuebot>,
     ask: job::JobAddCommentRequest,
@@ -89,7 +87,6 @@ pub(crate) async fn add_to_job(
     Ok(job::JobAddCommentResponse {})
 }
 
-/// Adds a comment to a host.
 pub(crate) async fn add_to_host(
     cuebot: Arc<Cuebot>,
     ask: host::HostAddCommentRequest,
@@ -98,7 +95,6 @@ pub(crate) async fn add_to_host(
     Ok(host::HostAddCommentResponse {})
 }
 
-/// The comments on a job.
 pub(crate) async fn of_job(
     cuebot: Arc<Cuebot>,
     ask: job::JobGetCommentsRequest,
@@ -107,7 +103,6 @@ pub(crate) async fn of_job(
     Ok(job::JobGetCommentsResponse { comments: Some(list(&cuebot, "pk_job = $1", key).await?) })
 }
 
-/// The comments on a host.
 pub(crate) async fn of_host(
     cuebot: Arc<Cuebot>,
     ask: host::HostGetCommentsRequest,
@@ -131,7 +126,6 @@ pub(crate) async fn save(
     Ok(CommentSaveResponse {})
 }
 
-/// Deletes a comment.
 pub(crate) async fn delete(
     cuebot: Arc<Cuebot>,
     ask: CommentDeleteRequest,

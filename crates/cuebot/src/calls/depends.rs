@@ -1,4 +1,4 @@
-//! Dependencies of what is in the tables: who waits for whom, and what people change about it.
+//! Dependencies between rows of the tables: lists, and how people change them.
 
 use super::{ROWS_MAX, id};
 use crate::cuebot::Cuebot;
@@ -14,7 +14,6 @@ use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::{Row, Transaction};
 
-/// Adds the paths of dependencies.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/depend.DependInterface/GetDepend", unary(get))
@@ -42,7 +41,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.FrameInterface/DropDepends", unary(drop_of_frame))
 }
 
-/// Dependencies with the names of both sides. A condition follows.
+/// Dependencies with the names of both sides. A condition is appended.
 const DEPENDS: &str = "
 SELECT depend.pk_depend, upper(depend.str_type) AS kind, upper(str_target) AS target, b_any, b_active,
        ej.str_name AS er_job, coalesce(el.str_name, '') AS er_layer, coalesce(ef.str_name, '') AS er_frame,
@@ -57,7 +56,7 @@ const OF_JOB: &str = "pk_job_depend_er = $1 AND pk_layer_depend_er IS NULL AND p
 const ON_LAYER: &str = "pk_layer_depend_on = $1 AND pk_frame_depend_on IS NULL";
 const OF_LAYER: &str = "pk_layer_depend_er = $1 AND pk_frame_depend_er IS NULL";
 const ON_FRAME: &str = "pk_frame_depend_on = $1";
-/// A frame waits for what its layer and its job wait for, too.
+/// A frame also waits for what its layer and its job wait for.
 const OF_FRAME: &str =
     "NOT b_composite AND (pk_frame_depend_er = $1 OR pk_frame_depend_er IS NULL AND EXISTS (
     SELECT 1 FROM frame own WHERE own.pk_frame = $1 AND own.pk_job = pk_job_depend_er
@@ -92,7 +91,6 @@ async fn one(cuebot: &Cuebot, key: &str) -> Result<Depend, CallError> {
     found.ok_or_else(|| CallError::Missing { what: "dependency", name: key.to_owned() })
 }
 
-/// A dependency by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: DependGetDependRequest,
@@ -118,7 +116,7 @@ listed!(of_layer: LayerGetWhatThisDependsOnRequest => LayerGetWhatThisDependsOnR
 listed!(on_frame: FrameGetWhatDependsOnThisRequest => FrameGetWhatDependsOnThisResponse, frame, ON_FRAME);
 listed!(of_frame: FrameGetWhatThisDependsOnRequest => FrameGetWhatThisDependsOnResponse, frame, OF_FRAME);
 
-/// What a side of a new dependency is, by its id.
+/// One side of a new dependency, by its key.
 #[derive(Clone)]
 enum Side {
     Job(String),
@@ -155,7 +153,7 @@ fn kind(from: &Side, on: &Side) -> DependKind {
     }
 }
 
-/// Lets what is in a pending job wait for something.
+/// Adds a dependency whose waiting side is in a pending job.
 async fn create(
     cuebot: &Cuebot,
     sides: (Side, Side),
@@ -208,7 +206,8 @@ creates!(frame_on_layer: FrameCreateDependencyOnLayerRequest => FrameCreateDepen
 creates!(frame_on_frame: FrameCreateDependencyOnFrameRequest => FrameCreateDependencyOnFrameResponse,
     Frame frame, Frame depend_on_frame);
 
-/// Lets each frame of a layer wait for the frame of the same number in another. With `any_frame` one of them is enough.
+/// Adds a dependency of each frame of a layer on the frame of the same number in another. With `any_frame` one of
+/// them is enough.
 pub(crate) async fn frame_by_frame(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerCreateFrameByFrameDependRequest,
@@ -220,7 +219,6 @@ pub(crate) async fn frame_by_frame(
     Ok(wire::LayerCreateFrameByFrameDependResponse { depend: Some(depend) })
 }
 
-/// Closes dependencies.
 async fn drop_those(cuebot: &Cuebot, which: &'static str, key: &str, target: i32) -> Result<(), CallError> {
     // `None` is both.
     let target = match DependTarget::try_from(target) {
@@ -240,7 +238,7 @@ async fn drop_those(cuebot: &Cuebot, which: &'static str, key: &str, target: i32
         .await
 }
 
-/// A call that closes what something waits for.
+/// A call that closes the dependencies of a job, a layer or a frame.
 macro_rules! drops {
     ($call:ident: $ask:ident => $answer:ident, $of:ident, $which:expr) => {
         pub(crate) async fn $call(cuebot: Arc<Cuebot>, ask: wire::$ask) -> Result<wire::$answer, CallError> {

@@ -14,10 +14,9 @@ use std::sync::Arc;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Transaction};
 
-/// Frames on a page, where a client does not say.
+/// Frames of a page where the client names no number.
 const PAGE: i32 = 1_000;
 
-/// Adds the paths of frames.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/job.JobInterface/GetFrames", unary(list))
@@ -43,7 +42,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.FrameInterface/MarkAsDepend", unary(mark_frame_depend))
 }
 
-/// Frames with what they use. A condition follows.
+/// Frames with their use of resources. A condition is appended.
 const FRAMES: &str = "
 SELECT frame.pk_frame, frame.str_name, layer.str_name AS layer, int_number::int AS number, str_state,
        int_retries::int AS retries, int_exit_status::int AS exit_status, frame.int_dispatch_order::int AS turn,
@@ -55,12 +54,12 @@ SELECT frame.pk_frame, frame.str_name, layer.str_name AS layer, int_number::int 
        int_total_past_gpu_time
   FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer";
 
-/// A point of time, in seconds since 1970; 0 is none.
+/// Seconds since 1970; 0 where the column is empty.
 fn seconds(row: &Row, name: &str) -> i32 {
     row.get::<_, Option<i32>>(name).unwrap_or(0)
 }
 
-/// Where a frame runs, or ran last: the host and the cores.
+/// The host and the cores of a frame's present or last run.
 fn resource(row: &Row) -> String {
     let host = row.get::<_, Option<String>>("str_host").unwrap_or_default();
     let cores = f64::from(row.get::<_, i32>("int_cores")) / 100.0;
@@ -103,8 +102,8 @@ fn frame(row: &Row) -> wire::Frame {
     }
 }
 
-/// What a client looks for, as the statements have it. An empty list is no condition; a job, a layer or frames by id are
-/// always there.
+/// The criteria of a search, in the form of the statements. An empty list matches all. Each search names a job, a
+/// layer or frames.
 #[derive(Default)]
 pub(super) struct Wanted {
     job: Option<String>,
@@ -125,7 +124,6 @@ const WANTED: &str = "($1::text IS NULL OR frame.pk_job = $1::text)
    AND (cardinality($7::text[]) = 0 OR frame.pk_layer::text = ANY($7::text[]))";
 
 impl Wanted {
-    /// Frames of a job.
     pub(super) fn of_job(
         job: Option<&wire::Job>,
         r: Option<wire::FrameSearchCriteria>,
@@ -134,7 +132,6 @@ impl Wanted {
         Ok(Wanted { job: Some(job), ..Wanted::read(r.unwrap_or_default())? })
     }
 
-    /// Frames of a layer.
     pub(super) fn of_layer(
         layer: Option<&wire::Layer>,
         r: Option<wire::FrameSearchCriteria>,
@@ -143,7 +140,6 @@ impl Wanted {
         Ok(Wanted { layer_ids: vec![layer], ..Wanted::read(r.unwrap_or_default())? })
     }
 
-    /// One frame.
     fn of_frame(frame: Option<&wire::Frame>) -> Result<Wanted, CallError> {
         Ok(Wanted::of_ids(vec![id("frame", frame.map(|frame| &frame.id))?.to_owned()]))
     }
@@ -177,7 +173,7 @@ impl Wanted {
     }
 }
 
-/// A page of the frames that are looked for.
+/// A page of the frames of a search.
 async fn page(
     cuebot: &Cuebot,
     wanted: &Wanted,
@@ -236,7 +232,6 @@ pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Frame, Cal
     Ok(frame(&row))
 }
 
-/// A frame by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::FrameGetFrameRequest,
@@ -260,8 +255,8 @@ pub(crate) async fn find(
     Ok(wire::FrameFindFrameResponse { frame: Some(frame(&row)) })
 }
 
-/// The frames of a job that changed since a second, the second itself included: a client asks again with the time of
-/// the last answer, and misses none.
+/// The frames of a job that changed since a second, that second included. A client asks again with the time of the
+/// last answer, and so misses none.
 const UPDATED: &str = "
 SELECT frame.pk_frame, str_state, int_retries::int AS retries, int_exit_status::int AS exit_status,
        floor(extract(epoch FROM ts_started))::int AS started, floor(extract(epoch FROM ts_stopped))::int AS stopped,
@@ -271,7 +266,7 @@ SELECT frame.pk_frame, str_state, int_retries::int AS retries, int_exit_status::
    AND (cardinality($3::text[]) = 0 OR pk_layer::text = ANY($3::text[]))
  ORDER BY ts_updated, pk_frame LIMIT $4";
 
-/// What changed in a job since a client looked last.
+/// The frames that changed since a client's last look.
 pub(crate) async fn updated(
     cuebot: Arc<Cuebot>,
     ask: wire::JobGetUpdatedFramesRequest,
@@ -311,7 +306,7 @@ pub(crate) async fn updated(
     })
 }
 
-/// What people do with frames.
+/// What a client has done to frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
     /// Running frames end, and wait again.
@@ -322,7 +317,7 @@ pub(super) enum Deed {
     Eat,
 }
 
-/// Does it to frames of pending jobs. Returns the commands that hosts shall end.
+/// Applies an action to frames of pending jobs. Returns the commands to be ended on hosts.
 pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Result<Vec<Victim>, CallError> {
     let statement = format!(
         "SELECT frame.pk_frame, frame.str_state, coalesce(frame.str_host, ''), frame.pk_job FROM frame
@@ -365,7 +360,7 @@ pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Resul
     Ok(victims)
 }
 
-/// After frames were eaten: what waited for whole layers may run, and the job may be finished.
+/// Follows up on eaten frames: what waited for whole layers may run, and the job may be finished.
 async fn settle(tx: &Transaction<'_>, job: &str) -> Result<(), CallError> {
     let done = format!("SELECT pk_layer FROM layer_stat WHERE pk_job = $1 AND {OPEN_FRAMES} <= 0");
     for layer in tx.query(&done, &[&job]).await? {
@@ -390,7 +385,7 @@ async fn act(cuebot: &Cuebot, wanted: Wanted, deed: Deed, why: &str) -> Result<(
     Ok(())
 }
 
-/// A call that does something to the frames that its request picks.
+/// A call that applies an action to the frames that its request picks.
 macro_rules! deed {
     ($(#[$doc:meta])* $call:ident: $ask:ident => $answer:ident, $deed:ident, |$given:ident| $wanted:expr, $why:expr) => {
         $(#[$doc])*
@@ -401,8 +396,8 @@ macro_rules! deed {
     };
 }
 
-const RETRIED: &str = "somebody retried the frame";
-const EATEN: &str = "somebody ate the frame";
+const RETRIED: &str = "a client retried the frame";
+const EATEN: &str = "a client ate the frame";
 
 deed!(
     /// Ends running frames, which then wait again.
@@ -450,7 +445,7 @@ deed!(
     Eat, |ask| Wanted::of_frame(ask.frame.as_ref()), EATEN
 );
 
-/// Ends a job: it is finished at once, and hosts end what runs of it.
+/// Ends a job. It is finished at once, and hosts end its commands.
 pub(crate) async fn kill_job(
     cuebot: Arc<Cuebot>,
     ask: wire::JobKillRequest,
@@ -471,7 +466,7 @@ pub(crate) async fn kill_job(
     Ok(wire::JobKillResponse {})
 }
 
-/// Lets frames that wait for others wait for hosts.
+/// Lets frames in the state DEPEND wait for hosts.
 async fn free(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
     let statement = format!(
         "UPDATE frame SET int_depend_count = 0, str_state = 'WAITING', ts_updated = current_timestamp,
@@ -529,7 +524,7 @@ pub(crate) async fn mark_frame_depend(
     Ok(wire::FrameMarkAsDependResponse {})
 }
 
-/// Closes what waits for frames, and, of a layer, for the whole of it: they count as done for others.
+/// Closes the dependencies on frames, and, of a layer, those on the whole layer: they count as done for others.
 async fn done_for_others(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
     let which = format!(
         "NOT b_composite AND (pk_frame_depend_on IN (SELECT frame.pk_frame FROM frame
@@ -548,7 +543,7 @@ async fn done_for_others(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallErro
         .await
 }
 
-/// Lets what waits for frames of a job run.
+/// Closes the dependencies on frames of a job.
 pub(crate) async fn mark_done(
     cuebot: Arc<Cuebot>,
     ask: wire::JobMarkDoneFramesRequest,
@@ -557,7 +552,7 @@ pub(crate) async fn mark_done(
     Ok(wire::JobMarkDoneFramesResponse {})
 }
 
-/// Lets what waits for a layer or its frames run.
+/// Closes the dependencies on a layer and its frames.
 pub(crate) async fn mark_layer_done(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerMarkdoneFramesRequest,

@@ -16,7 +16,6 @@ use tokio_postgres::{Row, Transaction};
 /// Characters of a group's name: its column.
 const NAME_CHARS_MAX: usize = 36;
 
-/// Adds the paths of groups.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/job.GroupInterface/GetGroup", unary(get))
@@ -42,7 +41,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/show.ShowInterface/GetRootGroup", unary(root_of_show))
 }
 
-/// Groups with their figures. A condition follows.
+/// Groups with their figures. A condition is appended.
 const GROUPS: &str = "
 SELECT o.pk_folder, o.str_name, d.str_name AS dept, o.int_job_priority, o.int_job_min_cores, o.int_job_max_cores,
        o.int_job_min_gpus, o.int_job_max_gpus, r.int_min_cores, r.int_max_cores, r.int_min_gpus, r.int_max_gpus,
@@ -107,7 +106,6 @@ async fn one(cuebot: &Cuebot, which: &'static str, keys: &[&str]) -> Result<wire
 
 const BY_ID: &str = "o.pk_folder = $1";
 
-/// A group by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupGetGroupRequest,
@@ -125,7 +123,6 @@ pub(crate) async fn find(
     Ok(wire::GroupFindGroupResponse { group: Some(group) })
 }
 
-/// The groups in a group.
 pub(crate) async fn groups_of_group(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupGetGroupsRequest,
@@ -135,7 +132,6 @@ pub(crate) async fn groups_of_group(
     Ok(wire::GroupGetGroupsResponse { groups: Some(wire::GroupSeq { groups }) })
 }
 
-/// The pending jobs in a group.
 pub(crate) async fn jobs_of_group(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupGetJobsRequest,
@@ -145,7 +141,6 @@ pub(crate) async fn jobs_of_group(
     Ok(wire::GroupGetJobsResponse { jobs: Some(wire::JobSeq { jobs }) })
 }
 
-/// All groups of a show.
 pub(crate) async fn groups_of_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetGroupsRequest,
@@ -155,7 +150,7 @@ pub(crate) async fn groups_of_show(
     Ok(show::ShowGetGroupsResponse { groups: Some(wire::GroupSeq { groups }) })
 }
 
-/// The group of a show that has no parent.
+/// The root group of a show, which has no parent.
 pub(crate) async fn root_of_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetRootGroupRequest,
@@ -183,7 +178,6 @@ pub(crate) async fn create(
     Ok(wire::GroupCreateSubGroupResponse { group: Some(one(&cuebot, BY_ID, &[made.get(0)]).await?) })
 }
 
-/// Gives a group another name.
 pub(crate) async fn set_name(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupSetNameRequest,
@@ -198,13 +192,13 @@ pub(crate) async fn set_name(
 }
 
 setter!(
-    /// Sets what jobs of a group together get before others get more.
+    /// Sets the cores that jobs of a group together get before others get more.
     set_min_cores: wire::GroupSetMinCoresRequest => wire::GroupSetMinCoresResponse,
     group, "UPDATE folder_resource SET int_min_cores = $2 WHERE pk_folder = $1",
     |ask| hundredths_or_none(ask.min_cores)?.max(0)
 );
 setter!(
-    /// Sets what jobs of a group together get at most; -1 is without a cap.
+    /// Sets the cores that jobs of a group together get at most; -1 is without a cap.
     set_max_cores: wire::GroupSetMaxCoresRequest => wire::GroupSetMaxCoresResponse,
     group, "UPDATE folder_resource SET int_max_cores = $2 WHERE pk_folder = $1",
     |ask| hundredths_or_none(ask.max_cores)?
@@ -305,7 +299,6 @@ pub(super) async fn move_jobs(cuebot: &Cuebot, jobs: Vec<String>, group: String)
         .await
 }
 
-/// Gives jobs to a group.
 pub(crate) async fn take_jobs(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupReparentJobsRequest,
@@ -323,7 +316,7 @@ WITH RECURSIVE up AS (
     UNION SELECT o.pk_folder, o.pk_parent_folder FROM folder o JOIN up ON o.pk_folder = up.pk_parent_folder
 )
 SELECT EXISTS (SELECT 1 FROM up WHERE pk_folder = $1)";
-/// How deep each group of a show lies.
+/// Writes how deep each group of a show lies.
 const LEVELS: &str = "
 WITH RECURSIVE tree AS (
     SELECT pk_folder, 0::bigint AS level FROM folder WHERE pk_show = $1 AND pk_parent_folder IS NULL
@@ -373,7 +366,6 @@ async fn move_groups(cuebot: &Cuebot, groups: Vec<String>, parent: String) -> Re
         .await
 }
 
-/// Gives groups to a group.
 pub(crate) async fn take_groups(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupReparentGroupsRequest,
@@ -384,7 +376,6 @@ pub(crate) async fn take_groups(
     Ok(wire::GroupReparentGroupsResponse {})
 }
 
-/// Gives a group to a group.
 pub(crate) async fn set_parent(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupSetGroupRequest,
@@ -395,14 +386,14 @@ pub(crate) async fn set_parent(
     Ok(wire::GroupSetGroupResponse {})
 }
 
-/// A group that is not the top one, and in which no job is pending, no proc is held and no group is.
+/// A group that can be deleted: not the root, without pending jobs, procs and groups.
 const IS_EMPTY: &str = "
 SELECT o.pk_parent_folder FROM folder o WHERE o.pk_folder = $1 AND o.pk_parent_folder IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM folder below WHERE below.pk_parent_folder = o.pk_folder)
    AND NOT EXISTS (SELECT 1 FROM job WHERE job.pk_folder = o.pk_folder AND job.str_state <> 'FINISHED')
    AND NOT EXISTS (SELECT 1 FROM job JOIN proc USING (pk_job) WHERE job.pk_folder = o.pk_folder) FOR UPDATE";
 
-/// Deletes a group in which nothing is left. Its finished jobs go to its parent.
+/// Deletes an empty group. Its finished jobs go to its parent.
 pub(crate) async fn delete(
     cuebot: Arc<Cuebot>,
     ask: wire::GroupDeleteRequest,

@@ -12,7 +12,6 @@ use tokio_postgres::{Row, Transaction};
 /// Characters of an operating system's name: its column.
 const OS_CHARS_MAX: usize = 32;
 
-/// Adds the paths of hosts.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/host.HostInterface/GetHosts", unary(all_hosts))
@@ -75,7 +74,7 @@ fn host_of(row: &Row) -> host::Host {
     }
 }
 
-/// The hosts that a client looks for. An empty list is no condition.
+/// The hosts of a search. An empty list of criteria matches all.
 pub(super) async fn search(
     cuebot: &Cuebot,
     r: &host::HostSearchCriteria,
@@ -107,7 +106,6 @@ pub(super) async fn search(
     Ok(rows.iter().map(host_of).collect())
 }
 
-/// Lists hosts.
 pub(crate) async fn all_hosts(
     cuebot: Arc<Cuebot>,
     ask: host::HostGetHostsRequest,
@@ -125,7 +123,6 @@ pub(super) async fn one_host(
     found.ok_or(CallError::Missing { what: "host", name })
 }
 
-/// A host by its name.
 pub(crate) async fn find_host(
     cuebot: Arc<Cuebot>,
     ask: host::HostFindHostRequest,
@@ -134,7 +131,6 @@ pub(crate) async fn find_host(
     Ok(host::HostFindHostResponse { host: Some(one_host(&cuebot, r, ask.name).await?) })
 }
 
-/// A host by its id.
 pub(crate) async fn get_host(
     cuebot: Arc<Cuebot>,
     ask: host::HostGetHostRequest,
@@ -154,19 +150,19 @@ setter!(
     host, "UPDATE host SET str_lock_state = $2, str_lock_source = 'API' WHERE pk_host = $1", |ask| "OPEN"
 );
 setter!(
-    /// Says what is known of a host: a report of the host changes all but `REPAIR`.
+    /// Sets the state of a host. A report of the host replaces any state but `REPAIR`.
     set_state: host::HostSetHardwareStateRequest => host::HostSetHardwareStateResponse,
     host, "UPDATE host_stat SET str_state = $2 WHERE pk_host = $1",
     |ask| host::HardwareState::try_from(ask.state).unwrap_or(host::HardwareState::Up).as_str_name()
 );
 setter!(
-    /// Says which frames get all cores of a host.
+    /// Sets which frames get all cores of a host.
     set_thread_mode: host::HostSetThreadModeRequest => host::HostSetThreadModeResponse,
     host, "UPDATE host SET int_thread_mode = $2 WHERE pk_host = $1",
     |ask| i32::from(host::ThreadMode::try_from(ask.mode).unwrap_or(host::ThreadMode::Auto))
 );
 setter!(
-    /// Says which operating system a host has, until it reports another.
+    /// Sets the operating system of a host, until it reports another.
     set_os: host::HostSetOsRequest => host::HostSetOsResponse,
     host, "UPDATE host_stat SET str_os = $2 WHERE pk_host = $1", |ask| {
         text("operating system", &ask.os, OS_CHARS_MAX)?;
@@ -174,7 +170,7 @@ setter!(
     }
 );
 
-/// Changes the tags of a host, and writes them where the host's own row has them.
+/// Changes the tags of a host, in their table and in the host's own row.
 async fn change_tags(
     cuebot: &Cuebot,
     host: Option<&host::Host>,
@@ -204,7 +200,7 @@ const ADD_TAGS: &str = "
 INSERT INTO host_tag (pk_host_tag, pk_host, str_tag, str_tag_type)
 SELECT gen_random_uuid()::text, $1::text, tag, 'MANUAL' FROM (SELECT DISTINCT tag FROM unnest($2::text[]) AS tag) given
  WHERE NOT EXISTS (SELECT 1 FROM host_tag WHERE pk_host = $1::text AND str_tag = tag)";
-/// The tags of allocation and name come with the host.
+/// The tags of allocation and name belong to the host and stay.
 const REMOVE_TAGS: &str = "
 DELETE FROM host_tag WHERE pk_host = $1 AND str_tag::text = ANY($2::text[]) AND NOT b_constant
    AND upper(str_tag_type) NOT IN ('ALLOC', 'HOSTNAME')";
@@ -212,7 +208,6 @@ const RENAME_TAG: &str = "
 UPDATE host_tag SET str_tag = ($2::text[])[2] WHERE pk_host = $1 AND str_tag::text = ($2::text[])[1] AND NOT b_constant
    AND upper(str_tag_type) NOT IN ('ALLOC', 'HOSTNAME')";
 
-/// Gives a host more tags.
 pub(crate) async fn add_tags(
     cuebot: Arc<Cuebot>,
     ask: host::HostAddTagsRequest,
@@ -221,7 +216,6 @@ pub(crate) async fn add_tags(
     Ok(host::HostAddTagsResponse {})
 }
 
-/// Takes tags from a host.
 pub(crate) async fn remove_tags(
     cuebot: Arc<Cuebot>,
     ask: host::HostRemoveTagsRequest,
@@ -230,7 +224,6 @@ pub(crate) async fn remove_tags(
     Ok(host::HostRemoveTagsResponse {})
 }
 
-/// Changes a tag of a host.
 pub(crate) async fn rename_tag(
     cuebot: Arc<Cuebot>,
     ask: host::HostRenameTagRequest,
@@ -239,8 +232,8 @@ pub(crate) async fn rename_tag(
     Ok(host::HostRenameTagResponse {})
 }
 
-/// Gives hosts to an allocation. What a show has of an allocation is counted by its procs, so that a host on which
-/// some run stays where it is.
+/// Gives hosts to an allocation. A show's use of an allocation is counted by its procs, so a host that runs frames
+/// cannot move.
 pub(super) async fn give(cuebot: &Cuebot, hosts: Vec<String>, alloc: String) -> Result<(), CallError> {
     few("hosts", hosts.len())?;
     let given = Arc::new((hosts, alloc));
@@ -286,7 +279,6 @@ async fn give_one(
     write_tags(tx, "pk_host", host).await
 }
 
-/// Gives a host to an allocation.
 pub(crate) async fn set_alloc(
     cuebot: Arc<Cuebot>,
     ask: host::HostSetAllocationRequest,
@@ -296,7 +288,7 @@ pub(crate) async fn set_alloc(
     Ok(host::HostSetAllocationResponse {})
 }
 
-/// What hangs on a host, the host last.
+/// Deletes the rows that belong to a host, and the host's own row last.
 const DELETES: [&str; 7] = [
     "DELETE FROM comments WHERE pk_host = $1",
     "DELETE FROM job_local WHERE pk_host = $1",
@@ -307,7 +299,7 @@ const DELETES: [&str; 7] = [
     "DELETE FROM host WHERE pk_host = $1",
 ];
 
-/// Forgets a host that runs nothing. One that reports again is registered again.
+/// Deletes a host that runs nothing. A host that reports again is registered again.
 pub(crate) async fn delete(
     cuebot: Arc<Cuebot>,
     ask: host::HostDeleteRequest,

@@ -9,7 +9,6 @@ use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
 
-/// Adds the paths of jobs.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/job.JobInterface/GetJobs", unary(list))
@@ -31,7 +30,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.JobInterface/ShutdownIfCompleted", unary(finish_if_done))
 }
 
-/// Jobs with their figures. A condition follows.
+/// Jobs with their figures. A condition is appended.
 const JOBS: &str = "
 SELECT job.pk_job, job.str_state, job.str_name, job.str_shot, show.str_name AS show, job.str_user,
        folder.str_name AS folder, facility.str_name AS facility, coalesce(job.str_os, '') AS os, job.int_uid::int AS uid,
@@ -87,7 +86,7 @@ pub(super) fn job(row: &Row) -> wire::Job {
     }
 }
 
-/// The jobs that a client looks for. An empty list of names asks for all of them.
+/// The jobs of a search. An empty list of names matches all.
 pub(crate) async fn search(
     cuebot: &Cuebot,
     r: &wire::JobSearchCriteria,
@@ -135,7 +134,6 @@ pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Job, CallE
     Ok(job(&row))
 }
 
-/// Lists jobs.
 pub(crate) async fn list(
     cuebot: Arc<Cuebot>,
     ask: wire::JobGetJobsRequest,
@@ -144,7 +142,6 @@ pub(crate) async fn list(
     Ok(wire::JobGetJobsResponse { jobs: Some(wire::JobSeq { jobs }) })
 }
 
-/// Lists the names of jobs.
 pub(crate) async fn names(
     cuebot: Arc<Cuebot>,
     ask: wire::JobGetJobNamesRequest,
@@ -153,7 +150,6 @@ pub(crate) async fn names(
     Ok(wire::JobGetJobNamesResponse { names: jobs.into_iter().map(|job| job.name).collect() })
 }
 
-/// A job by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::JobGetJobRequest,
@@ -161,7 +157,7 @@ pub(crate) async fn get(
     Ok(wire::JobGetJobResponse { job: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
-/// A job by its name, which only pending jobs have for themselves.
+/// A pending job by its name. Finished jobs may share a name.
 pub(crate) async fn find(
     cuebot: Arc<Cuebot>,
     ask: wire::JobFindJobRequest,
@@ -172,7 +168,6 @@ pub(crate) async fn find(
     Ok(wire::JobFindJobResponse { job: Some(found.ok_or(missing)?) })
 }
 
-/// Whether a job of this name is pending.
 pub(crate) async fn is_pending(
     cuebot: Arc<Cuebot>,
     ask: wire::JobIsJobPendingRequest,
@@ -181,7 +176,7 @@ pub(crate) async fn is_pending(
     Ok(wire::JobIsJobPendingResponse { value: !search(&cuebot, &r).await?.is_empty() })
 }
 
-/// A job as it is now, by what a client knows of it.
+/// The present state of a job that a client knows.
 pub(crate) async fn get_current(
     cuebot: Arc<Cuebot>,
     ask: wire::JobGetCurrentRequest,
@@ -201,27 +196,26 @@ setter!(
     job, "UPDATE job SET b_paused = $2 WHERE pk_job = $1", |ask| false
 );
 setter!(
-    /// Sets the priority of a job.
     set_priority: wire::JobSetPriorityRequest => wire::JobSetPriorityResponse,
     job, "UPDATE job_resource SET int_priority = $2 WHERE pk_job = $1", |ask| ask.val
 );
 setter!(
-    /// Sets how many cores a job gets before others get more.
+    /// Sets the cores that a job gets before others get more.
     set_min_cores: wire::JobSetMinCoresRequest => wire::JobSetMinCoresResponse,
     job, "UPDATE job_resource SET int_min_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
 );
 setter!(
-    /// Sets how many cores a job gets at most.
+    /// Sets the cores that a job gets at most.
     set_max_cores: wire::JobSetMaxCoresRequest => wire::JobSetMaxCoresResponse,
     job, "UPDATE job_resource SET int_max_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
 );
 setter!(
-    /// Sets how many gpus a job gets before others get more.
+    /// Sets the gpus that a job gets before others get more.
     set_min_gpus: wire::JobSetMinGpusRequest => wire::JobSetMinGpusResponse,
     job, "UPDATE job_resource SET int_min_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(0)
 );
 setter!(
-    /// Sets how many gpus a job gets at most.
+    /// Sets the gpus that a job gets at most.
     set_max_gpus: wire::JobSetMaxGpusRequest => wire::JobSetMaxGpusResponse,
     job, "UPDATE job_resource SET int_max_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(-1)
 );
@@ -231,7 +225,7 @@ setter!(
     job, "UPDATE job SET b_autoeat = $2 WHERE pk_job = $1", |ask| ask.value
 );
 
-/// Sets how often frames of a job run again.
+/// Sets the retries of a job's frames, up to the operator's maximum.
 pub(crate) async fn set_max_retries(
     cuebot: Arc<Cuebot>,
     ask: wire::JobSetMaxRetriesRequest,

@@ -13,16 +13,15 @@ use tokio_postgres::Row;
 const TAGS_CHARS_MAX: usize = 4_000;
 /// Characters of a path that a layer writes: its column.
 const PATH_CHARS_MAX: usize = 2_048;
-/// Memory that a layer may ask for, in KiB: a PiB.
+/// Memory that a layer may request, in KiB: a PiB.
 const MEMORY_KIB_MAX: i64 = 1 << 40;
 /// The least memory that a frame gets, in KiB: 256 MiB, as in OpenCue.
 const MEMORY_KIB_MIN: i64 = 256 << 10;
 /// The last second that a time may name: the end of the year 9999.
 const TIME_S_MAX: i64 = 253_402_300_799;
-/// Cores that a layer may leave on a host, or ask for.
+/// Cores that a layer may request, or leave free on a host.
 const CORES_MAX: f32 = 1e5;
 
-/// Adds the paths of layers.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/job.JobInterface/GetLayers", unary(list))
@@ -48,7 +47,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.LayerInterface/RegisterOutputPath", unary(add_path))
 }
 
-/// Layers with their figures. A condition follows.
+/// Layers with their figures. A condition is appended.
 const LAYERS: &str = "
 SELECT layer.pk_layer, layer.pk_job, layer.str_name, str_range, str_tags, int_cores_min::int AS cores_min, int_cores_max,
        b_threadable, int_mem_min, int_gpu_mem_min, int_chunk_size::int AS chunk, int_dispatch_order::int AS turn,
@@ -126,7 +125,6 @@ pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Layer, Cal
     Ok(layer(&row))
 }
 
-/// A layer by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerGetLayerRequest,
@@ -134,7 +132,7 @@ pub(crate) async fn get(
     Ok(wire::LayerGetLayerResponse { layer: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
-/// A layer of a pending job, by both names.
+/// A layer of a pending job, by the names of both.
 pub(crate) async fn find(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerFindLayerRequest,
@@ -157,7 +155,7 @@ fn joined(given: &[String]) -> Result<String, CallError> {
     Ok(joined)
 }
 
-/// Cores of a frame: 0 is a whole host, and below 0 a whole host but that.
+/// Hundredths of cores of a frame. 0 is a whole host, and a negative number is a whole host without that number.
 fn cores_of_frame(cores: f32) -> Result<i64, CallError> {
     if cores.is_finite() && (-CORES_MAX..=CORES_MAX).contains(&cores) {
         return Ok((f64::from(cores) * 100.0).round() as i64);
@@ -175,7 +173,7 @@ fn memory_kib(given: i64) -> Result<i64, CallError> {
 }
 
 setter!(
-    /// Sets which hosts suit a layer.
+    /// Sets the tags of which a host of the layer must have one.
     set_tags: wire::LayerSetTagsRequest => wire::LayerSetTagsResponse,
     layer, "UPDATE layer SET str_tags = $2 WHERE pk_layer = $1", |ask| joined(&ask.tags)?
 );
@@ -210,33 +208,33 @@ setter!(
     layer, "UPDATE layer SET int_gpus_max = $2 WHERE pk_layer = $1", |ask| i64::from(ask.max_gpus.max(0))
 );
 setter!(
-    /// Says whether frames may use more cores than they ask for.
+    /// Sets whether frames may use more cores than they request.
     set_threadable: wire::LayerSetThreadableRequest => wire::LayerSetThreadableResponse,
     layer, "UPDATE layer SET b_threadable = $2 WHERE pk_layer = $1", |ask| ask.threadable
 );
 setter!(
-    /// Says whether OpenCue may lower the memory of the layer.
+    /// Sets whether OpenCue may lower the memory of the layer.
     enable_optimizer: wire::LayerEnableMemoryOptimizerRequest => wire::LayerEnableMemoryOptimizerResponse,
     layer, "UPDATE layer SET b_optimize = $2 WHERE pk_layer = $1", |ask| ask.value
 );
 setter!(
-    /// Sets how long a frame may run, in minutes; 0 is for ever.
+    /// Sets how long a frame may run, in minutes; 0 is unlimited.
     set_timeout: wire::LayerSetTimeoutRequest => wire::LayerSetTimeoutResponse,
     layer, "UPDATE layer SET int_timeout = $2 WHERE pk_layer = $1", |ask| ask.timeout.max(0)
 );
 setter!(
-    /// Sets how long a frame may write no line, in minutes; 0 is for ever.
+    /// Sets how long a frame's log may be silent, in minutes; 0 is unlimited.
     set_timeout_llu: wire::LayerSetTimeoutLluRequest => wire::LayerSetTimeoutLluResponse,
     layer, "UPDATE layer SET int_timeout_llu = $2 WHERE pk_layer = $1", |ask| ask.timeout_llu.max(0)
 );
 setter!(
-    /// Sets the layer's place in its job. Its frames stand there, too.
+    /// Sets the layer's place in its job, for its frames, too.
     set_order: wire::LayerSetDispatchOrderRequest => wire::LayerSetDispatchOrderResponse,
     layer, "WITH moved AS (UPDATE frame SET int_layer_order = $2::bigint WHERE pk_layer = $1)
             UPDATE layer SET int_dispatch_order = $2::bigint WHERE pk_layer = $1", |ask| i64::from(ask.order)
 );
 
-/// Lets no frame of a layer start before a time. 0 is at once.
+/// Sets the time before which no frame of a layer starts; 0 is none.
 pub(crate) async fn set_start_after(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerSetStartAfterRequest,
@@ -257,7 +255,7 @@ pub(crate) async fn set_start_after(
     Ok(wire::LayerSetStartAfterResponse {})
 }
 
-/// Lets frames of a layer take of a limit.
+/// Puts frames of a layer under a limit.
 pub(crate) async fn add_limit(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerAddLimitRequest,
@@ -276,12 +274,11 @@ pub(crate) async fn add_limit(
 }
 
 setter!(
-    /// Frames of a layer take nothing more of a limit.
+    /// Takes a layer out of a limit.
     drop_limit: wire::LayerDropLimitRequest => wire::LayerDropLimitResponse,
     layer, "DELETE FROM layer_limit WHERE pk_layer = $1 AND pk_limit_record = $2", |ask| ask.limit_id.clone()
 );
 
-/// The limits of a layer.
 pub(crate) async fn get_limits(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerGetLimitsRequest,
@@ -291,7 +288,7 @@ pub(crate) async fn get_limits(
     Ok(wire::LayerGetLimitsResponse { limits: limits::list(&cuebot, which, &[&layer]).await? })
 }
 
-/// Where a layer writes.
+/// The paths of a layer's output.
 pub(crate) async fn paths(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerGetOutputPathsRequest,
@@ -304,7 +301,7 @@ pub(crate) async fn paths(
     Ok(wire::LayerGetOutputPathsResponse { output_paths: rows.iter().map(|row| row.get(0)).collect() })
 }
 
-/// Notes where a layer writes.
+/// Adds a path of a layer's output.
 pub(crate) async fn add_path(
     cuebot: Arc<Cuebot>,
     ask: wire::LayerRegisterOutputPathRequest,

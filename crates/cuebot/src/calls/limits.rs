@@ -12,7 +12,6 @@ use tokio_postgres::types::ToSql;
 /// Characters of a limit's name: its column.
 const NAME_CHARS_MAX: usize = 255;
 
-/// Adds the paths of limits.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/limit.LimitInterface/GetAll", unary(all))
@@ -43,7 +42,7 @@ fn limit(row: &Row) -> Limit {
     }
 }
 
-/// Limits that `which` picks, with what is taken of them. `which` is part of the statement.
+/// Limits that `which` picks, with their use. `which` is part of the statement.
 pub(super) async fn list(
     cuebot: &Cuebot,
     which: &'static str,
@@ -59,7 +58,6 @@ pub(super) async fn list(
     Ok(rows.iter().map(limit).collect())
 }
 
-/// Lists limits.
 pub(crate) async fn all(
     cuebot: Arc<Cuebot>,
     _: limit::LimitGetAllRequest,
@@ -74,7 +72,6 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Limit, C
 
 const NAMED: &str = "l.str_name = $1";
 
-/// A limit by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: limit::LimitGetRequest,
@@ -82,7 +79,6 @@ pub(crate) async fn get(
     Ok(limit::LimitGetResponse { limit: Some(one(&cuebot, "l.pk_limit_record = $1", &ask.id).await?) })
 }
 
-/// A limit by its name.
 pub(crate) async fn find(
     cuebot: Arc<Cuebot>,
     ask: limit::LimitFindRequest,
@@ -90,7 +86,6 @@ pub(crate) async fn find(
     Ok(limit::LimitFindResponse { limit: Some(one(&cuebot, NAMED, &ask.name).await?) })
 }
 
-/// Adds a limit.
 pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
     ask: limit::LimitCreateRequest,
@@ -119,7 +114,7 @@ async fn change(
     CallError::unless_found(changed, "limit", limit)
 }
 
-/// Sets how many frames, or hosts, take of a limit at most.
+/// Sets the number of frames, or of hosts, that a limit allows.
 pub(crate) async fn set_max(
     cuebot: Arc<Cuebot>,
     ask: limit::LimitSetMaxValueRequest,
@@ -129,7 +124,7 @@ pub(crate) async fn set_max(
     Ok(limit::LimitSetMaxValueResponse {})
 }
 
-/// Says whether frames count, or the hosts that run some.
+/// Sets whether a limit counts frames, or hosts that run some.
 pub(crate) async fn set_type(
     cuebot: Arc<Cuebot>,
     ask: limit::LimitSetTypeRequest,
@@ -140,7 +135,6 @@ pub(crate) async fn set_type(
     Ok(limit::LimitSetTypeResponse {})
 }
 
-/// Gives a limit another name.
 pub(crate) async fn rename(
     cuebot: Arc<Cuebot>,
     ask: limit::LimitRenameRequest,

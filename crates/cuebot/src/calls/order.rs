@@ -1,8 +1,8 @@
 //! The order in which frames of a layer are dispatched.
 //!
-//! - Only frames that the range names change places. First and last are beyond all others of their layer; otherwise they
-//!   share out the places that they have.
-//! - Each layer of a job is ordered by itself.
+//! - Only frames that the range names change places. With first and last they go beyond all others of their layer.
+//!   Otherwise they exchange the places that they have.
+//! - Each layer of a job is ordered separately.
 
 use super::id;
 use crate::cuebot::Cuebot;
@@ -12,7 +12,6 @@ use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 
-/// Adds the paths that order frames.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/job.JobInterface/ReorderFrames", unary(reorder_job))
@@ -21,7 +20,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.LayerInterface/StaggerFrames", unary(stagger_layer))
 }
 
-/// The frames that are named, with their layer and with the turn of their number.
+/// The frames of the range, with their layer and the turn of their number.
 const CHOSEN: &str = "
 WITH chosen AS (
     SELECT frame.pk_frame, frame.pk_layer, frame.int_dispatch_order AS place, wanted.turn
@@ -50,7 +49,7 @@ const REVERSE: &str = "), ranked AS (
 UPDATE frame SET int_dispatch_order = other.place
   FROM ranked own JOIN ranked other ON other.pk_layer = own.pk_layer AND other.up = own.down
  WHERE frame.pk_frame = own.pk_frame";
-/// The places are shared out in the order of the numbers.
+/// Gives the places in the order of the numbers.
 const BY_TURN: &str = "), ranked AS (
     SELECT *, row_number() OVER (PARTITION BY pk_layer ORDER BY place, pk_frame) AS rank,
            row_number() OVER (PARTITION BY pk_layer ORDER BY turn) AS wanted FROM chosen
@@ -59,7 +58,7 @@ UPDATE frame SET int_dispatch_order = other.place
   FROM ranked own JOIN ranked other ON other.pk_layer = own.pk_layer AND other.rank = own.wanted
  WHERE frame.pk_frame = own.pk_frame";
 
-/// Whose frames are ordered.
+/// The job or the layer whose frames are ordered.
 enum Whose<'a> {
     Job(&'a str),
     Layer(&'a str),

@@ -1,4 +1,4 @@
-//! Procs: what frames hold of hosts; lists, and the ends that people make.
+//! Procs, the shares of hosts that frames hold: lists, and how people end them.
 
 use super::frames::{self, Deed, Wanted, apply};
 use super::{ROWS_MAX, few, hosts, id, jobs, layers};
@@ -13,7 +13,6 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-/// Adds the paths of procs.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/host.ProcInterface/GetProcs", unary(list))
@@ -41,7 +40,7 @@ SELECT p.pk_proc, p.pk_host, h.str_name AS host, w.str_name AS show, j.str_name 
   JOIN show w ON w.pk_show = j.pk_show JOIN folder o ON o.pk_folder = j.pk_folder
   JOIN layer l ON l.pk_layer = p.pk_layer LEFT JOIN frame f ON f.pk_frame = p.pk_frame";
 
-/// The host and what is held of it: clients show it as the proc's name.
+/// The host and the amounts of the proc. Clients show this as the proc's name.
 fn name(row: &Row) -> String {
     let cores = row.get::<_, i64>("int_cores_reserved") as f64 / 100.0;
     format!("{}/{cores:.2}/{}", row.get::<_, &str>("host"), row.get::<_, i32>("int_gpus_reserved"))
@@ -82,7 +81,7 @@ fn ends(ranges: &[Range]) -> (Vec<i64>, Vec<i64>) {
     ranges.iter().map(|range| (range.min, range.max)).unzip()
 }
 
-/// The rows of the procs that are looked for, the longest booked first.
+/// The rows of the procs of a search, the longest booked first.
 async fn search(cuebot: &Cuebot, r: wire::ProcSearchCriteria) -> Result<Vec<Row>, CallError> {
     let lists = [&r.hosts, &r.jobs, &r.layers, &r.shows, &r.allocs];
     few("hosts, jobs, layers, shows or allocations", lists.iter().map(|list| list.len()).sum())?;
@@ -119,7 +118,6 @@ async fn search(cuebot: &Cuebot, r: wire::ProcSearchCriteria) -> Result<Vec<Row>
     Ok(client.query(&statement, &values).await?)
 }
 
-/// Lists procs.
 pub(crate) async fn list(
     cuebot: Arc<Cuebot>,
     ask: wire::ProcGetProcsRequest,
@@ -130,7 +128,6 @@ pub(crate) async fn list(
     })
 }
 
-/// The procs of a host.
 pub(crate) async fn of_host(
     cuebot: Arc<Cuebot>,
     ask: wire::HostGetProcsRequest,
@@ -143,7 +140,7 @@ pub(crate) async fn of_host(
     })
 }
 
-/// What a proc belongs to.
+/// The rows that a proc belongs to.
 struct Owner {
     host: String,
     job: String,
@@ -159,7 +156,6 @@ async fn owner(cuebot: &Cuebot, proc: Option<&Proc>) -> Result<Owner, CallError>
     Ok(Owner { host: row.get(0), job: row.get(1), layer: row.get(2), frame: row.get(3) })
 }
 
-/// The host of a proc.
 pub(crate) async fn host_of(
     cuebot: Arc<Cuebot>,
     ask: wire::ProcGetHostRequest,
@@ -169,7 +165,6 @@ pub(crate) async fn host_of(
     Ok(wire::ProcGetHostResponse { host: Some(hosts::one_host(&cuebot, r, owner.host).await?) })
 }
 
-/// The job of a proc.
 pub(crate) async fn job_of(
     cuebot: Arc<Cuebot>,
     ask: wire::ProcGetJobRequest,
@@ -178,7 +173,6 @@ pub(crate) async fn job_of(
     Ok(wire::ProcGetJobResponse { job: Some(jobs::by_id(&cuebot, &owner.job).await?) })
 }
 
-/// The layer of a proc.
 pub(crate) async fn layer_of(
     cuebot: Arc<Cuebot>,
     ask: wire::ProcGetLayerRequest,
@@ -187,7 +181,6 @@ pub(crate) async fn layer_of(
     Ok(wire::ProcGetLayerResponse { layer: Some(layers::by_id(&cuebot, &owner.layer).await?) })
 }
 
-/// The frame of a proc.
 pub(crate) async fn frame_of(
     cuebot: Arc<Cuebot>,
     ask: wire::ProcGetFrameRequest,
@@ -198,8 +191,8 @@ pub(crate) async fn frame_of(
     Ok(wire::ProcGetFrameResponse { frame: Some(frames::by_id(&cuebot, &frame).await?) })
 }
 
-/// Marks procs as given up, and ends their frames where that is wanted; these wait again. A proc ends with its frame in
-/// any case, so that the mark alone says only that somebody wanted it.
+/// Marks procs as given up, and ends their frames where the client wants it; these wait again. A proc ends with its
+/// frame in any case, so the mark alone only records the client's wish.
 async fn give_up(cuebot: &Cuebot, procs: Vec<String>, kills_them: bool) -> Result<(), CallError> {
     let procs = Arc::new(procs);
     let victims = cuebot
@@ -223,7 +216,7 @@ async fn give_up(cuebot: &Cuebot, procs: Vec<String>, kills_them: bool) -> Resul
             })
         })
         .await?;
-    cuebot.hosts.end(victims, "somebody unbooked the proc".to_owned());
+    cuebot.hosts.end(victims, "a client unbooked the proc".to_owned());
     Ok(())
 }
 
@@ -251,7 +244,7 @@ pub(crate) async fn unbook(
     Ok(wire::ProcUnbookResponse {})
 }
 
-/// Lets the procs that are looked for end with their frames, or at once.
+/// Lets the procs of a search end with their frames, or at once.
 pub(crate) async fn unbook_all(
     cuebot: Arc<Cuebot>,
     ask: wire::ProcUnbookProcsRequest,

@@ -1,4 +1,4 @@
-//! Services: what layers need unless they say so themselves.
+//! Services: defaults for layers whose specs have none.
 
 use super::{ROWS_MAX, id, text};
 use crate::cuebot::Cuebot;
@@ -13,7 +13,6 @@ use tokio_postgres::types::ToSql;
 /// Characters of a service's name, and of its tags together: their columns.
 const WIDTHS: (usize, usize) = (36, 128);
 
-/// Adds the paths of services.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/service.ServiceInterface/GetDefaultServices", unary(list))
@@ -41,7 +40,6 @@ fn service(row: &Row) -> service::Service {
     }
 }
 
-/// Lists the services that layers name.
 pub(crate) async fn list(
     cuebot: Arc<Cuebot>,
     _: service::ServiceGetDefaultServicesRequest,
@@ -102,7 +100,6 @@ fn values<'a>(s: &'a service::Service, checked: &'a (String, i32)) -> [&'a (dyn 
     ]
 }
 
-/// Adds a service.
 pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
     ask: service::ServiceCreateServiceRequest,
@@ -117,7 +114,6 @@ pub(crate) async fn create(
     Ok(service::ServiceCreateServiceResponse { service: found.service })
 }
 
-/// Changes a service.
 pub(crate) async fn update(
     cuebot: Arc<Cuebot>,
     ask: service::ServiceUpdateRequest,
@@ -133,7 +129,7 @@ pub(crate) async fn update(
     Ok(service::ServiceUpdateResponse {})
 }
 
-/// Deletes a service. Layers keep what they were given.
+/// Deletes a service. Layers keep the values that they took from it.
 pub(crate) async fn delete(
     cuebot: Arc<Cuebot>,
     ask: service::ServiceDeleteRequest,

@@ -14,7 +14,6 @@ const NAME_CHARS_MAX: usize = 36;
 /// Characters of the address that comments are sent to: its column.
 const EMAIL_CHARS_MAX: usize = 1_024;
 
-/// Adds the paths of shows.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/show.ShowInterface/GetShows", unary(all_shows))
@@ -90,7 +89,6 @@ async fn shows(
     Ok(rows.iter().map(show_of).collect())
 }
 
-/// Lists shows.
 pub(crate) async fn all_shows(
     cuebot: Arc<Cuebot>,
     _: show::ShowGetShowsRequest,
@@ -99,7 +97,6 @@ pub(crate) async fn all_shows(
     Ok(show::ShowGetShowsResponse { shows: Some(show::ShowSeq { shows }) })
 }
 
-/// Lists shows that are worked on.
 pub(crate) async fn active_shows(
     cuebot: Arc<Cuebot>,
     _: show::ShowGetActiveShowsRequest,
@@ -108,7 +105,6 @@ pub(crate) async fn active_shows(
     Ok(show::ShowGetActiveShowsResponse { shows: Some(show::ShowSeq { shows }) })
 }
 
-/// A show by its name.
 pub(crate) async fn find_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowFindShowRequest,
@@ -118,7 +114,6 @@ pub(crate) async fn find_show(
     Ok(show::ShowFindShowResponse { show: Some(found.ok_or(missing)?) })
 }
 
-/// The pending jobs of a show.
 pub(crate) async fn jobs_of_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetJobsRequest,
@@ -148,7 +143,7 @@ WITH made AS (
 )
 SELECT pk_show, (SELECT count(*) FROM usual) FROM made";
 
-/// Adds a show. It is not scheduled before somebody says so.
+/// Adds a show. It is not scheduled until an operator marks it as managed.
 pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
     ask: show::ShowCreateShowRequest,
@@ -174,12 +169,11 @@ pub(crate) async fn create(
 }
 
 setter!(
-    /// Gives a show to the scheduler, or to Cuebot.
+    /// Gives a show to the scheduler of the farm, or back to Cuebot.
     set_managed: show::ShowSetSchedulerManagedRequest => show::ShowSetSchedulerManagedResponse,
     show, "UPDATE show SET b_scheduler_managed = $2 WHERE pk_show = $1", |ask| ask.enabled
 );
 setter!(
-    /// Says whether a show is worked on.
     set_active: show::ShowSetActiveRequest => show::ShowSetActiveResponse,
     show, "UPDATE show SET b_active = $2 WHERE pk_show = $1", |ask| ask.value
 );
@@ -194,7 +188,7 @@ setter!(
     show, "UPDATE show SET b_dispatch_enabled = $2 WHERE pk_show = $1", |ask| ask.enabled
 );
 setter!(
-    /// Says where comments are sent to.
+    /// Sets the address that comments are sent to.
     set_email: show::ShowSetCommentEmailRequest => show::ShowSetCommentEmailResponse,
     show, "UPDATE show SET str_comment_email = $2 WHERE pk_show = $1", |ask| {
         text("address", &ask.email, EMAIL_CHARS_MAX)?;

@@ -1,4 +1,4 @@
-//! New jobs.
+//! Submission of jobs by their specs.
 
 use super::jobs;
 use crate::cuebot::Cuebot;
@@ -9,7 +9,6 @@ use crate::spec;
 use crate::trouble::CallError;
 use std::sync::Arc;
 
-/// Adds the paths that make jobs.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/job.JobInterface/LaunchSpec", unary(launch))
@@ -29,7 +28,7 @@ async fn submit(cuebot: &Cuebot, text: &str) -> Result<(Vec<String>, Vec<String>
     Ok((ids, names))
 }
 
-/// Makes the jobs of a document. Cuebot answers before it made them; here the answer says that they are there.
+/// Makes the jobs of a spec. Cuebot answers before it has made them; here the jobs exist when the answer comes.
 pub(crate) async fn launch(
     cuebot: Arc<Cuebot>,
     ask: wire::JobLaunchSpecRequest,
@@ -38,7 +37,7 @@ pub(crate) async fn launch(
     Ok(wire::JobLaunchSpecResponse { names })
 }
 
-/// Makes the jobs of a document, and shows them.
+/// Makes the jobs of a spec, and answers with them.
 pub(crate) async fn launch_and_wait(
     cuebot: Arc<Cuebot>,
     ask: wire::JobLaunchSpecAndWaitRequest,

@@ -1,4 +1,4 @@
-//! Subscriptions: what a show gets of an allocation. Sizes and bursts are hundredths of cores, for clients, too.
+//! Subscriptions: what a show gets of an allocation. Sizes and bursts are hundredths of cores in requests, too.
 
 use super::{ROWS_MAX, hundredths, id};
 use crate::cuebot::Cuebot;
@@ -9,7 +9,6 @@ use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
 
-/// Adds the paths of subscriptions.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/subscription.SubscriptionInterface/Get", unary(get))
@@ -27,7 +26,7 @@ SELECT s.pk_subscription, a.str_name || '.' || w.str_name AS name, w.str_name AS
        a.str_name AS alloc, s.int_size, s.int_burst, s.int_cores, s.int_gpus
   FROM subscription s JOIN show w USING (pk_show) JOIN alloc a USING (pk_alloc) JOIN facility f USING (pk_facility)";
 
-/// A number that the column may hold and the message may not.
+/// A number of a column that is wider than the field of the message.
 fn whole(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
@@ -59,7 +58,6 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Subscrip
 
 const BY_ID: &str = "s.pk_subscription = $1";
 
-/// A subscription by its id.
 pub(crate) async fn get(
     cuebot: Arc<Cuebot>,
     ask: wire::SubscriptionGetRequest,
@@ -76,7 +74,6 @@ pub(crate) async fn find(
     Ok(wire::SubscriptionFindResponse { subscription: Some(found) })
 }
 
-/// The subscriptions of a show.
 pub(crate) async fn of_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetSubscriptionRequest,
@@ -86,7 +83,6 @@ pub(crate) async fn of_show(
     Ok(show::ShowGetSubscriptionResponse { subscriptions: Some(wire::SubscriptionSeq { subscriptions }) })
 }
 
-/// The subscriptions to an allocation.
 pub(crate) async fn of_alloc(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocGetSubscriptionsRequest,
@@ -98,7 +94,7 @@ pub(crate) async fn of_alloc(
     })
 }
 
-/// Cores that run there already count from the start.
+/// The cores that frames of the show use there already count from the start.
 const CREATE: &str = "
 INSERT INTO subscription (pk_subscription, pk_show, pk_alloc, int_size, int_burst, int_cores, int_gpus)
 SELECT gen_random_uuid()::text, w.pk_show, a.pk_alloc, $3::bigint, $4::bigint,
@@ -109,7 +105,7 @@ SELECT gen_random_uuid()::text, w.pk_show, a.pk_alloc, $3::bigint, $4::bigint,
   FROM show w CROSS JOIN alloc a WHERE w.pk_show = $1 AND a.pk_alloc = $2
 RETURNING pk_subscription";
 
-/// Lets a show use an allocation.
+/// Adds a subscription: a show may use an allocation.
 pub(crate) async fn create(
     cuebot: Arc<Cuebot>,
     ask: show::ShowCreateSubscriptionRequest,
@@ -129,19 +125,19 @@ pub(crate) async fn create(
 }
 
 setter!(
-    /// Sets what a show gets before others get more.
+    /// Sets the cores that a show gets before others get more.
     set_size: wire::SubscriptionSetSizeRequest => wire::SubscriptionSetSizeResponse,
     subscription, "UPDATE subscription SET int_size = $2 WHERE pk_subscription = $1",
     |ask| i64::from(ask.new_size.max(0))
 );
 setter!(
-    /// Sets what a show gets at most. What runs goes on.
+    /// Sets the cores that a show gets at most. Frames that run go on.
     set_burst: wire::SubscriptionSetBurstRequest => wire::SubscriptionSetBurstResponse,
     subscription, "UPDATE subscription SET int_burst = $2 WHERE pk_subscription = $1",
     |ask| i64::from(ask.burst.max(0))
 );
 
-/// Ends a subscription of which nothing runs.
+/// Deletes a subscription under which no frame runs.
 pub(crate) async fn delete(
     cuebot: Arc<Cuebot>,
     ask: wire::SubscriptionDeleteRequest,

@@ -1,4 +1,4 @@
-//! What every client asks first.
+//! The call with which every client begins.
 
 use crate::cuebot::Cuebot;
 use crate::generated::cue::{CueGetSystemStatsRequest, CueGetSystemStatsResponse, SystemStats};
@@ -6,13 +6,12 @@ use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 
-/// Adds its path.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes.route("/cue.CueInterface/GetSystemStats", unary(stats))
 }
 
-/// Says that somebody answers, which is what clients ask it for. Its figures count Cuebot's queues and threads. This
-/// server has none, so that all are 0.
+/// Answers, so that clients see that a server is there. The figures of the answer count Cuebot's queues and threads.
+/// This server has neither, so all figures are 0.
 pub(crate) async fn stats(
     cuebot: Arc<Cuebot>,
     _: CueGetSystemStatsRequest,

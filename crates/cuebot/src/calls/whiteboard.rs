@@ -9,15 +9,14 @@ use crate::trouble::CallError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Groups below each other in an answer. Decoders refuse messages that nest more than a hundred times.
+/// Levels of groups in an answer. Decoders refuse messages that nest more than a hundred times.
 const LEVELS_MAX: usize = 40;
 
-/// Adds the path of the tree.
 pub(super) fn routes(routes: Routes) -> Routes {
     routes.route("/show.ShowInterface/GetJobWhiteboard", unary(tree))
 }
 
-/// The groups and pending jobs of a show. Jobs are whole, so that a client need not ask for each.
+/// The groups and pending jobs of a show. The answer has whole jobs, so that a client need not ask for each.
 pub(crate) async fn tree(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetJobWhiteboardRequest,
@@ -39,7 +38,7 @@ pub(crate) async fn tree(
     Ok(show::ShowGetJobWhiteboardResponse { whiteboard: Some(whiteboard) })
 }
 
-/// A group with all that is in it. Each group is taken once, so that a circle in the tables ends.
+/// A group with its groups and jobs. Each group is taken once, so that a circle in the tables ends.
 fn nested(
     group: wire::Group,
     below: &mut BTreeMap<String, Vec<wire::Group>>,

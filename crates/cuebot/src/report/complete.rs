@@ -1,10 +1,11 @@
-//! A command ended: its frame gets a state, its proc ends, what waited for it may run, its job may be finished.
+//! The end of a command: its frame gets a state, its proc ends, frames that waited for it may run, and its job may be
+//! finished.
 //!
 //! - A report counts only while the proc that it names holds the frame that it names. Where the proc is gone, the frame
 //!   must be running without any other proc.
 //! - A host reports of its own procs and frames alone.
 //! - All of it is one transaction: a second report of the same ending finds nothing left to do.
-//! - A report about what is not known is dropped: an error would make RQD send it for ever.
+//! - A report about an unknown frame is dropped. An error would make RQD send it for ever.
 
 use crate::depends::{self, Done};
 use crate::generated::report::FrameCompleteReport;
@@ -14,7 +15,7 @@ use crate::verdict::{Ending, Terms, Verdict, decide};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio_postgres::Transaction;
 
-/// How much more memory a layer asks for after a failure where no service says, in KiB.
+/// Memory by which a layer's request grows after a failure, where no service says it, in KiB.
 const INCREASE_KIB: i64 = 2 << 20;
 
 /// Frames that are not done, by the counts of a layer or a job.
@@ -24,7 +25,7 @@ pub(crate) const OPEN_FRAMES: &str =
 /// What a report changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
-    /// Nothing: the frame is not in the tables, or another proc has it, or the host of the proc is another one.
+    /// Nothing changed: the frame is unknown, another proc has it, or the host of the proc is another one.
     Dropped,
     /// The frame had been stopped already. Its proc ended.
     Released,
@@ -32,7 +33,7 @@ pub enum Completion {
     Ended(Verdict),
 }
 
-/// What the tables say of a frame.
+/// A frame that may run, by the tables.
 struct Held {
     frame: String,
     layer: String,
@@ -40,7 +41,7 @@ struct Held {
     show: String,
     services: String,
     running: bool,
-    /// Where it was booked last.
+    /// The host of its last booking.
     host: Option<String>,
     exit_status: i64,
     terms: Terms,
@@ -53,7 +54,6 @@ SELECT frame.str_state, frame.pk_layer, frame.pk_job, job.pk_show, layer.str_ser
   FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer JOIN job ON job.pk_job = frame.pk_job
  WHERE frame.pk_frame = $1 FOR UPDATE OF frame";
 
-/// Applies a report.
 pub(crate) async fn complete(
     tx: &Transaction<'_>,
     report: &FrameCompleteReport,
@@ -240,8 +240,8 @@ async fn raise_memory(
     Ok(())
 }
 
-/// A frame is done: what waited for it, for its layer or for its job may run, and the job may be finished. Frames that
-/// were eaten let nothing run by themselves, as in OpenCue.
+/// Marks a frame as done: frames that waited for it, for its layer or for its job may run, and the job may be
+/// finished. Eaten frames free no frame by themselves, as in OpenCue.
 pub(crate) async fn frame_done(
     tx: &Transaction<'_>,
     frame: &str,
@@ -272,7 +272,7 @@ pub(crate) async fn frame_done(
     Ok(())
 }
 
-/// Ends a job: its name is free for the next one, its history is closed by a trigger, what waited for it may run.
+/// Ends a job: its name becomes free, a trigger closes its history, and what waited for it may run.
 pub(crate) async fn finish_job(tx: &Transaction<'_>, job: &str) -> Result<bool, CallError> {
     let finished = tx
         .execute(

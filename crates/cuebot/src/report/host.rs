@@ -1,4 +1,4 @@
-//! Hosts: registered when they first report, and kept up to date by each report.
+//! Hosts are registered at their first report, and each report updates them.
 
 use super::strays::Strays;
 use crate::ended::EndedProcs;
@@ -11,16 +11,16 @@ use crate::trouble::CallError;
 use crate::verdict::EXIT_CLEARED;
 use tokio_postgres::Transaction;
 
-/// Frames that one report may tell of. The largest hosts run a few hundred.
+/// Frames of one report. The largest hosts run a few hundred.
 pub(crate) const FRAMES_MAX: usize = 10_000;
-/// Tags that a host may bring.
+/// Tags that one host may report.
 const TAGS_MAX: usize = 200;
-/// Memory that no frame gets, in KiB: it is the host's own, as in OpenCue.
+/// Memory that no frame gets, in KiB: the system of the host keeps it, as in OpenCue.
 pub const SYSTEM_KIB: i64 = 512 << 10;
-/// The operating system of hosts that name none.
+/// The operating system of hosts that report none.
 const OS: &str = "rhel40";
 
-/// What a host says of itself, checked.
+/// A host as it reports itself, checked.
 pub(crate) struct Known {
     name: String,
     nimby_enabled: bool,
@@ -64,7 +64,7 @@ impl Known {
             nimby_locked: host.nimby_locked,
             procs: i64::from(host.num_procs.max(0)),
             cores: if counted > 0 { counted } else { reported.max(0) },
-            // A desktop keeps a third for the person before it.
+            // A desktop keeps a third for the person who uses it.
             memory_kib: if host.nimby_enabled { whole_kib / 3 * 2 } else { whole_kib },
             gpus: i64::from(host.num_gpus.max(0)),
             gpu_memory_kib: host.total_gpu_mem.max(0),
@@ -87,8 +87,8 @@ impl Known {
     }
 }
 
-/// A host started. Returns the runs that it holds by the tables. It is to be asked which of them it has: this report may
-/// be older than their launches.
+/// Takes in that a host started. Returns the runs that it holds by the tables. The host is then asked which of them
+/// it has, because this report may be older than their launches.
 pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<Vec<FrameRun>, CallError> {
     let host = arrive(tx, known).await?;
     let held = "SELECT pk_proc, pk_frame FROM proc WHERE pk_host = $1 ORDER BY pk_frame";
@@ -105,7 +105,7 @@ pub(crate) async fn started(tx: &Transaction<'_>, known: &Known) -> Result<Vec<F
     Ok(runs)
 }
 
-/// A host still runs. Returns the runs that it does not hold, and that shall end there.
+/// Takes in the status of a host. Returns the runs that it does not hold, which end there.
 pub(crate) async fn status(
     tx: &Transaction<'_>,
     known: &Known,
@@ -172,8 +172,8 @@ async fn mark(tx: &Transaction<'_>, host: &str, run: &RunningFrameInfo) -> Resul
     Ok(has_frame)
 }
 
-/// A Windlass worker is there. Its size is what Windlass's own tasks leave of it, and changes also while frames run on
-/// it. What these hold stays theirs.
+/// Takes in a Windlass worker. Its size is what Windlass's own tasks leave of it, and changes also while frames run
+/// on it. These keep what they hold.
 pub(crate) async fn share(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
     let host = arrive(tx, known).await?;
     tx.execute(
@@ -260,8 +260,8 @@ async fn arrive(tx: &Transaction<'_>, known: &Known) -> Result<String, CallError
     Ok(host)
 }
 
-/// Adds a host that nobody knew. Its first tag that names an allocation says where it belongs; otherwise it is the
-/// default one.
+/// Registers a new host. Its first tag that names an allocation says where it belongs; otherwise it goes to the
+/// default allocation.
 async fn register(tx: &Transaction<'_>, known: &Known) -> Result<(), CallError> {
     let alloc = tx
         .query_opt(
@@ -329,8 +329,9 @@ pub(crate) async fn write_tags(
     Ok(())
 }
 
-/// What the host has is taken over while no proc holds any of it. What is idle is always written: what neither procs nor
-/// strays hold. The row of the host is locked, so that procs which begin or end meanwhile count before or after this.
+/// The size of the host is taken over while no proc holds any of it. The idle amounts are always written: what
+/// neither procs nor strays hold. The row of the host is locked, so that procs which begin or end meanwhile count
+/// before or after this.
 async fn resize(tx: &Transaction<'_>, known: &Known, host: &str, strays: Amounts) -> Result<(), CallError> {
     tx.execute(
         "WITH held AS (

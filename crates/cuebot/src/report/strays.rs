@@ -21,7 +21,7 @@ use tokio_postgres::Transaction;
 /// Frames, of these, that procs of the host hold.
 const HELD: &str = "SELECT pk_frame::text FROM proc WHERE pk_host = $1 AND pk_frame = ANY($2::text[])";
 
-/// What a report tells of runs that their host does not hold.
+/// Runs of a report that their host does not hold.
 #[derive(Default)]
 pub(super) struct Strays<'a> {
     freed: Vec<&'a RunningFrameInfo>,
@@ -39,7 +39,7 @@ impl<'a> Strays<'a> {
         self.unheld.push(run);
     }
 
-    /// Leaves out what is not a stray.
+    /// Leaves out runs that are not strays.
     pub(super) async fn sift(
         &mut self,
         tx: &Transaction<'_>,
@@ -57,7 +57,7 @@ impl<'a> Strays<'a> {
         Ok(())
     }
 
-    /// What they use and no proc holds. What a host says below 0 counts as 0.
+    /// What they use and no proc holds. A negative number of a report counts as 0.
     pub(super) fn amounts(&self) -> Amounts {
         let mut all = Amounts::default();
         for run in &self.unheld {
@@ -71,7 +71,7 @@ impl<'a> Strays<'a> {
         all
     }
 
-    /// Those that shall end. No frame was launched with a longer key than the tables hold.
+    /// The runs to be ended. No frame was launched with a longer key than the tables hold.
     pub(super) fn runs(&self) -> Vec<FrameRun> {
         let all = self.freed.iter().chain(&self.unheld);
         let named = all.filter(|run| run.frame_id.len() <= KEY && run.resource_id.len() <= KEY);

@@ -1,4 +1,4 @@
-//! From XML to a `Spec`.
+//! The XML of a job spec becomes a `Spec`.
 
 use super::super::frames;
 use super::super::names::{self, width};
@@ -7,7 +7,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 use std::collections::HashSet;
 use std::str::FromStr;
 
-/// Reads a document.
+/// Reads a job spec, and refuses one that the tables cannot hold.
 pub fn parse(text: &str) -> Result<Spec, SpecError> {
     if text.len() > SPEC_BYTES_MAX {
         return Err(SpecError::Long(text.len()));
@@ -77,7 +77,7 @@ fn job(tag: Node, spec: &Spec, frames_left: &mut usize) -> Result<JobSpec, SpecE
         if !known.insert(layer.name.clone()) {
             return Err(SpecError::Twice { job: job.name, layer: layer.name });
         }
-        // The bound is for the document, so that many small jobs are no way around it.
+        // The bound is for the whole document. Otherwise many small jobs would pass it together.
         let Some(left) = frames_left.checked_sub(layer.frames.len()) else {
             return Err(SpecError::Many { place: place(tag), what: "frames", max: frames::FRAMES_MAX });
         };
@@ -153,7 +153,7 @@ fn cores(tag: Node) -> Result<Option<i32>, SpecError> {
     } else {
         text.parse().map_err(|_| refused())?
     };
-    // As OpenCue: too little is the default of one core, and too much is the most.
+    // As in OpenCue, too few cores become the default of one, and too many become the most.
     let (least, most) = (*CORES_RESERVED.start(), *CORES_RESERVED.end());
     Ok(Some(if hundredths > 0 && hundredths < least { 100 } else { hundredths.min(most) }))
 }
@@ -303,7 +303,7 @@ fn at_most<'a>(
     if nodes.len() > max { Err(SpecError::Many { place: place(tag), what, max }) } else { Ok(nodes) }
 }
 
-/// The text of a child, without space around it. `None` where there is no such child or it is empty.
+/// The trimmed text of a child. `None` where the child is missing or empty.
 fn child(tag: Node, name: &str) -> Option<String> {
     let text = text(tag.children().find(|node| node.has_tag_name(name))?);
     if text.is_empty() { None } else { Some(text) }

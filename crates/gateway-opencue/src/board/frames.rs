@@ -1,8 +1,8 @@
 //! Frames of a layer by number, a page at a time.
 //!
 //! No index of OpenCue's gives the frames of a layer in order. But the layer's range says the numbers of its frames,
-//! the numbers say their names, and the names have an index. So a page costs the same in a layer of ten frames and of
-//! a hundred thousand. Frames in a state that few have are found by the index of states.
+//! the numbers give their names, and the names have an index. So a page costs the same in a layer of ten frames and
+//! of a hundred thousand. Frames in a rare state are found by the index of states.
 
 use super::jobs::key;
 use super::trouble::BoardTrouble;
@@ -32,15 +32,13 @@ const BY_NAME: &str =
 const BY_STATE: &str =
     "FROM frame f WHERE f.pk_job = $1 AND f.pk_layer = $2 AND ($3::text IS NULL OR f.str_state = $3)
         AND f.int_number > $4 ORDER BY f.int_number LIMIT $5";
-/// 7 counts of frames from column 3 on.
+/// The columns of a layer, with 7 counts of frames from column 3 on.
 const LAYER: &str = "SELECT l.pk_layer, l.str_range, l.int_chunk_size::bigint, {counts}
     FROM layer l JOIN layer_stat s ON s.pk_layer = l.pk_layer WHERE l.pk_job = $1 AND l.str_name = $2";
 
-/// Which frames.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FramesQuery {
-    /// The layer's name.
     layer: String,
     state: Option<FrameChoice>,
     /// The number of the last frame of the page before.
@@ -87,7 +85,6 @@ impl FrameChoice {
     }
 }
 
-/// A frame.
 #[derive(Serialize)]
 pub(super) struct FrameFigures {
     id: String,
@@ -95,7 +92,7 @@ pub(super) struct FrameFigures {
     number: i64,
     /// OpenCue's word in lower case.
     state: String,
-    /// Where it runs, or ran last.
+    /// The host of its present or last run.
     host: Option<String>,
     /// Of its last run, if it had one.
     cores: Option<f64>,

@@ -32,7 +32,6 @@ const PROCS: &str = "SELECT p.pk_proc, f.str_name, l.str_name, j.pk_job, j.str_n
         LEFT JOIN job j ON j.pk_job = p.pk_job LEFT JOIN show w ON w.pk_show = j.pk_show
     WHERE p.pk_host = $1 ORDER BY p.ts_dispatched DESC, p.pk_proc LIMIT $2";
 
-/// Which hosts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostsQuery {
@@ -43,7 +42,7 @@ pub(super) struct HostsQuery {
     limit: Option<usize>,
 }
 
-/// Hosts by whether they get frames.
+/// A choice of hosts by whether they get frames.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum HostChoice {
@@ -62,7 +61,6 @@ impl HostChoice {
     }
 }
 
-/// A host.
 #[derive(Serialize)]
 pub(super) struct HostFigures {
     name: String,

@@ -16,7 +16,7 @@ use windlass_cuebot::names::words;
 /// A cursor of a later time is one of the year 2112, which PostgreSQL can still compute with.
 const CURSOR_US_MAX: i64 = 1 << 52;
 
-/// What a job is described by: 7 counts of frames from column 9 on.
+/// The columns of a job, with 7 counts of frames from column 9 on.
 const JOBS: &str = "SELECT j.pk_job, j.str_name, w.str_name, j.str_user, j.str_shot, o.str_name, j.str_state,
         j.b_paused, r.int_priority::bigint, {counts}, j.int_frame_count::bigint, j.int_layer_count::bigint,
         r.int_cores::bigint, r.int_min_cores::bigint, r.int_max_cores::bigint, (extract(epoch FROM j.ts_started) * 1e6)::bigint,
@@ -29,7 +29,7 @@ const LISTED: &str = "($1::text IS NULL OR w.str_name = $1) AND ($2::text IS NUL
         AND ($4::bigint IS NULL
             OR (j.ts_started, j.pk_job) < (timestamptz 'epoch' + $4::bigint * interval '1 microsecond', $5::text))
     ORDER BY j.ts_started DESC, j.pk_job DESC LIMIT $6";
-/// 7 counts of frames from column 11 on.
+/// The columns of a layer, with 7 counts of frames from column 11 on.
 const LAYERS: &str = "SELECT l.pk_layer, l.str_name, l.str_type, l.str_tags, l.str_services, l.str_range,
         l.int_dispatch_order::bigint, l.int_cores_min::bigint, l.int_mem_min::bigint, l.int_gpus_min::bigint,
         l.b_threadable, {counts}, s.int_total_count::bigint, r.int_cores::bigint,
@@ -39,7 +39,6 @@ const LAYERS: &str = "SELECT l.pk_layer, l.str_name, l.str_type, l.str_tags, l.s
     WHERE l.pk_job = $1 AND ($2::bigint IS NULL OR (l.int_dispatch_order, l.pk_layer) > ($2::bigint, $3::text))
     ORDER BY l.int_dispatch_order, l.pk_layer LIMIT $4";
 
-/// Which jobs.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobsQuery {
@@ -53,7 +52,7 @@ pub(super) struct JobsQuery {
     limit: Option<usize>,
 }
 
-/// Jobs by what becomes of them.
+/// A choice of jobs by their state.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum JobChoice {
@@ -78,7 +77,6 @@ impl JobChoice {
     }
 }
 
-/// A job.
 #[derive(Serialize)]
 pub(super) struct JobFigures {
     id: String,
@@ -95,7 +93,7 @@ pub(super) struct JobFigures {
     layers: i64,
     cores: f64,
     cores_min: f64,
-    /// Null where there is no maximum.
+    /// Null without a maximum.
     cores_max: Option<f64>,
     started_ms: i64,
     stopped_ms: Option<i64>,
@@ -169,7 +167,6 @@ pub(super) fn key(path: Result<Path<String>, PathRejection>) -> Result<String, B
     text("the path", Some(shown))?.ok_or_else(|| BoardTrouble::Asked("the path has no name".to_owned()))
 }
 
-/// Which layers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LayersQuery {
@@ -187,7 +184,7 @@ pub(super) struct LayerFigures {
     tags: Vec<String>,
     services: Vec<String>,
     range: String,
-    /// Above 0 a minimum, 0 a whole host, below 0 a whole host but as many.
+    /// Above 0 a minimum, 0 a whole host, below 0 a whole host without that number.
     cores_min: f64,
     memory_bytes: i64,
     gpus: i64,

@@ -29,7 +29,6 @@ const HOST_NAMES: &str = "SELECT pk_host, str_name FROM host WHERE pk_host = ANY
 const LAYER_NAMES: &str = "SELECT l.pk_layer, l.str_name, j.pk_job, j.str_name
     FROM layer l JOIN job j USING (pk_job) WHERE l.pk_layer = ANY($1::text[])";
 
-/// The whole.
 #[derive(Serialize)]
 pub(super) struct FarmOverview {
     /// The clock of the database.
@@ -55,7 +54,7 @@ struct HostTotals {
 struct CoreTotals {
     /// Of hosts that are up.
     total: f64,
-    /// Held by frames.
+    /// Cores that frames hold.
     used: f64,
     /// Of hosts that are up and open.
     idle: f64,
@@ -65,7 +64,7 @@ struct CoreTotals {
 struct JobTotals {
     /// Jobs that have not ended.
     open: i64,
-    /// Of these, the ones that somebody paused.
+    /// Of these, the paused ones.
     paused: i64,
 }
 
@@ -106,7 +105,7 @@ struct PassFigures {
 /// A host or a layer that the scheduler leaves out for a while.
 #[derive(Serialize)]
 struct FaultFigures {
-    /// `host` or `layer`.
+    /// The word `host` or `layer`.
     kind: &'static str,
     name: String,
     /// A layer's job: its key and its name.

@@ -28,7 +28,6 @@ const SHOWS: &str = "SELECT w.pk_show, w.str_name, coalesce(({owned}), false), w
 const SUBSCRIPTIONS: &str = "SELECT s.pk_show, a.str_name, s.int_size::bigint, s.int_burst::bigint, s.int_cores::bigint
     FROM subscription s JOIN alloc a USING (pk_alloc) WHERE s.pk_show = ANY($1::text[]) ORDER BY a.str_name LIMIT $2";
 
-/// Which part of the list.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ShowsQuery {
@@ -36,7 +35,6 @@ pub(super) struct ShowsQuery {
     limit: Option<usize>,
 }
 
-/// An active show.
 #[derive(Serialize)]
 pub(super) struct ShowFigures {
     #[serde(skip)]

@@ -10,19 +10,19 @@ use windlass_server::ApiError;
 /// Why a request of the board is not answered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BoardTrouble {
-    /// The request makes no sense.
+    /// The request has a value that the board cannot use.
     #[error("{0}")]
     Asked(String),
     /// The job, layer, frame or host that was asked for does not exist.
     #[error("there is no {0}")]
     Missing(String),
-    /// Others ask as much as the board answers.
+    /// Other requests use all that the board has.
     #[error("the board answers as many requests as it may")]
     Busy,
-    /// No connection.
+    /// No connection to the database came free.
     #[error("the board has no connection to the database")]
     Pool(#[from] PoolError),
-    /// A statement failed.
+    /// PostgreSQL refused a statement, or went away.
     #[error("the database does not answer the board")]
     Database(#[from] tokio_postgres::Error),
 }

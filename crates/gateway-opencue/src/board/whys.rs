@@ -13,7 +13,6 @@ use std::sync::Arc;
 /// Layers of a job that are answered for.
 const LAYERS_MAX: usize = 200;
 
-/// Of what.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhyQuery {
@@ -21,11 +20,11 @@ pub(super) struct WhyQuery {
     part: Option<String>,
 }
 
-/// What a job waits for.
+/// The reasons of a job's layers.
 #[derive(Serialize)]
 pub(super) struct WhyAnswer {
     layers: Vec<LayerAnswer>,
-    /// Layers that are not among them.
+    /// Number of layers that did not fit.
     left_out: usize,
 }
 
@@ -38,7 +37,7 @@ struct LayerAnswer {
     reasons: Vec<String>,
 }
 
-/// Answers for a job, a layer or a frame.
+/// Answers why a job, a layer or a frame waits.
 pub(super) async fn show(
     State(board): State<Arc<Board>>,
     id: Result<Path<String>, PathRejection>,

@@ -1,4 +1,4 @@
-//! A frame that was booked and does not run waits again, and what it held is given back.
+//! A frame that was booked and does not run waits again, and its proc gives back what it held.
 
 use super::{
     BATCH_FRAMES_MAX, BookingError, FOLDERS, HOSTS, JOB_COUNTS, JOBS, LAYER_COUNTS, NOT_LAUNCHED,

@@ -2,33 +2,34 @@
 
 use super::snapshot::{Host, Layer};
 
-/// The host gives each threadable frame all that is idle, and takes no others.
+/// A host of this mode gives each threadable frame all its idle cores, and takes no others.
 pub const THREADS_ALL: i32 = 1;
-/// The host gives a threadable frame two cores at least.
+/// A host of this mode gives a threadable frame at least two cores.
 pub const THREADS_VARIABLE: i32 = 2;
 /// What a frame gets at least where the host's mode is variable.
 const VARIABLE_CORES_MIN: i64 = 200;
-/// One core.
+/// Hundredths in one core.
 const CORE: i64 = 100;
 
-/// Rules of an operator.
+/// The operator's rules for cores beyond the minimum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmountRules {
-    /// If a frame would leave no more memory than this on a host, it gets all its idle cores: nobody could use them.
+    /// A frame that would leave at most this memory on a host gets all its idle cores, because no other frame could
+    /// use them. In KiB.
     pub stranded_mem_kib: i64,
     /// Services whose frames get all idle cores of a host.
     pub selfish_services: Vec<String>,
 }
 
-/// The cores that a frame of the layer needs at least on a host with so many: 0 asks for all of them, and below 0 for
-/// all but so many. `None` where such a host has too few.
+/// The cores that a frame of the layer needs at least on a host of `host_cores`. Of `cores_min`, 0 asks for all of
+/// them, and a negative number leaves that number. `None` where the host has too few.
 pub fn least(layer: &Layer, host_cores: i64) -> Option<i64> {
     let cores = if layer.cores_min > 0 { layer.cores_min } else { host_cores + layer.cores_min };
     (cores > 0 && cores <= host_cores).then_some(cores)
 }
 
-/// The cores that it gets there, where `idle` and `idle_mem_kib` are left and the caps allow `allowed`. Never fewer
-/// than `least`, which the caller has found to fit.
+/// The cores that a frame gets there, where `idle` and `idle_mem_kib` are left and the caps allow `allowed`. Never
+/// fewer than `least`, which the caller has found to fit.
 pub fn cores(
     layer: &Layer,
     host: &Host,
@@ -54,7 +55,7 @@ pub fn cores(
     if given <= least { least } else { least.max(given / CORE * CORE) }
 }
 
-/// The part of the host's cores that the layer's memory is of its memory.
+/// Cores in proportion to the part of the host's memory that the layer requests.
 fn by_memory(layer: &Layer, host: &Host) -> i64 {
     let per_core_kib = host.mem_kib / (host.cores / CORE).max(1);
     layer.mem_min_kib / per_core_kib.max(1) * CORE

@@ -1,5 +1,5 @@
-//! Caps of a pass: subscriptions, folders, jobs and limits. The transaction of a booking checks all of them again; here
-//! they keep a pass from planning what would be refused.
+//! Caps of a pass: subscriptions, folders, jobs and limits. The transaction of a booking checks all of them again.
+//! Here they keep a pass from planning frames that would be refused.
 
 use super::snapshot::{Host, Layer, Snapshot, Used};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,17 +7,15 @@ use windlass_core::WorkerId;
 use windlass_core::class::Class;
 use windlass_core::workers::Workers;
 
-/// What a cap has left.
+/// The rest of a cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cap {
     /// Cores and devices; `None` is without bound.
     Amounts {
         /// Hundredths of a core.
         cores: Option<i64>,
-        /// Devices.
         gpus: Option<i64>,
     },
-    /// Frames.
     Frames(i64),
 }
 
@@ -35,7 +33,7 @@ pub struct Caps {
     touched: BTreeSet<(String, String)>,
 }
 
-/// The name under which a host is closed to frames of a show and a width.
+/// The name by which hosts are closed to frames of a show and a width.
 fn closed(show: &str, width: u32) -> String {
     format!("subscription {show} {width}")
 }
@@ -81,7 +79,7 @@ impl Caps {
         for id in snapshot.layer_limits.get(&layer.id).into_iter().flatten() {
             let Some(limit) = snapshot.limits.get(id) else { continue };
             if limit.is_of_hosts && limit.frames.len() as i64 >= limit.max {
-                // Frames on hosts that count already take nothing more of it.
+                // Frames on hosts that are counted already take no more of the limit.
                 let hosts: BTreeSet<String> = limit.frames.keys().cloned().collect();
                 targets = if targets.is_empty() { hosts } else { &targets & &hosts };
                 if targets.is_empty() {
@@ -142,7 +140,7 @@ impl Caps {
         }
     }
 
-    /// What frames of all layers that wait ask for.
+    /// Sets the widths of the frames that wait.
     pub fn set_widths<'a>(&mut self, layers: impl Iterator<Item = (&'a Layer, &'a [Class])>) {
         self.widths.clear();
         for (layer, classes) in layers {
@@ -176,7 +174,7 @@ impl Caps {
         }
     }
 
-    /// Closes a new host to what its allocation is closed to.
+    /// Closes a new host to the frames that its allocation is closed to.
     pub fn block_host(&self, workers: &mut Workers, id: WorkerId, alloc: &str) {
         for (show, width, _) in self.blocked.iter().filter(|(_, _, of)| of == alloc) {
             set_closed(workers, id, &closed(show, *width), true);

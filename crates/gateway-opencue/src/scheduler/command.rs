@@ -1,4 +1,4 @@
-//! What a host is told to run: a frame with its command, its variables and its limits.
+//! The order to run a frame: its command, its variables and its limits.
 
 use super::snapshot::Scope;
 use crate::rqd::RunFrame;
@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, HashMap};
 use tokio_postgres::{Client, Error, Row};
 use windlass_cuebot::frames;
 
-/// A frame is asked to end when it holds so much more than was reserved, and is killed beyond the second.
+/// Factors of the reserved memory at which a frame is ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryFactors {
-    /// It is asked to end.
+    /// Beyond this factor the frame is asked to end.
     pub soft: f64,
-    /// It is killed.
+    /// Beyond this factor the frame is killed.
     pub hard: f64,
 }
 
 impl Default for MemoryFactors {
     fn default() -> MemoryFactors {
-        // OpenCue's own.
+        // These are OpenCue's own values.
         MemoryFactors { soft: 1.6, hard: 2.0 }
     }
 }
@@ -43,31 +43,31 @@ pub struct LayerCommand {
     environment: HashMap<String, String>,
 }
 
-/// A frame that waits.
+/// A frame that waits for a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingFrame {
-    /// Its key.
+    /// The key of the frame.
     pub id: String,
-    /// Its name, `NNNN-layer`.
+    /// The name of the frame, as `NNNN-layer`.
     pub name: String,
-    /// Its number.
+    /// The number of the frame in its layer.
     pub number: i64,
-    /// Its version.
+    /// The version of its row, which each writer raises.
     pub version: i32,
 }
 
-/// What a frame got.
+/// The share of a host that a frame got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The proc.
+    /// The key of the proc.
     pub proc_id: String,
     /// Hundredths of a core.
     pub cores: i64,
-    /// Memory.
+    /// Main memory in KiB.
     pub mem_kib: i64,
-    /// Devices.
+    /// Number of whole gpus.
     pub gpus: i64,
-    /// Their memory.
+    /// Memory of the gpus in KiB.
     pub gpu_mem_kib: i64,
 }
 
@@ -89,7 +89,7 @@ const COMMANDS: &str = "SELECT l.pk_layer, l.str_name, l.str_cmd, l.str_range, l
             AND str_key IS NOT NULL ORDER BY pk_layer_env)
     FROM layer l JOIN job j USING (pk_job) JOIN show w USING (pk_show) WHERE l.pk_layer = ANY($2::text[]) AND ";
 
-/// The first waiting frames of layers, as many of each as are given, in their order.
+/// The first waiting frames of layers in their order, for each layer the number in `counts`.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ pub async fn waiting_frames(
     Ok(found)
 }
 
-/// What frames of these layers run. A layer of a show that is not in scope is left out.
+/// The commands of these layers. A layer of a show that is not in scope is left out.
 ///
 /// # Errors
 ///
@@ -153,17 +153,17 @@ fn command(row: &Row) -> LayerCommand {
 }
 
 impl LayerCommand {
-    /// Its job and its name.
+    /// The names of job and layer, for messages.
     pub fn title(&self) -> String {
         format!("{}/{}", self.job_name, self.name)
     }
 
-    /// The show's name.
+    /// The name of its show.
     pub fn show(&self) -> &str {
         &self.show
     }
 
-    /// What a host is told to run for one frame. `start_ms` is Unix time in milliseconds.
+    /// The order to run one frame. `start_ms` is Unix time in milliseconds.
     pub fn run_frame(
         &self,
         frame: &WaitingFrame,

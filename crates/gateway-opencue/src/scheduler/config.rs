@@ -1,4 +1,4 @@
-//! The config file: the one of OpenCue's own scheduler as it is, with a section `windlass` for what that has not.
+//! The config file: that of OpenCue's own scheduler, with a section `windlass` for further settings.
 
 mod values;
 
@@ -20,7 +20,7 @@ use windlass_cuebot::Network;
 
 /// Bytes of a config file.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
-/// For a connection to the database.
+/// The time for a connection to the database.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// What libpq's `sslmode` may be.
 const TLS_MODES: [(&str, &str); 6] = [
@@ -35,7 +35,7 @@ const TLS_MODES_TEXT: &str = "'disable', 'allow', 'prefer', 'require', 'verify-c
 const MIB_KIB: i64 = 1 << 10;
 const GIB_KIB: i64 = 1 << 20;
 
-/// Keys that OpenCue's own scheduler has or had, and that change nothing here.
+/// Keys of OpenCue's own scheduler, present and past, that change nothing here.
 const UNUSED: [&str; 33] = [
     "sentry_dsn",
     "logging",
@@ -72,47 +72,47 @@ const UNUSED: [&str; 33] = [
     "scheduler.cluster_buffer_size",
 ];
 
-/// A config file that cannot be followed.
+/// An error of a config file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It is no YAML.
-    #[error("the config file is no YAML: {0}")]
+    /// The file is not valid YAML.
+    #[error("the config file is not valid YAML: {0}")]
     Yaml(String),
-    /// It is too long.
+    /// The file is longer than is read.
     #[error("the config file has {0} bytes; at most {CONFIG_BYTES_MAX} are read")]
     Long(usize),
-    /// A value is not of its kind.
+    /// A value is of the wrong kind.
     #[error("{key} = {value}: this must be {expected}")]
     Value {
-        /// The key.
+        /// The dotted key of the value.
         key: String,
         /// The value, as it is in the file.
         value: String,
-        /// What it must be.
+        /// The kind of value that the key takes.
         expected: &'static str,
     },
 }
 
-/// Where the database is.
+/// The connection to the database, as the file says it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseSettings {
     /// A host, or a directory with a socket.
     pub host: String,
-    /// Its port.
+    /// The port of the server.
     pub port: u16,
-    /// The database.
+    /// The name of the database.
     pub name: String,
-    /// The user.
+    /// The user of the database.
     pub user: String,
     /// The password, as the config file has it.
     pub password: Option<String>,
     /// A file with the password, which goes before the other.
     pub password_file: Option<PathBuf>,
-    /// Connections at most.
+    /// Connections of the gateway at most.
     pub connections_max: usize,
-    /// What libpq's `sslmode` says of encryption, in its words; `None` if the file says nothing.
+    /// The file's word for encryption, one of libpq's `sslmode`; `None` if the file has none.
     pub tls_mode: Option<&'static str>,
-    /// A file of certificates of those who sign the database's, or `system`.
+    /// A file with certificates of the authorities that sign the database's, or `system`.
     pub tls_root: Option<String>,
 }
 
@@ -123,48 +123,48 @@ impl std::fmt::Debug for DatabaseSettings {
     }
 }
 
-/// The part that stands in for Cuebot.
+/// Settings of the part that stands in for Cuebot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CuebotSettings {
-    /// Where hosts and clients call.
+    /// The address that hosts and clients call.
     pub listen: SocketAddr,
     /// The networks that they may call from; `None` is all.
     pub clients: Option<Vec<Network>>,
-    /// Where logs of frames lie.
+    /// The directory for logs of frames; `None` is the default.
     pub log_root: Option<String>,
-    /// The greatest number of retries that a job may ask for.
+    /// The greatest number of retries that a job may ask for; `None` is the default.
     pub retries_max: Option<i32>,
 }
 
-/// Windlass workers that are hosts of the farm.
+/// Settings of Windlass workers that are hosts of the farm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkersSettings {
-    /// Their server, or the servers that share it.
+    /// The address of their server, or of each server that shares it.
     pub server: Addresses,
     /// A file with a token of the role submitter. A unix socket needs none.
     pub token_file: Option<PathBuf>,
     /// Certificates to trust for the server; `None` means those of the system.
     pub ca_file: Option<PathBuf>,
-    /// What a worker must have to be a host.
+    /// The attribute that makes a worker a host.
     pub tag: Need,
-    /// The queue of the frames' jobs, which is this farm's alone.
+    /// The queue of the frames' jobs. No other work belongs in it.
     pub queue: String,
-    /// Patterns of the users that frames on workers may be; `None` is all.
+    /// Patterns of the users as whom frames on workers may run; `None` is all.
     pub users: Option<Vec<String>>,
-    /// The allocation that a worker belongs to when it is first seen; `None` is the default one.
+    /// The allocation of a new worker; `None` is the default one.
     pub allocation: Option<String>,
-    /// Tags that a worker gets then.
+    /// Further tags of a new worker.
     pub tags: Vec<String>,
-    /// The operating system that jobs ask for.
+    /// The operating system of workers, by which jobs choose hosts.
     pub os: String,
 }
 
-/// The board, for browsers.
+/// Settings of the board for browsers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoardSettings {
-    /// Where browsers reach it.
+    /// The address that browsers call.
     pub listen: SocketAddr,
-    /// A file with the token that all who look show. Without one the address must be a loopback one.
+    /// A file with the token of the board's users. Without one the address must be a loopback one.
     pub token_file: Option<PathBuf>,
     /// Names, `HOST` or `HOST:PORT`, under which a reverse proxy serves it.
     pub hosts: Vec<String>,
@@ -173,25 +173,25 @@ pub struct BoardSettings {
 /// A whole config file.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the database is.
+    /// The connection to the database.
     pub database: DatabaseSettings,
-    /// How to schedule.
+    /// Settings of the scheduler.
     pub instance: InstanceSettings,
-    /// Stands in for Cuebot, where that is wanted.
+    /// Cuebot's calls; `None` where they are not served.
     pub cuebot: Option<CuebotSettings>,
-    /// Where counts and health are served.
+    /// The address of counts and health; `None` where they are not served.
     pub metrics: Option<SocketAddr>,
-    /// Windlass workers among the hosts.
+    /// Windlass workers among the hosts; `None` without any.
     pub workers: Option<WorkersSettings>,
-    /// Shows the farm to browsers, where that is wanted.
+    /// The board; `None` where it is not served.
     pub board: Option<BoardSettings>,
-    /// Keys of the file that change nothing here: OpenCue's own, and those that nobody knows.
+    /// Keys of the file that change nothing here: those of OpenCue's own scheduler, and unknown ones.
     pub unused: Vec<String>,
 }
 
 impl DatabaseSettings {
-    /// What is asked of a connection, in libpq's words. A socket of this machine is not encrypted, as with libpq. What leaves
-    /// this machine has TLS with a name that is checked, unless the file says otherwise.
+    /// The encryption of a connection, in libpq's words. As with libpq, a socket of this machine is not encrypted. A
+    /// connection that leaves this machine has TLS with a checked name, unless the file says otherwise.
     pub fn tls_mode(&self) -> &'static str {
         match self.tls_mode {
             _ if self.host.starts_with('/') => "disable",
@@ -201,8 +201,8 @@ impl DatabaseSettings {
         }
     }
 
-    /// True if connections do not leave this machine: for a socket, a loopback address and `localhost`. Another name is not
-    /// looked up, because what it stands for is another machine's word.
+    /// True if connections do not leave this machine: those to a socket, a loopback address and `localhost`. Another
+    /// name is not looked up, because another machine would say what it stands for.
     pub fn is_here(&self) -> bool {
         match self.host.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
@@ -210,7 +210,7 @@ impl DatabaseSettings {
         }
     }
 
-    /// How to connect. The password file goes before the config file, and that before `PGPASSWORD`.
+    /// The settings of a connection. The password file goes before the config file, and that before `PGPASSWORD`.
     ///
     /// # Errors
     ///
@@ -227,8 +227,9 @@ impl DatabaseSettings {
             from_file.or_else(|| self.password.clone()).or_else(|| std::env::var("PGPASSWORD").ok());
         config.ssl_mode(match self.tls_mode() {
             "disable" => SslMode::Disable,
-            // The driver goes on without TLS where it is told that there is none, and then gives the password in whatever
-            // form it is asked for. A password goes over a network with TLS alone, unless the file says 'disable'.
+            // Where the server says that it has no TLS, the driver goes on without it, and gives the password in the
+            // form that it is asked for. A password goes over a network with TLS alone, unless the file says
+            // 'disable'.
             "prefer" if self.is_here() || password.is_none() => SslMode::Prefer,
             _ => SslMode::Require,
         });
@@ -244,7 +245,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// It is no YAML, or a value is not of its kind.
+    /// The file is not valid YAML, or a value is of the wrong kind.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         if text.len() > CONFIG_BYTES_MAX {
             return Err(ConfigError::Long(text.len()));
@@ -273,7 +274,8 @@ impl Config {
     }
 }
 
-/// Workers need the part that stands in for Cuebot, and its callers must be known: each chooses the user of frames.
+/// Workers need the part that stands in for Cuebot, and its callers must be known, because each chooses the user of
+/// frames.
 fn check_workers(config: &Config) -> Result<(), ConfigError> {
     match (&config.workers, &config.cuebot) {
         (Some(workers), None) => Err(ConfigError::Value {

@@ -1,43 +1,43 @@
-//! Whose fault a failed launch is. A host that takes nobody's frames is left out for a while, and so is a layer that no
-//! host takes: neither may hold up the others.
+//! Failed launches, and whose fault they are. A host that refuses all frames is left out for a while, and so is a
+//! layer that all hosts refuse. Neither may hold up the others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A host or a layer at fault gets nothing for so long.
+/// How long a host or a layer at fault is left out.
 pub const HELD_TIME: Duration = Duration::from_secs(30);
-/// A host that refused a frame, before it is known whose fault that is.
+/// How long a host that refused a frame is left out before it is known whose fault that is.
 const SUSPECT_TIME: Duration = Duration::from_secs(2);
-/// Refusals are remembered for so long.
+/// How long refusals are remembered.
 const REMEMBERED_TIME: Duration = Duration::from_secs(60);
-/// Hosts that refuse a layer make it the layer's fault, and layers that a host refuses the host's.
+/// Number of hosts whose refusals make it the layer's fault, and of layers whose refusals make it the host's.
 const WITNESSES: usize = 2;
 
-/// Characters of what a host or PostgreSQL said, in a reason.
+/// Characters of an answer of a host or of PostgreSQL in a reason.
 const SAID_CHARS_MAX: usize = 200;
 
 /// A layer that is left out for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLayer {
-    /// The layer's key.
+    /// The key of the layer.
     pub layer: String,
-    /// Why, as a sentence without its end.
+    /// The reason, as a sentence without its full stop.
     pub reason: String,
-    /// How much longer.
+    /// How much longer it is left out.
     pub left: Duration,
 }
 
-/// Until when a layer is left out, and why.
+/// The end of the time in which a layer is left out, and the reason.
 #[derive(Debug)]
 struct Hold {
     until: Instant,
     reason: String,
 }
 
-/// Refusals by one side, and who was refused when.
+/// Refusals by hosts or of layers: the other side of each, and when.
 type Refusals = BTreeMap<String, BTreeMap<String, Instant>>;
 
-/// What is known of failed launches.
+/// The record of failed launches.
 #[derive(Debug, Default)]
 pub struct Faults {
     by_layer: Refusals,
@@ -73,7 +73,7 @@ impl Faults {
             began = (!self.held_layers.contains_key(layer)).then(|| reason.clone());
             self.hold(layer, reason, now);
         }
-        // What no other host takes either says nothing of this one.
+        // A layer that no other host takes either says nothing about this one.
         let witnesses =
             self.by_host[host].keys().filter(|layer| !self.held_layers.contains_key(*layer)).count();
         let time = match (witnesses >= WITNESSES, layers_fault) {
@@ -106,12 +106,12 @@ impl Faults {
         held.map(|(host, until)| (host.clone(), until.duration_since(now))).collect()
     }
 
-    /// True if the host gets nothing now.
+    /// True if the host is left out now.
     pub fn is_host_held(&self, host: &str, now: Instant) -> bool {
         self.held_hosts.get(host).is_some_and(|until| *until > now)
     }
 
-    /// True if no frame of the layer is launched now.
+    /// True if the layer is left out now.
     pub fn is_layer_held(&self, layer: &str, now: Instant) -> bool {
         self.held_layers.get(layer).is_some_and(|hold| hold.until > now)
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_not_held_for_layers_that_nobody_takes() {
+    fn a_host_is_not_held_for_layers_that_no_host_takes() {
         let (mut faults, now) = (Faults::default(), Instant::now());
         for layer in ["poison", "venom"] {
             for host in ["a", "b", "c"] {

@@ -1,5 +1,6 @@
-//! What running instances leave out for a while. An instance knows it of itself alone, and who asks why a frame waits is
-//! another process: it asks all by a notification of PostgreSQL, and they answer by another.
+//! Hosts and layers that running instances leave out for a while. Only the instance itself knows them, and the
+//! question why a frame waits comes from another process. That process asks all instances by a notification of
+//! PostgreSQL, and they answer by another.
 
 use super::faults::HeldLayer;
 use super::recovery::LOCKS;
@@ -15,13 +16,13 @@ pub const ASK: &str = "windlass_opencue_ask";
 const ANSWER: &str = "windlass_opencue_held";
 /// Bytes of an answer: PostgreSQL carries less than 8,000.
 const ANSWER_BYTES_MAX: usize = 7_500;
-/// Instances answer between passes, which take milliseconds. One that takes longer is not waited for.
+/// How long answers are waited for. Instances answer between passes, which take milliseconds.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 const LIVE: &str = "SELECT count(DISTINCT objid) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::int::oid
     AND objsubid = 2 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// Tells what an instance leaves out.
+/// Answers with what this instance leaves out.
 ///
 /// # Errors
 ///
@@ -31,7 +32,7 @@ pub async fn answer(client: &Client, instance: u32, held: &[HeldLayer]) -> Resul
     Ok(())
 }
 
-/// What the running instances leave out, as far as they answer. It takes no time where none runs.
+/// Asks the running instances what they leave out. It takes no time where none runs.
 ///
 /// # Errors
 ///
@@ -58,7 +59,7 @@ pub async fn ask(dialer: &Dialer, config: &tokio_postgres::Config) -> Result<Vec
     Ok(held)
 }
 
-/// An answer that fits. Layers beyond that are left out.
+/// An answer within its bound. Layers that do not fit are left out.
 fn encode(instance: u32, held: &[HeldLayer]) -> String {
     let mut layers: Vec<Value> = Vec::new();
     let mut bytes = 0;
@@ -73,7 +74,7 @@ fn encode(instance: u32, held: &[HeldLayer]) -> String {
     json!({ "instance": instance, "held": layers }).to_string()
 }
 
-/// An answer of another process, which is only believed as far as it can be read.
+/// Reads an answer of another process. `None` where it cannot be read.
 fn decode(text: &str) -> Option<(u64, Vec<HeldLayer>)> {
     let answer: Value = serde_json::from_str(text).ok()?;
     let layers = answer["held"].as_array()?.iter().filter_map(|entry| {

@@ -1,5 +1,5 @@
-//! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes. Hosts that are Windlass workers
-//! have no RQD; for them the Windlass server is asked.
+//! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes. Hosts that are Windlass
+//! workers have no RQD; their calls go to the Windlass server.
 
 use super::launcher::Launch;
 use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
@@ -17,20 +17,20 @@ use tonic_prost::ProstCodec;
 use windlass_cuebot::FrameRun;
 use windlass_cuebot::generated::report::HostReport;
 
-/// For a connection.
+/// Time for a connection to a host.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Connections that are kept. Beyond that all are opened again as they are needed.
 const CONNECTIONS_MAX: usize = 8_192;
 const STATUS: &str = "/rqd.RqdInterface/ReportStatus";
 
-/// What RQD answers when it is asked what it runs.
+/// The answer of RQD to the question what it runs.
 #[derive(Clone, PartialEq, prost::Message)]
 struct StatusAnswer {
     #[prost(message, optional, tag = "1")]
     host_report: Option<HostReport>,
 }
 
-/// The hosts of a farm.
+/// The connections to the hosts of a farm.
 pub struct Hosts {
     port: u16,
     call_time: Duration,
@@ -39,23 +39,23 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Hosts whose RQD listens on this port, and has so long to answer, with the connection; and workers, whose server
-    /// has as long.
+    /// Hosts whose RQD listens on this port and may take `call_time` for an answer, with the connection; and workers,
+    /// whose server may take the same time.
     pub fn new(port: u16, call_time: Duration, workers: Option<Workers>) -> Hosts {
         Hosts { port, call_time, channels: Mutex::default(), workers }
     }
 
-    /// How long a host has to answer.
+    /// The time that a host may take for an answer.
     pub fn call_time(&self) -> Duration {
         self.call_time
     }
 
-    /// Whether a host is a Windlass worker.
+    /// True if a host is a Windlass worker.
     pub fn is_worker(&self, host: &str) -> bool {
         self.workers_of(host).is_some()
     }
 
-    /// Whether Windlass workers are among the hosts.
+    /// True if Windlass workers are among the hosts.
     pub(super) fn has_workers(&self) -> bool {
         self.workers.is_some()
     }
@@ -71,8 +71,9 @@ impl Hosts {
             return Ok(channel.clone());
         }
         let address = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let endpoint = Endpoint::from_shared(format!("http://{address}:{}", self.port))
-            .map_err(|error| Status::invalid_argument(format!("'{host}' is no name of a host: {error}")))?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}:{}", self.port)).map_err(|error| {
+            Status::invalid_argument(format!("'{host}' is not a valid name of a host: {error}"))
+        })?;
         let channel = endpoint.connect_timeout(CONNECT_TIME).connect_lazy();
         if channels.len() >= CONNECTIONS_MAX {
             channels.clear();
@@ -113,7 +114,7 @@ impl Hosts {
     ///
     /// # Errors
     ///
-    /// RQD refused, or nobody knows whether it runs the frame.
+    /// RQD refused, or its answer did not come and the frame may run.
     pub async fn launch(&self, launch: &Launch) -> Result<(), Status> {
         if let Some(workers) = self.workers_of(&launch.host) {
             return self.in_time(&launch.host, workers.launch(launch)).await;
@@ -126,7 +127,7 @@ impl Hosts {
     ///
     /// # Errors
     ///
-    /// It was not heard, or did not answer.
+    /// The call did not reach the host, or had no answer.
     pub async fn kill(&self, host: &str, (frame, proc_id): (&str, &str), why: &str) -> Result<(), Status> {
         if let Some(workers) = self.workers_of(host) {
             return self.in_time(host, workers.kill(frame, proc_id)).await;
@@ -134,7 +135,7 @@ impl Hosts {
         let ask = KillRequest { frame_id: frame.to_owned(), message: why.to_owned() };
         match self.call::<_, Empty>(host, KILL, ask).await {
             Ok(_) => Ok(()),
-            // Other makes of RQD say so of a frame that they do not run.
+            // Other makes of RQD answer this for a frame that they do not run.
             Err(status) if status.code() == Code::NotFound => Ok(()),
             Err(status) => Err(status),
         }
@@ -165,7 +166,7 @@ pub fn is_refused(status: &Status) -> bool {
     false
 }
 
-/// True if RQD itself said no: it was reached, and has not run the frame.
+/// True if RQD itself refused: it was reached, and has not run the frame.
 pub fn is_answer(status: &Status) -> bool {
     let lost = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
     // A broken connection has a cause on this side.

@@ -1,4 +1,4 @@
-//! An instance: it waits for work, plans it, books it and launches it.
+//! An instance of the scheduler: it waits for work, plans it, books it and launches it.
 
 use super::command::{self, Given, LayerCommand, MemoryFactors, WaitingFrame};
 use super::held;
@@ -26,57 +26,57 @@ use tokio_postgres::Client;
 
 /// A connection that the pool has now, or makes.
 const AT_ONCE: Timeouts = Timeouts { wait: Some(Duration::ZERO), create: None, recycle: None };
-/// The channel on which Cuebot tells that a frame of a managed show ended.
+/// The channel on which Cuebot notifies that a frame of a managed show ended.
 const RELEASED: &str = "acct_release";
-/// Between sweeps for bookings of instances that ended.
+/// The time between sweeps for bookings of instances that ended.
 const SWEEP_TIME: Duration = Duration::from_secs(10);
-/// Between recounts of figures that Cuebot leaves to the scheduler, while it notifies of them.
+/// The time between recounts of figures that Cuebot leaves to the scheduler, while it notifies of them.
 const RECOUNT_TIME: Duration = Duration::from_secs(1);
-/// Between recounts where it does not.
+/// The time between recounts where Cuebot does not notify.
 const RECOUNT_QUIET_TIME: Duration = Duration::from_secs(15);
-/// Before the database is tried again.
+/// The time before the database is tried again.
 const RETRY_TIME: Duration = Duration::from_secs(1);
-/// Between passes: what changes meanwhile is planned together.
+/// The time between passes. Changes in it are planned together.
 const PASS_GAP: Duration = Duration::from_millis(10);
 
-/// How an instance is set up.
+/// Settings of an instance.
 #[derive(Clone, Debug)]
 pub struct InstanceSettings {
-    /// What is this gateway's.
+    /// The shows, hosts and tags of the gateway.
     pub scope: Scope,
-    /// How it plans.
+    /// The rules of planning.
     pub rules: PlanningRules,
-    /// When frames are ended for their memory.
+    /// Factors of memory at which frames are ended.
     pub memory: MemoryFactors,
-    /// Where RQD listens.
+    /// The port on which RQD listens.
     pub rqd_port: u16,
-    /// How long RQD has to answer. Less than the age at which other instances ask for a booking.
+    /// How long RQD may take for an answer. Less than the age at which other instances ask for a booking.
     pub call_time: Duration,
-    /// Frames are booked, and no host is told.
+    /// True if frames are booked and not launched, for a measurement.
     pub is_dry: bool,
-    /// The same process stands in for Cuebot.
+    /// True if the same process stands in for Cuebot.
     pub is_alone: bool,
     /// Passes without any work after which it ends; `None` is never.
     pub idle_passes_max: Option<u64>,
-    /// Time after which it looks for work that nobody told it of.
+    /// Time after which it looks for work without a notification.
     pub look_time: Duration,
 }
 
-/// Why a pass, or the wait for work, came to nothing.
+/// An error of a pass, or of the wait for work.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// No connection.
+    /// No connection to the database came free.
     #[error("no connection to the database: {0}; it is tried again")]
     Pool(#[from] PoolError),
-    /// A statement failed.
+    /// PostgreSQL refused a statement, or went away.
     #[error("the database failed: {0:?}; the next pass plans again")]
     Database(#[from] tokio_postgres::Error),
-    /// A batch failed.
+    /// A batch of bookings failed.
     #[error(transparent)]
     Booking(#[from] BookingError),
 }
 
-/// What a pass did.
+/// Counts of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Layers with frames that wait.
@@ -90,23 +90,23 @@ pub struct Passed {
 /// Frames of a layer that would be booked on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
-    /// Job and layer.
+    /// The names of job and layer.
     pub layer: String,
-    /// The host's name.
+    /// The name of the host.
     pub host: String,
-    /// How many frames.
+    /// Number of the frames.
     pub frames: usize,
-    /// Hundredths of a core of all of them.
+    /// Hundredths of a core that all of them get.
     pub cores: i64,
 }
 
-/// An instance.
+/// An instance of the scheduler.
 pub struct Instance {
     pool: Pool,
     config: tokio_postgres::Config,
     dialer: Dialer,
     settings: InstanceSettings,
-    /// Never waited for: it lets a borrowed instance cross threads, which the planner's caches alone do not.
+    /// Never contended. The lock lets a borrowed instance cross threads, which the planner's caches alone do not.
     planning: Mutex<Planning>,
     launcher: Launcher,
     metrics: Arc<Metrics>,
@@ -116,20 +116,20 @@ pub struct Instance {
     wake: Arc<Notify>,
     /// Cuebot notified that a frame of a managed show ended.
     released: Arc<AtomicBool>,
-    /// Another process wants to know what is left out.
+    /// Another process asked what is left out.
     asked: Arc<AtomicBool>,
     recounted: Option<Instant>,
-    /// Procs of batches of which it is not known whether they were committed. None of them was launched.
+    /// Procs of batches whose commit got no answer. None of them was launched.
     unsettled: Vec<String>,
 }
 
 impl Instance {
-    /// An instance on the database that both lead to: notifications need a connection of their own.
+    /// An instance on the database that `pool` and `config` lead to. Notifications need a connection of their own.
     pub fn new(pool: Pool, config: tokio_postgres::Config, settings: InstanceSettings) -> Instance {
         Instance::with_dialer(pool, config, Dialer::plain(), settings, None)
     }
 
-    /// The same, with connections that are made so, and with Windlass workers among the hosts.
+    /// The same, with connections of this dialer, and with Windlass workers among the hosts.
     pub fn with_dialer(
         pool: Pool,
         config: tokio_postgres::Config,
@@ -160,23 +160,23 @@ impl Instance {
         }
     }
 
-    /// Its counts.
+    /// The counts of the instance.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
     }
 
-    /// Its launches.
+    /// The launcher of the instance.
     pub fn launcher(&self) -> Launcher {
         self.launcher.clone()
     }
 
-    /// Wakes it: something waits.
+    /// Wakes the instance, because work waits.
     pub fn wake(&self) -> Arc<Notify> {
         self.wake.clone()
     }
 
-    /// Schedules until the future is dropped, or there was no work for as many passes as the settings allow. A pass
-    /// that fails is told and tried again.
+    /// Schedules until the future is dropped, or until no pass of the number in the settings found work. A pass that
+    /// fails is logged and tried again.
     pub async fn run(&mut self) {
         let mut idle_passes = 0;
         loop {
@@ -246,7 +246,7 @@ impl Instance {
     ///
     /// # Errors
     ///
-    /// The database failed. What was booked is launched, and what may have been booked is found out by the next pass.
+    /// The database failed. What was booked is launched. The next pass finds out what may have been booked.
     pub async fn pass(&mut self) -> Result<Passed, PassError> {
         if self.launcher.pending() >= LAUNCHES_MAX {
             return Ok(Passed { layers: 1, ..Passed::default() });
@@ -267,7 +267,7 @@ impl Instance {
         }
     }
 
-    /// What a pass would book now, and nothing is booked.
+    /// Plans once and returns what a pass would book. Nothing is booked.
     ///
     /// # Errors
     ///
@@ -296,8 +296,8 @@ impl Instance {
         Ok(previews.into_values().collect())
     }
 
-    /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name. Layers that this
-    /// instance or a running one leaves out are among them.
+    /// The reasons why layers of a job wait: of all, of those of the name `part`, or of those with a frame of that
+    /// name. Layers that this instance or a running one leaves out are among them.
     ///
     /// # Errors
     ///
@@ -307,7 +307,7 @@ impl Instance {
         Ok(self.reasons().of(&client, job, part).await?)
     }
 
-    /// Says why frames wait, while this schedules.
+    /// A handle that explains waiting frames while this instance schedules.
     pub fn reasons(&self) -> Reasons {
         Reasons {
             dialer: self.dialer.clone(),
@@ -318,7 +318,7 @@ impl Instance {
         }
     }
 
-    /// Which shows, hosts and tags are its.
+    /// The shows, hosts and tags of the instance.
     pub fn scope(&self) -> &Scope {
         &self.settings.scope
     }
@@ -328,7 +328,7 @@ impl Instance {
         self.recount_due(client).await?;
         let Some(permitted) = permits::take(client, &self.settings.scope, self.settings.look_time).await?
         else {
-            // Whether there is work is known to the instance that plans.
+            // The instance that plans knows whether there is work.
             return Ok(Passed { layers: 1, ..Passed::default() });
         };
         let scope = Scope { permitted: Some(permitted), ..self.settings.scope.clone() };
@@ -374,13 +374,14 @@ impl Instance {
                 tracing::debug!(rows, "figures were brought to the sums of procs");
                 Ok(())
             }
-            // The next one finds the same.
+            // The next recount finds the same.
             Err(error) if is_conflict(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Batches whose commit got no answer: those of their procs that are in the table were booked, and not launched.
+    /// Settles batches whose commit got no answer: those of their procs that are in the table were booked, and not
+    /// launched.
     async fn settle_unsettled(&mut self, client: &mut Object) -> Result<(), PassError> {
         while !self.unsettled.is_empty() {
             let some = self.unsettled.len().min(BATCH_FRAMES_MAX);
@@ -450,7 +451,7 @@ impl Instance {
         let Some(first) = lanes.next() else { return Ok(0) };
         let (mut first, mut others) = (first, Vec::new());
         for lane in lanes {
-            // A pass that has one connection never waits for another: it holds the shows that it plans.
+            // A pass with one connection never waits for another, because it holds the shows that it plans.
             match self.pool.timeout_get(&AT_ONCE).await {
                 Ok(client) => others.push((client, lane)),
                 Err(error) => {
@@ -488,7 +489,7 @@ impl Instance {
         Ok(tokio::join!(lanes, settled).1?)
     }
 
-    /// Launches what was booked of a batch.
+    /// Launches the booked frames of a batch.
     fn settle_batch(
         &mut self,
         batch: BookedBatch,
@@ -518,7 +519,7 @@ impl Instance {
         self.planning.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A key for a proc: it looks like OpenCue's own, and begins with the instance's number.
+    /// A key for a proc. It looks like OpenCue's own, and begins with the instance's number.
     fn proc_id(&mut self) -> String {
         self.procs += 1;
         let (a, b) = (self.keys.hash_one(self.procs), self.keys.hash_one((self.procs, "low")));

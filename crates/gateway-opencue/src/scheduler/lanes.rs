@@ -1,5 +1,5 @@
-//! The frames that a pass placed are booked over several connections at a time. A lane is one of these connections, and
-//! the frames that are booked over it one batch after the other.
+//! Bookings of a pass over several connections at a time. A lane is one of these connections, with the frames that
+//! are booked over it batch by batch.
 //!
 //! Most of a booking is the work of the schema's triggers: they count each frame in rows of its layer and its job, and
 //! PostgreSQL does that in one process for each connection. So jobs are divided among lanes, and no job is in two of
@@ -15,26 +15,26 @@ use tokio::sync::mpsc;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-/// Connections over which a pass books. Measured with two, on as many cores.
+/// Connections over which a pass books. It was measured with two, on two cores.
 pub const LANES_MAX: usize = 2;
-/// How often a batch is tried that waited for another writer, and it for us.
+/// Attempts at a batch that waits for another writer while that one waits for it.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// A booking, and what is launched if it holds.
+/// A booking, and the launch that follows if it holds.
 pub struct Planned {
-    /// What is booked.
+    /// The frame and the share of a host that it gets.
     pub booking: Booking,
-    /// What RQD is told.
+    /// The order that RQD gets.
     pub run: RunFrame,
-    /// The show's name.
+    /// The name of the frame's show.
     pub show: String,
 }
 
 /// A batch, and the frames of it that were booked.
 pub struct BookedBatch {
-    /// The batch.
+    /// All bookings of the batch.
     pub batch: Vec<Planned>,
-    /// The frames; an error where it is not known which of them were booked.
+    /// The keys of the booked frames. An error where it is not known which these are.
     pub booked: Result<BTreeSet<String>, BookingError>,
 }
 
@@ -72,7 +72,7 @@ pub async fn book_lane(
         let batch = std::mem::replace(&mut planned, rest);
         let booked = book_batch(client, &batch, launcher).await;
         let has_failed = booked.is_err();
-        // Nobody hears of it only if the pass was given up.
+        // The receiver is gone only if the pass was given up.
         _ = outcomes.send(BookedBatch { batch, booked });
         if has_failed {
             return true;

@@ -1,5 +1,5 @@
-//! Launches what is booked, beside the passes. A frame whose launch did not succeed for certain is killed before its
-//! booking is taken back: nobody knows whether a host that does not answer has begun it.
+//! Launches of booked frames, beside the passes. A frame whose launch did not succeed for certain is killed before
+//! its booking is taken back, because a host that does not answer may have begun it.
 //!
 //! RQD kills a frame by its key, whatever proc it runs in. So calls about one frame on one host take turns, and a kill
 //! is left out where another proc of that host holds the frame: that proc's launch may have gone before the kill.
@@ -39,21 +39,21 @@ const HELD_BY_ANOTHER: &str = "SELECT EXISTS (SELECT FROM proc p JOIN host h USI
     WHERE p.pk_frame = $1 AND p.pk_proc <> $2 AND h.str_name = $3)";
 const IS_BOOKED: &str = "SELECT EXISTS (SELECT FROM proc WHERE pk_proc = $1)";
 
-/// A frame that the tables say is running, to be launched.
+/// A launch of a frame that is running by the tables.
 pub struct Launch {
-    /// The host's key.
+    /// The key of the host.
     pub host_id: String,
-    /// The name that it is reached by.
+    /// The name by which the host is reached.
     pub host: String,
-    /// What it is to run.
+    /// The order to run the frame.
     pub frame: RunFrame,
-    /// Memory that it holds.
+    /// Main memory of the proc in KiB.
     pub mem_kib: i64,
-    /// Memory of devices that it holds.
+    /// Memory of the proc's gpus in KiB.
     pub gpu_mem_kib: i64,
 }
 
-/// Launches frames.
+/// The launcher of an instance. Clones share its state.
 #[derive(Clone)]
 pub struct Launcher {
     shared: Arc<Shared>,
@@ -68,9 +68,9 @@ struct Shared {
     pending: AtomicUsize,
     settled: Notify,
     faults: Mutex<Faults>,
-    /// Procs that are taken back at another part's wish.
+    /// Procs that another part asked to take back.
     undoing: Mutex<BTreeSet<String>>,
-    /// Hosts that are told to end what they do not hold, and what they are told next.
+    /// Strays by host: those of the next round, while a host is told to end others.
     strays: Mutex<BTreeMap<String, Vec<FrameRun>>>,
     /// Hosts that started and are asked what they run.
     asking: Mutex<BTreeSet<String>>,
@@ -97,12 +97,12 @@ impl Launcher {
         Launcher { shared: Arc::new(shared) }
     }
 
-    /// The hosts.
+    /// The connections to the farm's hosts.
     pub fn hosts(&self) -> &Hosts {
         &self.shared.hosts
     }
 
-    /// Launches that are not settled.
+    /// Number of launches that are not settled.
     pub fn pending(&self) -> usize {
         self.shared.pending.load(Ordering::Acquire)
     }
@@ -118,12 +118,12 @@ impl Launcher {
         }
     }
 
-    /// What is known of failed launches.
+    /// The record of failed launches.
     pub fn faults(&self) -> MutexGuard<'_, Faults> {
         self.shared.faults()
     }
 
-    /// Launches a frame, beside whatever the caller does.
+    /// Launches a frame, and returns at once.
     pub fn start(&self, launch: Launch) {
         let shared = self.shared.clone();
         shared.pending.fetch_add(1, Ordering::AcqRel);
@@ -135,8 +135,7 @@ impl Launcher {
         });
     }
 
-    /// Kills a frame that may run, and takes its booking back, beside whatever the caller does. False if that is under
-    /// way already.
+    /// Kills a frame that may run, and takes its booking back. Returns at once; false if that is under way already.
     pub fn undo(&self, host: String, frame: String, proc_id: String) -> bool {
         let shared = self.shared.clone();
         if !shared.undoing().insert(proc_id.clone()) {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use windlass_server::PortLimits;
 
-/// What the port of counts takes. Nothing that is asked there has a body.
+/// Limits of the port of counts. Its requests have no body.
 pub const LIMITS: PortLimits = PortLimits {
     connections_max: 128,
     per_machine_max: 64,
@@ -48,11 +48,11 @@ pub struct PassCounts {
     pub placed: u64,
     /// Of these, the ones that were booked.
     pub booked: u64,
-    /// Seconds.
+    /// Duration of the pass in seconds.
     pub took_s: f64,
 }
 
-/// All counts.
+/// The counts of an instance, since it started.
 #[derive(Default)]
 pub struct Metrics {
     launched: AtomicU64,
@@ -119,7 +119,7 @@ impl Metrics {
         !self.is_failing.load(Ordering::Relaxed)
     }
 
-    /// A pass ended.
+    /// Counts a pass that reached the database.
     pub fn passed(&self, counts: PassCounts) {
         self.is_failing.store(false, Ordering::Relaxed);
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);

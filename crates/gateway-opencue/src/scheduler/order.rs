@@ -1,4 +1,4 @@
-//! Which show and which job is next.
+//! The order in which shows and jobs get their turns.
 
 use super::snapshot::{Layer, Snapshot};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use windlass_core::queues::{QueueRecord, Queues, TurnsBy};
 const WEIGHT_MAX: i64 = 10_000;
 const US_PER_DAY: i64 = 86_400_000_000;
 
-/// Which jobs of a show come first.
+/// The order of the jobs of a show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobOrder {
     /// Those of the highest priority; among equals, those that were submitted first.
@@ -23,12 +23,12 @@ pub enum JobOrder {
     Balanced,
 }
 
-/// Which show and which job is next.
+/// The order of shows, and of the jobs of a show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// All shows stand in one line, as if they were one. Otherwise they take turns by the sizes of their subscriptions.
+    /// True if all shows share one queue. Otherwise they take turns by the sizes of their subscriptions.
     pub is_strict: bool,
-    /// Which jobs come first.
+    /// The order of the jobs of a show.
     pub jobs: JobOrder,
 }
 
@@ -40,7 +40,7 @@ impl Order {
             JobOrder::Fifo => (0, layer.submitted_us),
             JobOrder::Balanced => (balanced(layer), layer.submitted_us),
         };
-        // Within a microsecond, so that layers of a job stand in their order.
+        // The layer's place is a part of the microsecond, so that layers of a job keep their order.
         let order = u64::try_from(layer.order.clamp(0, 999)).unwrap_or(0);
         let ranked = Time(u64::try_from(submitted_us).unwrap_or(0).saturating_mul(1_000) + order);
         (0..).take(count).map(|step| QueuedStep::new(priority, ranked, StepKey { job: id, step })).collect()
@@ -70,7 +70,7 @@ pub fn queues_of(snapshot: &Snapshot, order: Order, queues: &mut Queues) -> BTre
     let mut found = BTreeMap::new();
     for (show, (name, size)) in sizes {
         let name = if order.is_strict { "shows".to_owned() } else { format!("show {name}") };
-        // A show without a size gets what is left over, as nearly as turns can.
+        // A show without a size has the smallest weight, and so gets what others leave, as nearly as turns can.
         let weight = (size.saturating_mul(WEIGHT_MAX) / largest).clamp(1, WEIGHT_MAX) as u32;
         let weight = if order.is_strict { 100 } else { weight };
         let id = queues.intern(&name);

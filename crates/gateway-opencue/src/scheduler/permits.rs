@@ -1,10 +1,10 @@
-//! Which shows an instance plans now. Two that plan the same frames would refuse each other's bookings, so each show is
-//! planned by one instance at a time, under an advisory lock of PostgreSQL that ends with the instance.
+//! Shows that an instance plans now. Two instances that plan the same frames would refuse each other's bookings, so
+//! each show is planned by one instance at a time, under an advisory lock of PostgreSQL that ends with the instance.
 //!
-//! Where others plan all shows, an instance takes a second lock, which says that it is next, and looks for the first one.
-//! An instance whose pass ended does not plan a show again while another one is next. PostgreSQL could let it wait in a
-//! queue instead, and would hold a snapshot for it as long: until then no row that the others change could be pruned, and
-//! they change the counts of layers, jobs and hosts with every batch.
+//! Where other instances plan all shows, an instance takes a second lock, which says that it is next, and looks for
+//! the first one. An instance whose pass ended does not plan a show again while another one is next. PostgreSQL could
+//! let it wait in a queue instead, but would hold a snapshot for it all the time. Until then no row that the others
+//! change could be pruned, and they change the counts of layers, jobs and hosts with every batch.
 
 use super::snapshot::Scope;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use tokio_postgres::Client;
 const PLANS: i32 = 0x7368_6f77;
 /// The same of instances that plan it next: "next" as a number.
 const IS_NEXT: i32 = 0x6e65_7874;
-/// Between looks of an instance that is next.
+/// The time between looks of an instance that is next.
 const NEXT_LOOK_TIME: Duration = Duration::from_millis(5);
-/// Between looks of one that is not.
+/// The time between looks of an instance that is not next.
 const LATER_LOOK_TIME: Duration = Duration::from_millis(20);
 
-/// Takes the free shows of a scope: no other instance plans them, and no other is next. If no show is free, waits up to
-/// `wait` for one of them. Returns `None` if it is not free by then: a pass over no show would read the farm for nothing,
-/// and slow down those that plan. The caller releases all locks when its pass ends.
+/// Takes the free shows of a scope: no other instance plans them, and no other is next. If no show is free, it waits
+/// up to `wait` for one of them. Returns `None` if none is free by then: a pass over no show would read the farm in
+/// vain, and slow down the instances that plan. The caller releases all locks when its pass ends.
 ///
 /// # Errors
 ///

@@ -1,9 +1,9 @@
-//! Frames of a snapshot are placed by the planner of the core, the one that the engine of a farm uses. Hosts are its
+//! Placement of a snapshot's frames by the planner of the core, which the engine of a farm uses, too. Hosts are its
 //! workers, shows its queues, and layers its steps.
 //!
-//! Nothing is true here but what the tables say. Each pass brings the planner up to date with a snapshot, and what a
-//! pass placed counts in the next one only if it was booked. What lasts between passes is whose turn it is, and which
-//! host is reserved for frames that were passed over.
+//! The tables are the only truth. Each pass brings the planner up to date with a snapshot, and what a pass placed
+//! counts in the next one only if it was booked. Two facts last between passes: whose turn it is, and which host is
+//! reserved for frames that were passed over.
 
 use super::amounts::{self, AmountRules, THREADS_ALL};
 use super::caps::Caps;
@@ -23,41 +23,41 @@ use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 
 /// Frames that one pass places at most, so that a commit follows soon.
 pub const PASS_FRAMES_MAX: usize = 2_000;
-/// What a frame is taken to last, in seconds, before one of its layer has succeeded.
+/// Assumed run time of a frame in seconds, before one of its layer has succeeded.
 const UNKNOWN_FRAME_S: f64 = 60.0;
 const KIB: u64 = 1 << 10;
 /// The attribute of all hosts but Windlass workers.
 const RQD: &str = "rqd";
 
-/// What an operator decides of planning.
+/// The operator's rules of planning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanningRules {
-    /// How many cores frames get.
+    /// The rules for the cores of a frame.
     pub amounts: AmountRules,
-    /// Which host is filled first.
+    /// The rule for the host that is filled first.
     pub saturation: Saturation,
-    /// Which show and job is next.
+    /// The order of shows and jobs.
     pub order: Order,
 }
 
-/// A frame of a layer goes to a host.
+/// A placement: a frame of a layer on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The layer.
+    /// The key of the layer.
     pub layer: String,
-    /// The host's key.
+    /// The key of the host.
     pub host: String,
     /// Hundredths of a core.
     pub cores: i64,
-    /// Memory.
+    /// Main memory in KiB.
     pub mem_kib: i64,
-    /// Devices.
+    /// Number of whole gpus.
     pub gpus: i64,
-    /// Their memory.
+    /// Memory of the gpus in KiB.
     pub gpu_mem_kib: i64,
 }
 
-/// A layer as the planner has it. One that asks for whole hosts is a step for each size of host, all with the same
+/// A layer in the planner. A layer that asks for whole hosts is a step for each size of host, all with the same
 /// frames.
 struct Queued {
     layer: Layer,
@@ -68,7 +68,7 @@ struct Queued {
     left: u32,
 }
 
-/// A frame that runs, as far as planning must know it.
+/// A running frame, as far as planning needs it.
 struct Running {
     request: Resources,
     began: Time,
@@ -116,13 +116,13 @@ impl Planning {
         }
     }
 
-    /// True if the next snapshot should have procs: work waits for a host to be reserved, and when one will be free
-    /// follows from what runs there.
+    /// True if the next snapshot should have procs: work waits for a host to be reserved, and the running frames say
+    /// when a host will be free.
     pub fn wants_procs(&self) -> bool {
         !self.plan.reserved().is_empty() || self.plan.reservations().next_full().is_some()
     }
 
-    /// Places what may start of a snapshot.
+    /// Places the frames of a snapshot that may start.
     pub fn pass(&mut self, snapshot: &Snapshot) -> Vec<Placement> {
         self.now = Time(u64::try_from(snapshot.now_us).unwrap_or(0).saturating_mul(1_000)).max(self.now);
         self.plan.set_now(self.now);
@@ -139,8 +139,8 @@ impl Planning {
         placements
     }
 
-    /// Why the frames of a layer that are left after a pass were not placed: caps, and for each reason how many hosts it
-    /// rules out. The predicates are the planner's.
+    /// The reasons why frames of a layer were not placed by a pass: caps, and for each reason the number of hosts
+    /// that it rules out. The predicates are the planner's.
     pub fn explain(&self, layer: &str) -> Vec<String> {
         let queued = self.layer_ids.get(layer).and_then(|id| self.layers.get(id));
         let Some(queued) = queued.filter(|queued| queued.left > 0) else { return Vec::new() };
@@ -400,7 +400,7 @@ impl Work for Planning {
             self.plan.workers.update(booking.worker, |worker| worker.widen(step, extra));
             self.plan.queues.widen(booking.queue, extra);
         }
-        // Shares are of cores and time, so that a show of long frames does not get more than its part.
+        // Shares are of cores and time. Otherwise a show of long frames would get more than its part.
         let cost = cores as f64 * queued.layer.mean_s.unwrap_or(UNKNOWN_FRAME_S).max(1.0);
         self.plan.queues.charge(booking.queue, (cost as u64).max(1), filter);
         out.push(Placement {
@@ -426,7 +426,7 @@ fn is_of_size(need: &Need, worker: &Worker) -> bool {
     need.key != "cores" || need.met_by(&worker.attributes)
 }
 
-/// What keeps a frame off a host, in OpenCue's words.
+/// The reason why a frame cannot run on a host, in OpenCue's words.
 fn host_reason(reason: &Ineligible) -> String {
     match reason {
         Ineligible::Attribute(need) => match need.key.as_str() {
@@ -449,7 +449,7 @@ fn host_reason(reason: &Ineligible) -> String {
     }
 }
 
-/// What has nothing left, by the name of its cap.
+/// The reason of a cap that is reached, from the name of the cap.
 fn cap_reason(cap: &str) -> String {
     match cap.split_once(' ') {
         Some(("job", _)) => "the job has all cores or gpus that it may have".to_owned(),
@@ -459,8 +459,8 @@ fn cap_reason(cap: &str) -> String {
     }
 }
 
-/// What a frame of the layer asks of a host: one class, or one for each size of host where it asks for all cores of
-/// one. None where nothing can fit.
+/// The classes of a layer's frames: one, or one for each size of host where a frame asks for all cores of one. None
+/// where no host can fit.
 fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<Class> {
     let allocs = snapshot.subscriptions.iter().filter(|s| s.show == layer.show && s.burst > 0);
     let allocs: BTreeSet<String> = allocs.map(|s| s.alloc.clone()).collect();
@@ -505,7 +505,7 @@ fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<
     sizes.iter().filter_map(of_size).collect()
 }
 
-/// True if nothing but its idle amounts differs.
+/// True if two states of a host differ in nothing but idle amounts.
 fn is_same_machine(a: &Host, b: &Host) -> bool {
     (&a.name, &a.alloc, &a.facility, &a.oses, &a.tags, a.is_worker)
         == (&b.name, &b.alloc, &b.facility, &b.oses, &b.tags, b.is_worker)
@@ -531,7 +531,7 @@ fn attributes_of(host: &Host) -> Attributes {
     attributes
 }
 
-/// What a host has, and what is idle of it.
+/// All amounts of a host, and the idle ones.
 fn amounts_of(host: &Host) -> (Resources, Resources) {
     let amounts = |cores: i64, mem_kib: i64, gpus: i64, gpu_mem_kib: i64| Resources {
         cpu: narrow(cores),

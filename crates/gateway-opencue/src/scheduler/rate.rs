@@ -1,8 +1,8 @@
-//! How many frames a second were booked lately.
+//! The rate of bookings over the last seconds.
 
 use std::time::Instant;
 
-/// Seconds that are counted one by one; the rate is the mean of all but the one under way.
+/// Seconds that are counted separately. The rate is the mean of all but the one under way.
 const SECONDS: u64 = 11;
 
 /// Bookings of the last seconds.
@@ -17,7 +17,6 @@ pub(super) struct BookingRate {
 }
 
 impl BookingRate {
-    /// Frames were booked.
     pub(super) fn add(&mut self, frames: u64, now: Instant) {
         self.advance(now);
         self.booked[(self.newest % SECONDS) as usize] += frames;

@@ -1,4 +1,4 @@
-//! Figures of managed shows are brought to what their procs sum up to.
+//! Recounts: figures of managed shows are set to the sums of their procs.
 //!
 //! When a frame of a managed show ends, Cuebot deletes its proc and gives the host its part back. It leaves the figures of
 //! subscription, folder, job, layer and department to the scheduler, and notifies `acct_release`. Rows of other shows are
@@ -23,7 +23,7 @@ const WRONG: &str = "WITH own AS MATERIALIZED (SELECT w.pk_show FROM show w WHER
     UNION SELECT j.pk_show FROM job j JOIN own USING (pk_show) JOIN layer_resource r USING (pk_job)
         LEFT JOIN (SELECT pk_layer, sum(cores) AS cores FROM sums GROUP BY 1) t USING (pk_layer)
         WHERE j.str_state = 'PENDING' AND r.int_cores <> coalesce(t.cores, 0)";
-/// Whoever books for a show locks one of these before it inserts procs, so that the sums have all procs of a booking or
+/// Rows that a booking for a show locks before it inserts procs, so that the sums have all procs of a booking or
 /// none.
 const LOCKS: [&str; 3] = [
     "SELECT FROM subscription WHERE pk_show = ANY($1::text[]) ORDER BY pk_subscription FOR UPDATE",
@@ -32,8 +32,8 @@ const LOCKS: [&str; 3] = [
     "SELECT FROM job_resource WHERE pk_job IN (SELECT pk_job FROM job WHERE pk_show = ANY($1::text[])
      AND str_state = 'PENDING') ORDER BY pk_job FOR UPDATE",
 ];
-/// Statements of their own after the locks: they see what was committed before these were got. A sum above its maximum
-/// would be refused by the schema's triggers, and is left as it is.
+/// Updates after the locks, each in a statement of its own, which sees what was committed before the locks were
+/// taken. The schema's triggers would refuse a sum above its maximum, so it is left as it is.
 const UPDATES: [&str; 5] = [
     "UPDATE subscription s SET int_cores = t.cores, int_gpus = t.gpus FROM (
         SELECT s.pk_subscription, coalesce(sum(p.int_cores_reserved), 0)::int AS cores,

@@ -15,7 +15,7 @@ use windlass_cuebot::FrameRun;
 
 /// The first half of the keys of instances' locks: "wind" as a number.
 pub const LOCKS: i32 = 0x7769_6e64;
-/// A younger booking may be on its way: more than a launch may take.
+/// Age in seconds before which a booking may still be on its way: more than a launch may take.
 const YOUNG_S: f64 = 15.0;
 /// Procs that are looked at in one sweep.
 const PROCS_MAX: i64 = 10_000;
@@ -32,7 +32,7 @@ const ORPHANS: &str = "WITH live AS (
         AND p.ts_booked < now() - make_interval(secs => $3)
         AND NOT EXISTS (SELECT FROM live WHERE live.number = left(p.pk_proc, 8)) AND ";
 
-/// Asks hosts for the frames of instances that ended, and takes those back that do not run. Returns how many.
+/// Asks hosts for the frames of instances that ended, and takes back those that do not run. Returns their number.
 ///
 /// # Errors
 ///
@@ -66,8 +66,8 @@ pub async fn sweep(
     Ok(lost)
 }
 
-/// The runs that the host does not have. None where it does not answer. A frame that it still runs in an earlier proc is
-/// missing in the later one.
+/// The runs that the host does not have; none where it does not answer. A frame that it still runs in an earlier proc
+/// is missing in the later one.
 async fn missing(hosts: &Hosts, host: &str, runs: &[FrameRun]) -> Vec<(String, FrameRun)> {
     let running = match hosts.running(host).await {
         Ok(running) => running,

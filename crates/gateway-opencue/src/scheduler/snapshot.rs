@@ -1,12 +1,12 @@
-//! What the tables say at one time of the shows that this gateway schedules: hosts, subscriptions, layers that wait,
-//! and limits. Cores are hundredths of a core, memory is in KiB, times are microseconds of Unix time.
+//! The state of the tables at one time, for the shows that this gateway schedules: hosts, subscriptions, layers that
+//! wait, and limits. Cores are hundredths of a core, memory is in KiB, times are microseconds of Unix time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Error, Row};
 use windlass_api::matches_name;
 use windlass_cuebot::names::words;
 
-/// Layers of one pass at most: the ones of the highest priority. Others come when these have no frame left.
+/// Layers of one pass at most: those of the highest priority. Others follow when these have no frame left.
 pub const LAYERS_MAX: i64 = 20_000;
 /// Hosts of one pass at most.
 pub const HOSTS_MAX: i64 = 100_000;
@@ -15,18 +15,18 @@ pub const WORKER_TAG: &str = "windlass";
 /// Procs that are read at most, where work waits for a reserved host.
 pub const PROCS_MAX: i64 = 200_000;
 
-/// Which shows, hosts and tags are this gateway's.
+/// The shows, hosts and tags of this gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
-    /// Names of shows. `None`: those that OpenCue's own table says are managed by a scheduler.
+    /// Names of shows. `None` means those that OpenCue's own table marks as managed by a scheduler.
     pub shows: Option<Vec<String>>,
-    /// Of these, the keys of the ones that a pass may plan; `None` is all.
+    /// Keys of the shows that a pass may plan; `None` is all.
     pub permitted: Option<Vec<String>>,
     /// Patterns of the users whose frames go to Windlass workers; `None` is all.
     pub worker_users: Option<Vec<String>>,
     /// The facility, by name or tag; `None` is all.
     pub facility: Option<String>,
-    /// Tags of hosts that are taken for absent.
+    /// Tags of hosts that are ignored.
     pub ignore_tags: Vec<String>,
     /// Show and tag of allocations: others are left alone. Empty is all.
     pub alloc_tags: Vec<(String, String)>,
@@ -37,8 +37,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The condition that a row `w` of `show` is this gateway's, where `$1` is [`Scope::shows`]. Schemas before the
-    /// column of managed shows have to be told their shows.
+    /// The condition by which a row `w` of `show` is this gateway's, where `$1` is [`Scope::shows`]. A schema without
+    /// the column of managed shows needs names of shows.
     pub fn owned(&self) -> &'static str {
         match &self.shows {
             Some(_) => "w.str_name = ANY($1::text[])",
@@ -55,106 +55,106 @@ impl Scope {
 /// A host that is up and open.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
-    /// Its key.
+    /// The key of the host.
     pub id: String,
-    /// The name that it is reached by.
+    /// The name by which the host is reached.
     pub name: String,
-    /// Its allocation.
+    /// The key of its allocation.
     pub alloc: String,
-    /// Its facility.
+    /// The key of its facility.
     pub facility: String,
-    /// 0 is automatic, 1 all, 2 variable.
+    /// OpenCue's mode of threads: 0 is automatic, 1 all, 2 variable.
     pub thread_mode: i32,
-    /// All cores.
+    /// Hundredths of all its cores.
     pub cores: i64,
-    /// Those that are idle.
+    /// Hundredths of cores that are not booked.
     pub cores_idle: i64,
-    /// All memory.
+    /// All its memory in KiB.
     pub mem_kib: i64,
-    /// What is neither booked nor, as the host says, in use.
+    /// Memory that is neither booked nor, by the host's report, in use.
     pub mem_idle_kib: i64,
-    /// All devices.
+    /// Number of all its gpus.
     pub gpus: i64,
-    /// Those that are idle.
+    /// Number of gpus that are not booked.
     pub gpus_idle: i64,
-    /// Their memory.
+    /// Memory of all its gpus in KiB.
     pub gpu_mem_kib: i64,
-    /// What is idle of it.
+    /// Memory of the gpus that is not in use.
     pub gpu_mem_idle_kib: i64,
     /// Operating systems whose frames it runs.
     pub oses: BTreeSet<String>,
-    /// Its tags.
+    /// The tags that count for this gateway.
     pub tags: BTreeSet<String>,
-    /// It is a Windlass worker.
+    /// True for a Windlass worker.
     pub is_worker: bool,
 }
 
-/// What a show may use of an allocation.
+/// A subscription: what a show may use of an allocation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subscription {
-    /// The show.
+    /// The key of the show.
     pub show: String,
-    /// Its name.
+    /// The name of the show.
     pub show_name: String,
-    /// The allocation.
+    /// The key of the allocation.
     pub alloc: String,
-    /// The share that it is meant to have.
+    /// The share of the show, in hundredths of a core.
     pub size: i64,
-    /// What it may have at most.
+    /// The cores that the show may hold at most.
     pub burst: i64,
-    /// What it has.
+    /// The cores that the show holds.
     pub cores: i64,
 }
 
-/// Cores and devices with their maxima. A maximum below 1 is none.
+/// Cores and gpus in use, with their maxima. A maximum below 1 means that there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Cores in use.
+    /// Hundredths of cores in use.
     pub cores: i64,
-    /// Their maximum.
+    /// The greatest number of them.
     pub cores_max: i64,
-    /// Devices in use.
+    /// Number of gpus in use.
     pub gpus: i64,
-    /// Their maximum.
+    /// The greatest number of them.
     pub gpus_max: i64,
 }
 
 /// A layer with frames that wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
-    /// Its key.
+    /// The key of the layer.
     pub id: String,
-    /// Its job.
+    /// The key of its job.
     pub job: String,
-    /// Its show.
+    /// The key of its show.
     pub show: String,
-    /// Its folder.
+    /// The key of its job's folder.
     pub folder: String,
-    /// The facility of its job.
+    /// The key of its job's facility.
     pub facility: String,
-    /// Frames that wait.
+    /// Number of frames that wait.
     pub waiting: u32,
-    /// Cores: above 0 a minimum, 0 all of a host, below 0 all but so many.
+    /// Cores of a frame: above 0 a minimum, 0 a whole host, below 0 a whole host without that number.
     pub cores_min: i64,
-    /// Cores that a frame gets at most; 0 is no bound.
+    /// Cores that a frame gets at most; 0 is unlimited.
     pub cores_max: i64,
-    /// Memory that a frame holds.
+    /// Memory that a frame requests.
     pub mem_min_kib: i64,
-    /// Devices.
+    /// Number of gpus of a frame.
     pub gpus_min: i64,
-    /// Their memory.
+    /// Memory of a frame's gpus in KiB.
     pub gpu_mem_min_kib: i64,
-    /// It can use more cores than it asks for.
+    /// True if frames can use more cores than they request.
     pub is_threadable: bool,
     /// Tags of which a host must have one.
     pub tags: BTreeSet<String>,
-    /// Its services.
+    /// Names of its services, sorted.
     pub services: Vec<String>,
     /// The operating systems that its job runs on; empty is any.
     pub oses: BTreeSet<String>,
-    /// Its job's priority.
+    /// The priority of its job.
     pub priority: i32,
-    /// When its job was submitted.
+    /// Time of its job's submission.
     pub submitted_us: i64,
     /// Its place among the job's layers.
     pub order: i64,
@@ -162,67 +162,67 @@ pub struct Layer {
     pub mean_s: Option<f64>,
     /// Seconds after which its frames are ended; `None` is never.
     pub timeout_s: Option<u64>,
-    /// What its job has and may have.
+    /// Cores and gpus of its job.
     pub job_used: Used,
     /// Cores that its job should have before others get more.
     pub job_cores_min: i64,
-    /// What its folder has and may have.
+    /// Cores and gpus of its folder.
     pub folder_used: Used,
-    /// No frame of its job's user may run on a Windlass worker.
+    /// True if no frame of its job's user may run on a Windlass worker.
     pub needs_rqd: bool,
 }
 
-/// A limit: so many frames, or frames on so many hosts.
+/// A limit on the number of frames, or on the number of hosts that run them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitUse {
-    /// Its name.
+    /// The name of the limit.
     pub name: String,
-    /// How many.
+    /// The number that it allows.
     pub max: i64,
-    /// Hosts are counted, not frames.
+    /// True if hosts are counted, and not frames.
     pub is_of_hosts: bool,
-    /// Frames that run under it, by host.
+    /// Number of frames under it that run, by host.
     pub frames: BTreeMap<String, i64>,
 }
 
-/// A frame that runs.
+/// A proc of a frame that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proc {
-    /// The host.
+    /// The key of the host.
     pub host: String,
-    /// The layer.
+    /// The key of the layer.
     pub layer: String,
-    /// Cores.
+    /// Hundredths of its cores.
     pub cores: i64,
-    /// Memory.
+    /// Its memory in KiB.
     pub mem_kib: i64,
-    /// When it began.
+    /// Time of the launch.
     pub began_us: i64,
     /// Mean seconds of the layer's frames.
     pub mean_s: Option<f64>,
 }
 
-/// What was read.
+/// A snapshot of the tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// The time at the database.
     pub now_us: i64,
-    /// Hosts.
+    /// Hosts that are up and open.
     pub hosts: Vec<Host>,
-    /// Subscriptions.
+    /// Subscriptions of the shows.
     pub subscriptions: Vec<Subscription>,
-    /// Layers that wait.
+    /// Layers with frames that wait.
     pub layers: Vec<Layer>,
-    /// Limits by key.
+    /// Limits of these layers, by key.
     pub limits: BTreeMap<String, LimitUse>,
     /// The limits of each layer.
     pub layer_limits: BTreeMap<String, BTreeSet<String>>,
-    /// Procs, where they were asked for.
+    /// Procs. Empty where they were not asked for.
     pub procs: Vec<Proc>,
 }
 
-/// Of the memory that a host said is free, what was booked there since is as good as gone: those frames have begun to
-/// fill it, or will.
+/// Hosts. Memory that was booked since the host's last report is subtracted from what it said is free: those frames
+/// have begun to fill it, or will.
 const HOSTS: &str = "WITH since AS (SELECT p.pk_host, sum(p.int_mem_reserved)::bigint AS mem
         FROM proc p JOIN host_stat s USING (pk_host) WHERE p.ts_booked > s.ts_ping GROUP BY 1)
     SELECT h.pk_host, h.str_name, h.pk_alloc, a.pk_facility, h.int_thread_mode, h.int_cores, h.int_cores_idle, h.int_mem,
@@ -263,8 +263,8 @@ const PROCS: &str = "SELECT p.pk_host, p.pk_layer, p.int_cores_reserved, p.int_m
         u.int_clock_time_success::float8 / nullif(u.int_frame_success_count, 0)
     FROM proc p LEFT JOIN layer_usage u USING (pk_layer) WHERE p.pk_layer IS NOT NULL LIMIT $1";
 
-/// Reads everything that a pass plans with. Procs are read only where `with_procs`: they are many, and tell nothing
-/// but when a reserved host will be free.
+/// Reads everything that a pass plans with. Procs are read only with `with_procs`, because there are many, and they
+/// only tell when a reserved host will be free.
 ///
 /// # Errors
 ///
@@ -363,7 +363,7 @@ fn layer(row: &Row, scope: &Scope) -> Layer {
         gpus_max: row.get(first + 3),
     };
     let timeout_min: i32 = row.get(19);
-    // Each once.
+    // Sorted, and each once.
     let services: BTreeSet<String> = words(row.get(13), &[',']).collect();
     Layer {
         id: row.get(0),

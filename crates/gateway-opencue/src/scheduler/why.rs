@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use tokio_postgres::{Client, Error, Row};
 
-/// What one layer of a job waits for.
+/// The reasons why one layer of a job waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerReasons {
-    /// The layer's name.
+    /// The name of the layer.
     pub layer: String,
-    /// Its frames by state, as `3 waiting, 1 running`.
+    /// The frames of the layer by state, as `3 waiting, 1 running`.
     pub frames: String,
     /// Sentences, the most telling one first. None where nothing waits.
     pub reasons: Vec<String>,
@@ -35,7 +35,7 @@ const LAYERS: &str = "SELECT l.pk_layer, l.str_name, j.str_state, j.b_paused, w.
 const FRAME: &str = "SELECT f.str_state, f.str_host, f.int_depend_count, f.int_exit_status, f.int_retries
     FROM frame f WHERE f.pk_layer = $1 AND f.str_name = $2";
 
-/// Says why frames wait, with the settings of an instance and beside it.
+/// Explains waiting frames, with the settings of an instance and beside it.
 #[derive(Clone)]
 pub struct Reasons {
     pub(super) dialer: Dialer,
@@ -147,7 +147,7 @@ fn frame_reason(name: &str, row: &Row) -> String {
     }
 }
 
-/// What keeps a layer from being looked at, whatever hosts there are.
+/// Reasons in the tables by which no pass looks at a layer, whatever hosts there are.
 fn table_reasons(row: &Row) -> Vec<String> {
     let show: String = row.get(4);
     let tags: String = row.get(17);

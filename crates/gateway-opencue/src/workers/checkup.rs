@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_api::client::{Address, Client, ClientError, CredentialsError};
 use windlass_api::{ErrorCode, Role, Version, Worker, WorkerState};
 
-/// How long a server may take for an answer. A client of one server waits for as long as the connection lasts.
+/// How long a server may take for an answer. A client of one server would wait for as long as the connection lasts.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 const CREDENTIALS: &str = "Windlass credentials";
@@ -89,7 +89,7 @@ fn unreadable(error: &CredentialsError) -> Finding {
     wrong(CREDENTIALS, detail, CORRECT_FILES)
 }
 
-/// Judges what the server at an address answers, and what it knows the token as.
+/// Judges the answer of the server at an address, and the role that it has for the token.
 fn server(address: &Address, answer: &Result<Version, ClientError>) -> Vec<Finding> {
     let error = match answer {
         Ok(version) => {
@@ -131,7 +131,7 @@ fn role(role: Option<Role>) -> Finding {
     }
 }
 
-/// Judges whether frames find workers to run on.
+/// Judges whether there are workers for frames.
 fn hosts(workers: &[Worker], settings: &WorkersSettings) -> Finding {
     let tag = &settings.tag;
     let (mut tagged, mut present, mut open) = (0, 0, 0);

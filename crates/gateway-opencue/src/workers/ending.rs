@@ -16,20 +16,20 @@ const EXIT_SIGNALED: i32 = 1;
 pub(super) enum Outcome {
     /// The command ran to its end, with the numbers that RQD reports.
     Ended {
-        /// 0 is success.
+        /// The exit status of the command; 0 is success.
         exit_status: i32,
-        /// 0 is none.
+        /// The signal that ended the command; 0 where none did.
         exit_signal: i32,
     },
-    /// The command never ran, by the frame's or its worker's fault: what was said.
+    /// The command never ran, by the fault of the frame or its worker. The text says why.
     Refused(String),
     /// The frame waits again and spends no retry; the exit status that says why.
     Again(i32),
 }
 
-/// Translates the end of a task. Where the worker was lost, Windlass would run the task again there; the frame waits
-/// for any host instead. The same holds for a task that was cancelled: either a client of OpenCue killed the frame,
-/// which is in the tables already, or the gateway took it back.
+/// Translates the end of a task. Where the worker was lost, Windlass would run the task again there; instead the
+/// frame waits for any host. The same holds for a cancelled task: either a client of OpenCue killed the frame, which
+/// is in the tables already, or the gateway took it back.
 pub(super) fn outcome(task: &Task) -> Outcome {
     let last = &task.attempt;
     if last.attempt > 1 {

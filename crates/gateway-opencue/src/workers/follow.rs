@@ -1,5 +1,5 @@
-//! Follows the Windlass server: reports its workers as hosts, tells OpenCue of the ends of frames, and compares both
-//! sides for what was missed.
+//! Follows the Windlass server: reports its workers as hosts, reports the ends of frames to OpenCue, and compares
+//! both sides for what was missed.
 
 use super::ending::{self, Outcome};
 use super::frame::Run;
@@ -18,19 +18,19 @@ use windlass_cuebot::generated::report::{FrameCompleteReport, RunningFrameInfo};
 use windlass_cuebot::verdict::{EXIT_CLEARED, EXIT_FAILED_LAUNCH};
 use windlass_cuebot::{Amounts, Cuebot};
 
-/// Between looks at the workers.
+/// The time between looks at the workers.
 const LOOK_TIME: Duration = Duration::from_secs(2);
-/// A worker that is as it was is reported after so long: less than the age at which hosts get no frames.
+/// The time after which an unchanged worker is reported: less than the age at which hosts get no frames.
 const REPORT_TIME: Duration = Duration::from_secs(30);
-/// Between comparisons of jobs and procs.
+/// The time between comparisons of jobs and procs.
 const COMPARE_TIME: Duration = Duration::from_secs(10);
-/// Between marks that frames still run. RQD reports them each minute.
+/// The time between marks that frames still run. RQD reports them each minute.
 const RUNNING_TIME: Duration = Duration::from_secs(60);
-/// Before the stream of events is opened again.
+/// The time before the stream of events is opened again.
 const RETRY_TIME: Duration = Duration::from_secs(1);
-/// Ends that are told at a time.
+/// Ends that are reported to OpenCue at a time.
 const ENDS_AT_A_TIME: usize = 8;
-/// Jobs and procs that are compared at most. Beyond that nothing is taken for missing.
+/// Jobs and procs that are compared at most. Beyond that none is taken for missing.
 const COMPARED_MAX: usize = 200_000;
 /// Jobs of a page of the server's list.
 const PAGE_JOBS: usize = 1_000;
@@ -47,14 +47,14 @@ const PROCS: &str = "SELECT p.pk_proc::text, p.pk_frame::text,
 const MARK: &str = "UPDATE proc SET ts_ping = current_timestamp WHERE pk_proc = ANY($1::text[])";
 const PLACE: &str = "SELECT pk_host::text, pk_layer::text FROM proc WHERE pk_proc = $1";
 
-/// What follows the server.
+/// The tasks that follow the server.
 struct Follower {
     workers: Workers,
     cuebot: Arc<Cuebot>,
     launcher: Launcher,
 }
 
-/// What was last told of each worker, and when.
+/// The last report of each worker, and its time.
 type Reported = BTreeMap<String, (Share, Instant)>;
 
 impl Workers {
@@ -145,7 +145,7 @@ impl Follower {
         Ok(())
     }
 
-    /// What procs hold of these workers.
+    /// The amounts that procs hold of these workers.
     async fn held(&self, workers: &[Worker]) -> Result<BTreeMap<String, Amounts>, WorkersError> {
         let names: Vec<&str> = workers.iter().map(|worker| worker.name.as_str()).collect();
         let rows = self.workers.state.pool.get().await?.query(HELD, &[&names]).await?;
@@ -157,7 +157,7 @@ impl Follower {
         Ok(held.collect())
     }
 
-    /// Compares the jobs of frames with the procs on workers, and does what follows.
+    /// Compares the jobs of frames with the procs on workers, and acts on the outcome.
     async fn compare(&self, marks: bool) -> Result<(), WorkersError> {
         let known = self.workers.live().all();
         let jobs = self.jobs().await?;
@@ -190,8 +190,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Forgets the jobs, of those that were known before the lists were read, that neither list has: their ends were
-    /// told by another instance, or do not matter any more.
+    /// Forgets jobs that were known before the lists were read, and that neither list has: another instance reported
+    /// their ends, or these do not matter any more.
     fn forget(&self, known: BTreeSet<u64>, jobs: &[FrameJob], procs: &[HeldProc]) {
         let listed: BTreeSet<u64> = jobs.iter().map(|job| job.job).collect();
         let held: BTreeSet<&str> = procs.iter().map(|held| held.proc_id.as_str()).collect();
@@ -235,7 +235,7 @@ impl Follower {
         Ok(procs.collect())
     }
 
-    /// A proc has no job that runs: the job ended unheard, or it was never submitted and shall not be any more.
+    /// Settles a proc without a running job: the job ended unheard, or was never submitted and must not be any more.
     async fn recover(&self, held: HeldProc) -> Result<(), WorkersError> {
         let run = Run { frame: held.frame.unwrap_or_default(), proc_id: held.proc_id };
         let Some((job, is_own)) = self.workers.claim(&run).await? else { return Ok(()) };
@@ -282,7 +282,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Tells OpenCue of ends as they are heard.
+    /// Reports ends to OpenCue as they are heard.
     async fn tell_ends(&self, to_tell: mpsc::Receiver<u64>) {
         let ends =
             stream::unfold(
@@ -292,7 +292,7 @@ impl Follower {
         ends.for_each_concurrent(ENDS_AT_A_TIME, |job| async move { tell(self.tell_end(job).await) }).await;
     }
 
-    /// Tells OpenCue how the job of a frame ended. What fails is found by the next comparison.
+    /// Reports to OpenCue how the job of a frame ended. The next comparison finds what fails.
     async fn tell_end(&self, job: u64) -> Result<(), WorkersError> {
         let Some(run) = self.workers.live().run(job) else { return Ok(()) };
         let task = match self.workers.state.client.task(&format!("{job}.0")).await {
@@ -345,8 +345,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Notes that a worker refused a frame, as a host that refuses a launch: a layer that nobody runs is left out for a
-    /// while, and so is a worker that runs nothing.
+    /// Notes that a worker refused a frame, like a host that refuses a launch: a layer that all hosts refuse is left
+    /// out for a while, and so is a worker that refuses all frames.
     async fn blame(&self, run: &Run, why: &str) -> Result<(), WorkersError> {
         let row = self.workers.state.pool.get().await?.query_opt(PLACE, &[&run.proc_id]).await?;
         let Some(row) = row else { return Ok(()) };
@@ -365,7 +365,7 @@ fn is_due(last: Option<Instant>, time: Duration) -> bool {
     last.is_none_or(|at| at.elapsed() >= time)
 }
 
-/// What fails is tried again by the next comparison.
+/// Logs an error. The next comparison tries again.
 fn tell(done: Result<(), WorkersError>) {
     if let Err(error) = done {
         tracing::warn!("a frame on a worker is not settled yet: {error}");

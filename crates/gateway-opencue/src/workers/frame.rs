@@ -1,4 +1,4 @@
-//! A frame as a job of Windlass: pinned to its worker, with RQD's variables, and with a script that does RQD's part.
+//! A frame as a job of Windlass: pinned to its worker, with RQD's variables and a script that does RQD's part.
 
 use crate::rqd::RunFrame;
 use crate::scheduler::Launch;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use windlass_api::{Resources, StepRequest, SubmitRequest};
 use windlass_core::bounds::NAME_BYTES_MAX;
 
-/// What runs on the worker, as the frame's user: it opens the log, and runs the command.
+/// The script that runs on the worker as the frame's user. It opens the log, and runs the command.
 pub(super) const SCRIPT: &str = include_str!("frame.sh");
-/// The exit status with which the script refuses a frame. It has said why on its standard error then.
+/// The exit status with which the script refuses a frame, after it has written the reason to its standard error.
 pub(super) const REFUSED: i32 = 125;
-/// Stands in the names of all jobs of frames before the keys.
+/// The word before the keys in the names of all frames' jobs.
 const MARK: &str = "opencue-frame";
-/// Where RQD looks for programs.
+/// The directories in which RQD looks for programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// A directory that every worker has.
 const DIR: &str = "/tmp";
@@ -22,7 +22,6 @@ const NOWHERE: &str = "opencue-nowhere";
 /// The frame and the proc that a job runs; the job's name has both keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
-    /// The frame's key.
     pub frame: String,
     /// The key of the proc that the frame has for this run.
     pub proc_id: String,
@@ -48,8 +47,8 @@ impl Run {
         format!("{MARK} {}", self.proc_id)
     }
 
-    /// A job in the place of the frame's own that never starts. Where the frame's job was submitted, the server answers
-    /// with that one. Where it was not, a launch that is still on its way finds this one there.
+    /// A job that never starts, in the place of the frame's own. If the frame's job was submitted, the server answers
+    /// with that one. If it was not, a launch that is still on its way finds this one there.
     pub(super) fn claim(&self, user: &str, queue: &str) -> SubmitRequest {
         let step = StepRequest {
             command: vec!["true".to_owned()],

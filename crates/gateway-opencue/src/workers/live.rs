@@ -1,15 +1,15 @@
-//! Which jobs of the Windlass server run frames, as far as this process knows, and what follows from a comparison with
-//! OpenCue's tables.
+//! Jobs of the Windlass server that run frames, as far as this process knows, and their comparison with OpenCue's
+//! tables.
 
 use super::frame::Run;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Ends that were heard before the answer to their submission: so many are remembered, the latest.
+/// Ends that are remembered, the latest, because the answer to their submission has not come yet.
 const EARLY_MAX: usize = 4_096;
-/// A proc that is younger may belong to a launch that is under way.
+/// Age in seconds before which a proc may belong to a launch that is under way.
 const YOUNG_S: f64 = 15.0;
-/// A frame that has not begun for so long since it was booked waits for room that it was promised and does not get, or
-/// its worker was lost.
+/// Seconds after a booking in which a frame must begin. Otherwise it waits for room that it was promised and does not
+/// get, or its worker was lost.
 const START_S: f64 = 60.0;
 
 /// Jobs of frames that have not ended, as far as this process knows.
@@ -45,14 +45,14 @@ impl Live {
         is_known
     }
 
-    /// The end of a job was told to OpenCue.
+    /// Forgets a job whose end was reported to OpenCue.
     pub(super) fn remove(&mut self, job: u64) {
         if let Some(run) = self.runs.remove(&job) {
             self.jobs.remove(&run.proc_id);
         }
     }
 
-    /// What a job runs.
+    /// The frame and the proc that a job runs.
     pub(super) fn run(&self, job: u64) -> Option<Run> {
         self.runs.get(&job).cloned()
     }
@@ -62,7 +62,6 @@ impl Live {
         self.jobs.get(proc_id).copied()
     }
 
-    /// All jobs.
     pub(super) fn all(&self) -> BTreeSet<u64> {
         self.runs.keys().copied().collect()
     }
@@ -71,7 +70,6 @@ impl Live {
 /// A proc on a worker, by the tables.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct HeldProc {
-    /// Its key.
     pub proc_id: String,
     /// Its frame. `None` where a client killed that: the proc ends with its command.
     pub frame: Option<String>,
@@ -82,20 +80,18 @@ pub(super) struct HeldProc {
 /// A job of a frame that has not ended, by the Windlass server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FrameJob {
-    /// Its id.
     pub job: u64,
-    /// What it runs.
     pub run: Run,
     /// Its task is on no worker.
     pub is_pending: bool,
 }
 
-/// What follows from a comparison.
+/// The outcome of a comparison.
 #[derive(PartialEq, Debug, Default)]
 pub(super) struct Compared {
     /// Procs whose frames run.
     pub running: Vec<String>,
-    /// Jobs that shall end.
+    /// Jobs to be cancelled.
     pub cancel: Vec<u64>,
     /// Procs whose job ended unheard or was never submitted.
     pub missing: Vec<HeldProc>,

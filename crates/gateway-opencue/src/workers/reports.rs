@@ -1,4 +1,4 @@
-//! Workers as hosts: what a worker of the Windlass server is in OpenCue's tables.
+//! Workers as hosts in OpenCue's tables.
 
 use crate::scheduler::config::WorkersSettings;
 use crate::scheduler::snapshot::WORKER_TAG;
@@ -8,25 +8,25 @@ use windlass_cuebot::generated::host::HardwareState;
 use windlass_cuebot::generated::report::RenderHost;
 use windlass_cuebot::{Amounts, HOST_SYSTEM_KIB};
 
-/// What OpenCue may use of a worker.
+/// The share of OpenCue in a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Share {
     /// All of the worker but what Windlass's own jobs hold.
     pub amounts: Amounts,
-    /// It takes no new frames.
+    /// True if it takes no new frames.
     pub is_drained: bool,
 }
 
-/// Whether a worker is a host: it has the tag, and it is there. One that is silent is not reported, and is down by the
-/// rule for silent hosts.
+/// True if a worker is a host: it has the tag, and is up. A silent worker is not reported, and the rule for silent
+/// hosts marks it as down.
 pub(super) fn is_host(worker: &Worker, settings: &WorkersSettings) -> bool {
     let is_there = matches!(worker.state, WorkerState::Up | WorkerState::Draining);
     is_there && settings.tag.met_by(&worker.attributes)
 }
 
-/// What OpenCue may use of a worker on which procs hold these amounts. The tasks that no proc accounts for are
-/// Windlass's own. A frame that is booked and has not reached the worker makes these look smaller for a moment; then the
-/// next job waits for room.
+/// The share of OpenCue in a worker on which procs hold these amounts. The tasks that no proc accounts for are
+/// Windlass's own. A frame that is booked and has not reached the worker makes these look smaller for a moment; then
+/// the next job waits for room.
 pub(super) fn share(worker: &Worker, held: Amounts) -> Share {
     let (all, booked) = (amounts(&worker.capacity), amounts(&worker.booked));
     let left = |all: i64, booked: i64, held: i64| (all - (booked - held).max(0)).max(0);
@@ -50,7 +50,7 @@ fn amounts(of: &Resources) -> Amounts {
     }
 }
 
-/// What RQD would report of the worker.
+/// The report that RQD would make of the worker.
 pub(super) fn report(worker: &Worker, share: &Share, settings: &WorkersSettings) -> RenderHost {
     let Amounts { cores, mem_kib, gpus, gpu_mem_kib } = share.amounts;
     let narrow = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
@@ -64,7 +64,7 @@ pub(super) fn report(worker: &Worker, share: &Share, settings: &WorkersSettings)
         nimby_locked: share.is_drained,
         num_procs: 1,
         cores_per_proc: narrow(cores),
-        // Of RQD's host a part is kept for the system. What a worker offers is without that.
+        // A part of a host with RQD is kept for the system. What a worker offers is without that.
         total_mem: mem_kib + HOST_SYSTEM_KIB,
         free_mem: available_kib,
         load: (load_average * 100.0) as i32,

@@ -112,7 +112,7 @@ impl Rqd {
         }
     }
 
-    /// It runs a frame in a proc, whoever told it.
+    /// It runs a frame in a proc without having been told.
     pub fn begin(&self, frame: &str, proc_id: &str) {
         let run = RunFrame { resource_id: proc_id.to_owned(), ..RunFrame::default() };
         self.running.lock().unwrap().insert(frame.to_owned(), run);

@@ -1,4 +1,4 @@
-//! Values of a config file by their dotted keys. What nobody takes is left over.
+//! Values of a config file by their dotted keys. Each is taken once, and the unknown ones remain.
 
 use super::ConfigError;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use windlass_cuebot::{NETWORKS_MAX, Network};
 /// Levels of a file at most.
 const LEVELS_MAX: usize = 16;
 
-/// All values that were not taken yet.
+/// The values that were not taken yet.
 pub(super) struct Values(BTreeMap<String, Value>);
 
 impl Values {
@@ -45,7 +45,7 @@ impl Values {
         }
     }
 
-    /// Keys that nobody took.
+    /// The keys that were not taken.
     pub(super) fn rest(self) -> Vec<String> {
         self.0.into_keys().collect()
     }
@@ -81,7 +81,7 @@ impl Values {
         })
     }
 
-    /// Patterns of users' names. An empty list would leave out all users.
+    /// Patterns of users' names. An empty list is refused, because it would leave out all users.
     pub(super) fn name_patterns(&mut self, key: &str) -> Result<Option<Vec<String>>, ConfigError> {
         self.read(key, "a list of up to 100 names of users such as ann or 'film-*'", |value| {
             let texts = value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned));
@@ -91,7 +91,7 @@ impl Values {
         })
     }
 
-    /// Networks. An empty list would let in nobody.
+    /// Networks. An empty list is refused, because it would refuse all callers.
     pub(super) fn networks(&mut self, key: &str) -> Result<Option<Vec<Network>>, ConfigError> {
         self.read(key, "a list of up to 256 networks such as '10.1.0.0/16'", |value| {
             let networks = value.as_array()?.iter().map(|text| text.as_str()?.parse::<Network>().ok());
@@ -142,7 +142,7 @@ impl Values {
         self.read(key, "ADDRESS:PORT", |value| value.as_str()?.parse().ok())
     }
 
-    /// Servers of Windlass.
+    /// The addresses of Windlass servers.
     pub(super) fn servers(&mut self, key: &str) -> Result<Option<Addresses>, ConfigError> {
         let expected = "HOST:PORT, http://HOST:PORT or a socket's path, or several with commas";
         self.read(key, expected, |value| Addresses::parse(value.as_str()?).ok())

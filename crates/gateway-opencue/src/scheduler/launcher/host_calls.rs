@@ -1,10 +1,10 @@
-//! What Cuebot asks of hosts: ends of commands, ends of what a host runs and does not hold, and what a host that started
+//! Calls to hosts that Cuebot asks for: ends of commands, ends of strays, and the question what a host that started
 //! still runs.
 //!
 //! - On a Windlass worker the job of the frame is cancelled.
 //! - No launch of another frame waits for strays or survivors: both have calls of their own, and a host has one of them
 //!   at a time.
-//! - What a host does not end is in its next report, and is asked for again then. Nothing is kept for that.
+//! - A stray that a host does not end is in its next report, and is asked for again then. Nothing is kept for that.
 
 use super::{FrameRun, Launcher, Shared};
 use crate::scheduler::hosts::is_answer;
@@ -15,14 +15,14 @@ use tokio::task::JoinSet;
 use tonic::Status;
 use windlass_cuebot::{HostCalls, Victim};
 
-/// Hosts that are asked at a time to end what clients killed.
+/// Hosts that are asked at a time to end victims.
 const HOSTS_AT_A_TIME: usize = 16;
-/// For one host, with the connection. A host that does not answer is silent, and its procs are cleared for that; one
-/// that still reports the frame is asked again.
+/// Time for one host, with the connection. A host that does not answer is silent, and its procs are cleared for that.
+/// A host that still reports the frame is asked again.
 const HOST_TIME: Duration = Duration::from_secs(10);
-/// Frames of all hosts that wait to be ended, as their hosts do not hold them. Hosts report further ones again.
+/// Strays of all hosts that wait to be ended. Hosts report further ones again.
 const STRAYS_MAX: usize = 8_192;
-/// For all such frames of one report. The next one comes after a minute.
+/// Time for all strays of one report. The next report comes after a minute.
 const REPORT_TIME: Duration = Duration::from_secs(30);
 const WHY: &str = "the host does not hold it any more";
 
@@ -90,7 +90,7 @@ impl HostCalls for Launcher {
     /// The report of a start alone does not say what survived: a launch may have reached the host before its report came
     /// here.
     fn ask_survivors(&self, host: String, runs: Vec<FrameRun>) {
-        // Where it is being asked, it has started twice. What the first answer leaves out is found as lost later.
+        // A host that is being asked has started twice. Upkeep finds what the first answer leaves out.
         if runs.is_empty() || !self.shared.asking().insert(host.clone()) {
             return;
         }
@@ -116,8 +116,7 @@ impl HostCalls for Launcher {
 }
 
 impl Launcher {
-    /// Asks a host once to end what a client killed. A host with RQD is left alone where another proc of it holds the
-    /// frame.
+    /// Asks a host once to end a victim. RQD is not asked where another proc of the host holds the frame.
     async fn end_victim(&self, victim: &Victim, why: &str) -> Result<(), Status> {
         let Some(workers) = self.hosts().workers_of(&victim.host) else {
             let proc_id = victim.proc_id.clone().unwrap_or_default();
@@ -142,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// What waits of a host, which is forgotten where nothing does.
+    /// The waiting strays of a host. Without any, the host is forgotten.
     fn next_strays(&self, host: &str) -> Option<Vec<FrameRun>> {
         let mut waiting = self.strays();
         let next = waiting.get_mut(host).map(std::mem::take).unwrap_or_default();

@@ -1,18 +1,18 @@
-//! Calls about one frame on one host come one after another. RQD knows a frame by its key alone, so that a kill of an
+//! Calls about one frame on one host come one after another. RQD knows a frame by its key alone, so a kill of an
 //! earlier run would end a later one whose launch overtook it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The calls that are under way or come next: host and frame. There are as many as launches and kills.
+/// Host and frame of the calls that are under way or come next: one for each launch and kill.
 #[derive(Default)]
 pub(super) struct CallTurns {
     taken: Mutex<BTreeSet<(String, String)>>,
     given_back: Notify,
 }
 
-/// The turn of a call, which is given back when this is dropped.
+/// The turn of a call. Dropping it gives it back.
 pub(super) struct CallTurn<'a> {
     turns: &'a CallTurns,
     key: (String, String),
