@@ -139,9 +139,6 @@ pub mod machine {
         NixHook(Words),
         /// Needs Linux
         #[command(hide = true)]
-        Bench(Words),
-        /// Needs Linux
-        #[command(hide = true)]
         Sim(Words),
     }
 
@@ -153,7 +150,6 @@ pub mod machine {
                 MachineCommand::Gateway(_) => "gateway",
                 MachineCommand::Compass(_) => "compass",
                 MachineCommand::NixHook(_) => "nix-hook",
-                MachineCommand::Bench(_) => "bench",
                 MachineCommand::Sim(_) => "sim",
             }))
         }

@@ -41,7 +41,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events", "board"]),
     ("Farm", &["top", "workers", "worker", "queues", "queue", "limit", "scheduler"]),
     ("Administration", &["server", "store", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
-    ("Tools", &["sim", "bench", "version", "completion", "man"]),
+    ("Tools", &["sim", "version", "completion", "man"]),
 ];
 
 /// A job scheduler for one machine or a farm of machines

@@ -1,13 +1,13 @@
 //! Two real workers with a core each, each in control groups of its own, and a hog beside one.
 
 #[allow(dead_code)]
-#[path = "../src/commands/bench/pen.rs"]
-mod pen;
+#[path = "../../bench/src/core_group.rs"]
+mod core_group;
 mod support;
 
-use pen::{Beside, Hog, Pen};
+use core_group::{CoreGroup, Hog, HogProcess};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,11 +19,16 @@ static CORES: Mutex<()> = Mutex::new(());
 /// Percent of memory pressure from which a worker gets no work here: the hog causes far more, sooner or later.
 const MAX_MEMORY_PRESSURE: &str = "25";
 
+/// The program that acts as a hog. Cargo puts it beside the one under test.
+fn bench() -> PathBuf {
+    Path::new(windlass()).with_file_name("windlass-bench")
+}
+
 /// A server and two workers, `w0` and `w1`.
 struct Site {
     /// Dropped first: then the server's workers are silent.
     server: Child,
-    pens: [Pen; 2],
+    groups: [CoreGroup; 2],
     dir: tempfile::TempDir,
     url: String,
     token: String,
@@ -34,8 +39,14 @@ impl Site {
     /// `None` if this machine cannot run the test.
     fn start(limited: bool, flags: &[&str]) -> Option<Site> {
         let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pens = match Pen::pair(limited) {
-            Ok(pens) => pens,
+        if !bench().exists() {
+            println!(
+                "SKIP a hog beside a worker: 'cargo test --workspace' builds windlass-bench, which is the hog"
+            );
+            return None;
+        }
+        let mut groups = match CoreGroup::pair(limited) {
+            Ok(groups) => groups,
             Err(why) => {
                 println!("SKIP a hog beside a worker: {why}");
                 return None;
@@ -50,19 +61,19 @@ impl Site {
         let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let url = format!("http://{address}");
         let token = local_token(&dir.path().join("state"));
-        for (pen, name) in pens.iter_mut().zip(["w0", "w1"]) {
+        for (group, name) in groups.iter_mut().zip(["w0", "w1"]) {
             let place = (url.as_str(), token.as_str());
-            pen.start_worker(Path::new(windlass()), place, name, &dir.path().join(name)).unwrap();
+            group.start_worker(Path::new(windlass()), place, name, &dir.path().join(name)).unwrap();
         }
-        let site = Site { server, pens, dir, url, token, _cores: cores };
+        let site = Site { server, groups, dir, url, token, _cores: cores };
         wait_until("both workers report", || {
             ["w0", "w1"].iter().all(|name| site.load(name)["cpu_foreign"].is_number())
         });
         Some(site)
     }
 
-    fn hog(&self, hog: Hog) -> Option<Beside> {
-        hog.start(Path::new(windlass()), &self.pens[0], &self.dir.path().join("pages")).unwrap()
+    fn hog(&self, hog: Hog) -> Option<HogProcess> {
+        hog.start(&bench(), &self.groups[0], &self.dir.path().join("pages")).unwrap()
     }
 
     fn run(&self, args: &[&str]) -> std::process::Output {

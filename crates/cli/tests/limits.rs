@@ -142,3 +142,24 @@ fn what_would_fill_the_keepers_memory_is_refused() {
     assert!(said.contains("too long once its value is filled in"), "{said}");
     farm.ok(&["run", "--", "true"]);
 }
+
+#[test]
+fn a_million_pending_tasks_are_small() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let resident = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", farm.server_pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    };
+    farm.ok(&["submit", "--array", "1-10", "--", "sh", "-c", "while [ ! -e go ]; do :; done"]);
+    let before = resident();
+    farm.ok(&["submit", "--array", "1-1000000", "--", "true"]);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 50 << 20, "{grown} bytes more");
+    // All of them are counted, and each can be shown.
+    let job = farm.json(&["job", "show", "2"]);
+    let job = if job.is_array() { job[0].clone() } else { job };
+    assert_eq!(job["counts"]["ready"], 1_000_000, "{job}");
+    let why = farm.ok(&["why", "2.999999"]);
+    assert!(why.contains("busy"), "{why}");
+}

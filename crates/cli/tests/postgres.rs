@@ -69,30 +69,3 @@ fn a_farm_moves_from_a_file_to_postgres_and_back() {
     assert_eq!(succeeded(&farm.json(&["jobs"])), 2);
     farm.ok(&["run", "--", "true"]);
 }
-
-/// The number before a word in a text.
-fn number_before(text: &str, word: &str) -> f64 {
-    let before = text.split(word).next().unwrap().trim_end();
-    let number = before.rsplit(' ').next().unwrap();
-    number.parse().unwrap_or_else(|_| panic!("no number before {word} in\n{text}"))
-}
-
-#[test]
-fn a_booking_costs_a_small_part_of_a_statement() {
-    let Some(address) = database::database() else { return };
-    let farm = Farm::new();
-    let measured =
-        farm.ok(&["bench", "engine", "jobs", "--workers", "50", "--count", "5", "--store", &address]);
-    let statements = number_before(&measured, " statements/task");
-    assert!(statements > 0.0 && statements <= 0.2, "{measured}");
-    // A farm in use is not measured in.
-    let again = farm.run(&["bench", "engine", "step", "--store", &address]);
-    assert!(String::from_utf8_lossy(&again.stderr).contains("the database has a farm"), "{again:?}");
-    let Some(address) = database::database() else { return };
-    let step =
-        farm.ok(&["bench", "engine", "step", "--workers", "100", "--count", "1000", "--store", &address]);
-    assert!(number_before(&step, " statements/task") <= 0.2, "{step}");
-    let Some(address) = database::database() else { return };
-    let ended = farm.ok(&["bench", "ended", "--few", "100", "--many", "2000", "--store", &address]);
-    assert_eq!(ended.matches("ratio").count(), 11, "{ended}");
-}

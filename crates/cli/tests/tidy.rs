@@ -45,6 +45,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("windlass-worker", &["windlass-core", "windlass-api"]),
     ("windlass-openjd", &["windlass-api"]),
     ("windlass-sim", &["windlass-core", "windlass-store"]),
+    ("windlass-bench", &["windlass-core", "windlass-api", "windlass-store", "windlass-server"]),
     (
         "windlass-cli",
         &[
@@ -385,7 +386,7 @@ fn files_and_functions_are_short() {
 /// Where connections are accepted: ports of this program in one place, which bounds what they take, and the keeper's
 /// socket, on which it hears one agent of its own user.
 const ACCEPTING: [&str; 2] = ["crates/server/src/listen/", "crates/worker/src/keeper/"];
-/// Where sockets listen: the servers' and the gateways', which hand them to that place, the keeper's, and those of commands
+/// Where sockets listen: the servers' and the gateways', which hand them to that place, the keeper's, and those of programs
 /// that look whether a port is free.
 const LISTENING: [&str; 6] = [
     "crates/server/src/listen/",
@@ -393,7 +394,7 @@ const LISTENING: [&str; 6] = [
     "crates/gateway-sccache/src/lib.rs",
     "crates/worker/src/keeper/link.rs",
     "crates/cli/src/commands/doctor/sccache.rs",
-    "crates/cli/src/commands/bench/farm.rs",
+    "crates/bench/src/farm.rs",
 ];
 
 #[test]

@@ -36,8 +36,8 @@ pub use mailbox::{
 };
 pub use memory::Memory;
 pub use ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
-pub use postgres::{BookingRates, Postgres, TlsDialer, bench_bookings, bench_ended_jobs};
-pub use sqlite::{Sqlite, bench_raw_commits};
+pub use postgres::{Postgres, TlsDialer};
+pub use sqlite::Sqlite;
 pub use view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart,
     ParkedView, SeriesRow, Snapshot, StoredTask, TokenRecord,

@@ -335,16 +335,6 @@ fn bookings_take_few_statements() {
 }
 
 #[test]
-fn bookings_per_second_are_measured_beside_a_floor() {
-    let Some(cluster) = cluster() else { return };
-    let address = cluster.database();
-    let rates = block_on(windlass_store::bench_bookings(&address, 2_000, 250)).unwrap();
-    println!("{rates:?}");
-    assert!(rates.commit > 0.0 && rates.floor > 0.0 && rates.statements_per_task <= 0.2, "{rates:?}");
-    assert_eq!(cluster.sql(database_of(&address), "SELECT count(*) FROM tasks"), "0");
-}
-
-#[test]
 fn servers_that_start_together_make_the_schema_once() {
     let Some(cluster) = cluster() else { return };
     let address = cluster.empty_database();

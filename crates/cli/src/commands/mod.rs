@@ -29,8 +29,6 @@ pub mod worker;
 
 // The commands of `node::machine`.
 #[cfg(target_os = "linux")]
-pub mod bench;
-#[cfg(target_os = "linux")]
 pub mod compass_import;
 #[cfg(target_os = "linux")]
 pub mod doctor;

@@ -1,7 +1,7 @@
 //! The commands that need Linux: they run a part of Windlass on this machine, or look at it.
 
 use crate::Context;
-use crate::commands::{bench, compass_import, doctor, gateway, sim, store, worker};
+use crate::commands::{compass_import, doctor, gateway, sim, store, worker};
 use crate::node::backup::{BackupArgs, backup};
 use crate::node::nix_hook::NixHookArgs;
 use crate::node::remote::{self, StartArgs};
@@ -28,8 +28,6 @@ pub enum MachineCommand {
     Compass(compass_import::CompassCommand),
     /// Be Nix's build hook: 'build-hook = windlass nix-hook' in nix.conf
     NixHook(NixHookArgs),
-    /// Run benchmarks
-    Bench(Box<bench::BenchArgs>),
     /// Replay recorded workloads under several settings, or export a farm's history as one
     #[command(subcommand)]
     Sim(sim::SimCommand),
@@ -46,7 +44,6 @@ impl MachineCommand {
             MachineCommand::NixHook(_) => {
                 Err(CliError::usage("give the flags of the hook behind 'nix-hook'"))
             }
-            MachineCommand::Bench(args) => Ok(bench::run(*args).await?),
             MachineCommand::Sim(command) => sim::command(context, command).await,
         }
     }

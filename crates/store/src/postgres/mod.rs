@@ -4,8 +4,6 @@
 
 mod address;
 mod attempt;
-mod bench;
-mod bench_ended;
 mod binding;
 mod columns;
 mod commit;
@@ -27,8 +25,6 @@ mod trouble;
 mod turns;
 
 pub use address::{weakness, without_secrets};
-pub use bench::{BookingRates, bench_bookings};
-pub use bench_ended::bench_ended_jobs;
 pub use tls::TlsDialer;
 pub(crate) use trouble::Trouble;
 

@@ -365,36 +365,3 @@ fn is_full(path: &Path) -> bool {
     _ = std::fs::remove_file(&probe);
     written.is_err_and(|e| e.kind() == std::io::ErrorKind::StorageFull)
 }
-
-/// Measures a bare loop that books and ends `batch` rows in each commit, with this schema and these settings.
-/// Returns rows per second, to compare with the engine's figures.
-pub fn bench_raw_commits(path: &Path, rows: u32, batch: u32) -> Result<f64, StoreError> {
-    use windlass_core::engine::Write;
-    use windlass_core::job::{End, TaskResult, TaskState};
-    use windlass_core::{Epoch, TaskId, WorkerId};
-    let mut db = connect(path)?;
-    migrate(&mut db, path)?;
-    let task = |index| TaskId { job: JobId(1), index };
-    let book = |index| {
-        let (worker, epoch) = (WorkerId(1), Epoch(1));
-        Write::Book { task: task(index), attempt: 1, worker, epoch, at: Time(1), amounts: (100, 0) }
-    };
-    let end = |index| Write::End {
-        task: task(index),
-        attempt: 1,
-        state: TaskState::Succeeded,
-        failures: 0,
-        losses: 0,
-        result: TaskResult::bare(End::Exited(0)),
-    };
-    let clock = std::time::Instant::now();
-    let mut first = 0;
-    while first < rows {
-        let booked = (first..(first + batch).min(rows)).map(book);
-        let ended = (first.saturating_sub(batch)..first).map(end);
-        let writes: Vec<Write> = ended.chain(booked).collect();
-        write::commit(&mut db, &writes).map_err(|e| sql_error(path, "committed", e))?;
-        first += batch;
-    }
-    Ok(f64::from(rows) / clock.elapsed().as_secs_f64())
-}

@@ -1,32 +1,33 @@
 //! Two real workers with a core each, each in control groups of its own, and a hog beside one: how soon real
 //! compiles are done when pressure counts, and when bookings alone do.
 
+use super::Setup;
+use super::core_group::{CoreGroup, Hog};
 use super::farm::{FarmServer, free_port, wait_for_workers};
 use super::median;
-use super::pen::{Hog, Pen};
-use crate::node::serve::stop_signal;
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
 use windlass_api::client::{Client, TasksQuery};
 use windlass_api::{JobState, StepRequest, SubmitRequest};
 
 /// Functions of a file that is compiled.
 const FUNCTIONS: u32 = 20;
-/// How long a hog is there before the first compile.
+/// How long a hog runs before the first compile.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Files that are compiled, again and again.
+/// Files that are compiled in turn.
 const SOURCES: usize = 20;
 
-/// How compiles come.
+/// The compiles of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// How many.
+    /// Number of compiles.
     pub compiles: usize,
-    /// How many at a time.
+    /// Compiles at a time.
     pub width: usize,
 }
 
@@ -39,30 +40,39 @@ struct Run {
 
 /// Pairs of runs with each kind of hog and without, for each width.
 pub async fn run(
-    dir: &Path,
+    setup: &Setup,
     compiles: usize,
     widths: &[usize],
     hogs: &[Hog],
     pairs: u32,
 ) -> anyhow::Result<()> {
     let cc = ["/usr/bin/cc", "/bin/cc"].into_iter().find(|cc| Path::new(cc).exists());
-    if let Some(why) = Pen::pair(true).err().or(cc.is_none().then(|| "there is no cc".to_owned())) {
+    if let Some(why) = CoreGroup::pair(true).err().or(cc.is_none().then(|| "there is no cc".to_owned())) {
         println!("SKIP a hog beside a worker: {why}");
         return Ok(());
     }
-    sources(dir)?;
+    sources(&setup.dir)?;
     println!(
         "{compiles} compiles (cc -O2) by two workers with a core each; a hog beside each for half of them; \
          pressure against booking counts"
     );
-    // Drops what it holds where somebody ends this.
+    // A signal must not leave servers and control groups behind, which are dropped at the end of this.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        done = all(dir, compiles, widths, hogs, pairs) => done,
-        () = stop_signal()? => anyhow::bail!("interrupted"),
+        done = all(setup, compiles, widths, hogs, pairs) => done,
+        _ = terminate.recv() => anyhow::bail!("interrupted"),
+        _ = interrupt.recv() => anyhow::bail!("interrupted"),
     }
 }
 
-async fn all(dir: &Path, compiles: usize, widths: &[usize], hogs: &[Hog], pairs: u32) -> anyhow::Result<()> {
+async fn all(
+    setup: &Setup,
+    compiles: usize,
+    widths: &[usize],
+    hogs: &[Hog],
+    pairs: u32,
+) -> anyhow::Result<()> {
     for &hog in hogs {
         for &width in widths {
             let work = Work { compiles, width };
@@ -76,7 +86,7 @@ async fn all(dir: &Path, compiles: usize, widths: &[usize], hogs: &[Hog], pairs:
             for pair in 1..=pairs {
                 let mut both = BTreeMap::new();
                 for pressure in [pair % 2 == 0, pair % 2 == 1] {
-                    both.insert(pressure, whole_run(dir, work, hog, pressure).await?);
+                    both.insert(pressure, whole_run(setup, work, hog, pressure).await?);
                 }
                 let (booked, pressed) = (&both[&false], &both[&true]);
                 let ratio = pressed.took.as_secs_f64() / booked.took.as_secs_f64();
@@ -95,34 +105,34 @@ async fn all(dir: &Path, compiles: usize, widths: &[usize], hogs: &[Hog], pairs:
     Ok(())
 }
 
-/// Half of the compiles with the hog beside the one worker, half with it beside the other: among equals the
+/// Half of the compiles with the hog beside the one worker, half with it beside the other. Among equal workers the
 /// name decides, and must not decide the result.
-async fn whole_run(dir: &Path, work: Work, hog: Hog, pressure: bool) -> anyhow::Result<Run> {
+async fn whole_run(setup: &Setup, work: Work, hog: Hog, pressure: bool) -> anyhow::Result<Run> {
     let mut run = Run::default();
     for place in [0, 1] {
         let half = Work { compiles: work.compiles / 2, ..work };
-        let Run { took, beside } = half_run(dir, half, hog, place, pressure).await?;
+        let Run { took, beside } = half_run(setup, half, hog, place, pressure).await?;
         run.took += took;
         run.beside += beside;
     }
     Ok(run)
 }
 
-async fn half_run(dir: &Path, work: Work, hog: Hog, place: usize, pressure: bool) -> anyhow::Result<Run> {
-    let mut pens = Pen::pair(hog == Hog::Memory).map_err(anyhow::Error::msg)?;
+async fn half_run(setup: &Setup, work: Work, hog: Hog, place: usize, pressure: bool) -> anyhow::Result<Run> {
+    let dir = setup.dir.as_path();
+    let mut groups = CoreGroup::pair(hog == Hog::Memory).map_err(anyhow::Error::msg)?;
     let counts = format!("--pressure={pressure}");
-    let server =
-        FarmServer::start(dir, free_port()?, &["--store", "memory", "--scoring-policy", "pressure", &counts])
-            .await?;
-    let program = std::env::current_exe()?;
-    for (number, pen) in pens.iter_mut().enumerate() {
+    let flags = ["--store", "memory", "--scoring-policy", "pressure", counts.as_str()];
+    let server = FarmServer::start(setup, free_port()?, &flags).await?;
+    for (number, group) in groups.iter_mut().enumerate() {
         let name = format!("w{number}");
-        let started =
-            pen.start_worker(&program, (&server.url, &server.token), &name, &server.state.join(&name));
+        let (access, state) = ((server.url.as_str(), server.token.as_str()), server.state.join(&name));
+        let started = group.start_worker(&setup.windlass, access, &name, &state);
         started.context("cannot start a worker")?;
     }
-    wait_for_workers(&server, pens.len()).await?;
-    let _hog = hog.start(&program, &pens[place], &dir.join("pages")).context("cannot start the hog")?;
+    wait_for_workers(&server, groups.len()).await?;
+    let bench = std::env::current_exe()?;
+    let _hog = hog.start(&bench, &groups[place], &dir.join("pages")).context("cannot start the hog")?;
     tokio::time::sleep(SETTLE).await;
     let clock = Instant::now();
     let jobs: Vec<u64> = stream::iter(0..work.compiles)

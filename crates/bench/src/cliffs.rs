@@ -1,5 +1,5 @@
-//! What a round costs where much of something is about that most farms have little of: keys of caches, steps that
-//! rules hold, tasks so short that they are sent ahead, requirements that no worker meets.
+//! Cost of a round on farms that have far more of something than most: keys of caches, vetoed steps, tasks short enough
+//! to be sent ahead, requirements that no worker meets.
 
 use super::place::Farm;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ const GIB: u64 = 1 << 30;
 /// Rounds that are timed.
 const ROUNDS: u32 = 2_000;
 
-/// All of them.
+/// Runs all of them.
 pub fn run() {
     keys();
     held();
@@ -38,7 +38,7 @@ fn job(queue: &str, steps: Vec<StepSpec>) -> JobSpec {
     JobSpec { queue: queue.to_owned(), steps, ..JobSpec::default() }
 }
 
-/// Microseconds of an end and the round after it, in the mean of many.
+/// Microseconds of an end and the round after it, as the mean of [`ROUNDS`].
 fn end_and_round_us(farm: &mut Farm) -> f64 {
     while farm.round() > 0 {}
     let clock = Instant::now();
@@ -80,7 +80,7 @@ fn held() {
         for number in 0..steps {
             let mut step = step(&format!("s{}", number % 16), 1);
             step.request = Resources::new(100 + number as u32 % 16, 0);
-            // For twenty seconds it rather waits for a worker that does not come.
+            // For twenty seconds it waits for a worker that never registers.
             step.hints.prefers = BTreeSet::from(["absent".to_owned()]);
             farm.submit(job("held", vec![step]));
         }

@@ -1,8 +1,8 @@
-//! With workers on the other side of a connection: the server is a process of its own, the workers are
-//! streams of this one that answer without starting anything.
+//! Workers behind a connection: the server is a process of its own, and its workers are streams of this process that
+//! answer without starting anything.
 
 use super::instant::{cpu_time, resident_bytes, submit, workers as connect};
-use super::percentile;
+use super::{Setup, percentile};
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,14 +37,14 @@ pub struct FarmServer {
 
 impl FarmServer {
     /// Starts one with these flags and waits until it answers.
-    pub async fn start(dir: &Path, port: u16, flags: &[&str]) -> anyhow::Result<FarmServer> {
+    pub async fn start(setup: &Setup, port: u16, flags: &[&str]) -> anyhow::Result<FarmServer> {
         let listen = format!("127.0.0.1:{port}");
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(&setup.windlass);
         command.args(["server", "start", "--no-worker", "--listen", &listen]);
-        let state = dir.join(format!("farm-{port}"));
+        let state = setup.dir.join(format!("farm-{port}"));
         command.arg("--state").arg(&state).args(flags);
         let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-        let child = child.context("cannot start a server")?;
+        let child = child.with_context(|| setup.not_started())?;
         let mut server = FarmServer {
             child,
             client: Client::new(Address::parse(&listen))?,
@@ -57,7 +57,7 @@ impl FarmServer {
             anyhow::ensure!(Instant::now() < deadline, "the server does not answer");
             tokio::time::sleep(Duration::from_millis(5)).await;
             let address = Address::parse(&listen);
-            if let Some(token) = crate::node::cookie::read(&server.state, &address) {
+            if let Some(token) = local_token(&server.state) {
                 server.token = token;
                 let shown = Credentials { token: Some(server.token.clone()), ..Credentials::default() };
                 server.client = Client::with(address, &shown)?;
@@ -89,15 +89,21 @@ impl Drop for FarmServer {
     }
 }
 
-/// A port that nobody uses at this moment.
+/// The token that a server keeps for its own user in its state directory.
+fn local_token(state: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(state.join("local.token")).ok()?;
+    text.lines().nth(1).map(str::to_owned)
+}
+
+/// A port that no process listens on at this moment.
 pub fn free_port() -> anyhow::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Tasks a second from submission until the last completion is durable, with one worker.
-pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
+pub async fn tasks(setup: &Setup, tasks: u32, slots: u32) -> anyhow::Result<()> {
     println!("{tasks} durable tasks with a worker on a loopback connection that starts nothing");
-    let server = FarmServer::start(dir, free_port()?, &[]).await?;
+    let server = FarmServer::start(setup, free_port()?, &[]).await?;
     let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
     let worker = tokio::spawn(work(channel, server.token.clone(), "bench-0".to_owned(), 1, slots, false));
     wait_for_workers(&server, 1).await?;
@@ -128,18 +134,18 @@ pub async fn tasks(dir: &Path, tasks: u32, slots: u32) -> anyhow::Result<()> {
     server.stop().await
 }
 
-/// What the beats of idle workers cost the server, alone and with a report of load each second.
-pub async fn beats(dir: &Path, workers: u32, seconds: u64) -> anyhow::Result<()> {
+/// Processor time of the server for the beats of idle workers, alone and with a report of load each second.
+pub async fn beats(setup: &Setup, workers: u32, seconds: u64) -> anyhow::Result<()> {
     for with_load in [false, true] {
-        let percent = beats_cost(dir, workers, seconds, with_load).await?;
+        let percent = beats_cost(setup, workers, seconds, with_load).await?;
         let what = if with_load { "heartbeats and reports of load" } else { "heartbeats" };
         println!("{what} of {workers} workers: {percent:.2} percent of one core over {seconds} s");
     }
     Ok(())
 }
 
-async fn beats_cost(dir: &Path, workers: u32, seconds: u64, with_load: bool) -> anyhow::Result<f64> {
-    let server = FarmServer::start(dir, free_port()?, &[]).await?;
+async fn beats_cost(setup: &Setup, workers: u32, seconds: u64, with_load: bool) -> anyhow::Result<f64> {
+    let server = FarmServer::start(setup, free_port()?, &[]).await?;
     let mut all = tokio::task::JoinSet::new();
     for number in 0..workers {
         let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
@@ -155,7 +161,7 @@ async fn beats_cost(dir: &Path, workers: u32, seconds: u64, with_load: bool) -> 
     Ok(used * 100.0)
 }
 
-/// What idle workers hold of the server's memory, and how soon a task starts among them.
+/// Memory of idle workers in the server, and how soon a task starts among them.
 pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<()> {
     let store = Store::open(&format!("sqlite:{}", dir.join("idle.db").display()))?;
     let handle = windlass_server::start(store, Default::default()).await?;
@@ -181,7 +187,7 @@ pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until so many workers are there.
+/// Waits until this number of workers has registered.
 pub async fn wait_for_workers(server: &FarmServer, count: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while server.client.workers(false).await?.len() < count {

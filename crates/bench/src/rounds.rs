@@ -1,4 +1,4 @@
-//! What a scheduling round costs, in instructions, with few and with many tasks pending.
+//! Instructions of a scheduling round with few and with many tasks pending.
 
 use anyhow::Context as _;
 use std::process::{Command, Stdio};
@@ -35,7 +35,7 @@ fn instructions(rounds: u32, pending: u32) -> anyhow::Result<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(std::env::current_exe()?)
-        .args(["bench", "rounds", "--count", &rounds.to_string(), "--pending", &pending.to_string()])
+        .args(["rounds", "--count", &rounds.to_string(), "--pending", &pending.to_string()])
         .output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     let line =

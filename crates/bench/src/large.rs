@@ -1,4 +1,4 @@
-//! Large jobs: what a server holds of what their tasks run, and how soon it is back over one that is nearly done.
+//! Large jobs: the memory of a server for the bodies of their steps, and its restart over a job that is nearly done.
 
 use super::backlog::{self, Backlog};
 use std::path::Path;
@@ -23,7 +23,7 @@ const OPEN: u32 = 5_000;
 /// Tasks of one commit while the database is filled.
 const BATCH: u32 = 20_000;
 
-/// Both.
+/// Runs both.
 pub async fn run(dir: &Path, tasks: u32) -> anyhow::Result<()> {
     bodies(dir).await?;
     restart(dir, tasks).await

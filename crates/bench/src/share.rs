@@ -15,7 +15,7 @@ const DOMAINS: usize = 100_000;
 /// Domain, weight, duty cycle.
 type Record = (usize, usize, f64);
 
-/// Kernel and ledger, the median of so many runs.
+/// Entitlements and ledger, each the median of `runs`.
 pub fn run(runs: u32) -> anyhow::Result<()> {
     queues(runs)?;
     let mut records = records();
@@ -52,8 +52,8 @@ fn queues(runs: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The plain way: everybody who wants less than its part gets all, until nobody does; then rounded down,
-/// and what is over goes to the largest remainders.
+/// The plain way: every queue that demands less than its part gets its demand, until none does. Then all are rounded
+/// down, and the slots that are left go to the largest remainders.
 fn restarts(pool: u64, claims: &[Claim]) -> Vec<u64> {
     let mut open: Vec<usize> = (0..claims.len()).collect();
     let mut left = pool as f64;
@@ -163,7 +163,7 @@ impl Maps {
     }
 }
 
-/// Milliseconds that it takes, and what it gives; to drop that is not counted.
+/// Milliseconds that the work takes, and its result, whose drop is not counted.
 fn elapsed_ms<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let clock = Instant::now();
     let result = black_box(work());

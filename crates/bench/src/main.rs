@@ -1,32 +1,54 @@
-//! `windlass bench`: every figure that we promise, beside its baseline from the same run on the same
-//! machine. Machines differ and are shared; ratios are what to compare.
+//! `windlass-bench`: every figure that Windlass promises, beside its baseline from the same run on the same machine.
+//! Machines differ and are shared, so compare ratios.
 
 mod backlog;
-mod bookings;
+mod by_hand;
 mod cliffs;
-mod ended;
-mod engine;
+mod core_group;
 mod exec;
 mod farm;
 mod hog;
 mod instant;
 mod large;
-mod pen;
 mod place;
+mod postgres;
 mod rounds;
 mod score;
 mod share;
 
+use clap::Parser;
+use core_group::Hog;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-/// Flags of `bench`.
-#[derive(clap::Args, Clone, Debug)]
-pub struct BenchArgs {
+/// Measures Windlass: each figure beside its baseline from the same run. Without a name all benches run
+#[derive(Parser)]
+#[command(name = "windlass-bench", version)]
+struct BenchArgs {
     #[command(subcommand)]
     which: Option<Which>,
     /// Where to put files; on the kind of disk that is to be measured
     #[arg(long, global = true, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// The program whose servers and workers are measured [default: windlass beside this program]
+    #[arg(long, global = true, env = "WINDLASS", value_name = "PROGRAM")]
+    windlass: Option<PathBuf>,
+}
+
+/// What the benches of whole processes need.
+struct Setup {
+    /// For files. It is deleted at the end.
+    dir: PathBuf,
+    /// The program that is measured.
+    windlass: PathBuf,
+}
+
+impl Setup {
+    /// What to say where that program does not start.
+    fn not_started(&self) -> String {
+        let program = self.windlass.display();
+        format!("cannot start {program}; build it by 'cargo build --release', or name one by --windlass")
+    }
 }
 
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -70,16 +92,16 @@ enum Which {
         #[arg(long, default_value_t = 64)]
         slots: u32,
     },
-    /// What the beats of connected workers cost the server
+    /// Processor time of the server for the beats of connected workers
     Beats {
         /// Workers
         #[arg(long, default_value_t = 1_000)]
         workers: u32,
-        /// For so long
+        /// Length of the measurement
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
-    /// What connected idle workers hold of memory, and how soon a task starts among them
+    /// Memory of connected idle workers, and how soon a task starts among them
     Idle {
         /// Workers
         #[arg(long, default_value_t = 10_000)]
@@ -103,9 +125,9 @@ enum Which {
         /// Compiles at a time; may be given again
         #[arg(long = "width", default_values_t = [1, 2])]
         widths: Vec<usize>,
-        /// What is beside a worker; may be given again
-        #[arg(long = "hog", value_enum, default_values_t = [pen::Hog::None, pen::Hog::Cpu, pen::Hog::Memory])]
-        hogs: Vec<pen::Hog>,
+        /// The process beside a worker; may be given again
+        #[arg(long = "hog", value_enum, default_values_t = [Hog::None, Hog::Cpu, Hog::Memory])]
+        hogs: Vec<Hog>,
         /// Pairs of runs
         #[arg(long, default_value_t = 5)]
         pairs: u32,
@@ -127,14 +149,14 @@ enum Which {
     },
     /// Instructions of a scheduling round with few and with many tasks pending, by callgrind
     Rounds {
-        /// Only run this many rounds and print nothing: what callgrind counts
+        /// Run this number of rounds alone, for callgrind to count, and print nothing
         #[arg(long, hide = true)]
         count: Option<u32>,
         /// Pending tasks of such a run
         #[arg(long, hide = true, default_value_t = 10)]
         pending: u32,
     },
-    /// A database of far more ready jobs than the engine holds: memory, who is served, the cost of a decision
+    /// A database of far more ready jobs than the engine keeps resident: memory, users served, cost of a decision
     Backlog {
         /// Ready jobs of one task
         #[arg(long, default_value_t = 1_000_000)]
@@ -142,16 +164,16 @@ enum Which {
         /// Users, each with a queue
         #[arg(long, default_value_t = 1_000)]
         users: u64,
-        /// Steps that the engine holds
+        /// Resident steps
         #[arg(long, default_value_t = 10_000)]
         cache_steps: usize,
         /// Tasks that are placed
         #[arg(long, default_value_t = 20_000)]
         decisions: u64,
-        /// Only measure, over this database
+        /// Measure alone, over this database
         #[arg(long, hide = true)]
         over: Option<PathBuf>,
-        /// Only place so many over a store in memory and print nothing: what callgrind counts
+        /// Place this number of tasks over a store in memory, for callgrind to count, and print nothing
         #[arg(long, hide = true)]
         count: Option<u64>,
     },
@@ -161,35 +183,12 @@ enum Which {
         #[arg(long, default_value_t = 10_000_000)]
         tasks: u32,
     },
-    /// Bookings a second in a PostgreSQL database, beside statements written by hand; not among all
+    /// Tasks placed and booked on an empty PostgreSQL database, for workers that run nothing, beside statements
+    /// written by hand; not among all
     Postgres {
-        /// The database: postgres://HOST/DATABASE
-        #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
-        store: String,
-        /// Bookings of each run
-        #[arg(long, default_value_t = 100_000)]
-        bookings: u32,
-        /// Bookings of a transaction; may be given again
-        #[arg(long = "batch", default_values_t = [100, 1_000])]
-        batches: Vec<u32>,
-    },
-    /// Lists, `why` and a takeover over an empty PostgreSQL database that it fills with ended tasks; not among all
-    Ended {
-        /// The database: postgres://HOST/DATABASE
-        #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
-        store: String,
-        /// Ended tasks at first
-        #[arg(long, default_value_t = 10_000)]
-        few: u64,
-        /// Ended tasks at last
-        #[arg(long, default_value_t = 10_000_000)]
-        many: u64,
-    },
-    /// Tasks placed and booked by an engine on an empty PostgreSQL database, on workers that run nothing; not among all
-    Engine {
         /// What is placed
         #[arg(value_enum)]
-        what: engine::EngineWork,
+        what: postgres::PostgresWork,
         /// The database: postgres://HOST/DATABASE
         #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
         store: String,
@@ -208,18 +207,9 @@ enum Which {
     },
 }
 
-/// Runs one benchmark, or all.
-pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
-    if let Some(Which::Hog { be: Some(what), .. }) = &args.which {
-        return Ok(pen::be(what)?);
-    }
-    let dir = match args.dir {
-        Some(dir) => std::path::absolute(dir)?,
-        None => std::env::temp_dir(),
-    };
-    let dir = dir.join(format!("windlass-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir)?;
-    let all = [
+/// The benches that run where none is named: those without a database, and without half an hour of compiles.
+fn all() -> Vec<Which> {
+    vec![
         Which::Instant { tasks: 200_000, slots: vec![2, 64, 1000] },
         Which::Exec { tasks: 10_000, pairs: 3 },
         Which::Latency { submissions: 1_000 },
@@ -240,52 +230,106 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
             count: None,
         },
         Which::Large { tasks: 10_000_000 },
-    ];
-    let chosen = args.which.map_or_else(|| all.to_vec(), |one| vec![one]);
-    for which in chosen {
-        match which {
-            Which::Instant { tasks, slots } => instant::run(&dir, tasks, &slots).await?,
-            Which::Exec { tasks, pairs } => exec::run(&dir, tasks, pairs).await?,
-            Which::Latency { submissions } => exec::latency(&dir, submissions).await?,
-            Which::Array { tasks } => instant::array(&dir, tasks).await?,
-            Which::Farm { tasks, slots } => farm::tasks(&dir, tasks, slots).await?,
-            Which::Beats { workers, seconds } => farm::beats(&dir, workers, seconds).await?,
-            Which::Idle { workers, submissions } => farm::idle(&dir, workers, submissions).await?,
-            Which::Score { candidates } => score::run(candidates),
-            Which::Hog { compiles, widths, hogs, pairs, .. } => {
-                hog::run(&dir, compiles, &widths, &hogs, pairs).await?;
-            }
-            Which::Place { workers, classes, count: Some(count) } => place::count(count, workers, classes),
-            Which::Place { workers, .. } => place::run(workers),
-            Which::Rounds { count: Some(count), pending } => rounds::count(count, pending),
-            Which::Rounds { count: None, .. } => rounds::run()?,
-            Which::Share { runs } => share::run(runs)?,
-            Which::Postgres { store, bookings, batches } => bookings::run(&store, bookings, &batches).await?,
-            Which::Ended { store, few, many } => ended::run(&store, few, many).await?,
-            Which::Engine { what, store, workers, count } => {
-                engine::run(&store, what, workers, count).await?
-            }
-            Which::Large { tasks } => large::run(&dir, tasks).await?,
-            Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
-                let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };
-                match (over, count) {
-                    (Some(path), _) => backlog::over(path, backlog).await?,
-                    (None, Some(decisions)) => backlog::count(decisions, backlog),
-                    (None, None) => backlog::run(&dir, backlog).await?,
-                }
-            }
+    ]
+}
+
+fn main() -> ExitCode {
+    // Two providers could be linked in, and this one is used. No other was installed before.
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let args = BenchArgs::parse();
+    let measured = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let measured = runtime.block_on(run(args));
+            // Blocking calls on other threads must not delay the exit.
+            runtime.shutdown_background();
+            measured
+        }
+        Err(error) => Err(anyhow::Error::new(error).context("cannot start")),
+    };
+    match measured {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
         }
     }
-    _ = std::fs::remove_dir_all(&dir);
+}
+
+/// Runs one benchmark, or all.
+async fn run(args: BenchArgs) -> anyhow::Result<()> {
+    if let Some(Which::Hog { be: Some(what), .. }) = &args.which {
+        return Ok(core_group::be(what)?);
+    }
+    let dir = match args.dir {
+        Some(dir) => std::path::absolute(dir)?,
+        None => std::env::temp_dir(),
+    };
+    let windlass = match args.windlass {
+        Some(program) => std::path::absolute(program)?,
+        None => std::env::current_exe()?.with_file_name("windlass"),
+    };
+    let dir = dir.join(format!("windlass-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let setup = Setup { dir, windlass };
+    for which in args.which.map_or_else(all, |one| vec![one]) {
+        measure(&setup, which).await?;
+    }
+    _ = std::fs::remove_dir_all(&setup.dir);
     Ok(())
 }
 
-/// The middle of some values.
+async fn measure(setup: &Setup, which: Which) -> anyhow::Result<()> {
+    let dir = &setup.dir;
+    match which {
+        Which::Instant { tasks, slots } => instant::run(dir, tasks, &slots).await,
+        Which::Exec { tasks, pairs } => exec::run(setup, tasks, pairs).await,
+        Which::Latency { submissions } => exec::latency(setup, submissions).await,
+        Which::Array { tasks } => instant::array(dir, tasks).await,
+        Which::Farm { tasks, slots } => farm::tasks(setup, tasks, slots).await,
+        Which::Beats { workers, seconds } => farm::beats(setup, workers, seconds).await,
+        Which::Idle { workers, submissions } => farm::idle(dir, workers, submissions).await,
+        Which::Score { candidates } => {
+            score::run(candidates);
+            Ok(())
+        }
+        Which::Hog { compiles, widths, hogs, pairs, .. } => {
+            hog::run(setup, compiles, &widths, &hogs, pairs).await
+        }
+        Which::Place { workers, classes, count } => {
+            match count {
+                Some(count) => place::count(count, workers, classes),
+                None => place::run(workers),
+            }
+            Ok(())
+        }
+        Which::Rounds { count: Some(count), pending } => {
+            rounds::count(count, pending);
+            Ok(())
+        }
+        Which::Rounds { count: None, .. } => rounds::run(),
+        Which::Share { runs } => share::run(runs),
+        Which::Postgres { what, store, workers, count } => postgres::run(&store, what, workers, count).await,
+        Which::Large { tasks } => large::run(dir, tasks).await,
+        Which::Backlog { jobs, users, cache_steps, decisions, over, count } => {
+            let backlog = backlog::Backlog { jobs, users, cache_steps, decisions };
+            match (over, count) {
+                (Some(path), _) => backlog::over(path, backlog).await,
+                (None, Some(decisions)) => {
+                    backlog::count(decisions, backlog);
+                    Ok(())
+                }
+                (None, None) => backlog::run(dir, backlog).await,
+            }
+        }
+    }
+}
+
+/// The median of some values.
 fn median(values: &mut [f64]) -> f64 {
     percentile(values, 0.5)
 }
 
-/// The value below which that part of all lies.
+/// The value below which this part of all lies; `part` is between 0 and 1.
 fn percentile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);

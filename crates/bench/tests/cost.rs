@@ -1,13 +1,13 @@
 //! Costs that must not grow: counted in instructions, not timed.
 
-mod support;
-
 use std::process::Command;
 
-/// Instructions of `windlass bench` with these arguments; `None` if they cannot be counted.
+const BENCH: &str = env!("CARGO_BIN_EXE_windlass-bench");
+
+/// Instructions of `windlass-bench` with these arguments; `None` if they cannot be counted.
 fn instructions(args: &[&str]) -> Option<f64> {
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", support::windlass(), "bench"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", BENCH])
         .args(args)
         .output()
         .ok()?;
@@ -67,8 +67,8 @@ fn a_decision_costs_the_same_with_few_and_with_many_queues() {
 #[test]
 fn every_user_of_a_backlog_is_served_by_a_small_cache() {
     let dir = tempfile::tempdir().unwrap();
-    let output = Command::new(support::windlass())
-        .args(["bench", "backlog", "--jobs", "6000", "--users", "100", "--cache-steps", "300"])
+    let output = Command::new(BENCH)
+        .args(["backlog", "--jobs", "6000", "--users", "100", "--cache-steps", "300"])
         .args(["--decisions", "500", "--dir"])
         .arg(dir.path())
         .output()
@@ -85,25 +85,4 @@ fn every_user_of_a_backlog_is_served_by_a_small_cache() {
     let held = number("steps held", "ms");
     // Jobs of one step: besides the cache, the server has those that run or ended a moment ago.
     assert!((1..=300 + 2 * 64).contains(&held), "{held} steps are held: {text}");
-}
-
-#[test]
-fn a_million_pending_tasks_are_small() {
-    let farm = support::Farm::with_server(&["--cpus", "1"]);
-    let resident = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", farm.server_pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    };
-    farm.ok(&["submit", "--array", "1-10", "--", "sh", "-c", "while [ ! -e go ]; do :; done"]);
-    let before = resident();
-    farm.ok(&["submit", "--array", "1-1000000", "--", "true"]);
-    let grown = resident().saturating_sub(before);
-    assert!(grown < 50 << 20, "{grown} bytes more");
-    // All of them are counted, and each can be shown.
-    let job = farm.json(&["job", "show", "2"]);
-    let job = if job.is_array() { job[0].clone() } else { job };
-    assert_eq!(job["counts"]["ready"], 1_000_000, "{job}");
-    let why = farm.ok(&["why", "2.999999"]);
-    assert!(why.contains("busy"), "{why}");
 }

@@ -1,8 +1,7 @@
-//! With real processes, through the real server and keeper.
+//! Real processes, through the real server and keeper.
 
-use super::{median, percentile};
+use super::{Setup, median, percentile};
 use anyhow::Context as _;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_api::client::{Address, Client, TasksQuery};
@@ -18,15 +17,15 @@ struct ExecServer {
 }
 
 impl ExecServer {
-    async fn start(dir: &Path, name: &str) -> anyhow::Result<ExecServer> {
-        let state = dir.join(name);
-        let socket = dir.join(format!("{name}.sock"));
-        let mut command = Command::new(std::env::current_exe()?);
+    async fn start(setup: &Setup, name: &str) -> anyhow::Result<ExecServer> {
+        let state = setup.dir.join(name);
+        let socket = setup.dir.join(format!("{name}.sock"));
+        let mut command = Command::new(&setup.windlass);
         command
             .args(["server", "start", "--cpus", "2", "--listen"])
             .arg(format!("unix:{}", socket.display()));
         command.arg("--state").arg(&state).stdin(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().context("cannot start a server")?;
+        let child = command.spawn().with_context(|| setup.not_started())?;
         let client = Client::new(Address::Unix(socket))?;
         let deadline = Instant::now() + Duration::from_secs(20);
         while client.version().await.is_err() {
@@ -44,15 +43,15 @@ impl ExecServer {
 }
 
 /// Real processes, in turn with xargs.
-pub async fn run(dir: &Path, tasks: u32, pairs: u32) -> anyhow::Result<()> {
+pub async fn run(setup: &Setup, tasks: u32, pairs: u32) -> anyhow::Result<()> {
     println!("{tasks} x /bin/true on 2 slots, control groups and logs on, beside xargs -P2");
-    let server = ExecServer::start(dir, "exec").await?;
+    let server = ExecServer::start(setup, "exec").await?;
     let (mut ratios, mut gaps_ms, mut last) = (Vec::new(), Vec::new(), 0);
     for pair in 1..=pairs {
-        let ours = ours(&server, tasks)?;
-        let xargs = xargs(tasks)?;
-        ratios.push(ours / xargs);
-        println!("  pair {pair}: windlass {ours:.0}/s, xargs {xargs:.0}/s, ratio {:.2}", ours / xargs);
+        let (windlass, xargs) = (by_windlass(setup, &server, tasks)?, by_xargs(tasks)?);
+        let ratio = windlass / xargs;
+        ratios.push(ratio);
+        println!("  pair {pair}: windlass {windlass:.0}/s, xargs {xargs:.0}/s, ratio {ratio:.2}");
         last = server.client.jobs(&Default::default()).await?.items.first().map_or(0, |job| job.id);
     }
     let state = server.stop().await?;
@@ -71,9 +70,9 @@ pub async fn run(dir: &Path, tasks: u32, pairs: u32) -> anyhow::Result<()> {
 }
 
 /// Tasks a second of `windlass run`, as a user runs it.
-fn ours(server: &ExecServer, tasks: u32) -> anyhow::Result<f64> {
+fn by_windlass(setup: &Setup, server: &ExecServer, tasks: u32) -> anyhow::Result<f64> {
     let clock = Instant::now();
-    let status = Command::new(std::env::current_exe()?)
+    let status = Command::new(&setup.windlass)
         .args(["run", "--quiet", "--server", &server.client.address().to_string()])
         .args(["--array", &format!("1-{tasks}"), "--", "/bin/true"])
         .env_remove("WINDLASS_TASK")
@@ -83,7 +82,7 @@ fn ours(server: &ExecServer, tasks: u32) -> anyhow::Result<f64> {
     Ok(f64::from(tasks) / clock.elapsed().as_secs_f64())
 }
 
-fn xargs(tasks: u32) -> anyhow::Result<f64> {
+fn by_xargs(tasks: u32) -> anyhow::Result<f64> {
     let clock = Instant::now();
     let status = Command::new("sh")
         .args(["-c", &format!("seq {tasks} | xargs -P2 -n1 /bin/true")])
@@ -93,8 +92,8 @@ fn xargs(tasks: u32) -> anyhow::Result<f64> {
     Ok(f64::from(tasks) / clock.elapsed().as_secs_f64())
 }
 
-/// The time that slots stood empty between two tasks, in milliseconds: each start after the first ones
-/// takes the slot that became free first.
+/// The time that slots stood empty between two tasks, in milliseconds. Each start after the first ones takes the slot
+/// that became free first.
 fn gaps(mut spans: Vec<(u64, u64)>, slots: usize, into: &mut Vec<f64>) {
     spans.sort_unstable();
     let mut free = std::collections::BinaryHeap::new();
@@ -109,8 +108,8 @@ fn gaps(mut spans: Vec<(u64, u64)>, slots: usize, into: &mut Vec<f64>) {
 }
 
 /// From submission to the start of the process, one job after the other.
-pub async fn latency(dir: &Path, submissions: u32) -> anyhow::Result<()> {
-    let server = ExecServer::start(dir, "latency").await?;
+pub async fn latency(setup: &Setup, submissions: u32) -> anyhow::Result<()> {
+    let server = ExecServer::start(setup, "latency").await?;
     let mut latencies_ms = Vec::new();
     let step = StepRequest { command: vec!["/bin/true".to_owned()], ..StepRequest::default() };
     let request = SubmitRequest { steps: vec![step], ..SubmitRequest::default() };

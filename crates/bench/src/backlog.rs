@@ -1,5 +1,5 @@
-//! A database of far more ready jobs than the engine holds: what a server over it holds in memory, whom it
-//! serves, and what a decision costs beside that of a small one.
+//! A database of far more ready jobs than the engine keeps resident: the memory of a server over it, the users that it
+//! serves, and the cost of a decision beside that over a small database.
 
 use super::instant;
 use anyhow::Context as _;
@@ -17,7 +17,7 @@ use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time};
 use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
 use windlass_store::{Memory, Store};
 
-/// The small backlog: all of it is held.
+/// Jobs of the small backlog, which is resident as a whole.
 const FEW: u64 = 1_000;
 /// Runs with it, of which the median counts: each is short.
 const FEW_RUNS: usize = 9;
@@ -35,13 +35,13 @@ pub struct Backlog {
     pub jobs: u64,
     /// Users, each with a queue; they submit in turn.
     pub users: u64,
-    /// Steps that the engine holds.
+    /// Resident steps.
     pub cache_steps: usize,
     /// Tasks that are placed and end.
     pub decisions: u64,
 }
 
-/// What a run came to.
+/// The figures of a run.
 pub(super) struct Measured {
     pub(super) start_ms: f64,
     pub(super) resident_mib: f64,
@@ -86,7 +86,7 @@ pub async fn run(dir: &Path, backlog: Backlog) -> anyhow::Result<()> {
 
 pub(super) fn measure(path: &Path, backlog: Backlog) -> anyhow::Result<Measured> {
     let output = Command::new(std::env::current_exe()?)
-        .args(["bench", "backlog", "--over"])
+        .args(["backlog", "--over"])
         .arg(path)
         .args(["--jobs", &backlog.jobs.to_string(), "--users", &backlog.users.to_string()])
         .args(["--cache-steps", &backlog.cache_steps.to_string()])
@@ -166,7 +166,7 @@ pub async fn over(path: PathBuf, backlog: Backlog) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets a worker run until so many tasks have ended; returns how many users had one.
+/// Lets a worker run until this number of tasks has ended; returns how many users had one.
 async fn serve(handle: &Handle, decisions: u64) -> anyhow::Result<usize> {
     let (parcels, inbox) = mpsc::channel();
     let (done, over) = tokio::sync::oneshot::channel();
@@ -229,8 +229,8 @@ pub(super) fn engine_time() -> anyhow::Result<Duration> {
     sum.context("there is no engine's thread")
 }
 
-/// What callgrind counts: an engine over a store in memory places so many tasks of a backlog, and takes in the
-/// pages that this asks for.
+/// For callgrind to count: an engine over a store in memory places tasks of a backlog, and takes in the pages that it
+/// fetches for this.
 pub fn count(decisions: u64, backlog: Backlog) {
     let Backlog { jobs, users, cache_steps, .. } = backlog;
     let (store, mut engine) =

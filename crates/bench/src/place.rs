@@ -1,5 +1,5 @@
-//! What it costs to place a task: on a large farm of many queues and classes through the whole engine, and
-//! by the policy `packing` through the engine, through the matcher alone, and by a plain scan.
+//! Cost of placing a task: on a large farm of many queues and classes through the whole engine, and by the policy
+//! `packing` through the engine, through the matcher alone, and by a plain scan.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hint::black_box;
@@ -22,7 +22,7 @@ use windlass_core::worker::{Saturation, Worker, WorkerRecord, WorkerState};
 use windlass_core::workers::Workers;
 use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
-/// It prefers no worker.
+/// A step that prefers no worker.
 static NONE: BTreeSet<String> = BTreeSet::new();
 
 const GIB: u64 = 1 << 30;
@@ -30,7 +30,7 @@ const GIB: u64 = 1 << 30;
 const PLACEMENTS: u32 = 100_000;
 const QUEUES: u32 = 100;
 const CLASSES: u32 = 1_000;
-/// Bookings of one round at most, as the server has it.
+/// Bookings of one round at most, as in the server.
 const BUDGET: usize = 1_000;
 
 /// All farms.

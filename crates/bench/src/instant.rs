@@ -1,5 +1,6 @@
-//! Without processes: a worker inside this process that completes every task at once.
+//! No processes: a worker inside this process completes every task at once.
 
+use super::by_hand;
 use anyhow::Context as _;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -17,11 +18,8 @@ pub async fn run(dir: &Path, tasks: u32, slots: &[u32]) -> anyhow::Result<()> {
     println!("  slots    tasks/s   cpu µs/task   raw SQLite rows/s at that batch   ratio");
     for slots in slots {
         let (rate, cpu_us) = instant(&dir.join(format!("instant-{slots}.db")), tasks, *slots).await?;
-        let raw = windlass_store::bench_raw_commits(
-            &dir.join(format!("raw-{slots}.db")),
-            tasks.min(50 * slots + 20_000),
-            *slots,
-        )?;
+        let rows = tasks.min(50 * slots + 20_000);
+        let raw = by_hand::sqlite_rows(&dir.join(format!("raw-{slots}.db")), rows, *slots)?;
         println!("  {slots:>5} {rate:>10.0} {cpu_us:>13.1} {raw:>33.0} {:>7.2}", rate / raw);
     }
     Ok(())
@@ -85,8 +83,8 @@ async fn start_worker(handle: &Handle, slots: u32) -> anyhow::Result<()> {
     workers(handle, 1, slots).await.map(|_| ())
 }
 
-/// So many workers of `slots` cpus each, on one thread. What is received says that tasks reached one of
-/// them, and have ended.
+/// `count` workers of `slots` cpus each, on one thread. Each message received says that tasks reached a worker and have
+/// ended.
 pub async fn workers(
     handle: &Handle,
     count: u32,

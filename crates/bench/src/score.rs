@@ -1,4 +1,4 @@
-//! What it costs to judge pairs of step and worker.
+//! Cost of judging pairs of step and worker.
 
 use super::median;
 use std::hint::black_box;
@@ -10,11 +10,11 @@ use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{ScoringPolicy, Verdict, policy_by_name, winner};
 use windlass_core::score::windows::{InstanceWindows, Metric, Windowed};
 
-/// Runs of each kind, of which the middle one counts.
+/// Runs of each kind, of which the median counts.
 const RUNS: usize = 101;
 const GIB: u64 = 1 << 30;
 
-/// A candidate and what is known of it and the worker together.
+/// A candidate, and the facts about it and the worker together.
 struct Candidate {
     job: JobContext,
     missing: Option<Missing>,
@@ -22,7 +22,7 @@ struct Candidate {
     warmth: f64,
 }
 
-/// The best of so many candidates.
+/// The best of `count` candidates.
 pub fn run(count: usize) {
     let (policy, _) = policy_by_name("resource-aware");
     let (worker, farm) = (worker(0), farm());
@@ -46,7 +46,7 @@ pub fn run(count: usize) {
     );
 }
 
-/// As it is done without care: each rule of each candidate written down, then all sorted.
+/// The plain way: each rule of each candidate recorded, then all candidates sorted.
 fn plainly<'a>(
     policy: &dyn ScoringPolicy,
     pairs: impl Iterator<Item = (usize, Pair<'a>)>,
@@ -57,7 +57,7 @@ fn plainly<'a>(
     best.map(|(key, detail)| (*key, detail.total))
 }
 
-/// Milliseconds, and what came of it.
+/// Milliseconds that the work took, and its result.
 fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let clock = Instant::now();
     let result = black_box(work());

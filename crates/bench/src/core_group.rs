@@ -1,4 +1,4 @@
-//! Control groups of the benchmark's own, each with a core: where a worker and a hog are beside each other.
+//! A control group with one core, in which a worker and a hog run beside each other.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -20,24 +20,24 @@ const READERS: usize = 8;
 const HELD_BYTES: usize = 80 << 20;
 /// Bytes of its file. With what it holds, they are more than the group may have.
 const FILE_BYTES: u64 = 128 << 20;
-/// Bytes that all in a pen may have.
+/// Bytes that all processes in a group may have.
 const LIMIT_BYTES: u64 = 144 << 20;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 /// How long the kernel may take to let go of what was killed.
 const EMPTY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A control group with a core. What is in it is killed with it.
-pub struct Pen {
+/// A control group with one core. Its processes are killed with it.
+pub struct CoreGroup {
     group: PathBuf,
     memory: Option<PathBuf>,
     cpu: usize,
     inside: Vec<Child>,
 }
 
-impl Pen {
-    /// One for each of two cores; `limited`: with little memory. The error says why that cannot be here.
-    pub fn pair(limited: bool) -> Result<[Pen; 2], String> {
+impl CoreGroup {
+    /// One for each of two cores; `limited`: with little memory. The error says what this machine lacks.
+    pub fn pair(limited: bool) -> Result<[CoreGroup; 2], String> {
         if !rustix::process::getuid().is_root() {
             return Err("needs root, to make control groups".to_owned());
         }
@@ -46,31 +46,31 @@ impl Pen {
         let (Some(first), Some(second)) = (cpus.next(), cpus.next()) else {
             return Err("needs two cores".to_owned());
         };
-        Ok([Pen::new(first, limited)?, Pen::new(second, limited)?])
+        Ok([CoreGroup::new(first, limited)?, CoreGroup::new(second, limited)?])
     }
 
-    fn new(cpu: usize, limited: bool) -> Result<Pen, String> {
+    fn new(cpu: usize, limited: bool) -> Result<CoreGroup, String> {
         let mount = V2.iter().map(Path::new).find(|mount| mount.join("cgroup.subtree_control").exists());
         let mount = mount.ok_or("no cgroup v2 is mounted")?;
-        let name = format!("windlass-pen-{}-{cpu}", std::process::id());
-        let mut pen = Pen { group: mount.join(&name), memory: None, cpu, inside: Vec::new() };
+        let name = format!("windlass-bench-{}-{cpu}", std::process::id());
+        let mut made = CoreGroup { group: mount.join(&name), memory: None, cpu, inside: Vec::new() };
         let make =
             |dir: &Path| fs::create_dir(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()));
-        make(&pen.group)?;
-        if !fs::read_to_string(pen.group.join("memory.pressure")).is_ok_and(|text| text.contains("some")) {
+        make(&made.group)?;
+        if !fs::read_to_string(made.group.join("memory.pressure")).is_ok_and(|text| text.contains("some")) {
             return Err("the kernel does not measure pressure of control groups".to_owned());
         }
         if limited {
             let memory = Path::new(MEMORY_V1).join(name);
             make(&memory).map_err(|e| format!("needs the memory controller of cgroup v1: {e}"))?;
             let limit = memory.join("memory.limit_in_bytes");
-            pen.memory = Some(memory);
+            made.memory = Some(memory);
             fs::write(limit, LIMIT_BYTES.to_string()).map_err(|e| format!("cannot limit memory: {e}"))?;
         }
-        Ok(pen)
+        Ok(made)
     }
 
-    /// Starts a worker of the pen's core.
+    /// Starts a worker of the group's core.
     pub fn start_worker(
         &mut self,
         program: &Path,
@@ -96,7 +96,7 @@ impl Pen {
     }
 }
 
-impl Drop for Pen {
+impl Drop for CoreGroup {
     fn drop(&mut self) {
         _ = fs::write(self.group.join("cgroup.kill"), "1");
         self.inside.iter_mut().for_each(|child| _ = child.wait());
@@ -119,7 +119,7 @@ fn remove(group: &Path) -> bool {
     fs::remove_dir(group).is_ok()
 }
 
-/// What is beside a worker.
+/// The kind of process beside a worker.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hog {
     /// Nothing.
@@ -131,13 +131,13 @@ pub enum Hog {
 }
 
 /// A hog's process; it ends with this one.
-pub struct Beside(Child);
+pub struct HogProcess(Child);
 
 impl Hog {
-    /// Lets it loose in a pen. `file` is what the memory hog reads.
-    pub fn start(self, program: &Path, pen: &Pen, file: &Path) -> io::Result<Option<Beside>> {
-        let mut command = pen.command(program);
-        command.args(["bench", "hog", "--be"]);
+    /// Starts it in a group. `bench` is the program `windlass-bench`, and the memory hog reads `file`.
+    pub fn start(self, bench: &Path, group: &CoreGroup, file: &Path) -> io::Result<Option<HogProcess>> {
+        let mut command = group.command(bench);
+        command.args(["hog", "--be"]);
         match self {
             Hog::None => return Ok(None),
             Hog::Cpu => command.arg("cpu"),
@@ -146,11 +146,11 @@ impl Hog {
                 command.arg(file)
             }
         };
-        Ok(Some(Beside(command.stdin(Stdio::piped()).spawn()?)))
+        Ok(Some(HogProcess(command.stdin(Stdio::piped()).spawn()?)))
     }
 }
 
-impl Drop for Beside {
+impl Drop for HogProcess {
     fn drop(&mut self) {
         // It waits for the end of its input.
         drop(self.0.stdin.take());
@@ -158,7 +158,7 @@ impl Drop for Beside {
     }
 }
 
-/// What a hog does, until its input ends: `what` is `cpu`, or the file that it reads.
+/// Acts as a hog until the input ends; `what` is `cpu`, or the file that the memory hog reads.
 pub fn be(what: &Path) -> io::Result<()> {
     if what == Path::new("cpu") {
         (0..BUSY_THREADS).for_each(|_| {
@@ -170,7 +170,7 @@ pub fn be(what: &Path) -> io::Result<()> {
         });
     } else {
         let file = File::open(what)?;
-        // What is cached counts for whoever wrote it, and would never be read here.
+        // Cached pages count for the process that wrote them, and would never be read here.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
         let held = black_box(vec![1u8; HELD_BYTES]);
         std::mem::forget(held);
