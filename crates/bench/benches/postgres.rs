@@ -10,7 +10,7 @@ use std::process::Command;
 const RUNS: usize = 3;
 
 fn main() {
-    let settings = ["fsync=on", "shared_buffers=256MB", "max_wal_size=4GB"];
+    let settings = ["fsync=on", "shared_buffers=256MB", "max_wal_size=8GB"];
     let cluster = match database::Cluster::start(&settings) {
         Ok(cluster) => cluster,
         Err(why) => return println!("SKIP what needs PostgreSQL: {why}"),
