@@ -17,6 +17,7 @@ mod job;
 mod limit;
 mod load;
 mod pattern;
+pub mod quantity;
 mod queue;
 mod server;
 mod session;

@@ -1,10 +1,5 @@
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-//! A farm on PostgreSQL: the engine, its shell and the store as in a server, and many workers inside this process that run
-//! nothing. A task counts as booked when its worker has the order to start it, so its row is durable by then.
-========
 //! A farm on PostgreSQL: an engine, its shell and the store as in a server, and many workers inside this process that
 //! run nothing. A task counts as booked when its worker has the order to start it, so its row is durable by then.
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
 
 use super::{backlog, by_hand, instant};
 use anyhow::Context as _;
@@ -16,15 +11,9 @@ use windlass_core::engine::{Engine, Event, Reply, Settings, Submit, WorkerComman
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::{Epoch, Resources, TaskId, Time};
 use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
-<<<<<<<< HEAD:crates/bench/src/engine.rs
 use windlass_store::Store;
 
-/// The lease of the owner. Commits renew it.
-========
-use windlass_store::{Store, WHOLE_FARM};
-
 /// The lease of the farm. Commits renew it.
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
 const LEASE: Duration = Duration::from_secs(600);
 /// How long a measurement may stand still.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -32,11 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const BASELINE_BOOKINGS: u32 = 100_000;
 /// Sizes of the mixed farm's workers, in cores.
 const CORES: [u32; 5] = [16, 24, 32, 48, 64];
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-/// How long its tasks run, and how long wide work is blocked before a worker is reserved, as servers have it.
-========
 /// How long its tasks run, and how long wide work is blocked before a worker is reserved, as in servers.
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
 const RUN: Duration = Duration::from_secs(20);
 const RESERVED_AFTER: Duration = Duration::from_secs(60);
 /// Time for rounds and commits beside these.
@@ -44,11 +29,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// The work that is placed.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Debug)]
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-pub enum EngineWork {
-========
 pub enum PostgresWork {
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     /// Jobs of ten steps of a hundred tasks on idle workers, beside bookings by hand
     Jobs,
     /// Idle workers of mixed sizes until 99 percent of their cores are booked, and then a task of 64 cores
@@ -58,43 +39,27 @@ pub enum PostgresWork {
 }
 
 /// Measures in an empty database, in which the jobs stay.
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-pub async fn run(store: &str, what: EngineWork, workers: u32, count: u32) -> anyhow::Result<()> {
-    match what {
-        EngineWork::Jobs => jobs(store, workers, count).await,
-        EngineWork::Fill => fill(store, workers).await,
-        EngineWork::Step => step(store, workers, count).await,
-========
 pub async fn run(address: &str, what: PostgresWork, workers: u32, count: u32) -> anyhow::Result<()> {
     match what {
         PostgresWork::Jobs => jobs(address, workers, count).await,
         PostgresWork::Fill => fill(address, workers).await,
         PostgresWork::Step => step(address, workers, count).await,
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     }
 }
 
 /// The store as the owner of the farm, who may commit.
 pub async fn own(store: &Store) -> anyhow::Result<Store> {
-    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION")).await?;
-    let owned = store.claim(WHOLE_FARM, server, LEASE).await?;
+    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION"), None).await?;
+    let owned = store.claim(server, LEASE).await?;
     Ok(store.as_owner(owned.context("a server owns the farm in this database")?))
 }
 
 /// `count` jobs of 10 steps of 100 tasks, on workers with a core for each task.
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-async fn jobs(store: &str, workers: u32, count: u32) -> anyhow::Result<()> {
-    let tasks = count * 1_000;
-    let slots = tasks.div_ceil(workers);
-    let mut farm = EngineFarm::start(store, &vec![slots; workers as usize], None).await?;
-    let (clock, before, engine) = (Instant::now(), farm.spent().await?, super::backlog::engine_time()?);
-========
 async fn jobs(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     let tasks = count * 1_000;
     let slots = tasks.div_ceil(workers);
     let mut farm = PostgresFarm::start(address, &vec![slots; workers as usize], None).await?;
     let (clock, before, engine) = (Instant::now(), farm.spent().await?, backlog::engine_time()?);
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     let mut requests = tokio::task::JoinSet::new();
     for job in 0..count {
         let (handle, queue) = (farm.handle.clone(), format!("queue-{}", job % 10));
@@ -110,14 +75,8 @@ async fn jobs(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     farm.stop().await;
     let batches = batches - before.1;
     let (batch, rate) = (f64::from(tasks) / batches as f64, f64::from(tasks) / took.as_secs_f64());
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-    let by_hand =
-        windlass_store::bench_bookings(store, FLOOR_BOOKINGS.min(tasks), batch.ceil() as u32).await?;
-    let shown = windlass_store::shown_address(store);
-========
     let baseline = by_hand::bookings(address, BASELINE_BOOKINGS.min(tasks), batch.ceil() as u32).await?;
     let shown = windlass_store::shown_address(address);
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     println!("{count} jobs of 10 steps of 100 tasks on {workers} workers, {shown}");
     println!(
         "  all jobs accepted after {:.2} s, all tasks booked after {:.2} s",
@@ -140,14 +99,9 @@ async fn jobs(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
 }
 
 /// One step of `count` tasks.
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-async fn step(store: &str, workers: u32, count: u32) -> anyhow::Result<()> {
-    let mut farm = EngineFarm::start(store, &vec![count.div_ceil(workers); workers as usize], None).await?;
-========
 async fn step(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     let mut farm =
         PostgresFarm::start(address, &vec![count.div_ceil(workers); workers as usize], None).await?;
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     let (clock, before) = (Instant::now(), farm.spent().await?);
     submit(&farm.handle, "queue", 1, count, 1).await?;
     farm.await_started(count).await?;
@@ -155,11 +109,7 @@ async fn step(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     let (statements, batches) = farm.spent().await?;
     farm.stop().await;
     let (statements, batches) = (statements - before.0, batches - before.1);
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-    let shown = windlass_store::shown_address(store);
-========
     let shown = windlass_store::shown_address(address);
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     println!("a step of {count} tasks on {workers} idle workers, {shown}");
     println!(
         "  booked in {:.3} s, {:.0}/s, in {batches} batches, {:.4} statements/task",
@@ -170,21 +120,12 @@ async fn step(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-/// A cold farm of mixed sizes. Its tasks end after a while, and others take their place: the wide task starts only because
-/// a worker is reserved for it.
-async fn fill(store: &str, workers: u32) -> anyhow::Result<()> {
-    let sizes = mixed(workers);
-    let cores: u32 = sizes.iter().sum();
-    let mut farm = EngineFarm::start(store, &sizes, Some(RUN)).await?;
-========
 /// A cold farm of mixed sizes. Its tasks end after a while, and others take their place. The wide task starts only
 /// because a worker is reserved for it.
 async fn fill(address: &str, workers: u32) -> anyhow::Result<()> {
     let sizes = mixed(workers);
     let cores: u32 = sizes.iter().sum();
     let mut farm = PostgresFarm::start(address, &sizes, Some(RUN)).await?;
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     let clock = Instant::now();
     for queue in 0..10 {
         submit(&farm.handle, &format!("queue-{queue}"), 1, cores, 1).await?;
@@ -194,11 +135,7 @@ async fn fill(address: &str, workers: u32) -> anyhow::Result<()> {
     let wide = Instant::now();
     submit(&farm.handle, "wide", 1, 1, 64).await?;
     let bound = RESERVED_AFTER + RUN + SLACK;
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-    let shown = windlass_store::shown_address(store);
-========
     let shown = windlass_store::shown_address(address);
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     println!("{workers} workers of {cores} cores, cold, ten queues with a task for each core, {shown}");
     println!("  99 percent booked after {:.2} s", secs(most));
     farm.await_wide().await?;
@@ -240,11 +177,7 @@ struct BegunTasks {
     has_wide: bool,
 }
 
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-struct EngineFarm {
-========
 struct PostgresFarm {
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     handle: Handle,
     store: Store,
     begun: tokio::sync::mpsc::UnboundedReceiver<BegunTasks>,
@@ -253,23 +186,12 @@ struct PostgresFarm {
     wide: bool,
 }
 
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-impl EngineFarm {
-    /// Workers with these numbers of cores. They end tasks after `run`, or never.
-    async fn start(address: &str, sizes: &[u32], run: Option<Duration>) -> anyhow::Result<EngineFarm> {
-        let store = Store::connect(address).await?;
-        anyhow::ensure!(matches!(store, Store::Postgres(_)), "this measures an engine on PostgreSQL");
-        let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION"), None).await?;
-        let owned = store.claim(server, LEASE).await?;
-        let store = store.as_owner(owned.context("a server owns the farm in this database")?);
-========
 impl PostgresFarm {
     /// Workers with these numbers of cores, which end tasks after `run`, or never.
     async fn start(address: &str, sizes: &[u32], run: Option<Duration>) -> anyhow::Result<PostgresFarm> {
         let store = Store::connect(address).await?;
         anyhow::ensure!(matches!(store, Store::Postgres(_)), "this bench measures PostgreSQL");
         let store = own(&store).await?;
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
         let found = store.load().await?;
         anyhow::ensure!(
             found.next_job == 1 && found.ground.workers.is_empty(),
@@ -284,17 +206,10 @@ impl PostgresFarm {
         for (number, cores) in sizes.iter().enumerate() {
             let id = handle.next_link();
             let hello = instant::hello(format!("bench-{number:05}"), id, *cores);
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-            let link = Arc::new(EngineLink { id, parcels: parcels.clone() });
-            handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
-        }
-        let farm = EngineFarm { handle, store, begun, started: 0, wide: false };
-========
             let link = Arc::new(PostgresLink { id, parcels: parcels.clone() });
             handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
         }
         let farm = PostgresFarm { handle, store, begun, started: 0, wide: false };
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
         farm.await_workers(sizes.len()).await?;
         Ok(farm)
     }
@@ -333,21 +248,12 @@ impl PostgresFarm {
 
     /// Statements of commits, and commits, so far.
     async fn spent(&self) -> anyhow::Result<(u64, u64)> {
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-        let Store::Postgres(postgres) = &self.store else { anyhow::bail!("it was PostgreSQL") };
-        let owner = self.store.owner().await?.context("the farm has an owner")?;
-        Ok((postgres.statements(), owner.batch))
-    }
-
-    /// Ends it, so that another measurement may own the farm.
-========
         let Store::Postgres(postgres) = &self.store else { anyhow::bail!("this bench measures PostgreSQL") };
-        let batches = self.store.shards().await?.iter().map(|shard| shard.batch).sum();
+        let batches = self.store.owner().await?.map_or(0, |owner| owner.batch);
         Ok((postgres.statements(), batches))
     }
 
     /// Ends it, so that the baseline may own the farm.
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     async fn stop(self) {
         self.handle.stop().await;
         _ = self.store.release().await;
@@ -375,20 +281,12 @@ async fn submit(handle: &Handle, queue: &str, steps: u32, tasks: u32, cores: u32
 }
 
 /// A connection to one of many workers that share a thread.
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-struct EngineLink {
-========
 struct PostgresLink {
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     id: u64,
     parcels: mpsc::Sender<(u64, Vec<Delivery>)>,
 }
 
-<<<<<<<< HEAD:crates/bench/src/engine.rs
-impl WorkerLink for EngineLink {
-========
 impl WorkerLink for PostgresLink {
->>>>>>>> a4ba670 (bench, cli, store: benches are a program of their own):crates/bench/src/postgres.rs
     fn id(&self) -> u64 {
         self.id
     }

@@ -31,7 +31,7 @@ fn files(ending: &str) -> Vec<(String, String)> {
 }
 
 /// The crates that each crate may use.
-const EDGES: [(&str, &[&str]); 14] = [
+const EDGES: [(&str, &[&str]); 15] = [
     ("windlass-load-ledger", &[]),
     ("windlass-core", &["windlass-load-ledger"]),
     ("windlass-api", &["windlass-core"]),

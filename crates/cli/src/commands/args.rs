@@ -6,13 +6,13 @@ use crate::commands::template::TemplateArgs;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines;
 use crate::ui::output::talk;
-use crate::ui::quantity::{parse_duration, parse_size};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
+use windlass_api::quantity::{parse_duration, parse_size};
 use windlass_api::{Addresses, ChunksRequest, FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
 
 /// Replacement strings for the task's value in a command, as in GNU parallel.

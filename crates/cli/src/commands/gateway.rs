@@ -196,6 +196,6 @@ fn alloc_tag(text: &str) -> Result<(String, String), String> {
 }
 
 fn wait(text: &str) -> Result<f64, String> {
-    let seconds = crate::node::spans::parse_seconds(text)?;
+    let seconds = windlass_api::quantity::parse_seconds(text)?;
     if seconds <= WAIT_S_MAX { Ok(seconds) } else { Err(format!("at most {WAIT_S_MAX} s")) }
 }

@@ -1,7 +1,7 @@
 //! Flags of `run` and `submit` for limits and placement hints.
 
-use crate::ui::quantity::{parse_cpus, parse_duration, parse_size};
 use clap::{Args, ValueEnum};
+use windlass_api::quantity::{parse_cpus, parse_duration, parse_size};
 use windlass_api::{Kind, StepRequest};
 
 /// Limits and hints.

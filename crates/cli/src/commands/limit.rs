@@ -3,9 +3,10 @@
 use crate::Context;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Format, Grid, count, or_dash, print_list, print_one, talk};
-use crate::ui::quantity::{exact, parse_duration};
+use crate::ui::quantity::exact;
 use clap::{ArgGroup, Args, Subcommand};
 use std::str::FromStr;
+use windlass_api::quantity::parse_duration;
 use windlass_api::{Limit, SetLimit};
 
 /// Shows and configures limits.

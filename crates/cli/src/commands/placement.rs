@@ -1,7 +1,6 @@
 //! Placement flags of `server start`; each overrides the config file.
 
-use crate::node::spans::parse_seconds;
-use crate::ui::quantity::parse_size;
+use windlass_api::quantity::{parse_seconds, parse_size};
 use windlass_server::{Charge, Config};
 
 /// Placement flags.

@@ -3,10 +3,10 @@
 use crate::Context;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
-use crate::ui::quantity::parse_cpus;
 use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use windlass_api::quantity::parse_cpus;
 use windlass_api::{Queue, SetQueue, TurnsBy};
 
 /// Shows and configures queues.

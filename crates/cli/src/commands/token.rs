@@ -8,13 +8,14 @@ use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{
     Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one, talk,
 };
-use crate::ui::quantity::{age, moment, now_ms, parse_duration};
+use crate::ui::quantity::{age, moment, now_ms};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use windlass_api::client::Client;
+use windlass_api::quantity::parse_duration;
 use windlass_api::{CreateToken, Role, Token};
 
 /// Creates, lists and revokes tokens.

@@ -18,7 +18,6 @@ pub mod paths;
 pub mod remote;
 pub mod serve;
 pub mod site;
-pub mod spans;
 pub mod telemetry;
 #[cfg(feature = "otlp")]
 pub mod traces;

@@ -22,7 +22,7 @@ pub struct NixHookArgs {
     #[arg(long, env = "WINDLASS_NIX_BUILDS_MAX", value_name = "N", default_value_t = IN_FLIGHT_MAX, hide_default_value = true)]
     builds_max: usize,
     /// Time that connecting a machine may take: 10s, or seconds [default: 5]
-    #[arg(long, env = "WINDLASS_NIX_CONNECT_MAX", value_name = "TIME", value_parser = crate::node::spans::parse_seconds)]
+    #[arg(long, env = "WINDLASS_NIX_CONNECT_MAX", value_name = "TIME", value_parser = windlass_api::quantity::parse_seconds)]
     connect_max: Option<f64>,
     /// Nix's own build hook [default: the Nix that runs this one]
     #[arg(long, env = "WINDLASS_NIX_BUILD_REMOTE", value_name = "FILE")]

@@ -35,10 +35,10 @@ pub struct StartArgs {
     #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
     pub name: Option<String>,
     /// Cpus that tasks may use [default: all]
-    #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N", value_parser = crate::ui::quantity::parse_cpus)]
+    #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N", value_parser = windlass_api::quantity::parse_cpus)]
     cpus: Option<f64>,
     /// Memory that tasks may use [default: all]
-    #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     memory: Option<u64>,
     /// Gpus that tasks may use [default: all that nvidia-smi shows]
     #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
@@ -66,7 +66,7 @@ pub struct StartArgs {
     pub as_root: bool,
     /// Disk space for the output of all tasks; beyond it the oldest output of ended tasks is cut [default: until a
     /// twentieth of the disk, or 1GiB, is left]
-    #[arg(long, env = "WINDLASS_LOGS_BYTES_MAX", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    #[arg(long, env = "WINDLASS_LOGS_BYTES_MAX", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     logs_bytes_max: Option<u64>,
     /// Report the load of this machine for the sccache build server at ADDR, its public_addr: its compiles and tasks
     /// share the cpus
@@ -85,7 +85,7 @@ pub struct StartArgs {
     #[arg(long, env = "WINDLASS_WORKER_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
     /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
-    #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     log_bytes_max: Option<u64>,
 }
 

@@ -44,7 +44,7 @@ pub struct ServeOptions {
     #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N")]
     pub cpus: Option<f64>,
     /// Memory that tasks may use on this machine [default: all]
-    #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     pub memory: Option<u64>,
     /// Gpus that tasks may use on this machine [default: all that nvidia-smi shows]
     #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
@@ -59,10 +59,10 @@ pub struct ServeOptions {
     #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
     pub caches: Vec<CacheDir>,
     /// Time that ended jobs and their output are kept: 12h, 30d, or days [default: 14]
-    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "TIME", value_parser = crate::node::spans::parse_days)]
+    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "TIME", value_parser = windlass_api::quantity::parse_days)]
     pub keep_days: Option<f64>,
     /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
-    #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = crate::ui::quantity::parse_size)]
+    #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     pub log_bytes_max: Option<u64>,
     /// Run no worker on this machine
     #[arg(long, env = "WINDLASS_NO_WORKER")]
@@ -72,7 +72,7 @@ pub struct ServeOptions {
     #[arg(long, env = "WINDLASS_LEASE", value_name = "TIME|never", value_parser = parse_lease)]
     pub lease: Option<Lease>,
     /// Time without work or clients after which the server stops: 90s, 1h, or minutes [default: never]
-    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "TIME", value_parser = crate::node::spans::parse_minutes)]
+    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "TIME", value_parser = windlass_api::quantity::parse_minutes)]
     pub idle_minutes: Option<f64>,
     /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
@@ -93,7 +93,7 @@ pub struct ServeOptions {
 fn parse_lease(text: &str) -> Result<Lease, String> {
     match text {
         "never" => text.parse(),
-        _ => crate::node::spans::parse_seconds(text)?.to_string().parse(),
+        _ => windlass_api::quantity::parse_seconds(text)?.to_string().parse(),
     }
 }
 

@@ -1,100 +1,7 @@
-//! Sizes, durations and amounts as people write and read them.
+//! Durations and moments as people read them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 use windlass_api::client::server_ahead_ms;
-
-/// Bytes from `500M`, `2GiB`, `1.5g` or a plain number; every unit is a power of 1024.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let (number, unit) = split_number(text);
-    let power = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 1,
-        "m" | "mb" | "mib" => 2,
-        "g" | "gb" | "gib" => 3,
-        "t" | "tb" | "tib" => 4,
-        "p" | "pb" | "pib" => 5,
-        _ => return Err(format!("invalid size '{text}': write 500M, 2GiB or 1.5g")),
-    };
-    scaled(number, 1u64 << (10 * power))
-        .ok_or_else(|| format!("invalid size '{text}': write 500M, 2GiB or 1.5g"))
-}
-
-/// Cpus from `2` or `0.5`, in hundredths at the finest.
-pub fn parse_cpus(text: &str) -> Result<f64, String> {
-    let (number, rest) = split_number(text.trim());
-    let cpus: f64 = match number.parse() {
-        Ok(cpus) if rest.is_empty() => cpus,
-        _ => return Err(format!("invalid number of cpus '{text}': write 2 or 0.5")),
-    };
-    if cpus > 0.0 && (cpus * 100.0).round() < 1.0 {
-        return Err(format!("'{text}' is less than the smallest share of a cpu, 0.01"));
-    }
-    if cpus > 40_000_000.0 {
-        return Err(format!("'{text}' is more cpus than any machine has"));
-    }
-    Ok(cpus)
-}
-
-/// Milliseconds from `90s`, `1h30m`, `500ms`, `HH:MM:SS`, or a plain number of seconds.
-pub fn parse_duration(text: &str) -> Result<u64, String> {
-    let bad = || format!("invalid duration '{text}': write 90s, 1h30m, 500ms, 01:30:00 or 90 (seconds)");
-    let trimmed = text.trim();
-    let ms = if trimmed.contains(':') { clock(trimmed) } else { units(trimmed) }.ok_or_else(bad)?;
-    if ms == 0 {
-        return Err(format!("the duration must be more than 0, not '{text}'"));
-    }
-    Ok(ms)
-}
-
-/// `HH:MM:SS`.
-fn clock(text: &str) -> Option<u64> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let [hours, minutes, seconds] = parts[..] else { return None };
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse::<u64>().ok())?;
-    let (hours, minutes, seconds) = (digits(hours)?, digits(minutes)?, digits(seconds)?);
-    if minutes > 59 || seconds > 59 {
-        return None;
-    }
-    hours.checked_mul(3600)?.checked_add(minutes * 60 + seconds)?.checked_mul(1000)
-}
-
-/// A sum of numbers with units; a number alone is seconds.
-fn units(text: &str) -> Option<u64> {
-    let mut rest = text;
-    let mut total: u64 = 0;
-    while !rest.is_empty() {
-        let (number, tail) = split_number(rest);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let ms = match tail[..unit_end].trim() {
-            // A number without a unit is valid only alone.
-            "" if number.len() == text.len() => 1_000,
-            "ms" => 1,
-            "s" | "sec" => 1_000,
-            "m" | "min" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            _ => return None,
-        };
-        total = total.checked_add(scaled(number, ms)?)?;
-        rest = &tail[unit_end..];
-    }
-    (!text.is_empty()).then_some(total)
-}
-
-/// The digits and dots at the start, and the rest.
-fn split_number(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
-}
-
-/// A number times a unit: exact if the number is whole, `None` if it is not a number or the product is too large.
-fn scaled(number: &str, unit: u64) -> Option<u64> {
-    if !number.contains('.') {
-        return number.parse::<u64>().ok()?.checked_mul(unit);
-    }
-    let value = number.parse::<f64>().ok()? * unit as f64;
-    (value < u64::MAX as f64).then_some(value.round() as u64)
-}
 
 /// An elapsed time with its two largest units: `350 ms`, `3.2 s`, `2m 05s`, `1h 02m`, `3d 4h`.
 pub fn elapsed(ms: u64) -> String {
@@ -108,7 +15,8 @@ pub fn elapsed(ms: u64) -> String {
     }
 }
 
-/// A duration as [`parse_duration`] reads it, without loss: `2s`, `1h30m`, `1s500ms`.
+/// A duration without loss: `2s`, `1h30m`, `1s500ms`. [`parse_duration`](windlass_api::quantity::parse_duration) reads
+/// it back.
 pub fn exact(ms: u64) -> String {
     let parts = [
         (ms / 86_400_000, "d"),
@@ -167,85 +75,7 @@ pub fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_binary() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("17", 17),
-            ("500M", 500 << 20),
-            ("2GiB", 2 << 30),
-            ("2 GiB", 2 << 30),
-            ("1.5g", 3 << 29),
-            ("1k", 1024),
-            ("1KB", 1024),
-            ("3t", 3 << 40),
-            (".5k", 512),
-            ("18446744073709551615", u64::MAX),
-        ] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-    }
-
-    #[test]
-    fn odd_sizes_are_refused() {
-        for text in ["", " ", "M", ".", "-1", "1e9", "inf", "NaN", "1.2.3M", "5x", "5 M M", "20000000P", "९"]
-        {
-            assert!(parse_size(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn cpus_have_two_decimals() {
-        assert_eq!(parse_cpus("2"), Ok(2.0));
-        assert_eq!(parse_cpus("0.25"), Ok(0.25));
-        assert_eq!(parse_cpus("0"), Ok(0.0));
-        for text in ["", "-1", "0.001", "inf", "nan", "1e3", "2c", "40000001"] {
-            assert!(parse_cpus(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn durations_come_in_many_forms() {
-        for (text, ms) in [
-            ("90s", 90_000),
-            ("1h30m", 5_400_000),
-            ("1h 5m", 3_900_000),
-            ("500ms", 500),
-            ("2", 2_000),
-            ("0.5", 500),
-            ("1.5h", 5_400_000),
-            ("01:30:00", 5_400_000),
-            ("100:00:01", 360_001_000),
-            ("2d", 172_800_000),
-            ("2min", 120_000),
-        ] {
-            assert_eq!(parse_duration(text), Ok(ms), "{text}");
-        }
-    }
-
-    #[test]
-    fn odd_durations_are_refused() {
-        for text in [
-            "",
-            "0",
-            "0s",
-            "-5",
-            "s",
-            "1h30",
-            "5 5",
-            "1x",
-            "1:30",
-            "00:60:00",
-            "1:2:3:4",
-            "+1:00:00",
-            "1e3",
-            "99999999999999999999",
-            "999999999999999d",
-        ] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
-    }
+    use windlass_api::quantity::parse_duration;
 
     #[test]
     fn exact_durations_are_read_back() {

@@ -1,9 +1,9 @@
 //! The workers of a replay, from a file.
 
 use crate::ui::error::CliError;
-use crate::ui::quantity::{parse_cpus, parse_size};
 use serde::Deserialize;
 use std::path::Path;
+use windlass_api::quantity::{BadQuantity, parse_cpus, parse_size};
 use windlass_sim::swf::{Farm, MachineGroup};
 
 /// A file of workers, in TOML.
@@ -47,7 +47,7 @@ fn parse(text: &str) -> Result<Farm, String> {
     }
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let machines = file.worker.into_iter().map(|entry| {
-        let of = |why: String| format!("worker '{}': {why}", entry.name);
+        let of = |why: BadQuantity| format!("worker '{}': {why}", entry.name);
         let cpus = parse_cpus(&entry.cpus.to_string()).map_err(of)?;
         let memory = entry.memory.as_deref().map(parse_size).transpose().map_err(of)?;
         let (name, count, cpu) = (entry.name, entry.count, (cpus * 100.0).round() as u32);
