@@ -154,7 +154,10 @@ async fn divided_database(address: &str) {
     let rows = rows().replace("USER_COLUMN", "submitter").replace("END_COLUMN", "ending");
     client.batch_execute(&rows).await.unwrap();
     // Other than a file, a database has the row of a worker that went to another shard beside that of the same name.
-    client.batch_execute(&worker(4, "moved", (6, 4), 1)).await.unwrap();
+    // One that went to another shard was forgotten, and so has no lease.
+    let forgotten = "UPDATE workers SET lease_until = NULL WHERE id = 4";
+    let forgotten = worker(4, "moved", (6, 4), 1) + forgotten;
+    client.batch_execute(&forgotten).await.unwrap();
     let others =
         "INSERT INTO servers (name, addresses, release, weight, pins) VALUES ('old', '{}', '0', 1, '{2}');
         INSERT INTO shards SELECT id, 1, 3, 50, '{}', interval '1 hour', clock_timestamp(), clock_timestamp()
