@@ -10,6 +10,12 @@ fn root() -> PathBuf {
 
 /// All files that git would commit, by path from the root.
 fn files(ending: &str) -> Vec<(String, String)> {
+    let wanted = tree().into_iter().filter(|path| path.ends_with(ending) && root().join(path).is_file());
+    wanted.map(|path| (path.clone(), text_of(&path))).collect()
+}
+
+/// All files that git would commit and their directories, by path from the root.
+fn tree() -> Vec<String> {
     let mut found = Vec::new();
     let mut open = vec![root()];
     while let Some(dir) = open.pop() {
@@ -19,15 +25,18 @@ fn files(ending: &str) -> Vec<(String, String)> {
             if name == "target" || name == "node_modules" || (name.starts_with('.') && name != ".ci") {
                 continue;
             }
+            found.push(path.strip_prefix(root()).unwrap().display().to_string());
             if path.is_dir() {
                 open.push(path);
-            } else if name.ends_with(ending) {
-                let shown = path.strip_prefix(root()).unwrap().display().to_string();
-                found.push((shown, std::fs::read_to_string(&path).unwrap_or_default()));
             }
         }
     }
     found
+}
+
+/// The file's text; empty if it is not a text.
+fn text_of(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_default()
 }
 
 /// The crates that each crate may use.
@@ -457,4 +466,224 @@ fn links_of_the_documents_lead_somewhere() {
             assert!(dir.join(file).exists(), "{path} links to {file}, which is not there");
         }
     }
+}
+
+/// Bytes of ARCHITECTURE.md. What is inside of one room belongs into the README of that room.
+const ARCHITECTURE_BYTES_MAX: usize = 35_000;
+
+#[test]
+fn the_page_of_the_architecture_is_a_map() {
+    let bytes = text_of("ARCHITECTURE.md").len();
+    assert!(bytes <= ARCHITECTURE_BYTES_MAX, "ARCHITECTURE.md has {bytes} bytes: move depth beside its code");
+}
+
+/// Endings of the files that documents name by their paths.
+const NAMED_ENDINGS: [&str; 12] =
+    [".rs", ".md", ".sql", ".toml", ".proto", ".txt", ".json", ".sh", ".hash", ".ts", ".svelte", ".service"];
+
+/// The words of a document that are in backticks, without its blocks of code.
+fn quoted(text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let mut prose = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            prose.push_str(line);
+            prose.push('\n');
+        }
+    }
+    prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// True if the word is the path of a file or, with a slash at its end, of a directory of this tree.
+fn is_path(word: &str) -> bool {
+    let is_plain = word.chars().all(|c| c.is_alphanumeric() || "_-./*".contains(c));
+    let is_elsewhere = word.starts_with(['/', '.']);
+    is_plain && !is_elsewhere && (word.ends_with('/') || NAMED_ENDINGS.iter().any(|end| word.ends_with(end)))
+}
+
+/// True if the path is the pattern, in which `*` stands for a part of a name.
+fn fits(pattern: &str, path: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else { return pattern == path };
+    let Some(rest) = path.strip_prefix(head) else { return false };
+    let name = rest.split('/').next().unwrap();
+    let mut ends = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+    ends.any(|end| fits(tail, &rest[end..]))
+}
+
+/// True if a page that speaks of the directory `base` may name a file or directory so: by its path from the root, by
+/// its path from a crate's sources behind the crate's name, or by the end of its path in `base`.
+fn is_there(tree: &[String], base: &str, word: &str) -> bool {
+    let word = word.trim_end_matches('/');
+    let in_crate = word.split_once('/').map(|(name, rest)| (format!("crates/{name}/src/{rest}"), rest));
+    tree.iter().any(|path| {
+        let is_whole = fits(word, path);
+        let is_of_crate = in_crate.as_ref().is_some_and(|(sources, rest)| {
+            let beside = sources.replacen("/src/", "/", 1);
+            fits(sources, path) || (!rest.is_empty() && fits(&beside, path))
+        });
+        let inside = path.strip_prefix(base);
+        let is_end = inside.is_some_and(|inside| {
+            let ends = inside.match_indices('/').map(|(at, _)| &inside[at + 1..]);
+            fits(word, inside) || ends.into_iter().any(|end| fits(word, end))
+        });
+        is_whole || is_of_crate || is_end
+    })
+}
+
+#[test]
+fn paths_in_the_documents_exist() {
+    let tree = tree();
+    let mut missing = Vec::new();
+    for (page, text) in files(".md") {
+        let is_readme = page.ends_with("README.md");
+        let is_of_all = ["ARCHITECTURE.md", "SPECIFICATION.md", "CONTRIBUTING.md"].contains(&page.as_str());
+        if !is_readme && !is_of_all && !page.starts_with("docs/dev/") {
+            continue;
+        }
+        // A README speaks of its crate, or of its directory. The other pages speak of all.
+        let base = match page.split('/').collect::<Vec<_>>()[..] {
+            ["crates", name, ..] => format!("crates/{name}/"),
+            [dir, _] if is_readme => format!("{dir}/"),
+            _ => String::new(),
+        };
+        let words = quoted(&text).into_iter().filter(|word| is_path(word));
+        let lost = words.filter(|word| !is_there(&tree, &base, word));
+        missing.extend(lost.map(|word| format!("{page} names {word}, which is not there")));
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// True if the word stands alone in the text: not as a part of a longer name.
+fn has_word(text: &str, word: &str) -> bool {
+    count_words(text, word) > 0
+}
+
+/// How often the words stand in the text, not as a part of longer names.
+fn count_words(text: &str, words: &str) -> usize {
+    let is_inside = |c: char| c.is_alphanumeric() || c == '_';
+    let places = text.match_indices(words).filter(|(at, _)| {
+        let (before, after) = (&text[..*at], &text[at + words.len()..]);
+        !before.ends_with(is_inside) && !after.starts_with(is_inside)
+    });
+    places.count()
+}
+
+/// The boxes of a checklist, each as one line.
+fn boxes(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        if let Some(first) = line.strip_prefix("- [ ] ") {
+            found.push(first.to_owned());
+            is_open = true;
+        } else if is_open && line.starts_with("  ") {
+            let last = found.last_mut().unwrap();
+            last.push(' ');
+            last.push_str(line.trim());
+        } else {
+            is_open = false;
+        }
+    }
+    found
+}
+
+/// The name without the path before it, if the word is a name of the code.
+fn name_in(word: &str) -> Option<&str> {
+    let is_name = word.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
+    let begins = word.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    (is_name && begins).then(|| word.rsplit("::").next().unwrap())
+}
+
+#[test]
+fn checklists_name_what_is_in_the_code() {
+    let tree = tree();
+    let mut wrong = Vec::new();
+    for (page, text) in files(".md").into_iter().filter(|(page, _)| page.starts_with("docs/dev/add-")) {
+        let boxes = boxes(&text);
+        assert!(!boxes.is_empty(), "{page} has no box");
+        for line in boxes {
+            let words = quoted(&line);
+            let (paths, words): (Vec<_>, Vec<_>) = words.into_iter().partition(|word| is_path(word));
+            if paths.is_empty() {
+                wrong.push(format!("{page}: a box begins with the path of a file: {line}"));
+            }
+            let mut texts = Vec::new();
+            for path in paths {
+                let found = tree.iter().filter(|there| fits(&path, there)).collect::<Vec<_>>();
+                if found.is_empty() {
+                    wrong.push(format!("{page}: there is no {path}: {line}"));
+                }
+                texts.extend(found.into_iter().map(|path| text_of(path)));
+            }
+            for name in words.iter().filter_map(|word| name_in(word)) {
+                if !texts.iter().any(|text| has_word(text, name)) {
+                    wrong.push(format!("{page}: {name} is not in the files of the box: {line}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Phrases that make a reader stop, what to write instead, and how often the sources still have each. The numbers only
+/// fall: lower a number with the change that removes the phrase. See STYLE.md.
+const FORBIDDEN: [(&str, &str, usize); 13] = [
+    ("so many", "N, the number of, or up to `max`", 65),
+    ("so much", "how much, in bytes or cores", 19),
+    ("somebody", "a user, an administrator, another server", 88),
+    ("nobody else", "no other queue, no other process", 11),
+    ("who comes", "a new queue, the next client", 6),
+    ("whoever", "the server, the user, the caller that", 51),
+    ("of ours", "Windlass's, our", 11),
+    ("anew", "again, from scratch", 9),
+    ("what is held", "resident jobs, booked cpus", 1),
+    ("what is parked", "parked jobs", 11),
+    ("what is set aside", "vetoed steps", 0),
+    ("that is no", "that is not a", 5),
+    ("is no", "is not a valid, means no", 80),
+];
+
+#[test]
+fn forbidden_phrases_become_fewer() {
+    let mut left: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (path, text) in files(".rs") {
+        if path.contains("/src/generated/") || path == "crates/cli/tests/tidy.rs" {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            // "There is no limit" says that it does not exist; "0 is no limit" is the riddle.
+            let line = line.to_lowercase().replace("there is no ", "");
+            for (phrase, _, _) in FORBIDDEN {
+                let places = count_words(&line, phrase);
+                left.entry(phrase).or_default().extend((0..places).map(|_| format!("{path}:{}", number + 1)));
+            }
+        }
+    }
+    for (phrase, instead, max) in FORBIDDEN {
+        let places = left.remove(phrase).unwrap_or_default();
+        let n = places.len();
+        assert!(n <= max, "{phrase:?}: {n}, not {max}: write {instead}\n{}", places.join("\n"));
+    }
+}
+
+/// Doc comments of three words or fewer. Such a comment repeats a name: make it say the unit, the range, or what absent
+/// means. The number only falls.
+const SHORT_DOCS_MAX: usize = 1_180;
+
+#[test]
+fn doc_comments_say_more_than_the_name() {
+    let mut short = 0;
+    for (_, text) in files(".rs").into_iter().filter(|(path, _)| !path.contains("/src/generated/")) {
+        let mut words: Option<usize> = None;
+        for line in text.lines().chain([""]) {
+            if let Some(doc) = line.trim_start().strip_prefix("///") {
+                words = Some(words.unwrap_or(0) + doc.split_whitespace().count());
+            } else if words.take().is_some_and(|words| words <= 3) {
+                short += 1;
+            }
+        }
+    }
+    assert!(short <= SHORT_DOCS_MAX, "{short} doc comments have at most three words, not {SHORT_DOCS_MAX}");
 }
