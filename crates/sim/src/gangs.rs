@@ -188,7 +188,7 @@ fn fit_together(worker: usize, classes: &[&Class], has_room: HasRoom<'_>) -> boo
 mod tests {
     use super::*;
 
-    /// Whether farms of workers with this many cores could run steps of this many tasks of so many cores together.
+    /// Whether workers with these numbers of cores could run a gang. A step is its number of tasks and the cores of each.
     fn could(cores: &[u32], steps: &[(usize, u32)]) -> bool {
         let classes: Vec<Class> = steps
             .iter()

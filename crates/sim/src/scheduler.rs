@@ -554,8 +554,8 @@ impl World {
     }
 }
 
-/// The booking of a task on a worker whose lease ran out, under the epoch that ended with it: what another scheduler had
-/// sent to the store before that. `None` if there is no such worker.
+/// A booking that another scheduler sent before a worker's lease ran out, and that is durable only afterwards. It has the
+/// epoch that ended with the lease. `None` if no worker has lost its lease.
 fn late_booking(write: &Write, store: &Memory) -> Option<Write> {
     let Write::Book { task, attempt, at, amounts, .. } = write else { return None };
     let workers = store.load().ground.workers;

@@ -90,7 +90,7 @@ impl Twists {
         }
     }
 
-    /// How many machines the world has, which would have so many without a twist.
+    /// The number of machines in the world. `without` is the number that a world without a twist would have.
     pub fn machines(&mut self, without: u64) -> u64 {
         match self.twist {
             Some(Twist::Roles) => self.rng.between(2, 4),

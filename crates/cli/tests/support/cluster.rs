@@ -24,7 +24,7 @@ impl Server {
         Server::start_with_lease(name, store, 20)
     }
 
-    /// The same, with leases of so many seconds.
+    /// Starts one whose leases last `lease_s` seconds.
     pub fn start_with_lease(name: &'static str, store: &str, lease_s: u32) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (farm, store) = (Farm::new(), store.to_owned());
