@@ -150,7 +150,7 @@ const COMPASS_EDGES: [(&str, &[&str]); 24] = [
 ];
 
 /// The modules of the core that each of its modules may use. There is no circle.
-const CORE_EDGES: [(&str, &[&str]); 23] = [
+const CORE_EDGES: [(&str, &[&str]); 24] = [
     ("hash", &[]),
     ("ids", &[]),
     ("ranges", &[]),
@@ -165,7 +165,7 @@ const CORE_EDGES: [(&str, &[&str]); 23] = [
     ("worker", &["bounds", "cache_keys", "ids", "load", "resources", "tags", "time"]),
     ("score", &["cache_keys", "hash", "job", "resources", "time", "worker"]),
     ("workers", &["bounds", "class", "ids", "load", "resources", "score", "tags", "time", "worker"]),
-    ("queues", &["bounds", "ids", "job", "time"]),
+    ("queues", &["bounds", "ids", "job", "resources", "time"]),
     ("licences", &["bounds", "class", "ids", "job", "queues", "time"]),
     (
         "plan",
@@ -185,7 +185,8 @@ const CORE_EDGES: [(&str, &[&str]); 23] = [
             "workers",
         ],
     ),
-    ("places", &["cache_keys", "class", "ids", "job", "resources", "tags", "time"]),
+    ("outbox", &["ids", "job", "licences", "plan", "queues", "ranges", "resources", "score", "time", "worker"]),
+    ("places", &["cache_keys", "class", "ids", "job", "outbox", "resources", "tags", "time"]),
     ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "worker", "workers"]),
     ("residency", &["hash", "ids", "job"]),
     (
@@ -199,6 +200,7 @@ const CORE_EDGES: [(&str, &[&str]); 23] = [
             "job",
             "licences",
             "load",
+            "outbox",
             "places",
             "plan",
             "profiles",

@@ -2,10 +2,10 @@
 //!
 //! Everything here is a pure function of the events that it is given. There is no clock, no I/O, no
 //! thread and no unordered map: time is an argument, and the same events in the same order give the
-//! same [`Outbox`](engine::Outbox) byte for byte. The shell around it (crate `windlass-server`)
+//! same [`Outbox`](outbox::Outbox) byte for byte. The shell around it (crate `windlass-server`)
 //! persists the writes of an outbox, and only then sends what the outbox says to send.
 //!
-//! Read `engine` first, then `matcher` and `queues`.
+//! Read `engine` first, then `plan` and `queues`.
 
 pub mod bounds;
 pub mod cache_keys;
@@ -17,6 +17,7 @@ pub mod ids;
 pub mod job;
 pub mod licences;
 pub mod load;
+pub mod outbox;
 pub mod places;
 pub mod plan;
 pub mod profiles;

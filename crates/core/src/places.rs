@@ -6,11 +6,11 @@ use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::ids::{AllocId, ClassId, JobId, QueueId, RequestId, StepKey, WorkerId};
 use crate::job::{Hints, QueuedStep};
+pub use crate::outbox::NoPlace;
 use crate::resources::Resources;
 use crate::tags::Need;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 /// The numbers from here on are requests for places where others are jobs. No store gives numbers so large.
 const FIRST_KEY: u64 = 1 << 63;
@@ -33,30 +33,6 @@ pub struct PlaceRequest {
     pub avoids: Option<WorkerId>,
     /// Milliseconds that it may wait; with 0 it gets a place at once or none.
     pub wait_max_ms: u64,
-}
-
-/// Why there is no place.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum NoPlace {
-    /// No worker could ever have it.
-    NoWorkers,
-    /// None had room until it had waited for as long as it may.
-    Expired,
-    /// Too many requests wait already.
-    TooMany,
-    /// Its client does not wait any more.
-    Withdrawn,
-}
-
-impl fmt::Display for NoPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NoPlace::NoWorkers => "no worker could have it",
-            NoPlace::Expired => "none had room in time",
-            NoPlace::TooMany => "too many wait",
-            NoPlace::Withdrawn => "its client does not wait any more",
-        })
-    }
 }
 
 /// A place that a client holds.

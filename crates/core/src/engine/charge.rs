@@ -4,19 +4,12 @@
 
 use super::{Attempt, Engine};
 use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
-use crate::queues::{Advance, Charge};
+use crate::queues::{ADVANCE, Advance, Charge, UNKNOWN_MS, cost, dominant_share};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What a task is taken to run of which nothing is known at all. Little: the clock follows what is charged, and
-/// who comes while too much is would stay behind when it is given back.
-const UNKNOWN_MS: u64 = 2_000;
-/// A booking is charged one part in so many of its estimate in advance; the rest is charged as the task runs.
-/// Who starts many long tasks at once holds no more than its share of the workers yet: charged for all of their
-/// time, it would wait with the next one as if it had held them to their ends.
-const ADVANCE: u64 = 2;
 /// A task that runs longer than it was charged for is charged as much again, up to a minute, and no less than
 /// an eighth of what it has run: it is looked at some times, and not each minute of a month.
 const ACCRUAL_NS: std::ops::RangeInclusive<u64> = NS_PER_S..=60 * NS_PER_S;
@@ -234,31 +227,6 @@ impl Engine {
     }
 }
 
-/// Hundredths of core-milliseconds; never nothing, so that tasks of no length have turns too.
-pub(super) fn cost(share: u32, ms: u64) -> u64 {
-    u64::from(share.max(1)).saturating_mul(ms).clamp(1, i64::MAX as u64)
-}
-
-/// What a booking without an estimate of its own is charged at first: half of the queue's mean run time.
-pub(super) fn first_cost(share: u32, mean_ms: Option<f64>) -> u64 {
-    cost(share, mean_ms.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE)
-}
-
 fn correction(charged: &Charged, ms: u64) -> i64 {
     cost(charged.share, ms) as i64 - cost(charged.share, charged.ms) as i64
-}
-
-/// The largest part of any amount of the worker that a task holds, as hundredths of a core of that worker.
-pub(super) fn dominant_share(request: &Resources, expects: u64, capacity: &Resources) -> u32 {
-    let part = |holds: u64, of: u64| if of == 0 { 0.0 } else { holds as f64 / of as f64 };
-    let parts = [
-        part(request.cpu.into(), capacity.cpu.into()),
-        part(request.memory + expects, capacity.memory),
-        part(request.gpus.into(), capacity.gpus.into()),
-        part(request.gpu_memory, capacity.gpu_memory),
-    ];
-    let custom = request.custom.iter();
-    let custom = custom.map(|(name, holds)| part(*holds, capacity.custom.get(name).copied().unwrap_or(0)));
-    let largest = parts.into_iter().chain(custom).fold(0.0, f64::max).min(1.0);
-    libm::ceil(largest * f64::from(capacity.cpu)) as u32
 }

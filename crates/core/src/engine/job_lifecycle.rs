@@ -1,12 +1,12 @@
 //! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
 
-use super::{Attempt, Engine, Fact, Lent, Outbox, SubmissionKey, Write};
+use super::{Attempt, Engine, Fact, Lent, Outbox, Write};
 use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId};
 use crate::job::QueuedStep;
 use crate::job::{
-    ChunkEnd, DependencyKind, End, EndedTasks, Gang, Job, JobState, Step, StepSpec, Stop, TaskResult,
-    TaskRow, TaskState, Tries,
+    ChunkEnd, DependencyKind, End, EndedTasks, Gang, Job, JobState, Step, StepSpec, Stop, SubmissionKey,
+    TaskResult, TaskRow, TaskState, Tries,
 };
 use crate::ranges::RangeSet;
 use crate::resources::Resources;

@@ -24,7 +24,6 @@ mod learning;
 mod lease;
 mod lend;
 mod licensing;
-mod outbox;
 mod pipeline;
 mod placing;
 mod prune;
@@ -39,7 +38,7 @@ mod worker_events;
 
 pub use event::{Event, Held, HeldPhase, Inventory, PlaceInUse, Report, Submit};
 pub use hello::{BadHello, CheckedHello, Hello, SERVABLE};
-pub use outbox::{
+pub use crate::outbox::{
     Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
     WorkerCommand, Write,
 };
@@ -49,7 +48,7 @@ pub(crate) use submit::class_of;
 use crate::bounds;
 use crate::class::Class;
 use crate::ids::{ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
-use crate::job::{ChunkEnd, Counts, Job, JobRecord};
+use crate::job::{ChunkEnd, Counts, Job, JobRecord, SubmissionKey};
 use crate::licences::{LicencePool, Limit};
 use crate::load::formula::LoadSettings;
 use crate::places::Places;
@@ -239,9 +238,6 @@ enum Lent {
     /// Asked back: held again in our books, not yet granted by the worker.
     Reclaiming,
 }
-
-/// A user and the key that they chose for a submission.
-type SubmissionKey = (String, String);
 
 /// The state of all that is active. See the [module](self) for the contract.
 #[derive(Clone, PartialEq, Debug)]

@@ -1,6 +1,5 @@
 //! Places of outside clients: requests wait in queues like steps, are placed by rounds like tasks, and are given back.
 
-use super::charge::{cost, dominant_share, first_cost};
 use super::{Engine, Outbox, PlaceInUse, Reply};
 use crate::bounds;
 use crate::cache_keys::Reads;
@@ -10,7 +9,7 @@ use crate::ids::{AllocId, QueueId, RequestId, StepKey, WorkerId};
 use crate::job::QueuedStep;
 use crate::places::{HeldPlace, NoPlace, PlaceRequest, Places, QueuedRequest};
 use crate::plan::{Booking, StepFacts, placement};
-use crate::queues::{Charge, RoundFilter};
+use crate::queues::{Charge, RoundFilter, cost, dominant_share, first_cost};
 use crate::time::NS_PER_MS;
 use crate::worker::{Worker, WorkerState};
 use std::collections::BTreeSet;

@@ -1,8 +1,7 @@
 //! Jobs that ended lately: what became of them, for those that come after them, and their keys.
 
-use super::SubmissionKey;
 use crate::ids::JobId;
-use crate::job::JobState;
+use crate::job::{JobState, SubmissionKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The last of them, up to a number.

@@ -1,10 +1,9 @@
 //! The turns of queues over restarts: what of them a batch writes, and what a restored engine makes of the charges of
 //! tasks that are booked.
 
-use super::charge::cost;
 use super::{Engine, Outbox, Write};
 use crate::ids::{QueueId, TaskId};
-use crate::queues::{Charge, RestoredAdvance};
+use crate::queues::{Charge, RestoredAdvance, cost};
 use std::collections::BTreeMap;
 
 impl Engine {

@@ -21,6 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// A user and the key that they chose for a submission.
+pub type SubmissionKey = (String, String);
+
 /// A submission as the engine sees it. What the tasks run is in `StepSpec::body`, opaque here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct JobSpec {

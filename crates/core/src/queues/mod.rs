@@ -8,6 +8,7 @@
 //! finding the next step follows queues and classes, never tasks.
 
 mod bands;
+mod cost;
 mod fair;
 mod filter;
 mod queue;
@@ -17,6 +18,7 @@ mod turn;
 mod users;
 
 pub use bands::band_of;
+pub(crate) use cost::{ADVANCE, UNKNOWN_MS, cost, dominant_share, first_cost};
 pub use fair::{Advance, QueueShare};
 pub use filter::RoundFilter;
 pub use queue::Queue;

@@ -3,7 +3,6 @@
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{BackOff, Counts, JobSpec, JobState, Parked, QueuePos, Stop, TaskResult, TaskState};
 use crate::licences::Limit;
-use crate::places::NoPlace;
 use crate::plan::placement::Ineligible;
 use crate::queues::{BadSetting, QueueRecord, SavedTurns};
 use crate::ranges::RangeSet;
@@ -12,6 +11,7 @@ use crate::score::history::Sample;
 use crate::time::{NS_PER_S, Time};
 use crate::worker::WorkerRecord;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// One batch. The shell commits `writes` in one transaction; `sends`, `answers`, `notes` and `fetches` go
@@ -45,7 +45,7 @@ pub struct Release {
     pub batch: Outbox,
     /// Requests that were not done.
     pub undone: Vec<RequestId>,
-    /// Jobs to be read from the store and given to [`Engine::reload`](super::Engine::reload) before anything else is
+    /// Jobs to be read from the store and given to [`Engine::reload`](crate::engine::Engine::reload) before anything else is
     /// committed; `None` if no row was refused.
     pub again: Option<BTreeSet<JobId>>,
 }
@@ -56,7 +56,7 @@ const ROOM_MAX: usize = 16_384;
 impl Outbox {
     /// An empty batch in the memory of this one. A batch that grows from nothing copies what it has again and again, in
     /// memory that the system clears first.
-    pub(super) fn emptied(self) -> Outbox {
+    pub(crate) fn emptied(self) -> Outbox {
         let Outbox { mut writes, mut sends, mut notes, .. } = self;
         writes.clear();
         sends.clear();
@@ -78,7 +78,7 @@ impl Outbox {
     }
 
     /// Takes out what would be said about these jobs. Adds the requests about them to `undone`.
-    pub(super) fn withhold(&mut self, jobs: &BTreeSet<JobId>, undone: &mut Vec<RequestId>) {
+    pub(crate) fn withhold(&mut self, jobs: &BTreeSet<JobId>, undone: &mut Vec<RequestId>) {
         self.sends.retain(|send| send.order.job().is_none_or(|job| !jobs.contains(&job)));
         self.notes.retain(|note| note.job().is_none_or(|job| !jobs.contains(&job)));
         self.answers.retain(|(request, _)| {
@@ -96,7 +96,7 @@ impl Outbox {
     }
 }
 
-/// A read of the store, answered by [`Event::Fetched`](super::Event::Fetched). It shows at least what was durable
+/// A read of the store, answered by [`Event::Fetched`](crate::engine::Event::Fetched). It shows at least what was durable
 /// when its batch was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetch {
@@ -251,7 +251,7 @@ pub enum Write {
     WorkerGone(WorkerId),
     /// What is known of tasks of one kind, all of it.
     History {
-        /// Which kind: see [`Engine`](super::Engine) on signatures.
+        /// Which kind: see [`Engine`](crate::engine::Engine) on signatures.
         signature: String,
         /// Oldest first, [`SAMPLES_MAX`](crate::score::history::SAMPLES_MAX) at most.
         samples: Vec<Sample>,
@@ -462,6 +462,30 @@ pub enum Reply {
     NoPlace(NoPlace),
     /// Not done.
     Refused(Refusal),
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NoPlace {
+    /// No worker could ever have it.
+    NoWorkers,
+    /// None had room until it had waited for as long as it may.
+    Expired,
+    /// Too many requests wait already.
+    TooMany,
+    /// Its client does not wait any more.
+    Withdrawn,
+}
+
+impl fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoPlace::NoWorkers => "no worker could have it",
+            NoPlace::Expired => "none had room in time",
+            NoPlace::TooMany => "too many wait",
+            NoPlace::Withdrawn => "its client does not wait any more",
+        })
+    }
 }
 
 /// A step that no worker of the farm could run, and why, by reason.
