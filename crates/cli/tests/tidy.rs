@@ -185,10 +185,13 @@ const CORE_EDGES: [(&str, &[&str]); 24] = [
             "workers",
         ],
     ),
-    ("outbox", &["ids", "job", "licences", "plan", "queues", "ranges", "resources", "score", "time", "worker"]),
+    (
+        "outbox",
+        &["ids", "job", "licences", "plan", "queues", "ranges", "resources", "score", "time", "worker"],
+    ),
     ("places", &["cache_keys", "class", "ids", "job", "outbox", "resources", "tags", "time"]),
     ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "worker", "workers"]),
-    ("residency", &["hash", "ids", "job"]),
+    ("residency", &["bounds", "hash", "ids", "job", "outbox", "queues", "score", "time"]),
     (
         "engine",
         &[

@@ -150,7 +150,7 @@ impl Engine {
     ) {
         let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
         let key: StepKey = queued_step.step();
-        self.pin(key.job, out);
+        self.residency.pin(key.job, &self.plan.queues, out);
         let Some(job) = self.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];

@@ -62,7 +62,7 @@ impl Engine {
             ("ends_learned_early", self.learned.len()),
             ("pairs_remembered", self.plan.remembered_pairs()),
             ("back_offs", self.licences.back_off_count()),
-            ("steps", self.residency.steps),
+            ("steps", self.residency.steps()),
             ("signatures_with_steps", self.profiles.with_steps()),
         ]
     }

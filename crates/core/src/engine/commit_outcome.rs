@@ -85,7 +85,7 @@ impl Engine {
             for record in &batch.before {
                 before.entry(record.id).or_insert(record);
             }
-            self.fetch_again(batch);
+            self.residency.fetch_again(batch);
             self.learned_early(&batch.writes);
             self.save_histories_again(&batch.writes);
             self.prune_again(&batch.writes);
@@ -123,7 +123,7 @@ impl Engine {
             let spec = job.spec.clone();
             job.after.extend(spec.after.iter().filter(|first| active.contains(first)));
             if !job.after.is_empty() {
-                self.pin_in_next_batch(id);
+                self.residency.pin_in_next_batch(id);
             }
             self.refresh_all(id);
         }
@@ -155,7 +155,7 @@ impl Engine {
             let after = self.jobs[&id].after.clone();
             for first in after {
                 self.dependents.entry(first).or_default().insert(id);
-                self.pin_in_next_batch(first);
+                self.residency.pin_in_next_batch(first);
             }
             self.settle_job(id, out);
         }

@@ -388,7 +388,7 @@ impl Engine {
                     out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
                 }
                 self.refresh_all(dependent);
-                self.stand(dependent, None);
+                self.join_subqueue(dependent, None);
                 self.evict_if_behind(dependent, out);
                 open.push_back(dependent);
             }
@@ -419,9 +419,9 @@ impl Engine {
         }
         self.refresh_all(id);
         self.licences.forget(id);
-        self.leave_subqueue(id);
+        self.residency.leave_subqueue(id);
         let Some(job) = self.jobs.remove(&id) else { return };
-        self.residency.steps -= job.steps.len();
+        self.residency.remove_steps(job.steps.len());
         self.plan.queues.count_job(job.queue, -1);
         for (number, step) in job.steps.iter().enumerate() {
             let key = StepKey { job: id, step: number as u16 };

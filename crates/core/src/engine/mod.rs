@@ -29,19 +29,19 @@ mod placing;
 mod prune;
 mod recent_outcomes;
 mod reload;
-mod residency;
+mod resolve;
 mod settings;
 mod submit;
 mod turns;
 mod wide;
 mod worker_events;
 
-pub use event::{Event, Held, HeldPhase, Inventory, PlaceInUse, Report, Submit};
-pub use hello::{BadHello, CheckedHello, Hello, SERVABLE};
 pub use crate::outbox::{
     Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
     WorkerCommand, Write,
 };
+pub use event::{Event, Held, HeldPhase, Inventory, PlaceInUse, Report, Submit};
+pub use hello::{BadHello, CheckedHello, Hello, SERVABLE};
 pub use pipeline::{Committed, NextBatch, Pipeline};
 pub(crate) use submit::class_of;
 
@@ -56,6 +56,7 @@ use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings};
 use crate::profiles::Profiles;
 use crate::queues::{QueueRecord, Queues, SavedTurns, TurnSettings};
 use crate::residency::subqueues::ParkedCount;
+use crate::residency::{Lookups, Residency};
 use crate::resources::Resources;
 use crate::score::history::{Sample, Signature};
 use crate::score::weights;
@@ -65,7 +66,6 @@ use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
 use crate::workers::Workers;
 use charge::Charged;
 use recent_outcomes::RecentOutcomes;
-use residency::{Lookups, Residency};
 use settings::Setting;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -260,7 +260,7 @@ pub struct Engine {
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     licences: LicencePool,
     /// Which jobs are here, and which are parked in the store.
-    residency: Residency,
+    residency: Residency<Box<Event>>,
     profiles: Profiles,
     /// Tasks that succeeded since the engine started.
     successes: Successes,
@@ -358,7 +358,7 @@ impl Engine {
             let after = record.spec.after.iter().filter(|id| active.contains(id)).copied().collect();
             engine.insert_record(record, after);
         }
-        engine.set_parked(parked, &Outbox::default());
+        engine.residency.set_parked(parked, &mut engine.plan.queues, &Outbox::default());
         engine
     }
 
@@ -424,7 +424,7 @@ impl Engine {
             Event::Finished { by, result } => self.finished(by, result, out),
             Event::Reclaimed { by } => self.reclaimed(by, out),
             Event::Fetched { number, records } => self.fetched(number, records, out),
-            Event::Audited(drifts) => self.audited(drifts),
+            Event::Audited(drifts) => self.residency.audited(drifts, &mut self.plan.queues),
             Event::Deleted(jobs) => self.deleted(&jobs),
         }
     }
@@ -479,7 +479,7 @@ impl Engine {
 
     /// How many tasks of all active jobs, parked ones too, are in which state, in a walk over jobs and steps.
     pub fn counts(&self) -> Counts {
-        let mut sum = self.parked_counts();
+        let mut sum = self.residency.parked_counts();
         for counts in self.jobs.values().map(Job::counts) {
             sum.total = sum.total.saturating_add(counts.total);
             sum.waiting = sum.waiting.saturating_add(counts.waiting);

@@ -37,7 +37,7 @@ impl Engine {
         self.keys.retain(|_, job| !touched.contains(job));
         self.recent.remove(touched);
         self.replace(touched, records, &before, out);
-        self.set_parked(parked, out);
+        self.residency.set_parked(parked, &mut self.plan.queues, out);
         let ids: Vec<_> = self.plan.workers.iter().map(|w| w.id).collect();
         for id in ids {
             self.plan.workers.update(id, Worker::unlink);

@@ -1,6 +1,6 @@
 //! What people ask for: submit, cancel, hold, retry.
 
-use super::{Engine, Fact, Lookups, Outbox, Refusal, Reply, Submit, Unplaceable, WorkerCommand, Write};
+use super::{Engine, Fact, Outbox, Refusal, Reply, Submit, Unplaceable, WorkerCommand, Write};
 use crate::bounds;
 use crate::cache_keys::Reads;
 use crate::class::Class;
@@ -9,6 +9,7 @@ use crate::job::{DependencyKind, Hints, JobRecord, JobSpec, JobState, Step, Step
 use crate::plan::placement::{self, Ineligible};
 use crate::plan::room_when_empty;
 use crate::ranges::RangeSet;
+use crate::residency::Lookups;
 use crate::score::dependents::dependents;
 use crate::time::Time;
 use crate::workers::Workers;
@@ -55,7 +56,9 @@ impl Engine {
                 None => return Err(Refusal::NoJob(*id)),
             }
         }
-        open.iter().for_each(|first| self.pin(*first, out));
+        for first in &open {
+            self.residency.pin(*first, &self.plan.queues, out);
+        }
         let id = JobId(self.next_job);
         self.next_job += 1;
         if let Some(key) = key {
@@ -163,7 +166,7 @@ impl Engine {
             out.answers.push((request, Reply::Refused(refusal)));
             return;
         }
-        self.pin(id, out);
+        self.residency.pin(id, &self.plan.queues, out);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.held = held;
         }
@@ -171,7 +174,7 @@ impl Engine {
         if held {
             self.recall_queued(id, out);
         } else {
-            self.stand(id, None);
+            self.join_subqueue(id, None);
         }
         out.writes.push(Write::JobHeld { job: id, held });
         out.notes.push(Fact::Job { job: id, state: JobState::Active });
@@ -186,13 +189,13 @@ impl Engine {
             out.answers.push((request, Reply::Refused(refusal)));
             return;
         }
-        self.pin(id, out);
+        self.residency.pin(id, &self.plan.queues, out);
         if let Some(job) = self.jobs.get_mut(&id) {
             Arc::make_mut(&mut job.spec).priority = priority;
         }
         self.refresh_all(id);
         // Its line is in order of priority too.
-        self.stand(id, None);
+        self.join_subqueue(id, None);
         out.writes.push(Write::JobPriority { job: id, priority });
         out.notes.push(Fact::Job { job: id, state: JobState::Active });
         out.answers.push((request, Reply::Done));
@@ -241,7 +244,7 @@ impl Engine {
         let spec = job.spec.clone();
         let open = self.open_among(&spec.after);
         for first in &open {
-            self.pin(*first, out);
+            self.residency.pin(*first, &self.plan.queues, out);
             self.dependents.entry(*first).or_default().insert(id);
         }
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -279,7 +282,7 @@ impl Engine {
 
     /// Lets no further task of the job start, and kills what runs where the stop asks for that.
     pub(super) fn stop_job(&mut self, id: JobId, stop: Stop, out: &mut Outbox) {
-        self.pin(id, out);
+        self.residency.pin(id, &self.plan.queues, out);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         // A cancel overrides an earlier stop, so that running tasks are killed too.
         if job.stop.is_none() || stop == Stop::Canceled {
@@ -322,7 +325,7 @@ impl Engine {
         }
         for first in &after {
             self.dependents.entry(*first).or_default().insert(record.id);
-            self.pin_in_next_batch(*first);
+            self.residency.pin_in_next_batch(*first);
         }
         let steps = self.new_steps(record.id, &record.spec, record.created);
         let has_gangs = record.spec.has_gangs();
@@ -341,7 +344,7 @@ impl Engine {
             steps,
             failed_attempts: 0,
         };
-        self.residency.steps += job.steps.len();
+        self.residency.add_steps(job.steps.len());
         self.jobs.insert(record.id, job);
         for ended in record.ended {
             self.adopt_ended(record.id, ended);
@@ -355,7 +358,7 @@ impl Engine {
         }
         self.recompute_ready(record.id, record.parked.map(|parked| parked.ready));
         self.mark_broken_gangs(record.id);
-        self.stand(record.id, record.parked);
+        self.join_subqueue(record.id, record.parked);
     }
 
     fn new_steps(&mut self, id: JobId, spec: &JobSpec, created: Time) -> Vec<Step> {

@@ -1,9 +1,9 @@
-//! Parked jobs: a store keeps every job, the engine holds the first of each line. A line is what one user has in one
-//! queue of one class of work, in the queue's order.
+//! Subqueues: the jobs of one user and one class of work in one queue, in the queue's order. A store has every job, and
+//! the engine keeps the first jobs of each subqueue resident.
 //!
-//! What holds: of every line with parked jobs the engine holds some or has asked for some, and every parked
-//! job before [`Subqueue::resident_before`] is held. So whose turn it is does not depend on what is parked, and every
-//! worker that a class fits is offered work of that class.
+//! Of every subqueue with parked jobs some are resident or were asked for, and every parked job before
+//! [`Subqueue::resident_before`] is resident. So whose turn it is does not depend on what is parked, and every worker
+//! that a class fits is offered work of that class.
 
 use crate::hash::Fnv;
 use crate::ids::QueueId;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A queue, and the number of a class of work: see [`class_number`].
 pub type SubqueueKey = (QueueId, u64);
 
-/// What a store counts of one line.
+/// What a store counts of one subqueue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParkedCount {
     /// The queue's name.
@@ -24,7 +24,7 @@ pub struct ParkedCount {
     pub backlog: BacklogCounts,
 }
 
-/// A line whose count was wrong.
+/// A subqueue whose count was wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParkedDrift {
     /// The queue's name.
@@ -79,10 +79,10 @@ fn text(fnv: &mut Fnv, text: &str) {
     fnv.bytes(&[0xff]);
 }
 
-/// A job that stands in a line.
+/// A job of a subqueue that may be evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Evictable {
-    /// Which line.
+    /// Which subqueue.
     pub subqueue: SubqueueKey,
     /// The part of the queue that is its user's.
     pub part: QueueId,
@@ -94,14 +94,14 @@ pub struct Evictable {
     pub stored: bool,
 }
 
-/// One line.
+/// One subqueue.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Subqueue {
     /// What the store has parked.
     parked: BacklogCounts,
     /// What of that the engine holds too.
     held: BacklogCounts,
-    /// Jobs that the engine holds and nobody touched, with how many steps each has.
+    /// Held jobs to which nothing has happened, with how many steps each has.
     positions: BTreeMap<QueuePos, usize>,
     /// The steps of these.
     steps: usize,
@@ -131,7 +131,7 @@ impl Subqueue {
         self.parked
     }
 
-    /// Jobs that are held and that nobody touched, in order.
+    /// Held jobs to which nothing has happened, in order.
     pub fn positions(&self) -> impl DoubleEndedIterator<Item = QueuePos> + ExactSizeIterator + '_ {
         self.positions.keys().copied()
     }
@@ -165,23 +165,23 @@ impl Subqueue {
     }
 }
 
-/// All lines.
+/// All subqueues.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Subqueues {
     all: BTreeMap<SubqueueKey, Subqueue>,
-    /// Lines that could do without their last job, by their steps.
+    /// Subqueues that could do without their last job, by their steps.
     by_steps: BTreeSet<(usize, SubqueueKey)>,
     parked: BacklogCounts,
     held: BacklogCounts,
     steps: usize,
-    /// How many lines of each queue have work that is parked and not held.
+    /// How many subqueues of each queue have work that is parked and not held.
     away: BTreeMap<QueueId, usize>,
-    /// How many lines of each user's part of a queue have.
+    /// How many subqueues of each user's part of a queue have such work.
     part_away: BTreeMap<QueueId, usize>,
 }
 
 impl Subqueues {
-    /// One line.
+    /// One subqueue.
     pub fn get(&self, key: SubqueueKey) -> Option<&Subqueue> {
         self.all.get(&key)
     }
@@ -191,7 +191,7 @@ impl Subqueues {
         self.all.iter().map(|(key, subqueue)| (*key, subqueue))
     }
 
-    /// The lines of one queue.
+    /// The subqueues of one queue.
     pub fn of(&self, queue: QueueId) -> impl Iterator<Item = &Subqueue> {
         self.all.range((queue, 0)..=(queue, u64::MAX)).map(|(_, subqueue)| subqueue)
     }
@@ -201,7 +201,7 @@ impl Subqueues {
         self.away.contains_key(&queue)
     }
 
-    /// The part of its queue that a line is of, where that is known.
+    /// The part of its queue that a subqueue is of, where that is known.
     pub fn part_of(&self, key: SubqueueKey) -> Option<QueueId> {
         self.all.get(&key)?.part
     }
@@ -216,7 +216,7 @@ impl Subqueues {
         self.all.len()
     }
 
-    /// True if nothing stands anywhere.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -226,18 +226,18 @@ impl Subqueues {
         self.parked.less(self.held)
     }
 
-    /// Steps of jobs that are held and that nobody touched.
+    /// Steps of held jobs to which nothing has happened.
     pub fn steps(&self) -> usize {
         self.steps
     }
 
-    /// Lines of more than `share` steps and more than one job, longest first.
+    /// Subqueues of more than `share` steps and more than one job, longest first.
     pub fn longer_than(&self, share: usize) -> impl Iterator<Item = SubqueueKey> + '_ {
         self.by_steps.iter().rev().take_while(move |(steps, _)| *steps > share).map(|(_, key)| *key)
     }
 
-    /// A job that nobody touched is held from now on.
-    pub fn stand(&mut self, job: &Evictable) {
+    /// A job to which nothing has happened is held from now on.
+    pub fn join(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
             subqueue.part = Some(job.part);
             subqueue.positions.insert(job.parked.place, job.steps);
@@ -248,20 +248,20 @@ impl Subqueues {
         });
     }
 
-    /// Somebody touched a job: it is parked nowhere any more.
+    /// Something happened to a job: it is parked nowhere any more.
     pub fn leave(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
-            subqueue.leave_subqueue(job);
+            subqueue.remove_position(job);
             if job.stored {
                 subqueue.parked = subqueue.parked.less(job.parked.backlog);
             }
         });
     }
 
-    /// The engine lets a job go, which is parked from now on at the latest.
+    /// The engine evicts a job, which is parked from now on at the latest.
     pub fn evict(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
-            subqueue.leave_subqueue(job);
+            subqueue.remove_position(job);
             if !job.stored {
                 subqueue.parked = subqueue.parked.plus(job.parked.backlog);
             }
@@ -272,14 +272,14 @@ impl Subqueues {
     /// The engine forgets a job whatever the store has of it.
     pub fn drop(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
-            subqueue.leave_subqueue(job);
+            subqueue.remove_position(job);
             if job.stored {
                 subqueue.away_from(job.parked.place);
             }
         });
     }
 
-    /// A job that stands in no line is parked no more.
+    /// A job that is in no subqueue is parked no more.
     pub fn unpark_absent(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| subqueue.parked = subqueue.parked.less(job.parked.backlog));
     }
@@ -307,7 +307,7 @@ impl Subqueues {
         })
     }
 
-    /// Sets what the store has parked of a line.
+    /// Sets what the store has parked of a subqueue.
     pub fn set_parked(&mut self, key: SubqueueKey, parked: BacklogCounts) {
         self.update(key, |subqueue| {
             subqueue.parked = parked;
@@ -319,7 +319,7 @@ impl Subqueues {
         });
     }
 
-    /// The store has no more of a line than is held.
+    /// The store has no more of a subqueue than is held.
     pub fn all_held(&mut self, key: SubqueueKey) {
         self.update(key, |subqueue| {
             subqueue.parked = subqueue.held;
@@ -365,7 +365,7 @@ fn count(counts: &mut BTreeMap<QueueId, usize>, before: Option<QueueId>, after: 
 }
 
 impl Subqueue {
-    fn leave_subqueue(&mut self, job: &Evictable) {
+    fn remove_position(&mut self, job: &Evictable) {
         if self.positions.remove(&job.parked.place).is_some() {
             self.steps -= job.steps;
         }
