@@ -10,6 +10,7 @@
 pub mod bounds;
 pub mod cache_keys;
 pub mod class;
+pub mod client_places;
 pub mod engine;
 pub mod explain;
 pub mod hash;
@@ -18,7 +19,6 @@ pub mod job;
 pub mod licences;
 pub mod load;
 pub mod outbox;
-pub mod places;
 pub mod plan;
 pub mod profiles;
 pub mod queues;

@@ -4,10 +4,10 @@ mod kit;
 
 use kit::{Farm, REQUEST, cores, hello, spec, starts, step, task};
 use std::collections::BTreeSet;
+use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Hello, Reply, Settings};
 use windlass_core::ids::StepKey;
 use windlass_core::job::StepSpec;
-use windlass_core::places::PlaceRequest;
 use windlass_core::tags::FOR_QUEUE;
 
 /// A worker of so many cores that takes only the work of these queues.

@@ -4,10 +4,10 @@ mod kit;
 
 use kit::{Farm, REQUEST, cores, hello, set_limit, set_queue, spec, step, task};
 use windlass_core::bounds::LEASE_NS;
+use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Hello, NextBatch, Reply, Settings, Submit};
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::licences::Limit;
-use windlass_core::places::PlaceRequest;
 use windlass_core::queues::QueueRecord;
 use windlass_core::{JobId, RequestId};
 

@@ -4,11 +4,11 @@ mod kit;
 
 use kit::{Farm, REQUEST, START, cores, set_queue, spec, step, task};
 use std::collections::BTreeMap;
+use windlass_core::client_places::{NoPlace, PlaceRequest};
 use windlass_core::engine::{Event, Hello, PlaceInUse, Reply, Settings};
 use windlass_core::explain::{self, Reason};
 use windlass_core::ids::AllocId;
 use windlass_core::job::StepSpec;
-use windlass_core::places::{NoPlace, PlaceRequest};
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
 use windlass_core::tags::{EXCLUSIVE, Need, SERVES};
 use windlass_core::time::NS_PER_S;

@@ -7,11 +7,11 @@ use crate::machine::AttemptKey;
 use crate::world::{Alarm, Happening, MS, S, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use windlass_core::client_places::{NoPlace, PlaceRequest};
 use windlass_core::engine::{Event, PlaceInUse, Reply, Submit};
 use windlass_core::ids::AllocId;
 use windlass_core::job::{End, JobSpec, JobState, Stop};
 use windlass_core::licences::{Busy, Limit};
-use windlass_core::places::{NoPlace, PlaceRequest};
 use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 

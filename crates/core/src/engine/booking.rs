@@ -2,9 +2,9 @@
 
 use super::{Attempt, Engine, Fact, Lent, Outbox};
 use crate::class::Class;
+use crate::client_places::ClientPlaces;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::{ChunkEnd, QueuedStep};
-use crate::places::Places;
 use crate::plan::{
     Booking, HeldAmounts, Planner, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit,
 };
@@ -24,8 +24,8 @@ impl Work for Engine {
     }
 
     fn facts(&self, key: StepKey) -> Option<StepFacts<'_>> {
-        if Places::is_key(key) {
-            return self.facts_of_request(key);
+        if ClientPlaces::is_key(key) {
+            return self.places.facts(key, &self.plan.queues);
         }
         let job = self.jobs.get(&key.job)?;
         let step = job.steps.get(usize::from(key.step))?;
@@ -81,8 +81,8 @@ impl Work for Engine {
 
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) -> usize {
         let (id, key) = (booking.worker, booking.queued_step.step());
-        if Places::is_key(key) {
-            self.book_place(booking, filter, out);
+        if ClientPlaces::is_key(key) {
+            self.places.book(booking, &mut self.plan, self.now, filter, out);
             return 1;
         }
         let Some(step) = self.step(key) else { return 0 };
@@ -216,7 +216,7 @@ impl Engine {
             self.refill(out);
         }
         if booked < budget {
-            self.expire_requests(out);
+            self.places.expire(&mut self.plan, self.now, out);
         }
         booked
     }

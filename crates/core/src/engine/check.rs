@@ -239,30 +239,13 @@ impl Engine {
         }
     }
 
-    /// What workers hold for outside clients are the places that these hold.
-    fn check_places(&self) -> Result<(), String> {
-        self.places.check()?;
-        for worker in self.plan.workers.iter() {
-            let held: BTreeMap<_, _> = self
-                .places
-                .held()
-                .filter(|(_, place)| place.worker == worker.id)
-                .map(|(alloc, place)| (alloc, place.amounts.clone()))
-                .collect();
-            if held != worker.allocs {
-                return Err(format!("worker {}: holds {:?}, clients {held:?}", worker.name, worker.allocs));
-            }
-        }
-        Ok(())
-    }
-
     fn check_index(&self) -> Result<(), String> {
         self.check_charges()?;
         self.plan.check(|key| match self.places.find(key) {
             Some(waiting) => Some(waiting.queued),
             None => self.step(key)?.enlisted,
         })?;
-        self.check_places()?;
+        self.places.check(&self.plan.workers)?;
         self.check_licences()?;
         self.profiles.check(|key| self.step(key).map_or(0, |step| step.active))?;
         for (id, queue) in self.plan.queues.with_ids() {

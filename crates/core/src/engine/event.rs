@@ -2,14 +2,13 @@
 
 use super::Hello;
 use crate::cache_keys::CacheKeys;
+use crate::client_places::{PlaceInUse, PlaceRequest};
 use crate::ids::{AllocId, Epoch, JobId, RequestId, TaskId, WorkerId};
 use crate::job::{JobRecord, JobSpec, JobState, TaskResult};
 use crate::licences::Limit;
 use crate::load::pressure::LoadReport;
-use crate::places::PlaceRequest;
 use crate::queues::QueueRecord;
 use crate::residency::subqueues::ParkedDrift;
-use crate::resources::Resources;
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,17 +204,6 @@ impl Event {
             _ => None,
         }
     }
-}
-
-/// A place that a client uses, as its gateway knows it.
-#[derive(Clone, PartialEq, Debug)]
-pub struct PlaceInUse {
-    /// Its number.
-    pub alloc: AllocId,
-    /// The queue of its client.
-    pub queue: String,
-    /// What it takes of the worker.
-    pub amounts: Resources,
 }
 
 /// A submission with what the shell looked up for it.

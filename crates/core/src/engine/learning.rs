@@ -106,7 +106,7 @@ impl Engine {
         let queues = self.plan.workers.take_new_or_gone_queues();
         if !queues.is_empty() {
             self.refresh_classes(&queues);
-            self.refresh_requests(&queues);
+            self.places.refresh_classes(&queues, &mut self.plan);
         }
         let resized = self.profiles.follow_workers(&self.plan);
         resized.into_iter().for_each(|profile| self.resize(profile));

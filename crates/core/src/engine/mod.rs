@@ -25,7 +25,6 @@ mod lease;
 mod lend;
 mod licensing;
 mod pipeline;
-mod placing;
 mod prune;
 mod recent_outcomes;
 mod reload;
@@ -36,22 +35,23 @@ mod turns;
 mod wide;
 mod worker_events;
 
+pub use crate::client_places::PlaceInUse;
 pub use crate::outbox::{
     Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
     WorkerCommand, Write,
 };
-pub use event::{Event, Held, HeldPhase, Inventory, PlaceInUse, Report, Submit};
+pub use event::{Event, Held, HeldPhase, Inventory, Report, Submit};
 pub use hello::{BadHello, CheckedHello, Hello, SERVABLE};
 pub use pipeline::{Committed, NextBatch, Pipeline};
 pub(crate) use submit::class_of;
 
 use crate::bounds;
 use crate::class::Class;
+use crate::client_places::ClientPlaces;
 use crate::ids::{ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{ChunkEnd, Counts, Job, JobRecord, SubmissionKey};
 use crate::licences::{LicencePool, Limit};
 use crate::load::formula::LoadSettings;
-use crate::places::Places;
 use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings};
 use crate::profiles::Profiles;
 use crate::queues::{QueueRecord, Queues, SavedTurns, TurnSettings};
@@ -256,7 +256,7 @@ pub struct Engine {
     /// Jobs that were deleted lately, the newest of them.
     gone: BTreeSet<JobId>,
     recent: RecentOutcomes,
-    places: Places,
+    places: ClientPlaces,
     reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     licences: LicencePool,
     /// Which jobs are here, and which are parked in the store.
@@ -318,7 +318,7 @@ impl Engine {
             keys: BTreeMap::new(),
             gone: BTreeSet::new(),
             recent: RecentOutcomes::new(settings.bounds.recent_jobs),
-            places: Places::new(settings.first_alloc),
+            places: ClientPlaces::new(settings.first_alloc, settings.turn.charge),
             reclaims: BTreeMap::new(),
             licences: LicencePool::default(),
             residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
@@ -388,10 +388,14 @@ impl Engine {
             }
             Event::Lend { task } => self.lend(task, out),
             Event::Reclaim { request, task } => self.reclaim(request, task, out),
-            Event::Alloc { request, place } => self.alloc(request, *place, out),
-            Event::Unalloc { alloc } => self.withdraw_request(alloc, out),
+            Event::Alloc { request, place } => {
+                self.places.request(request, *place, &mut self.plan, self.now, out);
+            }
+            Event::Unalloc { alloc } => self.places.withdraw(alloc, &mut self.plan, out),
             Event::Release { alloc } => self.free_place(alloc),
-            Event::PlacesInUse { worker, places } => self.take_up_places(worker, places),
+            Event::PlacesInUse { worker, places } => {
+                self.places.take_up(worker, places, &mut self.plan, self.now);
+            }
             Event::Hello(hello) => self.hello(*hello, out),
             Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
             Event::Load { worker, report } => {
@@ -516,6 +520,11 @@ impl Engine {
     /// How turns are taken.
     pub fn turn(&self) -> TurnSettings {
         self.turn
+    }
+
+    /// Places and requests, for gateways and boards.
+    pub fn places(&self) -> &ClientPlaces {
+        &self.places
     }
 
     /// What rounds plan over and remember.

@@ -4,7 +4,7 @@ use super::event::{HeldPhase, Inventory, Report};
 use super::{Attempt, Engine, Fact, Hello, Lent, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds;
 use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
-use crate::ids::{Epoch, RequestId, StepKey, TaskId, WorkerId};
+use crate::ids::{AllocId, Epoch, RequestId, StepKey, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
 use crate::queues::BadSetting;
 use crate::resources::Resources;
@@ -469,6 +469,20 @@ impl Engine {
             && self.request_of(*task).fits(&worker.free())
         {
             self.start_queued(id, 0);
+        }
+    }
+
+    /// A client gives its place back: the worker may have room for a task that waits there.
+    pub(super) fn free_place(&mut self, alloc: AllocId) {
+        let Some(worker) = self.places.free(alloc, &mut self.plan, self.now) else { return };
+        self.promote(worker);
+        self.plan.request_round();
+    }
+
+    /// A worker is gone, and with it what clients held there.
+    pub(super) fn drop_places(&mut self, worker: WorkerId) {
+        for alloc in self.places.on(worker) {
+            self.free_place(alloc);
         }
     }
 

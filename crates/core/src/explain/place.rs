@@ -2,10 +2,10 @@
 
 use super::{Change, Explanation, Reason, Turn, look_over, pool};
 use crate::bounds;
+use crate::client_places::QueuedRequest;
 use crate::engine::Engine;
 use crate::ids::{AllocId, StepKey};
 use crate::job::TaskState;
-use crate::places::QueuedRequest;
 use crate::plan;
 
 /// Explains a place that a client holds; `None` if nobody holds it.

@@ -1,15 +1,22 @@
 //! Places: room on workers that outside clients hold for work that they run by themselves, such as compiles of
 //! sccache. A request waits for its turn like a step with one task, in a queue like any other, and for a bounded time.
 //! Nothing of this is durable: a gateway knows from its own peers which places are in use, and says so after a restart.
+//!
+//! This module owns the requests and the places. It books them on the planner's workers and queues, and answers requests.
+
+mod held;
+mod requests;
 
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::ids::{AllocId, ClassId, JobId, QueueId, RequestId, StepKey, WorkerId};
 use crate::job::{Hints, QueuedStep};
 pub use crate::outbox::NoPlace;
+use crate::queues::Charge;
 use crate::resources::Resources;
 use crate::tags::Need;
 use crate::time::Time;
+use crate::workers::Workers;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers from here on are requests for places where others are jobs. No store gives numbers so large.
@@ -52,6 +59,17 @@ pub struct HeldPlace {
     pub(crate) share: u32,
 }
 
+/// A place that a client uses, as its gateway knows it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlaceInUse {
+    /// Its number.
+    pub alloc: AllocId,
+    /// The queue of its client.
+    pub queue: String,
+    /// What it takes of the worker.
+    pub amounts: Resources,
+}
+
 /// A request that waits.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct QueuedRequest {
@@ -71,7 +89,8 @@ pub(crate) struct QueuedRequest {
 
 /// All places and the requests for them.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Places {
+pub struct ClientPlaces {
+    charge: Charge,
     next_alloc: u64,
     next_key: u64,
     held: BTreeMap<AllocId, HeldPlace>,
@@ -80,11 +99,12 @@ pub struct Places {
     deadlines: BTreeSet<(Time, StepKey)>,
 }
 
-impl Places {
+impl ClientPlaces {
     /// None yet. Their numbers follow `first`; a number that differs with each start makes sure that no number of an
-    /// earlier start means a place of this one.
-    pub fn new(first: u64) -> Self {
-        Places {
+    /// earlier start means a place of this one. `charge` says what they cost their queues.
+    pub fn new(first: u64, charge: Charge) -> Self {
+        ClientPlaces {
+            charge,
             next_alloc: first,
             next_key: FIRST_KEY,
             held: BTreeMap::new(),
@@ -125,7 +145,7 @@ impl Places {
     }
 
     /// The key of the next request.
-    pub(crate) fn next_key(&mut self) -> StepKey {
+    fn next_key(&mut self) -> StepKey {
         self.next_key += 1;
         StepKey { job: JobId(self.next_key), step: 0 }
     }
@@ -134,11 +154,11 @@ impl Places {
         self.waiting.get(&key)
     }
 
-    pub(crate) fn find_mut(&mut self, key: StepKey) -> Option<&mut QueuedRequest> {
+    fn find_mut(&mut self, key: StepKey) -> Option<&mut QueuedRequest> {
         self.waiting.get_mut(&key)
     }
 
-    pub(crate) fn wait(&mut self, waiting: QueuedRequest) {
+    fn wait(&mut self, waiting: QueuedRequest) {
         let key = waiting.queued.step();
         self.by_request.insert(waiting.request, key);
         self.deadlines.insert((waiting.until, key));
@@ -146,7 +166,7 @@ impl Places {
     }
 
     /// A request waits no more.
-    pub(crate) fn take(&mut self, key: StepKey) -> Option<QueuedRequest> {
+    fn take(&mut self, key: StepKey) -> Option<QueuedRequest> {
         let waiting = self.waiting.remove(&key)?;
         self.by_request.remove(&waiting.request);
         self.deadlines.remove(&(waiting.until, key));
@@ -164,7 +184,7 @@ impl Places {
     }
 
     /// Records a new place, and returns its number.
-    pub(crate) fn hold(&mut self, place: HeldPlace) -> AllocId {
+    fn hold(&mut self, place: HeldPlace) -> AllocId {
         let alloc = AllocId(self.next_alloc);
         self.next_alloc = self.next_alloc.wrapping_add(1);
         self.held.insert(alloc, place);
@@ -172,11 +192,11 @@ impl Places {
     }
 
     /// Records a place that was given before this engine began.
-    pub(crate) fn adopt(&mut self, alloc: AllocId, place: HeldPlace) {
+    fn adopt(&mut self, alloc: AllocId, place: HeldPlace) {
         self.held.insert(alloc, place);
     }
 
-    pub(crate) fn release(&mut self, alloc: AllocId) -> Option<HeldPlace> {
+    fn release(&mut self, alloc: AllocId) -> Option<HeldPlace> {
         self.held.remove(&alloc)
     }
 
@@ -186,12 +206,12 @@ impl Places {
         here.map(|(alloc, _)| *alloc).collect()
     }
 
-    /// Compares the indexes with what waits.
+    /// Compares the indexes with what waits, and the places with what workers hold for outside clients.
     ///
     /// # Errors
     ///
     /// The first difference.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self, workers: &Workers) -> Result<(), String> {
         let deadlines: BTreeSet<_> =
             self.waiting.iter().map(|(key, waiting)| (waiting.until, *key)).collect();
         if deadlines != self.deadlines {
@@ -201,6 +221,13 @@ impl Places {
             self.waiting.iter().map(|(key, waiting)| (waiting.request, *key)).collect();
         if requests != self.by_request {
             return Err("requests for places are not found by their request".to_owned());
+        }
+        for worker in workers.iter() {
+            let here = self.held.iter().filter(|(_, place)| place.worker == worker.id);
+            let held: BTreeMap<_, _> = here.map(|(alloc, place)| (*alloc, place.amounts.clone())).collect();
+            if held != worker.allocs {
+                return Err(format!("worker {}: holds {:?}, clients {held:?}", worker.name, worker.allocs));
+            }
         }
         Ok(())
     }

@@ -1,0 +1,179 @@
+//! Requests for places: they wait in queues like steps, and rounds place them like tasks.
+
+use super::{ClientPlaces, HeldPlace, NoPlace, PlaceRequest, QueuedRequest};
+use crate::bounds;
+use crate::cache_keys::Reads;
+use crate::class::Class;
+use crate::hash::Fnv;
+use crate::ids::{QueueId, RequestId, StepKey, WorkerId};
+use crate::job::QueuedStep;
+use crate::outbox::{Outbox, Reply};
+use crate::plan::{Booking, Planner, StepFacts, placement};
+use crate::queues::{Charge, Queues, RoundFilter, dominant_share, first_cost};
+use crate::time::{NS_PER_MS, Time};
+use crate::worker::{Worker, WorkerState};
+use crate::workers::Workers;
+use std::collections::BTreeSet;
+
+impl ClientPlaces {
+    /// A client asks for a place. It is answered by a round, or when it has waited for as long as it may.
+    pub(crate) fn request(
+        &mut self,
+        request: RequestId,
+        place: PlaceRequest,
+        plan: &mut Planner,
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        let class = place.class(plan.workers.queue_in_class(&place.queue));
+        if !could_have(&class, &plan.workers) {
+            out.volatile.push((request, Reply::NoPlace(NoPlace::NoWorkers)));
+            return;
+        }
+        if self.waiting_count() >= bounds::PLACES_WAITING_MAX {
+            out.volatile.push((request, Reply::NoPlace(NoPlace::TooMany)));
+            return;
+        }
+        plan.workers.learn(place.needs.iter());
+        let (queue, class) = (plan.queues.intern(&place.queue), plan.classes.intern(class));
+        plan.queues.count_job(queue, 1);
+        let queued = QueuedStep::new(0, now, self.next_key());
+        let mut profile = Fnv::default();
+        place.reads.keys().for_each(|key| profile.bytes(key.as_bytes()));
+        self.wait(QueuedRequest {
+            request,
+            queue,
+            class,
+            queued,
+            reads: Reads::of(&place.reads),
+            amounts: place.amounts,
+            hints: place.hints,
+            avoids: place.avoids,
+            since: now,
+            until: now.after(place.wait_max_ms.saturating_mul(NS_PER_MS)),
+            profile: profile.value(),
+        });
+        plan.enlist(queue, class, queued);
+    }
+
+    /// The first worker came that is for one of these queues alone, or the last one went: requests that wait there are
+    /// of other classes from now on.
+    pub(crate) fn refresh_classes(&mut self, queues: &BTreeSet<String>, plan: &mut Planner) {
+        let name_of = |queue: QueueId| plan.queues.get(plan.queues.whole(queue)).name();
+        let waiting = self.waiting().filter(|(_, waiting)| queues.contains(name_of(waiting.queue)));
+        let waiting: Vec<StepKey> = waiting.map(|(key, _)| key).collect();
+        for key in waiting {
+            let Some(request) = self.find_mut(key) else { continue };
+            let queue = plan.queues.get(plan.queues.whole(request.queue)).name();
+            let known = plan.classes.get(request.class);
+            let class = Class { queue: plan.workers.queue_in_class(queue), ..known.clone() };
+            if class == *known {
+                continue;
+            }
+            let new = plan.classes.intern(class);
+            let old = std::mem::replace(&mut request.class, new);
+            plan.change_class(request.queue, (old, new), Some(&request.queued));
+        }
+    }
+
+    /// A client does not wait any more. Its request is answered all the same: the gateway waits for that.
+    pub(crate) fn withdraw(&mut self, request: RequestId, plan: &mut Planner, out: &mut Outbox) {
+        if let Some(key) = self.key_of(request) {
+            self.refuse(key, NoPlace::Withdrawn, plan, out);
+        }
+    }
+
+    /// After a full round: requests that have waited for as long as they may get no place.
+    pub(crate) fn expire(&mut self, plan: &mut Planner, now: Time, out: &mut Outbox) {
+        while let Some(key) = self.next_expired(now) {
+            self.refuse(key, NoPlace::Expired, plan, out);
+        }
+    }
+
+    /// A request waits no more, and gets no place.
+    fn refuse(&mut self, key: StepKey, why: NoPlace, plan: &mut Planner, out: &mut Outbox) {
+        let Some(waiting) = self.take(key) else { return };
+        leave_queue(&waiting, plan);
+        plan.queues.count_job(waiting.queue, -1);
+        out.volatile.push((waiting.request, Reply::NoPlace(why)));
+    }
+
+    /// A waiting request as the planner sees it.
+    pub(crate) fn facts<'a>(&'a self, key: StepKey, queues: &Queues) -> Option<StepFacts<'a>> {
+        let waiting = self.find(key)?;
+        Some(StepFacts {
+            class: waiting.class,
+            first_ready: None,
+            ready: 1,
+            ready_since: waiting.since,
+            dependents: 0.0,
+            profile: waiting.profile,
+            reads: &waiting.reads,
+            hints: &waiting.hints,
+            avoids: waiting.avoids,
+            mean_ms: queues.mean_ms(waiting.queue),
+            prediction: None,
+            time_limit_ms: None,
+        })
+    }
+
+    /// Gives a worker's room to the client that waits for it.
+    pub(crate) fn book(
+        &mut self,
+        booking: &Booking,
+        plan: &mut Planner,
+        now: Time,
+        filter: &mut RoundFilter,
+        out: &mut Outbox,
+    ) {
+        let Some(waiting) = self.take(booking.queued_step.step()) else { return };
+        let worker = booking.worker;
+        let (charged, share) = self.first_charge_of(&waiting, worker, plan);
+        let place = HeldPlace {
+            worker,
+            queue: waiting.queue,
+            amounts: waiting.amounts.clone(),
+            since: now,
+            charged,
+            share,
+        };
+        plan.queues.charge(waiting.queue, charged, filter);
+        plan.queues.hold(waiting.queue, place.amounts.cpu);
+        let alloc = self.hold(place);
+        plan.workers.update(worker, |w| {
+            w.warmth.ran(waiting.profile);
+            w.booked.add(&waiting.amounts);
+            w.allocs.insert(alloc, waiting.amounts.clone());
+        });
+        leave_queue(&waiting, plan);
+        out.volatile.push((waiting.request, Reply::Placed { alloc, worker }));
+    }
+
+    /// What a place costs its queue at first, and its dominant share of the worker.
+    fn first_charge_of(&self, waiting: &QueuedRequest, worker: WorkerId, plan: &Planner) -> (u64, u32) {
+        let capacity = plan.workers.get(worker).map(|worker| &worker.capacity);
+        let share = capacity.map_or(0, |capacity| dominant_share(&waiting.amounts, 0, capacity));
+        match self.charge {
+            Charge::Task => (1, share),
+            Charge::Time => (first_cost(share, plan.queues.mean_ms(waiting.queue)), share),
+        }
+    }
+}
+
+/// True if some worker could have work of the class, were it empty. Requests of gateways name whose places they want,
+/// so few workers are looked at, however many others there are.
+fn could_have(class: &Class, workers: &Workers) -> bool {
+    match class.needs.iter().find(|need| !need.any_of.is_empty()) {
+        Some(need) => {
+            let mut meet = workers.index().holders(need).filter_map(|id| workers.get(id));
+            let could = |worker: &Worker| placement::eligible_when_idle(class, worker);
+            meet.any(|worker| worker.state != WorkerState::Forgotten && could(worker))
+        }
+        None => workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
+    }
+}
+
+fn leave_queue(waiting: &QueuedRequest, plan: &mut Planner) {
+    plan.withdraw(waiting.queue, waiting.class, &waiting.queued);
+    plan.forget_step(waiting.queued.step(), waiting.class, waiting.reads.is_empty());
+}
