@@ -150,7 +150,7 @@ const COMPASS_EDGES: [(&str, &[&str]); 24] = [
 ];
 
 /// The modules of the core that each of its modules may use. There is no circle.
-const CORE_EDGES: [(&str, &[&str]); 24] = [
+const CORE_EDGES: [(&str, &[&str]); 25] = [
     ("hash", &[]),
     ("ids", &[]),
     ("ranges", &[]),
@@ -210,6 +210,7 @@ const CORE_EDGES: [(&str, &[&str]); 24] = [
     ),
     ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "worker", "workers"]),
     ("residency", &["bounds", "hash", "ids", "job", "outbox", "queues", "score", "time"]),
+    ("ledger", &["ids", "job", "outbox", "plan", "resources", "time"]),
     (
         "engine",
         &[
@@ -220,6 +221,7 @@ const CORE_EDGES: [(&str, &[&str]); 24] = [
             "hash",
             "ids",
             "job",
+            "ledger",
             "licences",
             "load",
             "outbox",

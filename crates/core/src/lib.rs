@@ -16,6 +16,7 @@ pub mod explain;
 pub mod hash;
 pub mod ids;
 pub mod job;
+pub(crate) mod ledger;
 pub mod licences;
 pub mod load;
 pub mod outbox;

@@ -1,10 +1,11 @@
 //! What the engine tells the planner about its steps and attempts, and how it records a booking.
 
-use super::{Attempt, Engine, Fact, Lent, Outbox};
+use super::{Attempt, Engine, Fact, Outbox};
 use crate::class::Class;
 use crate::client_places::ClientPlaces;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::{ChunkEnd, QueuedStep};
+use crate::ledger::Lent;
 use crate::plan::{
     Booking, HeldAmounts, Planner, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit,
 };
@@ -27,7 +28,7 @@ impl Work for Engine {
         if ClientPlaces::is_key(key) {
             return self.places.facts(key, &self.plan.queues);
         }
-        let job = self.jobs.get(&key.job)?;
+        let job = self.ledger.jobs.get(&key.job)?;
         let step = job.steps.get(usize::from(key.step))?;
         Some(StepFacts {
             class: step.class,
@@ -50,8 +51,8 @@ impl Work for Engine {
     }
 
     fn running(&self, task: TaskId) -> Option<RunningTask<'_>> {
-        let attempt = self.attempts.get(&task)?;
-        let job = self.jobs.get(&task.job)?;
+        let attempt = self.ledger.attempts.get(&task)?;
+        let job = self.ledger.jobs.get(&task.job)?;
         let number = usize::from(job.step_of(task.index));
         let step = &job.steps[number];
         let expected_ms =
@@ -72,11 +73,11 @@ impl Work for Engine {
     }
 
     fn is_short(&self, step: StepKey) -> bool {
-        self.short.contains(&step)
+        self.ledger.short.contains(&step)
     }
 
     fn has_short_steps(&self) -> bool {
-        !self.short.is_empty()
+        !self.ledger.short.is_empty()
     }
 
     fn book(&mut self, booking: &Booking, filter: &mut RoundFilter, out: &mut Outbox) -> usize {
@@ -85,7 +86,7 @@ impl Work for Engine {
             self.places.book(booking, &mut self.plan, self.now, filter, out);
             return 1;
         }
-        let Some(step) = self.step(key) else { return 0 };
+        let Some(step) = self.ledger.step(key) else { return 0 };
         let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return 0 };
         let first_write = out.writes.len();
         self.book_task(booking, index, filter, out);
@@ -94,7 +95,7 @@ impl Work for Engine {
             self.send(id, order, out);
             self.note_wide(key, index, booking.queue, first_write, out);
         }
-        if self.step(key).is_some_and(|step| step.ready.is_empty()) {
+        if self.ledger.step(key).is_some_and(|step| step.ready.is_empty()) {
             self.refresh(key);
         }
         self.refresh_capped(key);
@@ -106,7 +107,7 @@ impl Work for Engine {
     }
 
     fn gang(&self, step: StepKey) -> Option<Vec<TogetherPart>> {
-        self.next_gang(step)
+        self.ledger.next_gang(step)
     }
 
     fn book_gang(
@@ -151,7 +152,7 @@ impl Engine {
         let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
         let key: StepKey = queued_step.step();
         self.residency.pin(key.job, &self.plan.queues, out);
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return };
         let spec = &job.spec.steps[usize::from(key.step)];
         let step = &mut job.steps[usize::from(key.step)];
         step.ready.remove(index);
@@ -197,7 +198,7 @@ impl Engine {
         out.notes.push(Fact::Booked { task, worker: id, waited_ns });
         self.plan.queues.charge(queue, self.cost_of(&attempt.charged), filter);
         self.count_advance(key.job, &attempt, true);
-        self.attempts.insert(task, attempt);
+        self.ledger.attempts.insert(task, attempt);
         self.profile_booked(profile, self.now);
     }
 

@@ -4,6 +4,7 @@
 
 use super::{Attempt, Engine};
 use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
+use crate::ledger::Charged;
 use crate::queues::{ADVANCE, Advance, Charge, UNKNOWN_MS, cost, dominant_share};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
@@ -13,26 +14,6 @@ use std::ops::Range;
 /// A task that runs longer than it was charged for is charged as much again, up to a minute, and no less than
 /// an eighth of what it has run: it is looked at some times, and not each minute of a month.
 const ACCRUAL_NS: std::ops::RangeInclusive<u64> = NS_PER_S..=60 * NS_PER_S;
-
-/// What an attempt has cost its queue so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Charged {
-    /// Hundredths of a core: its dominant share of the worker, times the worker's cores.
-    pub(super) share: u32,
-    /// For how long.
-    pub(super) ms: u64,
-    /// What ran before that is not charged: it was, by the engine that this one follows.
-    pub(super) from: Time,
-    /// Its booking was charged here, or by the engine whose turns this one took up.
-    pub(super) counted: bool,
-}
-
-impl Charged {
-    /// From when on an attempt that started then is charged.
-    fn since(&self, started: Time) -> Time {
-        started.max(self.from)
-    }
-}
 
 impl Engine {
     /// What a booking is charged at first.
@@ -45,7 +26,7 @@ impl Engine {
         request: &Resources,
         expects: u64,
     ) -> Charged {
-        let known = self.step(key).and_then(|step| step.mean_ms);
+        let known = self.ledger.step(key).and_then(|step| step.mean_ms);
         let known =
             known.or_else(|| self.profiles.prediction(profile)?.wall_ms).or(self.plan.queues.mean_ms(queue));
         let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
@@ -70,7 +51,7 @@ impl Engine {
 
     /// An attempt that was just booked gets `cpu` more, in hundredths of a core. Its queue is charged for that.
     pub(super) fn charge_more(&mut self, task: TaskId, queue: QueueId, cpu: u32) {
-        let Some(attempt) = self.attempts.get(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
         let (before, mut request) = (attempt.charged, attempt.request.clone());
         request.cpu += cpu;
         let share = self.adopted_charge(attempt.worker, &request, attempt.expects).share;
@@ -86,8 +67,8 @@ impl Engine {
 
     /// A task is known to have started: when it is to be looked at if it runs on.
     pub(super) fn watch_charge(&mut self, task: TaskId) {
-        if let Some(due) = self.attempts.get(&task).and_then(|attempt| self.due(attempt)) {
-            self.accruals.insert((due, task));
+        if let Some(due) = self.ledger.attempts.get(&task).and_then(|attempt| self.due(attempt)) {
+            self.ledger.accruals.insert((due, task));
         }
     }
 
@@ -116,12 +97,14 @@ impl Engine {
 
     /// Changes what an attempt was charged, or when it started, and the books of its queue with it.
     pub(super) fn change_charge(&mut self, task: TaskId, change: impl FnOnce(&mut Attempt)) {
-        let Some(attempt) = self.attempts.get(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
         let before = self.advance_of(attempt);
-        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get_mut(&task) else { return };
         change(attempt);
-        let Some(after) = self.attempts.get(&task).map(|attempt| self.advance_of(attempt)) else { return };
-        if let Some(job) = self.jobs.get(&task.job) {
+        let Some(after) = self.ledger.attempts.get(&task).map(|attempt| self.advance_of(attempt)) else {
+            return;
+        };
+        if let Some(job) = self.ledger.jobs.get(&task.job) {
             self.plan.queues.advance(job.queue, &before, &after);
         }
     }
@@ -129,16 +112,18 @@ impl Engine {
     /// An attempt is on the books from now on, or no more.
     pub(super) fn count_advance(&mut self, job: JobId, attempt: &Attempt, comes: bool) {
         let (none, advance) = (Advance::default(), self.advance_of(attempt));
-        let Some(job) = self.jobs.get(&job) else { return };
+        let Some(job) = self.ledger.jobs.get(&job) else { return };
         let (before, after) = if comes { (&none, &advance) } else { (&advance, &none) };
         self.plan.queues.advance(job.queue, before, after);
     }
 
     /// Charges what runs longer than it was charged for.
     pub(super) fn accrue(&mut self) {
-        while let Some((due, task)) = self.accruals.first().copied().filter(|(due, _)| *due <= self.now) {
-            self.accruals.remove(&(due, task));
-            let Some(attempt) = self.attempts.get(&task) else { continue };
+        while let Some((due, task)) =
+            self.ledger.accruals.first().copied().filter(|(due, _)| *due <= self.now)
+        {
+            self.ledger.accruals.remove(&(due, task));
+            let Some(attempt) = self.ledger.attempts.get(&task) else { continue };
             let Some(started) = attempt.started else { continue };
             let since = attempt.charged.since(started);
             let ran_ns = self.now.since(since);
@@ -147,8 +132,8 @@ impl Engine {
             let by = correction(&attempt.charged, ms);
             self.change_charge(task, |attempt| attempt.charged.ms = ms);
             let due = since.after(ms * NS_PER_MS);
-            self.accruals.insert((due, task));
-            if let Some(job) = self.jobs.get(&task.job) {
+            self.ledger.accruals.insert((due, task));
+            if let Some(job) = self.ledger.jobs.get(&task.job) {
                 self.plan.queues.correct(job.queue, by, None);
             }
         }
@@ -158,7 +143,7 @@ impl Engine {
     /// nothing where it did not run.
     pub(super) fn settle_charge(&mut self, task: TaskId, attempt: &Attempt, ran: Option<&Range<Time>>) {
         self.forget_charge(task, attempt);
-        let Some(queue) = self.jobs.get(&task.job).map(|job| job.queue) else { return };
+        let Some(queue) = self.ledger.jobs.get(&task.job).map(|job| job.queue) else { return };
         match self.turn.charge {
             Charge::Task if ran.is_none() && attempt.charged.counted => {
                 self.plan.queues.correct(queue, -1, None)
@@ -189,13 +174,13 @@ impl Engine {
     /// Every attempt that is to be looked at is, once.
     pub(super) fn check_charges(&self) -> Result<(), String> {
         let due = |(task, attempt): (&TaskId, &Attempt)| Some((self.due(attempt)?, *task));
-        let expected: BTreeSet<(Time, TaskId)> = self.attempts.iter().filter_map(due).collect();
-        if expected != self.accruals {
+        let expected: BTreeSet<(Time, TaskId)> = self.ledger.attempts.iter().filter_map(due).collect();
+        if expected != self.ledger.accruals {
             return Err("attempts run on and are not charged".to_owned());
         }
         let mut advances: BTreeMap<QueueId, Advance> = BTreeMap::new();
-        for (task, attempt) in &self.attempts {
-            if let Some(job) = self.jobs.get(&task.job) {
+        for (task, attempt) in &self.ledger.attempts {
+            if let Some(job) = self.ledger.jobs.get(&task.job) {
                 advances.entry(job.queue).or_default().add(&self.advance_of(attempt));
             }
         }
@@ -222,7 +207,7 @@ impl Engine {
     /// An attempt is no more: nobody looks at it.
     pub(super) fn forget_charge(&mut self, task: TaskId, attempt: &Attempt) {
         if let Some(due) = self.due(attempt) {
-            self.accruals.remove(&(due, task));
+            self.ledger.accruals.remove(&(due, task));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Rebuilds every index from the ground state and compares: for tests and the simulator.
 
-use super::{Engine, Lent};
+use super::Engine;
 
 use crate::class::Class;
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
+use crate::ledger::Lent;
 use crate::plan::placement;
 use crate::resources::Resources;
 use crate::worker::{Licences, Worker, WorkerState};
@@ -21,8 +22,9 @@ impl Engine {
 
     /// `Ok` if nothing is left of jobs where there are none any more, else what is.
     pub fn check_empty(&self) -> Result<(), String> {
-        let remembered = |job: &JobId| self.recent.get(*job).is_some() || self.residency.remembers(*job);
-        let pinned: Vec<_> = self.keys.iter().filter(|(_, job)| !remembered(job)).collect();
+        let remembered =
+            |job: &JobId| self.ledger.recent.get(*job).is_some() || self.residency.remembers(*job);
+        let pinned: Vec<_> = self.ledger.keys.iter().filter(|(_, job)| !remembered(job)).collect();
         let keys = ("keys of jobs that nobody remembers", pinned.len());
         let mut left = self.entries_of_jobs().into_iter().chain([keys]);
         match left.find(|(_, count)| *count > 0) {
@@ -49,17 +51,17 @@ impl Engine {
     /// The same of the tables that are empty while there are no jobs.
     fn entries_of_jobs(&self) -> [(&'static str, usize); 15] {
         [
-            ("jobs", self.jobs.len()),
-            ("attempts", self.attempts.len()),
-            ("dependents", self.dependents.len()),
-            ("reclaims", self.reclaims.len()),
+            ("jobs", self.ledger.jobs.len()),
+            ("attempts", self.ledger.attempts.len()),
+            ("dependents", self.ledger.dependents.len()),
+            ("reclaims", self.ledger.reclaims.len()),
             ("licences_taken", self.licences.taken().len()),
             ("steps_vetoed", self.plan.vetoed_steps().count()),
             ("classes", self.plan.classes.iter().count()),
             ("classes_waiting", self.plan.queues.class_count()),
-            ("steps_short", self.short.len()),
-            ("accruals", self.accruals.len()),
-            ("ends_learned_early", self.learned.len()),
+            ("steps_short", self.ledger.short.len()),
+            ("accruals", self.ledger.accruals.len()),
+            ("ends_learned_early", self.ledger.learned.len()),
             ("pairs_remembered", self.plan.remembered_pairs()),
             ("back_offs", self.licences.back_off_count()),
             ("steps", self.residency.steps()),
@@ -68,8 +70,9 @@ impl Engine {
     }
 
     fn check_steps(&self) -> Result<(), String> {
-        for job in self.jobs.values() {
-            let attempts: BTreeSet<u32> = self.attempts_of(job.id).map(|(task, _)| task.index).collect();
+        for job in self.ledger.jobs.values() {
+            let attempts: BTreeSet<u32> =
+                self.ledger.attempts_of(job.id).map(|(task, _)| task.index).collect();
             let mut active = 0;
             for (number, step) in job.steps.iter().enumerate() {
                 let key = StepKey { job: job.id, step: number as u16 };
@@ -128,8 +131,8 @@ impl Engine {
         let mut placed: BTreeMap<WorkerId, (BTreeSet<TaskId>, BTreeSet<TaskId>, Resources, u32)> =
             BTreeMap::new();
         let mut expected: BTreeMap<WorkerId, u64> = BTreeMap::new();
-        for (task, attempt) in &self.attempts {
-            if !self.jobs.contains_key(&task.job) {
+        for (task, attempt) in &self.ledger.attempts {
+            if !self.ledger.jobs.contains_key(&task.job) {
                 return Err(format!("{task}: an attempt without a job"));
             }
             let entry = placed.entry(attempt.worker).or_default();
@@ -141,7 +144,7 @@ impl Engine {
             entry.2.add(&Self::held_by(attempt));
             *expected.entry(attempt.worker).or_default() += attempt.expects;
             if attempt.lent == Lent::Reclaiming {
-                entry.3 += self.request_of(*task).cpu;
+                entry.3 += self.ledger.request_of(*task).cpu;
             }
         }
         for worker in self.plan.workers.iter() {
@@ -166,7 +169,7 @@ impl Engine {
             if expected.get(&worker.id).copied().unwrap_or(0) != worker.expected {
                 return Err(format!("worker {}: expects {} bytes", worker.name, worker.expected));
             }
-            let lends = |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.lent != Lent::No);
+            let lends = |task: &TaskId| self.ledger.attempts.get(task).is_some_and(|a| a.lent != Lent::No);
             let lending = worker.running.iter().chain(&worker.backlog).filter(|task| lends(task)).count();
             if lending != worker.lending as usize {
                 return Err(format!(
@@ -200,7 +203,7 @@ impl Engine {
             true => self.too_few_at_a_time(class).is_none(),
             false => self.plan.workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
         };
-        for job in self.jobs.values() {
+        for job in self.ledger.jobs.values() {
             for (number, step) in job.steps.iter().enumerate() {
                 let (asked, sized) = self.asked_and_sized(job, number);
                 let class = self.plan.classes.get(step.class);
@@ -221,9 +224,9 @@ impl Engine {
     fn check_licences(&self) -> Result<(), String> {
         let mut held: BTreeMap<WorkerId, Licences> = BTreeMap::new();
         let mut names: Vec<&String> = Vec::new();
-        for (task, attempt) in self.attempts.iter().filter(|(_, attempt)| !attempt.rides) {
-            let key = self.key_of(*task);
-            let Some(job) = self.jobs.get(&key.job) else { continue };
+        for (task, attempt) in self.ledger.attempts.iter().filter(|(_, attempt)| !attempt.rides) {
+            let key = self.ledger.key_of(*task);
+            let Some(job) = self.ledger.jobs.get(&key.job) else { continue };
             for name in &job.spec.steps[usize::from(key.step)].limits {
                 let max = self.licences.max_per_worker(name);
                 held.entry(attempt.worker).or_default().take(name, max, 1);
@@ -243,14 +246,14 @@ impl Engine {
         self.check_charges()?;
         self.plan.check(|key| match self.places.find(key) {
             Some(waiting) => Some(waiting.queued),
-            None => self.step(key)?.enlisted,
+            None => self.ledger.step(key)?.enlisted,
         })?;
         self.places.check(&self.plan.workers)?;
         self.check_licences()?;
-        self.profiles.check(|key| self.step(key).map_or(0, |step| step.active))?;
+        self.profiles.check(|key| self.ledger.step(key).map_or(0, |step| step.active))?;
         for (id, queue) in self.plan.queues.with_ids() {
-            let active = self.attempts.keys().filter(|task| {
-                self.jobs.get(&task.job).is_some_and(|job| self.plan.queues.whole(job.queue) == id)
+            let active = self.ledger.attempts.keys().filter(|task| {
+                self.ledger.jobs.get(&task.job).is_some_and(|job| self.plan.queues.whole(job.queue) == id)
             });
             let places = self.places.held().filter(|(_, place)| self.plan.queues.whole(place.queue) == id);
             let active = (active.count() + places.count()) as u32;

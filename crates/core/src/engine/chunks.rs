@@ -1,7 +1,7 @@
 //! Tasks that ride with another: how they are booked, what their process is sent, and what their end teaches. See
 //! [`Chunks`].
 
-use super::{Attempt, Engine, Outbox, Refusal};
+use super::{Engine, Outbox, Refusal};
 use crate::bounds;
 use crate::ids::{StepKey, TaskId};
 use crate::job::{ChunkSize, Chunks, End, Job, JobSpec, LeftToRun, TaskResult};
@@ -18,7 +18,7 @@ impl Engine {
         out: &mut Outbox,
     ) -> usize {
         let key = booking.queued_step.step();
-        if self.spec_of(key).is_none_or(|spec| spec.chunks.is_none()) {
+        if self.ledger.spec_of(key).is_none_or(|spec| spec.chunks.is_none()) {
             return 0;
         }
         let riders = self.next_riders(key, head);
@@ -28,7 +28,7 @@ impl Engine {
         for index in riders {
             self.book_one(booking, index, true, filter, out);
         }
-        if let Some(attempt) = self.attempts.get_mut(&TaskId { job: key.job, index: head }) {
+        if let Some(attempt) = self.ledger.attempts.get_mut(&TaskId { job: key.job, index: head }) {
             attempt.last = last;
         }
         count
@@ -37,10 +37,10 @@ impl Engine {
     /// Notes when the chunk is expected to end.
     fn expect_end(&mut self, key: StepKey, head: u32, last: u32) {
         let now_ms = self.now.as_ms() as f64;
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return };
         let Some(lengths) = &mut job.steps[usize::from(key.step)].chunk_lengths else { return };
         let end = lengths.began(last - head + 1, now_ms);
-        if let Some(attempt) = self.attempts.get_mut(&TaskId { job: key.job, index: head }) {
+        if let Some(attempt) = self.ledger.attempts.get_mut(&TaskId { job: key.job, index: head }) {
             attempt.chunk_end = end;
         }
     }
@@ -48,10 +48,11 @@ impl Engine {
     /// The tasks that ride with one that was just booked.
     fn next_riders(&mut self, key: StepKey, head: u32) -> Vec<u32> {
         let room = self.room_for_riders(TaskId { job: key.job, index: head });
-        let Some(job) = self.jobs.get_mut(&key.job) else { return Vec::new() };
+        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return Vec::new() };
         let spec = &job.spec.steps[usize::from(key.step)];
         let Some(Chunks { block, size }) = spec.chunks else { return Vec::new() };
         let tried = self
+            .ledger
             .attempts
             .get(&TaskId { job: key.job, index: head })
             .is_some_and(|attempt| attempt.failures + attempt.losses > 0);
@@ -73,7 +74,7 @@ impl Engine {
     /// How many more attempts the worker of a task may have, because each beat lists them: as many for each process that
     /// it has room for, so that none is left with a task alone.
     fn room_for_riders(&self, head: TaskId) -> u32 {
-        let Some(attempt) = self.attempts.get(&head) else { return 0 };
+        let Some(attempt) = self.ledger.attempts.get(&head) else { return 0 };
         let Some(worker) = self.plan.workers.get(attempt.worker) else { return 0 };
         let asks = &attempt.request;
         let by_cpu = worker.capacity.cpu.checked_div(asks.cpu);
@@ -86,34 +87,22 @@ impl Engine {
             .min(bounds::RIDERS_PER_WORKER_MAX.saturating_sub(attempts))
     }
 
-    /// The tasks that ride with a booked one, whose `attempt` this is, each with its attempt's number. One start carries
-    /// them all, so its number tells them from those of another process.
-    pub(super) fn riders_of(&self, head: TaskId, attempt: &Attempt) -> Vec<(u32, u32)> {
-        let range =
-            TaskId { index: head.index.saturating_add(1), ..head }..=TaskId { index: attempt.last, ..head };
-        if attempt.rides || range.is_empty() {
-            return Vec::new();
-        }
-        let with_it =
-            |rider: &Attempt| rider.rides && rider.worker == attempt.worker && rider.seq == attempt.seq;
-        let riders = self.attempts.range(range).filter(|(_, rider)| with_it(rider));
-        riders.map(|(task, rider)| (task.index, rider.number)).collect()
-    }
-
     /// The tasks that ride with this one, if it is booked, each with its attempt's number.
     pub fn riders(&self, head: TaskId) -> Vec<(TaskId, u32)> {
-        let Some(attempt) = self.attempts.get(&head) else { return Vec::new() };
-        let riders = self.riders_of(head, attempt).into_iter();
+        let Some(attempt) = self.ledger.attempts.get(&head) else { return Vec::new() };
+        let riders = self.ledger.riders_of(head, attempt).into_iter();
         riders.map(|(index, number)| (TaskId { index, ..head }, number)).collect()
     }
 
     /// A task whose process its worker does not have goes back to its queue. Returns false for one that has a process
     /// of its own.
     pub(super) fn give_back_rider(&mut self, task: TaskId, out: &mut Outbox) -> bool {
-        let Some(rider) = self.attempts.get(&task).filter(|attempt| attempt.rides) else { return false };
+        let Some(rider) = self.ledger.attempts.get(&task).filter(|attempt| attempt.rides) else {
+            return false;
+        };
         // Its process ran where the first of its tasks has ended, and what became of this one is not known.
-        let end = if self.has_head(task, rider) { End::Recalled } else { End::Lost };
-        if let Some(attempt) = self.attempts.get_mut(&task) {
+        let end = if self.ledger.has_head(task, rider) { End::Recalled } else { End::Lost };
+        if let Some(attempt) = self.ledger.attempts.get_mut(&task) {
             attempt.recalled = true;
         }
         if let Some(attempt) = self.drop_attempt(task) {
@@ -122,29 +111,11 @@ impl Engine {
         true
     }
 
-    /// True if the task with which this one rides is booked.
-    fn has_head(&self, task: TaskId, rider: &Attempt) -> bool {
-        let mut before = self.attempts.range(TaskId { index: 0, ..task }..task).rev();
-        let head = before.find(|(_, attempt)| !attempt.rides).map(|(_, attempt)| attempt);
-        head.is_some_and(|head| {
-            (head.worker, head.seq, head.booked) == (rider.worker, rider.seq, rider.booked)
-        })
-    }
-
-    /// Some that rode with a task are given back.
-    pub(super) fn shorten_chunk(&mut self, head: TaskId) {
-        let Some(attempt) = self.attempts.get(&head) else { return };
-        let last = self.riders_of(head, attempt).last().map_or(head.index, |(index, _)| *index);
-        if let Some(attempt) = self.attempts.get_mut(&head) {
-            attempt.last = last;
-        }
-    }
-
     /// A task ended by itself after `ms`. Those that rode with it report as long: together that is what their process
     /// took.
     pub(super) fn learn_chunk(&mut self, task: TaskId, tasks: u32, ms: f64) {
-        let number = self.key_of(task).step;
-        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let number = self.ledger.key_of(task).step;
+        let Some(job) = self.ledger.jobs.get_mut(&task.job) else { return };
         if let Some(lengths) = &mut job.steps[usize::from(number)].chunk_lengths {
             lengths.learn(tasks, ms * f64::from(tasks));
         }
@@ -163,11 +134,11 @@ impl Engine {
 
     /// What rides holds nothing of its worker, and is not sent ahead.
     pub(super) fn check_chunks(&self, job: &Job) -> Result<(), String> {
-        let riding = self.attempts_of(job.id).filter(|(_, attempt)| attempt.rides).count() as u32;
+        let riding = self.ledger.attempts_of(job.id).filter(|(_, attempt)| attempt.rides).count() as u32;
         if riding != job.steps.iter().map(|step| step.riding).sum::<u32>() {
             return Err(format!("job {}: {riding} tasks ride with others, counted otherwise", job.id));
         }
-        for (task, attempt) in self.attempts_of(job.id) {
+        for (task, attempt) in self.ledger.attempts_of(job.id) {
             let asks = &attempt.request;
             if attempt.rides && (asks.cpu, asks.memory, asks.gpus) != (0, 0, 0) {
                 return Err(format!("{task} rides with another and holds {asks:?}"));

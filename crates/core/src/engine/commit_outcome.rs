@@ -1,12 +1,11 @@
 //! What became of a batch.
 
 use super::{Engine, Outbox, Release, WorkerCommand, Write};
-use crate::ids::{JobId, RequestId, TaskId, WorkerId};
+use crate::ids::{JobId, RequestId, WorkerId};
 use crate::job::JobState;
 use crate::time::Time;
 use crate::worker::WorkerRecord;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
 impl Engine {
     /// All writes of `batch` are durable, and its messages go out. Ended jobs are forgotten: the store answers for them.
@@ -17,35 +16,12 @@ impl Engine {
         }
         self.come_into_force(&batch.writes);
         for id in &batch.ended {
-            if self.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
+            if self.ledger.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
                 self.residency.note_change(*id);
                 self.forget(*id);
-                self.forget_learned(*id);
+                self.ledger.forget_learned(*id);
             }
         }
-    }
-
-    fn forget_learned(&mut self, job: JobId) {
-        let done: Vec<_> = self.learned.range(all_ends(job)).copied().collect();
-        done.iter().for_each(|end| _ = self.learned.remove(end));
-    }
-
-    /// A job was read from the store. Of what was learned early, an end that turns out to be durable does not come
-    /// again: the commit that was thought to have failed had not.
-    pub(super) fn forget_ended(&mut self, job: JobId) {
-        let is_open = |(task, number): &(TaskId, u32)| {
-            self.attempts.get(task).is_some_and(|attempt| attempt.number == *number)
-        };
-        let ended: Vec<_> = self.learned.range(all_ends(job)).filter(|end| !is_open(end)).copied().collect();
-        ended.iter().for_each(|end| _ = self.learned.remove(end));
-    }
-
-    /// Ends that are not durable come again, and teach nothing then.
-    fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
-        self.learned.extend(writes.into_iter().filter_map(|write| match write {
-            Write::End { task, attempt, .. } | Write::Again { task, attempt, .. } => Some((*task, *attempt)),
-            _ => None,
-        }));
     }
 
     /// What may go out of a batch that is durable, but for the writes with these numbers, which found a row that the
@@ -66,7 +42,7 @@ impl Engine {
         if refused.is_empty() {
             return Release { batch, ..Release::default() };
         }
-        self.learned_early(refused.iter().filter_map(|row| batch.writes.get(*row)));
+        self.ledger.learned_early(refused.iter().filter_map(|row| batch.writes.get(*row)));
         let jobs: BTreeSet<JobId> = refused.iter().filter_map(|row| batch.writes.get(*row)?.job()).collect();
         let forming = std::mem::take(forming);
         let mut again = self.failed([&forming]);
@@ -86,7 +62,7 @@ impl Engine {
                 before.entry(record.id).or_insert(record);
             }
             self.residency.fetch_again(batch);
-            self.learned_early(&batch.writes);
+            self.ledger.learned_early(&batch.writes);
             self.save_histories_again(&batch.writes);
             self.prune_again(&batch.writes);
             self.save_turns_again(&batch.writes);
@@ -116,10 +92,10 @@ impl Engine {
 
     /// After a reload: jobs that had stopped to wait for a job whose end is not durable.
     pub(super) fn wait_again(&mut self, active: &BTreeSet<JobId>) {
-        let waiting = self.jobs.values().filter(|job| job.stop.is_none() && job.ended.is_none());
+        let waiting = self.ledger.jobs.values().filter(|job| job.stop.is_none() && job.ended.is_none());
         let ids: Vec<JobId> = waiting.map(|job| job.id).collect();
         for id in ids {
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let Some(job) = self.ledger.jobs.get_mut(&id) else { continue };
             let spec = job.spec.clone();
             job.after.extend(spec.after.iter().filter(|first| active.contains(first)));
             if !job.after.is_empty() {
@@ -132,16 +108,16 @@ impl Engine {
     /// After a reload: jobs that wait for a job that the store says has ended do not wait for it.
     pub(super) fn drop_settled_dependencies(&mut self, touched: &BTreeSet<JobId>, out: &mut Outbox) {
         for id in touched {
-            if self.jobs.contains_key(id) {
+            if self.ledger.jobs.contains_key(id) {
                 continue;
             }
             // Whatever waited for it waits no more.
-            self.dependents.remove(id);
-            let outcome = self.recent.get(*id);
+            self.ledger.dependents.remove(id);
+            let outcome = self.ledger.recent.get(*id);
             let waiting: Vec<JobId> =
-                self.jobs.values().filter(|j| j.after.contains(id)).map(|j| j.id).collect();
+                self.ledger.jobs.values().filter(|j| j.after.contains(id)).map(|j| j.id).collect();
             for job in waiting {
-                if let Some(job) = self.jobs.get_mut(&job) {
+                if let Some(job) = self.ledger.jobs.get_mut(&job) {
                     job.after.remove(id);
                 }
                 match outcome {
@@ -150,11 +126,11 @@ impl Engine {
                 }
             }
         }
-        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        let ids: Vec<JobId> = self.ledger.jobs.keys().copied().collect();
         for id in ids {
-            let after = self.jobs[&id].after.clone();
+            let after = self.ledger.jobs[&id].after.clone();
             for first in after {
-                self.dependents.entry(first).or_default().insert(id);
+                self.ledger.dependents.entry(first).or_default().insert(id);
                 self.residency.pin_in_next_batch(first);
             }
             self.settle_job(id, out);
@@ -169,16 +145,11 @@ impl Engine {
         self.take_up_charges();
         self.greet_all();
         self.licences.clip_back_offs(now);
-        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        let ids: Vec<JobId> = self.ledger.jobs.keys().copied().collect();
         for id in ids {
             self.settle_job(id, out);
         }
         self.refill(out);
         self.plan.queues.settle_restored();
     }
-}
-
-/// All ends of a job's attempts.
-fn all_ends(job: JobId) -> RangeInclusive<(TaskId, u32)> {
-    (TaskId { job, index: 0 }, 0)..=(TaskId { job, index: u32::MAX }, u32::MAX)
 }

@@ -4,32 +4,15 @@ use super::{Engine, GangPlace, Outbox, Refusal, WorkerCommand};
 use crate::bounds;
 use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{End, Gang, GangTask, Job, JobSpec, QueuedStep, TaskRow, TaskState};
-use crate::plan::{Booking, TogetherPart, TogetherTask};
+use crate::plan::{Booking, TogetherTask};
 use crate::queues::RoundFilter;
 use crate::ranges::RangeSet;
 use std::collections::BTreeSet;
 
 impl Engine {
-    /// The step that leads the gangs of another one; `None` of a step that stands in its queue itself.
-    pub(super) fn leader_of(&self, key: StepKey) -> Option<StepKey> {
-        let step = self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))?.with?;
-        Some(StepKey { step, ..key })
-    }
-
-    /// The next tasks that the step's turn starts together, by step.
-    pub(super) fn next_gang(&self, leader: StepKey) -> Option<Vec<TogetherPart>> {
-        let job = self.jobs.get(&leader.job)?;
-        let tasks = job.next_gang(leader.step.into())?;
-        let parts = job.gang_steps(leader.step.into()).map(|step| TogetherPart {
-            step: StepKey { step: step as u16, ..leader },
-            tasks: tasks.iter().filter(|task| task.step == step).map(|task| task.index).collect(),
-        });
-        Some(parts.filter(|part| !part.tasks.is_empty()).collect())
-    }
-
     /// Gives a step that leads gangs the class of its next one: what of that has succeeded needs no room.
     pub(super) fn fit_class_to_gang(&mut self, leader: StepKey) {
-        let Some(job) = self.jobs.get(&leader.job).filter(|job| job.has_gangs) else { return };
+        let Some(job) = self.ledger.jobs.get(&leader.job).filter(|job| job.has_gangs) else { return };
         let Some(nodes) = job.next_nodes(leader.step.into()) else { return };
         let class = self.plan.classes.get(job.steps[usize::from(leader.step)].class);
         if !class.has_nodes(&nodes) {
@@ -63,11 +46,11 @@ impl Engine {
     /// Where a booked task stands among those that were booked with it. A start may be lost and sent again after some of
     /// these have ended. They keep their places, since the others count them.
     pub(super) fn gang_place(&self, task: TaskId) -> Option<GangPlace> {
-        let job = self.jobs.get(&task.job)?;
+        let job = self.ledger.jobs.get(&task.job)?;
         let gang = job.gang_of(task.index)?;
         let mut place = GangPlace::default();
         for mate in job.gang_tasks(gang) {
-            let attempt = self.attempts.get(&TaskId { index: mate.index, ..task });
+            let attempt = self.ledger.attempts.get(&TaskId { index: mate.index, ..task });
             let booked_on = attempt.map(|attempt| attempt.worker);
             let Some(worker) = booked_on.or_else(|| job.ended_mates.get(&mate.index).copied()) else {
                 continue;
@@ -84,10 +67,10 @@ impl Engine {
     /// The attempt of a task of a gang is over. If the task has ended, its worker is remembered while others that started
     /// with it are booked.
     fn keep_place(&mut self, (task, worker): (TaskId, WorkerId), gang: Gang, state: TaskState) {
-        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&task.job) else { return };
         let is_booked = job.gang_parts(gang).any(|part| {
             let first = TaskId { index: part.start, ..task };
-            self.attempts.range(first..TaskId { index: part.end, ..task }).next().is_some()
+            self.ledger.attempts.range(first..TaskId { index: part.end, ..task }).next().is_some()
         });
         if !is_booked {
             let tasks: Vec<u32> = job.gang_tasks(gang).map(|mate| mate.index).collect();
@@ -100,10 +83,10 @@ impl Engine {
     /// Takes in the workers of tasks that ended while others that started with them are booked.
     pub(super) fn adopt_mates(&mut self, id: JobId, rows: Vec<TaskRow>) {
         for row in rows {
-            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let Some(job) = self.ledger.jobs.get_mut(&id) else { return };
             let Some(gang) = job.gang_of(row.index) else { continue };
             let started_with_it = |mate: GangTask| {
-                let attempt = self.attempts.get(&TaskId { job: id, index: mate.index });
+                let attempt = self.ledger.attempts.get(&TaskId { job: id, index: mate.index });
                 // The engine's clock may stand still from one start of the gang to the next.
                 attempt.is_some_and(|attempt| attempt.booked == row.booked && attempt.number == row.attempt)
             };
@@ -116,9 +99,9 @@ impl Engine {
     /// All tasks of a job's gangs of which some are booked.
     pub(super) fn tasks_of_booked_gangs(&self, id: JobId) -> RangeSet {
         let mut tasks = RangeSet::default();
-        let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return tasks };
+        let Some(job) = self.ledger.jobs.get(&id).filter(|job| job.has_gangs) else { return tasks };
         let gangs: BTreeSet<Gang> =
-            self.attempts_of(id).filter_map(|(task, _)| job.gang_of(task.index)).collect();
+            self.ledger.attempts_of(id).filter_map(|(task, _)| job.gang_of(task.index)).collect();
         for gang in gangs {
             job.gang_parts(gang).for_each(|part| tasks.insert_range(part));
         }
@@ -141,7 +124,7 @@ impl Engine {
             self.refresh(StepKey { job: task.job, step: gang.leader as u16 });
             return;
         }
-        let Some(job) = self.jobs.get(&task.job) else { return };
+        let Some(job) = self.ledger.jobs.get(&task.job) else { return };
         let own = usize::from(job.step_of(task.index));
         let mates = job.gang_tasks(gang).filter(|mate| all || mate.step == own);
         let mates: Vec<TaskId> = mates.map(|mate| TaskId { index: mate.index, ..task }).collect();
@@ -153,7 +136,9 @@ impl Engine {
     }
 
     fn kill(&mut self, task: TaskId, out: &mut Outbox) {
-        let Some(attempt) = self.attempts.get_mut(&task).filter(|attempt| !attempt.killing) else { return };
+        let Some(attempt) = self.ledger.attempts.get_mut(&task).filter(|attempt| !attempt.killing) else {
+            return;
+        };
         attempt.killing = true;
         let (worker, attempt) = (attempt.worker, attempt.number);
         self.send(worker, WorkerCommand::Kill { task, attempt }, out);
@@ -163,7 +148,7 @@ impl Engine {
     /// told when they say hello.
     pub(super) fn mark_broken_gangs(&mut self, id: JobId) {
         for task in self.in_broken_gangs(id) {
-            if let Some(attempt) = self.attempts.get_mut(&task) {
+            if let Some(attempt) = self.ledger.attempts.get_mut(&task) {
                 attempt.killing = true;
             }
         }
@@ -178,7 +163,7 @@ impl Engine {
 
     /// Tasks that run, and of whose gangs others are ready, or others of their step have failed.
     fn in_broken_gangs(&self, id: JobId) -> Vec<TaskId> {
-        let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return Vec::new() };
+        let Some(job) = self.ledger.jobs.get(&id).filter(|job| job.has_gangs) else { return Vec::new() };
         let is_broken = |task: &TaskId| {
             let Some(gang) = job.gang_of(task.index) else { return false };
             let own = usize::from(job.step_of(task.index));
@@ -187,20 +172,21 @@ impl Engine {
                 step.ready.contains(mate.index) || (mate.step == own && step.failed.contains(mate.index))
             })
         };
-        self.attempts_of(id).map(|(task, _)| task).filter(is_broken).collect()
+        self.ledger.attempts_of(id).map(|(task, _)| task).filter(is_broken).collect()
     }
 
     /// Tasks of a gang that run were booked together, those of one step on different workers, and no other task of
     /// the gang is about to start.
     pub(super) fn check_gangs(&self, job: &Job) -> Result<(), String> {
         let mut known: BTreeSet<Gang> = BTreeSet::new();
-        for (task, _) in self.attempts_of(job.id) {
+        for (task, _) in self.ledger.attempts_of(job.id) {
             let Some(gang) = job.gang_of(task.index).filter(|gang| known.insert(*gang)) else { continue };
             let mut workers: BTreeSet<(usize, WorkerId)> = BTreeSet::new();
             let mut booked = BTreeSet::new();
             let mut is_ending = true;
             for mate in job.gang_tasks(gang) {
-                let Some(attempt) = self.attempts.get(&TaskId { job: job.id, index: mate.index }) else {
+                let Some(attempt) = self.ledger.attempts.get(&TaskId { job: job.id, index: mate.index })
+                else {
                     continue;
                 };
                 booked.insert(attempt.booked);

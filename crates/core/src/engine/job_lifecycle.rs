@@ -1,13 +1,14 @@
 //! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
 
-use super::{Attempt, Engine, Fact, Lent, Outbox, Write};
+use super::{Attempt, Engine, Fact, Outbox, Write};
 use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId};
 use crate::job::QueuedStep;
 use crate::job::{
-    ChunkEnd, DependencyKind, End, EndedTasks, Gang, Job, JobState, Step, StepSpec, Stop, SubmissionKey,
-    TaskResult, TaskRow, TaskState, Tries,
+    ChunkEnd, DependencyKind, End, EndedTasks, Gang, Job, JobState, Step, StepSpec, Stop, TaskResult,
+    TaskRow, TaskState, Tries,
 };
+use crate::ledger::Lent;
 use crate::ranges::RangeSet;
 use crate::resources::Resources;
 use crate::score::dependents::ranked_since;
@@ -19,12 +20,12 @@ use std::ops::Range;
 impl Engine {
     /// Brings a step's place in its queue in line with whether it may start tasks.
     pub(super) fn refresh(&mut self, key: StepKey) {
-        let key = self.leader_of(key).unwrap_or(key);
+        let key = self.ledger.leader_of(key).unwrap_or(key);
         let wanted = self.wanted_place(key);
         if wanted.is_some() {
             self.fit_class_to_gang(key);
         }
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return };
         let queue = job.queue;
         let step = &mut job.steps[usize::from(key.step)];
         if wanted == step.enlisted {
@@ -41,7 +42,7 @@ impl Engine {
 
     /// Where a step should stand in its queue; `None` if it may start nothing now.
     pub(super) fn wanted_place(&self, key: StepKey) -> Option<QueuedStep> {
-        let job = self.jobs.get(&key.job)?;
+        let job = self.ledger.jobs.get(&key.job)?;
         if job.held || job.stop.is_some() || job.ended.is_some() || !job.after.is_empty() {
             return None;
         }
@@ -58,7 +59,7 @@ impl Engine {
 
     /// One more or one less task of the step is booked or runs: caps on these may be reached, or no longer.
     pub(super) fn refresh_capped(&mut self, key: StepKey) {
-        let Some(job) = self.jobs.get(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get(&key.job) else { return };
         // Tasks that start together need more room below the cap than one.
         let is_crossed = |max: u32| job.has_gangs || job.active == max || job.active + 1 == max;
         if job.spec.max_running.is_some_and(is_crossed) {
@@ -69,7 +70,7 @@ impl Engine {
     }
 
     pub(super) fn refresh_all(&mut self, id: JobId) {
-        let steps = self.jobs.get(&id).map_or(0, |job| job.steps.len());
+        let steps = self.ledger.jobs.get(&id).map_or(0, |job| job.steps.len());
         for step in 0..steps {
             self.refresh(StepKey { job: id, step: step as u16 });
         }
@@ -78,9 +79,9 @@ impl Engine {
     /// Works out the ready tasks of every step from what has ended and what runs.
     /// They are ready since then, or from now on.
     pub(super) fn recompute_ready(&mut self, id: JobId, since: Option<Time>) {
-        let running: Vec<u32> = self.attempts_of(id).map(|(task, _)| task.index).collect();
+        let running: Vec<u32> = self.ledger.attempts_of(id).map(|(task, _)| task.index).collect();
         let now = self.now;
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&id) else { return };
         for number in 0..job.steps.len() {
             let mut ready = job.unlocked(number);
             let step = &mut job.steps[number];
@@ -102,7 +103,7 @@ impl Engine {
 
     /// Takes in a task's row: an end, or an attempt that its worker has.
     pub(super) fn adopt_row(&mut self, id: JobId, row: TaskRow) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&id) else { return };
         let number = job.step_of(row.index);
         let step = &mut job.steps[usize::from(number)];
         let (attempt, failures, losses) = (row.attempt, row.failures, row.losses);
@@ -126,7 +127,7 @@ impl Engine {
 
     /// Takes in tasks that ended.
     pub(super) fn adopt_ended(&mut self, id: JobId, ended: EndedTasks) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&id) else { return };
         let EndedTasks { tasks, state, tries } = ended;
         for (number, part) in job.by_step(tasks) {
             let step = &mut job.steps[number];
@@ -145,7 +146,7 @@ impl Engine {
     /// Takes in an attempt that its worker has. It holds nothing until the worker says that it runs; until
     /// that worker is heard from it gets no new work, so nothing is booked twice over meanwhile.
     fn adopt_attempt(&mut self, id: JobId, number: u16, row: &TaskRow) {
-        let Some(job) = self.jobs.get(&id) else { return };
+        let Some(job) = self.ledger.jobs.get(&id) else { return };
         let task = TaskId { job: id, index: row.index };
         self.plan.workers.update(row.worker, |w| w.backlog.push_back(task));
         let mut request = job.spec.steps[usize::from(number)].request.clone();
@@ -189,11 +190,11 @@ impl Engine {
             charged,
         };
         let profile = job.steps[usize::from(number)].profile;
-        if let Some(job) = self.jobs.get_mut(&id).filter(|_| rides) {
+        if let Some(job) = self.ledger.jobs.get_mut(&id).filter(|_| rides) {
             job.steps[usize::from(number)].riding += 1;
         }
         self.count_advance(id, &attempt, true);
-        self.attempts.insert(task, attempt);
+        self.ledger.attempts.insert(task, attempt);
         if !rides {
             self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
         }
@@ -202,11 +203,11 @@ impl Engine {
 
     /// An attempt that its worker had is over. Decides what becomes of the task.
     pub(super) fn conclude(&mut self, task: TaskId, attempt: &Attempt, result: TaskResult, out: &mut Outbox) {
-        let key = self.key_of(task);
+        let key = self.ledger.key_of(task);
         let busy = self.busy_limit(key, &result.end);
         self.learn_all(task, attempt, &result, busy.is_some(), out);
         let largest = result.end == End::OutOfMemory && self.is_largest(task, attempt);
-        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&task.job) else { return };
         let number = usize::from(key.step);
         let stopped = job.stop.is_some();
         let StepSpec { retries, is_external, .. } = job.spec.steps[number];
@@ -250,7 +251,9 @@ impl Engine {
             self.end_mates((task, attempt.worker), gang, (state, &result_end), out);
         }
         self.refresh_capped(key);
-        if state == TaskState::Failed && !stopped && self.jobs[&task.job].spec.fail_fast != Default::default()
+        if state == TaskState::Failed
+            && !stopped
+            && self.ledger.jobs[&task.job].spec.fail_fast != Default::default()
         {
             self.stop_job(task.job, Stop::FailFast, out);
         } else {
@@ -268,7 +271,7 @@ impl Engine {
         busy: bool,
         out: &mut Outbox,
     ) {
-        let is_new = !self.learned.remove(&(task, attempt.number));
+        let is_new = !self.ledger.learned.remove(&(task, attempt.number));
         if is_new {
             self.learn(task, attempt, result, out);
         }
@@ -278,7 +281,7 @@ impl Engine {
         }
         let ran = ran(attempt, result, self.now).filter(|_| !busy);
         if let Some(ran) = ran.as_ref().filter(|_| is_new) {
-            self.learn_length(self.key_of(task), ran, &result.end);
+            self.learn_length(self.ledger.key_of(task), ran, &result.end);
             // Of one that another engine booked it is not known what rode with it.
             if !attempt.rides && attempt.chunk_end != ChunkEnd::default() && result.end == End::Exited(0) {
                 let ms = ran.end.since(ran.start) as f64 / 1e6;
@@ -291,7 +294,7 @@ impl Engine {
     /// Updates the mean run times: the queue's from every attempt, the step's from tasks that exited with 0 only,
     /// for those did all of their work.
     fn learn_length(&mut self, key: StepKey, ran: &Range<Time>, end: &End) {
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return };
         let ms = ran.end.since(ran.start) as f64 / 1e6;
         self.plan.queues.learn(job.queue, ms);
         if *end != End::Exited(0) {
@@ -303,16 +306,16 @@ impl Engine {
         let is_sent_ahead =
             job.spec.steps[usize::from(key.step)].chunks.is_none() && !job.is_in_gang(key.step.into());
         if mean_ms < bounds::PREFETCH_MS && is_sent_ahead {
-            self.short.insert(key);
+            self.ledger.short.insert(key);
         } else {
-            self.short.remove(&key);
+            self.ledger.short.remove(&key);
         }
     }
 
     /// Each time that many more tasks of a step succeeded, their ranges are written: whoever reads a job of
     /// millions need not look at the row of each.
     fn note_done(&mut self, key: StepKey, out: &mut Outbox) {
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return };
         let step = &mut job.steps[usize::from(key.step)];
         if step.succeeded.len() - step.noted.min(step.succeeded.len()) < bounds::NOTED_TASKS {
             return;
@@ -334,7 +337,7 @@ impl Engine {
     /// A task succeeded: steps that wait for it, or for its whole step, may have ready tasks now.
     fn unlock(&mut self, task: TaskId, number: usize) {
         let now = self.now;
-        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&task.job) else { return };
         let whole = job.steps[number].succeeded.len() == job.spec.steps[number].tasks;
         let offset = task.index - job.steps[number].base;
         let spec = job.spec.clone();
@@ -369,7 +372,7 @@ impl Engine {
     pub(super) fn settle_job(&mut self, id: JobId, out: &mut Outbox) {
         let mut open = VecDeque::from([id]);
         while let Some(id) = open.pop_front() {
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let Some(job) = self.ledger.jobs.get_mut(&id) else { continue };
             if job.ended.is_some() || !job.is_settled() {
                 continue;
             }
@@ -379,9 +382,9 @@ impl Engine {
             out.writes.push(Write::JobEnd { job: id, state, at: self.now, counts });
             out.notes.push(Fact::JobEnded { job: id, state, counts });
             out.ended.push(id);
-            self.remember_end(id, state, key);
-            for dependent in self.dependents.remove(&id).unwrap_or_default() {
-                let Some(job) = self.jobs.get_mut(&dependent) else { continue };
+            self.ledger.remember_end(id, state, key);
+            for dependent in self.ledger.dependents.remove(&id).unwrap_or_default() {
+                let Some(job) = self.ledger.jobs.get_mut(&dependent) else { continue };
                 job.after.remove(&id);
                 if state != JobState::Succeeded && job.stop.is_none() {
                     job.stop = Some(Stop::After(id));
@@ -395,45 +398,36 @@ impl Engine {
         }
     }
 
-    /// A job ended; the one that ended before all others is remembered no more, nor is its key.
-    pub(super) fn remember_end(&mut self, id: JobId, state: JobState, key: Option<SubmissionKey>) {
-        if let Some((old, key)) = self.recent.push(id, state, key)
-            && self.keys.get(&key) == Some(&old)
-        {
-            self.keys.remove(&key);
-        }
-    }
-
     /// Drops a job from memory; the store has it.
     pub(super) fn forget(&mut self, id: JobId) {
-        let tasks: Vec<TaskId> = self.attempts_of(id).map(|(task, _)| task).collect();
+        let tasks: Vec<TaskId> = self.ledger.attempts_of(id).map(|(task, _)| task).collect();
         for task in tasks {
             let attempt = self.drop_attempt(task);
-            if let Some((job, attempt)) = self.jobs.get(&id).zip(attempt) {
+            if let Some((job, attempt)) = self.ledger.jobs.get(&id).zip(attempt) {
                 self.plan.queues.settle(job.queue, attempt.request.cpu);
                 self.forget_charge(task, &attempt);
             }
         }
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.ledger.jobs.get_mut(&id) {
             job.ended = job.ended.or(Some(JobState::Canceled));
         }
         self.refresh_all(id);
         self.licences.forget(id);
         self.residency.leave_subqueue(id);
-        let Some(job) = self.jobs.remove(&id) else { return };
+        let Some(job) = self.ledger.jobs.remove(&id) else { return };
         self.residency.remove_steps(job.steps.len());
         self.plan.queues.count_job(job.queue, -1);
         for (number, step) in job.steps.iter().enumerate() {
             let key = StepKey { job: id, step: number as u16 };
             self.profiles.leave(step.profile, key);
             self.plan.forget_step(key, step.class, step.reads.is_empty());
-            self.short.remove(&key);
+            self.ledger.short.remove(&key);
         }
         for first in &job.after {
-            if let Some(waiting) = self.dependents.get_mut(first) {
+            if let Some(waiting) = self.ledger.dependents.get_mut(first) {
                 waiting.remove(&id);
                 if waiting.is_empty() {
-                    self.dependents.remove(first);
+                    self.ledger.dependents.remove(first);
                 }
             }
         }

@@ -5,7 +5,7 @@ use super::{Attempt, Engine, Outbox, Write};
 use crate::bounds::PEAK_BYTES_MAX;
 use crate::class::Class;
 use crate::ids::{StepKey, TaskId};
-use crate::job::{End, Job, JobSpec, LaunchFault, StepSpec, TaskResult};
+use crate::job::{End, Job, JobSpec, LaunchFault, TaskResult};
 use crate::plan::placement;
 use crate::profiles::SizedPart;
 use crate::score::history::{History, Sample, Signature};
@@ -67,7 +67,9 @@ impl Engine {
         let capacity = self.plan.workers.get(attempt.worker).map_or(0, |worker| worker.capacity.memory);
         let Some(sample) = sample_of(attempt, result, capacity) else { return };
         self.record_windows(&sample);
-        let Some(profile) = self.step(self.key_of(task)).map(|step| step.profile) else { return };
+        let Some(profile) = self.ledger.step(self.ledger.key_of(task)).map(|step| step.profile) else {
+            return;
+        };
         let learned = self.profiles.learn(profile, sample);
         out.writes.extend(learned.write.map(|(signature, history)| write_of(signature, history, self.now)));
         if learned.is_resized {
@@ -94,7 +96,7 @@ impl Engine {
     fn resize(&mut self, profile: u64) {
         let mut steps: BTreeSet<StepKey> = BTreeSet::new();
         for key in self.profiles.steps(profile) {
-            let Some(job) = self.jobs.get(&key.job) else { continue };
+            let Some(job) = self.ledger.jobs.get(&key.job) else { continue };
             let together = job.gang_steps(job.leader_of(key.step.into()));
             steps.extend(together.map(|step| StepKey { step: step as u16, ..key }));
         }
@@ -115,7 +117,7 @@ impl Engine {
     /// The first worker came that is for one of these queues alone, or the last one went: only while there is one, the
     /// steps of its queue are of classes of their own.
     fn refresh_classes(&mut self, queues: &BTreeSet<String>) {
-        let of_queues = self.jobs.values().filter(|job| queues.contains(&job.spec.queue));
+        let of_queues = self.ledger.jobs.values().filter(|job| queues.contains(&job.spec.queue));
         let steps = of_queues
             .flat_map(|job| (0..job.steps.len()).map(|step| StepKey { job: job.id, step: step as u16 }));
         let steps: Vec<StepKey> = steps.collect();
@@ -124,7 +126,7 @@ impl Engine {
 
     /// Gives a step the class that it is of now.
     fn refresh_class(&mut self, key: StepKey) {
-        let Some(job) = self.jobs.get(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get(&key.job) else { return };
         let number = usize::from(key.step);
         let together = job.gang_steps(job.leader_of(number));
         let profiles: BTreeMap<usize, u64> = together.map(|step| (step, job.steps[step].profile)).collect();
@@ -139,7 +141,7 @@ impl Engine {
 
     /// A step is of this class from now on.
     pub(super) fn set_class(&mut self, key: StepKey, class: Class) {
-        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return };
         let queue = job.queue;
         let step = &mut job.steps[usize::from(key.step)];
         if *self.plan.classes.get(step.class) == class {
@@ -168,8 +170,8 @@ impl Engine {
 
     /// True if an attempt had as much memory as the largest worker by which the next one would be sized.
     pub(super) fn is_largest(&self, task: TaskId, attempt: &Attempt) -> bool {
-        let Some(spec) = self.spec_of(self.key_of(task)) else { return false };
-        let queue = self.jobs.get(&task.job).map_or("", |job| &job.spec.queue);
+        let Some(spec) = self.ledger.spec_of(self.ledger.key_of(task)) else { return false };
+        let queue = self.ledger.jobs.get(&task.job).map_or("", |job| &job.spec.queue);
         let class = class_of(spec, queue, &self.plan.workers);
         let fits = |worker: &&Worker| placement::eligible_when_idle(&class, worker);
         let most = self.plan.workers.largest_first().find(fits).map_or(0, |worker| worker.capacity.memory);
@@ -179,7 +181,7 @@ impl Engine {
     /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
     /// nor does a launch that failed by the job's own fault.
     pub(super) fn judge_worker(&mut self, task: TaskId, attempt: &Attempt, result: &TaskResult) {
-        let is_external = self.spec_of(self.key_of(task)).is_some_and(|step| step.is_external);
+        let is_external = self.ledger.spec_of(self.ledger.key_of(task)).is_some_and(|step| step.is_external);
         let verdict = match &result.end {
             End::Exited(0) => HealthVerdict::Succeeded,
             End::Exited(_) | End::Signaled(_) => HealthVerdict::Failed,
@@ -198,7 +200,7 @@ impl Engine {
             End::Lost | End::OutOfMemory | End::TimeLimit | End::Canceled | End::Recalled => return,
         };
         let now = self.now;
-        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&task.job) else { return };
         if verdict == HealthVerdict::Succeeded {
             self.successes.count(&job.spec.user);
         }
@@ -216,10 +218,6 @@ impl Engine {
     /// True if the attempt's worker was connected ever since it was booked.
     fn is_steady(&self, attempt: &Attempt) -> bool {
         self.plan.workers.get(attempt.worker).is_some_and(|w| w.connected && w.greeted <= attempt.booked)
-    }
-
-    pub(super) fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
-        self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))
     }
 }
 

@@ -3,22 +3,23 @@
 //! cannot block itself. Memory is not lent: the waiting process still holds it; what it was only expected to
 //! hold is given up.
 
-use super::{Engine, Lent, Outbox, Reply, Report, WorkerCommand};
+use super::{Engine, Outbox, Reply, Report, WorkerCommand};
 use crate::ids::{RequestId, TaskId, WorkerId};
+use crate::ledger::Lent;
 
 impl Engine {
     pub(super) fn lend(&mut self, task: TaskId, out: &mut Outbox) {
-        let request = self.request_of(task);
+        let request = self.ledger.request_of(task);
         // Who lends runs, whether its worker's word of that arrived or not.
         self.mark_started(task, self.now, out);
-        if self.attempts.get(&task).is_none_or(|attempt| attempt.lent == Lent::Yes) {
+        if self.ledger.attempts.get(&task).is_none_or(|attempt| attempt.lent == Lent::Yes) {
             return;
         }
         // It waits for another job already while its cpus are asked back: they stay lent.
         if self.set_lent(task, Lent::Yes) == Lent::Reclaiming {
             self.answer_reclaims(task, out);
         }
-        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get_mut(&task) else { return };
         let expects = std::mem::take(&mut attempt.expects);
         let (worker, attempt) = (attempt.worker, attempt.number);
         self.plan.workers.update(worker, |w| {
@@ -34,7 +35,7 @@ impl Engine {
     /// Whether an attempt's cpus are lent from now on; returns whether they were. Its worker counts those that
     /// lend.
     pub(super) fn set_lent(&mut self, task: TaskId, lent: Lent) -> Lent {
-        let Some(attempt) = self.attempts.get_mut(&task) else { return Lent::No };
+        let Some(attempt) = self.ledger.attempts.get_mut(&task) else { return Lent::No };
         let (was, worker) = (std::mem::replace(&mut attempt.lent, lent), attempt.worker);
         let (before, after) = (u32::from(was != Lent::No), u32::from(lent != Lent::No));
         if before != after {
@@ -48,22 +49,23 @@ impl Engine {
     fn recall_backlog(&mut self, id: WorkerId, out: &mut Outbox) {
         let Some(worker) = self.plan.workers.get(id) else { return };
         let queued = worker.backlog.iter();
-        let queued = queued.filter_map(|task| Some((*task, self.attempts.get(task)?.number, id))).collect();
+        let queued =
+            queued.filter_map(|task| Some((*task, self.ledger.attempts.get(task)?.number, id))).collect();
         self.recall(queued, out);
     }
 
     pub(super) fn reclaim(&mut self, request: RequestId, task: TaskId, out: &mut Outbox) {
-        let cpu = self.request_of(task).cpu;
+        let cpu = self.ledger.request_of(task).cpu;
         // Adopted, and its worker not heard from: only the worker knows whether it had lent.
-        let unheard = self.attempts.get(&task).is_some_and(|a| a.queued);
+        let unheard = self.ledger.attempts.get(&task).is_some_and(|a| a.queued);
         if unheard {
             self.mark_started(task, self.now, out);
         }
-        let Some(attempt) = self.attempts.get(&task).filter(|a| unheard || a.lent != Lent::No) else {
+        let Some(attempt) = self.ledger.attempts.get(&task).filter(|a| unheard || a.lent != Lent::No) else {
             out.answers.push((request, Reply::Done));
             return;
         };
-        self.reclaims.entry(task).or_default().push(request);
+        self.ledger.reclaims.entry(task).or_default().push(request);
         let (worker, attempt) = (attempt.worker, attempt.number);
         match self.set_lent(task, Lent::Reclaiming) {
             Lent::Reclaiming => return,
@@ -79,7 +81,7 @@ impl Engine {
         if !self.is_current(&by) {
             return;
         }
-        if self.attempts.get(&by.task).is_some_and(|attempt| attempt.lent == Lent::Reclaiming) {
+        if self.ledger.attempts.get(&by.task).is_some_and(|attempt| attempt.lent == Lent::Reclaiming) {
             self.set_lent(by.task, Lent::No);
             self.make_room(by.worker, by.task);
         }
@@ -88,7 +90,7 @@ impl Engine {
 
     /// Whoever waits for the task's cpus waits no more: it has them, or has ended.
     pub(super) fn answer_reclaims(&mut self, task: TaskId, out: &mut Outbox) {
-        for request in self.reclaims.remove(&task).unwrap_or_default() {
+        for request in self.ledger.reclaims.remove(&task).unwrap_or_default() {
             out.answers.push((request, Reply::Done));
         }
     }

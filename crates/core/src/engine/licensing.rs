@@ -10,7 +10,7 @@ impl Engine {
     /// A task of the step that is booked on the worker takes one of each of its limits (`by` 1), or gives it back
     /// (`by` -1).
     pub(super) fn take_limits(&mut self, key: StepKey, worker: WorkerId, by: i32) {
-        let Some(job) = self.jobs.get(&key.job) else { return };
+        let Some(job) = self.ledger.jobs.get(&key.job) else { return };
         let names = &job.spec.steps[usize::from(key.step)].limits;
         if names.is_empty() {
             return;
@@ -43,7 +43,7 @@ impl Engine {
     /// The limit of its step that an attempt found busy, as its end says.
     pub(super) fn busy_limit(&self, key: StepKey, end: &End) -> Option<String> {
         let End::Exited(exit) = end else { return None };
-        let spec = self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))?;
+        let spec = self.ledger.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))?;
         self.licences.busy(&spec.limits, *exit).map(str::to_owned)
     }
 
@@ -53,8 +53,9 @@ impl Engine {
             return;
         }
         self.save_back_offs(key.job, None, out);
-        let of_step = |(task, attempt): &(TaskId, &Attempt)| attempt.queued && self.key_of(*task) == key;
-        let queued = self.attempts_of(key.job).filter(of_step);
+        let of_step =
+            |(task, attempt): &(TaskId, &Attempt)| attempt.queued && self.ledger.key_of(*task) == key;
+        let queued = self.ledger.attempts_of(key.job).filter(of_step);
         let queued: Vec<_> = queued.map(|(task, attempt)| (task, attempt.number, attempt.worker)).collect();
         self.recall(queued, out);
     }

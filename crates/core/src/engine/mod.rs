@@ -26,7 +26,6 @@ mod lend;
 mod licensing;
 mod pipeline;
 mod prune;
-mod recent_outcomes;
 mod reload;
 mod resolve;
 mod settings;
@@ -48,8 +47,10 @@ pub(crate) use submit::class_of;
 use crate::bounds;
 use crate::class::Class;
 use crate::client_places::ClientPlaces;
-use crate::ids::{ClassId, Epoch, JobId, RequestId, StepKey, TaskId, WorkerId};
-use crate::job::{ChunkEnd, Counts, Job, JobRecord, SubmissionKey};
+use crate::ids::{ClassId, JobId, StepKey, TaskId, WorkerId};
+use crate::job::{Counts, Job, JobRecord};
+pub use crate::ledger::Attempt;
+use crate::ledger::Ledger;
 use crate::licences::{LicencePool, Limit};
 use crate::load::formula::LoadSettings;
 use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings};
@@ -57,15 +58,12 @@ use crate::profiles::Profiles;
 use crate::queues::{QueueRecord, Queues, SavedTurns, TurnSettings};
 use crate::residency::subqueues::ParkedCount;
 use crate::residency::{Lookups, Residency};
-use crate::resources::Resources;
 use crate::score::history::{Sample, Signature};
 use crate::score::weights;
 use crate::score::windows::Metric;
 use crate::time::Time;
 use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
 use crate::workers::Workers;
-use charge::Charged;
-use recent_outcomes::RecentOutcomes;
 use settings::Setting;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -161,103 +159,17 @@ impl Default for Settings {
     }
 }
 
-/// An attempt that is booked or running.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Attempt {
-    /// From 1.
-    pub number: u32,
-    /// Where.
-    pub worker: WorkerId,
-    /// The worker's epoch.
-    pub epoch: Epoch,
-    /// When it was booked.
-    pub booked: Time,
-    /// When it started, once its worker said so.
-    pub started: Option<Time>,
-    /// Attempts of the task that failed before.
-    pub failures: u32,
-    /// Attempts of the task that were lost before.
-    pub losses: u32,
-    /// What it holds while it runs.
-    pub request: Resources,
-    /// Bytes that it is expected to hold beyond that. A guess: nothing more is placed in them, but they are
-    /// nobody's, and a task that waits for others does not keep them from these.
-    pub expects: u64,
-    /// Another task's process runs it, and holds what it takes: see [`Chunks`](crate::job::Chunks).
-    rides: bool,
-    /// The last of the tasks that its process runs; itself as a rule.
-    last: u32,
-    /// When the chunk that it leads is expected to end; the default of a task that leads none.
-    chunk_end: ChunkEnd,
-    /// The number of the message that carried it.
-    seq: u64,
-    /// In the worker's backlog: holds nothing yet.
-    queued: bool,
-    /// Told to end.
-    killing: bool,
-    /// Asked back, if it has not started.
-    recalled: bool,
-    /// Its cpus are lent to others.
-    lent: Lent,
-    /// What it has cost its queue so far.
-    charged: Charged,
-}
-
-impl Attempt {
-    fn as_booked(&self, task: TaskId) -> Write {
-        Write::Book {
-            task,
-            attempt: self.number,
-            worker: self.worker,
-            epoch: self.epoch,
-            at: self.booked,
-            amounts: (self.request.cpu, self.request.memory + self.expects),
-        }
-    }
-
-    /// True if it waits at its worker for room and holds nothing yet.
-    pub fn is_queued(&self) -> bool {
-        self.queued
-    }
-
-    /// True if another task's process runs it.
-    pub fn rides(&self) -> bool {
-        self.rides
-    }
-
-    /// The number of the message that carried it last, or a number before that. A start with a smaller one is out of date.
-    pub fn seq(&self) -> u64 {
-        self.seq
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lent {
-    No,
-    Yes,
-    /// Asked back: held again in our books, not yet granted by the worker.
-    Reclaiming,
-}
-
 /// The state of all that is active. See the [module](self) for the contract.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Engine {
     now: Time,
-    next_job: u64,
-    jobs: BTreeMap<JobId, Job>,
-    attempts: BTreeMap<TaskId, Attempt>,
+    /// Jobs and attempts.
+    ledger: Ledger,
     /// Tasks booked in the round under way that can use more cpus.
     wide: Vec<wide::WideTask>,
     /// Workers, queues and classes, and what rounds remember.
     plan: Planner,
-    /// Jobs that come after a job.
-    dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    keys: BTreeMap<SubmissionKey, JobId>,
-    /// Jobs that were deleted lately, the newest of them.
-    gone: BTreeSet<JobId>,
-    recent: RecentOutcomes,
     places: ClientPlaces,
-    reclaims: BTreeMap<TaskId, Vec<RequestId>>,
     licences: LicencePool,
     /// Which jobs are here, and which are parked in the store.
     residency: Residency<Box<Event>>,
@@ -273,14 +185,8 @@ pub struct Engine {
     unsure_settings: BTreeSet<Setting>,
     /// Batches still to be released that may hold messages from before a hello.
     greetings: u32,
-    /// Steps whose tasks are so short that they are sent ahead.
-    short: BTreeSet<StepKey>,
     turn: TurnSettings,
     bounds: Bounds,
-    /// When attempts will have run longer than they were charged for.
-    accruals: BTreeSet<(Time, TaskId)>,
-    /// Ends that were learned from and are not durable: they come again.
-    learned: BTreeSet<(TaskId, u32)>,
     /// Its turns are those of the engine before it, which charged what is booked.
     goes_on: bool,
 }
@@ -309,17 +215,10 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         Engine {
             now: Time::default(),
-            next_job: settings.first_job.max(1),
-            jobs: BTreeMap::new(),
-            attempts: BTreeMap::new(),
+            ledger: Ledger::new(settings.first_job, settings.bounds.recent_jobs),
             wide: Vec::new(),
             plan: Planner::new(settings.plan()),
-            dependents: BTreeMap::new(),
-            keys: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            recent: RecentOutcomes::new(settings.bounds.recent_jobs),
             places: ClientPlaces::new(settings.first_alloc, settings.turn.charge),
-            reclaims: BTreeMap::new(),
             licences: LicencePool::default(),
             residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
             profiles: Profiles::default(),
@@ -329,11 +228,8 @@ impl Engine {
             unsaved_gone: BTreeSet::new(),
             unsure_settings: BTreeSet::new(),
             greetings: 0,
-            short: BTreeSet::new(),
             turn: settings.turn,
             bounds: settings.bounds,
-            accruals: BTreeSet::new(),
-            learned: BTreeSet::new(),
             goes_on: false,
         }
     }
@@ -442,7 +338,7 @@ impl Engine {
         let probes = self.profiles.next_probe_end();
         let histories = self.profiles.has_unsaved().then(|| self.plan.next_refresh());
         let parked = self.residency.next_try();
-        let accruals = self.accruals.first().map(|(at, _)| *at);
+        let accruals = self.ledger.accruals.first().map(|(at, _)| *at);
         let back_offs = self.licences.next_end();
         let deadlines = [self.plan.workers.next_deadline(), self.plan.next_wakeup()];
         let own = [probes, histories, accruals, parked, back_offs, self.places.next_deadline()];
@@ -451,40 +347,43 @@ impl Engine {
 
     /// An active job, or one whose end is not yet committed.
     pub fn job(&self, id: JobId) -> Option<&Job> {
-        self.jobs.get(&id)
+        self.ledger.jobs.get(&id)
     }
 
     /// All jobs that the engine holds, by id.
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
-        self.jobs.values()
+        self.ledger.jobs.values()
     }
 
     /// All attempts, by task.
     pub fn attempts(&self) -> impl DoubleEndedIterator<Item = (TaskId, &Attempt)> + ExactSizeIterator {
-        self.attempts.iter().map(|(task, attempt)| (*task, attempt))
+        self.ledger.attempts.iter().map(|(task, attempt)| (*task, attempt))
     }
 
     /// The attempt that a task has now.
     pub fn attempt(&self, task: TaskId) -> Option<&Attempt> {
-        self.attempts.get(&task)
+        self.ledger.attempts.get(&task)
     }
 
     /// The attempts of a job, by task.
     pub fn attempts_of(&self, job: JobId) -> impl Iterator<Item = (TaskId, &Attempt)> {
-        let range = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
-        self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
+        self.ledger.attempts_of(job)
     }
 
     /// The attempts of those tasks of a job that have an index of at least `from`, by task.
     pub fn attempts_from(&self, job: JobId, from: u32) -> impl Iterator<Item = (TaskId, &Attempt)> {
-        let range = TaskId { job, index: from }..=TaskId { job, index: u32::MAX };
-        self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
+        self.ledger.attempts_from(job, from)
+    }
+
+    /// Jobs and attempts, for explanations.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// How many tasks of all active jobs, parked ones too, are in which state, in a walk over jobs and steps.
     pub fn counts(&self) -> Counts {
         let mut sum = self.residency.parked_counts();
-        for counts in self.jobs.values().map(Job::counts) {
+        for counts in self.ledger.jobs.values().map(Job::counts) {
             sum.total = sum.total.saturating_add(counts.total);
             sum.waiting = sum.waiting.saturating_add(counts.waiting);
             sum.ready = sum.ready.saturating_add(counts.ready);
@@ -539,7 +438,7 @@ impl Engine {
 
     /// The class of a step of an active job.
     pub fn class_of(&self, key: StepKey) -> Option<&Class> {
-        let job = self.jobs.get(&key.job)?;
+        let job = self.ledger.jobs.get(&key.job)?;
         Some(self.plan.classes.get(job.steps.get(usize::from(key.step))?.class))
     }
 

@@ -34,8 +34,8 @@ impl Engine {
             self.residency.note_change(*id);
             self.forget(*id);
         }
-        self.keys.retain(|_, job| !touched.contains(job));
-        self.recent.remove(touched);
+        self.ledger.keys.retain(|_, job| !touched.contains(job));
+        self.ledger.recent.remove(touched);
         self.replace(touched, records, &before, out);
         self.residency.set_parked(parked, &mut self.plan.queues, out);
         let ids: Vec<_> = self.plan.workers.iter().map(|w| w.id).collect();
@@ -51,9 +51,9 @@ impl Engine {
 
     /// What is booked of jobs.
     fn booked_of(&self, jobs: &BTreeSet<JobId>) -> Vec<BookedBefore> {
-        let attempts = jobs.iter().flat_map(|id| self.attempts_of(*id));
+        let attempts = jobs.iter().flat_map(|id| self.ledger.attempts_of(*id));
         let booked = attempts.filter_map(|(task, attempt)| {
-            let job = self.jobs.get(&task.job)?;
+            let job = self.ledger.jobs.get(&task.job)?;
             Some(BookedBefore { task, queue: job.queue, attempt: attempt.clone() })
         });
         booked.collect()
@@ -73,17 +73,17 @@ impl Engine {
             if record.state != JobState::Active {
                 let key = record.spec.key.clone().map(|key| (record.spec.user.clone(), key));
                 if let Some(key) = key.clone() {
-                    self.keys.insert(key, record.id);
+                    self.ledger.keys.insert(key, record.id);
                 }
-                self.remember_end(record.id, record.state, key);
+                self.ledger.remember_end(record.id, record.state, key);
                 continue;
             }
-            let mut open = self.open_among(&record.spec.after);
+            let mut open = self.ledger.open_among(&record.spec.after);
             open.extend(record.spec.after.iter().filter(|id| active.contains(id)));
             self.insert_record(record, open);
         }
         self.keep_volatile(before);
-        jobs.iter().for_each(|id| self.forget_ended(*id));
+        jobs.iter().for_each(|id| self.ledger.forget_ended(*id));
         self.answer_lost_reclaims(out);
         self.lose_earlier(jobs, out);
         self.wait_again(&active);
@@ -92,14 +92,14 @@ impl Engine {
 
     /// What the store has booked under an earlier epoch of its worker is not there any more: another engine booked it.
     fn lose_earlier(&mut self, jobs: &BTreeSet<JobId>, out: &mut Outbox) {
-        let attempts = jobs.iter().flat_map(|job| self.attempts_of(*job));
+        let attempts = jobs.iter().flat_map(|job| self.ledger.attempts_of(*job));
         let workers: BTreeSet<WorkerId> = attempts.map(|(_, attempt)| attempt.worker).collect();
         workers.into_iter().for_each(|worker| self.lose_attempts(worker, out));
     }
 
     /// A task that the store does not have booked has no cpus to get back: its waits for them are over.
     fn answer_lost_reclaims(&mut self, out: &mut Outbox) {
-        let lost = self.reclaims.keys().filter(|task| !self.attempts.contains_key(*task));
+        let lost = self.ledger.reclaims.keys().filter(|task| !self.ledger.attempts.contains_key(*task));
         let lost: Vec<TaskId> = lost.copied().collect();
         lost.into_iter().for_each(|task| self.answer_reclaims(task, out));
     }
@@ -108,7 +108,7 @@ impl Engine {
     /// store has under the same number. What any other attempt was charged goes back to its queue.
     fn keep_volatile(&mut self, before: &[BookedBefore]) {
         for BookedBefore { task, queue, attempt: old, .. } in before {
-            if self.attempts.get(task).is_some_and(|attempt| attempt.number == old.number) {
+            if self.ledger.attempts.get(task).is_some_and(|attempt| attempt.number == old.number) {
                 self.change_charge(*task, |attempt| {
                     attempt.started = old.started;
                     attempt.expects = old.expects;

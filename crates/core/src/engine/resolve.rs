@@ -13,7 +13,7 @@ impl Engine {
     /// otherwise.
     pub(super) fn act_with_jobs(&mut self, event: Event, lookups: Lookups, out: &mut Outbox) {
         let open = self.open_jobs(&event, &lookups);
-        if open.iter().all(|id| self.jobs.contains_key(id)) {
+        if open.iter().all(|id| self.ledger.jobs.contains_key(id)) {
             self.act(event, lookups, out);
         } else {
             // Those that are here as well: they may be evicted until the others come.
@@ -25,7 +25,7 @@ impl Engine {
     fn open_jobs(&self, event: &Event, lookups: &Lookups) -> BTreeSet<JobId> {
         let mut open = BTreeSet::new();
         if self.subqueues().away().jobs > 0 {
-            let is_open = |id: &JobId| self.outcome(*id).is_none_or(|state| state == JobState::Active);
+            let is_open = |id: &JobId| self.ledger.outcome(*id).is_none_or(|state| state == JobState::Active);
             open.extend(self.named_by(event, lookups).into_iter().filter(is_open));
         }
         if let Event::Retry { job, .. } = event {
@@ -41,7 +41,7 @@ impl Engine {
         match event {
             Event::Cancel { job, .. } | Event::Hold { job, .. } | Event::Prioritize { job, .. } => vec![*job],
             Event::Retry { job, .. } => {
-                let held = self.jobs.get(job).map(|job| &job.spec);
+                let held = self.ledger.jobs.get(job).map(|job| &job.spec);
                 let spec = held.or(lookups.get(job).and_then(|found| Some(&found.as_ref()?.spec)));
                 let after = spec.into_iter().flat_map(|spec| spec.after.iter().copied());
                 std::iter::once(*job).chain(after).collect()
@@ -72,7 +72,7 @@ impl Engine {
     fn page_read(&mut self, key: SubqueueKey, asked: usize, number: u64, records: Vec<JobRecord>) {
         let page = self.residency.page_read((key, asked), number, records);
         for record in page.records {
-            if !self.jobs.contains_key(&record.id) {
+            if !self.ledger.jobs.contains_key(&record.id) {
                 self.insert_record(record, BTreeSet::new());
             }
         }
@@ -92,7 +92,7 @@ impl Engine {
         let mut loaded = Vec::new();
         lookups.retain(|job, _| !self.residency.is_stale(*job, number));
         for job in jobs {
-            if self.jobs.contains_key(&job) || self.residency.is_stale(job, number) {
+            if self.ledger.jobs.contains_key(&job) || self.residency.is_stale(job, number) {
                 continue;
             }
             match found.remove(&job) {
@@ -118,8 +118,8 @@ impl Engine {
 
     /// Puts a job to which nothing has happened into its subqueue; `parked` is how the store has it parked, if it has.
     pub(super) fn join_subqueue(&mut self, id: JobId, parked: Option<Parked>) {
-        let Some(job) = self.jobs.get(&id) else { return };
-        let is_awaited = self.dependents.get(&id).is_some_and(|waiting| !waiting.is_empty());
+        let Some(job) = self.ledger.jobs.get(&id) else { return };
+        let is_awaited = self.ledger.dependents.get(&id).is_some_and(|waiting| !waiting.is_empty());
         self.residency.join_subqueue(job, parked, is_awaited, &self.plan.queues);
     }
 
@@ -132,12 +132,13 @@ impl Engine {
 
     /// Forgets a job that may be evicted: the store has it.
     fn evict(&mut self, id: JobId, out: &mut Outbox) {
-        let key = self.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
+        let key =
+            self.ledger.jobs.get(&id).and_then(|job| Some((job.spec.user.clone(), job.spec.key.clone()?)));
         if let Some((old, key)) = self.residency.evict(id, key, &self.plan.queues, out)
-            && self.keys.get(&key) == Some(&old)
-            && !self.jobs.contains_key(&old)
+            && self.ledger.keys.get(&key) == Some(&old)
+            && !self.ledger.jobs.contains_key(&old)
         {
-            self.keys.remove(&key);
+            self.ledger.keys.remove(&key);
         }
         self.forget(id);
     }
@@ -164,21 +165,15 @@ impl Engine {
             .map(|(_, subqueue)| (subqueue, subqueue.away()))
             .filter(|(_, away)| away.ready > 0)
             .map(|(subqueue, away)| {
-                let first = subqueue.positions().next().and_then(|place| self.first_ready(place.job));
+                let first = subqueue.positions().next().and_then(|place| self.ledger.first_ready(place.job));
                 (first, away)
             })
     }
 
-    /// The first step of a job that has ready tasks.
-    pub(crate) fn first_ready(&self, id: JobId) -> Option<StepKey> {
-        let step = self.jobs.get(&id)?.steps.iter().position(|step| !step.ready.is_empty())?;
-        Some(StepKey { job: id, step: step as u16 })
-    }
-
     pub(super) fn check_residency(&self) -> Result<(), String> {
-        let steps: usize = self.jobs.values().map(|job| job.steps.len()).sum();
-        let is_unawaited = |job: &&Job| self.dependents.get(&job.id).is_none_or(BTreeSet::is_empty);
-        let unawaited = |id: JobId| self.jobs.get(&id).filter(is_unawaited);
+        let steps: usize = self.ledger.jobs.values().map(|job| job.steps.len()).sum();
+        let is_unawaited = |job: &&Job| self.ledger.dependents.get(&job.id).is_none_or(BTreeSet::is_empty);
+        let unawaited = |id: JobId| self.ledger.jobs.get(&id).filter(is_unawaited);
         self.residency.check(steps, &self.plan.queues, unawaited)
     }
 }

@@ -25,8 +25,9 @@ impl Engine {
 
     /// Asks for the attempts of a queue that wait in backlogs.
     fn recall_queue(&mut self, name: &str, out: &mut Outbox) {
-        let of_queue = |task: TaskId| self.jobs.get(&task.job).is_some_and(|job| job.spec.queue == name);
-        let queued = self.attempts.iter().filter(|(task, attempt)| attempt.queued && of_queue(**task));
+        let of_queue =
+            |task: TaskId| self.ledger.jobs.get(&task.job).is_some_and(|job| job.spec.queue == name);
+        let queued = self.ledger.attempts.iter().filter(|(task, attempt)| attempt.queued && of_queue(**task));
         let queued: Vec<_> = queued.map(|(task, attempt)| (*task, attempt.number, attempt.worker)).collect();
         self.recall(queued, out);
     }
@@ -34,7 +35,7 @@ impl Engine {
     /// Asks workers for attempts that have not started: the task, the attempt's number, the worker.
     pub(super) fn recall(&mut self, queued: Vec<(TaskId, u32, WorkerId)>, out: &mut Outbox) {
         for (task, attempt, worker) in queued {
-            if let Some(attempt) = self.attempts.get_mut(&task) {
+            if let Some(attempt) = self.ledger.attempts.get_mut(&task) {
                 attempt.recalled = true;
             }
             self.send(worker, WorkerCommand::Recall { task, attempt }, out);

@@ -33,8 +33,8 @@ impl Engine {
         let Submit { request: _, spec, placeable_only, held, existing, outcomes } = submit;
         let key = spec.key.clone().map(|key| (spec.user.clone(), key));
         // What the store was asked before it deleted the job is not so any more.
-        let existing = existing.filter(|job| !self.gone.contains(job));
-        let known = key.as_ref().and_then(|key| self.keys.get(key).copied()).or(existing);
+        let existing = existing.filter(|job| !self.ledger.gone.contains(job));
+        let known = key.as_ref().and_then(|key| self.ledger.keys.get(key).copied()).or(existing);
         if let Some(job) = known {
             return Ok(Reply::Submitted { job, existing: true, unplaceable: Vec::new() });
         }
@@ -49,7 +49,7 @@ impl Engine {
                 Some(found) => found.as_ref().map(|record| record.state),
                 None => outcomes.get(id).copied(),
             };
-            match self.outcome(*id).or_else(told) {
+            match self.ledger.outcome(*id).or_else(told) {
                 Some(JobState::Active) => _ = open.insert(*id),
                 Some(JobState::Succeeded) => {}
                 Some(JobState::Failed | JobState::Canceled) => stop = stop.or(Some(Stop::After(*id))),
@@ -59,10 +59,10 @@ impl Engine {
         for first in &open {
             self.residency.pin(*first, &self.plan.queues, out);
         }
-        let id = JobId(self.next_job);
-        self.next_job += 1;
+        let id = JobId(self.ledger.next_job);
+        self.ledger.next_job += 1;
         if let Some(key) = key {
-            self.keys.insert(key, id);
+            self.ledger.keys.insert(key, id);
         }
         // The store has what the tasks run; the engine does not need it.
         let whole = Arc::new(spec);
@@ -81,29 +81,13 @@ impl Engine {
         Ok(Reply::Submitted { job: id, existing: false, unplaceable })
     }
 
-    /// What became of a job, as far as the engine remembers.
-    pub(super) fn outcome(&self, id: JobId) -> Option<JobState> {
-        if let Some(job) = self.jobs.get(&id) {
-            return Some(job.ended.unwrap_or(JobState::Active));
-        }
-        self.recent.get(id)
-    }
-
-    /// A job that is here because somebody asked about it ended long ago: the store answers for its key.
-    fn drop_key(&mut self, id: JobId) {
-        let Some(spec) = self.jobs.get(&id).map(|job| job.spec.clone()) else { return };
-        if let Some(key) = spec.key.clone().filter(|_| self.recent.get(id).is_none()) {
-            self.keys.remove(&(spec.user.clone(), key));
-        }
-    }
-
     /// Jobs are gone from the store: their keys name nothing any more.
     pub(super) fn deleted(&mut self, jobs: &BTreeSet<JobId>) {
-        self.keys.retain(|_, job| !jobs.contains(job));
-        self.recent.remove(jobs);
-        self.gone.extend(jobs);
-        while self.gone.len() > self.bounds.recent_jobs {
-            self.gone.pop_first();
+        self.ledger.keys.retain(|_, job| !jobs.contains(job));
+        self.ledger.recent.remove(jobs);
+        self.ledger.gone.extend(jobs);
+        while self.ledger.gone.len() > self.bounds.recent_jobs {
+            self.ledger.gone.pop_first();
         }
     }
 
@@ -150,7 +134,7 @@ impl Engine {
 
     pub(super) fn cancel(&mut self, request: RequestId, job: JobId, out: &mut Outbox) {
         out.about.insert(request, job);
-        let answer = match self.active(job) {
+        let answer = match self.ledger.active(job) {
             Ok(()) => {
                 self.stop_job(job, Stop::Canceled, out);
                 Reply::Done
@@ -162,12 +146,12 @@ impl Engine {
 
     pub(super) fn hold(&mut self, request: RequestId, id: JobId, held: bool, out: &mut Outbox) {
         out.about.insert(request, id);
-        if let Err(refusal) = self.active(id) {
+        if let Err(refusal) = self.ledger.active(id) {
             out.answers.push((request, Reply::Refused(refusal)));
             return;
         }
         self.residency.pin(id, &self.plan.queues, out);
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.ledger.jobs.get_mut(&id) {
             job.held = held;
         }
         self.refresh_all(id);
@@ -185,12 +169,12 @@ impl Engine {
     /// Its tasks take their turn by the new priority from the next round on; what runs goes on.
     pub(super) fn prioritize(&mut self, request: RequestId, id: JobId, priority: i32, out: &mut Outbox) {
         out.about.insert(request, id);
-        if let Err(refusal) = self.active(id) {
+        if let Err(refusal) = self.ledger.active(id) {
             out.answers.push((request, Reply::Refused(refusal)));
             return;
         }
         self.residency.pin(id, &self.plan.queues, out);
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.ledger.jobs.get_mut(&id) {
             Arc::make_mut(&mut job.spec).priority = priority;
         }
         self.refresh_all(id);
@@ -210,7 +194,7 @@ impl Engine {
         out: &mut Outbox,
     ) {
         out.about.insert(request, id);
-        let is_read = !self.jobs.contains_key(&id);
+        let is_read = !self.ledger.jobs.contains_key(&id);
         if is_read {
             match record {
                 Some(record) => self.insert_record(record, BTreeSet::new()),
@@ -220,12 +204,12 @@ impl Engine {
                 }
             }
         }
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&id) else { return };
         let unstarted = job.ended.map_or(job.stop.is_some(), |state| state != JobState::Succeeded);
         if !unstarted && job.steps.iter().all(|s| s.failed.is_empty() && s.canceled.is_empty()) {
             // One that ended just now is forgotten when that is durable.
             if is_read && job.ended.is_some() {
-                self.drop_key(id);
+                self.ledger.drop_key(id);
                 self.forget(id);
             }
             out.answers.push((request, Reply::Refused(Refusal::NothingToRetry(id))));
@@ -242,16 +226,16 @@ impl Engine {
         }
         // Jobs before it that failed do not stop it again; those that are active it waits for.
         let spec = job.spec.clone();
-        let open = self.open_among(&spec.after);
+        let open = self.ledger.open_among(&spec.after);
         for first in &open {
             self.residency.pin(*first, &self.plan.queues, out);
-            self.dependents.entry(*first).or_default().insert(id);
+            self.ledger.dependents.entry(*first).or_default().insert(id);
         }
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.ledger.jobs.get_mut(&id) {
             job.after = open;
         }
         out.ended.retain(|ended| *ended != id);
-        self.recent.remove(&BTreeSet::from([id]));
+        self.ledger.recent.remove(&BTreeSet::from([id]));
         self.recompute_ready(id, None);
         self.end_broken_gangs(id, out);
         out.writes.push(Write::JobRetry { job: id });
@@ -259,23 +243,9 @@ impl Engine {
         out.answers.push((request, Reply::Done));
     }
 
-    /// Those of `after` that are active.
-    pub(super) fn open_among(&self, after: &[JobId]) -> BTreeSet<JobId> {
-        after.iter().filter(|id| self.active(**id).is_ok()).copied().collect()
-    }
-
-    fn active(&self, id: JobId) -> Result<(), Refusal> {
-        match self.jobs.get(&id) {
-            None if self.outcome(id).is_some() => Err(Refusal::Ended(id)),
-            None => Err(Refusal::NoJob(id)),
-            Some(job) if job.ended.is_some() => Err(Refusal::Ended(id)),
-            Some(_) => Ok(()),
-        }
-    }
-
     /// Asks for the attempts of a job that wait in backlogs.
     fn recall_queued(&mut self, id: JobId, out: &mut Outbox) {
-        let queued = self.attempts_of(id).filter(|(_, attempt)| attempt.queued);
+        let queued = self.ledger.attempts_of(id).filter(|(_, attempt)| attempt.queued);
         let queued: Vec<_> = queued.map(|(task, attempt)| (task, attempt.number, attempt.worker)).collect();
         self.recall(queued, out);
     }
@@ -283,14 +253,14 @@ impl Engine {
     /// Lets no further task of the job start, and kills what runs where the stop asks for that.
     pub(super) fn stop_job(&mut self, id: JobId, stop: Stop, out: &mut Outbox) {
         self.residency.pin(id, &self.plan.queues, out);
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.ledger.jobs.get_mut(&id) else { return };
         // A cancel overrides an earlier stop, so that running tasks are killed too.
         if job.stop.is_none() || stop == Stop::Canceled {
             job.stop = Some(stop);
             out.writes.push(Write::JobStop { job: id, stop });
         }
         self.refresh_all(id);
-        if self.jobs[&id].kills() {
+        if self.ledger.jobs[&id].kills() {
             self.kill_attempts(id, out);
         } else {
             self.recall_queued(id, out);
@@ -301,7 +271,7 @@ impl Engine {
     fn kill_attempts(&mut self, id: JobId, out: &mut Outbox) {
         let range = TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX };
         let mut orders = Vec::new();
-        for (task, attempt) in self.attempts.range_mut(range) {
+        for (task, attempt) in self.ledger.attempts.range_mut(range) {
             attempt.killing = true;
             if attempt.rides {
                 // That of its process is its own.
@@ -317,14 +287,14 @@ impl Engine {
     /// Takes in a job: its steps from its rows, its place in the queues. `after` are the jobs that it
     /// still waits for.
     pub(super) fn insert_record(&mut self, record: JobRecord, after: BTreeSet<JobId>) {
-        self.next_job = self.next_job.max(record.id.0 + 1);
+        self.ledger.next_job = self.ledger.next_job.max(record.id.0 + 1);
         let queue = self.plan.queues.intern_for(&record.spec.queue, &record.spec.user);
         self.plan.queues.count_job(queue, 1);
         if let Some(key) = &record.spec.key {
-            self.keys.insert((record.spec.user.clone(), key.clone()), record.id);
+            self.ledger.keys.insert((record.spec.user.clone(), key.clone()), record.id);
         }
         for first in &after {
-            self.dependents.entry(*first).or_default().insert(record.id);
+            self.ledger.dependents.entry(*first).or_default().insert(record.id);
             self.residency.pin_in_next_batch(*first);
         }
         let steps = self.new_steps(record.id, &record.spec, record.created);
@@ -345,7 +315,7 @@ impl Engine {
             failed_attempts: 0,
         };
         self.residency.add_steps(job.steps.len());
-        self.jobs.insert(record.id, job);
+        self.ledger.jobs.insert(record.id, job);
         for ended in record.ended {
             self.adopt_ended(record.id, ended);
         }
@@ -391,11 +361,6 @@ impl Engine {
         let mates =
             has_gangs.then(|| spec.followers(number)).into_iter().flatten().map(as_submitted).collect();
         Class { mates, ..as_submitted(number) }
-    }
-
-    /// Where a step stands in its queue, for explanations.
-    pub(crate) fn step(&self, key: StepKey) -> Option<&crate::job::Step> {
-        self.jobs.get(&key.job)?.steps.get(usize::from(key.step))
     }
 }
 

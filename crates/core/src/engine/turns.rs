@@ -31,10 +31,10 @@ impl Engine {
     pub(super) fn take_up_charges(&mut self) {
         let (now, goes_on) = (self.now, self.goes_on && self.turn.charge == Charge::Task);
         let mut parts: BTreeMap<QueueId, Vec<TaskId>> = BTreeMap::new();
-        for (task, attempt) in &mut self.attempts {
+        for (task, attempt) in &mut self.ledger.attempts {
             // Nothing was charged in advance yet, so no books change with these.
             (attempt.charged.from, attempt.charged.counted) = (now, goes_on);
-            if let Some(job) = self.jobs.get(&task.job) {
+            if let Some(job) = self.ledger.jobs.get(&task.job) {
                 parts.entry(job.queue).or_default().push(*task);
             }
         }
@@ -59,7 +59,8 @@ impl Engine {
 
     /// Charges attempts of one part of a queue so much together, each for the same time. Returns what they were charged.
     fn spread(&mut self, tasks: &[TaskId], ahead: u64) -> i64 {
-        let rate = |task: &TaskId| self.attempts.get(task).map_or(0, |attempt| attempt.charged.share.max(1));
+        let rate =
+            |task: &TaskId| self.ledger.attempts.get(task).map_or(0, |attempt| attempt.charged.share.max(1));
         let rate: u64 = tasks.iter().map(|task| u64::from(rate(task))).sum();
         let ms = ahead.checked_div(rate).unwrap_or(0);
         if ms == 0 {
@@ -68,8 +69,9 @@ impl Engine {
         for task in tasks {
             self.change_charge(*task, |attempt| (attempt.charged.ms, attempt.charged.counted) = (ms, true));
         }
-        let charged =
-            |task: &TaskId| self.attempts.get(task).map_or(0, |attempt| cost(attempt.charged.share, ms));
+        let charged = |task: &TaskId| {
+            self.ledger.attempts.get(task).map_or(0, |attempt| cost(attempt.charged.share, ms))
+        };
         tasks.iter().map(charged).sum::<u64>() as i64
     }
 }

@@ -23,13 +23,13 @@ impl Engine {
     /// Notes a task that was just booked, if it can use more than it holds. Its row is at or after `write` in the batch,
     /// and its order is the last one.
     pub(super) fn note_wide(&mut self, key: StepKey, index: u32, queue: QueueId, write: usize, out: &Outbox) {
-        let spec = self.spec_of(key);
+        let spec = self.ledger.spec_of(key);
         let Some(cpus_max) = spec.and_then(|StepSpec { hints, .. }| hints.cpus_max) else { return };
         let task = TaskId { job: key.job, index };
         let row = out.writes[write..]
             .iter()
             .position(|row| matches!(row, Write::Book { task: of, .. } if *of == task));
-        let (Some(row), Some(attempt)) = (row, self.attempts.get(&task)) else { return };
+        let (Some(row), Some(attempt)) = (row, self.ledger.attempts.get(&task)) else { return };
         if attempt.queued || out.sends.is_empty() {
             return;
         }
@@ -65,12 +65,12 @@ impl Engine {
     /// cores.
     fn widen(&mut self, wide: &WideTask, most: u32, out: &mut Outbox) -> u32 {
         let WideTask { task, worker, queue, .. } = *wide;
-        let key = self.key_of(task);
+        let key = self.ledger.key_of(task);
         // Others of its step may wait for something else than room, and will want the room next.
-        if self.step(key).is_none_or(|step| !step.ready.is_empty()) {
+        if self.ledger.step(key).is_none_or(|step| !step.ready.is_empty()) {
             return 0;
         }
-        let Some(attempt) = self.attempts.get(&task) else { return 0 };
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return 0 };
         let held = attempt.request.cpu;
         let more = most.min(wide.cpus_max.saturating_sub(held));
         let more = more.min(self.plan.queues.room_in_quota(queue).unwrap_or(u32::MAX));

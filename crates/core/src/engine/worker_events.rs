@@ -1,11 +1,12 @@
 //! What workers say: hello, what they hold, what started, what ended.
 
 use super::event::{HeldPhase, Inventory, Report};
-use super::{Attempt, Engine, Fact, Hello, Lent, Outbox, Refusal, Reply, WorkerCommand, Write};
+use super::{Attempt, Engine, Fact, Hello, Outbox, Refusal, Reply, WorkerCommand, Write};
 use crate::bounds;
 use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
-use crate::ids::{AllocId, Epoch, RequestId, StepKey, TaskId, WorkerId};
+use crate::ids::{AllocId, Epoch, RequestId, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
+use crate::ledger::Lent;
 use crate::queues::BadSetting;
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
@@ -142,7 +143,7 @@ impl Engine {
     pub(super) fn lose_attempts(&mut self, id: WorkerId, out: &mut Outbox) {
         let Some(worker) = self.plan.workers.get(id) else { return };
         let tasks = worker.running.iter().chain(&worker.backlog).copied();
-        let earlier = |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.epoch != worker.epoch);
+        let earlier = |task: &TaskId| self.ledger.attempts.get(task).is_some_and(|a| a.epoch != worker.epoch);
         let tasks: Vec<TaskId> = tasks.filter(earlier).collect();
         for task in tasks {
             if let Some(attempt) = self.drop_attempt(task) {
@@ -167,7 +168,7 @@ impl Engine {
                 // A start that went out before the last beat should be there. It may still wait for its body or for a user
                 // database, so it is said once more, and nothing else follows.
                 let is_overdue =
-                    |task: &TaskId| self.attempts.get(task).is_some_and(|a| a.seq <= out_at_last_beat);
+                    |task: &TaskId| self.ledger.attempts.get(task).is_some_and(|a| a.seq <= out_at_last_beat);
                 let overdue: Vec<TaskId> = unsure.iter().copied().filter(is_overdue).collect();
                 if self.plan.workers.note_overdue(id, unsure.len(), overdue.len()) {
                     self.say_again(id, &overdue, out);
@@ -195,7 +196,7 @@ impl Engine {
         let booked: Vec<TaskId> = worker.running.iter().chain(&worker.backlog).copied().collect();
         let (mut missing, mut unsure) = (Vec::new(), Vec::new());
         for task in booked {
-            let Some(attempt) = self.attempts.get(&task) else { continue };
+            let Some(attempt) = self.ledger.attempts.get(&task) else { continue };
             match held.get(&task) {
                 Some((number, phase)) if *number == attempt.number => {
                     self.meet_held(task, *phase, out);
@@ -205,14 +206,15 @@ impl Engine {
             }
         }
         for (task, (attempt, phase)) in held {
-            let current = self.attempts.get(&task).is_some_and(|a| a.number == attempt && a.worker == id);
+            let current =
+                self.ledger.attempts.get(&task).is_some_and(|a| a.number == attempt && a.worker == id);
             let is_over = matches!(phase, HeldPhase::Ended | HeldPhase::Unknown);
             if !current && !is_over {
                 self.send(id, WorkerCommand::Kill { task, attempt }, out);
             }
         }
         // What rode with a process that the worker does not have goes back before that process is started again.
-        missing.sort_by_key(|task| self.attempts.get(task).is_none_or(|attempt| !attempt.rides));
+        missing.sort_by_key(|task| self.ledger.attempts.get(task).is_none_or(|attempt| !attempt.rides));
         // Kills come first: a start may be what the worker breaks off at.
         for task in missing {
             self.miss(task, out);
@@ -226,7 +228,7 @@ impl Engine {
     /// A worker that has an attempt passes over its second start. An attempt that is to end holds what it books until
     /// its worker is known not to have it.
     fn say_again(&mut self, id: WorkerId, unsure: &[TaskId], out: &mut Outbox) {
-        let heads = unsure.iter().filter_map(|task| Some((*task, self.attempts.get(task)?)));
+        let heads = unsure.iter().filter_map(|task| Some((*task, self.ledger.attempts.get(task)?)));
         let heads = heads.filter(|(_, attempt)| !attempt.rides);
         let (kills, starts): (Vec<_>, Vec<_>) =
             heads.map(|(task, attempt)| (task, attempt.number, attempt.killing)).partition(|head| head.2);
@@ -248,7 +250,7 @@ impl Engine {
         if let HeldPhase::Running(at) | HeldPhase::Lent(at) = phase {
             // What is lent is not stored: an engine that adopts the attempt learns it here.
             if let HeldPhase::Lent(_) = phase
-                && let Some(attempt) = self.attempts.get_mut(&task)
+                && let Some(attempt) = self.ledger.attempts.get_mut(&task)
                 && attempt.queued
                 && attempt.started.is_none()
                 && attempt.lent == Lent::No
@@ -258,7 +260,7 @@ impl Engine {
             }
             self.mark_started(task, at, out);
         }
-        let Some(attempt) = self.attempts.get(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
         let (worker, number, killing, lent) = (attempt.worker, attempt.number, attempt.killing, attempt.lent);
         // The kill of its process is that of a task that rides with another.
         if killing && phase != HeldPhase::Ended && !attempt.rides {
@@ -272,7 +274,7 @@ impl Engine {
         }
         // The recall at the lending may have been lost, or the attempt adopted since.
         if phase == HeldPhase::Queued
-            && self.attempts.get(&task).is_some_and(Attempt::is_queued)
+            && self.ledger.attempts.get(&task).is_some_and(Attempt::is_queued)
             && self.plan.workers.get(worker).is_some_and(|w| w.lending > 0)
         {
             self.recall(vec![(task, number, worker)], out);
@@ -282,7 +284,7 @@ impl Engine {
     /// An attempt's worker does not hold it, and its start is not under way: it is started again, unless it
     /// is to end anyway.
     fn miss(&mut self, task: TaskId, out: &mut Outbox) {
-        let Some(attempt) = self.attempts.get(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
         if attempt.killing {
             if let Some(attempt) = self.drop_attempt(task) {
                 self.conclude(task, &attempt, TaskResult::bare(End::Canceled), out);
@@ -292,26 +294,26 @@ impl Engine {
         if self.give_back_rider(task, out) {
             return;
         }
-        self.shorten_chunk(task);
+        self.ledger.shorten_chunk(task);
         self.send_start(task, out);
     }
 
     /// Tells its worker to start a booked task. The message's number is that of the attempt from now on, and that of those
     /// that ride with it.
     pub(super) fn send_start(&mut self, task: TaskId, out: &mut Outbox) {
-        let Some(attempt) = self.attempts.get(&task) else { return };
-        let (worker, riders) = (attempt.worker, self.riders_of(task, attempt));
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
+        let (worker, riders) = (attempt.worker, self.ledger.riders_of(task, attempt));
         let Some(order) = self.start_order(task) else { return };
         let seq = self.send(worker, order, out);
         for index in std::iter::once(task.index).chain(riders.into_iter().map(|(index, _)| index)) {
-            if let Some(attempt) = self.attempts.get_mut(&TaskId { index, ..task }) {
+            if let Some(attempt) = self.ledger.attempts.get_mut(&TaskId { index, ..task }) {
                 attempt.seq = seq;
             }
         }
     }
 
     pub(super) fn start_order(&self, task: TaskId) -> Option<WorkerCommand> {
-        let (job, attempt) = (self.jobs.get(&task.job)?, self.attempts.get(&task)?);
+        let (job, attempt) = (self.ledger.jobs.get(&task.job)?, self.ledger.attempts.get(&task)?);
         let step = job.step_of(task.index);
         let spec = &job.spec.steps[usize::from(step)];
         Some(WorkerCommand::Start {
@@ -323,7 +325,7 @@ impl Engine {
             memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.expects),
             time_limit_ms: spec.time_limit_ms,
             gang: self.gang_place(task),
-            riders: self.riders_of(task, attempt),
+            riders: self.ledger.riders_of(task, attempt),
         })
     }
 
@@ -336,7 +338,7 @@ impl Engine {
 
     pub(super) fn mark_started(&mut self, task: TaskId, at: Time, out: &mut Outbox) {
         let now = self.now;
-        let Some(attempt) = self.attempts.get(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
         if attempt.started.is_none() {
             let number = attempt.number;
             // Its worker's clock may be off, or a lie.
@@ -345,7 +347,7 @@ impl Engine {
             out.notes.push(Fact::Started { task, attempt: number, at });
             self.watch_charge(task);
         }
-        let Some(attempt) = self.attempts.get(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
         if attempt.queued {
             // The worker is right about what it runs.
             let worker = attempt.worker;
@@ -365,19 +367,21 @@ impl Engine {
             && !worker.booked.fits(&worker.capacity)
         {
             let others = worker.running.iter().filter(|other| **other != task).filter_map(|other| {
-                let attempt = self.attempts.get(other)?;
+                let attempt = self.ledger.attempts.get(other)?;
                 let holds = attempt.lent == Lent::No && !attempt.rides;
                 holds.then_some((attempt.started.is_none(), attempt.seq, *other))
             });
             let Some((_, _, other)) = others.max() else { return };
-            let Some(Attempt { request, expects, .. }) = self.attempts.get(&other).cloned() else { return };
-            let (key, ms) = (self.key_of(other), self.predicted_ms(other));
+            let Some(Attempt { request, expects, .. }) = self.ledger.attempts.get(&other).cloned() else {
+                return;
+            };
+            let (key, ms) = (self.ledger.key_of(other), self.ledger.predicted_ms(other));
             self.plan.workers.update(id, |w| {
                 w.let_go(other, key, &request, expects, request.cpu);
                 w.backlog.push_front(other);
                 w.backlog_ms += ms;
             });
-            if let Some(attempt) = self.attempts.get_mut(&other) {
+            if let Some(attempt) = self.ledger.attempts.get_mut(&other) {
                 attempt.queued = true;
             }
             self.plan.request_round();
@@ -404,17 +408,18 @@ impl Engine {
     }
 
     pub(super) fn is_current(&self, by: &Report) -> bool {
-        self.attempts
+        self.ledger
+            .attempts
             .get(&by.task)
             .is_some_and(|a| a.number == by.attempt && a.worker == by.worker && a.epoch == by.epoch)
     }
 
     /// Takes an attempt off the books: what it held is free.
     pub(super) fn drop_attempt(&mut self, task: TaskId) -> Option<Attempt> {
-        let attempt = self.attempts.remove(&task)?;
+        let attempt = self.ledger.attempts.remove(&task)?;
         self.count_advance(task.job, &attempt, false);
         let held = Self::held_by(&attempt);
-        let (key, ms) = (self.key_of(task), self.predicted_ms(task));
+        let (key, ms) = (self.ledger.key_of(task), self.ledger.predicted_ms(task));
         self.plan.workers.update(attempt.worker, |w| {
             w.lending -= u32::from(attempt.lent != Lent::No);
             if attempt.queued {
@@ -427,7 +432,7 @@ impl Engine {
         if !attempt.rides {
             self.take_limits(key, attempt.worker, -1);
         }
-        if let Some(profile) = self.step(key).map(|step| step.profile) {
+        if let Some(profile) = self.ledger.step(key).map(|step| step.profile) {
             self.profile_left(profile);
         }
         self.plan.request_round();
@@ -446,27 +451,12 @@ impl Engine {
         held
     }
 
-    pub(super) fn request_of(&self, task: TaskId) -> Resources {
-        self.attempts.get(&task).map_or_else(Resources::default, |attempt| attempt.request.clone())
-    }
-
-    /// Predicted run time of a task in milliseconds; 0 where nothing is known.
-    pub(super) fn predicted_ms(&self, task: TaskId) -> f64 {
-        self.step(self.key_of(task)).and_then(|s| s.mean_ms).unwrap_or(0.0)
-    }
-
-    /// The step of a task; step 0 of a job that is not there.
-    pub(crate) fn key_of(&self, task: TaskId) -> StepKey {
-        let step = self.jobs.get(&task.job).map_or(0, |job| job.step_of(task.index));
-        StepKey { job: task.job, step }
-    }
-
     /// Lets the backlog start in its order, as far as there is room: the worker does the same.
     pub(super) fn promote(&mut self, id: WorkerId) {
         while let Some(worker) = self.plan.workers.get(id)
             && let Some(task) = worker.backlog.front()
             && worker.connected
-            && self.request_of(*task).fits(&worker.free())
+            && self.ledger.request_of(*task).fits(&worker.free())
         {
             self.start_queued(id, 0);
         }
@@ -490,10 +480,10 @@ impl Engine {
         let Some(task) = self.plan.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else {
             return;
         };
-        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        let Some(attempt) = self.ledger.attempts.get_mut(&task) else { return };
         attempt.queued = false;
         let (held, expects, cpu) = (Self::held_by(attempt), attempt.expects, attempt.request.cpu);
-        let (key, ms) = (self.key_of(task), self.predicted_ms(task));
+        let (key, ms) = (self.ledger.key_of(task), self.ledger.predicted_ms(task));
         self.plan.workers.update(id, |w| {
             w.backlog.remove(place);
             w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };

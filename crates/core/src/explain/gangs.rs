@@ -16,7 +16,7 @@ pub(super) fn leader_of(job: &Job, key: StepKey) -> StepKey {
 /// What a task of a step asks of workers, as a round sees it.
 pub(super) fn request_of<'a>(engine: &'a Engine, job: &Job, key: StepKey) -> Option<PlacementRequest<'a>> {
     match job.is_in_gang(key.step.into()) {
-        true => plan::part_request(engine, key, job.queue, engine.step(leader_of(job, key))?.class),
+        true => plan::part_request(engine, key, job.queue, engine.ledger().step(leader_of(job, key))?.class),
         false => plan::placement_request(engine, key, job.queue),
     }
 }

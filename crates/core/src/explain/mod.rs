@@ -381,8 +381,8 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
 
 /// Where a task's step, or the one with which it starts, stands in its queue; `None` if it does not.
 fn turn_of(engine: &Engine, request: &PlacementRequest, task: TaskId, reason: &Reason) -> Option<Turn> {
-    let (step, job) = (engine.step(request.step)?, engine.job(task.job)?);
-    let queued_step = engine.step(leader_of(job, request.step))?.enlisted.as_ref()?;
+    let (step, job) = (engine.ledger().step(request.step)?, engine.job(task.job)?);
+    let queued_step = engine.ledger().step(leader_of(job, request.step))?.enlisted.as_ref()?;
     let queue = engine.queues().get(engine.queues().whole(job.queue));
     let steps_ahead = engine.queues().get(job.queue).position(queued_step);
     let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();

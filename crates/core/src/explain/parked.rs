@@ -88,7 +88,7 @@ fn unparked_before(engine: &Engine, queue: &str, parked: &Parked) -> u64 {
 pub(super) fn parked_demand(engine: &Engine, queue: QueueId, workers: &[&Worker]) -> u64 {
     let subqueues = engine.subqueues().of(queue).filter(|subqueue| subqueue.away().ready > 0);
     let demand = subqueues.filter_map(|subqueue| {
-        let first = engine.first_ready(subqueue.positions().next()?.job)?;
+        let first = engine.ledger().first_ready(subqueue.positions().next()?.job)?;
         let class = engine.class_of(first)?;
         let fits = workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
         fits.then(|| subqueue.away().ready * u64::from(class.request.cpu))

@@ -77,7 +77,7 @@ pub fn wait_reason(
     let job = engine.job(key.job).filter(|job| usize::from(key.step) < job.steps.len())?;
     // What starts together waits together.
     let leader = leader_of(job, key);
-    let (number, step) = (usize::from(leader.step), engine.step(leader)?);
+    let (number, step) = (usize::from(leader.step), engine.ledger().step(leader)?);
     if job.is_in_gang(number) && !job.has_startable(number) {
         return None;
     }
@@ -115,7 +115,7 @@ pub fn wait_reason(
 
 /// The quota, or the burst, that keeps a step's tasks from being placed: the same caps as a round's.
 pub(super) fn over_quota(engine: &Engine, queue: QueueId, key: StepKey) -> Option<u32> {
-    let class = engine.step(key)?.class;
+    let class = engine.ledger().step(key)?.class;
     let cpu = engine.planner().classes.get(class).cpu_at_a_time();
     let plan = engine.planner();
     let of_queue = plan.queues.over_quota(queue, cpu, true);

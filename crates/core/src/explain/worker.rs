@@ -153,7 +153,7 @@ pub fn worker(engine: &Engine, id: WorkerId) -> Option<WorkerExplanation> {
 /// What the first step of a class is to a worker.
 fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &Worker) -> Option<Passed> {
     let key = head.0.step();
-    let (class, step) = (engine.class(head.1)?, engine.step(key)?);
+    let (class, step) = (engine.class(head.1)?, engine.ledger().step(key)?);
     let verdict = match engine.licences().reached(class) {
         _ if super::over_quota(engine, queue, key).is_some() => PassedVerdict::Quota,
         Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
@@ -211,7 +211,7 @@ fn reservation_of(engine: &Engine, worker: WorkerId) -> Option<ReservedFor> {
     };
     Some(ReservedFor {
         step,
-        waits_since: step.and_then(|key| engine.step(key)).map(|step| step.ready_since),
+        waits_since: step.and_then(|key| engine.ledger().step(key)).map(|step| step.ready_since),
         starts: engine.class(class).and_then(starts_at),
     })
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The last of them, up to a number.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct RecentOutcomes {
+pub(crate) struct RecentOutcomes {
     max: usize,
     /// Oldest first.
     order: VecDeque<JobId>,
@@ -14,12 +14,12 @@ pub(super) struct RecentOutcomes {
 }
 
 impl RecentOutcomes {
-    pub(super) fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         RecentOutcomes { max, order: VecDeque::new(), ends: BTreeMap::new() }
     }
 
     /// A job ended. Returns the one that is forgotten for it, with its key.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         id: JobId,
         state: JobState,
@@ -37,12 +37,12 @@ impl RecentOutcomes {
     }
 
     /// What became of a job, if it is remembered.
-    pub(super) fn get(&self, id: JobId) -> Option<JobState> {
+    pub(crate) fn get(&self, id: JobId) -> Option<JobState> {
         self.ends.get(&id).map(|(state, _)| *state)
     }
 
     /// These are not ended, or not there, any more.
-    pub(super) fn remove(&mut self, ids: &BTreeSet<JobId>) {
+    pub(crate) fn remove(&mut self, ids: &BTreeSet<JobId>) {
         if ids.iter().any(|id| self.ends.remove(id).is_some()) {
             ids.iter().for_each(|id| _ = self.ends.remove(id));
             self.order.retain(|id| !ids.contains(id));

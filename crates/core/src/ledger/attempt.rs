@@ -1,0 +1,107 @@
+//! One attempt at a task, from its booking to its end.
+
+use crate::ids::{Epoch, TaskId, WorkerId};
+use crate::job::ChunkEnd;
+use crate::outbox::Write;
+use crate::resources::Resources;
+use crate::time::Time;
+
+/// An attempt that is booked or running.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attempt {
+    /// From 1.
+    pub number: u32,
+    /// Where.
+    pub worker: WorkerId,
+    /// The worker's epoch.
+    pub epoch: Epoch,
+    /// When it was booked.
+    pub booked: Time,
+    /// When it started, once its worker said so.
+    pub started: Option<Time>,
+    /// Attempts of the task that failed before.
+    pub failures: u32,
+    /// Attempts of the task that were lost before.
+    pub losses: u32,
+    /// What it holds while it runs.
+    pub request: Resources,
+    /// Headroom in bytes beyond `request`, from the prediction. Nothing else is placed in it. It is not booked, and a task
+    /// that lends its cpus gives it up.
+    pub expects: u64,
+    /// Another task's process runs it, and holds what it takes: see [`Chunks`](crate::job::Chunks).
+    pub(crate) rides: bool,
+    /// The last of the tasks that its process runs; itself as a rule.
+    pub(crate) last: u32,
+    /// When the chunk that it leads is expected to end; the default of a task that leads none.
+    pub(crate) chunk_end: ChunkEnd,
+    /// The number of the message that carried it.
+    pub(crate) seq: u64,
+    /// In the worker's backlog: holds nothing yet.
+    pub(crate) queued: bool,
+    /// Told to end.
+    pub(crate) killing: bool,
+    /// Asked back, if it has not started.
+    pub(crate) recalled: bool,
+    /// Its cpus are lent to others.
+    pub(crate) lent: Lent,
+    /// What it has cost its queue so far.
+    pub(crate) charged: Charged,
+}
+
+impl Attempt {
+    /// The write that books it.
+    pub(crate) fn as_booked(&self, task: TaskId) -> Write {
+        Write::Book {
+            task,
+            attempt: self.number,
+            worker: self.worker,
+            epoch: self.epoch,
+            at: self.booked,
+            amounts: (self.request.cpu, self.request.memory + self.expects),
+        }
+    }
+
+    /// True if it waits at its worker for room and holds nothing yet.
+    pub fn is_queued(&self) -> bool {
+        self.queued
+    }
+
+    /// True if another task's process runs it.
+    pub fn rides(&self) -> bool {
+        self.rides
+    }
+
+    /// The number of the message that carried it last, or a number before that. A start with a smaller one is out of date.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+}
+
+/// Whether the cpus of an attempt are lent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lent {
+    No,
+    Yes,
+    /// Asked back: held again in our books, not yet granted by the worker.
+    Reclaiming,
+}
+
+/// What an attempt has cost its queue so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Charged {
+    /// Hundredths of a core: its dominant share of the worker, times the worker's cores.
+    pub(crate) share: u32,
+    /// For how long.
+    pub(crate) ms: u64,
+    /// What ran before that is not charged: it was, by the engine that this one follows.
+    pub(crate) from: Time,
+    /// Its booking was charged here, or by the engine whose turns this one took up.
+    pub(crate) counted: bool,
+}
+
+impl Charged {
+    /// From when on an attempt that started then is charged.
+    pub(crate) fn since(&self, started: Time) -> Time {
+        started.max(self.from)
+    }
+}

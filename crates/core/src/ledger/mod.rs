@@ -1,0 +1,181 @@
+//! The ledger: jobs that are active, attempts that are booked or run, and what is remembered of jobs that ended.
+//!
+//! It owns these facts and answers for them. The rules that change them are still methods of the
+//! [`Engine`](crate::Engine), which also changes workers and queues with them.
+
+mod attempt;
+mod mates;
+mod recent_outcomes;
+
+pub use attempt::Attempt;
+pub(crate) use attempt::{Charged, Lent};
+
+use crate::ids::{JobId, RequestId, StepKey, TaskId};
+use crate::job::{Job, JobState, Step, StepSpec, SubmissionKey};
+use crate::outbox::{Refusal, Write};
+use crate::resources::Resources;
+use crate::time::Time;
+use recent_outcomes::RecentOutcomes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+/// Jobs and attempts.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Ledger {
+    /// The number of the next job.
+    pub(crate) next_job: u64,
+    /// Active jobs that are resident, and jobs whose end is not durable yet.
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    /// Attempts that are booked or run.
+    pub(crate) attempts: BTreeMap<TaskId, Attempt>,
+    /// Jobs that come after a job.
+    pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Jobs by the key of their submission.
+    pub(crate) keys: BTreeMap<SubmissionKey, JobId>,
+    /// Jobs that were deleted lately, the newest of them.
+    pub(crate) gone: BTreeSet<JobId>,
+    /// What became of jobs that ended lately.
+    pub(crate) recent: RecentOutcomes,
+    /// Requests that wait until a task has its cpus again.
+    pub(crate) reclaims: BTreeMap<TaskId, Vec<RequestId>>,
+    /// Steps whose tasks are so short that they are sent ahead.
+    pub(crate) short: BTreeSet<StepKey>,
+    /// When attempts will have run longer than they were charged for.
+    pub(crate) accruals: BTreeSet<(Time, TaskId)>,
+    /// Ends that were learned from and are not durable: they come again.
+    pub(crate) learned: BTreeSet<(TaskId, u32)>,
+}
+
+impl Ledger {
+    /// No jobs. The first one has the number `first_job`, and the outcomes of the last `recent_max` are remembered.
+    pub(crate) fn new(first_job: u64, recent_max: usize) -> Self {
+        Ledger {
+            next_job: first_job.max(1),
+            jobs: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            dependents: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            recent: RecentOutcomes::new(recent_max),
+            reclaims: BTreeMap::new(),
+            short: BTreeSet::new(),
+            accruals: BTreeSet::new(),
+            learned: BTreeSet::new(),
+        }
+    }
+
+    /// The attempts of a job, by task.
+    pub(crate) fn attempts_of(&self, job: JobId) -> impl Iterator<Item = (TaskId, &Attempt)> {
+        self.attempts_from(job, 0)
+    }
+
+    /// The attempts of those tasks of a job that have an index of at least `from`, by task.
+    pub(crate) fn attempts_from(&self, job: JobId, from: u32) -> impl Iterator<Item = (TaskId, &Attempt)> {
+        let range = TaskId { job, index: from }..=TaskId { job, index: u32::MAX };
+        self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
+    }
+
+    /// What became of a job, as far as the engine remembers.
+    pub(crate) fn outcome(&self, id: JobId) -> Option<JobState> {
+        if let Some(job) = self.jobs.get(&id) {
+            return Some(job.ended.unwrap_or(JobState::Active));
+        }
+        self.recent.get(id)
+    }
+
+    /// An error unless the job is active.
+    pub(crate) fn active(&self, id: JobId) -> Result<(), Refusal> {
+        match self.jobs.get(&id) {
+            None if self.outcome(id).is_some() => Err(Refusal::Ended(id)),
+            None => Err(Refusal::NoJob(id)),
+            Some(job) if job.ended.is_some() => Err(Refusal::Ended(id)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Those of `after` that are active.
+    pub(crate) fn open_among(&self, after: &[JobId]) -> BTreeSet<JobId> {
+        after.iter().filter(|id| self.active(**id).is_ok()).copied().collect()
+    }
+
+    /// A job that is here because somebody asked about it ended long ago: the store answers for its key.
+    pub(crate) fn drop_key(&mut self, id: JobId) {
+        let Some(spec) = self.jobs.get(&id).map(|job| job.spec.clone()) else { return };
+        if let Some(key) = spec.key.clone().filter(|_| self.recent.get(id).is_none()) {
+            self.keys.remove(&(spec.user.clone(), key));
+        }
+    }
+
+    /// A job ended; the one that ended before all others is remembered no more, nor is its key.
+    pub(crate) fn remember_end(&mut self, id: JobId, state: JobState, key: Option<SubmissionKey>) {
+        if let Some((old, key)) = self.recent.push(id, state, key)
+            && self.keys.get(&key) == Some(&old)
+        {
+            self.keys.remove(&key);
+        }
+    }
+
+    /// The first step of a job that has ready tasks.
+    pub(crate) fn first_ready(&self, id: JobId) -> Option<StepKey> {
+        let step = self.jobs.get(&id)?.steps.iter().position(|step| !step.ready.is_empty())?;
+        Some(StepKey { job: id, step: step as u16 })
+    }
+
+    /// A step of an active job.
+    pub(crate) fn step(&self, key: StepKey) -> Option<&Step> {
+        self.jobs.get(&key.job)?.steps.get(usize::from(key.step))
+    }
+
+    /// A step of an active job, as submitted.
+    pub(crate) fn spec_of(&self, key: StepKey) -> Option<&StepSpec> {
+        self.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))
+    }
+
+    /// The step of a task; step 0 of a job that is not there.
+    pub(crate) fn key_of(&self, task: TaskId) -> StepKey {
+        let step = self.jobs.get(&task.job).map_or(0, |job| job.step_of(task.index));
+        StepKey { job: task.job, step }
+    }
+
+    /// What an attempt of the task holds while it runs; nothing of a task that is not booked.
+    pub(crate) fn request_of(&self, task: TaskId) -> Resources {
+        self.attempts.get(&task).map_or_else(Resources::default, |attempt| attempt.request.clone())
+    }
+
+    /// Predicted run time of a task in milliseconds; 0 where nothing is known.
+    pub(crate) fn predicted_ms(&self, task: TaskId) -> f64 {
+        self.step(self.key_of(task)).and_then(|s| s.mean_ms).unwrap_or(0.0)
+    }
+}
+
+/// Ends that are not durable.
+impl Ledger {
+    /// Ends that are not durable come again, and teach nothing then.
+    pub(crate) fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
+        self.learned.extend(writes.into_iter().filter_map(|write| match write {
+            Write::End { task, attempt, .. } | Write::Again { task, attempt, .. } => Some((*task, *attempt)),
+            _ => None,
+        }));
+    }
+
+    /// A job ended and that is durable: its ends do not come again.
+    pub(crate) fn forget_learned(&mut self, job: JobId) {
+        let done: Vec<_> = self.learned.range(all_ends(job)).copied().collect();
+        done.iter().for_each(|end| _ = self.learned.remove(end));
+    }
+
+    /// A job was read from the store. Of what was learned early, an end that turns out to be durable does not come
+    /// again: the commit that was thought to have failed had not.
+    pub(crate) fn forget_ended(&mut self, job: JobId) {
+        let is_open = |(task, number): &(TaskId, u32)| {
+            self.attempts.get(task).is_some_and(|attempt| attempt.number == *number)
+        };
+        let ended: Vec<_> = self.learned.range(all_ends(job)).filter(|end| !is_open(end)).copied().collect();
+        ended.iter().for_each(|end| _ = self.learned.remove(end));
+    }
+}
+
+/// All ends of a job's attempts.
+fn all_ends(job: JobId) -> RangeInclusive<(TaskId, u32)> {
+    (TaskId { job, index: 0 }, 0)..=(TaskId { job, index: u32::MAX }, u32::MAX)
+}
