@@ -113,7 +113,7 @@ impl Engine {
             if job.spec.max_running.is_some_and(|max| job.active > max) {
                 return Err(format!("job {}: more tasks than may run at a time", job.id));
             }
-            self.check_chunks(job)?;
+            self.ledger.check_chunks(job)?;
             if job.has_gangs {
                 self.check_gangs(job)?;
             }
@@ -141,7 +141,7 @@ impl Engine {
                 continue;
             }
             entry.0.insert(*task);
-            entry.2.add(&Self::held_by(attempt));
+            entry.2.add(&attempt.held());
             *expected.entry(attempt.worker).or_default() += attempt.expects;
             if attempt.lent == Lent::Reclaiming {
                 entry.3 += self.ledger.request_of(*task).cpu;

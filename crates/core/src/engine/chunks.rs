@@ -1,10 +1,10 @@
 //! Tasks that ride with another: how they are booked, what their process is sent, and what their end teaches. See
-//! [`Chunks`].
+//! [`Chunks`](crate::job::Chunks).
 
 use super::{Engine, Outbox, Refusal};
 use crate::bounds;
 use crate::ids::{StepKey, TaskId};
-use crate::job::{ChunkSize, Chunks, End, Job, JobSpec, LeftToRun, TaskResult};
+use crate::job::{ChunkSize, End, Job, JobSpec, LeftToRun, TaskResult};
 use crate::plan::Booking;
 use crate::queues::RoundFilter;
 
@@ -21,10 +21,11 @@ impl Engine {
         if self.ledger.spec_of(key).is_none_or(|spec| spec.chunks.is_none()) {
             return 0;
         }
-        let riders = self.next_riders(key, head);
+        let room = self.room_for_riders(TaskId { job: key.job, index: head });
+        let riders = self.ledger.next_riders(key, head, room, self.now);
         let count = riders.len();
         let last = riders.last().copied().unwrap_or(head);
-        self.expect_end(key, head, last);
+        self.ledger.expect_end(key, head, last, self.now);
         for index in riders {
             self.book_one(booking, index, true, filter, out);
         }
@@ -32,43 +33,6 @@ impl Engine {
             attempt.last = last;
         }
         count
-    }
-
-    /// Notes when the chunk is expected to end.
-    fn expect_end(&mut self, key: StepKey, head: u32, last: u32) {
-        let now_ms = self.now.as_ms() as f64;
-        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return };
-        let Some(lengths) = &mut job.steps[usize::from(key.step)].chunk_lengths else { return };
-        let end = lengths.began(last - head + 1, now_ms);
-        if let Some(attempt) = self.ledger.attempts.get_mut(&TaskId { job: key.job, index: head }) {
-            attempt.chunk_end = end;
-        }
-    }
-
-    /// The tasks that ride with one that was just booked.
-    fn next_riders(&mut self, key: StepKey, head: u32) -> Vec<u32> {
-        let room = self.room_for_riders(TaskId { job: key.job, index: head });
-        let Some(job) = self.ledger.jobs.get_mut(&key.job) else { return Vec::new() };
-        let spec = &job.spec.steps[usize::from(key.step)];
-        let Some(Chunks { block, size }) = spec.chunks else { return Vec::new() };
-        let tried = self
-            .ledger
-            .attempts
-            .get(&TaskId { job: key.job, index: head })
-            .is_some_and(|attempt| attempt.failures + attempt.losses > 0);
-        if tried {
-            return Vec::new();
-        }
-        let of_step = job.steps[usize::from(key.step)].active;
-        let left = [(spec.max_running, of_step), (job.spec.max_running, job.active)];
-        let left = left.into_iter().filter_map(|(max, active)| Some(max?.saturating_sub(active))).min();
-        let step = &mut job.steps[usize::from(key.step)];
-        // All processes but that of the head.
-        let running = (step.active - step.riding).saturating_sub(1);
-        let (now_ms, limit_ms) = (self.now.as_ms() as f64, spec.time_limit_ms);
-        let to_run = LeftToRun { now_ms, ready: step.ready.len() + 1, running, limit_ms };
-        let size = step.chunk_lengths.get_or_insert_default().next(size, &to_run);
-        step.riders(head, block, size.min(left.unwrap_or(u32::MAX).min(room).saturating_add(1)))
     }
 
     /// How many more attempts the worker of a task may have, because each beat lists them: as many for each process that
@@ -111,16 +75,6 @@ impl Engine {
         true
     }
 
-    /// A task ended by itself after `ms`. Those that rode with it report as long: together that is what their process
-    /// took.
-    pub(super) fn learn_chunk(&mut self, task: TaskId, tasks: u32, ms: f64) {
-        let number = self.ledger.key_of(task).step;
-        let Some(job) = self.ledger.jobs.get_mut(&task.job) else { return };
-        if let Some(lengths) = &mut job.steps[usize::from(number)].chunk_lengths {
-            lengths.learn(tasks, ms * f64::from(tasks));
-        }
-    }
-
     /// Milliseconds that the next chunk of a step is expected to run; `None` of a step without.
     pub(super) fn expected_chunk_ms(&self, job: &Job, key: StepKey) -> Option<f64> {
         let spec = &job.spec.steps[usize::from(key.step)];
@@ -130,21 +84,6 @@ impl Engine {
         let (now_ms, limit_ms) = (self.now.as_ms() as f64, spec.time_limit_ms);
         let to_run = LeftToRun { now_ms, ready: step.ready.len(), running, limit_ms };
         step.chunk_lengths.as_ref()?.expected_next_ms(size, &to_run)
-    }
-
-    /// What rides holds nothing of its worker, and is not sent ahead.
-    pub(super) fn check_chunks(&self, job: &Job) -> Result<(), String> {
-        let riding = self.ledger.attempts_of(job.id).filter(|(_, attempt)| attempt.rides).count() as u32;
-        if riding != job.steps.iter().map(|step| step.riding).sum::<u32>() {
-            return Err(format!("job {}: {riding} tasks ride with others, counted otherwise", job.id));
-        }
-        for (task, attempt) in self.ledger.attempts_of(job.id) {
-            let asks = &attempt.request;
-            if attempt.rides && (asks.cpu, asks.memory, asks.gpus) != (0, 0, 0) {
-                return Err(format!("{task} rides with another and holds {asks:?}"));
-            }
-        }
-        Ok(())
     }
 }
 

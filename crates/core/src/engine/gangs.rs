@@ -3,10 +3,9 @@
 use super::{Engine, GangPlace, Outbox, Refusal, WorkerCommand};
 use crate::bounds;
 use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
-use crate::job::{End, Gang, GangTask, Job, JobSpec, QueuedStep, TaskRow, TaskState};
+use crate::job::{End, Gang, Job, JobSpec, QueuedStep, TaskState};
 use crate::plan::{Booking, TogetherTask};
 use crate::queues::RoundFilter;
-use crate::ranges::RangeSet;
 use std::collections::BTreeSet;
 
 impl Engine {
@@ -64,50 +63,6 @@ impl Engine {
         Some(place)
     }
 
-    /// The attempt of a task of a gang is over. If the task has ended, its worker is remembered while others that started
-    /// with it are booked.
-    fn keep_place(&mut self, (task, worker): (TaskId, WorkerId), gang: Gang, state: TaskState) {
-        let Some(job) = self.ledger.jobs.get_mut(&task.job) else { return };
-        let is_booked = job.gang_parts(gang).any(|part| {
-            let first = TaskId { index: part.start, ..task };
-            self.ledger.attempts.range(first..TaskId { index: part.end, ..task }).next().is_some()
-        });
-        if !is_booked {
-            let tasks: Vec<u32> = job.gang_tasks(gang).map(|mate| mate.index).collect();
-            tasks.iter().for_each(|index| _ = job.ended_mates.remove(index));
-        } else if state != TaskState::Ready {
-            job.ended_mates.insert(task.index, worker);
-        }
-    }
-
-    /// Takes in the workers of tasks that ended while others that started with them are booked.
-    pub(super) fn adopt_mates(&mut self, id: JobId, rows: Vec<TaskRow>) {
-        for row in rows {
-            let Some(job) = self.ledger.jobs.get_mut(&id) else { return };
-            let Some(gang) = job.gang_of(row.index) else { continue };
-            let started_with_it = |mate: GangTask| {
-                let attempt = self.ledger.attempts.get(&TaskId { job: id, index: mate.index });
-                // The engine's clock may stand still from one start of the gang to the next.
-                attempt.is_some_and(|attempt| attempt.booked == row.booked && attempt.number == row.attempt)
-            };
-            if job.gang_tasks(gang).any(started_with_it) {
-                job.ended_mates.insert(row.index, row.worker);
-            }
-        }
-    }
-
-    /// All tasks of a job's gangs of which some are booked.
-    pub(super) fn tasks_of_booked_gangs(&self, id: JobId) -> RangeSet {
-        let mut tasks = RangeSet::default();
-        let Some(job) = self.ledger.jobs.get(&id).filter(|job| job.has_gangs) else { return tasks };
-        let gangs: BTreeSet<Gang> =
-            self.ledger.attempts_of(id).filter_map(|(task, _)| job.gang_of(task.index)).collect();
-        for gang in gangs {
-            job.gang_parts(gang).for_each(|part| tasks.insert_range(part));
-        }
-        tasks
-    }
-
     /// An attempt of a gang is over. The others end too if the task is to run again, since all of them start together
     /// then; if it never ran; and if it failed, those of its own step.
     pub(super) fn end_mates(
@@ -117,7 +72,7 @@ impl Engine {
         (state, end): (TaskState, &End),
         out: &mut Outbox,
     ) {
-        self.keep_place((task, worker), gang, state);
+        self.ledger.keep_place((task, worker), gang, state);
         let never_ran = matches!(end, End::NotStarted { .. } | End::Lost | End::Recalled);
         let all = state == TaskState::Ready || never_ran;
         if !all && state != TaskState::Failed {
@@ -144,35 +99,11 @@ impl Engine {
         self.send(worker, WorkerCommand::Kill { task, attempt }, out);
     }
 
-    /// A job came from the store: attempts of gangs of which other tasks are to run again end first. Their workers are
-    /// told when they say hello.
-    pub(super) fn mark_broken_gangs(&mut self, id: JobId) {
-        for task in self.in_broken_gangs(id) {
-            if let Some(attempt) = self.ledger.attempts.get_mut(&task) {
-                attempt.killing = true;
-            }
-        }
-    }
-
     /// Failed tasks of a job are to run again: those with which they start end first.
     pub(super) fn end_broken_gangs(&mut self, id: JobId, out: &mut Outbox) {
-        for task in self.in_broken_gangs(id) {
+        for task in self.ledger.in_broken_gangs(id) {
             self.kill(task, out);
         }
-    }
-
-    /// Tasks that run, and of whose gangs others are ready, or others of their step have failed.
-    fn in_broken_gangs(&self, id: JobId) -> Vec<TaskId> {
-        let Some(job) = self.ledger.jobs.get(&id).filter(|job| job.has_gangs) else { return Vec::new() };
-        let is_broken = |task: &TaskId| {
-            let Some(gang) = job.gang_of(task.index) else { return false };
-            let own = usize::from(job.step_of(task.index));
-            job.gang_tasks(gang).any(|mate| {
-                let step = &job.steps[mate.step];
-                step.ready.contains(mate.index) || (mate.step == own && step.failed.contains(mate.index))
-            })
-        };
-        self.ledger.attempts_of(id).map(|(task, _)| task).filter(is_broken).collect()
     }
 
     /// Tasks of a gang that run were booked together, those of one step on different workers, and no other task of

@@ -285,7 +285,7 @@ impl Engine {
             // Of one that another engine booked it is not known what rode with it.
             if !attempt.rides && attempt.chunk_end != ChunkEnd::default() && result.end == End::Exited(0) {
                 let ms = ran.end.since(ran.start) as f64 / 1e6;
-                self.learn_chunk(task, attempt.last.saturating_sub(task.index) + 1, ms);
+                self.ledger.learn_chunk(task, attempt.last.saturating_sub(task.index) + 1, ms);
             }
         }
         self.settle_charge(task, attempt, ran.as_ref());
@@ -330,7 +330,7 @@ impl Engine {
         let mut tasks = RangeSet::default();
         ranges.into_iter().for_each(|range| tasks.insert_range(range));
         // The rows of these say what started together.
-        tasks.subtract(&self.tasks_of_booked_gangs(key.job));
+        tasks.subtract(&self.ledger.tasks_of_booked_gangs(key.job));
         out.writes.push(Write::Done { job: key.job, tasks });
     }
 

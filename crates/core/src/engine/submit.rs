@@ -322,12 +322,12 @@ impl Engine {
         for row in record.tasks {
             self.adopt_row(record.id, row);
         }
-        self.adopt_mates(record.id, record.mates);
+        self.ledger.adopt_mates(record.id, record.mates);
         for (step, back_off) in record.back_offs {
             self.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
         }
         self.recompute_ready(record.id, record.parked.map(|parked| parked.ready));
-        self.mark_broken_gangs(record.id);
+        self.ledger.mark_broken_gangs(record.id);
         self.join_subqueue(record.id, record.parked);
     }
 

@@ -418,7 +418,7 @@ impl Engine {
     pub(super) fn drop_attempt(&mut self, task: TaskId) -> Option<Attempt> {
         let attempt = self.ledger.attempts.remove(&task)?;
         self.count_advance(task.job, &attempt, false);
-        let held = Self::held_by(&attempt);
+        let held = attempt.held();
         let (key, ms) = (self.ledger.key_of(task), self.ledger.predicted_ms(task));
         self.plan.workers.update(attempt.worker, |w| {
             w.lending -= u32::from(attempt.lent != Lent::No);
@@ -437,18 +437,6 @@ impl Engine {
         }
         self.plan.request_round();
         Some(attempt)
-    }
-
-    /// What an attempt holds of its worker now.
-    pub(super) fn held_by(attempt: &Attempt) -> Resources {
-        if attempt.queued {
-            return Resources::default();
-        }
-        let mut held = attempt.request.clone();
-        if attempt.lent == Lent::Yes {
-            held.cpu = 0;
-        }
-        held
     }
 
     /// Lets the backlog start in its order, as far as there is room: the worker does the same.
@@ -482,7 +470,7 @@ impl Engine {
         };
         let Some(attempt) = self.ledger.attempts.get_mut(&task) else { return };
         attempt.queued = false;
-        let (held, expects, cpu) = (Self::held_by(attempt), attempt.expects, attempt.request.cpu);
+        let (held, expects, cpu) = (attempt.held(), attempt.expects, attempt.request.cpu);
         let (key, ms) = (self.ledger.key_of(task), self.ledger.predicted_ms(task));
         self.plan.workers.update(id, |w| {
             w.backlog.remove(place);

@@ -61,6 +61,18 @@ impl Attempt {
         }
     }
 
+    /// What an attempt holds of its worker now.
+    pub(crate) fn held(&self) -> Resources {
+        if self.queued {
+            return Resources::default();
+        }
+        let mut held = self.request.clone();
+        if self.lent == Lent::Yes {
+            held.cpu = 0;
+        }
+        held
+    }
+
     /// True if it waits at its worker for room and holds nothing yet.
     pub fn is_queued(&self) -> bool {
         self.queued

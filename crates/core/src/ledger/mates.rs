@@ -1,8 +1,12 @@
 //! Tasks that start together, and tasks that share a process.
 
 use super::{Attempt, Ledger};
-use crate::ids::{StepKey, TaskId};
+use crate::ids::{JobId, StepKey, TaskId, WorkerId};
+use crate::job::{Chunks, Gang, GangTask, Job, LeftToRun, TaskRow, TaskState};
 use crate::plan::TogetherPart;
+use crate::ranges::RangeSet;
+use crate::time::Time;
+use std::collections::BTreeSet;
 
 impl Ledger {
     /// The step that leads the gangs of another one; `None` of a step that stands in its queue itself.
@@ -52,5 +56,133 @@ impl Ledger {
         if let Some(attempt) = self.attempts.get_mut(&head) {
             attempt.last = last;
         }
+    }
+
+    /// The attempt of a task of a gang is over. If the task has ended, its worker is remembered while others that started
+    /// with it are booked.
+    pub(crate) fn keep_place(&mut self, (task, worker): (TaskId, WorkerId), gang: Gang, state: TaskState) {
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        let is_booked = job.gang_parts(gang).any(|part| {
+            let first = TaskId { index: part.start, ..task };
+            self.attempts.range(first..TaskId { index: part.end, ..task }).next().is_some()
+        });
+        if !is_booked {
+            let tasks: Vec<u32> = job.gang_tasks(gang).map(|mate| mate.index).collect();
+            tasks.iter().for_each(|index| _ = job.ended_mates.remove(index));
+        } else if state != TaskState::Ready {
+            job.ended_mates.insert(task.index, worker);
+        }
+    }
+
+    /// Takes in the workers of tasks that ended while others that started with them are booked.
+    pub(crate) fn adopt_mates(&mut self, id: JobId, rows: Vec<TaskRow>) {
+        for row in rows {
+            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let Some(gang) = job.gang_of(row.index) else { continue };
+            let started_with_it = |mate: GangTask| {
+                let attempt = self.attempts.get(&TaskId { job: id, index: mate.index });
+                // The engine's clock may stand still from one start of the gang to the next.
+                attempt.is_some_and(|attempt| attempt.booked == row.booked && attempt.number == row.attempt)
+            };
+            if job.gang_tasks(gang).any(started_with_it) {
+                job.ended_mates.insert(row.index, row.worker);
+            }
+        }
+    }
+
+    /// All tasks of a job's gangs of which some are booked.
+    pub(crate) fn tasks_of_booked_gangs(&self, id: JobId) -> RangeSet {
+        let mut tasks = RangeSet::default();
+        let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return tasks };
+        let gangs: BTreeSet<Gang> =
+            self.attempts_of(id).filter_map(|(task, _)| job.gang_of(task.index)).collect();
+        for gang in gangs {
+            job.gang_parts(gang).for_each(|part| tasks.insert_range(part));
+        }
+        tasks
+    }
+
+    /// Tasks that run, and of whose gangs others are ready, or others of their step have failed.
+    pub(crate) fn in_broken_gangs(&self, id: JobId) -> Vec<TaskId> {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return Vec::new() };
+        let is_broken = |task: &TaskId| {
+            let Some(gang) = job.gang_of(task.index) else { return false };
+            let own = usize::from(job.step_of(task.index));
+            job.gang_tasks(gang).any(|mate| {
+                let step = &job.steps[mate.step];
+                step.ready.contains(mate.index) || (mate.step == own && step.failed.contains(mate.index))
+            })
+        };
+        self.attempts_of(id).map(|(task, _)| task).filter(is_broken).collect()
+    }
+
+    /// A job came from the store: attempts of gangs of which other tasks are to run again end first. Their workers are
+    /// told when they say hello.
+    pub(crate) fn mark_broken_gangs(&mut self, id: JobId) {
+        for task in self.in_broken_gangs(id) {
+            if let Some(attempt) = self.attempts.get_mut(&task) {
+                attempt.killing = true;
+            }
+        }
+    }
+
+    /// Notes when the chunk is expected to end.
+    pub(crate) fn expect_end(&mut self, key: StepKey, head: u32, last: u32, now: Time) {
+        let now_ms = now.as_ms() as f64;
+        let Some(job) = self.jobs.get_mut(&key.job) else { return };
+        let Some(lengths) = &mut job.steps[usize::from(key.step)].chunk_lengths else { return };
+        let end = lengths.began(last - head + 1, now_ms);
+        if let Some(attempt) = self.attempts.get_mut(&TaskId { job: key.job, index: head }) {
+            attempt.chunk_end = end;
+        }
+    }
+
+    /// The tasks that ride with one that was just booked, `room` of them at most.
+    pub(crate) fn next_riders(&mut self, key: StepKey, head: u32, room: u32, now: Time) -> Vec<u32> {
+        let Some(job) = self.jobs.get_mut(&key.job) else { return Vec::new() };
+        let spec = &job.spec.steps[usize::from(key.step)];
+        let Some(Chunks { block, size }) = spec.chunks else { return Vec::new() };
+        let tried = self
+            .attempts
+            .get(&TaskId { job: key.job, index: head })
+            .is_some_and(|attempt| attempt.failures + attempt.losses > 0);
+        if tried {
+            return Vec::new();
+        }
+        let of_step = job.steps[usize::from(key.step)].active;
+        let left = [(spec.max_running, of_step), (job.spec.max_running, job.active)];
+        let left = left.into_iter().filter_map(|(max, active)| Some(max?.saturating_sub(active))).min();
+        let step = &mut job.steps[usize::from(key.step)];
+        // All processes but that of the head.
+        let running = (step.active - step.riding).saturating_sub(1);
+        let (now_ms, limit_ms) = (now.as_ms() as f64, spec.time_limit_ms);
+        let to_run = LeftToRun { now_ms, ready: step.ready.len() + 1, running, limit_ms };
+        let size = step.chunk_lengths.get_or_insert_default().next(size, &to_run);
+        step.riders(head, block, size.min(left.unwrap_or(u32::MAX).min(room).saturating_add(1)))
+    }
+
+    /// A task ended by itself after `ms`. Those that rode with it report as long: together that is what their process
+    /// took.
+    pub(crate) fn learn_chunk(&mut self, task: TaskId, tasks: u32, ms: f64) {
+        let number = self.key_of(task).step;
+        let Some(job) = self.jobs.get_mut(&task.job) else { return };
+        if let Some(lengths) = &mut job.steps[usize::from(number)].chunk_lengths {
+            lengths.learn(tasks, ms * f64::from(tasks));
+        }
+    }
+
+    /// What rides holds nothing of its worker, and is not sent ahead.
+    pub(crate) fn check_chunks(&self, job: &Job) -> Result<(), String> {
+        let riding = self.attempts_of(job.id).filter(|(_, attempt)| attempt.rides).count() as u32;
+        if riding != job.steps.iter().map(|step| step.riding).sum::<u32>() {
+            return Err(format!("job {}: {riding} tasks ride with others, counted otherwise", job.id));
+        }
+        for (task, attempt) in self.attempts_of(job.id) {
+            let asks = &attempt.request;
+            if attempt.rides && (asks.cpu, asks.memory, asks.gpus) != (0, 0, 0) {
+                return Err(format!("{task} rides with another and holds {asks:?}"));
+            }
+        }
+        Ok(())
     }
 }
