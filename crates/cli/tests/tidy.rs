@@ -210,7 +210,7 @@ const CORE_EDGES: [(&str, &[&str]); 25] = [
     ),
     ("profiles", &["class", "ids", "job", "plan", "resources", "score", "tags", "time", "worker", "workers"]),
     ("residency", &["bounds", "hash", "ids", "job", "outbox", "queues", "score", "time"]),
-    ("ledger", &["ids", "job", "outbox", "plan", "ranges", "resources", "time"]),
+    ("ledger", &["ids", "job", "outbox", "plan", "queues", "ranges", "resources", "time"]),
     (
         "engine",
         &[
@@ -313,14 +313,14 @@ const METHODS_MAX: usize = 60;
 /// Types that have more, by crate and name. Figures fall and never rise; a type that is within the limit leaves the list.
 const TYPES_WITH_MORE: [(&str, &str, usize); 6] = [
     ("api", "Client", 61),
-    ("core", "Engine", 217),
+    ("core", "Engine", 206),
     ("core", "Queues", 85),
     ("gateway-compass", "Lab", 63),
     ("sim", "World", 61),
     ("store", "Store", 65),
 ];
 /// Files that add methods to the engine. Falls and never rises: the aim is 4.
-const ENGINE_FILES_MAX: usize = 20;
+const ENGINE_FILES_MAX: usize = 19;
 
 #[test]
 fn types_have_few_methods_and_the_engine_few_files() {

@@ -3,13 +3,13 @@
 use super::{Attempt, Engine, Fact, Outbox};
 use crate::class::Class;
 use crate::client_places::ClientPlaces;
-use crate::ids::{QueueId, StepKey, TaskId};
+use crate::ids::{QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{ChunkEnd, QueuedStep};
-use crate::ledger::Lent;
+use crate::ledger::{Charged, Lent};
 use crate::plan::{
     Booking, HeldAmounts, Planner, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit,
 };
-use crate::queues::RoundFilter;
+use crate::queues::{ADVANCE, Charge, RoundFilter, UNKNOWN_MS, cost, dominant_share};
 use crate::resources::Resources;
 use crate::time::{NS_PER_MS, Time};
 
@@ -196,10 +196,51 @@ impl Engine {
         };
         out.writes.push(attempt.as_booked(task));
         out.notes.push(Fact::Booked { task, worker: id, waited_ns });
-        self.plan.queues.charge(queue, self.cost_of(&attempt.charged), filter);
-        self.count_advance(key.job, &attempt, true);
+        self.plan.queues.charge(queue, self.ledger.cost_of(&attempt.charged), filter);
+        self.ledger.count_advance(key.job, &attempt, true, &mut self.plan.queues);
         self.ledger.attempts.insert(task, attempt);
         self.profile_booked(profile, self.now);
+    }
+
+    /// What a booking is charged at first.
+    pub(super) fn estimate(
+        &self,
+        key: StepKey,
+        profile: u64,
+        queue: QueueId,
+        worker: WorkerId,
+        request: &Resources,
+        expects: u64,
+    ) -> Charged {
+        let known = self.ledger.step(key).and_then(|step| step.mean_ms);
+        let known =
+            known.or_else(|| self.profiles.prediction(profile)?.wall_ms).or(self.plan.queues.mean_ms(queue));
+        let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
+        Charged { ms, from: Time::default(), counted: true, ..self.adopted_charge(worker, request, expects) }
+    }
+
+    /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. See
+    /// [`Engine::take_up_charges`].
+    pub(super) fn adopted_charge(&self, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
+        let capacity = self.plan.workers.get(worker).map(|worker| &worker.capacity);
+        let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
+        Charged { share, ms: 0, from: self.now, counted: false }
+    }
+
+    /// An attempt that was just booked gets `cpu` more, in hundredths of a core. Its queue is charged for that.
+    pub(super) fn charge_more(&mut self, task: TaskId, queue: QueueId, cpu: u32) {
+        let Some(attempt) = self.ledger.attempts.get(&task) else { return };
+        let (before, mut request) = (attempt.charged, attempt.request.clone());
+        request.cpu += cpu;
+        let share = self.adopted_charge(attempt.worker, &request, attempt.expects).share;
+        self.ledger.change_charge(task, &mut self.plan.queues, |attempt| {
+            attempt.request.cpu += cpu;
+            attempt.charged.share = share;
+        });
+        if self.turn.charge == Charge::Time {
+            let by = cost(share, before.ms) as i64 - cost(before.share, before.ms) as i64;
+            self.plan.queues.correct(queue, by, None);
+        }
     }
 
     /// Books up to `budget` tasks. Returns how many it booked. See [`plan::round`](crate::plan::round).

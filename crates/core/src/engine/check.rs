@@ -243,7 +243,7 @@ impl Engine {
     }
 
     fn check_index(&self) -> Result<(), String> {
-        self.check_charges()?;
+        self.ledger.check_charges(&self.plan.queues)?;
         self.plan.check(|key| match self.places.find(key) {
             Some(waiting) => Some(waiting.queued),
             None => self.ledger.step(key)?.enlisted,

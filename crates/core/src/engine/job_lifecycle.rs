@@ -193,7 +193,7 @@ impl Engine {
         if let Some(job) = self.ledger.jobs.get_mut(&id).filter(|_| rides) {
             job.steps[usize::from(number)].riding += 1;
         }
-        self.count_advance(id, &attempt, true);
+        self.ledger.count_advance(id, &attempt, true, &mut self.plan.queues);
         self.ledger.attempts.insert(task, attempt);
         if !rides {
             self.take_limits(StepKey { job: id, step: number }, row.worker, 1);
@@ -288,7 +288,7 @@ impl Engine {
                 self.ledger.learn_chunk(task, attempt.last.saturating_sub(task.index) + 1, ms);
             }
         }
-        self.settle_charge(task, attempt, ran.as_ref());
+        self.ledger.settle_charge(task, attempt, ran.as_ref(), &mut self.plan.queues);
     }
 
     /// Updates the mean run times: the queue's from every attempt, the step's from tasks that exited with 0 only,
@@ -405,7 +405,7 @@ impl Engine {
             let attempt = self.drop_attempt(task);
             if let Some((job, attempt)) = self.ledger.jobs.get(&id).zip(attempt) {
                 self.plan.queues.settle(job.queue, attempt.request.cpu);
-                self.forget_charge(task, &attempt);
+                self.ledger.forget_charge(task, &attempt);
             }
         }
         if let Some(job) = self.ledger.jobs.get_mut(&id) {

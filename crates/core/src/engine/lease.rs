@@ -42,7 +42,7 @@ impl Engine {
     pub(super) fn tick(&mut self, out: &mut Outbox) {
         self.finish_probes();
         self.end_back_offs();
-        self.accrue();
+        self.ledger.accrue(self.now, &mut self.plan.queues);
         self.plan.tick();
         while let Some(id) = self.plan.workers.due(self.now) {
             if self.plan.workers.refresh(id, self.now) {

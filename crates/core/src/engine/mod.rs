@@ -12,7 +12,6 @@
 //! [`Pipeline`] does 2 to 4 for the shell.
 
 mod booking;
-mod charge;
 mod check;
 mod chunks;
 mod commit_outcome;
@@ -215,7 +214,7 @@ impl Engine {
     pub fn new(settings: Settings) -> Self {
         Engine {
             now: Time::default(),
-            ledger: Ledger::new(settings.first_job, settings.bounds.recent_jobs),
+            ledger: Ledger::new(settings.first_job, settings.bounds.recent_jobs, settings.turn.charge),
             wide: Vec::new(),
             plan: Planner::new(settings.plan()),
             places: ClientPlaces::new(settings.first_alloc, settings.turn.charge),

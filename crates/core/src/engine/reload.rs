@@ -109,7 +109,7 @@ impl Engine {
     fn keep_volatile(&mut self, before: &[BookedBefore]) {
         for BookedBefore { task, queue, attempt: old, .. } in before {
             if self.ledger.attempts.get(task).is_some_and(|attempt| attempt.number == old.number) {
-                self.change_charge(*task, |attempt| {
+                self.ledger.change_charge(*task, &mut self.plan.queues, |attempt| {
                     attempt.started = old.started;
                     attempt.expects = old.expects;
                     attempt.charged = old.charged;
@@ -118,9 +118,9 @@ impl Engine {
                     }
                 });
                 self.set_lent(*task, old.lent);
-                self.watch_charge(*task);
+                self.ledger.watch_charge(*task);
             } else {
-                self.refund(*queue, old);
+                self.ledger.refund(*queue, old, &mut self.plan.queues);
             }
         }
     }

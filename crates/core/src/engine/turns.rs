@@ -67,7 +67,9 @@ impl Engine {
             return 0;
         }
         for task in tasks {
-            self.change_charge(*task, |attempt| (attempt.charged.ms, attempt.charged.counted) = (ms, true));
+            self.ledger.change_charge(*task, &mut self.plan.queues, |attempt| {
+                (attempt.charged.ms, attempt.charged.counted) = (ms, true)
+            });
         }
         let charged = |task: &TaskId| {
             self.ledger.attempts.get(task).map_or(0, |attempt| cost(attempt.charged.share, ms))

@@ -343,9 +343,9 @@ impl Engine {
             let number = attempt.number;
             // Its worker's clock may be off, or a lie.
             let at = at.clamp(attempt.booked.min(now), now);
-            self.change_charge(task, |attempt| attempt.started = Some(at));
+            self.ledger.change_charge(task, &mut self.plan.queues, |attempt| attempt.started = Some(at));
             out.notes.push(Fact::Started { task, attempt: number, at });
-            self.watch_charge(task);
+            self.ledger.watch_charge(task);
         }
         let Some(attempt) = self.ledger.attempts.get(&task) else { return };
         if attempt.queued {
@@ -417,7 +417,7 @@ impl Engine {
     /// Takes an attempt off the books: what it held is free.
     pub(super) fn drop_attempt(&mut self, task: TaskId) -> Option<Attempt> {
         let attempt = self.ledger.attempts.remove(&task)?;
-        self.count_advance(task.job, &attempt, false);
+        self.ledger.count_advance(task.job, &attempt, false, &mut self.plan.queues);
         let held = attempt.held();
         let (key, ms) = (self.ledger.key_of(task), self.ledger.predicted_ms(task));
         self.plan.workers.update(attempt.worker, |w| {

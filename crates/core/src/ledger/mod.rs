@@ -4,6 +4,7 @@
 //! [`Engine`](crate::Engine), which also changes workers and queues with them.
 
 mod attempt;
+mod charge;
 mod mates;
 mod recent_outcomes;
 
@@ -13,6 +14,7 @@ pub(crate) use attempt::{Charged, Lent};
 use crate::ids::{JobId, RequestId, StepKey, TaskId};
 use crate::job::{Job, JobState, Step, StepSpec, SubmissionKey};
 use crate::outbox::{Refusal, Write};
+use crate::queues::Charge;
 use crate::resources::Resources;
 use crate::time::Time;
 use recent_outcomes::RecentOutcomes;
@@ -22,6 +24,8 @@ use std::ops::RangeInclusive;
 /// Jobs and attempts.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Ledger {
+    /// What bookings cost their queues.
+    charge: Charge,
     /// The number of the next job.
     pub(crate) next_job: u64,
     /// Active jobs that are resident, and jobs whose end is not durable yet.
@@ -47,9 +51,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// No jobs. The first one has the number `first_job`, and the outcomes of the last `recent_max` are remembered.
-    pub(crate) fn new(first_job: u64, recent_max: usize) -> Self {
+    /// No jobs. The first one has the number `first_job`, and the outcomes of the last `recent_max` are remembered. Bookings
+    /// cost their queues what `charge` says.
+    pub(crate) fn new(first_job: u64, recent_max: usize, charge: Charge) -> Self {
         Ledger {
+            charge,
             next_job: first_job.max(1),
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),

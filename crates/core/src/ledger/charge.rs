@@ -1,0 +1,175 @@
+//! What bookings cost their queues. In charge `time` that is the time for which they hold their dominant share
+//! of a worker, as if in cores of it: an estimate when they are booked, never less than what they have run
+//! already, and what it was when they end.
+
+use super::{Attempt, Charged, Ledger};
+use crate::ids::{JobId, QueueId, TaskId};
+use crate::queues::{ADVANCE, Advance, Charge, Queues, cost};
+use crate::time::{NS_PER_MS, NS_PER_S, Time};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// A task that runs longer than it was charged for is charged as much again, up to a minute, and no less than
+/// an eighth of what it has run: it is looked at some times, and not each minute of a month.
+const ACCRUAL_NS: std::ops::RangeInclusive<u64> = NS_PER_S..=60 * NS_PER_S;
+
+impl Ledger {
+    /// In units of a queue's clock.
+    pub(crate) fn cost_of(&self, charged: &Charged) -> u64 {
+        match self.charge {
+            Charge::Task => 1,
+            Charge::Time => cost(charged.share, charged.ms),
+        }
+    }
+
+    /// A task is known to have started: when it is to be looked at if it runs on.
+    pub(crate) fn watch_charge(&mut self, task: TaskId) {
+        if let Some(due) = self.attempts.get(&task).and_then(|attempt| self.due(attempt)) {
+            self.accruals.insert((due, task));
+        }
+    }
+
+    fn due(&self, attempt: &Attempt) -> Option<Time> {
+        let started = attempt.started.filter(|_| self.charge == Charge::Time)?;
+        Some(attempt.charged.since(started).after(attempt.charged.ms.saturating_mul(NS_PER_MS)))
+    }
+
+    /// What an attempt was charged and has not run yet.
+    fn advance_of(&self, attempt: &Attempt) -> Advance {
+        let Charged { share, ms, counted, .. } = attempt.charged;
+        let rate = i128::from(share.max(1));
+        match attempt.started {
+            _ if self.charge == Charge::Task => Advance::default(),
+            Some(started) => {
+                let through = i128::from(attempt.charged.since(started).as_ms()) + i128::from(ms);
+                Advance { through: rate * through, rate, ..Advance::default() }
+            }
+            None if counted => {
+                let unstarted = cost(share, ms).into();
+                Advance { unstarted, unstarted_rate: rate, ..Advance::default() }
+            }
+            None => Advance::default(),
+        }
+    }
+
+    /// Changes what an attempt was charged, or when it started, and the books of its queue with it.
+    pub(crate) fn change_charge(
+        &mut self,
+        task: TaskId,
+        queues: &mut Queues,
+        change: impl FnOnce(&mut Attempt),
+    ) {
+        let Some(attempt) = self.attempts.get(&task) else { return };
+        let before = self.advance_of(attempt);
+        let Some(attempt) = self.attempts.get_mut(&task) else { return };
+        change(attempt);
+        let Some(after) = self.attempts.get(&task).map(|attempt| self.advance_of(attempt)) else {
+            return;
+        };
+        if let Some(job) = self.jobs.get(&task.job) {
+            queues.advance(job.queue, &before, &after);
+        }
+    }
+
+    /// An attempt is on the books from now on, or no more.
+    pub(crate) fn count_advance(&self, job: JobId, attempt: &Attempt, comes: bool, queues: &mut Queues) {
+        let (none, advance) = (Advance::default(), self.advance_of(attempt));
+        let Some(job) = self.jobs.get(&job) else { return };
+        let (before, after) = if comes { (&none, &advance) } else { (&advance, &none) };
+        queues.advance(job.queue, before, after);
+    }
+
+    /// Charges what runs longer than it was charged for.
+    pub(crate) fn accrue(&mut self, now: Time, queues: &mut Queues) {
+        while let Some((due, task)) = self.accruals.first().copied().filter(|(due, _)| *due <= now) {
+            self.accruals.remove(&(due, task));
+            let Some(attempt) = self.attempts.get(&task) else { continue };
+            let Some(started) = attempt.started else { continue };
+            let since = attempt.charged.since(started);
+            let ran_ns = now.since(since);
+            let ms =
+                (ran_ns + ran_ns.clamp(*ACCRUAL_NS.start(), *ACCRUAL_NS.end()).max(ran_ns / 8)) / NS_PER_MS;
+            let by = correction(&attempt.charged, ms);
+            self.change_charge(task, queues, |attempt| attempt.charged.ms = ms);
+            let due = since.after(ms * NS_PER_MS);
+            self.accruals.insert((due, task));
+            if let Some(job) = self.jobs.get(&task.job) {
+                queues.correct(job.queue, by, None);
+            }
+        }
+    }
+
+    /// An attempt is over: its queue is charged for what it ran, from `ran.start` to its end, and in charge `task`
+    /// nothing where it did not run.
+    pub(crate) fn settle_charge(
+        &mut self,
+        task: TaskId,
+        attempt: &Attempt,
+        ran: Option<&Range<Time>>,
+        queues: &mut Queues,
+    ) {
+        self.forget_charge(task, attempt);
+        let Some(queue) = self.jobs.get(&task.job).map(|job| job.queue) else { return };
+        match self.charge {
+            Charge::Task if ran.is_none() && attempt.charged.counted => queues.correct(queue, -1, None),
+            Charge::Task => {}
+            Charge::Time => {
+                let charged_ns = ran.map_or(0, |ran| ran.end.since(attempt.charged.since(ran.start)));
+                let by = correction(&attempt.charged, charged_ns / NS_PER_MS);
+                let mean_ms = queues.mean_ms(queue);
+                queues.correct(queue, by, mean_ms.map(|ms| cost(attempt.charged.share, ms as u64 / ADVANCE)));
+            }
+        }
+    }
+
+    /// A booking was never durable: its queue gets back what it was charged.
+    pub(crate) fn refund(&self, queue: QueueId, attempt: &Attempt, queues: &mut Queues) {
+        let by = match self.charge {
+            Charge::Task => i64::from(attempt.charged.counted),
+            Charge::Time => cost(attempt.charged.share, attempt.charged.ms) as i64,
+        };
+        queues.correct(queue, -by, None);
+    }
+
+    /// Every attempt that is to be looked at is, once.
+    pub(crate) fn check_charges(&self, queues: &Queues) -> Result<(), String> {
+        let due = |(task, attempt): (&TaskId, &Attempt)| Some((self.due(attempt)?, *task));
+        let expected: BTreeSet<(Time, TaskId)> = self.attempts.iter().filter_map(due).collect();
+        if expected != self.accruals {
+            return Err("attempts run on and are not charged".to_owned());
+        }
+        let mut advances: BTreeMap<QueueId, Advance> = BTreeMap::new();
+        for (task, attempt) in &self.attempts {
+            if let Some(job) = self.jobs.get(&task.job) {
+                advances.entry(job.queue).or_default().add(&self.advance_of(attempt));
+            }
+        }
+        for (id, queue) in queues.with_ids() {
+            let mut all = Advance::default();
+            for part in queues.parts(id) {
+                let expected = advances.remove(&part).unwrap_or_default();
+                all.add(&expected);
+                if let Some(share) = queues.user_share(part).filter(|share| share.advance != expected) {
+                    let user = queues.get(part).user();
+                    return Err(format!("queue {}, {user:?}: {share:?}, not {expected:?}", queue.name()));
+                }
+            }
+            if queue.share().advance != all {
+                let share = queue.share();
+                return Err(format!("queue {}: {share:?} in advance, not {all:?}", queue.name()));
+            }
+        }
+        Ok(())
+    }
+
+    /// An attempt is no more: nobody looks at it.
+    pub(crate) fn forget_charge(&mut self, task: TaskId, attempt: &Attempt) {
+        if let Some(due) = self.due(attempt) {
+            self.accruals.remove(&(due, task));
+        }
+    }
+}
+
+fn correction(charged: &Charged, ms: u64) -> i64 {
+    cost(charged.share, ms) as i64 - cost(charged.share, charged.ms) as i64
+}
