@@ -1,7 +1,7 @@
 //! Brings a file that releases with shards left to where its farm can have one engine; see [`join`](crate::join). The
 //! statements are those of the last schema with shards.
 
-use super::write::{int, time};
+use super::numbers::{int, time};
 use crate::join::{IS_DIVIDED, OpenJob, Predecessors, now, unwritten};
 use crate::{codes, spec};
 use rusqlite::types::Type;

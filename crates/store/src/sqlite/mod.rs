@@ -6,6 +6,7 @@
 
 mod foreign;
 mod join;
+mod numbers;
 mod parked;
 mod read;
 mod series;

@@ -2,7 +2,7 @@
 //! sum of what it parks and unparks. Positions are ordered by `rank`, the negated priority, then by `ranked`
 //! and the job's id. An audit compares counts and rows.
 
-use super::write::{int, time};
+use super::numbers::{int, time};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -3,11 +3,11 @@
 //! Nothing here writes.
 
 use super::foreign;
+use super::numbers::int;
 use super::parked;
 use super::settings;
 use super::tokens;
 use super::turns;
-use super::write::int;
 use crate::gather::Gather;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot,

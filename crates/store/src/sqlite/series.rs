@@ -1,6 +1,6 @@
 //! Series of the farm over time: a blob for each part and step, written by the server every few minutes.
 
-use super::write::int;
+use super::numbers::int;
 use crate::view::SeriesRow;
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::ops::Range;

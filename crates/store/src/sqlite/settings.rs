@@ -2,7 +2,7 @@
 //! that back off for a limit. The writer's thread changes them in a batch's transaction, and an engine reads
 //! them when it starts. Nothing here checks a setting; the engine did.
 
-use super::write::{int, time};
+use super::numbers::{int, time};
 use crate::spec;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Transaction, params};

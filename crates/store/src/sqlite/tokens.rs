@@ -1,7 +1,7 @@
 //! Rows of tokens. The server creates and revokes them outside of the engine's batches, and looks
 //! them up for callers. A row has the hash of the secret, never the secret.
 
-use super::write::time;
+use super::numbers::time;
 use crate::spec;
 use crate::view::{TokenRecord, TokenWrite};
 use rusqlite::types::Type;

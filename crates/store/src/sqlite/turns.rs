@@ -1,6 +1,6 @@
 //! Rows of turns: upserts and deletes by key in a batch's transaction, and all rows when an engine starts.
 
-use super::write::{int, time};
+use super::numbers::{int, time};
 use crate::turns::{charge, clock_key, clock_of, flags, from_charge, from_flags, join, split};
 use rusqlite::{Connection, Transaction, params};
 use windlass_core::Time;

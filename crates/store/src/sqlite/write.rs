@@ -2,8 +2,9 @@
 //! expects. Only the writer's thread calls it. A refused write changes no row, and the others of its batch
 //! are committed.
 
+use super::numbers::{int, time};
 use super::parked::{self, Deltas};
-use super::{settings, tokens, turns};
+use super::{foreign, settings, tokens, turns};
 use crate::{codes, spec};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::collections::BTreeSet;
@@ -308,7 +309,7 @@ fn retain_jobs(tx: &Transaction<'_>, before: Time, left: &mut usize) -> rusqlite
             break;
         };
         tx.prepare_cached("DELETE FROM jobs WHERE id = ?1")?.execute([id])?;
-        super::foreign::delete_all(tx, id)?;
+        foreign::delete_all(tx, id)?;
         tx.prepare_cached("INSERT INTO deleted VALUES (?1)")?.execute([id])?;
         gone.push(JobId(id as u64));
         *left -= 1;
@@ -333,14 +334,4 @@ fn sweep(tx: &Transaction<'_>, left: &mut usize) -> rusqlite::Result<()> {
         }
     }
     Ok(())
-}
-
-/// SQLite's integers are signed. The cast is undone by the same cast when the number is read.
-pub fn int(n: u64) -> i64 {
-    n as i64
-}
-
-/// A time in nanoseconds since the Unix epoch.
-pub fn time(at: Time) -> i64 {
-    at.0 as i64
 }
