@@ -1,7 +1,7 @@
 //! Requests of other servers that were done. The owner of a farm writes their rows in the transaction that does them. So an
 //! owner that finds such a request again, because its answer was lost, knows that it was done and how to answer it.
 
-use crate::ServerId;
+use crate::ownership::ServerId;
 use std::collections::BTreeMap;
 use windlass_core::JobId;
 use windlass_core::engine::Write;

@@ -2,14 +2,14 @@
 //! those of the SQLite store, and the same suite holds for both. Each call is atomic, since all tables are
 //! under one lock. It has no I/O and no errors.
 
-use crate::HISTORY_MAX;
 use crate::done::{DoneRequest, DoneRow, DoneRows};
 use crate::gather::Gather;
 use crate::spec::spec_to_json;
 use crate::view::{
-    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, JobFilter, JobView, JobsPart,
-    ParkedView, SeriesRow, Snapshot, StoredTask, TokenRecord,
+    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, JobView,
+    JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord, TokenWrite,
 };
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
@@ -239,11 +239,11 @@ impl Memory {
     }
 
     /// See [`Store::keep_series`](crate::Store::keep_series).
-    pub fn keep_series(&self, rows: Vec<SeriesRow>, kept: &[(u8, Range<u64>)]) {
+    pub fn keep_series(&self, rows: Vec<SeriesRow>, kept: Vec<(u8, Range<u64>)>) {
         let mut tables = self.lock();
         tables.series.extend(rows.into_iter().map(|row| ((row.step, row.part), row.data)));
         for (part, steps) in kept {
-            tables.series.retain(|(step, of), _| of != part || steps.contains(step));
+            tables.series.retain(|(step, of), _| *of != part || steps.contains(step));
         }
     }
 
@@ -300,6 +300,17 @@ impl Memory {
         self.lock().bodies.get(&(job, step)).cloned()
     }
 
+    /// See [`Store::bodies`](crate::Store::bodies).
+    pub fn bodies(&self, steps: &[(JobId, u16)]) -> Vec<Option<Arc<[u8]>>> {
+        steps.iter().map(|(job, step)| self.body(*job, *step)).collect()
+    }
+
+    /// See [`Store::small_bodies`](crate::Store::small_bodies).
+    pub fn small_bodies(&self, steps: &[(JobId, u16)], bytes_max: usize) -> StepBodies {
+        let found = steps.iter().filter_map(|(job, step)| Some(((*job, *step), self.body(*job, *step)?)));
+        found.filter(|(_, body)| body.len() <= bytes_max).collect()
+    }
+
     /// See [`Store::write_foreign`](crate::Store::write_foreign).
     pub fn write_foreign(&self, writes: Vec<ForeignWrite>) {
         let mut tables = self.lock();
@@ -336,14 +347,22 @@ impl Memory {
         held.map(|job| job.id).collect()
     }
 
-    /// See [`Store::create_token`](crate::Store::create_token).
-    pub fn create_token(&self, token: TokenRecord) -> bool {
+    /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
+    pub(crate) fn write_token(&self, write: TokenWrite) -> bool {
         let mut tables = self.lock();
-        let free = !tables.tokens.contains_key(&token.id);
-        if free {
-            tables.tokens.insert(token.id.clone(), token);
+        match write {
+            TokenWrite::Create(token) => match tables.tokens.entry(token.id.clone()) {
+                Entry::Vacant(free) => {
+                    free.insert(*token);
+                    true
+                }
+                Entry::Occupied(_) => false,
+            },
+            TokenWrite::Revoke(id, at) => {
+                let token = tables.tokens.get_mut(&id).filter(|token| token.revoked.is_none());
+                token.map(|token| token.revoked = Some(at)).is_some()
+            }
         }
-        free
     }
 
     /// See [`Store::tokens`](crate::Store::tokens).
@@ -354,13 +373,6 @@ impl Memory {
     /// See [`Store::token`](crate::Store::token).
     pub fn token(&self, id: &str) -> Option<TokenRecord> {
         self.lock().tokens.get(id).cloned()
-    }
-
-    /// See [`Store::revoke_token`](crate::Store::revoke_token).
-    pub fn revoke_token(&self, id: &str, at: Time) -> bool {
-        let mut tables = self.lock();
-        let token = tables.tokens.get_mut(id).filter(|token| token.revoked.is_none());
-        token.map(|token| token.revoked = Some(at)).is_some()
     }
 
     /// See [`Store::retain`](crate::Store::retain).

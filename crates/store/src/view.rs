@@ -8,6 +8,12 @@ use windlass_core::engine::StoredState;
 use windlass_core::job::{Counts, JobSpec, JobState, Parked, Stop, TaskResult, TaskRow};
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
+/// Task profiles whose samples [`Store::load`](crate::Store::load) returns.
+pub const HISTORY_MAX: usize = 10_000;
+
+/// Bodies by job and by the step's index in it.
+pub type StepBodies = Vec<((JobId, u16), Arc<[u8]>)>;
+
 /// What an engine starts from.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Snapshot {

@@ -7,7 +7,9 @@ mod postgres;
 mod sqlite;
 mod tables;
 
-use crate::{Postgres, Store, StoreError};
+use crate::error::StoreError;
+use crate::postgres::Postgres;
+use crate::store::Store;
 use tables::{Cell, TABLES};
 use tokio::sync::mpsc;
 

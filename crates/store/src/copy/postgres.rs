@@ -2,8 +2,8 @@
 
 use super::tables::{Cell, CellKind, META, TABLES, Table};
 use super::{Batch, Parcel};
-use crate::postgres::Trouble;
-use crate::{Postgres, StoreError};
+use crate::error::StoreError;
+use crate::postgres::{Postgres, Trouble};
 use futures_util::TryStreamExt;
 use std::pin::pin;
 use tokio::sync::mpsc;

@@ -2,7 +2,8 @@
 
 use super::tables::{Cell, ENDED_TOTALS, META, TABLES, Table, USER_TOTALS};
 use super::{Batch, Parcel};
-use crate::{Sqlite, StoreError};
+use crate::error::StoreError;
+use crate::sqlite::Sqlite;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, TransactionBehavior, params_from_iter};
 use tokio::sync::mpsc;

@@ -2,7 +2,7 @@
 //! because the driver does not know them. No error shows a part of the address, which may hold a password.
 
 use super::tls::{Checks, TlsDialer};
-use crate::StoreError;
+use crate::error::StoreError;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;

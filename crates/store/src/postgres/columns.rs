@@ -2,7 +2,8 @@
 
 use super::statements::{WriteKind, id};
 use super::{int, text, time, turns};
-use crate::{codes, spec};
+use crate::codes;
+use crate::spec;
 use std::cmp::Reverse;
 use tokio_postgres::types::ToSql;
 use windlass_core::engine::Write;

@@ -6,8 +6,8 @@
 use super::attempt::{Attempt, Changes, Connection};
 use super::trouble::{Remedy, Trouble};
 use super::{Database, OwnConnection, Postgres, int};
-use crate::StoreError;
 use crate::done::DoneRequest;
+use crate::error::StoreError;
 use crate::ownership::Ownership;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,7 @@
 
 use super::trouble::Trouble;
 use super::{Postgres, int, rows, text};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::view::{ForeignWrite, SeriesRow};
 use std::ops::Range;
 use windlass_core::JobId;

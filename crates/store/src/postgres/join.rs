@@ -3,8 +3,10 @@
 
 use super::trouble::Trouble;
 use super::{int, time};
+use crate::codes;
+use crate::error::StoreError;
 use crate::join::{IS_DIVIDED, OpenJob, Predecessors, now, unwritten};
-use crate::{StoreError, codes, spec};
+use crate::spec;
 use futures_util::TryStreamExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

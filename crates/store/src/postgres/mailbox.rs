@@ -3,8 +3,8 @@
 use super::ownership::REQUESTS_KEPT;
 use super::trouble::Trouble;
 use super::{Postgres, text};
-use crate::StoreError;
 use crate::done::DoneRow;
+use crate::error::StoreError;
 use crate::mailbox::{ANSWERED, ASKED, Answered, Answers, AskId, Asked, RELAYED};
 use crate::ownership::ServerId;
 use std::collections::BTreeSet;

@@ -28,7 +28,7 @@ pub use address::{weakness, without_secrets};
 pub use tls::TlsDialer;
 pub(crate) use trouble::Trouble;
 
-use crate::StoreError;
+use crate::error::StoreError;
 use address::{Secrets, Target};
 use commit::Owner;
 use deadpool_postgres::{Connect, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};

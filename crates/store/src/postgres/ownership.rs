@@ -7,7 +7,7 @@
 use super::commit::Owner;
 use super::trouble::Trouble;
 use super::{Postgres, int};
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 use std::sync::Arc;
 use std::time::Duration;

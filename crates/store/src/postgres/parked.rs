@@ -4,7 +4,7 @@
 use super::rows::number_at;
 use super::trouble::Trouble;
 use super::{Postgres, int};
-use crate::StoreError;
+use crate::error::StoreError;
 use deadpool_postgres::Transaction;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

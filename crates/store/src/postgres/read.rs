@@ -6,11 +6,14 @@ use super::parked::{self, PAGE};
 use super::rows::{self, ATTEMPT, JOB, RESULT, TASK, WORKER};
 use super::trouble::Trouble;
 use super::{Postgres, int, settings, time, turns};
+use crate::codes;
+use crate::error::StoreError;
 use crate::gather::Gather;
+use crate::spec;
 use crate::view::{
-    AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, Snapshot, StoredTask,
+    AttemptView, EndedJob, EndedTotals, HISTORY_MAX, JobFilter, JobView, JobsPart, ParkedView, Snapshot,
+    StepBodies, StoredTask,
 };
-use crate::{HISTORY_MAX, StepBodies, StoreError, codes, spec};
 use deadpool_postgres::{Object, Transaction};
 use futures_util::TryStreamExt;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 
 use super::trouble::Trouble;
 use super::{Postgres, time};
-use crate::StoreError;
+use crate::error::StoreError;
 use deadpool_postgres::Transaction;
 use windlass_core::{JobId, Time};
 

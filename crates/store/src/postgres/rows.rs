@@ -1,8 +1,9 @@
 //! Rows as the values of the store. A number that this version does not know is an error, never another state.
 
 use super::trouble::Trouble;
+use crate::codes;
+use crate::spec;
 use crate::view::{AttemptView, JobView, StoredTask, TokenRecord};
-use crate::{codes, spec};
 use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_core::job::{End, JobState, TaskResult, TaskRow};

@@ -2,7 +2,7 @@
 //! a root is given, `verify-ca` checks who signed it, `verify-full` also whose name it has.
 
 use super::binding::end_point;
-use crate::StoreError;
+use crate::error::StoreError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};

@@ -2,8 +2,9 @@
 
 use super::trouble::Trouble;
 use super::{Postgres, rows, text, time};
+use crate::error::StoreError;
+use crate::spec;
 use crate::view::{TokenRecord, TokenWrite};
-use crate::{StoreError, spec};
 use std::collections::BTreeSet;
 
 impl Postgres {

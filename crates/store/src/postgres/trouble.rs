@@ -1,6 +1,6 @@
 //! Errors of PostgreSQL: which are tried again, which leave the outcome of a commit open, and what a person is told.
 
-use crate::StoreError;
+use crate::error::StoreError;
 use std::error::Error;
 use tokio_postgres::error::SqlState;
 

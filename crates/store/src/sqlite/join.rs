@@ -2,8 +2,9 @@
 //! statements are those of the last schema with shards.
 
 use super::numbers::{int, time};
+use crate::codes;
 use crate::join::{IS_DIVIDED, OpenJob, Predecessors, now, unwritten};
-use crate::{codes, spec};
+use crate::spec;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use std::collections::BTreeMap;

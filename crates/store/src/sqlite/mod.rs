@@ -15,7 +15,7 @@ mod tokens;
 mod turns;
 mod write;
 
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::view::{ForeignWrite, SeriesRow, TokenWrite};
 use read::Reader;
 use refinery::Target;

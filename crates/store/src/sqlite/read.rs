@@ -8,12 +8,13 @@ use super::parked;
 use super::settings;
 use super::tokens;
 use super::turns;
+use crate::codes;
 use crate::gather::Gather;
+use crate::spec;
 use crate::view::{
-    AttemptView, EndedJob, EndedTotals, JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot,
-    StoredTask, TokenRecord,
+    AttemptView, EndedJob, EndedTotals, HISTORY_MAX, JobFilter, JobView, JobsPart, ParkedView, SeriesRow,
+    Snapshot, StepBodies, StoredTask, TokenRecord,
 };
-use crate::{HISTORY_MAX, StepBodies, codes, spec};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;

@@ -5,7 +5,8 @@
 use super::numbers::{int, time};
 use super::parked::{self, Deltas};
 use super::{foreign, settings, tokens, turns};
-use crate::{codes, spec};
+use crate::codes;
+use crate::spec;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::collections::BTreeSet;
 use windlass_core::engine::Write;

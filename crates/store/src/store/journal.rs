@@ -1,8 +1,9 @@
 //! What the engine asks of a store: its batches, and what it starts from and reads again.
 
 use crate::done::DoneRequest;
+use crate::error::StoreError;
+use crate::store::Store;
 use crate::view::{ParkedView, Snapshot};
-use crate::{Store, StoreError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, Outbox};
@@ -36,20 +37,12 @@ impl Store {
     /// the next job, the samples of the [`HISTORY_MAX`](crate::HISTORY_MAX) task profiles that were used last, queues and
     /// limits.
     pub async fn load(&self) -> Result<Snapshot, StoreError> {
-        match self {
-            Store::Memory(memory) => Ok(memory.load()),
-            Store::Sqlite(sqlite) => sqlite.read(|db| db.load()).await,
-            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.load().await?),
-        }
+        dispatch!(self, read load(), settled_reader)
     }
 
     /// The records of those of `ids` that exist, with empty bodies.
     pub async fn records(&self, ids: BTreeSet<JobId>) -> Result<Vec<JobRecord>, StoreError> {
-        match self {
-            Store::Memory(memory) => Ok(memory.records(&ids)),
-            Store::Sqlite(sqlite) => sqlite.read(move |db| db.records(&ids)).await,
-            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.records(&ids).await?),
-        }
+        dispatch!(self, read records(&ids), settled_reader)
     }
 
     /// Answers an engine's fetches, in their order: a page in the order of its subqueue, jobs by id. The
@@ -64,29 +57,17 @@ impl Store {
 
     /// The counts of parked jobs by queue and class, as the writes have moved them.
     pub async fn parked_counts(&self) -> Result<Vec<ParkedCount>, StoreError> {
-        match self {
-            Store::Memory(memory) => Ok(memory.parked_counts()),
-            Store::Sqlite(sqlite) => sqlite.read(|db| db.parked_counts()).await,
-            Store::Postgres(postgres) => Ok(postgres.settled_reader().await?.parked_counts().await?),
-        }
+        dispatch!(self, read parked_counts(), settled_reader)
     }
 
     /// Compares these counts with the parked jobs and corrects them. Returns the counts that were wrong.
     pub async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
-        match self {
-            Store::Memory(memory) => Ok(memory.audit_parked()),
-            Store::Sqlite(sqlite) => sqlite.audit_parked().await,
-            Store::Postgres(postgres) => postgres.audit_parked().await,
-        }
+        dispatch!(self, write audit_parked())
     }
 
     /// A parked job, and how many parked jobs of its queue come before it. `None` if it is not parked.
     pub async fn parked(&self, id: JobId) -> Result<Option<ParkedView>, StoreError> {
-        match self {
-            Store::Memory(memory) => Ok(memory.parked(id)),
-            Store::Sqlite(sqlite) => sqlite.read(move |db| db.parked(id)).await,
-            Store::Postgres(postgres) => Ok(postgres.reader().await?.parked(id).await?),
-        }
+        dispatch!(self, read parked(id), reader)
     }
 
     /// Deletes, up to about `rows` rows, jobs that ended before `before`, oldest first, the samples of task

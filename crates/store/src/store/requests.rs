@@ -1,0 +1,129 @@
+//! Requests between the servers of a shared store, relayed events and notifications. A store of one server has none.
+
+use super::Store;
+use crate::done::DoneRow;
+use crate::error::StoreError;
+use crate::mailbox::{Answers, AskId, Asked, Listener, Notice};
+use crate::ownership::ServerId;
+use std::time::Duration;
+
+/// The channel on which a server tests whether notifications arrive.
+const CHECKED: &str = "windlass_checked";
+
+impl Store {
+    /// Leaves a request for the owner of the farm, and tells of it on [`ASKED`](crate::ASKED). `sign` makes the signature of its number and
+    /// its body.
+    pub async fn ask(
+        &self,
+        by: ServerId,
+        kind: &str,
+        body: Vec<u8>,
+        sign: impl FnOnce(AskId, &[u8]) -> Vec<u8> + Send,
+    ) -> Result<AskId, StoreError> {
+        dispatch!(self, shared ask(by, kind, body, sign), Err(StoreError::NotShared))
+    }
+
+    /// Up to `limit` requests with higher numbers than `after` that were not answered, by number. Requests of servers that
+    /// are gone are left out, because nobody waits for their answers. Of two servers that ask at the same time the higher
+    /// number may appear first, so a caller also asks from the beginning now and then.
+    pub async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
+        dispatch!(self, shared asked(after, limit), Ok(Vec::new()))
+    }
+
+    /// Answers a request, and tells of it on [`ANSWERED`](crate::ANSWERED). The row forgets what was asked. False if it was answered before,
+    /// or is not there any more.
+    pub async fn answer(&self, id: AskId, status: i32, body: Vec<u8>) -> Result<bool, StoreError> {
+        dispatch!(self, shared answer(id, status, body), Err(StoreError::NotShared))
+    }
+
+    /// What became of these requests of a server. What it says of others' is that they are not there.
+    pub async fn answers(&self, by: ServerId, ids: Vec<AskId>) -> Result<Answers, StoreError> {
+        dispatch!(self, shared answers(by, ids), Ok(Answers::default()))
+    }
+
+    /// Takes requests back that nobody waits for any more. One that is answered stays.
+    pub async fn withdraw(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
+        dispatch!(self, shared withdraw(ids), Ok(()))
+    }
+
+    /// Deletes requests whose answers were read, each with the row of what it has done under this key. Requests that were
+    /// not answered stay, and so do their rows.
+    pub async fn drop_answered(&self, read: Vec<(AskId, Option<String>)>) -> Result<(), StoreError> {
+        dispatch!(self, shared drop_answered(read), Ok(()))
+    }
+
+    /// The row of a request that was done; see [`Store::commit_with`]. By an owner's handle it is sure that no earlier commit
+    /// of that owner will still do it.
+    pub async fn done_request(&self, key: &str) -> Result<Option<DoneRow>, StoreError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.done_request(key)),
+            Store::Sqlite(_) => Ok(None),
+            Store::Postgres(postgres) => postgres.done_request(key).await,
+        }
+    }
+
+    /// Those of these requests that still wait for an answer.
+    pub async fn still_asked(&self, ids: Vec<AskId>) -> Result<Vec<AskId>, StoreError> {
+        dispatch!(self, shared still_asked(ids), Ok(Vec::new()))
+    }
+
+    /// Leaves events for the clients of other servers, and tells of them on [`RELAYED`](crate::RELAYED).
+    pub async fn relay_events(&self, events: String) -> Result<(), StoreError> {
+        dispatch!(self, shared relay_events(&events), Ok(()))
+    }
+
+    /// Up to `limit` rows of events with higher numbers than `after`, by number.
+    pub async fn relayed_events(&self, after: i64, limit: usize) -> Result<Vec<(i64, String)>, StoreError> {
+        dispatch!(self, shared relayed_events(after, limit), Ok(Vec::new()))
+    }
+
+    /// The number of the last row of events; 0 if there is none.
+    pub async fn last_relayed_event(&self) -> Result<i64, StoreError> {
+        dispatch!(self, shared last_relayed_event(), Ok(0))
+    }
+
+    /// Says something to all servers that listen on a channel.
+    pub async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
+        dispatch!(self, shared notify(channel, payload), Ok(()))
+    }
+
+    /// Listens on channels, on a connection of its own that is made again whenever it is lost.
+    pub fn listen(&self, channels: &'static [&'static str]) -> Listener {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Listener::silent(),
+            Store::Postgres(postgres) => postgres.listen(channels),
+        }
+    }
+
+    /// Whether a notification comes back within `patience`. A pooler that shares connections between transactions swallows
+    /// them. True for a store of one server, which needs none.
+    pub async fn notices_arrive(&self, patience: Duration) -> Result<bool, StoreError> {
+        let mut listener = match self {
+            Store::Memory(_) | Store::Sqlite(_) => return Ok(true),
+            Store::Postgres(_) => self.listen(&[CHECKED]),
+        };
+        let payload = format!("{:x}", self.id() ^ i64::from(std::process::id()));
+        let heard = async {
+            loop {
+                match listener.next().await {
+                    Notice::Listens => self.notify(CHECKED, &payload).await?,
+                    Notice::Said { payload: said, .. } if said == payload => return Ok(()),
+                    Notice::Said { .. } => {}
+                }
+            }
+        };
+        match tokio::time::timeout(patience, heard).await {
+            Ok(heard) => heard.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// How far the database's clock is from this machine's, in milliseconds; positive if it is ahead. `None` for a store
+    /// on this machine.
+    pub async fn clock_ahead_ms(&self) -> Result<Option<i64>, StoreError> {
+        match self {
+            Store::Memory(_) | Store::Sqlite(_) => Ok(None),
+            Store::Postgres(postgres) => postgres.clock_ahead_ms().await.map(Some),
+        }
+    }
+}
