@@ -1,11 +1,11 @@
 //! One attempt to commit a batch: its statements, sent without waiting for answers in between, then what it changes in
 //! sums, the change of the owner's row that only this owner can make, and `COMMIT`.
 
-use super::columns::{Column, job_totals};
+use super::columns::job_totals;
 use super::plan::{Group, Plan};
 use super::statements::WriteKind;
 use super::trouble::Trouble;
-use super::{Database, int, text};
+use super::{Column, Database, int, text};
 use crate::done::{DoneRequest, done_of};
 use crate::error::StoreError;
 use crate::ownership::Ownership;

@@ -1,7 +1,7 @@
 //! The parameters of a statement: arrays, one for each column, with a row for each write.
 
 use super::statements::{WriteKind, id};
-use super::{int, text, time, turns};
+use super::{Column, int, text, time, turns};
 use crate::codes;
 use crate::spec;
 use std::cmp::Reverse;
@@ -9,9 +9,6 @@ use tokio_postgres::types::ToSql;
 use windlass_core::engine::Write;
 use windlass_core::job::{Parked, QueuePos, TaskResult};
 use windlass_core::queues::TurnsBy;
-
-/// A parameter: the values of one column.
-pub type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
 impl WriteKind {
     /// The parameters for these writes, which are all of this kind.

@@ -276,6 +276,9 @@ async fn own_number(client: &Client) -> Result<i64, tokio_postgres::Error> {
     Ok(client.query_one("SELECT value FROM meta WHERE key = 'store_id'", &[]).await?.get(0))
 }
 
+/// A parameter: the values of one column.
+type Column<'a> = Box<dyn tokio_postgres::types::ToSql + Sync + Send + 'a>;
+
 /// PostgreSQL's integers are signed. The cast is undone by the same cast when the number is read.
 fn int(n: u64) -> i64 {
     n as i64

@@ -1,8 +1,7 @@
 //! Rows of turns: one statement for those that a batch changes or deletes, and all rows when an engine starts.
 
-use super::columns::Column;
 use super::trouble::Trouble;
-use super::{int, text, time};
+use super::{Column, int, text, time};
 use crate::turns::{charge, clock_key, clock_of, flags, from_charge, from_flags, join, split};
 use std::collections::BTreeMap;
 use tokio_postgres::{Row, Transaction};
