@@ -382,7 +382,7 @@ pub struct BoardWorker {
     /// The worker's name.
     pub name: String,
     /// Whether it gets new work.
-    pub state: crate::WorkerState,
+    pub state: crate::worker::WorkerState,
     /// True if an operator drained it.
     pub draining: bool,
     /// Tasks that run there, prefetched tasks, and allocations of outside clients.

@@ -1,6 +1,6 @@
 //! The JSON of signing in to the board.
 
-use crate::Role;
+use crate::token::Role;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;

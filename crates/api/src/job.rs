@@ -307,7 +307,7 @@ pub struct Version {
     pub user: Option<String>,
     /// The role of the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<crate::Role>,
+    pub role: Option<crate::token::Role>,
     /// The worker of the token, for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,

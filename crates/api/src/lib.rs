@@ -49,10 +49,10 @@ pub use session::{
     Action, Cancel, EmbeddedFile, Environment, PathFormat, PathRule, Session, SessionError, TaskValue,
     escape_references, fill_references, map_path, references,
 };
-pub use space::{Combination, Space, SpaceError, TaskParam, Values};
+pub use space::{Combination, Param, Range, Space, SpaceError, TaskParam, Values};
 pub use submit::{
-    By, ChunksRequest, Depends, FailFast, Kind, Param, Range, Resources, StepRequest, SubmitError,
-    SubmitRequest, Submitted, Unplaceable,
+    By, ChunksRequest, Depends, FailFast, Kind, Resources, StepRequest, SubmitError, SubmitRequest,
+    Submitted, Unplaceable,
 };
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};

@@ -1,13 +1,52 @@
 //! The tasks of a step as a space of named parameters. It is stored as it was written, in ranges, and the values of one
 //! task are computed from its index. So a million tasks take a few bytes.
 
-use crate::submit::Range;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
 /// Most parameters of one space.
 pub const PARAMS_PER_SPACE_MAX: usize = 16;
+
+/// The values of the tasks of a step.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Param {
+    /// A task for each number.
+    Range(Range),
+    /// A task for each value.
+    Values(Vec<String>),
+    /// A task for each cell of a parameter space.
+    Space(Space),
+}
+
+/// Numbers from `start` to `end`, both included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The first number.
+    pub start: i64,
+    /// The upper end; the last number if the step meets it.
+    pub end: i64,
+    /// The difference from one number to the next, which may be negative; 1 by default.
+    #[serde(default = "one")]
+    pub step: i64,
+}
+
+fn one() -> i64 {
+    1
+}
+
+impl Range {
+    /// Number of numbers in the range; `None` if it is empty or the step is 0.
+    pub fn count(&self) -> Option<u128> {
+        let (start, end, step) = (i128::from(self.start), i128::from(self.end), i128::from(self.step));
+        if step == 0 || (end - start) * step.signum() < 0 {
+            return None;
+        }
+        Some(((end - start) / step) as u128 + 1)
+    }
+}
 
 /// Named task parameters and how their values combine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]

@@ -3,7 +3,7 @@
 use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX};
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
-use crate::space::{Space, SpaceError};
+use crate::space::{Param, SpaceError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
@@ -192,35 +192,6 @@ impl From<core::Kind> for Kind {
             core::Kind::Evaluation => Kind::Evaluation,
         }
     }
-}
-
-/// The values of the tasks of a step.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Param {
-    /// A task for each number.
-    Range(Range),
-    /// A task for each value.
-    Values(Vec<String>),
-    /// A task for each cell of a parameter space.
-    Space(Space),
-}
-
-/// Numbers from `start` to `end`, both included.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Range {
-    /// The first number.
-    pub start: i64,
-    /// The upper end; the last number if the step meets it.
-    pub end: i64,
-    /// The difference from one number to the next, which may be negative; 1 by default.
-    #[serde(default = "one")]
-    pub step: i64,
-}
-
-fn one() -> i64 {
-    1
 }
 
 /// Amounts of resources.
@@ -723,17 +694,6 @@ fn params_of(param: Option<Param>, step: &str) -> Result<(Params, u128), SubmitE
             (Params::Space(space), tasks)
         }
     })
-}
-
-impl Range {
-    /// Number of numbers in the range; `None` if it is empty or the step is 0.
-    pub fn count(&self) -> Option<u128> {
-        let (start, end, step) = (i128::from(self.start), i128::from(self.end), i128::from(self.step));
-        if step == 0 || (end - start) * step.signum() < 0 {
-            return None;
-        }
-        Some(((end - start) / step) as u128 + 1)
-    }
 }
 
 impl Resources {

@@ -13,7 +13,7 @@ mod load;
 pub use generated::*;
 pub use load::BadLoad;
 
-use crate::TaskValue;
+use crate::session::TaskValue;
 use crate::wire::{held::Phase, order::What};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{self, HeldPhase, WorkerCommand as CoreOrder};

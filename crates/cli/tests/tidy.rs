@@ -259,6 +259,62 @@ const CORE_EDGES: [(&str, &[&str]); 25] = [
     ("lib", &["engine", "ids", "resources", "time"]),
 ];
 
+/// The modules of the interface that each of its modules may use. There is no circle.
+const API_EDGES: [(&str, &[&str]); 28] = [
+    ("address", &[]),
+    ("error", &[]),
+    ("generated", &[]),
+    ("load", &[]),
+    ("pattern", &[]),
+    ("quantity", &[]),
+    ("queue", &[]),
+    ("server", &[]),
+    ("shape", &[]),
+    ("space", &[]),
+    ("task", &[]),
+    ("token", &[]),
+    ("word", &[]),
+    ("door", &["token"]),
+    ("limit", &["queue"]),
+    ("session", &["space"]),
+    ("why", &["task", "word"]),
+    ("body", &["session", "space"]),
+    ("wire", &["session"]),
+    ("submit", &["body", "session", "shape", "space", "why"]),
+    ("job", &["submit", "token"]),
+    ("worker", &["load", "submit"]),
+    ("events", &["job", "task"]),
+    ("figures", &["job", "word"]),
+    ("board", &["figures", "submit", "why", "word", "worker"]),
+    ("client", &["address", "board", "error", "figures"]),
+    ("worker_why", &["board", "word", "worker"]),
+    (
+        "lib",
+        &[
+            "address",
+            "body",
+            "door",
+            "error",
+            "events",
+            "job",
+            "limit",
+            "load",
+            "pattern",
+            "queue",
+            "server",
+            "session",
+            "space",
+            "submit",
+            "task",
+            "token",
+            "why",
+            "word",
+            "worker",
+            "worker_why",
+        ],
+    ),
+];
+
 /// The modules of the store that each of its modules may use. There is no circle.
 const STORE_EDGES: [(&str, &[&str]); 16] = [
     ("codes", &[]),
@@ -288,6 +344,7 @@ const STORE_EDGES: [(&str, &[&str]); 16] = [
 #[test]
 fn modules_use_only_what_they_may() {
     check_modules("crates/core/src/", &CORE_EDGES);
+    check_modules("crates/api/src/", &API_EDGES);
     check_modules("crates/store/src/", &STORE_EDGES);
     check_modules("crates/gateway-compass/src/", &COMPASS_EDGES);
 }
