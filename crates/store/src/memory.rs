@@ -9,11 +9,12 @@ use crate::view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, JobView,
     JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord, TokenWrite,
 };
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use windlass_core::engine::{Fetch, FetchQuery, StoredState, Write};
 use windlass_core::job::{
     BackOff, BacklogCounts, JobRecord, JobSpec, JobState, Parked, QueuePos, TaskResult, TaskRow, TaskState,
@@ -395,8 +396,7 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // Writes are applied whole before anything can panic, so the tables stay usable.
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.lock()
     }
 }
 

@@ -17,6 +17,7 @@ mod write;
 
 use crate::error::StoreError;
 use crate::view::{ForeignWrite, SeriesRow, TokenWrite};
+use parking_lot::Mutex;
 use read::Reader;
 use refinery::Target;
 use rusqlite::Connection;
@@ -24,7 +25,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::Outbox;
@@ -167,13 +168,13 @@ impl Sqlite {
     ) -> Result<T, StoreError> {
         let inner = self.inner.clone();
         let answer = tokio::task::spawn_blocking(move || {
-            let idle = inner.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = inner.readers.lock().pop();
             let reader = match idle {
                 Some(reader) => reader,
                 None => Reader::new(connect(&inner.path)?),
             };
             let answer = question(&reader).map_err(|e| sql_error(&inner.path, "read", e));
-            let mut readers = inner.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut readers = inner.readers.lock();
             if readers.len() < READERS_MAX {
                 readers.push(reader);
             }
