@@ -1,5 +1,5 @@
-//! Requests of other servers that were done. The owner of a farm writes their rows in the transaction that does them. So an
-//! owner that finds such a request again, because its answer was lost, knows that it was done and how to answer it.
+//! Done requests of other servers. The owner of a farm inserts their rows in the transaction that does them. When the
+//! answer was lost and the request comes again, the owner finds the row, does nothing twice, and repeats the answer.
 
 use crate::ownership::ServerId;
 use std::collections::BTreeMap;
@@ -9,32 +9,32 @@ use windlass_core::engine::Write;
 /// A request that a batch does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DoneRequest {
-    /// The key of the request, which the server has made that a client asked.
+    /// The key of the request, made by the server that the client asked.
     pub key: String,
-    /// The job that it is about. Where the store refuses a write of this job, the request is not done.
+    /// The job that the request changes. If the store refuses a write of this job, the request is not done.
     pub job: Option<JobId>,
-    /// What it takes to answer the request, in the server's words.
+    /// What the server needs to answer the request, in bytes that only servers read.
     pub answer: Vec<u8>,
     /// The server that does it.
     pub by: ServerId,
-    /// What that server's key made of the key of the request and of the answer.
+    /// The signature of the request's key and of the answer, by that server's key.
     pub signature: Vec<u8>,
 }
 
 /// The row of a request that was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DoneRow {
-    /// What it takes to answer the request, in the server's words.
+    /// What the server needs to answer the request, in bytes that only servers read.
     pub answer: Vec<u8>,
     /// The server that did it.
     pub by: ServerId,
-    /// What that server's key made of the key of the request and of the answer.
+    /// The signature of the request's key and of the answer, by that server's key.
     pub signature: Vec<u8>,
     /// That server's key, by which the signature is checked; `None` if the list of servers has not got it.
     pub verify_key: Option<Vec<u8>>,
 }
 
-/// The requests that a batch does although these of its writes were refused: those about other jobs.
+/// The requests that a batch does when these of its writes were refused: the requests about other jobs.
 pub(crate) fn done_of<'a>(
     done: &'a [DoneRequest],
     writes: &[Write],

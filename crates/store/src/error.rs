@@ -1,4 +1,4 @@
-//! Why a store failed.
+//! Errors of stores.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// A cause from a library of a database.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why a store failed. No text of it has a password: a database is named by its hosts and its name.
+/// The reason why a store failed. No text of it has a password: a database is named by its hosts and its name.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The address is not of a known form.
@@ -103,7 +103,7 @@ pub enum StoreError {
         /// The words of PostgreSQL.
         why: String,
     },
-    /// There is no such database.
+    /// The database does not exist.
     #[error(
         "{database} does not exist; create it with 'createdb', owned by the user that the server connects as"
     )]
@@ -140,7 +140,7 @@ pub enum StoreError {
         /// How long a connection was waited for.
         seconds: u64,
     },
-    /// A server that is alive owns what was asked for.
+    /// The farm has an owner that is alive, so the store cannot be copied.
     #[error("{database} is in use by the server '{by}'; stop that one, or wait until its lease has run out")]
     Owned {
         /// The database.
@@ -148,14 +148,14 @@ pub enum StoreError {
         /// Name of the owner.
         by: String,
     },
-    /// Another server has taken the farm. Nothing is committed from now on; what a lost connection committed before that
-    /// is the next owner's.
+    /// Another server has taken the farm. This server commits nothing from now on. A batch that a lost connection
+    /// committed before belongs to the next owner.
     #[error("another server has taken the farm; this server must stop deciding for it")]
     Superseded,
     /// The handle does not own the farm, so its batch may not be committed.
     #[error("this server does not own the farm; it must claim it before it commits")]
     NotOwner,
-    /// The connection was lost during a commit, and nothing can be found out about it.
+    /// The connection was lost during a commit, whose outcome is unknown.
     #[error(
         "the connection to {database} was lost during a commit, and for {seconds} s it could not be found out \
          whether it was done; it is found out when the database answers again"
@@ -163,13 +163,13 @@ pub enum StoreError {
     Unknown {
         /// The database.
         database: String,
-        /// How long it was asked for.
+        /// Seconds for which the outcome was asked for.
         seconds: u64,
         /// The last cause.
         source: Cause,
     },
-    /// Only a store that several servers share has what was asked for.
-    #[error("this store has one server, so there is no other one to ask")]
+    /// The request needs a store that several servers share.
+    #[error("this store has only one server; several servers need a PostgreSQL database")]
     NotShared,
     /// The target of a copy is not empty.
     #[error("{store} is not empty (it has rows in '{table}'); copy into a new store")]

@@ -1,6 +1,6 @@
-//! A job's task rows in the form in which an engine reads them: one by one if the engine may act on them,
-//! else as ranges. Both stores fill a [`Gather`] with rows in the order of the tasks. It keeps a large job
-//! small in memory, and drops nothing that the engine needs for a retry.
+//! A job's task rows in the form in which an engine reads them. Rows on which the engine may act stay single, and all
+//! others become ranges. The databases fill a [`Gather`] with rows in the order of the tasks. A large job stays small
+//! in memory, and everything that the engine needs for a retry is kept.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,12 +1,12 @@
-//! What the engines of a divided farm had still to write when they ended. Releases before this one could divide a farm into
-//! shards, each with an engine of its own. A job was one shard's, its home, which delegated tasks to others. When a farm is
-//! opened that such a release left, one engine goes on with all of it.
+//! The writes that the engines of a divided farm had still to make when they ended. Releases before this one could
+//! divide a farm into shards, each with an engine of its own. A job was one shard's, its home, which delegated tasks to
+//! others. When such a farm is opened, one engine goes on with all of it.
 //!
-//! - All shards wrote the attempts of tasks into one table. So what became of a task is in its row, whatever message about
-//!   it was still on its way, and a task without a row, or with one that is ready, has not started.
-//! - What only the home decided may be missing: that a job stops because a task failed, that it ended, and that jobs which
-//!   come after it stop. This module finds that out, by the rules of the home's engine. An engine that starts does not, because
-//!   the engine of a farm that is not divided writes all this in the batch that ends the task.
+//! - All shards wrote the attempts of tasks into one table. So the row of a task has its outcome, whatever messages
+//!   about it were still on their way. A task without a row, or with a ready one, has not started.
+//! - Decisions of the home may be missing: that a job stops because a task failed, that it ended, and that its
+//!   dependents stop. This module derives them by the rules of the home's engine. An engine that starts does not derive
+//!   them, because the engine of an undivided farm writes them in the batch that ends the task.
 //! - It runs on the last schema that had shards, before the migration that takes these away, and may run again.
 
 use crate::gather::Gather;
@@ -67,8 +67,8 @@ impl OpenJob {
         if has_failed && self.spec.fail_fast != FailFast::No {
             return Some(Stop::FailFast);
         }
-        // A shard looked now and then for the ends of other shards' jobs. A job that was tried may have been retried after
-        // such an end, which does not stop it again.
+        // A shard looked now and then for the ends of other shards' jobs. A job that was tried may have been retried
+        // after such an end, which does not stop it again.
         let is_untried = self.tasks.open().is_empty() && self.tasks.ended().is_empty();
         let is_lost = |first: &&JobId| {
             let found = predecessors.get(*first).filter(|(home, _)| *home != self.home);
@@ -77,7 +77,7 @@ impl OpenJob {
         self.spec.after.iter().find(is_lost).filter(|_| is_untried).map(|first| Stop::After(*first))
     }
 
-    /// How it has ended; `None` if something of it runs, or can start.
+    /// The state in which it has ended; `None` if a task of it runs or can start.
     fn outcome(&self, id: JobId, predecessors: &Predecessors) -> Option<(JobState, Counts)> {
         let is_active = |first: &JobId| matches!(predecessors.get(first), Some((_, JobState::Active)));
         let waits = self.stop.is_none() && self.spec.after.iter().any(is_active);
@@ -95,7 +95,7 @@ impl OpenJob {
     }
 }
 
-/// What the engines had still to write of these jobs: stops and ends, in an order in which they may be applied.
+/// The missing writes of these jobs: stops and ends, in an order in which they may be applied.
 pub fn unwritten(mut open: BTreeMap<JobId, OpenJob>, mut predecessors: Predecessors, at: Time) -> Vec<Write> {
     let mut writes = Vec::new();
     for (id, job) in &mut open {
@@ -128,7 +128,7 @@ pub fn unwritten(mut open: BTreeMap<JobId, OpenJob>, mut predecessors: Predecess
     writes
 }
 
-/// The time at which the ends are noted.
+/// The time that the ends of jobs get.
 pub fn now() -> Time {
     Time(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64))
 }

@@ -1,13 +1,13 @@
 //! Storage of jobs, tasks, workers, queues, limits and tokens: one interface over a store in memory, one in an SQLite
 //! file and one in a PostgreSQL database, as an enum instead of a trait object.
 //!
-//! A store never decides. It applies the engine's writes, each guarded by the row that it
-//! expects, returns which of them it refused, and answers reads. The server's shell commits and reads; the simulator does
-//! the same without a server. [`Store::commit`] returns when the batch is durable (for [`Memory`], when it is
-//! applied). One suite, in `tests/conformance.rs`, holds for all stores.
+//! A store never decides. It applies the engine's writes, each guarded by the row that it expects, returns which of
+//! them it refused, and answers reads. The server's shell commits and reads; the simulator does the same without a
+//! server. [`Store::commit`] returns when the batch is durable (for [`Memory`], when it is applied). One suite, in
+//! `tests/conformance.rs`, holds for all stores.
 //!
-//! Several servers may share a PostgreSQL database. `ownership` says who of them decides, and `mailbox` how they ask each
-//! other.
+//! Several servers may share a PostgreSQL database. `ownership` says which of them decides, and `mailbox` how they ask
+//! each other.
 
 mod codes;
 mod copy;

@@ -1,22 +1,24 @@
-//! Requests from one server of a shared store to the owner of the farm, and notifications: their types. A request is a row, so it
-//! survives both servers, but not a crash of the database: it has what clients sent, and is kept out of the log. A
-//! notification is only a hint: a server that was not connected has missed it, and is told so.
+//! Types of requests from one server of a shared store to the owner of the farm, and of notifications.
+//!
+//! A request is a row, so it survives both servers. It does not survive a crash of the database, because its table is
+//! unlogged: a request holds what clients sent, which must not enter the log. A notification is a hint. A server that
+//! was not connected has missed it, and gets [`Notice::Listens`] when it is connected again.
 
 use crate::ownership::ServerId;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// The channel on which new requests are told.
+/// The channel of new requests.
 pub const ASKED: &str = "windlass_asked";
-/// The channel on which answers are told; the payload is the request's number.
+/// The channel of answers; the payload is the request's number.
 pub const ANSWERED: &str = "windlass_answered";
 /// The channel for new work.
 pub const WORK: &str = "windlass_work";
-/// The channel on which relayed events are told; the payload is the row's number.
+/// The channel of relayed events; the payload is the row's number.
 pub const RELAYED: &str = "windlass_relayed";
-/// The channel on which a server tells that it made or revoked a token.
+/// The channel on which a server announces a token that it created or revoked.
 pub const TOKENS: &str = "windlass_tokens";
-/// Notices that wait for a listener. Where there are more, it is told that it missed some.
+/// Notices that wait for a listener. Beyond it notices are dropped, and the listener gets [`Notice::Listens`].
 pub(crate) const NOTICES_MAX: usize = 1_024;
 
 /// The number of a request.
@@ -32,11 +34,11 @@ pub struct Asked {
     pub by: ServerId,
     /// The name of that server.
     pub server: String,
-    /// What kind, in the server's words.
+    /// Its kind, as named by the servers.
     pub kind: String,
-    /// The request.
+    /// The body of the request.
     pub body: Vec<u8>,
-    /// What that server's key made of it; `None` of a server of the release before, which has no key.
+    /// The signature by that server's key; `None` from a server of the previous release, which has no key.
     pub signature: Option<Vec<u8>>,
     /// That server's key, by which the signature is checked.
     pub verify_key: Option<Vec<u8>>,
@@ -47,45 +49,45 @@ pub struct Asked {
 pub struct Answered {
     /// The request's number.
     pub id: AskId,
-    /// How it went, as the server counts.
+    /// The status of the answer, as defined by the servers.
     pub status: i32,
-    /// The answer.
+    /// The body of the answer.
     pub body: Vec<u8>,
 }
 
-/// What became of requests.
+/// The outcomes of requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answers {
     /// The answers, by number.
     pub answered: Vec<Answered>,
-    /// Requests that are not there any more: a crash of the database took them, with the answer if there was one.
+    /// Requests without a row: a crash of the database has lost them, and their answers.
     pub lost: Vec<AskId>,
 }
 
-/// What a listener hears.
+/// What a [`Listener`] receives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A server said something.
+    /// A notification of a server.
     Said {
-        /// On which channel.
+        /// The channel.
         channel: String,
-        /// What.
+        /// Its text; the channel's constant says what it means.
         payload: String,
     },
-    /// It listens, for the first time or again. Whatever was said before may have been missed.
+    /// The connection listens, for the first time or again. Earlier notifications may be lost.
     Listens,
 }
 
-/// Notices, as long as this is held.
+/// A subscription to channels. It ends when this is dropped.
 pub struct Listener {
     pub(crate) notices: mpsc::Receiver<Notice>,
-    /// Kept by a listener that never hears anything.
+    /// The sender of a listener that receives nothing, so that its channel stays open.
     pub(crate) silence: Option<mpsc::Sender<Notice>>,
     pub(crate) task: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// The next notice. A store of one server has none, so that this waits for ever.
+    /// The next notice. A store of one server has none, so there this waits forever.
     pub async fn next(&mut self) -> Notice {
         match self.notices.recv().await {
             Some(notice) => notice,

@@ -1,6 +1,6 @@
-//! Which server decides. Several servers may use one PostgreSQL database, and one of them owns the farm at a time. An epoch
-//! rises with each owner. A commit of an owner that was superseded changes nothing. A store in memory or in a file has one
-//! server, which owns it.
+//! Which server decides. Several servers may use one PostgreSQL database, and one of them owns the farm at a time. An
+//! epoch rises with each owner. A commit of an owner that was superseded changes nothing. A store in memory or in a
+//! file has one server, which owns it.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServerId(pub i64);
 
-/// That a server owns the farm. There is one value for each claim, so that two handles cannot commit under one epoch.
+/// The proof that a server owns the farm. Each claim makes one value, so that two handles cannot commit under one
+/// epoch.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ownership {
     /// The owner.
@@ -26,15 +27,15 @@ pub struct ServerRow {
     pub id: ServerId,
     /// Its name.
     pub name: String,
-    /// Where clients reach it.
+    /// The addresses at which clients reach it.
     pub addresses: Vec<String>,
     /// Its release of Windlass.
     pub release: String,
     /// It does not take the farm, and gives it up if another server can take it.
     pub is_draining: bool,
-    /// Since when it runs, by the database's clock.
+    /// How long it has been running, by the database's clock.
     pub age: Duration,
-    /// How long ago it beat last, by the database's clock.
+    /// Time since its last heartbeat, by the database's clock.
     pub silent: Duration,
 }
 
@@ -51,12 +52,12 @@ pub struct OwnerRow {
     pub age: Option<Duration>,
     /// How long until another server may take the farm; 0 if it may now.
     pub left: Duration,
-    /// When the owner renewed its lease last, in microseconds since the Unix epoch by the database's clock. Compared with
-    /// another look's, it tells whether the owner renewed meanwhile.
+    /// When the owner renewed its lease last, in microseconds since the Unix epoch by the database's clock. Compared
+    /// with another look's, it tells whether the owner renewed meanwhile.
     pub renewed_us: i64,
 }
 
-/// What the store's list says of a server.
+/// The state of a server in the store's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerState {
     /// The list has it.

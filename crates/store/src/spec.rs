@@ -341,7 +341,7 @@ pub fn user_weights_to_json(from: &BTreeMap<String, u32>) -> String {
     serde_json::to_string(from).expect("strings and numbers always serialize")
 }
 
-/// The weights of a queue's users from JSON. `None` is no weights.
+/// The weights of a queue's users from JSON. `None` means that no weights are set.
 pub fn user_weights_from_json(text: Option<String>) -> Result<BTreeMap<String, u32>, serde_json::Error> {
     text.map_or(Ok(BTreeMap::new()), |text| serde_json::from_str(&text))
 }

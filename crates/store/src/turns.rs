@@ -10,7 +10,7 @@ const EXPRESS: i64 = 4;
 /// Bits of virtual time after the point.
 const FRACTION_BITS: u32 = 56;
 
-/// Virtual time as whole units and the part of one. What is beyond the range of a column is its end.
+/// Virtual time as whole units and the part of one. Values beyond the range of a column are clamped.
 pub fn split(virtual_time: i128) -> (i64, i64) {
     let whole = (virtual_time >> FRACTION_BITS).clamp(i64::MIN.into(), i64::MAX.into());
     (whole as i64, (virtual_time & ((1 << FRACTION_BITS) - 1)) as i64)
@@ -21,7 +21,7 @@ pub fn join(whole: i64, fraction: i64) -> i128 {
     (i128::from(whole) << FRACTION_BITS) + i128::from(fraction)
 }
 
-/// What is true or not of a queue, in one column.
+/// The flags of a turn, in one column.
 pub fn flags(turn: &QueueTurn) -> i64 {
     let QueueTurn { waits, passed, express, .. } = *turn;
     i64::from(waits) * WAITS + i64::from(passed) * PASSED + i64::from(express) * EXPRESS
@@ -32,7 +32,7 @@ pub fn from_flags(flags: i64) -> (bool, bool, bool) {
     (flags & WAITS != 0, flags & PASSED != 0, flags & EXPRESS != 0)
 }
 
-/// The key of a clock: the band, and the queue of whose users it is.
+/// The key of a clock: its band, and for a clock of users their queue.
 pub fn clock_key(of: &ClockOf) -> (i64, &str) {
     match of {
         ClockOf::Band(band) => (i64::from(*band), ""),
@@ -40,7 +40,7 @@ pub fn clock_key(of: &ClockOf) -> (i64, &str) {
     }
 }
 
-/// Whose clock has this key.
+/// The owner of the clock with this key.
 pub fn clock_of(band: i64, queue: &str) -> ClockOf {
     match band {
         USERS => ClockOf::Users(queue.to_owned()),

@@ -14,10 +14,10 @@ pub const HISTORY_MAX: usize = 10_000;
 /// Bodies by job and by the step's index in it.
 pub type StepBodies = Vec<((JobId, u16), Arc<[u8]>)>;
 
-/// What an engine starts from.
+/// The state with which an engine starts.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Snapshot {
-    /// The number that the next job gets.
+    /// The number of the next job.
     pub next_job: u64,
     /// Workers, jobs, counts of parked jobs, history, queues, limits and turns.
     pub ground: StoredState,
@@ -34,7 +34,7 @@ pub struct JobView {
     pub created: Time,
     /// Its state.
     pub state: JobState,
-    /// Why no further task of it starts; `None` while tasks may.
+    /// Why no further task of it starts; `None` while tasks may start.
     pub stop: Option<Stop>,
     /// Whether a user has put it on hold.
     pub held: bool,
@@ -101,22 +101,22 @@ impl EndedTotals {
 /// A part of a list of jobs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct JobsPart {
-    /// Those that pass the filter, newest first.
+    /// The jobs that pass the filter, newest first.
     pub jobs: Vec<JobView>,
-    /// The list goes on with jobs of a lower id than this; `None` if there are none.
+    /// The next part has jobs of a lower id than this; `None` after the last part.
     pub next: Option<JobId>,
-    /// Rows that were looked at, whether they passed or not.
+    /// Rows that were read, whether they passed or not.
     pub rows: usize,
 }
 
 /// A part of the series of the farm over time, in bytes that only the server reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeriesRow {
-    /// Which part.
+    /// Number of the part.
     pub part: u8,
-    /// Which step of time.
+    /// Number of the step of time.
     pub step: u64,
-    /// The bytes.
+    /// The values, in the server's format.
     pub data: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ pub struct StoredTask {
     pub result: Option<TaskResult>,
 }
 
-/// A job with attempts of it that ended.
+/// A job with some of its ended attempts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EndedJob {
     /// The job.
@@ -140,8 +140,8 @@ pub struct EndedJob {
     pub attempts: Vec<(u32, AttemptView)>,
 }
 
-/// How far apart the numbers of a job's nodes are, where another system knows each of its nodes as a job. What is kept of
-/// all of them is deleted with the job.
+/// The distance between the numbers of a job's nodes, where another system knows each node as a job. The documents of
+/// all nodes are deleted with the job.
 pub const FOREIGN_NODE_NUMBERS: u64 = 1_000_000_000_000;
 
 /// A change of the state of another system's jobs and hosts. `doc` is text that only the server reads.
@@ -213,7 +213,7 @@ pub struct AttemptView {
     pub worker: WorkerId,
     /// Epoch of the worker at that time.
     pub epoch: Epoch,
-    /// Whether the result came when this attempt was no longer the booked one.
+    /// Whether the result came after this attempt had lost its booking.
     pub late: bool,
     /// How it ended.
     pub result: TaskResult,

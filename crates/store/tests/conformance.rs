@@ -268,7 +268,7 @@ fn a_job_ends_and_is_retried() {
         let view = store.job(JobId(1)).await.unwrap().unwrap();
         assert_eq!((view.state, view.ended, view.counts), (JobState::Failed, Some(Time(500)), Some(counts)));
         assert_eq!((view.stop, view.held), (Some(Stop::After(JobId(3))), true));
-        assert_eq!(view.spec.priority, -7, "as somebody changed it");
+        assert_eq!(view.spec.priority, -7, "as a user changed it");
         commit(&store, vec![Write::JobRetry { job: JobId(1) }]).await;
         let record = store.records(BTreeSet::from([JobId(1), JobId(2)])).await.unwrap().pop().unwrap();
         assert_eq!((record.state, record.stop), (JobState::Active, None));

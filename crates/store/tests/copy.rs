@@ -180,7 +180,7 @@ fn a_farm_moves_to_postgres_and_back_with_everything() {
         assert_eq!(shown(&opened(&database).await).await, before);
         copied(&database, &last).await;
         assert_eq!(shown(&opened(&last).await).await, before);
-        // A store that has something is no target.
+        // A store that is not empty is refused as a target.
         for to in [&last, &database] {
             let refused = loop {
                 match copy(&first, to).await {

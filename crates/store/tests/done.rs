@@ -1,5 +1,5 @@
-//! Rows of requests that a batch does for other servers: they are there if the batch is, and for as long as the request may
-//! come again.
+//! Rows of requests that a batch does for other servers: they are there if the batch is, and for as long as the request
+//! may come again.
 
 mod support;
 
@@ -91,7 +91,7 @@ fn an_owner_that_was_superseded_has_done_nothing() {
 
 /// A commit whose future was dropped may have happened or not. The row says which.
 #[test]
-fn after_a_commit_that_nobody_waited_for_the_row_tells_whether_the_request_was_done() {
+fn after_a_commit_without_a_waiting_caller_the_row_tells_whether_the_request_was_done() {
     const CUTS: usize = 30;
     const ROUNDS_MAX: u32 = 3_000;
     let Some(cluster) = cluster() else { return };

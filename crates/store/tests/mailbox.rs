@@ -1,5 +1,5 @@
-//! Requests that one server leaves for another in a shared database: where their bodies are, for how long, and what a crash
-//! of the database takes.
+//! Requests that one server leaves for another in a shared database: where their bodies are, for how long, and what a
+//! crash of the database takes.
 
 mod support;
 
@@ -65,7 +65,7 @@ fn requests_that_a_crash_of_the_database_took_are_lost_and_their_numbers_stay_ta
         // The connections of the pool are tried before they are used.
         let answers = store.answers(server, ids.clone()).await.unwrap();
         assert_eq!(answers, Answers { answered: Vec::new(), lost: ids.clone() });
-        assert!(!store.answer(ids[0], 200, Vec::new()).await.unwrap(), "nobody reads that answer");
+        assert!(!store.answer(ids[0], 200, Vec::new()).await.unwrap(), "a lost request has no row");
         let next = store.ask(server, "http", Vec::new(), unsigned).await.unwrap();
         assert!(next > ids[2], "{next:?}");
         assert!(store.answers(server, vec![next]).await.unwrap().lost.is_empty());

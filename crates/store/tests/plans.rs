@@ -1,6 +1,6 @@
 //! How PostgreSQL reads a database with many ended jobs: the plans of the statements that really ran, which the module
-//! `auto_explain` writes to the log of the database. Nothing that a server does often may read a table of jobs, tasks or
-//! attempts from its beginning to its end.
+//! `auto_explain` writes to the log of the database. Nothing that a server does often may read a table of jobs, tasks
+//! or attempts from its beginning to its end.
 
 mod support;
 
@@ -98,7 +98,7 @@ async fn fill(store: &Store, address: &str) {
     commit(store, (0..10).flat_map(|index| [book(ACTIVE, index), end(ACTIVE, index)]).collect()).await;
 }
 
-/// What clients ask: lists with and without filters, a job, its tasks, `why` of what is parked.
+/// The reads of clients: lists with and without filters, a job, its tasks, `why` of a parked job.
 async fn ask(store: &Store) {
     let filters = [
         JobFilter::default(),

@@ -204,7 +204,7 @@ fn connections_that_are_cut_during_commits_lose_and_double_nothing() {
 
 /// A commit whose future was dropped may have happened or not. The next read and the next commit agree about it.
 #[test]
-fn a_commit_that_nobody_waits_for_is_settled_before_the_next_read() {
+fn a_commit_whose_caller_is_gone_is_settled_before_the_next_read() {
     // Every fiftieth commit is dropped at once, the others later and later.
     const CUTS: u32 = 30;
     const ROUNDS_MAX: u32 = 50 * CUTS;

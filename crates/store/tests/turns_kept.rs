@@ -198,7 +198,7 @@ impl Farm {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// A job of a queue, user, priority, and so many tasks.
+    /// A job of a queue, a user, a priority and a number of tasks.
     Submit(usize, usize, i32, u32),
     /// A queue has another weight, and its users have others.
     Set(usize, u32, [u32; 3]),
@@ -421,7 +421,7 @@ fn what_is_written_follows_what_changed_and_no_record_outlives_its_debt() {
     assert!(turns.turns.len() <= 1, "{} records: {turns:?}", turns.turns.len());
 }
 
-/// The batch with a booking and its turns fails, or nobody knows of it: the next one has both as they are then.
+/// The batch with a booking and its turns fails, or its outcome is unknown. The next batch has both as they are then.
 #[test]
 fn turns_of_a_failed_batch_are_written_again() {
     let mut farm = Farm::new(Charge::Task, None, 100_000);

@@ -88,8 +88,9 @@ impl Way {
         }
     }
 
-    /// What is asked of a connection, where the address says this or nothing. A socket of this machine is not encrypted, as
-    /// with libpq. What leaves this machine has TLS with a name that is checked, unless the address says otherwise.
+    /// What is asked of a connection, where the address says this or nothing. A socket of this machine is not
+    /// encrypted, as with libpq. What leaves this machine has TLS with a name that is checked, unless the address says
+    /// otherwise.
     fn checks(self, written: Option<Checks>) -> Checks {
         match (self, written) {
             (Way::Socket, _) => Checks::Disable,
@@ -99,9 +100,9 @@ impl Way {
         }
     }
 
-    /// The same for the driver. With `prefer` it goes on without TLS where the database, or another machine in its place,
-    /// says that it has none, and then gives the password in whatever form it is asked for. So a password goes over a
-    /// network with TLS alone, unless the address says `disable`.
+    /// The same for the driver. With `prefer` it goes on without TLS where the database, or another machine in its
+    /// place, says that it has none, and then gives the password in whatever form it is asked for. So a password goes
+    /// over a network with TLS alone, unless the address says `disable`.
     fn driver_mode(self, checks: Checks, has_password: bool) -> SslMode {
         match checks {
             Checks::Disable => SslMode::Disable,
@@ -150,7 +151,7 @@ impl Target {
             let why = std::error::Error::source(&e).map(|cause| cause.to_string()).unwrap_or_default();
             // The driver names options and never values in this message.
             let named = why.contains("option `");
-            let why = if named { why } else { "it is no URL of a database".to_owned() };
+            let why = if named { why } else { "it is not a valid URL of a database".to_owned() };
             StoreError::Setting(format!("{why}; {FORM}"))
         })?;
         hosts.iter().for_each(|host| _ = config.host(host));
@@ -190,8 +191,8 @@ impl Target {
     }
 }
 
-/// What an address lets happen on the way to the database, in words that complete a sentence; `None` if nothing, or if the
-/// way does not leave this machine.
+/// What an address lets happen on the way to the database, in words that complete a sentence; `None` if nothing, or if
+/// the way does not leave this machine.
 ///
 /// # Errors
 ///
@@ -289,8 +290,8 @@ fn password(
     Ok(secrets.password.clone())
 }
 
-/// The password of the first line that matches, in libpq's form `host:port:database:user:password`, where `*` stands for
-/// all and a backslash before `:` and `\`.
+/// The password of the first line that matches, in libpq's form `host:port:database:user:password`, where `*` stands
+/// for all and a backslash before `:` and `\`.
 fn from_passfile(text: &str, config: &Config) -> Option<String> {
     let user = config.get_user().unwrap_or_default();
     let database = config.get_dbname().unwrap_or(user);

@@ -86,7 +86,8 @@ impl Owner {
 }
 
 impl Postgres {
-    /// Applies the writes of a batch in one transaction under this handle's epoch. Returns the indexes of the refused ones.
+    /// Applies the writes of a batch in one transaction under this handle's epoch. Returns the indexes of the refused
+    /// ones.
     pub(crate) async fn commit(
         &self,
         batch: Arc<Outbox>,
@@ -98,7 +99,7 @@ impl Postgres {
         }
         let mut doubt = Doubt(Some(owner.clone()));
         let postgres = self.clone();
-        // The engine's thread goes on with the next batch meanwhile. The commit ends with whoever waits for it.
+        // The engine's thread goes on with the next batch meanwhile. The commit ends with its caller.
         let running = async move { postgres.commit_here(owner, batch, done).await };
         let running = AbortOnDropHandle::new(self.database.runtime.spawn(running));
         let outcome = running.await.map_err(|_| StoreError::Closed)?;
@@ -117,8 +118,8 @@ impl Postgres {
         let mut has_lost_one = false;
         let changes = Changes { writes: &batch.writes, done: &done };
         let outcome = self.commit_once(&owner, &mut writer, changes, &mut has_lost_one).await;
-        // A transaction whose connection was lost may still be on its way. After a commit or under another epoch it finds
-        // another row than it expects.
+        // A transaction whose connection was lost may still be on its way. After a commit or under another epoch it
+        // finds another row than it expects.
         let is_known = matches!(outcome, Ok(_) | Err(StoreError::Superseded));
         if is_known || !has_lost_one {
             doubt.0 = None;

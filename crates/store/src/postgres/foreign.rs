@@ -1,5 +1,5 @@
-//! Rows that the server keeps beside the engine's: documents of another system's jobs and hosts, series of the farm over
-//! time, and numbers. The store never looks into them, and deletes the documents of a job with the job.
+//! Rows that the server keeps beside the engine's: documents of another system's jobs and hosts, series of the farm
+//! over time, and numbers. The store never looks into them, and deletes the documents of a job with the job.
 
 use super::trouble::Trouble;
 use super::{Postgres, int, rows, text};
@@ -45,7 +45,7 @@ impl Postgres {
         kept.map(|_| ()).map_err(|e| Trouble::Sql(e).while_it("kept a number"))
     }
 
-    /// Replaces these rows, and deletes of each part what is not among the steps that are kept.
+    /// Replaces these rows, and deletes rows of the given parts whose steps are outside their ranges.
     pub(crate) async fn keep_series(
         &self,
         rows: Vec<SeriesRow>,

@@ -1,5 +1,5 @@
-//! Notifications, on a connection of their own. It is made again whenever it is lost, and the listener is told each time,
-//! because PostgreSQL keeps no notification for a server that is not connected.
+//! Notifications, on a connection of their own. It is made again whenever it is lost, and the listener is told each
+//! time, because PostgreSQL keeps no notification for a server that is not connected.
 
 use super::Postgres;
 use super::address::Target;
@@ -11,7 +11,7 @@ use tokio_postgres::{AsyncMessage, Client};
 
 /// The pause before a lost connection is made again.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
-/// How often the connection is tried. A database that is gone without a word is noticed by this.
+/// How often the connection is tested. A database that disappears silently is noticed by this.
 const TRY_EVERY: Duration = Duration::from_secs(10);
 
 impl Postgres {
@@ -28,7 +28,7 @@ impl Postgres {
     }
 }
 
-/// Listens until the connection is lost, or nobody hears any more.
+/// Listens until the connection is lost, or the listener is dropped.
 async fn listen_once(target: &Target, channels: &[&str], sender: &mpsc::Sender<Notice>) {
     let Ok((client, mut connection)) = target.config.connect(target.tls.clone()).await else { return };
     let listen: String = channels.iter().map(|channel| format!("LISTEN {channel};")).collect();
@@ -62,7 +62,7 @@ async fn listen_once(target: &Target, channels: &[&str], sender: &mpsc::Sender<N
     }
 }
 
-/// Asks again after a while.
+/// Tests the connection after a pause. False if it is lost.
 async fn is_still_there(client: &Client) -> bool {
     tokio::time::sleep(TRY_EVERY).await;
     let asked = tokio::time::timeout(TRY_EVERY, client.batch_execute("")).await;

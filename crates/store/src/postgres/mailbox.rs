@@ -10,7 +10,7 @@ use crate::ownership::ServerId;
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A server that has not beaten for this long waits for no answer.
+/// A server without a heartbeat for this long is taken to wait for no answer.
 const ASKER_GONE_AFTER: &str = "20 seconds";
 
 impl Postgres {

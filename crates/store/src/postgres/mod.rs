@@ -1,6 +1,6 @@
-//! The store that several servers share: a PostgreSQL database. A pool of connections answers reads and writes what is
-//! not the engine's. The owner of the farm commits its batches on a connection of its own, in `commit`. Migrations are
-//! numbered and never edited, not even in a comment: a database stores the checksum of each migration's text.
+//! The store that several servers share: a PostgreSQL database. A pool of connections serves reads, and the writes that
+//! are not the engine's. The owner of the farm commits its batches on a connection of its own, in `commit`. Migrations
+//! are numbered and never edited, not even in a comment: a database stores the checksum of each migration's text.
 
 mod address;
 mod attempt;
@@ -47,11 +47,11 @@ mod embedded {
 
 /// Connections of a server's pool, for reads and for writes that are not the engine's.
 const POOL_MAX: usize = 8;
-/// Connections of the pool for the list of servers and for the row of the owner. One task looks at these all the time,
-/// while others beat and claim.
+/// Connections of the pool for the list of servers and for the row of the owner. One task reads these all the time,
+/// while other tasks write heartbeats and claims.
 const LIST_POOL_MAX: usize = 2;
-/// Connections of one server at most: the two pools', one for commits, one that renews the lease, one each that listens for
-/// requests and for answers, and one that migrates at the start.
+/// Connections of one server at most: the two pools', one for commits, one that renews the lease, one each that listens
+/// for requests and for answers, and one that migrates at the start.
 const CONNECTIONS_MAX: usize = POOL_MAX + LIST_POOL_MAX + 5;
 /// How long a connection of the pool is waited for.
 const POOL_WAIT: Duration = Duration::from_secs(30);
@@ -61,8 +61,9 @@ const MIGRATION_WAIT: &str = "120s";
 const ONE_ENGINE_SINCE: i32 = 10;
 /// The advisory lock under which the schema is changed: the letters `windlass`.
 const MIGRATION_LOCK: i64 = 0x7769_6e64_6c61_7373;
-/// Statements find rows by key. Plans for large tables would be kept for small ones and the other way round, and a table
-/// that has just grown has no statistics. A commit that was answered is on disk, whatever the database's default is.
+/// Statements find rows by key. Plans for large tables would be kept for small ones and the other way round, and a
+/// table that has just grown has no statistics. A commit that was answered is on disk, whatever the database's default
+/// is.
 const SESSION: &str =
     "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off;
     SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed';
@@ -81,7 +82,7 @@ pub struct Postgres {
 
 struct Database {
     target: Target,
-    /// Where connections are driven. Whoever uses the store may have a runtime of its own, or be busy.
+    /// The runtime that drives the connections. A caller of the store may have a runtime of its own, or be busy.
     runtime: Handle,
     /// The server's pool.
     pool: Pool,
@@ -155,7 +156,7 @@ impl Target {
 /// Connects on the runtime that it is called on, which also drives the connection.
 async fn dial(config: Config, tls: TlsDialer) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
     let (client, connection) = config.connect(tls).await?;
-    // What ends a connection is also the error of the query that waits on it.
+    // The error that ends a connection is also the error of the query that waits on it.
     let driver = tokio::spawn(async move { _ = connection.await });
     client.batch_execute(SESSION).await?;
     Ok((client, driver))
@@ -250,7 +251,7 @@ async fn migrate(client: &mut Client, shown: &str) -> Result<(), StoreError> {
             return Err(StoreError::Newer { store: shown.to_owned(), found, known });
         }
         if found < ONE_ENGINE_SINCE {
-            // What engines of shards had still to write is told by the last schema with shards.
+            // The last schema with shards holds the facts from which the missing writes of their engines follow.
             let divided = embedded::migrations::runner().set_abort_missing(false);
             let divided = divided.set_target(refinery::Target::Version(ONE_ENGINE_SINCE - 1));
             divided.run_async(client).await.map_err(failed)?;

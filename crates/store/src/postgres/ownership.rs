@@ -1,8 +1,8 @@
 //! Rows of servers and of the owner. All times are of the database's clock, so servers need not agree on theirs.
 //!
-//! The table of the owner's row is called `shards`, and its only row has the number 0. An earlier release had a row for each
-//! shard of a divided farm, from 1 on. A server of that release which still runs finds its row gone, and so learns that it was
-//! superseded.
+//! The table of the owner's row is called `shards`, and its only row has the number 0. An earlier release had a row for
+//! each shard of a divided farm, from 1 on. A server of that release which still runs finds its row gone, and so learns
+//! that it was superseded.
 
 use super::commit::Owner;
 use super::trouble::Trouble;
@@ -14,20 +14,22 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
-/// How long the row of a server stays that beats no more and owns nothing.
+/// How long the row of a server stays without a heartbeat if it does not own the farm.
 const GONE_AFTER: &str = "1 day";
-/// How long a request and its answer are kept that the server which asked does not delete. An older one is not served.
+/// How long a request and its answer are kept if the asking server does not delete them. An older request is not
+/// served.
 pub const REQUESTS_KEPT: &str = "30 minutes";
-/// How long it is kept that a request was done, where the server that asked does not delete that. It is longer than
-/// [`REQUESTS_KEPT`] and the time for which a server asks again, so none is done twice. A server that has left stays as long, because its key checks the signatures.
+/// How long the row of a done request is kept if the asking server does not delete it. It is longer than
+/// [`REQUESTS_KEPT`] and the time for which a server asks again, so no request is done twice. The row of a server that
+/// has left stays as long, because its key checks the signatures.
 const DONE_KEPT: &str = "1 hour";
 /// How long events for other servers' clients are kept.
 const EVENTS_KEPT: &str = "1 minute";
-/// Old requests, and rows of requests that were done, that one beat deletes of each.
+/// Old requests that one heartbeat deletes, and also rows of done requests.
 const FORGET_MAX: i64 = 1_000;
 
-/// A farm without an owner, of an owner whose lease has run out, or of the same server, is free. Only one of two servers
-/// that try at once finds it so: the other one waits for the row and looks again.
+/// A farm is free without an owner, after the end of its owner's lease, and for the same server. Of two servers that
+/// claim it at once only one succeeds: the other waits for the row and then evaluates the condition again.
 const CLAIM: &str = "INSERT INTO shards AS s (id, owner, epoch, batch, refused, lease, since, beat)
     VALUES (0, $1, 1, 0, '{}', $2::bigint * interval '1 millisecond', clock_timestamp(), clock_timestamp())
     ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = s.epoch + 1, batch = s.batch + 1, refused = '{}',
@@ -179,7 +181,7 @@ impl Postgres {
         }))
     }
 
-    /// The name of the server that owns the farm and is alive; `None` if none does.
+    /// The name of the owner whose lease has not run out; `None` if the farm is free.
     pub(crate) async fn live_owner(&self) -> Result<Option<String>, StoreError> {
         let sql = "SELECT coalesce(servers.name, shards.owner::text) FROM shards
                 LEFT JOIN servers ON servers.id = shards.owner

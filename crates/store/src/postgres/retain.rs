@@ -1,4 +1,4 @@
-//! Deletion of what is old, piece by piece.
+//! Deletion of old rows, in bounded transactions.
 
 use super::trouble::Trouble;
 use super::{Postgres, time};
@@ -18,8 +18,8 @@ const TOKENS: &str = "DELETE FROM tokens WHERE id IN
     (SELECT id FROM tokens WHERE revoked < $1 OR expires < $1 ORDER BY id LIMIT $2)";
 
 impl Postgres {
-    /// See [`Store::retain`](crate::Store::retain). A job's own row is deleted first, so no reader sees half of a job. The
-    /// rows of its tasks follow in this and later transactions, between which commits run.
+    /// See [`Store::retain`](crate::Store::retain). A job's own row is deleted first, so no reader sees half of a job.
+    /// The rows of its tasks follow in this and later transactions, between which commits run.
     pub(crate) async fn retain(&self, before: Time, budget: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         let mut client = self.client().await?;
         retain(&mut client, before, budget).await.map_err(|trouble| trouble.while_it("deleted"))

@@ -226,8 +226,8 @@ fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
     }
 }
 
-/// Ends the process when the writer's thread panics. Such a server could only refuse everything, while the
-/// next one goes on with what was accepted, which is on disk.
+/// Ends the process when the writer's thread panics. Without a writer, a server could only refuse requests. The next
+/// server goes on with all accepted jobs, which are on disk.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -299,7 +299,7 @@ fn migrate(db: &mut Connection, path: &Path) -> Result<(), StoreError> {
             }
         }
         if found < i64::from(ONE_ENGINE_SINCE) {
-            // What engines of shards had still to write is told by the last schema with shards.
+            // The last schema with shards holds the facts from which the missing writes of their engines follow.
             let divided = embedded::migrations::runner().set_abort_missing(false);
             let divided = divided.set_target(Target::Version(ONE_ENGINE_SINCE - 1));
             divided.run(db).map_err(corrupt)?;

@@ -50,7 +50,7 @@ pub fn before(db: &Connection, queue: &str, place: QueuePos) -> rusqlite::Result
     db.prepare_cached(sql)?.query_row(place, |row| Ok(row.get::<_, i64>(0)? as u64))
 }
 
-/// What a transaction adds to the counts: jobs, ready tasks, waiting tasks.
+/// Sums by which a transaction changes the counts: jobs, ready tasks, waiting tasks.
 #[derive(Default)]
 pub struct Deltas(BTreeMap<(String, u64), [i64; 3]>);
 

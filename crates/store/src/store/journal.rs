@@ -1,4 +1,4 @@
-//! What the engine asks of a store: its batches, and what it starts from and reads again.
+//! The methods that the engine uses: commits of batches, the state at the start, and later reads of jobs.
 
 use crate::done::DoneRequest;
 use crate::error::StoreError;
@@ -18,9 +18,9 @@ impl Store {
         self.commit_with(batch, Vec::new()).await
     }
 
-    /// As [`Store::commit`], of a batch that does these requests of other servers. In the same transaction each gets a row,
-    /// which [`Store::done_request`] finds, but for those about jobs of refused writes. A batch without a write does nothing,
-    /// so it leaves no row. A store in a file keeps none, because no other server can ask its owner.
+    /// As [`Store::commit`], for a batch that does these requests of other servers. The same transaction inserts a row
+    /// for each, which [`Store::done_request`] reads. Requests about jobs of refused writes get none. A batch without a
+    /// write does nothing, so it inserts no row. A store in a file keeps no rows, because it has no other servers.
     pub async fn commit_with(
         &self,
         batch: Arc<Outbox>,
@@ -33,9 +33,9 @@ impl Store {
         }
     }
 
-    /// What an engine starts from: workers, active jobs that are not parked, the counts of parked jobs, the number of
-    /// the next job, the samples of the [`HISTORY_MAX`](crate::HISTORY_MAX) task profiles that were used last, queues and
-    /// limits.
+    /// The state with which an engine starts: workers, active jobs that are not parked, the counts of parked jobs, the
+    /// number of the next job, the samples of the [`HISTORY_MAX`](crate::HISTORY_MAX) task profiles that were used
+    /// last, queues and limits.
     pub async fn load(&self) -> Result<Snapshot, StoreError> {
         dispatch!(self, read load(), settled_reader)
     }
@@ -55,7 +55,7 @@ impl Store {
         }
     }
 
-    /// The counts of parked jobs by queue and class, as the writes have moved them.
+    /// The counts of parked jobs by queue and class, as maintained by the writes.
     pub async fn parked_counts(&self) -> Result<Vec<ParkedCount>, StoreError> {
         dispatch!(self, read parked_counts(), settled_reader)
     }
@@ -72,7 +72,7 @@ impl Store {
 
     /// Deletes, up to about `rows` rows, jobs that ended before `before`, oldest first, the samples of task
     /// profiles that were not used since, and tokens that ended before. Returns the deleted jobs, and whether
-    /// there is more to delete.
+    /// more is left to delete.
     pub async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
         match self {
             Store::Memory(memory) => Ok((memory.retain(before), false)),

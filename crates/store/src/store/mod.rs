@@ -73,7 +73,7 @@ pub fn backup(address: &str, to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// An address without the user and password of a database. Of one that is not known only the scheme is left.
+/// An address without the user and password of a database. Of an unknown kind of address only the scheme is shown.
 pub fn shown_address(address: &str) -> String {
     match address.split_once(':') {
         Some(_) if is_postgres(address) => postgres::without_secrets(address),
@@ -82,8 +82,9 @@ pub fn shown_address(address: &str) -> String {
     }
 }
 
-/// What the address of a database lets happen on the way to it, in words that complete a sentence. `None` if the connection
-/// has TLS and the database's name is checked, if it does not leave this machine, or if the store is no database.
+/// The weakness of the connection to which the address of a database leads, in words that complete a sentence. `None`
+/// if the connection has TLS and checks the database's name, if it stays on this machine, or if the store has no
+/// connection.
 ///
 /// # Errors
 /// If the address cannot be used.
@@ -96,8 +97,8 @@ fn is_postgres(address: &str) -> bool {
 }
 
 impl Store {
-    /// Opens a store of this machine, `memory` or `sqlite:PATH`. An older schema is migrated, after a copy of the file was
-    /// made. [`Store::connect`] opens all stores.
+    /// Opens a store of this machine, `memory` or `sqlite:PATH`. An older schema is migrated, after a copy of the file
+    /// was made. [`Store::connect`] opens all stores.
     pub fn open(address: &str) -> Result<Store, StoreError> {
         if address == "memory" {
             return Ok(Store::Memory(Memory::default()));
@@ -108,8 +109,8 @@ impl Store {
         Err(StoreError::Address(shown_address(address)))
     }
 
-    /// Opens any store: `memory`, `sqlite:PATH` or `postgres://HOST/DATABASE`. An older schema is migrated. A handle of a
-    /// PostgreSQL store may commit once it owns the farm; see [`Store::claim`].
+    /// Opens any store: `memory`, `sqlite:PATH` or `postgres://HOST/DATABASE`. An older schema is migrated. A handle of
+    /// a PostgreSQL store may commit once it owns the farm; see [`Store::claim`].
     pub async fn connect(address: &str) -> Result<Store, StoreError> {
         match is_postgres(address) {
             true => Ok(Store::Postgres(Postgres::connect(address).await?)),
@@ -117,7 +118,7 @@ impl Store {
         }
     }
 
-    /// A random number of this store. Job numbers mean something only together with it.
+    /// The random number of this store. Job numbers are unique only together with it.
     pub fn id(&self) -> i64 {
         match self {
             Store::Memory(memory) => memory.id(),

@@ -1,4 +1,4 @@
-//! What the server keeps in a store beside the engine's rows: documents of another system's jobs and hosts, series of the
+//! Rows that the server keeps beside the engine's: documents of another system's jobs and hosts, series of the
 //! farm over time, and numbers.
 
 use crate::error::StoreError;
@@ -18,7 +18,7 @@ impl Store {
         dispatch!(self, read foreign_job(id))
     }
 
-    /// The documents of those jobs that may still change, by id.
+    /// The documents of jobs that may still change, by id.
     pub async fn foreign_open(&self) -> Result<Vec<(JobId, String)>, StoreError> {
         dispatch!(self, read foreign_open())
     }
@@ -28,8 +28,8 @@ impl Store {
         dispatch!(self, read foreign_hosts())
     }
 
-    /// Keeps parts of series in the place of those of the same part and step. Of each part that is named, only the steps
-    /// of the given range stay.
+    /// Stores parts of series, each in place of the row with its part and step. For each part in `kept`, the rows of
+    /// steps outside the range are deleted.
     pub async fn keep_series(
         &self,
         rows: Vec<SeriesRow>,
@@ -43,7 +43,7 @@ impl Store {
         dispatch!(self, read series())
     }
 
-    /// A number that the server keeps under a name; `None` before [`Store::keep_number`].
+    /// The number that the server keeps under a name; `None` before [`Store::keep_number`].
     pub async fn number(&self, name: &'static str) -> Result<Option<u64>, StoreError> {
         dispatch!(self, read number(name))
     }

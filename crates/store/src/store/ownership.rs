@@ -17,13 +17,13 @@ impl Store {
         dispatch!(self, shared register_server(name, addresses, release, verify_key), Ok(ServerId(1)))
     }
 
-    /// Notes that a server is alive, and deletes what servers that are long gone have left.
+    /// Records that a server is alive, and deletes rows that servers left which are long gone.
     pub async fn server_beat(&self, server: ServerId) -> Result<ServerState, StoreError> {
         dispatch!(self, shared server_beat(server), Ok(ServerState { is_listed: true, is_draining: false }))
     }
 
-    /// Asks the servers of that name to give up the farm and not to take it, or lets them take it again. Returns how many
-    /// servers of that name the list has.
+    /// Asks the servers of that name to give up the farm and not to take it, or lets them take it again. Returns how
+    /// many servers of that name the list has.
     pub async fn drain_servers(&self, name: &str, drain: bool) -> Result<usize, StoreError> {
         dispatch!(self, shared drain_servers(name, drain), Err(StoreError::NotShared))
     }
@@ -38,14 +38,14 @@ impl Store {
         dispatch!(self, shared servers(), Ok(Vec::new()))
     }
 
-    /// Takes the farm if it has no owner, or one that did not renew its lease in time. `None` if another server owns it. The
+    /// Takes the farm if it has no owner, or if the owner's lease has run out. `None` if another server owns it. The
     /// lease runs on the database's clock, and each commit renews it, too.
     pub async fn claim(&self, server: ServerId, lease: Duration) -> Result<Option<Ownership>, StoreError> {
         dispatch!(self, shared claim(server, lease), Ok(Some(Ownership { server, epoch: 1, batch: 0 })))
     }
 
-    /// A handle with connections of its own, for what must not wait while reads take all connections of the server: the
-    /// list of servers and the row of the owner.
+    /// A handle with connections of its own, for the list of servers and the row of the owner. These must not wait
+    /// while reads take all connections of the server.
     pub fn with_own_connections(&self) -> Store {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => self.clone(),
@@ -61,7 +61,8 @@ impl Store {
         }
     }
 
-    /// What this handle commits as; `None` for a store of one server, and for a handle that may not commit.
+    /// The ownership under which this handle commits; `None` for a store of one server, and for a handle that may not
+    /// commit.
     pub fn ownership(&self) -> Option<&Ownership> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => None,
@@ -77,8 +78,8 @@ impl Store {
         dispatch!(self, shared renew(), Ok(()))
     }
 
-    /// Gives the farm back by its owner's handle, after the commit that runs, so that another server need not wait for the
-    /// end of the lease. Nothing can be committed by this handle afterwards.
+    /// Releases the farm after the commit that runs, so that another server need not wait for the end of the lease.
+    /// This handle, which must be the owner's, can commit nothing afterwards.
     ///
     /// # Errors
     /// [`StoreError::Superseded`] if another server has the farm already.

@@ -11,8 +11,8 @@ use std::time::Duration;
 const CHECKED: &str = "windlass_checked";
 
 impl Store {
-    /// Leaves a request for the owner of the farm, and tells of it on [`ASKED`](crate::ASKED). `sign` makes the signature of its number and
-    /// its body.
+    /// Inserts a request to the owner of the farm, and notifies [`ASKED`](crate::ASKED). `sign` returns the signature
+    /// of its number and its body.
     pub async fn ask(
         &self,
         by: ServerId,
@@ -23,37 +23,37 @@ impl Store {
         dispatch!(self, shared ask(by, kind, body, sign), Err(StoreError::NotShared))
     }
 
-    /// Up to `limit` requests with higher numbers than `after` that were not answered, by number. Requests of servers that
-    /// are gone are left out, because nobody waits for their answers. Of two servers that ask at the same time the higher
-    /// number may appear first, so a caller also asks from the beginning now and then.
+    /// Up to `limit` requests without an answer and with higher numbers than `after`, by number. Requests of servers
+    /// that are gone are left out. Of two requests that are made at the same time, the one with the higher number may
+    /// appear first, so a caller must also read from the beginning now and then.
     pub async fn asked(&self, after: AskId, limit: usize) -> Result<Vec<Asked>, StoreError> {
         dispatch!(self, shared asked(after, limit), Ok(Vec::new()))
     }
 
-    /// Answers a request, and tells of it on [`ANSWERED`](crate::ANSWERED). The row forgets what was asked. False if it was answered before,
-    /// or is not there any more.
+    /// Answers a request, and notifies [`ANSWERED`](crate::ANSWERED). The body of the request is deleted from its row.
+    /// False if it was answered before, or has no row any more.
     pub async fn answer(&self, id: AskId, status: i32, body: Vec<u8>) -> Result<bool, StoreError> {
         dispatch!(self, shared answer(id, status, body), Err(StoreError::NotShared))
     }
 
-    /// What became of these requests of a server. What it says of others' is that they are not there.
+    /// The outcomes of these requests of a server. Requests of other servers count as lost.
     pub async fn answers(&self, by: ServerId, ids: Vec<AskId>) -> Result<Answers, StoreError> {
         dispatch!(self, shared answers(by, ids), Ok(Answers::default()))
     }
 
-    /// Takes requests back that nobody waits for any more. One that is answered stays.
+    /// Deletes requests whose clients have gone. A request that was answered stays.
     pub async fn withdraw(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
         dispatch!(self, shared withdraw(ids), Ok(()))
     }
 
-    /// Deletes requests whose answers were read, each with the row of what it has done under this key. Requests that were
-    /// not answered stay, and so do their rows.
+    /// Deletes requests whose answers were read, each with the row of the done request that has this key. Requests
+    /// without an answer stay, and so do the rows of done requests under their keys.
     pub async fn drop_answered(&self, read: Vec<(AskId, Option<String>)>) -> Result<(), StoreError> {
         dispatch!(self, shared drop_answered(read), Ok(()))
     }
 
-    /// The row of a request that was done; see [`Store::commit_with`]. By an owner's handle it is sure that no earlier commit
-    /// of that owner will still do it.
+    /// The row of a request that was done; see [`Store::commit_with`]. A read by the owner's handle
+    /// waits until earlier commits of that owner are settled, so a missing row means that the request was not done.
     pub async fn done_request(&self, key: &str) -> Result<Option<DoneRow>, StoreError> {
         match self {
             Store::Memory(memory) => Ok(memory.done_request(key)),
@@ -62,12 +62,12 @@ impl Store {
         }
     }
 
-    /// Those of these requests that still wait for an answer.
+    /// The requests of `ids` without an answer.
     pub async fn still_asked(&self, ids: Vec<AskId>) -> Result<Vec<AskId>, StoreError> {
         dispatch!(self, shared still_asked(ids), Ok(Vec::new()))
     }
 
-    /// Leaves events for the clients of other servers, and tells of them on [`RELAYED`](crate::RELAYED).
+    /// Inserts events for the clients of other servers, and notifies [`RELAYED`](crate::RELAYED).
     pub async fn relay_events(&self, events: String) -> Result<(), StoreError> {
         dispatch!(self, shared relay_events(&events), Ok(()))
     }
@@ -82,12 +82,12 @@ impl Store {
         dispatch!(self, shared last_relayed_event(), Ok(0))
     }
 
-    /// Says something to all servers that listen on a channel.
+    /// Sends a notification to all servers that listen on a channel.
     pub async fn notify(&self, channel: &str, payload: &str) -> Result<(), StoreError> {
         dispatch!(self, shared notify(channel, payload), Ok(()))
     }
 
-    /// Listens on channels, on a connection of its own that is made again whenever it is lost.
+    /// Listens on channels, on a connection of its own. A lost connection is made again.
     pub fn listen(&self, channels: &'static [&'static str]) -> Listener {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Listener::silent(),
@@ -95,8 +95,8 @@ impl Store {
         }
     }
 
-    /// Whether a notification comes back within `patience`. A pooler that shares connections between transactions swallows
-    /// them. True for a store of one server, which needs none.
+    /// Whether a notification comes back within `patience`. A pooler that shares connections between transactions
+    /// swallows them. True for a store of one server, which needs none.
     pub async fn notices_arrive(&self, patience: Duration) -> Result<bool, StoreError> {
         let mut listener = match self {
             Store::Memory(_) | Store::Sqlite(_) => return Ok(true),
@@ -118,8 +118,8 @@ impl Store {
         }
     }
 
-    /// How far the database's clock is from this machine's, in milliseconds; positive if it is ahead. `None` for a store
-    /// on this machine.
+    /// How far the database's clock is from this machine's, in milliseconds; positive if it is ahead. `None` for a
+    /// store on this machine.
     pub async fn clock_ahead_ms(&self) -> Result<Option<i64>, StoreError> {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Ok(None),

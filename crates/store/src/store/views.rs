@@ -1,4 +1,4 @@
-//! What users ask of a store: jobs, tasks, attempts and what they run.
+//! The methods that answer users: jobs, tasks, attempts, and the bodies of steps.
 
 use crate::error::StoreError;
 use crate::store::Store;
