@@ -30,7 +30,7 @@ pub struct StepBody {
     /// One process may run several tasks: its value is all of theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<ChunkedBody>,
-    /// What is set up once on a worker. With it, texts hold references instead of replacement strings.
+    /// The session that a worker sets up once. With it, texts hold references instead of replacement strings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
     /// The fields of a Compass CI job, for the host that runs it; then the command is only its name.
@@ -76,8 +76,8 @@ impl StepBody {
         self.params.value(place / self.nodes.max(1))
     }
 
-    /// The values of a process that runs the tasks with these indexes in their step, in order: all in one text, the named
-    /// ones, and each by itself where each is an argument of its own.
+    /// The values of a process that runs the tasks with these indexes in their step, in order: all in one text, the
+    /// named ones, and each by itself where each is an argument of its own.
     pub fn chunk_values(&self, head: u32, others: &[u32]) -> ChunkValues {
         let mut values = ChunkValues {
             value: self.value(head).map(Cow::into_owned),
@@ -124,7 +124,7 @@ impl StepBody {
     }
 }
 
-/// What one process of a step with chunks gets.
+/// The values that one process of a step with chunks gets.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChunkedBody {
     /// The parameter of a space that has several values in one chunk.

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// it without asking the server first, and the server never allows that.
 pub const BOARD_HEADER: &str = "x-windlass-board";
 
-/// What a person shows to sign in. Exactly one of the two.
+/// The credentials of a sign-in. Exactly one of the two fields is given.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoardSignIn {
@@ -51,7 +51,7 @@ pub enum SignedInBy {
 pub struct BoardMe {
     /// The user's name.
     pub name: String,
-    /// What the user may do.
+    /// The rights of the user.
     pub role: Role,
     /// The server's version.
     pub version: String,
@@ -64,12 +64,13 @@ pub struct BoardMe {
 /// A code that signs in once.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct BoardCode {
-    /// What to put behind `/#code=` of the board's address. Whoever has it first signs in with the caller's rights.
+    /// The code to put behind `/#code=` of the board's address. It can be used once, and signs in with the caller's
+    /// rights.
     pub code: String,
     /// Milliseconds until it expires.
     pub expires_in_ms: u64,
-    /// Where the board is, `http://HOST:PORT` or `https://HOST:PORT`. Absent for a caller over TCP, who knows where
-    /// the server is reached.
+    /// The address of the board, `http://HOST:PORT` or `https://HOST:PORT`. Absent for a caller over TCP, who knows
+    /// where the server is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

@@ -66,7 +66,7 @@ pub struct TaskEvent {
 pub struct WorkerEvent {
     /// The worker's name.
     pub worker: String,
-    /// What happened, in a word.
+    /// The event, in a word.
     pub what: String,
 }
 

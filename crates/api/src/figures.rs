@@ -1,5 +1,5 @@
-//! Figures for people who look at the farm: the overview, the scheduler at work, series over time, what ended, and a
-//! job's tasks as a grid. Times are milliseconds since the Unix epoch, cpus are cores, memory is bytes; null is unknown.
+//! Figures of the farm: the overview, the scheduler at work, series over time, what ended, and a job's tasks as a grid.
+//! Times are milliseconds since the Unix epoch, cpus are cores, memory is bytes; null is unknown.
 
 use crate::job::Counts;
 use crate::word::WaitWord;
@@ -30,7 +30,7 @@ pub struct Overview {
     pub per_minute: AttemptRates,
     /// Time from ready to placed, in milliseconds, of the tasks that were placed in the last five minutes.
     pub wait_ms: Quantiles,
-    /// What holds the whole farm, in plain sentences; empty as a rule.
+    /// Reasons why the whole farm stands still, in plain sentences; empty as a rule.
     pub holds: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub struct WorkerCounts {
 pub struct SufferingWorker {
     /// The worker's name.
     pub worker: String,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub reason: String,
 }
 
@@ -71,7 +71,7 @@ pub struct FarmCpus {
     pub total: f64,
     /// Booked on all workers.
     pub booked: f64,
-    /// What each queue holds, the most first, at most 50.
+    /// The resources booked by each queue, the largest first, at most 50.
     pub by_queue: Vec<QueueCpus>,
 }
 
@@ -251,7 +251,7 @@ pub struct WorkerSeries {
     pub load: Vec<Option<f64>>,
 }
 
-/// What came of the attempts that ended in the last hours, as far as the server remembers: the last 20000.
+/// The outcomes of the attempts that ended in the last hours. The server remembers the last 20000.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct History {
     /// Since when: as long ago as was asked for, or since the oldest attempt that is remembered.
@@ -268,9 +268,9 @@ pub struct History {
     pub failures: Vec<FailureCause>,
     /// Workers by failures, the most first, at most 20.
     pub workers: Vec<WorkerRecord>,
-    /// How long they ran.
+    /// Their run times.
     pub durations: Durations,
-    /// Those that took most cpu time of the farm, at most 50; only of jobs that the caller may read.
+    /// The attempts with the most cpu time, at most 50; only of jobs that the caller may read.
     pub expensive: Vec<ExpensiveTask>,
 }
 
@@ -283,7 +283,7 @@ pub struct FailureCause {
     pub tasks: u64,
 }
 
-/// What attempts on a worker came to.
+/// The outcomes of the attempts on a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkerRecord {
     /// The worker's name.

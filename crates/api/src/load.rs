@@ -1,4 +1,4 @@
-//! The JSON of a worker's load. What is not known is absent.
+//! The JSON of a worker's load. Unknown values are absent.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,5 +1,5 @@
-//! Patterns of users' names, such as `film-*`: each `*` stands for any number of characters, also none. There is no other
-//! sign in them, and none can be escaped.
+//! Patterns of users' names, such as `film-*`: each `*` stands for any number of characters, also none. All other
+//! characters stand for themselves, and `*` cannot be escaped.
 
 use windlass_core::bounds::NAME_BYTES_MAX;
 

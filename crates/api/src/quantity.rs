@@ -1,6 +1,6 @@
 //! Sizes, durations and numbers of cpus as people write them in flags and files.
 
-/// Why a text is not the quantity that it should be.
+/// The reason why a text is not a valid quantity.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadQuantity {
     /// Not a number with a unit of [`parse_size`], or more than 2^64 bytes.

@@ -14,7 +14,7 @@ pub struct Queue {
     pub band: u8,
     /// Its weight in its band.
     pub weight: u32,
-    /// Cpus that its tasks may hold while other queues could use them; absent is no quota.
+    /// Cpus that its tasks may hold while other queues could use them. Absent: the queue has no quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_cpus: Option<f64>,
     /// Cpus that its tasks may hold while no other queue can use them; absent is the quota.
@@ -26,10 +26,10 @@ pub struct Queue {
     /// Users who may submit to it, besides administrators and the user of its name; `*` is all users.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub users: BTreeSet<String>,
-    /// Whether its users take turns, or all its jobs stand in one line.
+    /// Whether its users take turns, or all its jobs are in one order.
     #[serde(default)]
     pub turns: TurnsBy,
-    /// Weights of its users against each other; 100 of those who are not listed.
+    /// Weights of its users against each other; 100 for a user who is not listed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub user_weights: BTreeMap<String, u32>,
     /// Tasks booked or running.
@@ -69,14 +69,14 @@ pub struct Queue {
     pub effective_weight: Option<f64>,
 }
 
-/// Who takes turns inside a queue.
+/// How the jobs of a queue are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TurnsBy {
     /// Its users; the jobs of one user in order of priority and time.
     #[default]
     Users,
-    /// Nobody: all jobs stand in one line, in order of priority and time.
+    /// All jobs are in one order of priority and time across users.
     Jobs,
 }
 
@@ -92,7 +92,7 @@ pub struct SetQueue {
     /// The weight against the other queues of its band, 1 to 10000; 100 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Cpus that its tasks may hold while other queues could use them; null is no quota, and no burst.
+    /// Cpus that its tasks may hold while other queues could use them. Null removes the quota and the burst.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     #[schema(value_type = Option<f64>)]
     pub quota_cpus: Option<Option<f64>>,
@@ -107,11 +107,11 @@ pub struct SetQueue {
     /// Users who may submit to it, besides administrators and the user of its name; `*` is all users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<BTreeSet<String>>,
-    /// `users`: its users take turns by their weights; `jobs`: all its jobs stand in one line, in order of priority and
+    /// `users`: its users take turns by their weights; `jobs`: all its jobs are in one order of priority and
     /// time. A change is for jobs that are submitted afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<TurnsBy>,
-    /// Weights of users inside the queue, 1 to 10000; null is 100 again. Users who are absent keep theirs.
+    /// Weights of users inside the queue, 1 to 10000; null is 100 again. Absent users keep theirs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub user_weights: BTreeMap<String, Option<u32>>,
 }

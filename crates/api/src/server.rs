@@ -20,7 +20,7 @@ pub struct FarmServer {
     pub draining: bool,
     /// Time since its start.
     pub up_ms: u64,
-    /// Time since the database heard it last.
+    /// Time since its last heartbeat in the database.
     pub silent_ms: u64,
     /// Present if it owns the farm; absent if it stands by.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ pub const RULES_MAX: usize = 256;
 /// Most milliseconds from notification to kill.
 pub const NOTIFY_MS_MAX: u64 = 600_000;
 
-/// What a step sets up once on a worker for all of its tasks there.
+/// Environments and files that a step sets up once on a worker for all of its tasks there.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
@@ -53,7 +53,7 @@ pub struct EmbeddedFile {
     pub runnable: bool,
 }
 
-/// What is set up before tasks and taken down after them.
+/// An environment, entered before tasks and left after them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
@@ -133,13 +133,13 @@ pub struct TaskValue {
     pub raw: Option<String>,
 }
 
-/// What is wrong with a session.
+/// The fault of a session.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SessionError {
     /// More of something than the limit.
     #[error("{what}: {is}, more than the limit of {max}")]
     TooMany {
-        /// What there is too much of.
+        /// The part that is too large.
         what: &'static str,
         /// The number.
         is: usize,

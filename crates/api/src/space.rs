@@ -96,7 +96,7 @@ pub enum Combination {
     Association(Vec<Combination>),
 }
 
-/// What is wrong with a space.
+/// The fault of a space.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SpaceError {
     /// No parameter, or too many.
@@ -162,7 +162,8 @@ impl Space {
         all.map(|(param, place)| (param, param.values.get(place).unwrap_or_default())).collect()
     }
 
-    /// How many values a parameter of whole numbers has, if it varies fastest: tasks in a row then differ in nothing else.
+    /// How many values a parameter of whole numbers has, if it varies fastest: tasks in a row then differ in nothing
+    /// else.
     pub fn fastest(&self, name: &str) -> Option<u32> {
         let last = match &self.combination {
             None => self.params.last()?.name.as_str(),

@@ -27,7 +27,7 @@ pub struct SubmitRequest {
     /// The queue; by default the one of the user's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// The user who submits it; by default the caller as the server knows it.
+    /// The user who submits it; by default the user of the caller's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The priority inside the queue; higher goes first.
@@ -105,8 +105,8 @@ pub struct StepRequest {
     /// The number of tasks of each value, 1 by default. They start together, each on another worker, or none starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
-    /// One process may run several of the tasks, because starting it takes longer than they do. Its value is then a range
-    /// such as `1-250`, or the values are arguments in the place of one that is `{}`.
+    /// One process may run several of the tasks, because starting it takes longer than they do. Its value is then a
+    /// range such as `1-250`, or the values are arguments in the place of one that is `{}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<ChunksRequest>,
     /// The name of an earlier step with which it starts: the tasks of the first values of both together, and so on.
@@ -118,9 +118,9 @@ pub struct StepRequest {
     /// Steps of this job that it depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends: Vec<Depends>,
-    /// What is set up once on a worker for all tasks there. With it, or with a parameter space, command, environment
-    /// and working directory hold references such as `{{Task.Param.Frame}}` instead of replacement strings, and the
-    /// working directory is the session's by default.
+    /// The session: environments and files that a worker sets up once for all tasks there. With it, or with a parameter
+    /// space, command, environment and working directory hold references such as `{{Task.Param.Frame}}` instead of
+    /// replacement strings, and the working directory is the session's by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
     /// Names of limits, such as licences, of which each task holds one while it runs.
@@ -147,8 +147,8 @@ pub struct StepRequest {
     /// The requested cpus are only the first guess; later tasks are sized by the task profile.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cpus_auto: bool,
-    /// Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to this
-    /// number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
+    /// Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to
+    /// this number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus_max: Option<f64>,
 }
@@ -168,8 +168,8 @@ pub struct ChunksRequest {
     /// whole numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param: Option<String>,
-    /// The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next; by
-    /// default all tasks are one block.
+    /// The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next;
+    /// by default all tasks are one block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<u32>,
 }
@@ -201,7 +201,7 @@ pub struct Resources {
     /// Cpus, in hundredths at the finest.
     #[serde(default)]
     pub cpus: f64,
-    /// Bytes of memory. For a task also its limit; 0 is no limit and no booking.
+    /// Bytes of memory. For a task also its limit. 0 books none and sets no limit.
     #[serde(default)]
     pub memory: u64,
     /// Whole gpus.
@@ -287,7 +287,7 @@ pub enum SubmitError {
     BadChunks {
         /// The step.
         step: String,
-        /// What is wrong, and what would be right.
+        /// The fault, and what would be right.
         why: &'static str,
     },
     /// An empty range.
@@ -310,7 +310,7 @@ pub enum SubmitError {
         /// The number.
         cpus: f64,
     },
-    /// The most cpus are not more than the least, or nobody says what the least are.
+    /// `cpus_max` is less than `cpus`, or above 40000000, or is given together with `cpus_auto`.
     #[error(
         "step '{step}': cpus_max must be a number from its cpus, {cpus}, to 40000000, not {cpus_max}, and excludes cpus_auto"
     )]
@@ -370,7 +370,7 @@ pub enum SubmitError {
     BadSpace {
         /// The step.
         step: String,
-        /// Why.
+        /// The reason.
         source: SpaceError,
     },
     /// A session that no worker could set up.
@@ -378,7 +378,7 @@ pub enum SubmitError {
     BadSession {
         /// The step.
         step: String,
-        /// Why.
+        /// The reason.
         source: SessionError,
     },
     /// An empty tag or worker name.

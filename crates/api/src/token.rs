@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the holder of a token may do.
+/// The role of the holder of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -45,7 +45,7 @@ impl Role {
 pub struct Token {
     /// The token's id, which is not secret.
     pub id: String,
-    /// What its holder may do.
+    /// The role of its holder.
     pub role: Role,
     /// The user that its holder is known as.
     pub user: String,
@@ -55,7 +55,8 @@ pub struct Token {
     /// The systems whose outside clients that worker may serve: `nix`, `sccache`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serves: Vec<String>,
-    /// The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any characters.
+    /// The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any
+    /// characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub for_users: Vec<String>,
     /// The queue of these jobs, for the role `submitter`.
@@ -78,7 +79,7 @@ pub struct Token {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
-    /// What its holder may do.
+    /// The role of its holder.
     pub role: Role,
     /// The user that its holder is known as; required for the role `user`, otherwise the caller by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -102,7 +102,7 @@ pub struct Change {
     /// The worker that would run it; absent if the change is not about one worker.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worker: String,
-    /// What to do; all of it is needed.
+    /// Changes that make it run; all of them are needed.
     pub steps: Vec<String>,
 }
 

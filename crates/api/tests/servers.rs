@@ -1,5 +1,5 @@
-//! A client of several servers, against small servers of this test: what is asked again elsewhere, what is not, and who is
-//! shown a token.
+//! A client of several servers, against small servers of this test: what is asked again elsewhere, what is not, and who
+//! is shown a token.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ enum Manner {
     Breaks,
     /// It accepts connections and says nothing.
     Hangs,
-    /// It sends whoever asks to that address.
+    /// It redirects each request to that address.
     Redirects(String),
 }
 
@@ -108,7 +108,7 @@ fn serve(mut stream: TcpStream, manner: &Manner, seen: &Mutex<Vec<String>>) {
     _ = stream.write_all(answer.as_bytes());
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 fn refused() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -129,7 +129,7 @@ fn token() -> CreateToken {
 }
 
 #[test]
-fn where_nobody_listens_the_next_is_asked_and_stays_the_first() {
+fn without_a_listener_the_next_is_asked_and_stays_the_first() {
     let (well, other) = (Fake::well(), Fake::well());
     let client = client(&[&refused(), &well.address, &other.address]);
     run(async {
@@ -149,7 +149,7 @@ fn an_answer_that_is_lost_is_asked_for_again_where_that_does_no_harm() {
             run(async move { client.act(5, verb).await })
         };
         for verb in ["cancel", "hold", "release"] {
-            // The answer of this test's server is no job, which shows that it was asked.
+            // The answer of this test's server is not a job, which shows that it was asked.
             assert!(matches!(ask(verb), Err(ClientError::NoneAnswers(_))), "{verb}");
         }
         assert_eq!(well.lines().len(), 3);

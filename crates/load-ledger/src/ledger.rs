@@ -12,7 +12,7 @@ pub const DUTY_MAX: f64 = 1e9;
 /// Records of one run: few enough to insert between, many enough to be read one after the other.
 const RUN_MAX: usize = 256;
 
-/// What cannot be recorded. Nothing of it stays behind.
+/// The reason why a record is refused. A refused record changes nothing.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
@@ -73,7 +73,7 @@ impl LoadAggregator {
         self.insert((dom_id, 0), 0.0);
     }
 
-    /// Adds what the tasks of one weight in a domain could use: their duty cycles together, in cpus. Each
+    /// Adds the duty of the tasks of one weight in a domain: their duty cycles together, in cpus. Each
     /// weight once for each domain; fastest by rising domain and weight.
     pub fn record_dom_load(&mut self, dom_id: usize, weight: usize, dcycle: f64) -> Result<(), LedgerError> {
         if self.nr_cpus == 0 {
@@ -115,7 +115,7 @@ impl LoadAggregator {
         true
     }
 
-    /// The sums of what is recorded so far. More may be recorded afterwards, and calculated again.
+    /// The sums of the records so far. More may be recorded afterwards, and calculated again.
     pub fn calculate(&self) -> LoadLedger {
         let effective_max_weight = if self.dcycle_only { 1.0 } else { self.effective_max_weight() };
         let mut ledger = LoadLedger { effective_max_weight, ..LoadLedger::default() };
@@ -152,7 +152,7 @@ fn feasible_level(cpus: f64, mut open: &mut [(usize, f64)]) -> Option<f64> {
     let lightest = open.iter().map(|record| record.0).min()? as f64;
     let duty = |records: &[(usize, f64)]| records.iter().map(|(_, duty)| duty).sum::<f64>();
     let load = |records: &[(usize, f64)]| records.iter().map(|(w, duty)| *w as f64 * duty).sum::<f64>();
-    // Duty of what is known to be infeasible, the least weight among it, and load of what is feasible.
+    // Duty of the records known to be infeasible, the least weight among them, and load of the feasible records.
     let (mut capped, mut least, mut fed) = (0.0, f64::INFINITY, 0.0);
     while !open.is_empty() {
         let mid = open.len() / 2;
@@ -175,7 +175,7 @@ fn feasible_level(cpus: f64, mut open: &mut [(usize, f64)]) -> Option<f64> {
 /// The sums of a [`LoadAggregator`].
 ///
 /// Where there are cpus for all duty, every domain gets its duty, and its load is its duty times the smallest
-/// weight: what the loads tend to as the machine empties, so nothing jumps when the last cpu is taken.
+/// weight: the limit of the loads as the machine empties, so nothing jumps when the last cpu is taken.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LoadLedger {
     ids: Vec<usize>,
@@ -212,7 +212,7 @@ impl LoadLedger {
         &self.duties
     }
 
-    /// What the heaviest weight counts as, and so what to cap the weight of a task at before it is compared
+    /// The effective weight of the heaviest record, and so the cap for the weight of a task before it is compared
     /// with these sums. The largest recorded weight if that is feasible; 0 if there is none.
     pub fn effective_max_weight(&self) -> f64 {
         self.effective_max_weight

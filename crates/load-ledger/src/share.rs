@@ -1,18 +1,18 @@
-//! Who is entitled to how much of a pool: weighted max-min with caps, in integers alone.
+//! Entitlements to the slots of a pool: weighted max-min with caps, in integers alone.
 //!
 //! Each claim gets `min(demand, level * weight)`, with the level at which the pool is used up. All
-//! comparisons are cross products in 128 bits, so there is no rounding and no tolerance until an exact
-//! share is made whole, and then what the rounding took is owed and given back in later rounds.
+//! comparisons are cross products in 128 bits, so nothing is rounded and no tolerance is needed until an exact
+//! share is made whole. The remainder of that rounding is owed to the claim, and later rounds give it back.
 
-/// What somebody wants of a pool.
+/// A claim to slots of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Claim {
-    /// Whose it is. [`Apportion`] keeps what it owes by this.
+    /// Id of the claimant. [`Apportion`] keeps its debts by it.
     pub id: u64,
     /// Share relative to the others, of a queue from 1 to 10,000. A claim without weight is entitled to
     /// nothing and does not count.
     pub weight: u32,
-    /// Slots that can be used, of a queue what runs and what could run; a quota makes it smaller.
+    /// Slots that can be used: for a queue its running tasks and those that could run, at most its quota.
     pub demand: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Level {
 pub struct Share {
     /// Whole slots.
     pub whole: u64,
-    /// Numerator of what is beyond them.
+    /// Numerator of the fraction beyond them.
     pub part: u64,
     /// Denominator, at least 1.
     pub of: u64,
@@ -52,7 +52,7 @@ pub fn level(pool: u64, claims: &[Claim]) -> Level {
         let (before, &mut (demand, weight), after) =
             open.select_nth_unstable_by(mid, |a, b| product(a.0, b.1).cmp(&product(b.0, a.1)));
         let (met, weights) = sums(before);
-        // What all before it leave, and the weights of it and all after it.
+        // The slots that all before it leave, and the weights of it and all after it.
         let rest = u128::from(num).checked_sub(met).filter(|rest| {
             u128::from(demand) * u128::from(den - weights) < u128::from(weight) * rest // it is met, too
         });
@@ -82,7 +82,7 @@ impl Level {
         self.den > 0
     }
 
-    /// What the claim is entitled to.
+    /// The slots to which the claim is entitled.
     pub fn share(self, claim: &Claim) -> Share {
         let entitled = product(self.num, claim.weight);
         let whole = |whole| Share { whole, part: 0, of: self.den.max(1) };
@@ -115,10 +115,10 @@ impl Level {
 }
 
 /// Makes shares whole, round after round: each claim gets its share rounded down, and the slots that are
-/// then over go one each to those that are owed most.
+/// then left over go one each to the claims that are owed most.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Apportion {
-    /// What is owed to the claims of the last round, by rising id, in `1 / den` slots. Negative: had more.
+    /// The debts to the claims of the last round, by rising id, in `1 / den` slots. Negative: the claim had more.
     /// Few slots at most, so 64 bits do for a thousand million claims.
     credits: Vec<(u64, i64)>,
     den: u64,
@@ -339,7 +339,7 @@ mod tests {
         let heavier = claims(&[(2, 50), (2, 50), (2, 50)]);
         assert_eq!(apportion.slots(10, &heavier).unwrap(), [3, 4, 3]);
         assert_eq!(apportion.slots(10, &heavier[..2]).unwrap(), [5, 5]);
-        // The third was away and is owed nothing any more.
+        // The third was absent, so nothing is owed to it any more.
         assert_eq!(apportion.slots(10, &heavier).unwrap(), [3, 3, 4]);
         let mut apportion = Apportion::default();
         assert_eq!(apportion.slots(10, &three).unwrap(), [4, 3, 3]);

@@ -118,7 +118,7 @@ fn where_all_get_what_they_can_use_loads_go_by_duty() {
 
 #[test]
 fn without_load() {
-    // Repaired: with nothing recorded there is no weight, not one of 10000.
+    // With nothing recorded the weight is absent, not 10000.
     is(&ledger(4, &[]), 0.0, 0.0, 0.0, &[]);
     is(&ledger(4, &each(&[(1, 0.0), (10000, 0.0)])), 0.0, 0.0, 10000.0, &[0.0, 0.0]);
     // What has no duty does not count for the level.

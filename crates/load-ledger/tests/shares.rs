@@ -38,7 +38,7 @@ fn judge(pool: u64, claims: &[Claim], slots: &[u64]) {
     let wanted: u128 = counting.map(|claim| u128::from(claim.demand)).sum();
     let given: u128 = slots.iter().map(|slots| u128::from(*slots)).sum();
     assert_eq!(given, wanted.min(u128::from(pool)));
-    assert!(den > 0 || wanted <= u128::from(pool), "not contended, but somebody lacks slots");
+    assert!(den > 0 || wanted <= u128::from(pool), "not contended, but a claim lacks slots");
     let mut exact = (0, 0);
     for (claim, slots) in claims.iter().zip(slots) {
         let entitled = u128::from(claim.weight) * u128::from(num);

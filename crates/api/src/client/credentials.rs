@@ -1,4 +1,4 @@
-//! What a client shows to servers, and by what it knows them.
+//! The token that a client shows to servers, and the certificates by which it trusts them.
 
 use reqwest::header::HeaderValue;
 use reqwest::{Certificate, ClientBuilder, Identity};
@@ -23,7 +23,7 @@ pub enum CredentialsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A certificate without its key, or the other way round.

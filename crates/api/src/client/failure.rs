@@ -1,4 +1,4 @@
-//! Why a request has no usable answer, and what that says of the request.
+//! Failures of requests, and whether the request may have been done.
 
 use crate::address::Address;
 use crate::error::{ErrorCode, ErrorDetail};
@@ -38,7 +38,7 @@ pub enum ClientError {
     Garbled {
         /// The server.
         address: Address,
-        /// Why.
+        /// The reason.
         source: Box<dyn Error + Send + Sync>,
     },
     /// None of several servers has an answer.
@@ -55,7 +55,7 @@ pub enum ClientError {
     },
 }
 
-/// What a failure says of the request.
+/// Whether a request that failed may have been done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// The server never got it: another one may.
@@ -75,8 +75,8 @@ impl ClientError {
         }
     }
 
-    /// True if a retry may help: no server answered, or it is temporarily unavailable. Where none of several is trusted,
-    /// a person has to change something first.
+    /// True if a retry may help: no server answered, or it is temporarily unavailable. Where none of several is
+    /// trusted, a person has to change something first.
     pub fn is_temporary(&self) -> bool {
         match self {
             ClientError::NoneAnswers(all) => !all.iter().all(|(_, error)| error.is_untrusted()),
@@ -127,13 +127,13 @@ impl ClientError {
     }
 
     /// True if something is wrong that a person should learn of even where another server answers: a certificate that
-    /// is not trusted, or a program that is no Windlass server.
+    /// is not trusted, or a program that is not a Windlass server.
     pub(super) fn is_misconfigured(&self) -> bool {
         self.is_untrusted() || matches!(self, ClientError::Garbled { .. })
     }
 
-    /// True if the connection failed by its encryption: the server's certificate is not trusted, names another host or has
-    /// expired, or the server speaks no TLS. Of several servers it is asked of each.
+    /// True if the connection failed by its encryption: the server's certificate is not trusted, names another host or
+    /// has expired, or the server speaks no TLS. Of several servers it is asked of each.
     pub fn is_untrusted(&self) -> bool {
         matches!(self, ClientError::Unreachable { source, .. } if is_of_tls(source))
     }

@@ -1,5 +1,5 @@
-//! A client of the server's HTTP interface, over TCP or a unix socket. It may know several servers of one farm: which is
-//! asked, and when the next one is, `servers` says.
+//! A client of the server's HTTP interface, over TCP or a unix socket. It may know several servers of one farm:
+//! `servers` chooses which is asked, and when the next one is.
 
 mod credentials;
 mod failure;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a stream of events may be silent where there is another server to listen to: three times as long as a server
-/// that lives is.
+/// How long a stream of events may be silent where there is another server to listen to: three times as long as a
+/// server that lives is.
 const EVENTS_SILENT_MAX: Duration = Duration::from_secs(45);
 /// How long one of several servers is waited for without a look whether it still lives.
 const WAIT_LOOK_EVERY: Duration = Duration::from_secs(120);
@@ -90,8 +90,8 @@ pub struct LogQuery {
     /// Follow the output until the task ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// After such a silence the stream ends with [`ClientError::Silent`], and the caller asks again from the byte where it
-    /// was: a server that is gone without a word is noticed so.
+    /// After such a silence the stream ends with [`ClientError::Silent`], and the caller asks again from the byte where
+    /// it was: a server that is gone without a word is noticed so.
     #[serde(skip)]
     pub silent_max: Option<Duration>,
 }
@@ -111,7 +111,7 @@ impl Client {
     /// although another server answers, once for each server.
     ///
     /// # Panics
-    /// If there is no server.
+    /// If `servers` is empty.
     pub fn among(servers: Vec<(Address, Credentials)>, tell: fn(&str)) -> Result<Self, ClientError> {
         assert!(!servers.is_empty(), "a client needs a server");
         // It is installed already if another client was created before.
@@ -129,8 +129,8 @@ impl Client {
         self.servers.count()
     }
 
-    /// Begins with the next server from now on, if the one that failed so is still asked first. For a stream that broke:
-    /// requests go on by themselves.
+    /// Begins with the next server from now on, if the one that failed so is still asked first. For a stream that
+    /// broke: requests go on by themselves.
     pub fn pass(&self, error: &ClientError) {
         if let Some(address) = error.address() {
             self.servers.pass(address);
@@ -154,8 +154,8 @@ impl Client {
         self.servers.json(&self.call(sent, request.key.is_some(), Patience::Answer)?).await
     }
 
-    /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix. The nodes of
-    /// a cluster are one job.
+    /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix. The
+    /// nodes of a cluster are one job.
     pub async fn submit_compass(
         &self,
         fields: &serde_json::Map<String, serde_json::Value>,
@@ -265,8 +265,8 @@ impl Client {
         self.get(&format!("/api/v1/jobs/{job}/tasks"), query).await
     }
 
-    /// The first of a job's tasks that is in one of these states, words separated by commas. A server looks at a bounded
-    /// number of tasks for one page, so a page of a large job may be empty and have a next one.
+    /// The first of a job's tasks that is in one of these states, words separated by commas. A server looks at a
+    /// bounded number of tasks for one page, so a page of a large job may be empty and have a next one.
     pub async fn first_task(&self, job: u64, states: &str) -> Result<Option<Task>, ClientError> {
         let mut query = TasksQuery { state: Some(states.to_owned()), limit: Some(1), cursor: None };
         loop {
@@ -628,7 +628,7 @@ fn segment(name: &str) -> String {
     each.collect()
 }
 
-/// What Compass CI's interface answers in words, as an error of this client.
+/// An error of Compass CI's interface, which answers in words, as an error of this client.
 fn refused_by_compass(status: u16, message: &str, hint: Option<String>) -> ClientError {
     let code = match status {
         401 => ErrorCode::Unauthorized,

@@ -190,7 +190,7 @@ impl Servers {
         self.all.len()
     }
 
-    /// The one that is asked first: that which answered last, or the first of the list.
+    /// The server that is asked first: the last one that answered, or the first of the list.
     pub fn first(&self) -> &Server {
         &self.all[self.first.load(Ordering::Relaxed)]
     }
@@ -250,7 +250,7 @@ fn is_https(address: &Address) -> bool {
 fn builder(address: &Address, is_one: bool) -> Option<ClientBuilder> {
     let connect_timeout = if is_one { CONNECT_TIMEOUT } else { CONNECT_AMONG_TIMEOUT };
     let builder = reqwest::Client::builder().no_proxy().connect_timeout(connect_timeout);
-    // A server redirects nobody. What does might lead a token to an address that its owner did not name.
+    // No server of Windlass redirects. A redirect could lead a token to an address that its owner did not name.
     let builder = builder.pool_idle_timeout(POOL_IDLE).redirect(Policy::none());
     let builder = if is_https(address) { builder } else { builder.tls_certs_only([]) };
     match address {
@@ -270,7 +270,7 @@ fn over_socket(_: ClientBuilder, _: &Path) -> Option<ClientBuilder> {
     None
 }
 
-/// What reaches the server, with the certificates for it.
+/// The HTTP client for the server, with its certificates.
 fn finish(
     builder: ClientBuilder,
     address: &Address,
@@ -353,13 +353,13 @@ impl<'s, 'c> Circle<'s, 'c> {
         }
     }
 
-    /// What all servers answered.
+    /// The failures of all servers.
     fn none(self) -> ClientError {
         ClientError::NoneAnswers(self.failures)
     }
 }
 
-/// The failure of a request that is not made twice. A server that said why it does nothing did nothing.
+/// The failure of a request that is not made twice. A server that answers with a refusal has done nothing.
 fn unsure(server: &Server, failure: ClientError) -> ClientError {
     match failure {
         ClientError::Refused(_) => failure,

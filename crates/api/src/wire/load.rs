@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX};
 use windlass_core::load::pressure as core;
 
-/// Why a report of load or caches is refused.
+/// The reason why a report of load or caches is refused.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum BadLoad {
     /// A number that is not finite, or out of its range.
