@@ -1,8 +1,8 @@
-//! The promise about what the farm counts: no more tasks run at any instant than a limit, a cap on running
-//! tasks or the quota of a queue allows. It is checked at each start, against the processes of all machines.
+//! The promise about counts of the farm: no more tasks run at any instant than a limit, a cap on running tasks or the
+//! quota of a queue allows. It is checked at each start, against the processes of all machines.
 //!
-//! A limit or a quota that is set lower takes nothing back. So it is held to its new value from when the store has no more
-//! booked than that.
+//! A limit or a quota that is set lower takes nothing back. So it is held to its new value from when the store has no
+//! more booked than that.
 
 use crate::machine::{AttemptKey, Machine};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl Most {
     }
 }
 
-/// What the farm counts, as the store has it.
+/// The counts of the farm, as the store has them.
 #[derive(Default)]
 pub(crate) struct Counted {
     specs: BTreeMap<JobId, Arc<JobSpec>>,
@@ -65,7 +65,7 @@ impl Counted {
             for row in rows.filter(|row| row.state == TaskState::Booked) {
                 let step = step_of(&record.spec, row.index);
                 step.limits.iter().for_each(|name| *limits.entry(name).or_default() += 1);
-                // What is booked may be wider than it asked for, from before there was a quota.
+                // A task may be booked with more than it requested, since before the queue had a quota.
                 let cpu = row.amounts.map_or(step.request.cpu, |(cpu, _)| cpu);
                 *quotas.entry(&record.spec.queue).or_default() += cpu;
             }

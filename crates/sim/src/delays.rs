@@ -1,5 +1,5 @@
-//! What is slow in the world of one seed: kinds of messages that take longer than others, bodies of steps that are read
-//! for seconds before a start goes out, and commits that take longer than workers beat. Each happens in some seeds only.
+//! Delays in the world of one seed: kinds of messages that take longer than others, bodies of steps that are read for
+//! seconds before a start goes out, and commits that take longer than workers beat. Each happens in some seeds only.
 
 use crate::machine::Word;
 use crate::rng::Rng;
@@ -57,7 +57,7 @@ fn kind_of(message: &Happening) -> Option<Kind> {
     }
 }
 
-/// What is slow in one world.
+/// The delays of one world.
 #[derive(Default)]
 pub(crate) struct Delays {
     /// The longest delay of a message of this kind, in nanoseconds.
@@ -74,7 +74,7 @@ const BODY_MAX: u64 = 20 * S;
 const SLOW_COMMIT_MAX: u64 = 15 * S;
 
 impl Delays {
-    /// What is slow in the world of a seed.
+    /// The delays of the world of a seed.
     pub fn random(rng: &mut Rng) -> Delays {
         let mut delays = Delays::default();
         if rng.chance(250) {
@@ -197,7 +197,7 @@ fn starts(order: &WorkerCommand, task: TaskId, attempt: u32) -> bool {
 }
 
 impl Scheduler {
-    /// What waits for a link is as if lost on the way.
+    /// Drops the commands that wait for a link, as if they were lost on the way.
     pub(crate) fn forget_held_back(&mut self, link: u64) {
         self.held_back.remove(&link);
     }

@@ -14,7 +14,7 @@ pub struct Faults {
     pub double_permille: u32,
     /// Of batches: those of which another scheduler made one booking first.
     pub rival_permille: u32,
-    /// Of batches: those that are applied although the scheduler is told that they failed.
+    /// Of batches: those that are applied although the scheduler gets a failure.
     pub unknown_permille: u32,
     /// Of disturbances: those after which a machine never comes back.
     pub retire_permille: u32,

@@ -43,7 +43,7 @@ pub enum Effect {
     Ends(AttemptKey, End),
 }
 
-/// How far an attempt is.
+/// The progress of an attempt.
 #[derive(Clone, PartialEq, Debug)]
 enum Phase {
     Queued,
@@ -101,8 +101,8 @@ pub struct Machine {
     pub skew_ns: i64,
     /// Whether it reports absurd times and amounts of what it ran.
     pub lies: bool,
-    /// Whether it sends results again with each beat: in a world that loses messages of links that live. Elsewhere it sends
-    /// them again when its hello was answered, as a real worker does.
+    /// Whether it sends results again with each beat: in a world that loses messages of links that live. Elsewhere it
+    /// sends them again when its hello was answered, as a real worker does.
     pub repeats: bool,
     /// Thousandths by which its clock runs too fast; negative is too slow.
     pub drift_permille: i64,
@@ -110,7 +110,7 @@ pub struct Machine {
     pub away_until_ns: u64,
     /// Whether it never comes back.
     pub retired: bool,
-    /// The living keeper; `None` while there is none.
+    /// The keeper; `None` while it is dead.
     pub keeper: Option<Keeper>,
     /// Number of keepers so far, above a number that is unique to the machine.
     pub keepers: u64,
@@ -122,11 +122,11 @@ pub struct Machine {
     pub load: Option<Box<LoadReport>>,
     /// Its caches; `None` if it reports no caches.
     pub cache: Option<Cache>,
-    /// What is wrong with it.
+    /// Its defect.
     pub defect: Defect,
 }
 
-/// What a machine does wrong with its tasks.
+/// A defect of a machine, which spoils its tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Defect {
     /// Nothing.
@@ -252,7 +252,7 @@ impl Machine {
         })))
     }
 
-    /// What the worker sends from time to time: its inventory, and perhaps all unacknowledged results.
+    /// The periodic messages of the worker: its inventory, and perhaps all unacknowledged results.
     pub fn beat(&mut self, now: Time) -> Vec<Word> {
         if !self.welcomed {
             return self.hello(now).into_iter().collect();
@@ -296,8 +296,8 @@ impl Machine {
                 let until = Time(*sent).after(lasts_ns / 10 * 9);
                 keeper.lease_until = keeper.lease_until.max(Some(until));
             }
-            // Before the welcome there is no epoch to report under, and a start without a lease may be of an epoch that is
-            // over. The scheduler sends such starts again.
+            // Before the welcome there is no epoch to report under, and a start without a lease may be of an epoch that
+            // is over. The scheduler sends such starts again.
             start @ WorkerCommand::Start { .. } if new && may_run && self.welcomed => keeper.enlist(start),
             WorkerCommand::Start { .. } => {}
             WorkerCommand::Kill { task, attempt } => {
@@ -463,7 +463,7 @@ impl Machine {
         effects
     }
 
-    /// What rode with an attempt and has ended, and whose results are still here.
+    /// Ended attempts that ran in the process of this attempt, and whose results are not acknowledged.
     pub fn ended_riders(&self, head: AttemptKey) -> Vec<AttemptKey> {
         let holds = self.keeper.iter().flat_map(|keeper| &keeper.holds);
         let ended =

@@ -1,6 +1,6 @@
 //! The clients of a simulation: users who submit, cancel, hold, release, retry and drain, outside clients
 //! that want allocations, and tasks that submit jobs of their own and wait for them. `run` calls
-//! [`People::act`] at random times and passes replies on. What clients are told is checked against the store.
+//! [`People::act`] at random times and passes replies on. Replies to clients are checked against the store.
 
 use crate::jobs::{child_job, made_alike, random_job, stream};
 use crate::machine::AttemptKey;
@@ -31,7 +31,7 @@ enum Ask {
     Other,
 }
 
-/// How far a task is that waits for a job of its own.
+/// The progress of a task that waits for a job of its own.
 #[derive(Clone, Debug)]
 enum ParentStage {
     /// It submits its job, repeatedly until that is answered.
@@ -172,7 +172,7 @@ impl People {
         world.tell(Event::SetLimit { request, name, limit: max.map(limit_of) });
     }
 
-    /// What outside clients and their gateways do.
+    /// The work of outside clients and their gateways.
     fn act_on_places(&mut self, world: &mut World, dice: u64) {
         match dice {
             84..89 => {
@@ -281,7 +281,8 @@ impl People {
         self.asks.len()
     }
 
-    /// Drops all requests of a scheduler that died. Its places are given back late, to a scheduler that never gave them.
+    /// Drops all requests of a scheduler that died. Its places are given back late, to a scheduler that never gave
+    /// them.
     pub fn scheduler_died(&mut self) {
         self.asks.clear();
     }

@@ -30,7 +30,7 @@ type Checked = Result<(), String>;
 pub(crate) struct Promises {
     running: BTreeMap<TaskId, (String, u32)>,
     ended: BTreeMap<AttemptKey, End>,
-    /// What the first start of each attempt of a gang said: its rank, and how many tasks started together.
+    /// The first start of each attempt of a gang: its rank, and how many tasks started together.
     places: BTreeMap<AttemptKey, (u32, usize)>,
     /// Attempts whose processes wait for jobs of their own and use no cpu.
     waiting: BTreeSet<AttemptKey>,
@@ -204,7 +204,7 @@ impl Promises {
             return Err(format!("attempt {attempt} of {task} is said to have ended and runs on {name}"));
         }
         let real = self.ended.get(&(task, attempt));
-        // What rides may go back before its process was ever there.
+        // A riding attempt may be recalled before its process exists.
         let never_began = result.end == End::Recalled && real.is_none();
         let lost = never_began || matches!(result.end, End::Lost | End::Canceled);
         if real != Some(&result.end) && !lost {
@@ -421,7 +421,7 @@ pub(crate) fn same_settings(store: &Memory, engine: &Engine) -> Checked {
     }
     for record in &ground.queues {
         let known = engine.queues().id(&record.name).map(|id| engine.queues().get(id).record.clone());
-        // A queue that is as if nobody had set it is forgotten after a while.
+        // A queue with default settings is forgotten after a while.
         if known.as_ref().unwrap_or(&QueueRecord::named(&record.name)) != record {
             return Err(format!("the store has {record:?}, the engine {known:?}"));
         }
@@ -480,7 +480,7 @@ fn may_get_work(worker: &Worker) -> bool {
 fn same_parked(store: &Memory, engine: &Engine) -> Checked {
     let drifts = store.audit_parked();
     if !drifts.is_empty() {
-        return Err(format!("the store counts wrong what is parked: {drifts:?}"));
+        return Err(format!("the store miscounts parked jobs: {drifts:?}"));
     }
     let mut counts: BTreeMap<_, _> = BTreeMap::new();
     for count in store.parked_counts() {

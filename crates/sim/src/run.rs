@@ -39,7 +39,7 @@ pub struct Summary {
     pub jobs: u64,
     /// Virtual time of the run, in milliseconds.
     pub virtual_ms: u64,
-    /// How many times each thing happened.
+    /// Number of events of each kind.
     pub tally: Tally,
     /// Hash of the whole transcript.
     pub hash: u64,
@@ -53,7 +53,7 @@ pub struct Violation {
     pub seed: u64,
     /// Number of the step.
     pub step: u64,
-    /// What was promised, and what happened instead.
+    /// The promise, and what happened instead.
     pub what: String,
     /// The last lines of the transcript.
     pub trace: Vec<String>,
@@ -133,7 +133,7 @@ struct Run {
     quiet_ns: u64,
     /// Checks of waiting work.
     waits: Waits,
-    /// What is special in this world.
+    /// The special circumstance of this world.
     twists: Twists,
     over: bool,
 }

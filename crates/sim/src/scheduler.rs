@@ -80,7 +80,7 @@ impl World {
         }
         let drifts = self.store.audit_parked();
         if !drifts.is_empty() {
-            self.broken(format!("the store counts wrong what is parked: {drifts:?}"));
+            self.broken(format!("the store miscounts parked jobs: {drifts:?}"));
         }
         let snapshot = self.store.load();
         let twice = self.leases_vary && self.rng.chance(300);
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Gives the engine an event; false if there is no scheduler.
+    /// Gives the engine an event; false if the scheduler is dead.
     pub(crate) fn tell(&mut self, event: Event) -> bool {
         let now = self.clock();
         let Some(scheduler) = &mut self.scheduler else {

@@ -34,7 +34,7 @@ const READ: u64 = 60 * MS;
 /// Virtual time after which the scheduler notices a link that was cut unseen.
 const UNSEEN: u64 = 10 * S;
 
-/// Why a script stopped.
+/// The reason why a script stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// A line is not a valid command.
@@ -42,7 +42,7 @@ pub enum ScriptError {
     Command {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Its fault.
         what: String,
     },
     /// A promise broke.
@@ -50,7 +50,7 @@ pub enum ScriptError {
     Violation {
         /// Number of the line, from 1.
         line: usize,
-        /// What was promised, and what happened instead.
+        /// The promise, and what happened instead.
         what: String,
     },
 }
@@ -162,7 +162,7 @@ impl ScriptWorld {
             "why" | "waits" | "jobs" | "tasks" | "workers" | "queues" | "history" => {
                 return show::show(&self.world, args).map(|lines| self.lines.extend(lines));
             }
-            other => return Err(format!("'{other}' is no command")),
+            other => return Err(format!("'{other}' is not a command")),
         }
         // Faults that wait for their cause take no time.
         if !matches!(args.verb(), "fail-next-commit" | "lose-next-message") {
@@ -307,7 +307,7 @@ impl ScriptWorld {
         request
     }
 
-    /// Gives the engine an event, or prints that there is no scheduler.
+    /// Gives the engine an event, or prints that the scheduler is dead.
     fn tell(&mut self, event: Event) {
         if !self.world.tell(event) {
             // What follows of that for a request need not be said as well.
@@ -392,7 +392,7 @@ impl ScriptWorld {
             let most = name.ends_with('<');
             let value = self.meter.value(name.trim_end_matches(['<', '>']));
             let value = value.ok_or_else(|| format!("'{name}' is not counted"))?;
-            let bound: f64 = wanted.parse().map_err(|_| format!("{name}: '{wanted}' is no number"))?;
+            let bound: f64 = wanted.parse().map_err(|_| format!("{name}: '{wanted}' is not a number"))?;
             if (most && value > bound) || (name.ends_with('>') && value < bound) || value.is_nan() {
                 return Err(format!("{name}={wanted} was expected, and it is {value:.1}"));
             }

@@ -20,7 +20,7 @@ const GIB: u64 = 1 << 30;
 /// Jobs of long narrow tasks that are submitted beside gangs. Each is a few minutes of work for the machines.
 const NARROW_JOBS: u32 = 3;
 
-/// What is special.
+/// A special circumstance of a world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Twist {
     /// Few machines, each of another size, and gangs whose roles fill them when each is on the right one.
@@ -72,7 +72,7 @@ impl Twists {
                 settings.reserve.holders_max = 8;
             }
             Some(Twist::Unsure) => {
-                // What is left behind is seen at the end.
+                // The check at the end finds processes that are left behind.
                 faults.scheduler_permille = 0;
                 (faults.unknown_permille, faults.rival_permille) = (30, 50);
                 (faults.absence_permille, faults.retire_permille) = (60, 30);
@@ -188,7 +188,7 @@ impl Twists {
             _ => {
                 let body = Profile::Medium.hungry_body(0, self.rng.between(40, 60) as u8);
                 let mut step = step("g", self.rng.between(1, 3) as u32, 100, Profile::Medium);
-                // Nothing is killed for what nobody asked for.
+                // No task is killed for memory that its step did not request.
                 step.request.memory = 0;
                 let step = StepSpec { body, retries: 2, ..step };
                 people.submit(world, Arc::new(job("c", vec![step])), None);
@@ -227,8 +227,8 @@ impl Twists {
 
 impl World {
     /// In a world whose machines lose results: a task has ended, and the scheduler has acknowledged it. Tasks that rode
-    /// with it have ended too, and the scheduler has not heard of them. Their results are lost, and the machine connects
-    /// again.
+    /// with it have ended too, and the scheduler has not heard of them. Their results are lost, and the machine
+    /// connects again.
     pub(crate) fn lose_results(&mut self, number: usize, head: AttemptKey) {
         let Some(engine) = self.engine().filter(|_| self.loses_results) else { return };
         let is_unheard = |(task, attempt): &AttemptKey| {
@@ -264,7 +264,7 @@ fn step(name: &str, tasks: u32, cpu: u32, profile: Profile) -> StepSpec {
     }
 }
 
-/// A job of a queue that nobody sets.
+/// A job of a queue without settings.
 fn job(queue: &str, steps: Vec<StepSpec>) -> JobSpec {
     JobSpec {
         name: format!("twist {}", steps[0].name),

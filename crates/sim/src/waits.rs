@@ -25,7 +25,7 @@ const PASSED_MAX: u32 = 60;
 /// Wide work is judged when it was blocked for this many times the time that earns a reservation.
 const BLOCKED_FACTOR: u64 = 10;
 
-/// What is known of a step that waits.
+/// The observations of a waiting step.
 #[derive(Default)]
 struct Waiting {
     /// Inspections in a row at which some worker would have taken it.
@@ -166,8 +166,8 @@ pub(crate) fn newcomers(engine: &Engine, before: &Waited) -> Result<(), String> 
 }
 
 /// The queues that wait, with their band and start tag, if tasks count and all that was decided is durable. Elsewhere
-/// none: what tasks run is charged from time to time, and what a place costs when it is given. Both are written with the
-/// next batch, and are no reason for one.
+/// none: what tasks run is charged from time to time, and what a place costs when it is given. Both are written with
+/// the next batch, and are no reason for one.
 pub(crate) fn turns(scheduler: &Scheduler) -> BTreeMap<String, (u8, i128)> {
     let engine = &scheduler.engine;
     let mut unsaved = Outbox::default();

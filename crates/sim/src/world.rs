@@ -23,7 +23,7 @@ pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;
 /// Longest time in nanoseconds between two beats of a worker.
 const BEAT_MAX: u64 = 5 * S;
-/// What clocks show when the simulation begins, in nanoseconds. It is far enough from 0 to be stepped back.
+/// The time at which clocks begin, in nanoseconds. It is far enough from 0 to be stepped back.
 pub const CLOCK_START: u64 = 1_000_000 * S;
 
 /// An entry of the list: something that will happen.
@@ -103,7 +103,7 @@ pub enum Heard {
     SchedulerDied,
 }
 
-/// How many times each thing happened.
+/// Number of events of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Entries of the list that were carried out.
@@ -555,7 +555,7 @@ impl World {
         self.after(away_ns, Happening::Connects(number));
     }
 
-    /// How many machines have not gone for good.
+    /// Number of machines that have not gone for good.
     pub(crate) fn machines_left(&self) -> usize {
         self.machines.iter().filter(|machine| !machine.retired).count()
     }

@@ -34,7 +34,7 @@ fn cold_starts(policy: &str, cache: &str) -> Result<(u32, u32), Box<dyn std::err
 
 #[test]
 fn warmth_halves_cold_starts() -> Result<(), Box<dyn std::error::Error>> {
-    // Nobody tells what its caches hold: only what ran where can say where a key is.
+    // The worker reports no caches: only the tasks that ran there tell where a key is.
     let (blind, _) = cold_starts("simple", "mute")?;
     let (warm, _) = cold_starts("resource-aware", "mute")?;
     let (told, _) = cold_starts("resource-aware", "")?;

@@ -1,4 +1,4 @@
-//! Scripted transcripts against their golden files; `UPDATE_EXPECT=1` writes them anew.
+//! Scripted transcripts against their golden files; `UPDATE_EXPECT=1` writes them again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,9 +47,9 @@ fn scripts_play_as_written() -> Result<(), Box<dyn std::error::Error>> {
 #[test]
 fn a_line_that_is_no_command_is_named() {
     for (script, message) in [
-        ("> fly", "line 1: 'fly' is no command"),
-        ("\n> submit tasks=many", "line 2: tasks: 'many' is no number"),
-        ("> advance soon", "line 1: 'soon' is no time; one looks like 10ms, 5s or 2m"),
+        ("> fly", "line 1: 'fly' is not a command"),
+        ("\n> submit tasks=many", "line 2: tasks: 'many' is not a number"),
+        ("> advance soon", "line 1: 'soon' is not a time; one looks like 10ms, 5s or 2m"),
         ("> finish 1", "line 1: '1' is not a task id; one looks like 12.3 (job 12, task 3)"),
     ] {
         let error = run_script(script).map_err(|error| error.to_string());

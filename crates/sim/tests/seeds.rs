@@ -27,7 +27,7 @@ fn run_all(seeds: Range<u64>) -> Result<Tally, Violation> {
     Ok(sum)
 }
 
-/// Runs all of a range that somebody asked for. The first violation is returned, and all are printed in a line each.
+/// Runs all seeds of a requested range. The first violation is returned, and all are printed in a line each.
 fn run_range(seeds: Range<u64>) -> Result<(), Violation> {
     let (mut sum, mut first) = (Tally::default(), None);
     for seed in seeds.clone() {
@@ -130,7 +130,7 @@ fn the_same_seed_gives_the_same_transcript() -> Result<(), Violation> {
     Ok(())
 }
 
-/// The hash is of the transcript that the engine has now: `UPDATE_EXPECT=1` writes it anew when the
+/// The hash is of the transcript that the engine has now: `UPDATE_EXPECT=1` writes it again when the
 /// engine decides otherwise. Between two machines it must not differ.
 #[test]
 fn every_machine_gives_the_same_transcript() -> Result<(), Box<dyn std::error::Error>> {

@@ -273,7 +273,7 @@ fn without_turns_jobs_start_in_the_order_of_submission() {
 }
 
 #[test]
-fn first_come_first_served_lets_nobody_by() {
+fn first_come_first_served_lets_no_job_pass_another() {
     // Of four cpus: three for 100 s, then all, then two jobs that would fit beside the first.
     let text = [job(0, 100, 3, 100, 1), job(1, 10, 4, 10, 2), job(2, 50, 1, 50, 3), job(3, 200, 1, 200, 4)];
     let workload = workload(&text.concat(), 4);
@@ -366,7 +366,7 @@ fn a_backlog_larger_than_the_cache_is_worked_off() {
     assert_eq!((figures.starved, figures.placed), (0, 12_000));
 }
 
-/// A trace of the collection that is kept beside the project; a debug build reads so many jobs of it.
+/// A trace of the collection that is kept beside the project; a debug build reads only `jobs` of its jobs.
 fn recorded(name: &str, jobs: usize) -> Option<Trace> {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let found = here.ancestors().map(|dir| dir.join("shared/traces").join(name)).find(|path| path.exists());
@@ -423,7 +423,7 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
         (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings, Turns::Shares)));
     println!("{fifo:?}\n{time:?}");
     assert_eq!((time.starved, time.unplaceable), (0, 0));
-    // Whole machines run jobs of up to two weeks; nobody waits longer than for one of these.
+    // Whole machines run jobs of up to two weeks; no job waits longer than for one of these.
     let longest_s = workload.jobs.iter().map(|job| job.run_ms / 1000).max().unwrap() as f64;
     assert!(time.wait_s.max < longest_s, "{} {longest_s}", time.wait_s.max);
     assert!(time.wait_s.mean * 5.0 < fifo.wait_s.mean && time.wait_s.p99 < fifo.wait_s.p99);
@@ -443,10 +443,10 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
     }
 }
 
-/// Some jobs ask for one host by its name, and some hosts are held by one job for weeks. Which of 20 equal hosts these are
-/// is luck, and decides the figures of one replay. So the trace is replayed 20 times, each time with other names, and
-/// the medians are compared. Over the 20 replays the mean wait of one scheduler differs by a factor of three, so medians
-/// that differ by less than a twentieth are level.
+/// Some jobs ask for one host by its name, and some hosts are held by one job for weeks. Which of 20 equal hosts these
+/// are is luck, and decides the figures of one replay. So the trace is replayed 20 times, each time with other names,
+/// and the medians are compared. Over the 20 replays the mean wait of one scheduler differs by a factor of three, so
+/// medians that differ by less than a twentieth are level.
 fn assert_engine_is_level_with_backfill(trace: &Trace, settings: Settings) {
     let mut figures: [Vec<Figures>; 3] = Default::default();
     for by in 0..20 {
@@ -477,7 +477,8 @@ fn assert_engine_is_level_with_backfill(trace: &Trace, settings: Settings) {
     }
 }
 
-/// The trace with its hosts renamed: each host of the two kinds of machines has the name of the one `by` places further.
+/// The trace with its hosts renamed: each host of the two kinds of machines has the name of the one `by` places
+/// further.
 fn with_other_hosts(trace: &Trace, by: u32) -> Trace {
     let mut trace = trace.clone();
     for spec in trace.jobs.iter_mut().flat_map(|job| &mut job.nodes) {

@@ -58,7 +58,7 @@ impl Args {
     /// The word at this place as a number.
     pub fn number(&self, place: usize) -> Result<u64, String> {
         let word = self.word(place)?;
-        word.parse().map_err(|_| format!("'{word}' is no number"))
+        word.parse().map_err(|_| format!("'{word}' is not a number"))
     }
 
     /// The word at this place as a task.
@@ -79,7 +79,7 @@ impl Args {
     /// The value with this name as a number.
     pub fn named_number(&self, name: &str) -> Result<Option<u64>, String> {
         let value = self.named(name);
-        value.map(|value| value.parse().map_err(|_| format!("{name}: '{value}' is no number"))).transpose()
+        value.map(|value| value.parse().map_err(|_| format!("{name}: '{value}' is not a number"))).transpose()
     }
 
     /// The value with this name as a duration.
@@ -107,7 +107,7 @@ impl Args {
     pub fn load(&self) -> Result<LoadReport, String> {
         let mut report = LoadReport::default();
         for (name, value) in self.pairs() {
-            let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is no number"));
+            let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is not a number"));
             let stalled = || {
                 let stall = Stall { avg10: number()?, ..Stall::default() };
                 Ok::<_, String>(Some(Pressure { some: Some(stall), full: None }))
@@ -222,7 +222,7 @@ fn job_pair(job: &mut JobSpec, name: &str, value: &str) -> Result<bool, String> 
         "name" => job.name = value.to_owned(),
         "queue" => job.queue = value.to_owned(),
         "user" => job.user = value.to_owned(),
-        "priority" => job.priority = value.parse().map_err(|_| format!("'{value}' is no priority"))?,
+        "priority" => job.priority = value.parse().map_err(|_| format!("'{value}' is not a priority"))?,
         "key" => job.key = Some(value.to_owned()),
         "parent" => {
             let parent = value.parse().map_err(|bad: windlass_core::ids::BadTaskId| bad.to_string())?;
@@ -230,7 +230,7 @@ fn job_pair(job: &mut JobSpec, name: &str, value: &str) -> Result<bool, String> 
         }
         "after" => {
             for id in value.split(',') {
-                job.after.push(JobId(id.parse().map_err(|_| format!("'{id}' is no job"))?));
+                job.after.push(JobId(id.parse().map_err(|_| format!("'{id}' is not a job"))?));
             }
         }
         "fail-fast" => {
@@ -246,7 +246,7 @@ fn job_pair(job: &mut JobSpec, name: &str, value: &str) -> Result<bool, String> 
 }
 
 fn step_pair(step: &mut StepSpec, names: &[String], name: &str, value: &str) -> Result<(), String> {
-    let number = || value.parse::<u32>().map_err(|_| format!("{name}: '{value}' is no number"));
+    let number = || value.parse::<u32>().map_err(|_| format!("{name}: '{value}' is not a number"));
     match name {
         "tasks" => step.tasks = number()?,
         "retries" => step.retries = number()?,
@@ -285,7 +285,7 @@ fn step_pair(step: &mut StepSpec, names: &[String], name: &str, value: &str) -> 
 
 /// Sets an amount; false if `name` is not an amount.
 fn amount(amounts: &mut Resources, name: &str, value: &str) -> Result<bool, String> {
-    let bad = || format!("{name}: '{value}' is no amount");
+    let bad = || format!("{name}: '{value}' is not an amount");
     match name {
         "cpus" => {
             let (whole, part) = value.split_once('.').unwrap_or((value, "0"));
@@ -316,13 +316,13 @@ pub fn bytes_of(text: &str) -> Result<u64, String> {
     let units = [("GiB", 30), ("MiB", 20)];
     let parsed =
         units.iter().find_map(|(unit, shift)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? << shift));
-    parsed.ok_or_else(|| format!("'{text}' is no amount of memory; one looks like 4GiB or 512MiB"))
+    parsed.ok_or_else(|| format!("'{text}' is not an amount of memory; one looks like 4GiB or 512MiB"))
 }
 
 fn duration_ns(text: &str) -> Result<u64, String> {
     let units = [("ms", MS), ("s", S), ("m", 60 * S)];
     let parsed = units.iter().find_map(|(unit, ns)| Some(text.strip_suffix(unit)?.parse::<u64>().ok()? * ns));
-    parsed.ok_or_else(|| format!("'{text}' is no time; one looks like 10ms, 5s or 2m"))
+    parsed.ok_or_else(|| format!("'{text}' is not a time; one looks like 10ms, 5s or 2m"))
 }
 
 /// So much free space of a TiB.

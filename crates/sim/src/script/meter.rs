@@ -54,7 +54,7 @@ impl Meter {
         }
     }
 
-    /// A measurement by its name in scripts; `None` if there is none of that name.
+    /// A measurement by its name in scripts; `None` for an unknown name.
     pub fn value(&self, name: &str) -> Option<f64> {
         Some(match name {
             "starts" => self.starts as f64,

@@ -189,7 +189,7 @@ fn worker(worker: &Worker) -> String {
     line
 }
 
-/// How many ready tasks wait for each reason, and how many cpus no waiting work can use.
+/// Number of ready tasks by the reason for which they wait, and cpus that no waiting work can use.
 fn waits(engine: &Engine) -> String {
     let waiting = windlass_core::explain::waiting_tasks(engine);
     let counts = BlockedReason::ALL.iter().filter_map(|(reason, word)| Some((waiting.get(reason)?, word)));

@@ -23,14 +23,14 @@ pub struct MachineGroup {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Farm {
     machines: Vec<MachineGroup>,
-    /// It was made of a number of slots: its one machine stands for machines that nobody described.
+    /// It was made of a number of slots: its one machine stands for machines without a description.
     is_pool: bool,
 }
 
-/// Why machines cannot be a farm.
+/// The reason why machines cannot be a farm.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadFarm {
-    /// There is no machine.
+    /// The list of machines is empty.
     #[error("has no worker")]
     Empty,
     /// Two machines have the same name.
@@ -144,7 +144,7 @@ impl Farm {
         self.machines.iter().map(|machine| u64::from(machine.count) * u64::from(machine.cpu)).sum()
     }
 
-    /// Whether its one machine stands for machines that nobody described, as slots do.
+    /// Whether its one machine stands for machines without a description, as slots do.
     pub fn is_pool(&self) -> bool {
         self.is_pool
     }

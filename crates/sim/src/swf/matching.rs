@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Hundredths of a core, and bytes of memory.
 pub(super) type Room = (u32, u64);
 
-/// Equal tasks of a job. Each needs a machine of its own among `machines`, of which earlier ones are preferred. Tasks of
-/// different groups may share a machine.
+/// Equal tasks of a job. Each needs a machine of its own among `machines`, of which earlier ones are preferred. Tasks
+/// of different groups may share a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     /// Number of tasks.
     pub(super) tasks: usize,
-    /// What each task holds.
+    /// The resources of each task.
     pub(super) each: Room,
     /// The machines that each may have.
     pub(super) machines: Vec<usize>,
@@ -20,7 +20,7 @@ pub(super) struct Group {
 
 /// A machine for each task, group by group; `None` if the tasks do not fit together. `free` is the room of a machine.
 ///
-/// Each task in turn takes the first machine with room. If there is none, it takes the place of a task of another group,
+/// Each task in turn takes the first machine with room. Without one, it takes the place of a task of another group,
 /// which then looks for another machine (augmenting paths, as in Kuhn's matching).
 pub(super) fn choose_machines(groups: &[Group], free: &dyn Fn(usize) -> Room) -> Option<Vec<usize>> {
     let mut choice = Choice { groups, free, group_of: Vec::new(), chosen: Vec::new(), on: BTreeMap::new() };

@@ -17,7 +17,7 @@ pub struct NodeSpec {
     pub exclusive: bool,
 }
 
-/// Why a specification is refused.
+/// The reason why a specification is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadNodes {
     /// It has too many parts for different kinds of machines.
@@ -27,7 +27,7 @@ pub enum BadNodes {
     #[error("asks for no machine or too many")]
     Nodes,
     /// The number of cores is malformed or out of range.
-    #[error("ppn is no number of cores")]
+    #[error("ppn is not a number of cores")]
     Cpu,
 }
 

@@ -66,9 +66,9 @@ pub struct Record {
     pub number: u64,
     /// When it was submitted, since the start of the trace or since 1970.
     pub submit_ms: u64,
-    /// How long it waited.
+    /// Its waiting time.
     pub wait_ms: Option<u64>,
-    /// How long it ran.
+    /// Its run time.
     pub run_ms: Option<u64>,
     /// Processors that it had.
     pub cpus: Option<u64>,
@@ -106,7 +106,7 @@ pub struct BadLine {
     pub what: String,
 }
 
-/// Why a trace cannot be read.
+/// The reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
@@ -127,7 +127,7 @@ pub enum TraceError {
     },
 }
 
-/// What ends the reading of a stream early.
+/// The reason why reading ends early.
 #[derive(Debug)]
 enum Stop {
     Io(io::Error),

@@ -32,7 +32,7 @@ const NEVER: u64 = u64::MAX;
 
 /// Jobs that differ only in their order.
 struct Class {
-    /// What the tasks hold, and the machines that could run them when empty, in the farm's order.
+    /// The resources of the tasks, and the machines that could run them when empty, in the farm's order.
     groups: Vec<Group>,
     limit_ms: Option<u64>,
     /// Jobs by their index in the workload, in the order of submission.
@@ -91,7 +91,7 @@ impl Class {
         choose_machines(&groups, &free)
     }
 
-    /// What each task holds, group by group.
+    /// The resources of each task, group by group.
     fn rooms(&self) -> impl Iterator<Item = Room> + '_ {
         self.groups.iter().flat_map(|group| std::iter::repeat_n(group.each, group.tasks))
     }
@@ -209,8 +209,8 @@ impl<'a> ReferenceRun<'a> {
     }
 
     /// When and where a job of a class could start if all running tasks took their requested run time: the first moment
-    /// at which there is room for all of its tasks. Of the machines with room then, it gets those that have it latest, so
-    /// that the others are open to later jobs until then.
+    /// at which there is room for all of its tasks. Of the machines with room then, it gets those that have it latest,
+    /// so that the others are open to later jobs until then.
     fn shadow(&self, class: usize) -> Option<Shadow> {
         let class = &self.classes[class];
         let (mut free, mut gained_ms) = (self.free.clone(), vec![0; self.free.len()]);

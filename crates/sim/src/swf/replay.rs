@@ -34,7 +34,7 @@ pub enum Turns {
 }
 
 /// Plays a workload through an engine with these settings, but without leases, because nothing fails, and
-/// without parking, because there is no store.
+/// without parking, which needs a store.
 pub fn replay(workload: &Workload, settings: Settings, turns: Turns) -> Schedule {
     let settings = Settings { lease_ns: None, cache_steps: usize::MAX, ..settings };
     let mut stage = ReplayRun {

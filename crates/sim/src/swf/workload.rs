@@ -37,7 +37,7 @@ pub struct Work {
     pub name: String,
     /// Milliseconds from the first submission to this one.
     pub submit_ms: u64,
-    /// How long each task runs.
+    /// Run time of each task.
     pub run_ms: u64,
     /// The requested run time; `None` if it is unknown.
     pub limit_ms: Option<u64>,
@@ -58,7 +58,7 @@ pub struct WorkPart {
     pub tasks: u32,
     /// Amounts of each task.
     pub request: Resources,
-    /// What the machine of each task must be.
+    /// Requirements on the machine of each task.
     pub needs: Vec<Need>,
     /// Processor time of each task.
     pub cpu_ms: Option<u64>,
@@ -66,7 +66,7 @@ pub struct WorkPart {
     pub peak_memory: Option<u64>,
 }
 
-/// Why a job is left out.
+/// The reason why a job is left out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Omitted {
     /// Its run time is unknown.
@@ -205,7 +205,7 @@ pub(super) fn groups_of(parts: &[WorkPart], machines: &[(Attributes, MachineGrou
     groups.collect()
 }
 
-/// What each task of the part holds.
+/// The resources of each task of the part.
 pub(super) fn room_of(part: &WorkPart) -> Room {
     (part.request.cpu, part.request.memory)
 }
@@ -229,7 +229,7 @@ fn bytes(kib_per_cpu: u64, cpu: u32) -> u64 {
     kib_per_cpu.saturating_mul(1024).saturating_mul(u64::from(cpu)) / 100
 }
 
-/// What a job asks of machines of one kind.
+/// The requirements of a job on machines of one kind.
 struct Asked {
     tasks: u32,
     request: Resources,
