@@ -1,10 +1,10 @@
 //! Delays in the world of one seed: kinds of messages that take longer than others, bodies of steps that are read for
 //! seconds before a start goes out, and commits that take longer than workers beat. Each happens in some seeds only.
 
-use crate::machine::Word;
+use crate::machine::MachineMessage;
 use crate::rng::Rng;
 use crate::scheduler::Scheduler;
-use crate::world::{Happening, MS, S, World};
+use crate::world::{MS, S, SimEvent, World};
 use std::collections::{BTreeMap, VecDeque};
 use windlass_core::TaskId;
 use windlass_core::engine::WorkerCommand;
@@ -36,16 +36,16 @@ const KINDS: [Kind; 9] = [
 ];
 
 /// The kind of a message; `None` of one that is never slow by itself.
-fn kind_of(message: &Happening) -> Option<Kind> {
+fn kind_of(message: &SimEvent) -> Option<Kind> {
     match message {
-        Happening::ToScheduler(_, _, word) => match word {
-            Word::Hello(_) => Some(Kind::Hello),
-            Word::Beat(..) => Some(Kind::Beat),
-            Word::Started(..) => Some(Kind::Started),
-            Word::Finished(..) => Some(Kind::Finished),
-            Word::Reclaimed(..) | Word::Load(_) | Word::Caches(_) => None,
+        SimEvent::ToScheduler(_, _, message) => match message {
+            MachineMessage::Hello(_) => Some(Kind::Hello),
+            MachineMessage::Beat(..) => Some(Kind::Beat),
+            MachineMessage::Started(..) => Some(Kind::Started),
+            MachineMessage::Finished(..) => Some(Kind::Finished),
+            MachineMessage::Reclaimed(..) | MachineMessage::Load(_) | MachineMessage::Caches(_) => None,
         },
-        Happening::ToMachine(_, _, _, order) => match order {
+        SimEvent::ToMachine(_, _, _, order) => match order {
             WorkerCommand::Registered { .. } => Some(Kind::Welcome),
             WorkerCommand::Lease { .. } => Some(Kind::Lease),
             WorkerCommand::Start { .. } => Some(Kind::Start),
@@ -93,7 +93,7 @@ impl Delays {
     }
 
     /// By how much a message is slower than others, in nanoseconds.
-    pub fn of(&self, message: &Happening, rng: &mut Rng) -> u64 {
+    pub fn of(&self, message: &SimEvent, rng: &mut Rng) -> u64 {
         let most = kind_of(message).and_then(|kind| self.of_kind.get(&kind));
         most.map_or(0, |most| rng.between(0, *most))
     }
@@ -134,7 +134,7 @@ impl World {
             self.keep_back(link, VecDeque::from([(seq, order)]), delay_ns);
             return;
         }
-        self.transmit(Happening::ToMachine(link, number, seq, order));
+        self.transmit(SimEvent::ToMachine(link, number, seq, order));
     }
 
     fn keep_back(&mut self, link: u64, orders: VecDeque<(u64, WorkerCommand)>, delay_ns: u64) {
@@ -142,7 +142,7 @@ impl World {
         scheduler.held_back.insert(link, orders);
         self.tally.bodies_read += 1;
         let life = scheduler.life;
-        self.after(delay_ns, Happening::BodyRead(life, link));
+        self.after(delay_ns, SimEvent::BodyRead(life, link));
     }
 
     /// False of a start that was sent again since, or whose attempt is not booked any more: as in the server.
@@ -170,7 +170,7 @@ impl World {
                 return self.keep_back(link, orders, delay_ns);
             }
             first = false;
-            self.transmit(Happening::ToMachine(link, number, seq, order));
+            self.transmit(SimEvent::ToMachine(link, number, seq, order));
         }
     }
 }

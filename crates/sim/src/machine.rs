@@ -16,7 +16,7 @@ pub type AttemptKey = (TaskId, u32);
 
 /// A message of a worker to the scheduler.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Word {
+pub enum MachineMessage {
     Hello(Box<Hello>),
     /// The worker's clock at sending, and its inventory.
     Beat(u64, Inventory),
@@ -36,7 +36,7 @@ pub enum Word {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     /// The worker sends a message.
-    Say(Word),
+    Say(MachineMessage),
     /// A process starts.
     Starts(AttemptKey),
     /// A process ends, or an attempt ends without one.
@@ -234,11 +234,11 @@ impl Machine {
     /// The hello on a new connection, repeated until it is answered.
     ///
     /// It forgets the reclaims, because the engine asks for them again after each hello.
-    pub fn hello(&mut self, now: Time) -> Option<Word> {
+    pub fn hello(&mut self, now: Time) -> Option<MachineMessage> {
         let keeper = self.keeper.as_mut()?;
         keeper.reclaims.clear();
         self.welcomed = false;
-        Some(Word::Hello(Box::new(Hello {
+        Some(MachineMessage::Hello(Box::new(Hello {
             name: self.name.clone(),
             identity: self.identity,
             incarnation: keeper.incarnation,
@@ -253,22 +253,22 @@ impl Machine {
     }
 
     /// The periodic messages of the worker: its inventory, and perhaps all unacknowledged results.
-    pub fn beat(&mut self, now: Time) -> Vec<Word> {
+    pub fn beat(&mut self, now: Time) -> Vec<MachineMessage> {
         if !self.welcomed {
             return self.hello(now).into_iter().collect();
         }
         let Some(keeper) = &self.keeper else { return Vec::new() };
-        let mut words = vec![Word::Beat(now.0, keeper.inventory())];
+        let mut messages = vec![MachineMessage::Beat(now.0, keeper.inventory())];
         if self.repeats {
-            words.extend(self.results());
+            messages.extend(self.results());
         }
-        words
+        messages
     }
 
-    fn results(&self) -> Vec<Word> {
+    fn results(&self) -> Vec<MachineMessage> {
         let Some(keeper) = &self.keeper else { return Vec::new() };
         let ended = keeper.holds.iter().filter_map(|(key, hold)| match &hold.phase {
-            Phase::Ended(result) => Some(Word::Finished(*key, hold.epoch, result.clone())),
+            Phase::Ended(result) => Some(MachineMessage::Finished(*key, hold.epoch, result.clone())),
             _ => None,
         });
         ended.collect()
@@ -367,7 +367,7 @@ impl Machine {
         let epoch = hold.epoch;
         keeper.queue.retain(|queued| *queued != key);
         keeper.reclaims.retain(|waiting| *waiting != key);
-        vec![Effect::Ends(key, end), Effect::Say(Word::Finished(key, epoch, result))]
+        vec![Effect::Ends(key, end), Effect::Say(MachineMessage::Finished(key, epoch, result))]
     }
 
     /// Ends all attempts if the lease does not cover them any more.
@@ -395,12 +395,12 @@ impl Machine {
     }
 
     /// The report of its caches; `None` if it reports none.
-    pub fn caches(&self) -> Option<Word> {
-        self.cache.as_ref().map(|cache| Word::Caches(cache.told()))
+    pub fn caches(&self) -> Option<MachineMessage> {
+        self.cache.as_ref().map(|cache| MachineMessage::Caches(cache.told()))
     }
 
     /// Reads keys for a task. Returns whether some had to be fetched, and the report of the change.
-    pub fn read(&mut self, keys: &BTreeMap<String, Option<u64>>) -> (bool, Option<Word>) {
+    pub fn read(&mut self, keys: &BTreeMap<String, Option<u64>>) -> (bool, Option<MachineMessage>) {
         let Some(cache) = self.cache.as_mut().filter(|_| !keys.is_empty()) else { return (false, None) };
         let told = cache.told();
         let cold = cache.read(keys);
@@ -430,7 +430,7 @@ impl Machine {
             keeper.reclaims.pop_front();
             if let Some(hold) = keeper.holds.get_mut(&key) {
                 hold.lent = false;
-                effects.push(Effect::Say(Word::Reclaimed(key, hold.epoch)));
+                effects.push(Effect::Say(MachineMessage::Reclaimed(key, hold.epoch)));
             }
         }
         while may_run && let Some(key) = keeper.queue.front().copied() {
@@ -447,7 +447,11 @@ impl Machine {
                     let end = End::NotStarted { why, fault: LaunchFault::Worker };
                     hold.phase = Phase::Ended(TaskResult::bare(end.clone()));
                     effects.push(Effect::Ends(key, end.clone()));
-                    effects.push(Effect::Say(Word::Finished(key, hold.epoch, TaskResult::bare(end))));
+                    effects.push(Effect::Say(MachineMessage::Finished(
+                        key,
+                        hold.epoch,
+                        TaskResult::bare(end),
+                    )));
                 }
                 continue;
             }
@@ -458,7 +462,7 @@ impl Machine {
                 effects.push(Effect::Starts(one));
             }
             let epoch = keeper.holds[&key].epoch;
-            effects.push(Effect::Say(Word::Started(key, epoch, now)));
+            effects.push(Effect::Say(MachineMessage::Started(key, epoch, now)));
         }
         effects
     }
@@ -530,6 +534,6 @@ impl Keeper {
             }
         }
         let Hold { epoch, lent, .. } = self.holds[&key];
-        (!lent).then_some(Effect::Say(Word::Reclaimed(key, epoch)))
+        (!lent).then_some(Effect::Say(MachineMessage::Reclaimed(key, epoch)))
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::jobs::{child_job, made_alike, random_job, stream};
 use crate::machine::AttemptKey;
-use crate::world::{Alarm, Happening, MS, S, World};
+use crate::world::{Alarm, MS, S, SimEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::client_places::{NoPlace, PlaceRequest};
@@ -291,7 +291,7 @@ impl People {
     pub fn parent_starts(&mut self, world: &mut World, machine: usize, key: AttemptKey) {
         let spec = Arc::new(child_job(&mut world.rng, key.0, key.1));
         self.parents.insert(key, (machine, ParentStage::Submitting(spec)));
-        world.after(100 * MS, Happening::Alarm(Alarm::Parent(key)));
+        world.after(100 * MS, SimEvent::Alarm(Alarm::Parent(key)));
     }
 
     fn child_accepted(&mut self, world: &mut World, key: AttemptKey, job: JobId) {
@@ -313,7 +313,7 @@ impl People {
         world.promises.waits(key, false);
         world.check_machine(machine);
         let incarnation = world.machines[machine].keepers;
-        world.after(50 * MS, Happening::TaskEnds(machine, incarnation, key, End::Exited(0)));
+        world.after(50 * MS, SimEvent::TaskEnds(machine, incarnation, key, End::Exited(0)));
     }
 
     /// Takes the next step of a task that waits for a job of its own.
@@ -323,7 +323,7 @@ impl People {
             self.parents.remove(&key);
             return;
         }
-        world.after(2 * S, Happening::Alarm(Alarm::Parent(key)));
+        world.after(2 * S, SimEvent::Alarm(Alarm::Parent(key)));
         match stage {
             ParentStage::Submitting(spec) => {
                 let spec = spec.clone();

@@ -12,7 +12,7 @@ use crate::promises::bases;
 use crate::trace::Transcript;
 use crate::twists::Twists;
 use crate::waits::Waits;
-use crate::world::{Alarm, CLOCK_START, Happening, Heard, MS, S, Tally, World};
+use crate::world::{Alarm, CLOCK_START, MS, Observation, S, SimEvent, Tally, World};
 use std::fmt;
 use windlass_core::engine::{Bounds, Fact};
 use windlass_core::explain::Reason;
@@ -177,9 +177,9 @@ impl Run {
         }
         twists.equip(&mut world);
         let quiet_ns = world.rng.between(20, 120) * S;
-        world.after(0, Happening::Alarm(Alarm::Disturb));
-        world.after(S, Happening::Alarm(Alarm::Inspect));
-        world.after(quiet_ns, Happening::Alarm(Alarm::Tidy));
+        world.after(0, SimEvent::Alarm(Alarm::Disturb));
+        world.after(S, SimEvent::Alarm(Alarm::Inspect));
+        world.after(quiet_ns, SimEvent::Alarm(Alarm::Tidy));
         Run {
             world,
             people: People::default(),
@@ -200,22 +200,22 @@ impl Run {
         if !self.world.step() {
             self.over = true;
         }
-        while let Some(heard) = self.world.heard.pop_front() {
-            match heard {
-                Heard::Starts(machine, key) => self.task_starts(machine, key),
-                Heard::Fact(Fact::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
-                Heard::Fact(Fact::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
-                Heard::Fact(Fact::Booked { task, worker, .. }) => {
+        while let Some(observation) = self.world.observations.pop_front() {
+            match observation {
+                Observation::Starts(machine, key) => self.task_starts(machine, key),
+                Observation::Fact(Fact::Worker { what: "expired", .. }) => self.world.tally.expiries += 1,
+                Observation::Fact(Fact::Worker { what: "forgotten", .. }) => self.world.tally.forgotten += 1,
+                Observation::Fact(Fact::Booked { task, worker, .. }) => {
                     self.waits.booked(&self.world, task, worker)
                 }
-                Heard::Ends(..) | Heard::Fact(_) => {}
-                Heard::Reply(request, answer) => self.people.answered(&mut self.world, request, answer),
-                Heard::Unavailable(request) => self.people.unavailable(request),
-                Heard::SchedulerDied => self.people.scheduler_died(),
-                Heard::Alarm(Alarm::Disturb) => self.disturb(),
-                Heard::Alarm(Alarm::Parent(key)) => self.people.parent(&mut self.world, key),
-                Heard::Alarm(Alarm::Tidy) => self.tidy(),
-                Heard::Alarm(Alarm::Inspect) => self.inspect(),
+                Observation::Ends(..) | Observation::Fact(_) => {}
+                Observation::Reply(request, answer) => self.people.answered(&mut self.world, request, answer),
+                Observation::Unavailable(request) => self.people.unavailable(request),
+                Observation::SchedulerDied => self.people.scheduler_died(),
+                Observation::Alarm(Alarm::Disturb) => self.disturb(),
+                Observation::Alarm(Alarm::Parent(key)) => self.people.parent(&mut self.world, key),
+                Observation::Alarm(Alarm::Tidy) => self.tidy(),
+                Observation::Alarm(Alarm::Inspect) => self.inspect(),
             }
         }
         self.strike();
@@ -245,7 +245,7 @@ impl Run {
             end = End::Canceled;
         }
         let incarnation = world.machines[machine].keepers;
-        world.after(delay_ns, Happening::TaskEnds(machine, incarnation, key, end));
+        world.after(delay_ns, SimEvent::TaskEnds(machine, incarnation, key, end));
     }
 
     fn disturb(&mut self) {
@@ -254,7 +254,7 @@ impl Run {
             return;
         }
         let delay_ns = world.rng.between(20 * MS, 2 * S);
-        world.after(delay_ns, Happening::Alarm(Alarm::Disturb));
+        world.after(delay_ns, SimEvent::Alarm(Alarm::Disturb));
         let faults = world.faults;
         let kinds = [
             (faults.keeper_permille, Fault::Keeper),
@@ -293,7 +293,7 @@ impl Run {
 
     /// Checks the waiting work, each second.
     fn inspect(&mut self) {
-        self.world.after(S, Happening::Alarm(Alarm::Inspect));
+        self.world.after(S, SimEvent::Alarm(Alarm::Inspect));
         self.world.settle_counted();
         if let Err(what) = self.waits.inspect(&self.world) {
             self.world.broken(what);
@@ -321,13 +321,13 @@ impl Run {
             Fault::Keeper if world.machines[machine].keeper.is_some() => {
                 world.kill_keeper(machine, seen_ns);
                 let delay_ns = world.rng.between(100 * MS, 20 * S);
-                world.after(delay_ns, Happening::KeeperStarts(machine));
+                world.after(delay_ns, SimEvent::KeeperStarts(machine));
             }
             Fault::Keeper => {}
             Fault::Link => {
                 world.cut_link(machine, seen_ns);
                 let delay_ns = world.rng.between(MS, 8 * S);
-                world.after(delay_ns, Happening::Connects(machine));
+                world.after(delay_ns, SimEvent::Connects(machine));
             }
             Fault::Absence => {
                 let lease_ns = world.settings.lease_ns.unwrap_or(30 * S);
@@ -345,13 +345,13 @@ impl Run {
             Fault::Scheduler => {
                 world.kill_scheduler();
                 let delay_ns = world.rng.between(10 * MS, 10 * S);
-                world.after(delay_ns, Happening::SchedulerStarts);
+                world.after(delay_ns, SimEvent::SchedulerStarts);
             }
             Fault::Disk => {
                 world.trace.line("the disk is full");
                 world.disk_full = true;
                 let delay_ns = world.rng.between(10 * MS, 5 * S);
-                world.after(delay_ns, Happening::DiskHasRoom);
+                world.after(delay_ns, SimEvent::DiskHasRoom);
             }
             Fault::Retention => {
                 let age_ns = world.rng.below(20) * S;
@@ -380,12 +380,12 @@ impl Run {
             world.kill_keeper(number, 0);
             world.machines[number].retired = true;
         }
-        world.after(10 * S, Happening::Alarm(Alarm::Tidy));
-        world.after(0, Happening::SchedulerStarts);
+        world.after(10 * S, SimEvent::Alarm(Alarm::Tidy));
+        world.after(0, SimEvent::SchedulerStarts);
         for number in 0..world.machines.len() {
             (world.machines[number].load, world.machines[number].defect) = (None, Defect::None);
-            world.after(S, Happening::KeeperStarts(number));
-            world.after(2 * S, Happening::Connects(number));
+            world.after(S, SimEvent::KeeperStarts(number));
+            world.after(2 * S, SimEvent::Connects(number));
         }
         if let Err(what) = world.promises.all_accepted(&world.store) {
             world.broken(what);

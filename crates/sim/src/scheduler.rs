@@ -5,9 +5,9 @@
 use crate::brief;
 use crate::delays::HeldBack;
 use crate::gangs::ReservedGangs;
-use crate::machine::Word;
+use crate::machine::MachineMessage;
 use crate::promises::same_settings;
-use crate::world::{CLOCK_START, Happening, Heard, MS, S, World};
+use crate::world::{CLOCK_START, MS, Observation, S, SimEvent, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use windlass_core::cache_keys::CacheKeys;
@@ -51,7 +51,7 @@ enum Fate {
 }
 
 enum Incoming {
-    Word(u64, usize, Word),
+    Message(u64, usize, MachineMessage),
     Loss(u64),
     Event(Event),
 }
@@ -117,13 +117,13 @@ impl World {
         self.turns_before = crate::waits::turns(&scheduler);
         self.tally.scheduler_deaths += 1;
         self.trace.line("the scheduler dies");
-        self.heard.push_back(Heard::SchedulerDied);
+        self.observations.push_back(Observation::SchedulerDied);
         for number in 0..self.machines.len() {
             self.machines[number].link = None;
             self.machines[number].welcomed = false;
             if self.machines[number].keeper.is_some() {
                 let delay_ns = self.rng.between(100 * MS, S);
-                self.after(delay_ns, Happening::Connects(number));
+                self.after(delay_ns, SimEvent::Connects(number));
             }
         }
     }
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    pub(crate) fn word_arrives(&mut self, link: u64, machine: usize, word: Word) {
+    pub(crate) fn message_arrives(&mut self, link: u64, machine: usize, message: MachineMessage) {
         let Some(scheduler) = &mut self.scheduler else { return };
         // A message of an earlier link has no receiver.
         if !scheduler.links.contains_key(&link) {
@@ -158,18 +158,18 @@ impl World {
         }
         if let Some(waiting) = &mut scheduler.frozen {
             // As in the server: reports other than hellos are repeated when the worker is asked for a hello.
-            if let Word::Hello(_) = word {
-                waiting.push_back(Incoming::Word(link, machine, word));
+            if let MachineMessage::Hello(_) = message {
+                waiting.push_back(Incoming::Message(link, machine, message));
             }
             return;
         }
-        self.take_word(link, machine, word);
+        self.take_message(link, machine, message);
     }
 
-    fn take_word(&mut self, link: u64, machine: usize, word: Word) {
+    fn take_message(&mut self, link: u64, machine: usize, message: MachineMessage) {
         let Some(scheduler) = &mut self.scheduler else { return };
         let Some((_, bound)) = scheduler.links.get(&link).copied() else { return };
-        if let Word::Hello(mut hello) = word {
+        if let MachineMessage::Hello(mut hello) = message {
             let known = scheduler.engine.workers().by_name(&hello.name).map(|worker| worker.id);
             hello.new_link = known.is_none() || bound != known;
             self.take_hello(link, machine, hello);
@@ -177,14 +177,14 @@ impl World {
         }
         let Some(worker) = bound else { return };
         let by = |(task, attempt), epoch| Report { worker, epoch, task, attempt };
-        self.tell(match word {
-            Word::Hello(_) => return,
-            Word::Beat(sent, inventory) => Event::Beat { worker, sent, inventory },
-            Word::Started(key, epoch, at) => Event::Started { by: by(key, epoch), at },
-            Word::Finished(key, epoch, result) => Event::Finished { by: by(key, epoch), result },
-            Word::Reclaimed(key, epoch) => Event::Reclaimed { by: by(key, epoch) },
-            Word::Load(report) => Event::Load { worker, report },
-            Word::Caches(keys) => Event::Caches { worker, keys: CacheKeys::of(keys.keys()) },
+        self.tell(match message {
+            MachineMessage::Hello(_) => return,
+            MachineMessage::Beat(sent, inventory) => Event::Beat { worker, sent, inventory },
+            MachineMessage::Started(key, epoch, at) => Event::Started { by: by(key, epoch), at },
+            MachineMessage::Finished(key, epoch, result) => Event::Finished { by: by(key, epoch), result },
+            MachineMessage::Reclaimed(key, epoch) => Event::Reclaimed { by: by(key, epoch) },
+            MachineMessage::Load(report) => Event::Load { worker, report },
+            MachineMessage::Caches(keys) => Event::Caches { worker, keys: CacheKeys::of(keys.keys()) },
         });
     }
 
@@ -215,7 +215,7 @@ impl World {
         scheduler.held_back.retain(|other, _| links.contains_key(other) && !(is_taken && *other == link));
         for other in closed {
             self.cut_link(other, 0);
-            self.after(S, Happening::Connects(other));
+            self.after(S, SimEvent::Connects(other));
         }
     }
 
@@ -223,12 +223,12 @@ impl World {
     pub(crate) fn tell(&mut self, event: Event) -> bool {
         let now = self.clock();
         let Some(scheduler) = &mut self.scheduler else {
-            self.heard.extend(event.request().map(Heard::Unavailable));
+            self.observations.extend(event.request().map(Observation::Unavailable));
             return false;
         };
         if let Some(waiting) = &mut scheduler.frozen {
             match event.request() {
-                Some(request) => self.heard.push_back(Heard::Unavailable(request)),
+                Some(request) => self.observations.push_back(Observation::Unavailable(request)),
                 None => waiting.push_back(Incoming::Event(event)),
             }
             return true;
@@ -263,7 +263,7 @@ impl World {
         let Some(scheduler) = &mut self.scheduler else { return };
         for (request, answer) in scheduler.pipeline.take_volatile() {
             self.trace.line(&format!("answer {request}: {answer:?}"));
-            self.heard.push_back(Heard::Reply(request, answer));
+            self.observations.push_back(Observation::Reply(request, answer));
         }
     }
 
@@ -277,7 +277,7 @@ impl World {
             self.broken(format!("the engine's books are wrong: {what}"));
         }
         if round_due {
-            self.after(MS / 10, Happening::Round(life));
+            self.after(MS / 10, SimEvent::Round(life));
         }
         self.set_alarm();
         self.begin_commit();
@@ -293,7 +293,7 @@ impl World {
         if scheduler.wakes.is_none_or(|wakes| at < wakes) {
             scheduler.wakes = Some(at);
             let life = scheduler.life;
-            self.after(at.since(now), Happening::Wakes(life));
+            self.after(at.since(now), SimEvent::Wakes(life));
         }
     }
 
@@ -377,7 +377,7 @@ impl World {
         let life = scheduler.life;
         let mut delay_ns = if jitter { self.rng.between(MS / 10, 20 * MS) } else { MS / 2 };
         delay_ns += self.delays.of_commit(&mut self.rng);
-        self.after(delay_ns, Happening::Applies(life));
+        self.after(delay_ns, SimEvent::Applies(life));
     }
 
     /// Makes the batch in flight durable. The scheduler does not know that yet.
@@ -419,7 +419,7 @@ impl World {
             }
         }
         let delay_ns = self.rng.between(MS / 10, MS);
-        self.after(delay_ns, Happening::CommitEnds(life));
+        self.after(delay_ns, SimEvent::CommitEnds(life));
     }
 
     pub(crate) fn commit_ends(&mut self, life: u64) {
@@ -437,7 +437,7 @@ impl World {
                 scheduler.engine.committed(&batch);
                 let stalls = scheduler.pipeline.stalled().is_some();
                 self.go_out(batch);
-                self.heard.extend(undone.into_iter().map(Heard::Unavailable));
+                self.observations.extend(undone.into_iter().map(Observation::Unavailable));
                 if stalls {
                     self.freeze();
                     self.thaw(life);
@@ -464,13 +464,13 @@ impl World {
         }
         for (request, answer) in batch.answers {
             self.trace.line(&format!("answer {request}: {answer:?}"));
-            self.heard.push_back(Heard::Reply(request, answer));
+            self.observations.push_back(Observation::Reply(request, answer));
         }
-        self.heard.extend(batch.notes.into_iter().map(Heard::Fact));
+        self.observations.extend(batch.notes.into_iter().map(Observation::Fact));
         let life = self.scheduler.as_ref().map_or(self.lives, |scheduler| scheduler.life);
         for fetch in batch.fetches {
             let delay_ns = self.rng.between(MS / 10, 5 * MS);
-            self.after(delay_ns, Happening::Reads(life, fetch));
+            self.after(delay_ns, SimEvent::Reads(life, fetch));
         }
     }
 
@@ -487,7 +487,7 @@ impl World {
             self.tally.pages += 1;
         }
         let delay_ns = self.rng.between(MS / 10, 50 * MS);
-        self.after(delay_ns, Happening::ReadEnds(life, Event::Fetched { number: fetch.number, records }));
+        self.after(delay_ns, SimEvent::ReadEnds(life, Event::Fetched { number: fetch.number, records }));
     }
 
     pub(crate) fn read_ends(&mut self, life: u64, event: Event) {
@@ -503,9 +503,9 @@ impl World {
         let life = scheduler.life;
         self.freeze();
         self.trace.line("the commit failed");
-        self.heard.extend(undone.into_iter().map(Heard::Unavailable));
+        self.observations.extend(undone.into_iter().map(Observation::Unavailable));
         let delay_ns = self.rng.between(50 * MS, S);
-        self.after(delay_ns, Happening::Thaws(life));
+        self.after(delay_ns, SimEvent::Thaws(life));
     }
 
     /// Refuses requests until the jobs in question were read again, as the server does.
@@ -526,7 +526,7 @@ impl World {
         self.handled();
         for incoming in waiting {
             match incoming {
-                Incoming::Word(link, machine, word) => self.word_arrives(link, machine, word),
+                Incoming::Message(link, machine, message) => self.message_arrives(link, machine, message),
                 Incoming::Loss(link) => self.loss_seen(link),
                 Incoming::Event(event) => _ = self.tell(event),
             }

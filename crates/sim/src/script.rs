@@ -9,10 +9,10 @@ mod show;
 
 use crate::cache::Cache;
 use crate::faults::Faults;
-use crate::machine::{AttemptKey, Defect, Effect, Machine, Word};
+use crate::machine::{AttemptKey, Defect, Effect, Machine, MachineMessage};
 use crate::promises::bases;
 use crate::trace::Transcript;
-use crate::world::{Happening, Heard, MS, S, World};
+use crate::world::{MS, Observation, S, SimEvent, World};
 use args::Args;
 use conduct::Conduct;
 use meter::Meter;
@@ -175,8 +175,8 @@ impl ScriptWorld {
     fn pass(&mut self, by_ns: u64) {
         let until = self.world.now_ns + by_ns;
         loop {
-            while let Some(heard) = self.world.heard.pop_front() {
-                self.hear(heard);
+            while let Some(observation) = self.world.observations.pop_front() {
+                self.observe(observation);
             }
             if self.world.tally.failed_commits > self.failed_commits {
                 self.failed_commits = self.world.tally.failed_commits;
@@ -233,9 +233,9 @@ impl ScriptWorld {
         }
     }
 
-    fn hear(&mut self, heard: Heard) {
-        match heard {
-            Heard::Reply(request, answer) => {
+    fn observe(&mut self, observation: Observation) {
+        match observation {
+            Observation::Reply(request, answer) => {
                 let asked = self.asked.remove(&request).unwrap_or_default();
                 self.lines.push(show::answer(&self.world, &asked, &answer));
                 if let Reply::Submitted { job, existing: false, .. } = answer {
@@ -254,19 +254,19 @@ impl ScriptWorld {
                     self.world.check_machine(machine);
                 }
             }
-            Heard::Unavailable(request) => {
+            Observation::Unavailable(request) => {
                 let asked = self.asked.remove(&request).unwrap_or_default();
                 self.lines.push(format!("{asked}: unavailable, the store takes no writes"));
             }
-            Heard::Fact(Fact::Ended { task, .. }) if self.quiet.contains(&task.job) => {}
-            Heard::Fact(note) => self.lines.extend(show::note(&self.world, &note)),
-            Heard::Starts(machine, key) => self.starts(machine, key),
-            Heard::SchedulerDied => self.lines.push("the scheduler is dead".to_owned()),
-            Heard::Ends(_, _, end) => {
+            Observation::Fact(Fact::Ended { task, .. }) if self.quiet.contains(&task.job) => {}
+            Observation::Fact(note) => self.lines.extend(show::note(&self.world, &note)),
+            Observation::Starts(machine, key) => self.starts(machine, key),
+            Observation::SchedulerDied => self.lines.push("the scheduler is dead".to_owned()),
+            Observation::Ends(_, _, end) => {
                 self.meter.turn(&self.world);
                 self.meter.ends(&end);
             }
-            Heard::Alarm(_) => {}
+            Observation::Alarm(_) => {}
         }
     }
 
@@ -296,7 +296,7 @@ impl ScriptWorld {
         }
         if let Some((delay_ns, end)) = end {
             let incarnation = self.world.machines[machine].keepers;
-            self.world.after(delay_ns, Happening::TaskEnds(machine, incarnation, key, end));
+            self.world.after(delay_ns, SimEvent::TaskEnds(machine, incarnation, key, end));
         }
     }
 
@@ -311,7 +311,7 @@ impl ScriptWorld {
     fn tell(&mut self, event: Event) {
         if !self.world.tell(event) {
             // What follows of that for a request need not be said as well.
-            self.world.heard.retain(|heard| !matches!(heard, Heard::Unavailable(_)));
+            self.world.observations.retain(|observation| !matches!(observation, Observation::Unavailable(_)));
             self.lines.push("no scheduler answers".to_owned());
         }
     }
@@ -362,8 +362,8 @@ impl ScriptWorld {
         for (key, size) in args.pairs() {
             cache.put(key, args::bytes_of(size)?);
         }
-        let word = machine_state.caches().map(Effect::Say);
-        self.world.act(machine, word.into_iter().collect());
+        let message = machine_state.caches().map(Effect::Say);
+        self.world.act(machine, message.into_iter().collect());
         Ok(())
     }
 
@@ -433,7 +433,11 @@ impl ScriptWorld {
         let key = (args.task(1)?, args.named_number("attempt")?.unwrap_or(1) as u32);
         let epoch = Epoch(args.named_number("epoch")?.unwrap_or(1));
         let result = TaskResult::bare(args.end()?);
-        self.world.transmit(Happening::ToScheduler(link, machine, Word::Finished(key, epoch, result)));
+        self.world.transmit(SimEvent::ToScheduler(
+            link,
+            machine,
+            MachineMessage::Finished(key, epoch, result),
+        ));
         Ok(())
     }
 
@@ -518,8 +522,8 @@ impl ScriptWorld {
         match args.verb() {
             "kill-keeper" => self.world.kill_keeper(machine, seen_ns),
             "cut" => self.world.cut_link(machine, seen_ns),
-            "start-keeper" => self.world.after(0, Happening::KeeperStarts(machine)),
-            _ => self.world.after(0, Happening::Connects(machine)),
+            "start-keeper" => self.world.after(0, SimEvent::KeeperStarts(machine)),
+            _ => self.world.after(0, SimEvent::Connects(machine)),
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::jobs::Profile;
 use crate::machine::{AttemptKey, Machine};
 use crate::people::People;
 use crate::rng::Rng;
-use crate::world::{Happening, MS, S, World};
+use crate::world::{MS, S, SimEvent, World};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use windlass_core::job::{ChunkSize, Chunks, JobSpec, StepSpec};
@@ -244,7 +244,7 @@ impl World {
         self.tally.lost_results += lost.len() as u64;
         lost.into_iter().for_each(|key| self.machines[number].lose(key));
         self.cut_link(number, 0);
-        self.after(50 * MS, Happening::Connects(number));
+        self.after(50 * MS, SimEvent::Connects(number));
     }
 }
 

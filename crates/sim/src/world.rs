@@ -6,7 +6,7 @@
 
 use crate::delays::Delays;
 use crate::faults::Faults;
-use crate::machine::{AttemptKey, Effect, Machine, Word};
+use crate::machine::{AttemptKey, Effect, Machine, MachineMessage};
 use crate::promises::Promises;
 use crate::rng::Rng;
 use crate::scheduler::Scheduler;
@@ -28,9 +28,9 @@ pub const CLOCK_START: u64 = 1_000_000 * S;
 
 /// An entry of the list: something that will happen.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Happening {
+pub enum SimEvent {
     /// A message of a machine reaches the scheduler over this link.
-    ToScheduler(u64, usize, Word),
+    ToScheduler(u64, usize, MachineMessage),
     /// A command with this number reaches a machine over this link.
     ToMachine(u64, usize, u64, WorkerCommand),
     /// A machine tries to connect.
@@ -86,7 +86,7 @@ pub enum Alarm {
 
 /// A message to the driver of the world.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Heard {
+pub enum Observation {
     /// A reply to a request.
     Reply(RequestId, Reply),
     /// A request failed, because the store took no writes.
@@ -193,7 +193,7 @@ pub struct World {
     /// Whether some schedulers start with leases that are twice as long.
     pub(crate) leases_vary: bool,
     /// Boxed, because a map moves its entries when others are inserted.
-    list: BTreeMap<(u64, u64), Box<Happening>>,
+    list: BTreeMap<(u64, u64), Box<SimEvent>>,
     sequence: u64,
     pub(crate) rng: Rng,
     pub(crate) faults: Faults,
@@ -217,7 +217,7 @@ pub struct World {
     pub(crate) machines: Vec<Machine>,
     next_link: u64,
     pub(crate) promises: Promises,
-    pub(crate) heard: VecDeque<Heard>,
+    pub(crate) observations: VecDeque<Observation>,
     pub(crate) trace: Transcript,
     pub(crate) tally: Tally,
     /// The first promise that broke.
@@ -252,13 +252,13 @@ impl World {
             machines: Vec::new(),
             next_link: 0,
             promises: Promises::default(),
-            heard: VecDeque::new(),
+            observations: VecDeque::new(),
             trace,
             tally: Tally::default(),
             violation: None,
             seed,
         };
-        world.after(0, Happening::SchedulerStarts);
+        world.after(0, SimEvent::SchedulerStarts);
         world
     }
 
@@ -266,16 +266,16 @@ impl World {
     pub fn add_machine(&mut self, machine: Machine) -> usize {
         let number = self.machines.len();
         self.machines.push(machine);
-        self.after(0, Happening::Connects(number));
-        self.after(self.beat_ns(), Happening::Beats(number));
-        self.after(S, Happening::Reports(number));
+        self.after(0, SimEvent::Connects(number));
+        self.after(self.beat_ns(), SimEvent::Beats(number));
+        self.after(S, SimEvent::Reports(number));
         number
     }
 
     /// Adds an entry to the list.
-    pub(crate) fn after(&mut self, delay_ns: u64, happening: Happening) {
+    pub(crate) fn after(&mut self, delay_ns: u64, event: SimEvent) {
         self.sequence += 1;
-        self.list.insert((self.now_ns + delay_ns, self.sequence), Box::new(happening));
+        self.list.insert((self.now_ns + delay_ns, self.sequence), Box::new(event));
     }
 
     /// Virtual time of the next entry, in nanoseconds.
@@ -307,38 +307,38 @@ impl World {
 
     /// Carries out the first entry of the list; false if the list is empty.
     pub fn step(&mut self) -> bool {
-        let Some(((now_ns, _), happening)) = self.list.pop_first() else { return false };
+        let Some(((now_ns, _), event)) = self.list.pop_first() else { return false };
         self.pass_to(now_ns);
         self.tally.steps += 1;
-        match *happening {
-            Happening::ToScheduler(link, machine, word) => self.word_arrives(link, machine, word),
-            Happening::ToMachine(link, machine, seq, order) => self.order_arrives(link, machine, seq, &order),
-            Happening::Connects(machine) => self.connect(machine),
-            Happening::Beats(machine) => self.beat(machine),
-            Happening::Reports(machine) => self.report(machine),
-            Happening::KeeperStarts(machine) => self.start_keeper(machine),
-            Happening::Fences(machine) => self.fence(machine),
-            Happening::LossSeen(link) => self.loss_seen(link),
-            Happening::TaskEnds(machine, incarnation, key, end) => {
+        match *event {
+            SimEvent::ToScheduler(link, machine, message) => self.message_arrives(link, machine, message),
+            SimEvent::ToMachine(link, machine, seq, order) => self.order_arrives(link, machine, seq, &order),
+            SimEvent::Connects(machine) => self.connect(machine),
+            SimEvent::Beats(machine) => self.beat(machine),
+            SimEvent::Reports(machine) => self.report(machine),
+            SimEvent::KeeperStarts(machine) => self.start_keeper(machine),
+            SimEvent::Fences(machine) => self.fence(machine),
+            SimEvent::LossSeen(link) => self.loss_seen(link),
+            SimEvent::TaskEnds(machine, incarnation, key, end) => {
                 self.task_ends(machine, incarnation, key, end);
             }
-            Happening::Wakes(life) => self.wake(life),
-            Happening::Round(life) => self.round(life),
-            Happening::Applies(life) => self.apply(life),
-            Happening::CommitEnds(life) => self.commit_ends(life),
-            Happening::Thaws(life) => self.thaw(life),
-            Happening::Reads(life, fetch) => self.read_store(life, &fetch),
-            Happening::ReadEnds(life, event) => self.read_ends(life, event),
-            Happening::BodyRead(life, link) => self.body_read(life, link),
-            Happening::SchedulerStarts => self.start_scheduler(),
-            Happening::DiskHasRoom => self.disk_full = false,
-            Happening::Alarm(alarm) => self.heard.push_back(Heard::Alarm(alarm)),
+            SimEvent::Wakes(life) => self.wake(life),
+            SimEvent::Round(life) => self.round(life),
+            SimEvent::Applies(life) => self.apply(life),
+            SimEvent::CommitEnds(life) => self.commit_ends(life),
+            SimEvent::Thaws(life) => self.thaw(life),
+            SimEvent::Reads(life, fetch) => self.read_store(life, &fetch),
+            SimEvent::ReadEnds(life, event) => self.read_ends(life, event),
+            SimEvent::BodyRead(life, link) => self.body_read(life, link),
+            SimEvent::SchedulerStarts => self.start_scheduler(),
+            SimEvent::DiskHasRoom => self.disk_full = false,
+            SimEvent::Alarm(alarm) => self.observations.push_back(Observation::Alarm(alarm)),
         }
         true
     }
 
     /// Sends a message, which arrives once, twice or never.
-    pub(crate) fn transmit(&mut self, message: Happening) {
+    pub(crate) fn transmit(&mut self, message: SimEvent) {
         let lost = self.lose_next > 0 || self.rng.chance(self.faults.lose_permille);
         if lost {
             self.lose_next = self.lose_next.saturating_sub(1);
@@ -359,10 +359,10 @@ impl World {
     }
 
     /// When a message that would arrive at this time does, where links keep their order: not before those before it.
-    fn in_order(&mut self, message: &Happening, at_ns: u64) -> u64 {
+    fn in_order(&mut self, message: &SimEvent, at_ns: u64) -> u64 {
         let line = match message {
-            Happening::ToScheduler(link, ..) => (*link, true),
-            Happening::ToMachine(link, ..) => (*link, false),
+            SimEvent::ToScheduler(link, ..) => (*link, true),
+            SimEvent::ToMachine(link, ..) => (*link, false),
             _ => return at_ns,
         };
         if !self.keeps_order {
@@ -376,7 +376,7 @@ impl World {
     fn connect(&mut self, number: usize) {
         if self.scheduler.is_none() {
             let delay_ns = self.rng.between(100 * MS, S);
-            self.after(delay_ns, Happening::Connects(number));
+            self.after(delay_ns, SimEvent::Connects(number));
             return;
         }
         let now = self.machine_clock(number);
@@ -390,17 +390,17 @@ impl World {
         machine.welcomed = false;
         self.trace.line(&format!("{} connects over {}", self.machines[number].label, self.next_link));
         self.link_opens(self.next_link, number);
-        self.transmit(Happening::ToScheduler(self.next_link, number, hello));
+        self.transmit(SimEvent::ToScheduler(self.next_link, number, hello));
     }
 
     fn beat(&mut self, number: usize) {
         if self.machines[number].retired {
             return;
         }
-        self.after(self.beat_ns(), Happening::Beats(number));
+        self.after(self.beat_ns(), SimEvent::Beats(number));
         let now = self.machine_clock(number);
-        let words = self.machines[number].beat(now);
-        self.act(number, words.into_iter().map(Effect::Say).collect());
+        let messages = self.machines[number].beat(now);
+        self.act(number, messages.into_iter().map(Effect::Say).collect());
     }
 
     fn report(&mut self, number: usize) {
@@ -409,14 +409,14 @@ impl World {
             return;
         }
         let load = machine.load.clone().filter(|_| machine.welcomed);
-        self.after(S, Happening::Reports(number));
-        self.act(number, load.map(|load| Effect::Say(Word::Load(load))).into_iter().collect());
+        self.after(S, SimEvent::Reports(number));
+        self.act(number, load.map(|load| Effect::Say(MachineMessage::Load(load))).into_iter().collect());
     }
 
     /// Reads cache keys for a task that starts; true if some had to be fetched.
     pub(crate) fn read(&mut self, number: usize, keys: &BTreeMap<String, Option<u64>>) -> bool {
-        let (cold, word) = self.machines[number].read(keys);
-        self.act(number, word.map(Effect::Say).into_iter().collect());
+        let (cold, message) = self.machines[number].read(keys);
+        self.act(number, message.map(Effect::Say).into_iter().collect());
         cold
     }
 
@@ -452,7 +452,7 @@ impl World {
             // The machine's clock may be slow.
             let rate_permille = (1000 + self.machines[number].drift_permille) as u64;
             let rest_ns = until.since(now) / rate_permille * 1000;
-            self.after(rest_ns + MS, Happening::Fences(number));
+            self.after(rest_ns + MS, SimEvent::Fences(number));
             let worker = self.scheduler.as_ref().and_then(|scheduler| scheduler.worker_of(link));
             if let Some(worker) = worker.filter(|_| rest_ns > 0) {
                 let more_ns = self.settings.lease_ns.filter(|_| self.leases_vary).unwrap_or(0);
@@ -491,9 +491,9 @@ impl World {
     pub(crate) fn act(&mut self, number: usize, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Say(word) => {
+                Effect::Say(message) => {
                     if let Some(link) = self.machines[number].link {
-                        self.transmit(Happening::ToScheduler(link, number, word));
+                        self.transmit(SimEvent::ToScheduler(link, number, message));
                     }
                 }
                 Effect::Starts(key) => {
@@ -504,14 +504,14 @@ impl World {
                     if let Err(what) = checked.and(counted) {
                         self.broken(what);
                     }
-                    self.heard.push_back(Heard::Starts(number, key));
+                    self.observations.push_back(Observation::Starts(number, key));
                 }
                 Effect::Ends(key, end) => {
                     let name = &self.machines[number].label;
                     self.trace.line(&format!("{name}: {}#{} ends, {end:?}", key.0, key.1));
                     self.tally.lies += u64::from(self.machines[number].lies);
                     self.promises.ends(key, end.clone());
-                    self.heard.push_back(Heard::Ends(number, key, end));
+                    self.observations.push_back(Observation::Ends(number, key, end));
                 }
             }
         }
@@ -531,7 +531,7 @@ impl World {
         self.cut_link(number, seen_ns);
         for key in self.machines[number].kill_keeper() {
             self.promises.ends(key, End::Lost);
-            self.heard.push_back(Heard::Ends(number, key, End::Lost));
+            self.observations.push_back(Observation::Ends(number, key, End::Lost));
         }
     }
 
@@ -551,8 +551,8 @@ impl World {
         } else {
             self.cut_link(number, seen_ns);
         }
-        self.after(away_ns, Happening::KeeperStarts(number));
-        self.after(away_ns, Happening::Connects(number));
+        self.after(away_ns, SimEvent::KeeperStarts(number));
+        self.after(away_ns, SimEvent::Connects(number));
     }
 
     /// Number of machines that have not gone for good.
@@ -566,7 +566,7 @@ impl World {
         self.tally.cut_links += 1;
         self.machines[number].welcomed = false;
         self.trace.line(&format!("link {link} of {} goes", self.machines[number].label));
-        self.after(seen_ns, Happening::LossSeen(link));
+        self.after(seen_ns, SimEvent::LossSeen(link));
     }
 }
 
