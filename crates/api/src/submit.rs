@@ -271,6 +271,8 @@ pub struct Unplaceable {
 }
 
 /// Why a submission is refused before the engine sees it.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     /// A step without a command.
@@ -285,7 +287,6 @@ pub enum SubmitError {
     /// Chunks of tasks that no process could run together.
     #[error("step '{step}': chunks: {why}")]
     BadChunks {
-        /// The step.
         step: String,
         /// The fault, and what would be right.
         why: &'static str,
@@ -293,33 +294,23 @@ pub enum SubmitError {
     /// An empty range.
     #[error("step '{step}': the range {start}-{end}:{by} is empty")]
     BadRange {
-        /// The step.
         step: String,
-        /// The first number.
         start: i64,
-        /// The last number.
         end: i64,
         /// The difference between numbers.
         by: i64,
     },
     /// A number of cpus that is not valid.
     #[error("step '{step}': cpus must be a number from 0 to 40000000, not {cpus}")]
-    BadCpus {
-        /// The step.
-        step: String,
-        /// The number.
-        cpus: f64,
-    },
+    BadCpus { step: String, cpus: f64 },
     /// `cpus_max` is less than `cpus`, or above 40000000, or is given together with `cpus_auto`.
     #[error(
         "step '{step}': cpus_max must be a number from its cpus, {cpus}, to 40000000, not {cpus_max}, and excludes cpus_auto"
     )]
     BadCpusMax {
-        /// The step.
         step: String,
         /// The cpus that it asks for.
         cpus: f64,
-        /// The most.
         cpus_max: f64,
     },
     /// A dependency on a step that does not exist.
@@ -333,31 +324,19 @@ pub enum SubmitError {
     /// A text with a NUL byte, which cannot be passed to a process.
     #[error("step '{step}': {what} holds a NUL byte")]
     Nul {
-        /// The step.
         step: String,
         /// Where the byte is.
         what: &'static str,
     },
     /// An environment variable without a name, or with '=' in it.
     #[error("step '{step}': '{name}' cannot name an environment variable")]
-    BadVariable {
-        /// The step.
-        step: String,
-        /// The name.
-        name: String,
-    },
+    BadVariable { step: String, name: String },
     /// A working directory that is not absolute.
     #[error("step '{step}': the working directory '{cwd}' is not absolute")]
-    RelativeCwd {
-        /// The step.
-        step: String,
-        /// The directory.
-        cwd: String,
-    },
+    RelativeCwd { step: String, cwd: String },
     /// More tasks than a job may have.
     #[error("step '{step}' has {is} tasks, more than the limit of {}", bounds::TASKS_PER_JOB_MAX)]
     TooManyTasks {
-        /// The step.
         step: String,
         /// The number of tasks.
         is: u128,
@@ -367,20 +346,10 @@ pub enum SubmitError {
     Parent(#[from] BadTaskId),
     /// An invalid parameter space.
     #[error("step '{step}': {source}")]
-    BadSpace {
-        /// The step.
-        step: String,
-        /// The reason.
-        source: SpaceError,
-    },
+    BadSpace { step: String, source: SpaceError },
     /// A session that no worker could set up.
     #[error("step '{step}': {source}")]
-    BadSession {
-        /// The step.
-        step: String,
-        /// The reason.
-        source: SessionError,
-    },
+    BadSession { step: String, source: SessionError },
     /// An empty tag or worker name.
     #[error("step '{0}' has an empty tag or worker name")]
     EmptyTag(String),
@@ -392,7 +361,6 @@ pub enum SubmitError {
     /// A limit or a cache key with an empty name.
     #[error("step '{step}' names {what} with an empty name")]
     EmptyName {
-        /// The step.
         step: String,
         /// `a limit` or `a cache`.
         what: &'static str,
@@ -402,16 +370,10 @@ pub enum SubmitError {
         "step '{step}': command, environment and files are {bytes} bytes together, more than the limit of {}",
         BODY_BYTES_MAX
     )]
-    TooLarge {
-        /// The step.
-        step: String,
-        /// Bytes as JSON.
-        bytes: usize,
-    },
+    TooLarge { step: String, bytes: usize },
     /// A value that is longer than an argument may be.
     #[error("step '{step}': a value of {bytes} bytes is longer than the limit of {}", VALUE_BYTES_MAX)]
     LongValue {
-        /// The step.
         step: String,
         /// Bytes of the value.
         bytes: usize,

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// The reason why a store failed. No text of it has a password: a database is named by its hosts and its name.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The address is not of a known form.
@@ -34,7 +36,6 @@ pub enum StoreError {
          bring it back from a backup", path.display()
     )]
     Corrupt {
-        /// The file.
         path: PathBuf,
         /// The error of SQLite or of the migrations.
         why: String,
@@ -44,18 +45,12 @@ pub enum StoreError {
     Full(String),
     /// The operating system refused access to the file.
     #[error("cannot use {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// Any other error of the database.
     #[error("the store failed while it {doing}")]
     Database {
         /// What the store was doing, for the message.
         doing: &'static str,
-        /// The cause.
         source: Cause,
     },
     /// The store's writer has ended.
@@ -66,39 +61,25 @@ pub enum StoreError {
     Setting(String),
     /// No host of the database answers, or none that takes writes.
     #[error("cannot reach {database}; start it, or correct the address")]
-    Unreachable {
-        /// The database.
-        database: String,
-        /// The cause.
-        source: Cause,
-    },
+    Unreachable { database: String, source: Cause },
     /// The database offers no TLS.
     #[error(
         "{database} does not offer TLS, so neither user nor password was sent to it; set 'ssl = on' in its \
          postgresql.conf, or write ?sslmode=disable in the address if every machine on the way is trusted"
     )]
-    NoTls {
-        /// The database.
-        database: String,
-    },
+    NoTls { database: String },
     /// TLS with the database failed: as a rule its certificate is not trusted, or is for another host.
     #[error(
         "cannot reach {database} by TLS; give the certificate of the authority that signed its certificate by \
          ?sslrootcert=FILE, and name its host as the certificate does"
     )]
-    Tls {
-        /// The database.
-        database: String,
-        /// The cause.
-        source: Cause,
-    },
+    Tls { database: String, source: Cause },
     /// The database does not let the user in.
     #[error(
         "{database} does not let the user in: {why}; give the password in PGPASSWORD, in the file that \
          WINDLASS_POSTGRES_PASSWORD_FILE names or by ?passfile=, and see pg_hba.conf on the database's host"
     )]
     Login {
-        /// The database.
         database: String,
         /// The words of PostgreSQL.
         why: String,
@@ -107,10 +88,7 @@ pub enum StoreError {
     #[error(
         "{database} does not exist; create it with 'createdb', owned by the user that the server connects as"
     )]
-    NoDatabase {
-        /// The database.
-        database: String,
-    },
+    NoDatabase { database: String },
     /// The user may not do what the store needs.
     #[error(
         "the database refuses: {why}; make the server's user the owner of the database, or grant it what is missing"
@@ -125,7 +103,6 @@ pub enum StoreError {
          (this server uses up to {needed})"
     )]
     TooMany {
-        /// The database.
         database: String,
         /// Connections that one server uses at most.
         needed: usize,
@@ -133,7 +110,6 @@ pub enum StoreError {
     /// All connections of this server's pool are in use.
     #[error("all {connections} connections to {database} were busy for {seconds} s; try again")]
     Busy {
-        /// The database.
         database: String,
         /// Size of the pool.
         connections: usize,
@@ -143,7 +119,6 @@ pub enum StoreError {
     /// The farm has an owner that is alive, so the store cannot be copied.
     #[error("{database} is in use by the server '{by}'; stop that one, or wait until its lease has run out")]
     Owned {
-        /// The database.
         database: String,
         /// Name of the owner.
         by: String,
@@ -161,11 +136,9 @@ pub enum StoreError {
          whether it was done; it is found out when the database answers again"
     )]
     Unknown {
-        /// The database.
         database: String,
         /// Seconds for which the outcome was asked for.
         seconds: u64,
-        /// The last cause.
         source: Cause,
     },
     /// The request needs a store that several servers share.
@@ -174,7 +147,6 @@ pub enum StoreError {
     /// The target of a copy is not empty.
     #[error("{store} is not empty (it has rows in '{table}'); copy into a new store")]
     NotEmpty {
-        /// The target.
         store: String,
         /// The first table that has rows.
         table: &'static str,

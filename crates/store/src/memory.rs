@@ -65,8 +65,9 @@ struct Tables {
 /// Jobs of one queue and class that are parked.
 type LineKey = (String, u64);
 
+/// The methods are those of [`Store`](crate::Store) with the same names.
+#[allow(missing_docs)]
 impl Memory {
-    /// See [`Store::id`](crate::Store::id).
     pub fn id(&self) -> i64 {
         self.lock().id
     }
@@ -76,7 +77,6 @@ impl Memory {
         self.apply_with(writes, &[])
     }
 
-    /// See [`Store::commit_with`](crate::Store::commit_with).
     pub(crate) fn apply_with(&self, writes: &[Write], done: &[DoneRequest]) -> Vec<usize> {
         let mut tables = self.lock();
         let (mut refused, mut gone) = (Vec::new(), BTreeSet::new());
@@ -93,12 +93,10 @@ impl Memory {
         refused
     }
 
-    /// See [`Store::done_request`](crate::Store::done_request).
     pub(crate) fn done_request(&self, key: &str) -> Option<DoneRow> {
         self.lock().done.get(key)
     }
 
-    /// See [`Store::load`](crate::Store::load).
     pub fn load(&self) -> Snapshot {
         let tables = self.lock();
         let active = tables.jobs.values().filter(|job| job.state == JobState::Active).map(|job| job.id);
@@ -117,13 +115,11 @@ impl Memory {
         }
     }
 
-    /// See [`Store::records`](crate::Store::records).
     pub fn records(&self, ids: &BTreeSet<JobId>) -> Vec<JobRecord> {
         let tables = self.lock();
         ids.iter().filter_map(|id| tables.record(*id)).collect()
     }
 
-    /// See [`Store::fetch`](crate::Store::fetch).
     pub fn fetch(&self, fetch: &Fetch) -> Vec<JobRecord> {
         match &fetch.wanted {
             FetchQuery::Jobs(ids) => self.records(ids),
@@ -142,12 +138,10 @@ impl Memory {
         }
     }
 
-    /// See [`Store::parked_counts`](crate::Store::parked_counts).
     pub fn parked_counts(&self) -> Vec<ParkedCount> {
         self.lock().counts()
     }
 
-    /// See [`Store::audit_parked`](crate::Store::audit_parked).
     pub fn audit_parked(&self) -> Vec<ParkedDrift> {
         let mut tables = self.lock();
         let mut found: BTreeMap<LineKey, BacklogCounts> = BTreeMap::new();
@@ -168,7 +162,6 @@ impl Memory {
         drifts
     }
 
-    /// See [`Store::parked`](crate::Store::parked).
     pub fn parked(&self, id: JobId) -> Option<ParkedView> {
         let tables = self.lock();
         let (parked, spec) = (*tables.parked.get(&id)?, tables.jobs.get(&id)?.spec.clone());
@@ -178,19 +171,16 @@ impl Memory {
         Some(ParkedView { spec, parked, ahead })
     }
 
-    /// See [`Store::job`](crate::Store::job).
     pub fn job(&self, id: JobId) -> Option<JobView> {
         self.lock().jobs.get(&id).cloned()
     }
 
-    /// See [`Store::job_by_key`](crate::Store::job_by_key).
     pub fn job_by_key(&self, user: &str, key: &str) -> Option<JobId> {
         let tables = self.lock();
         let mut jobs = tables.jobs.values();
         jobs.find(|job| job.spec.user == user && job.spec.key.as_deref() == Some(key)).map(|job| job.id)
     }
 
-    /// See [`Store::user_totals`](crate::Store::user_totals).
     pub fn user_totals(&self, user: &str) -> (u64, u64) {
         let tables = self.lock();
         let (mut jobs, mut bytes) = (0, 0);
@@ -202,19 +192,16 @@ impl Memory {
         (jobs, bytes)
     }
 
-    /// See [`Store::ended_totals`](crate::Store::ended_totals).
     pub fn ended_totals(&self) -> EndedTotals {
         let mut totals = EndedTotals::default();
         self.lock().jobs.values().for_each(|job| totals.add(job.state, 1));
         totals
     }
 
-    /// See [`Store::number`](crate::Store::number).
     pub fn number(&self, name: &str) -> Option<u64> {
         self.lock().numbers.get(name).copied()
     }
 
-    /// See [`Store::last_ended`](crate::Store::last_ended).
     pub fn last_ended(&self, jobs_max: usize, attempts_max: usize) -> Vec<EndedJob> {
         let tables = self.lock();
         let active = tables.jobs.values().rev().filter(|job| job.state == JobState::Active);
@@ -239,7 +226,6 @@ impl Memory {
         found
     }
 
-    /// See [`Store::keep_series`](crate::Store::keep_series).
     pub fn keep_series(&self, rows: Vec<SeriesRow>, kept: Vec<(u8, Range<u64>)>) {
         let mut tables = self.lock();
         tables.series.extend(rows.into_iter().map(|row| ((row.step, row.part), row.data)));
@@ -248,7 +234,6 @@ impl Memory {
         }
     }
 
-    /// See [`Store::series`](crate::Store::series).
     pub fn series(&self) -> Vec<SeriesRow> {
         let tables = self.lock();
         let row = |((step, part), data): (&(u64, u8), &Vec<u8>)| SeriesRow {
@@ -259,12 +244,10 @@ impl Memory {
         tables.series.iter().map(row).collect()
     }
 
-    /// See [`Store::keep_number`](crate::Store::keep_number).
     pub fn keep_number(&self, name: &str, number: u64) {
         self.lock().numbers.insert(name.to_owned(), number);
     }
 
-    /// See [`Store::jobs`](crate::Store::jobs).
     pub fn jobs(&self, filter: &JobFilter, before: Option<JobId>, limit: usize, rows_max: usize) -> JobsPart {
         let tables = self.lock();
         let mut part = JobsPart::default();
@@ -284,35 +267,29 @@ impl Memory {
         part
     }
 
-    /// See [`Store::tasks`](crate::Store::tasks).
     pub fn tasks(&self, job: JobId, range: Range<u32>) -> Vec<StoredTask> {
         let tables = self.lock();
         let ids = TaskId { job, index: range.start }..TaskId { job, index: range.end };
         tables.tasks.range(ids).map(|(_, task)| task.clone()).collect()
     }
 
-    /// See [`Store::history`](crate::Store::history).
     pub fn history(&self, task: TaskId) -> Vec<AttemptView> {
         self.lock().history.get(&task).cloned().unwrap_or_default()
     }
 
-    /// See [`Store::body`](crate::Store::body).
     pub fn body(&self, job: JobId, step: u16) -> Option<Arc<[u8]>> {
         self.lock().bodies.get(&(job, step)).cloned()
     }
 
-    /// See [`Store::bodies`](crate::Store::bodies).
     pub fn bodies(&self, steps: &[(JobId, u16)]) -> Vec<Option<Arc<[u8]>>> {
         steps.iter().map(|(job, step)| self.body(*job, *step)).collect()
     }
 
-    /// See [`Store::small_bodies`](crate::Store::small_bodies).
     pub fn small_bodies(&self, steps: &[(JobId, u16)], bytes_max: usize) -> StepBodies {
         let found = steps.iter().filter_map(|(job, step)| Some(((*job, *step), self.body(*job, *step)?)));
         found.filter(|(_, body)| body.len() <= bytes_max).collect()
     }
 
-    /// See [`Store::write_foreign`](crate::Store::write_foreign).
     pub fn write_foreign(&self, writes: Vec<ForeignWrite>) {
         let mut tables = self.lock();
         for write in writes {
@@ -324,24 +301,20 @@ impl Memory {
         }
     }
 
-    /// See [`Store::foreign_job`](crate::Store::foreign_job).
     pub fn foreign_job(&self, id: JobId) -> Option<String> {
         self.lock().foreign_jobs.get(&id).map(|(_, doc)| doc.clone())
     }
 
-    /// See [`Store::foreign_open`](crate::Store::foreign_open).
     pub fn foreign_open(&self) -> Vec<(JobId, String)> {
         let tables = self.lock();
         let open = tables.foreign_jobs.iter().filter(|(_, (open, _))| *open);
         open.map(|(job, (_, doc))| (*job, doc.clone())).collect()
     }
 
-    /// See [`Store::foreign_hosts`](crate::Store::foreign_hosts).
     pub fn foreign_hosts(&self) -> Vec<(String, String)> {
         self.lock().foreign_hosts.iter().map(|(name, doc)| (name.clone(), doc.clone())).collect()
     }
 
-    /// See [`Store::held_jobs`](crate::Store::held_jobs).
     pub fn held_jobs(&self) -> Vec<JobId> {
         let tables = self.lock();
         let held = tables.jobs.values().filter(|job| job.state == JobState::Active && job.held);
@@ -366,17 +339,14 @@ impl Memory {
         }
     }
 
-    /// See [`Store::tokens`](crate::Store::tokens).
     pub fn tokens(&self) -> Vec<TokenRecord> {
         self.lock().tokens.values().cloned().collect()
     }
 
-    /// See [`Store::token`](crate::Store::token).
     pub fn token(&self, id: &str) -> Option<TokenRecord> {
         self.lock().tokens.get(id).cloned()
     }
 
-    /// See [`Store::retain`](crate::Store::retain).
     pub fn retain(&self, before: Time) -> Vec<JobId> {
         let mut tables = self.lock();
         let old = tables.jobs.values().filter(|job| job.ended.is_some_and(|at| at < before));

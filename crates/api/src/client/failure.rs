@@ -6,6 +6,8 @@ use std::error::Error;
 use std::time::Duration;
 
 /// Why a request has no usable answer.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server answers there.
@@ -13,7 +15,6 @@ pub enum ClientError {
     Unreachable {
         /// The address that was tried.
         address: Address,
-        /// The cause.
         source: reqwest::Error,
     },
     /// The address is a unix socket, and this system has none.
@@ -25,7 +26,6 @@ pub enum ClientError {
     /// The server accepts connections and says nothing. Only a client that knows another address gives up on it.
     #[error("the server at {address} said nothing for {} s", .after.as_secs())]
     Silent {
-        /// The server.
         address: Address,
         /// How long it was waited for.
         after: Duration,
@@ -35,12 +35,7 @@ pub enum ClientError {
     Refused(ErrorDetail),
     /// The answer cannot be read by this version.
     #[error("the answer of the server at {address} cannot be read")]
-    Garbled {
-        /// The server.
-        address: Address,
-        /// The reason.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    Garbled { address: Address, source: Box<dyn Error + Send + Sync> },
     /// None of several servers has an answer.
     #[error("none of the {} servers answers: {}", .0.len(), each(.0))]
     NoneAnswers(Vec<(Address, ClientError)>),
@@ -48,7 +43,6 @@ pub enum ClientError {
     /// lost.
     #[error("whether it was done is not known, because the answer of the server at {address} was lost: {}", .failure.root())]
     Unsure {
-        /// The server.
         address: Address,
         /// How the answer was lost.
         failure: Box<ClientError>,
