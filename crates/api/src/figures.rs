@@ -80,7 +80,7 @@ pub struct FarmCpus {
 pub struct QueueCpus {
     /// The queue's name.
     pub queue: String,
-    /// Cpus.
+    /// Cpus booked by its tasks.
     pub cpus: f64,
 }
 

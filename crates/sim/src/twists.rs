@@ -1,7 +1,7 @@
-//! What is special in the world of one seed: a small farm for gangs of many roles, a large machine that goes after
-//! tasks outgrew the others, reserved machines that are taken away, commits of unknown outcome, or results that are
-//! lost. About one seed in ten has each, and half of all have none. `run` sets a world up by it and lets it act in
-//! people's place.
+//! Special circumstances of the world of one seed: a small farm for gangs of many roles, a large machine that goes after
+//! tasks outgrew the others, reserved machines that are taken away, commits of unknown outcome, or lost results. About
+//! one seed in ten has each, and half of all seeds have none. `run` builds the world by the twist, which then acts in
+//! place of people.
 
 use crate::faults::Faults;
 use crate::jobs::Profile;
@@ -80,7 +80,7 @@ impl Twists {
                 world.books_late = true;
             }
             Some(Twist::LostResults) => {
-                // Of an attempt that was read from the store it is not known with which it rides.
+                // The store does not tell with which attempt another one rides.
                 (faults.scheduler_permille, faults.disk_permille, faults.retention_permille) = (0, 0, 0);
                 (faults.unknown_permille, faults.rival_permille) = (0, 0);
                 (faults.lose_permille, faults.delay_permille) = (60, 100);

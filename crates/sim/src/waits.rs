@@ -1,5 +1,5 @@
 //! Checks of waiting work: no task waits for long beside room that it may have, wide work is not overtaken
-//! for ever, and a queue that becomes backlogged has no claim on what others were served before. `run` calls
+//! forever, and a queue that becomes backlogged has no claim for the time when other queues were served. `run` calls
 //! [`Waits`] at each booking and each second. It reads the engine's explanations and changes nothing.
 
 use crate::gangs::judge_gangs;

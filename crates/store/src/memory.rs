@@ -57,13 +57,13 @@ struct Tables {
     back_offs: BTreeMap<JobId, BTreeMap<u16, BackOff>>,
     parked: BTreeMap<JobId, Parked>,
     /// The parked jobs by queue and class, in the order of their subqueue.
-    lines: BTreeMap<LineKey, BTreeMap<QueuePos, JobId>>,
-    parked_counts: BTreeMap<LineKey, BacklogCounts>,
+    subqueues: BTreeMap<SubqueueKey, BTreeMap<QueuePos, JobId>>,
+    parked_counts: BTreeMap<SubqueueKey, BacklogCounts>,
     done: DoneRows,
 }
 
-/// Jobs of one queue and class that are parked.
-type LineKey = (String, u64);
+/// The key of a subqueue: its queue and its class.
+type SubqueueKey = (String, u64);
 
 /// The methods are those of [`Store`](crate::Store) with the same names.
 #[allow(missing_docs)]
@@ -125,8 +125,8 @@ impl Memory {
             FetchQuery::Jobs(ids) => self.records(ids),
             FetchQuery::Page { queue, class, from, steps } => {
                 let (tables, mut seen) = (self.lock(), 0);
-                let line = tables.lines.get(&(queue.clone(), *class)).into_iter();
-                let ids = line.flat_map(|line| line.range(*from..)).map(|(_, id)| *id);
+                let subqueue = tables.subqueues.get(&(queue.clone(), *class)).into_iter();
+                let ids = subqueue.flat_map(|subqueue| subqueue.range(*from..)).map(|(_, id)| *id);
                 let records = ids.filter_map(|id| tables.record(id));
                 let wanted = records.take_while(|record| {
                     let wanted = seen < *steps;
@@ -144,9 +144,9 @@ impl Memory {
 
     pub fn audit_parked(&self) -> Vec<ParkedDrift> {
         let mut tables = self.lock();
-        let mut found: BTreeMap<LineKey, BacklogCounts> = BTreeMap::new();
-        for (key, line) in &tables.lines {
-            for parked in line.values().filter_map(|id| tables.parked.get(id)) {
+        let mut found: BTreeMap<SubqueueKey, BacklogCounts> = BTreeMap::new();
+        for (key, subqueue) in &tables.subqueues {
+            for parked in subqueue.values().filter_map(|id| tables.parked.get(id)) {
                 let backlog = found.entry(key.clone()).or_default();
                 *backlog = backlog.plus(parked.backlog);
             }
@@ -166,8 +166,8 @@ impl Memory {
         let tables = self.lock();
         let (parked, spec) = (*tables.parked.get(&id)?, tables.jobs.get(&id)?.spec.clone());
         let key = |class| (spec.queue.clone(), class);
-        let lines = tables.lines.range(key(0)..=key(u64::MAX));
-        let ahead = lines.map(|(_, line)| line.range(..parked.place).count() as u64).sum();
+        let subqueues = tables.subqueues.range(key(0)..=key(u64::MAX));
+        let ahead = subqueues.map(|(_, subqueue)| subqueue.range(..parked.place).count() as u64).sum();
         Some(ParkedView { spec, parked, ahead })
     }
 
@@ -393,7 +393,7 @@ impl Default for Tables {
             foreign_hosts: BTreeMap::new(),
             back_offs: BTreeMap::new(),
             parked: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            subqueues: BTreeMap::new(),
             parked_counts: BTreeMap::new(),
             done: DoneRows::default(),
         }
@@ -485,9 +485,9 @@ impl Tables {
             return false;
         }
         self.parked.insert(job, *parked);
-        let line = (queue.to_owned(), parked.class);
-        self.lines.entry(line.clone()).or_default().insert(parked.place, job);
-        let count = self.parked_counts.entry(line).or_default();
+        let subqueue = (queue.to_owned(), parked.class);
+        self.subqueues.entry(subqueue.clone()).or_default().insert(parked.place, job);
+        let count = self.parked_counts.entry(subqueue).or_default();
         *count = count.plus(parked.backlog);
         true
     }
@@ -515,10 +515,10 @@ impl Tables {
             return false;
         }
         let key = (queue.to_owned(), parked.class);
-        if let Some(line) = self.lines.get_mut(&key) {
-            line.remove(&parked.place);
-            if line.is_empty() {
-                self.lines.remove(&key);
+        if let Some(subqueue) = self.subqueues.get_mut(&key) {
+            subqueue.remove(&parked.place);
+            if subqueue.is_empty() {
+                self.subqueues.remove(&key);
             }
         }
         let left = self.parked_counts.get(&key).copied().unwrap_or_default().less(parked.backlog);
@@ -530,7 +530,7 @@ impl Tables {
     }
 
     fn counts(&self) -> Vec<ParkedCount> {
-        let count = |((queue, class), backlog): (&LineKey, &BacklogCounts)| ParkedCount {
+        let count = |((queue, class), backlog): (&SubqueueKey, &BacklogCounts)| ParkedCount {
             queue: queue.clone(),
             class: *class,
             backlog: *backlog,
