@@ -26,7 +26,7 @@ impl Most {
         }
     }
 
-    /// It is set to this, and so much is held: it counts from now on, unless more is held.
+    /// Lowers the bound to the value `to`, unless more than that is booked.
     fn settle(&mut self, name: &str, to: Option<u32>, held: u32) {
         if let Some(to) = to.filter(|to| held <= *to) {
             self.0.insert(name.to_owned(), to);
