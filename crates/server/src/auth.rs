@@ -6,10 +6,9 @@
 
 mod rights;
 
-use crate::door::crossing::CrossSite;
-use crate::door::sessions::Right;
-use crate::door::user_at;
-use crate::listen::ConnectionPlace;
+use crate::caller::Right;
+use crate::csrf::CrossSite;
+use crate::random::NoRandom;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use rights::check_rights;
@@ -18,20 +17,19 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
-use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token, matches_name};
+use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
 use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
-use windlass_core::engine::SERVABLE;
 use windlass_core::time::NS_PER_MS;
 use windlass_core::worker::Origin;
 use windlass_store::{Store, StoreError, TokenRecord};
 
-pub use rights::{Access, Rights};
+pub use crate::caller::{Access, Caller, Rights};
+pub use crate::peer::{Entrance, Peer};
+pub use crate::random::random;
 pub use windlass_api::Role;
 
 /// Where workers speak; the one place for the role `worker`.
@@ -51,107 +49,6 @@ const SECRET_BYTES: usize = 32;
 
 /// Between two looks into the store for what another server changed there.
 pub(crate) const REFRESH: Duration = Duration::from_secs(10);
-
-/// Who is at the other end of a connection. In the extensions of every request, as
-/// [`ConnectInfo`](axum::extract::ConnectInfo).
-#[derive(Clone)]
-pub struct Peer {
-    /// Its address; `None` is a unix socket.
-    pub address: Option<SocketAddr>,
-    /// The certificate that it showed, which one of our authorities signed.
-    pub certificate: Option<CertificateDer<'static>>,
-    /// The room that its connection takes; `None` over a unix socket.
-    pub place: Option<Arc<ConnectionPlace>>,
-    /// The server's socket that it came by; `None` over a unix socket.
-    pub entrance: Option<Entrance>,
-}
-
-/// A socket of the server, over TCP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entrance {
-    /// Where the server listens.
-    pub address: SocketAddr,
-    /// Whether connections are encrypted.
-    pub is_tls: bool,
-    /// It is there for the board alone, on a server that otherwise has a unix socket. Nobody is trusted there.
-    pub for_board: bool,
-}
-
-impl Peer {
-    /// Whoever may open the unix socket.
-    pub const LOCAL: Peer = Peer { address: None, certificate: None, place: None, entrance: None };
-
-    /// Somebody at an address that nobody said.
-    pub fn unknown() -> Peer {
-        Peer { address: Some(([0, 0, 0, 0], 0).into()), ..Peer::LOCAL }
-    }
-
-    /// The user of this machine whose process is at the other end; `None` if it is elsewhere, or not known.
-    pub(crate) async fn process_user(&self) -> Option<u32> {
-        let client = self.address.filter(|address| address.ip().to_canonical().is_loopback())?;
-        let (entrance, place) = (self.entrance?, self.place.as_ref()?);
-        // A server that listens on all addresses was reached by one of this machine.
-        let ip = if entrance.address.ip().is_unspecified() { client.ip() } else { entrance.address.ip() };
-        let server = SocketAddr::new(ip.to_canonical(), entrance.address.port());
-        let client = SocketAddr::new(client.ip().to_canonical(), client.port());
-        *place.process_user.get_or_init(|| user_at(client, server)).await
-    }
-
-    /// True where it came by the board's own port.
-    pub fn is_for_board(&self) -> bool {
-        self.entrance.is_some_and(|entrance| entrance.for_board)
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.address {
-            Some(address) => address.fmt(f),
-            None => f.write_str("unix"),
-        }
-    }
-}
-
-/// Who asks. In the extensions of every request that was let in.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Caller {
-    /// Whose jobs are theirs.
-    pub user: String,
-    /// What they may do.
-    pub role: Role,
-    /// The worker that they speak for.
-    pub worker: Option<String>,
-    /// The id of the token that they showed.
-    pub token: Option<String>,
-    /// What their token gives them beyond the role.
-    pub rights: Rights,
-}
-
-impl Caller {
-    /// The systems whose outside clients this caller's worker may serve.
-    pub fn may_serve(&self) -> Vec<&'static str> {
-        let has = |system: &str| self.rights.serves.iter().any(|serves| serves == system);
-        let may = |system: &&str| self.role == Role::Admin || has(system);
-        SERVABLE.into_iter().filter(may).collect()
-    }
-
-    /// True where this caller may act on all that is `user`'s. A submitter may not: see [`Caller::may_act_on`].
-    pub fn may_act_for(&self, user: &str) -> bool {
-        self.role == Role::Admin || (self.role == Role::User && self.user == user)
-    }
-
-    /// True where this caller may submit and manage jobs of a user in a queue.
-    pub fn may_act_on(&self, user: &str, queue: &str) -> bool {
-        self.may_act_for(user) || self.submits_for(user, queue)
-    }
-
-    /// True for the submitter of a user's jobs in a queue.
-    pub fn submits_for(&self, user: &str, queue: &str) -> bool {
-        self.role == Role::Submitter
-            && self.rights.queue.as_deref() == Some(queue)
-            && self.rights.for_users.iter().any(|pattern| matches_name(pattern, user))
-    }
-}
 
 /// True if the certificate was issued to a machine of that name.
 pub fn certificate_names(certificate: &CertificateDer<'_>, worker: &str) -> bool {
@@ -243,8 +140,8 @@ pub enum TokenError {
     #[error("there are {TOKENS_MAX} tokens in force; revoke some")]
     Full,
     /// No random numbers come from the operating system.
-    #[error("the operating system gives no random numbers")]
-    Random,
+    #[error(transparent)]
+    Random(#[from] NoRandom),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -286,6 +183,13 @@ impl Auth {
             known.revoked = known.revoked.or(token.revoked);
         }
         Ok(())
+    }
+
+    /// Reads what another server of the same store changed, and logs a failure. The next try is soon.
+    pub(crate) async fn refresh_or_warn(&self) {
+        if let Err(error) = self.refresh().await {
+            tracing::warn!("cannot look for changes of tokens: {error}");
+        }
     }
 
     /// Who asks. A token may come as a password only where the request takes one.
@@ -551,14 +455,6 @@ fn told(record: &TokenRecord) -> Option<Token> {
 /// A secret has 256 random bits: a plain hash of it cannot be searched.
 fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
-}
-
-/// Random bytes of the operating system in hexadecimal.
-pub fn random<const N: usize>() -> Result<String, TokenError> {
-    let mut bytes = [0; N];
-    let source = rustls::crypto::ring::default_provider().secure_random;
-    source.fill(&mut bytes).map_err(|_| TokenError::Random)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The wall clock, by which tokens end.

@@ -2,7 +2,7 @@
 //! store cannot give holds back no other.
 
 use crate::bodies::{LoadedBody, ReadFault, SMALL_BYTES, StepId, WantedBodies};
-use crate::handle::Unavailable;
+use crate::unavailable::Unavailable;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_store::StoreError;

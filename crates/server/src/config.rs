@@ -7,7 +7,7 @@ pub use placement::{Cache, Charge, LoadConfig, Placement, Reservation, Score, Tu
 pub use telemetry::TelemetryConfig;
 
 use crate::door::BoardOptions;
-use crate::http::UserLimits;
+use crate::submission_rights::UserLimits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

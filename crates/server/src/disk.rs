@@ -3,7 +3,7 @@
 //! First submissions are refused, at a floor below which there is still room for what must go on: results, leases,
 //! cancels. Where the disk fills all the same, a file that only takes room is given up for these.
 
-use crate::handle::Unavailable;
+use crate::unavailable::Unavailable;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -4,9 +4,13 @@
 //! client of the [`Handle`] like any other: it submits jobs, plays the workers' side with
 //! [`WorkerLink`](crate::WorkerLink), and keeps what it must in the store.
 
+use crate::activity::{Activity, OpenRequest};
+use crate::api_error::ApiError;
 use crate::auth::{Auth, Caller};
 use crate::handle::Handle;
-use crate::http::{ApiError, App, OpenRequest, Reader};
+use crate::parsers::Parsers;
+use crate::reader::Reader;
+use crate::submission_rights::SubmissionRights;
 use axum::Router;
 use axum::body::Bytes;
 use axum::http::Method;
@@ -103,17 +107,25 @@ impl fmt::Debug for Gateways {
 /// What a gateway has of the server: the handle, and the server's ways to know callers and to refuse them. Cheap to
 /// clone.
 #[derive(Clone)]
-pub struct Front(pub(crate) App);
+pub struct Front {
+    pub(crate) handle: Handle,
+    pub(crate) auth: Arc<Auth>,
+    pub(crate) parsers: Arc<Parsers>,
+    pub(crate) rights: Arc<SubmissionRights>,
+    pub(crate) activity: Arc<Activity>,
+    /// Users read the output and the commands of others' jobs.
+    pub(crate) read_all: bool,
+}
 
 impl Front {
     /// The way to the engine.
     pub fn handle(&self) -> &Handle {
-        &self.0.handle
+        &self.handle
     }
 
     /// Who is let in.
     pub fn auth(&self) -> &Auth {
-        self.0.auth()
+        &self.auth
     }
 
     /// Parses a request's body, on a thread of its own if the body is large.
@@ -122,7 +134,7 @@ impl Front {
         body: Bytes,
         parse: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> T {
-        self.0.parse(body, parse).await
+        self.parsers.parse(body, parse).await
     }
 
     /// Counts a question that costs about as much as a submission, in the rate of submissions.
@@ -131,7 +143,7 @@ impl Front {
     ///
     /// The caller has asked too often within a minute.
     pub fn may_ask(&self, caller: &Caller) -> Result<(), ApiError> {
-        crate::http::may_ask(&self.0, caller)
+        self.rights.may_ask(caller)
     }
 
     /// Counts a submission, and refuses one that is more than the caller may have.
@@ -140,7 +152,7 @@ impl Front {
     ///
     /// The limit that it exceeds.
     pub async fn may_submit(&self, caller: &Caller, priority: i32) -> Result<(), ApiError> {
-        crate::http::may_submit(&self.0, caller, priority).await
+        self.rights.may_submit(caller, priority).await
     }
 
     /// Refuses a queue that the caller may not submit to.
@@ -149,27 +161,27 @@ impl Front {
     ///
     /// Whose queue it is.
     pub async fn may_use_queue(&self, caller: &Caller, queue: &str) -> Result<(), ApiError> {
-        crate::http::may_use_queue(&self.0, caller, queue).await
+        self.rights.may_use_queue(caller, queue).await
     }
 
     /// Whose jobs a caller may read. What shows anything of a job asks this.
     pub fn reader(&self, caller: &Caller) -> Reader {
-        Reader::of(&self.0, caller)
+        Reader::of(caller, self.read_all)
     }
 
     /// The same for what acts for a user, such as a job that waits for others.
     pub fn reader_for_user(&self, user: &str) -> Reader {
-        Reader::for_user(&self.0, user)
+        Reader::for_user(user, self.read_all)
     }
 
     /// The body of the request under way showed who makes it: the audit log names them.
     pub fn known_as(&self, caller: &Caller) {
-        crate::http::known_as(caller);
+        crate::caller::known_as(caller);
     }
 
     /// The server is not idle until the result is dropped. For conversations that outlast their request.
     pub fn busy(&self) -> OpenRequest {
-        crate::http::busy(self.0.clone())
+        self.activity.begin()
     }
 }
 

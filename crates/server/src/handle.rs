@@ -5,11 +5,12 @@ use crate::disk::Disk;
 use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
 use crate::figures::{EndedAttempts, PlacedSteps};
+use crate::inbox::Inbox;
 use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
-use crate::shell::Inbox;
+use crate::unavailable::Unavailable;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,36 +19,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
 use windlass_core::job::TaskResult;
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
-use windlass_store::{Store, StoreError};
+use windlass_store::Store;
 
 /// Events that need no answer and that the engine has not taken up; above that callers wait. The engine takes up none while
 /// the store fails.
 const EVENTS_MAX: usize = 16_384;
-
-/// A request could not be done now: the store is full or gone, or too much waits.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{why}")]
-pub struct Unavailable {
-    why: Arc<str>,
-}
-
-impl Unavailable {
-    /// For that reason.
-    pub fn new(why: &str) -> Self {
-        Unavailable { why: why.into() }
-    }
-
-    /// Because the store failed.
-    pub fn from_store(error: &StoreError) -> Self {
-        let mut why = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            why.push_str(&format!(": {cause}"));
-            source = cause.source();
-        }
-        Unavailable { why: why.into() }
-    }
-}
 
 /// A way to the engine; cheap to clone.
 #[derive(Clone)]

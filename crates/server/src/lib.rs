@@ -1,17 +1,25 @@
 //! The shell around the engine.
 //!
-//! One task owns the [`Engine`](windlass_core::Engine) and talks to the store: it handles what comes
-//! in, commits what the engine wants written, and only then sends and answers. Everybody else has a
-//! [`Handle`]. HTTP is a client of the handle like any other.
+//! One task owns the [`Engine`](windlass_core::Engine) and talks to the store: it handles the messages of its inbox,
+//! commits what the engine wants written, and only then sends and answers. All other tasks have a [`Handle`]. HTTP is a
+//! client of the handle like any other.
+//!
+//! The modules stand on floors: each uses only modules below it. The table is `SERVER_EDGES` of
+//! `crates/cli/tests/tidy.rs`.
 
+mod activity;
+mod api_error;
 mod audit;
 pub mod auth;
 mod background;
 mod bodies;
 mod body_reads;
 mod bounded_json;
+mod caller;
 mod clock;
 mod config;
+mod connections;
+mod csrf;
 mod disk;
 mod door;
 mod events;
@@ -21,6 +29,7 @@ mod gateway;
 mod grpc;
 mod handle;
 mod http;
+mod inbox;
 mod link;
 mod listen;
 mod metrics;
@@ -28,38 +37,48 @@ mod network;
 mod noted_path;
 mod outgoing;
 mod panics;
+mod parsers;
+mod peer;
 mod peers;
+mod process_owner;
 mod progress;
+mod random;
+mod reader;
 mod refusals;
 mod retention;
 mod shell;
 mod spans;
+mod submission_rights;
 mod tls;
+mod unavailable;
 mod view;
 
+pub use activity::OpenRequest;
+pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
     AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig,
     TelemetryConfig, Tls as TlsConfig,
 };
+pub use connections::RoomLimits;
 pub use door::{BoardOptions, TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 pub use events::Subscription;
 pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
 pub use grpc::WorkerTerms;
-pub use handle::{Handle, Unavailable};
-pub use http::{
-    Admission, ApiError, OPENAPI_PATH, OpenRequest, Reader, ServeOptions, UserLimits, openapi, serve,
-};
+pub use handle::Handle;
+pub use http::{Admission, OPENAPI_PATH, ServeOptions, StandBy, openapi, serve};
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };
-pub use listen::{
-    ListenError, Listener, PortLimits, PortRefusal, Protection, RoomLimits, serve_port, serve_port_to,
-};
+pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, serve_port, serve_port_to};
 pub use panics::end_process_on_panic;
-pub use peers::{KnownOwner, NoServerKey, OwnerWatch, ServerKey, StandBy, since_boot};
+pub use peers::{KnownOwner, NoServerKey, OwnerWatch, ServerKey, since_boot};
+pub use random::{NoRandom, random};
+pub use reader::Reader;
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
 pub use spans::SPANS;
+pub use submission_rights::UserLimits;
 pub use tls::{TlsError, server_config};
+pub use unavailable::Unavailable;

@@ -10,20 +10,22 @@ use crate::disk::Disk;
 use crate::events::Events;
 use crate::external::ExternalTasks;
 use crate::figures::{EndedAttempts, PlacedSteps};
-use crate::handle::{Handle, Parts, Unavailable};
+use crate::handle::{Handle, Parts};
+use crate::inbox::Inbox;
 use crate::link::{Links, WorkerLink, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::outgoing::Outgoing;
-use crate::peers::{Once, OnceRequests, SureUntil};
+use crate::peers::{OnceRequests, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::spans;
+use crate::unavailable::Unavailable;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use windlass_core::engine::{
     Engine, Event, Fetch, Hello, NextBatch, Outbox, Pipeline, Reply, Report, Settings,
 };
@@ -55,26 +57,6 @@ const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
 pub struct ShellOptions {
     /// The engine's settings; the first job's number comes from the store.
     pub settings: Settings,
-}
-
-/// What comes in.
-pub(crate) enum Inbox {
-    /// An event whose answer a client waits for. One of another server's clients has a key.
-    Request(
-        Box<dyn FnOnce(RequestId) -> Event + Send>,
-        oneshot::Sender<Result<Reply, Unavailable>>,
-        Option<Box<Once>>,
-    ),
-    /// An event that needs no answer, and the room that it takes until the engine takes it up.
-    Event(Event, OwnedSemaphorePermit),
-    /// What a worker says.
-    Worker { link: u64, messages: Vec<WorkerMessage> },
-    /// A question about the engine's state.
-    Query(Box<dyn FnOnce(&Engine) + Send>),
-    /// How many entries the tables have.
-    Entries(oneshot::Sender<Entries>),
-    /// End when what is under way is committed.
-    Stop(oneshot::Sender<()>),
 }
 
 /// A number that no earlier start had.

@@ -60,7 +60,7 @@ pub(super) async fn create(
         let status = match failed {
             TokenError::Bad(_) => StatusCode::BAD_REQUEST,
             TokenError::Full => StatusCode::CONFLICT,
-            TokenError::Random | TokenError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            TokenError::Random(_) | TokenError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, Json(json!({"error": failed.to_string(), "account_name": name}))).into_response()
     })?;

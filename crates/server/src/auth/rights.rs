@@ -1,65 +1,9 @@
-//! What a token gives its holder beyond its role, and which roles may make a request.
+//! The rights that a new token may have beyond its role.
 
 use super::TokenError;
 use windlass_api::{CreateToken, NAME_PATTERNS_MAX, Role, is_name_pattern};
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::engine::SERVABLE;
-
-/// What a token gives its holder beyond its role.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Rights {
-    /// The systems whose outside clients the worker of this token may serve.
-    pub serves: Vec<String>,
-    /// Patterns of the users whose jobs a submitter submits; empty for all other roles.
-    pub for_users: Vec<String>,
-    /// The queue of these jobs; `None` for all other roles.
-    pub queue: Option<String>,
-}
-
-/// Who may make a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Everybody, also without a token; a handler may ask for more.
-    Anybody,
-    /// Every caller whom the server knows, workers too.
-    Known,
-    /// All but workers.
-    Viewer,
-    /// Users and administrators.
-    User,
-    /// Users, submitters and administrators.
-    Submitter,
-    /// Administrators.
-    Admin,
-    /// Workers, and administrators.
-    Worker,
-}
-
-impl Access {
-    /// The words for it in the OpenAPI document: the least role that may, or two where neither is the lesser.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Access::Anybody => "anybody",
-            Access::Known => "any token",
-            Access::Viewer => "viewer",
-            Access::User => "user",
-            Access::Submitter => "user or submitter",
-            Access::Admin => "admin",
-            Access::Worker => "worker",
-        }
-    }
-
-    /// True if it is for callers of this role.
-    pub fn is_for(self, role: Role) -> bool {
-        match (self, role) {
-            (Access::Anybody | Access::Known, _) | (_, Role::Admin) => true,
-            (Access::Viewer, Role::Viewer | Role::User | Role::Submitter) => true,
-            (Access::Submitter, Role::User | Role::Submitter) => true,
-            (Access::User, Role::User) | (Access::Worker, Role::Worker) => true,
-            (Access::Viewer | Access::User | Access::Submitter | Access::Admin | Access::Worker, _) => false,
-        }
-    }
-}
 
 /// Refuses rights that are not of the role, and a submitter's token that leaves one out.
 pub(super) fn check_rights(request: &CreateToken) -> Result<(), TokenError> {

@@ -98,9 +98,9 @@ impl OpenPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caller::Right;
     use crate::config::Config;
-    use crate::door::sessions::Right;
-    use crate::listen::RoomLimits;
+    use crate::connections::RoomLimits;
     use crate::refusals::Refusals;
     use crate::shell::ShellOptions;
     use axum::Router;

@@ -4,19 +4,16 @@
 //! - The pages hold no data and are given to everybody, but to no other site's page.
 //! - A browser shows a session, which a person gets for a token or for a code that is good once. The session has the
 //!   rights of that token, ends with it, and ends with the server. A script of the page cannot read it.
-//! - A request with a session must come from the board's own page: by the rules of [`crossing`].
+//! - A request with a session must come from the board's own page: by the rules of [`csrf`](crate::csrf).
 //! - Another program shows the board of its own farm through a door with one token for all: [`token_door`].
 //! - A server on a unix socket opens a port of this machine for the board while it is used: [`loopback`].
 
 pub(crate) mod cookie;
-pub(crate) mod crossing;
 pub(crate) mod loopback;
-mod owner;
 pub(crate) mod pages;
 pub(crate) mod sessions;
 mod token_door;
 
-pub(crate) use owner::{is_own_or_root, user_at};
 pub use token_door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 
 /// How the board is served.

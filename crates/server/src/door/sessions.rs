@@ -3,7 +3,8 @@
 //! Both are in memory only, and only their hashes are: they end with the server. A session or code is `ID_SECRET`, of
 //! which the id is not secret.
 
-use crate::auth::{TokenError, random};
+use crate::caller::Right;
+use crate::random::{NoRandom, random};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,15 +27,6 @@ const ID_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
 /// Bytes of a session or code as text.
 pub(crate) const SHOWN_BYTES: usize = 2 * (ID_BYTES + SECRET_BYTES) + 1;
-
-/// Whose rights a session has.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Right {
-    /// The token of this id's, for as long as that is in force.
-    Token(String),
-    /// The server's own user's, the administrator, whom the unix socket let in.
-    Own,
-}
 
 /// A session that is in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,7 +66,7 @@ pub(crate) struct Sessions {
 
 impl Sessions {
     /// Makes a session, and says what the browser is to show.
-    pub fn begin(&self, right: Right, process_user: ProcessUser, now: Time) -> Result<String, TokenError> {
+    pub fn begin(&self, right: Right, process_user: ProcessUser, now: Time) -> Result<String, NoRandom> {
         let bounds = (SESSIONS_MAX, SESSIONS_OF_ONE_MAX);
         lock(&self.sessions).make((right, process_user), now, SESSION_MS, bounds)
     }
@@ -106,7 +98,7 @@ impl Sessions {
     }
 
     /// Makes a code that stands for the right once.
-    pub fn make_code(&self, right: Right, now: Time) -> Result<String, TokenError> {
+    pub fn make_code(&self, right: Right, now: Time) -> Result<String, NoRandom> {
         lock(&self.codes).make((right, None), now, CODE_MS, (CODES_MAX, CODES_OF_ONE_MAX))
     }
 
@@ -134,7 +126,7 @@ impl Tickets {
         now: Time,
         lasts_ms: u64,
         (max, of_one_max): (usize, usize),
-    ) -> Result<String, TokenError> {
+    ) -> Result<String, NoRandom> {
         let (id, secret) = (random::<ID_BYTES>()?, random::<SECRET_BYTES>()?);
         self.by_id.retain(|_, ticket| ticket.ends > now);
         let of_one = self.by_id.values().filter(|ticket| ticket.right == right).count();

@@ -6,12 +6,13 @@
 //! - Pages, sessions, and the rules for requests of browsers are those of the server's own board.
 
 use super::cookie;
-use super::crossing::{CrossSite, Whence, check_host};
 use super::pages::{self, EmbeddedFile};
-use super::sessions::{Right, Sessions, hash};
+use super::sessions::{Sessions, hash};
+use crate::api_error::{ApiError, read_body};
 use crate::auth::{Denied, Entrance, Peer};
+use crate::caller::Right;
 use crate::clock::Clock;
-use crate::http::{Addressed, ApiError, host_of, read_body};
+use crate::csrf::{Addressed, CrossSite, RequestOrigin, check_host, host_of};
 use crate::listen::{PortLimits, serve_port};
 use axum::body::{Bytes, HttpBody as _};
 use axum::extract::rejection::BytesRejection;
@@ -129,18 +130,18 @@ impl TokenDoor {
         let host = host_of(request);
         check_host(&host, Some(&self.entrance), &self.hosts)?;
         let has_body = request.body().size_hint().exact() != Some(0);
-        let whence = Whence { method, host: &host, headers, has_body };
+        let origin = RequestOrigin { method, host: &host, headers, has_body };
         let looks = method == Method::GET || method == Method::HEAD;
         if let Some(file) = pages::find(path).filter(|_| looks) {
-            whence.check_page()?;
+            origin.check_page()?;
             return Ok(Passage::Page(file));
         }
         if path == SESSION_PATH {
-            whence.check_sign_in()?;
+            origin.check_sign_in()?;
             return Ok(Passage::Session);
         }
         let Some(token_hash) = &self.token_hash else {
-            whence.check_session()?;
+            origin.check_session()?;
             return Ok(Passage::In(SignedInBy::None));
         };
         if let Some(shown) = headers.get(header::AUTHORIZATION) {
@@ -151,7 +152,7 @@ impl TokenDoor {
         if self.session(headers, &host).is_none() {
             return Err(Denied::Missing);
         }
-        whence.check_session()?;
+        origin.check_session()?;
         Ok(Passage::In(SignedInBy::Session))
     }
 

@@ -13,10 +13,11 @@ mod tally;
 mod timeline;
 pub mod worker_metrics;
 
+pub use charts::HOUR_STEP_MS;
 pub use ended::{EndedAttempts, HistoryQuestion};
 pub use placed::{PlacedNames, PlacedSteps};
 pub use recent::RecentAnswer;
-pub use sampler::run as sample;
+pub use sampler::Sampler;
 pub use tally::{RecentTallies, Stretch, Tally};
 
 use crate::clock::Clock;

@@ -1,7 +1,7 @@
 //! The board: what waits, what runs, what was decided and by how much, what workers have.
 
-use super::error::ApiError;
 use super::{App, PAGE_DEFAULT, PAGE_MAX, within};
+use crate::api_error::ApiError;
 use crate::view;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;

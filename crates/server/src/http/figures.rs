@@ -1,10 +1,10 @@
 //! Figures for those who look at the farm: overview, scheduler, series, history, grid.
 
-use super::error::ApiError;
-use super::readable::Reader;
 use super::workers::no_worker;
 use super::{App, within};
+use crate::api_error::ApiError;
 use crate::figures::HistoryQuestion;
+use crate::reader::Reader;
 use crate::view;
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};

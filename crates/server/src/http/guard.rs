@@ -1,12 +1,14 @@
 //! What every request passes through.
 
 use super::App;
-use super::error::ApiError;
 use super::identity::{self, Identity, SignIn};
 use super::routes::{self, ME_PATH};
+use crate::api_error::ApiError;
 use crate::auth::{Access, Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
+use crate::caller::finding_caller;
+use crate::connections::STRANGERS_REQUESTS_MAX;
+use crate::csrf::{Addressed, host_of};
 use crate::door::pages;
-use crate::listen::STRANGERS_REQUESTS_MAX;
 use crate::listen::body::drain;
 use crate::noted_path::NotedPath;
 use crate::panics::in_request;
@@ -17,8 +19,6 @@ use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusC
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use windlass_api::{CLOCK_HEADER, ErrorCode};
@@ -126,34 +126,6 @@ pub(crate) fn came_by(extensions: &Extensions) -> (String, Option<String>) {
     (peer_of(extensions).to_string(), session)
 }
 
-/// How a request that signs in or out addressed the server. In its extensions.
-#[derive(Clone, Debug)]
-pub(crate) struct Addressed {
-    /// `HOST` or `HOST:PORT`.
-    pub host: String,
-    /// Whether the browser's way is encrypted; a proxy may do that.
-    pub is_tls: bool,
-}
-
-impl Addressed {
-    pub(crate) fn of(peer: &Peer, request: &Request) -> Addressed {
-        let by_proxy =
-            text_of(request.headers(), "origin").is_some_and(|origin| origin.starts_with("https://"));
-        let is_tls = by_proxy || peer.entrance.is_some_and(|entrance| entrance.is_tls);
-        Addressed { host: host_of(request), is_tls }
-    }
-}
-
-tokio::task_local! {
-    /// Who it is, where a handler finds that out.
-    static FOUND: Arc<OnceLock<Caller>>;
-}
-
-/// Notes who makes the request under way, where its body showed that.
-pub(crate) fn known_as(caller: &Caller) {
-    _ = FOUND.try_with(|found| _ = found.set(caller.clone()));
-}
-
 /// What let a caller in: a token, or a session that acts as one. Among the extensions of every request that was let in, for
 /// conversations that outlast it.
 #[derive(Clone)]
@@ -204,9 +176,8 @@ impl Asked {
                 self.for_page(self.until_revoked(in_request(next.run(request)).await))
             }
             (None, None) => {
-                let found = Arc::<OnceLock<Caller>>::default();
-                let response = FOUND.scope(found.clone(), in_request(next.run(request))).await;
-                self.caller = found.get().cloned();
+                let (response, found) = finding_caller(in_request(next.run(request))).await;
+                self.caller = found;
                 response
             }
             (_, denied) => {
@@ -373,14 +344,6 @@ pub async fn same_origin(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// The host and port that the client addressed: from the URI over HTTP/2, from the Host header over HTTP/1. A Host header
-/// that is not text becomes `?`, which no check accepts.
-pub(crate) fn host_of(request: &Request) -> String {
-    let of_uri = request.uri().authority().map(|authority| authority.as_str().to_owned());
-    let of_header = || request.headers().get("host").map(|host| host.to_str().unwrap_or("?").to_owned());
-    of_uri.or_else(of_header).unwrap_or_else(|| "localhost".to_owned())
-}
-
 /// True where a browser says that another's page sends this.
 fn is_of_foreign_page(request: &Request) -> bool {
     let host = host_of(request);
@@ -408,11 +371,11 @@ fn names_this_machine(host: &str) -> bool {
 /// Counts requests under way, so that an idle server can tell that it is. Those whose client hung up are
 /// over, too. Says the server's clock with the answer.
 pub async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
-    let open = busy(app);
+    let _open = app.shared.activity.begin();
     let span = spans::request(&request);
     let response = next.run(request).await;
     spans::answered(&span, response.status());
-    say_clock(response, open.0.handle.clock().now())
+    say_clock(response, app.handle.clock().now())
 }
 
 /// Says with an answer what the clock of its times is now, where that is not said yet.
@@ -420,23 +383,6 @@ pub fn say_clock(mut response: Response, now: Time) -> Response {
     let name = HeaderName::from_static(CLOCK_HEADER);
     response.headers_mut().entry(name).or_insert_with(|| HeaderValue::from(now.as_ms()));
     response
-}
-
-/// The server is not idle until this is dropped.
-pub(crate) fn busy(app: App) -> OpenRequest {
-    app.shared.open.fetch_add(1, Ordering::Relaxed);
-    OpenRequest(app)
-}
-
-/// A request, or a conversation, under way.
-pub struct OpenRequest(App);
-
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        let shared = &self.0.shared;
-        shared.open.fetch_sub(1, Ordering::Relaxed);
-        shared.last_ms.store(shared.started.elapsed().as_millis() as u64, Ordering::Relaxed);
-    }
 }
 
 /// Closes the server when there was no request and no active job for that long.
@@ -450,11 +396,10 @@ pub async fn close_when_idle(app: App, idle: Duration) {
             _ = closing.wait_for(|closing| *closing) => return,
         }
         let listeners = app.handle.listeners();
-        let last_ms = Duration::from_millis(app.shared.last_ms.load(Ordering::Relaxed));
-        let last = app.shared.started + last_ms;
+        let last = app.shared.activity.last_end();
         let active =
             app.handle.query(|engine| engine.jobs().next().is_some() || !engine.subqueues().is_empty()).await;
-        if active != Ok(false) || listeners > 0 || app.shared.open.load(Ordering::Relaxed) > 0 {
+        if active != Ok(false) || listeners > 0 || app.shared.activity.is_busy() {
             busy_until = Instant::now();
         }
         if Instant::now().duration_since(busy_until.max(last)) >= idle {

@@ -1,10 +1,9 @@
 //! Who makes a request: by the unix socket, by a token, or by a session of the board.
 
 use super::App;
-use super::guard::host_of;
 use crate::auth::{Caller, Denied, Peer};
+use crate::csrf::{CrossSite, RequestOrigin, check_host, host_of};
 use crate::door::cookie;
-use crate::door::crossing::{CrossSite, Whence, check_host};
 use crate::door::sessions::ProcessUser;
 use axum::body::HttpBody as _;
 use axum::extract::Request;
@@ -95,7 +94,7 @@ pub(super) fn of(app: &App, peer: &Peer, request: &Request, by_password: bool) -
         Some((caller?, session))
     });
     let Some((caller, session)) = found else { return Identity::unknown(Denied::Session) };
-    let checked = whence(request, &host).check_session().and_then(|()| check_name(app, peer, &host));
+    let checked = origin(request, &host).check_session().and_then(|()| check_name(app, peer, &host));
     Identity {
         caller: Some(caller),
         by: SignIn::Session(session.id),
@@ -107,14 +106,14 @@ pub(super) fn of(app: &App, peer: &Peer, request: &Request, by_password: bool) -
 /// Checks a request to sign in or out, which needs no session.
 pub(super) fn check_sign_in(app: &App, peer: &Peer, request: &Request) -> Result<(), CrossSite> {
     let host = host_of(request);
-    whence(request, &host).check_sign_in()?;
+    origin(request, &host).check_sign_in()?;
     check_name(app, peer, &host)
 }
 
 /// Checks a request for one of the board's pages.
 pub(super) fn check_page(app: &App, peer: &Peer, request: &Request) -> Result<(), CrossSite> {
     let host = host_of(request);
-    whence(request, &host).check_page()?;
+    origin(request, &host).check_page()?;
     check_name(app, peer, &host)
 }
 
@@ -122,7 +121,7 @@ fn check_name(app: &App, peer: &Peer, host: &str) -> Result<(), CrossSite> {
     check_host(host, peer.entrance.as_ref(), &app.shared.board.hosts)
 }
 
-fn whence<'a>(request: &'a Request, host: &'a str) -> Whence<'a> {
+fn origin<'a>(request: &'a Request, host: &'a str) -> RequestOrigin<'a> {
     let has_body = request.body().size_hint().exact() != Some(0);
-    Whence { method: request.method(), host, headers: request.headers(), has_body }
+    RequestOrigin { method: request.method(), host, headers: request.headers(), has_body }
 }

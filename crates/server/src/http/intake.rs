@@ -6,13 +6,12 @@
 //!   waits for others of its kind, and a small one never waits for a large one.
 
 use super::App;
-use super::error::ApiError;
 use super::turns::{NoTurn, Turns, UserTurn, is_long};
+use crate::api_error::ApiError;
 use crate::auth::{Auth, Caller, WORKER_PATHS};
 use crate::gateway::Gateway;
 use crate::listen::body::{BodyError, BodyReader, drain};
 use crate::listen::budget::{RequestBudget, RequestShare, head_bytes};
-use crate::panics::in_request_here;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -33,12 +32,6 @@ const STRANGER_BYTES_MAX: usize = 64 << 10;
 const SIGN_IN_BYTES_MAX: usize = 4 << 10;
 /// Bytes of every other request.
 const SMALL_BYTES_MAX: usize = 256 << 10;
-/// A body of more bytes is parsed on a thread of its own.
-const PARSED_HERE_BYTES_MAX: usize = 256 << 10;
-/// Of these, one of more bytes is parsed alone: parsed, it may have several times as many.
-const PARSED_ALONE_BYTES: usize = 4 << 20;
-/// Bodies that are parsed at a time.
-const PARSED_MAX: u32 = 2;
 
 /// Bytes of strangers' requests that are held at a time.
 const STRANGERS_BYTES_MAX: usize = 8 << 20;
@@ -62,7 +55,6 @@ pub(super) struct Intake {
     large: UserBudget,
     small: UserBudget,
     strangers: Arc<RequestBudget>,
-    parsers: Semaphore,
 }
 
 /// Bytes that users share.
@@ -131,7 +123,6 @@ impl Default for Intake {
             large: UserBudget::new(LARGE_BYTES_MAX, LARGE_BYTES_OF_USER_MAX, LARGE_PART_BYTES),
             small: UserBudget::new(SMALL_BODIES_BYTES_MAX, SMALL_BODIES_BYTES_OF_USER_MAX, SMALL_PART_BYTES),
             strangers: RequestBudget::new(STRANGERS_BYTES_MAX),
-            parsers: Semaphore::new(PARSED_MAX as usize),
         }
     }
 }
@@ -193,24 +184,6 @@ impl Intake {
     /// Strangers' requests whose bodies are coming.
     pub fn stranger_count(&self) -> usize {
         self.strangers.coming_count()
-    }
-
-    /// Makes of a body what it says: on a thread of its own where that takes a while.
-    pub async fn parse<T: Send + 'static>(
-        &self,
-        body: Bytes,
-        parse: impl FnOnce(&[u8]) -> T + Send + 'static,
-    ) -> T {
-        if body.len() <= PARSED_HERE_BYTES_MAX {
-            return parse(&body);
-        }
-        let turns = if body.len() > PARSED_ALONE_BYTES { PARSED_MAX } else { 1 };
-        // Nobody closes the semaphore.
-        let _turn = self.parsers.acquire_many(turns).await;
-        match tokio::task::spawn_blocking(move || in_request_here(|| parse(&body))).await {
-            Ok(parsed) => parsed,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
     }
 }
 
@@ -520,14 +493,5 @@ mod tests {
         assert!(matches!(paused, Err(Bad::Body(BodyError::Slow))));
         let slow = reading.of_user("ann", trickle(18, 3)).await;
         assert!(matches!(slow, Err(Bad::Body(BodyError::Slow))));
-    }
-
-    #[tokio::test]
-    async fn a_large_body_is_parsed_on_another_thread() {
-        let intake = Intake::default();
-        let here = std::thread::current().id();
-        let on = |bytes: usize| intake.parse(vec![0; bytes].into(), |_| std::thread::current().id());
-        assert_eq!(on(1000).await, here);
-        assert_ne!(on(PARSED_HERE_BYTES_MAX + 1).await, here);
     }
 }

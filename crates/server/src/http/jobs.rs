@@ -1,13 +1,14 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
-use super::error::ApiError;
-use super::readable::{Reader, Whole};
-use super::rights::{may_have_priority, may_submit_as};
-use super::{App, PAGE_MAX, may_submit, may_use_queue, page_size, read_body};
+use super::peers::ChangeRequest;
+use super::{App, PAGE_MAX, page_size};
+use crate::api_error::{ApiError, read_body};
 use crate::auth::{Caller, Role};
 use crate::bounded_json::{JsonLimits, read_json};
 use crate::handle::Handle;
-use crate::peers::{ChangeRequest, Effect};
+use crate::peers::Effect;
+use crate::reader::{Reader, Whole};
+use crate::submission_rights::may_submit_as;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
@@ -62,8 +63,8 @@ async fn submission(
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
     may_submit_as(caller, &spec.user, &spec.queue)?;
-    may_use_queue(app, caller, &spec.queue).await?;
-    may_submit(app, caller, spec.priority).await?;
+    app.rights().may_use_queue(caller, &spec.queue).await?;
+    app.rights().may_submit(caller, spec.priority).await?;
     let store = app.handle.store();
     let existing = match spec.key.clone() {
         Some(key) => store.job_by_key(spec.user.clone(), key).await?,
@@ -281,7 +282,7 @@ pub async fn prioritize(
 ) -> Result<Json<Job>, ApiError> {
     let Path(id) = id?;
     let SetPriority { priority } = read_body(body)?;
-    may_have_priority(&app, &caller, priority)?;
+    app.rights().may_have_priority(&caller, priority)?;
     act(&app, &caller, change, JobId(id), move |request, job| Event::Prioritize { request, job, priority })
         .await
 }
@@ -308,7 +309,7 @@ async fn act(
         Ok::<_, ApiError>(move |request| event(request, id))
     };
     match change.ask(app, event).await? {
-        Ok(_) => Ok(Json(Reader::of(app, caller).told(find(&app.handle, id).await?))),
+        Ok(_) => Ok(Json(app.reader(caller).told(find(&app.handle, id).await?))),
         // The engine forgets jobs that ended: the store tells them from those that never were.
         Err(Reply::Refused(Refusal::NoJob(_))) if app.handle.store().job(id).await?.is_some() => {
             Err(Refusal::Ended(id).into())

@@ -1,9 +1,9 @@
 //! Limits, such as licences: list, show, set, remove. The guard lets administrators alone set them.
 
-use super::error::ApiError;
 use super::jobs::unexpected;
-use super::{App, page_size, part, read_body};
-use crate::peers::ChangeRequest;
+use super::peers::ChangeRequest;
+use super::{App, page_size, part};
+use crate::api_error::{ApiError, read_body};
 use crate::view;
 use axum::Json;
 use axum::body::Bytes;

@@ -1,7 +1,7 @@
 //! How loaded workers are, for monitoring.
 
-use super::error::ApiError;
 use super::{App, within};
+use crate::api_error::ApiError;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};

@@ -1,7 +1,7 @@
 //! The cpus that a task lends while it waits for a job.
 
 use super::App;
-use super::error::ApiError;
+use crate::api_error::ApiError;
 use windlass_core::engine::Event;
 use windlass_core::{RequestId, TaskId};
 

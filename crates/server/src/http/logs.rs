@@ -1,10 +1,10 @@
 //! What tasks wrote.
 
-use super::error::ApiError;
-use super::readable::Reader;
+use super::peers::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 use super::{App, tasks};
+use crate::api_error::ApiError;
 use crate::link::{LogChunk, LogRequest};
-use crate::peers::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
+use crate::reader::Reader;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};

@@ -1,7 +1,6 @@
 //! The HTTP interface: JSON under `/api/v1`, over TCP or a unix socket.
 
 mod board;
-mod error;
 mod figures;
 mod guard;
 mod identity;
@@ -11,11 +10,11 @@ mod limits;
 mod loads;
 mod loans;
 mod logs;
+mod peers;
 mod places;
 mod queues;
-mod readable;
-mod rights;
 mod routes;
+mod sampling;
 mod servers;
 mod session;
 mod status;
@@ -25,16 +24,15 @@ mod turns;
 mod watch;
 mod workers;
 
-pub use error::ApiError;
-pub(crate) use guard::{Addressed, PassedOn, busy, came_by, host_of, known_as};
-pub use guard::{Admission, OpenRequest};
-pub use readable::Reader;
-pub use rights::UserLimits;
-pub(crate) use rights::{may_ask, may_submit, may_use_queue};
+pub use guard::Admission;
+pub use peers::StandBy;
 pub use routes::{OPENAPI_PATH, openapi};
 
+use crate::activity::Activity;
+use crate::api_error::ApiError;
 use crate::audit::Audit;
-use crate::auth::{self, Auth};
+use crate::auth::{self, Auth, Caller, Denied};
+use crate::connections::RoomLimits;
 use crate::door::BoardOptions;
 use crate::door::loopback::{self, DoorAsks, LoopbackDoor};
 use crate::door::sessions::Sessions;
@@ -42,25 +40,26 @@ use crate::figures::Figures;
 use crate::gateway::{Front, Gateways};
 use crate::grpc::{WorkerTerms, Workers};
 use crate::handle::Handle;
-use crate::listen::{Listener, RoomLimits, Served};
+use crate::listen::{Listener, Served};
 use crate::metrics::Entries;
 use crate::network::Network;
-use crate::peers::{self, Postbox, ServerKey};
+use crate::parsers::Parsers;
+use crate::peers::{Postbox, ServerKey, send_events};
+use crate::reader::Reader;
 use crate::refusals::Refusals;
+use crate::submission_rights::{Rates, SubmissionRights, UserLimits};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
@@ -90,7 +89,6 @@ pub(crate) struct App {
 }
 
 struct AppShared {
-    started: Instant,
     store: String,
     auth: Arc<Auth>,
     board: BoardOptions,
@@ -101,17 +99,14 @@ struct AppShared {
     url_here: Option<String>,
     audit: Audit,
     refusals: Arc<Refusals>,
-    /// Requests under way.
-    open: AtomicUsize,
-    /// Milliseconds from `started` to the last request's end.
-    last_ms: AtomicU64,
+    activity: Arc<Activity>,
     gateways: Gateways,
     intake: intake::Intake,
+    parsers: Arc<Parsers>,
     turns: turns::Turns,
-    user_limits: UserLimits,
-    rates: rights::Rates,
+    rights: Arc<SubmissionRights>,
     /// Refusals of known users that are noted.
-    noted: rights::Rates,
+    noted: Rates,
     /// Whether users read the output and the commands of others' jobs.
     read_all: bool,
     figures: Arc<Figures>,
@@ -131,13 +126,35 @@ impl App {
         &self.shared.auth
     }
 
-    /// Makes of a request's body what it says: on a thread of its own where that takes a while.
+    /// Parses a request's body, on a thread of its own if the body is large.
     pub(crate) async fn parse<T: Send + 'static>(
         &self,
         body: Bytes,
         parse: impl FnOnce(&[u8]) -> T + Send + 'static,
     ) -> T {
-        self.shared.intake.parse(body, parse).await
+        self.shared.parsers.parse(body, parse).await
+    }
+
+    /// Decides what callers may submit.
+    fn rights(&self) -> &SubmissionRights {
+        &self.shared.rights
+    }
+
+    /// A caller as a reader of users' jobs.
+    fn reader(&self, caller: &Caller) -> Reader {
+        Reader::of(caller, self.shared.read_all)
+    }
+
+    /// The server as gateways have it.
+    fn front(&self) -> Front {
+        Front {
+            handle: self.handle.clone(),
+            auth: self.shared.auth.clone(),
+            parsers: self.shared.parsers.clone(),
+            rights: self.shared.rights.clone(),
+            activity: self.shared.activity.clone(),
+            read_all: self.shared.read_all,
+        }
     }
 
     /// What is remembered of the last minutes and hours.
@@ -152,9 +169,7 @@ impl App {
 
     /// Looks for tokens that another server made or revoked.
     pub(crate) async fn refresh_tokens(&self) {
-        if let Err(error) = self.shared.auth.refresh().await {
-            tracing::warn!("cannot look for changes of tokens: {error}");
-        }
+        self.shared.auth.refresh_or_warn().await;
     }
 
     /// By which this server signs what it writes for other servers; `None` if it does not.
@@ -182,6 +197,17 @@ impl App {
 
     fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {
         self.shared.loans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Handlers have the reader as an argument. The guard has let the caller in before.
+impl FromRequestParts<App> for Reader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let caller = parts.extensions.get::<Caller>();
+        let missing = || ApiError::new(Denied::Missing.code(), Denied::Missing.to_string());
+        caller.map(|caller| app.reader(caller)).ok_or_else(missing)
     }
 }
 
@@ -224,12 +250,13 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         return handle.close();
     }
     let mut tasks = JoinSet::new();
-    tasks.spawn(crate::figures::sample(app.shared.figures.clone(), handle.clone()));
+    tasks.spawn(sampling::sample(app.shared.figures.clone(), handle.clone()));
     if let Some(idle) = idle {
         tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }
     if let Some(server) = handle.store().ownership().map(|ownership| ownership.server) {
-        tasks.spawn(peers::send_events(handle.clone(), server));
+        let (store, events) = (handle.store().clone(), handle.events().clone());
+        tasks.spawn(send_events(store, server, events, handle.closing()));
         tasks.spawn(peers::serve_others(app.clone(), routes::router().with_state(app.clone())));
     }
     let Some(paths) = start_gateways(&app).await else { return handle.close() };
@@ -247,7 +274,7 @@ pub(crate) async fn serve_standing_by(
     let (terms, room) = (options.terms, options.room);
     let (app, asks) = new_app(&listeners, &handle, options, Some(postbox.clone()));
     let router = router(app.clone(), terms, Router::new());
-    let hearing = tokio::spawn(postbox.hear(app.clone()));
+    let hearing = tokio::spawn(postbox.hear(app.handle.events().clone(), app.shared.auth.clone()));
     listen(listeners, app, (router, asks), room, JoinSet::new()).await;
     hearing.abort();
 }
@@ -261,7 +288,6 @@ fn new_app(
     let metrics = handle.metrics();
     let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
-        started: Instant::now(),
         store: options.store,
         auth: Arc::new(options.auth),
         board: options.board,
@@ -270,14 +296,13 @@ fn new_app(
         url_here: listeners.iter().find_map(Listener::url_here),
         audit: Audit::start(options.audit, options.audit_files, metrics.audit_lost.clone()),
         refusals: Arc::new(Refusals::new(metrics.refusals.clone())),
-        open: AtomicUsize::new(0),
-        last_ms: AtomicU64::new(0),
+        activity: Activity::new(),
         gateways: options.gateways,
         intake: intake::Intake::default(),
+        parsers: Arc::default(),
         turns: turns::Turns::default(),
-        user_limits: options.user_limits,
-        rates: rights::Rates::new(options.user_limits.submissions_per_minute),
-        noted: rights::Rates::new(NOTED_PER_MINUTE),
+        rights: Arc::new(SubmissionRights::new(handle.clone(), options.user_limits)),
+        noted: Rates::new(NOTED_PER_MINUTE),
         read_all: options.read_all,
         figures: Arc::new(Figures::new(handle.clock())),
         file_queues: options.queues,
@@ -337,7 +362,7 @@ async fn listen(
 async fn start_gateways(app: &App) -> Option<Router> {
     let mut paths = Router::new();
     for gateway in app.shared.gateways.iter() {
-        match gateway.start(Front(app.clone())).await {
+        match gateway.start(app.front()).await {
             Ok(own) => paths = paths.merge(own),
             Err(error) => {
                 tracing::error!("the gateway {} does not start: {error}", gateway.name());
@@ -418,16 +443,4 @@ fn part<T>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> wi
     items.truncate(limit);
     let next = items.last().filter(|_| more).map(cursor);
     windlass_api::Page { items, next }
-}
-
-/// What the body of a small request says.
-pub(crate) fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
-    let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
-    serde_json::from_slice(&body)
-        .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))
-}
-
-/// A code's status as axum has it.
-fn status_of(code: ErrorCode) -> StatusCode {
-    StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

@@ -1,7 +1,7 @@
 //! Places that outside clients hold or wait for.
 
 use super::App;
-use super::error::ApiError;
+use crate::api_error::ApiError;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};

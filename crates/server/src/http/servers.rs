@@ -1,7 +1,7 @@
 //! The servers of a farm: which one owns it, which ones stand by, and which are to give it up.
 
 use super::App;
-use super::error::ApiError;
+use crate::api_error::ApiError;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};

@@ -1,12 +1,14 @@
 //! Signing in to the board, and out of it. The rules for requests of browsers are the guard's.
 
-use super::error::ApiError;
-use super::guard::{Addressed, known_as};
+use super::App;
 use super::identity::SignIn;
-use super::{App, read_body};
-use crate::auth::{Caller, Denied, Peer, Role, TokenError};
+use crate::api_error::{ApiError, read_body};
+use crate::auth::{Caller, Denied, Peer, Role};
+use crate::caller::{Right, known_as};
+use crate::csrf::Addressed;
 use crate::door::cookie;
-use crate::door::sessions::{CODE_MS, Right};
+use crate::door::sessions::CODE_MS;
+use crate::random::NoRandom;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{ConnectInfo, State};
@@ -164,6 +166,6 @@ fn check_enabled(app: &App) -> Result<(), ApiError> {
     Err(error.hint("an administrator sets enabled = true in [board] of the server's settings"))
 }
 
-fn no_random(error: &TokenError) -> ApiError {
+fn no_random(error: &NoRandom) -> ApiError {
     ApiError::new(ErrorCode::Internal, error.to_string())
 }

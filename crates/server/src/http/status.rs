@@ -1,7 +1,7 @@
 //! Versions, health, numbers, and the end.
 
 use super::App;
-use super::error::ApiError;
+use crate::api_error::ApiError;
 use crate::auth::Caller;
 use crate::figures::worker_metrics;
 use crate::metrics::Gauges;

@@ -1,9 +1,9 @@
 //! Tasks: list, show, why.
 
-use super::error::ApiError;
-use super::readable::{Reader, Whole};
 use super::{App, page_size};
+use crate::api_error::ApiError;
 use crate::handle::Handle;
+use crate::reader::{Reader, Whole};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};

@@ -1,7 +1,7 @@
 //! Tokens: list, make, revoke. The guard lets administrators in alone.
 
-use super::error::ApiError;
-use super::{App, page_size, part, read_body};
+use super::{App, page_size, part};
+use crate::api_error::{ApiError, read_body};
 use crate::auth::{self, Caller, TokenError};
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
@@ -64,7 +64,7 @@ pub async fn create(
     let made = app.shared.auth.create(request, &caller).await.map_err(|error| match error {
         TokenError::Bad(why) => ApiError::new(ErrorCode::BadRequest, why),
         TokenError::Full => ApiError::new(ErrorCode::Conflict, error.to_string()),
-        TokenError::Random => ApiError::new(ErrorCode::Internal, error.to_string()),
+        TokenError::Random(_) => ApiError::new(ErrorCode::Internal, error.to_string()),
         TokenError::Store(error) => error.into(),
     })?;
     tell_other_servers(&app).await;

@@ -5,7 +5,7 @@
 //! - Requests that last because they wait, and streams, have no turn, and bounds of their own.
 
 use super::App;
-use super::error::ApiError;
+use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use axum::body::Body;
 use axum::extract::{Request, State};

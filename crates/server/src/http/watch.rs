@@ -1,13 +1,13 @@
 //! Waiting for what happens: server-sent events, and the end of a job.
 
 use super::App;
-use super::error::ApiError;
 use super::jobs;
 use super::loans::Loan;
-use super::readable::Reader;
+use crate::api_error::ApiError;
 use crate::auth::Caller;
 use crate::events::{BriefEvents, Subscription};
 use crate::handle::Handle;
+use crate::reader::Reader;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};

@@ -1,9 +1,9 @@
 //! Workers: list, show, drain, resume.
 
-use super::error::ApiError;
 use super::jobs::unexpected;
-use super::{App, page_size, part, read_body};
-use crate::peers::ChangeRequest;
+use super::peers::ChangeRequest;
+use super::{App, page_size, part};
+use crate::api_error::{ApiError, read_body};
 use crate::view;
 use axum::Json;
 use axum::body::Bytes;

@@ -9,15 +9,13 @@
 pub(crate) mod body;
 pub(crate) mod budget;
 mod port;
-mod room;
 mod unix_socket;
 
 pub use port::{PortLimits, PortRefusal, serve_port, serve_port_to};
-pub(crate) use room::STRANGERS_REQUESTS_MAX;
-pub use room::{ConnectionPlace, RoomLimits};
 
 use crate::auth::{Entrance, Peer, WORKER_PATHS};
-use crate::door::is_own_or_root;
+use crate::connections::{Crowd, Room, RoomLimits};
+use crate::process_owner::is_own_or_root;
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -28,7 +26,6 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use room::{Crowd, Room};
 use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::io;

@@ -4,10 +4,10 @@
 
 use super::body::{BodyError, BodyReader, drain};
 use super::budget::{RequestBudget, RequestShare, head_bytes};
-use super::room::{Room, RoomLimits};
 use super::{ConnectionLimits, Listener, Served};
+use crate::api_error::ApiError;
 use crate::auth::Peer;
-use crate::http::ApiError;
+use crate::connections::{Room, RoomLimits};
 use crate::refusals::Refusals;
 use axum::Router;
 use axum::body::{Body, HttpBody as _};

@@ -1,6 +1,6 @@
 //! Requests that another server has passed on are done once.
 //!
-//! The server that a client asked gives each request that changes something a key ([`RequestHead`]), which stays the same
+//! The server that a client asked gives each request that changes something a key ([`RequestHead`](super::packed::RequestHead)), which stays the same
 //! wherever the request is left again. The engine does such a request once, and the row of what it did is in the same commit
 //! ([`DoneRequest`]). The owner looks for that row before it begins. It finds it where the answer was lost: because the owner
 //! before died, because the database lost the request, or because the outcome of the commit was unknown. Then the handler
@@ -8,17 +8,12 @@
 //!
 //! A request that was refused has done nothing, so it may run again.
 
-use super::packed::RequestHead;
 use super::signature::{self, ServerKey, UnprovenDone};
-use crate::http::{ApiError, App};
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_api::{IneligibleWorkers, Submitted, Unplaceable, Worker};
-use windlass_core::engine::{self, Event, Outbox, Reply};
+use windlass_core::engine::{self, Outbox, Reply};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{DoneRequest, ServerId, Store, StoreError};
 
@@ -36,7 +31,7 @@ pub(crate) enum Effect {
 
 impl Effect {
     /// What the engine did; its answer again if it did nothing.
-    fn of(reply: Reply) -> Result<Effect, Reply> {
+    pub fn of(reply: Reply) -> Result<Effect, Reply> {
         match reply {
             Reply::Done => Ok(Effect::Done),
             Reply::Submitted { job, existing, unplaceable } => {
@@ -68,7 +63,7 @@ pub(crate) struct Once {
 
 /// Whether a request was done cannot be told.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Untold {
+pub(crate) enum Untold {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -78,19 +73,22 @@ pub(super) enum Untold {
 }
 
 impl Once {
-    /// For a request that another server has passed on. `None` if it changes nothing, or if this server has no key.
-    pub(super) fn of(app: &App, head: &RequestHead) -> Option<Once> {
-        let (key, signer) = (head.key.clone()?, app.server_key()?.clone());
-        let by = app.own_number().unwrap_or(ServerId(0));
-        Some(Once { key, signer, store: app.handle.store().id(), by, worker: None })
+    /// For the request with this key, in the store with the number `store`. This server is `by`, and signs with `signer`.
+    pub fn new(key: String, signer: ServerKey, store: i64, by: ServerId) -> Once {
+        Once { key, signer, store, by, worker: None }
     }
 
-    pub(super) fn key(&self) -> &str {
+    /// The same, for a request that forgets a worker. The row keeps the worker as it was before.
+    pub fn forgetting(self, worker: Worker) -> Once {
+        Once { worker: Some(Box::new(worker)), ..self }
+    }
+
+    pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
     /// What the request did; `None` if it was not done.
-    pub(super) async fn done(&self, store: &Store) -> Result<Option<Effect>, Untold> {
+    pub(crate) async fn done(&self, store: &Store) -> Result<Option<Effect>, Untold> {
         let Some(row) = store.done_request(&self.key).await? else { return Ok(None) };
         // This server's own key need not come from the database.
         let own = (row.by == self.by).then(|| self.signer.verify_key());
@@ -139,69 +137,10 @@ impl OnceRequests {
     }
 }
 
-/// How a handler asks the engine for a change. Nearly all come from this server's own clients, and are asked for at once.
-#[derive(Clone, Default)]
-pub(crate) struct ChangeRequest {
-    once: Option<Once>,
-    /// It was done before.
-    done: Option<Effect>,
-}
-
-impl ChangeRequest {
-    pub(super) fn new(once: Once, done: Option<Effect>) -> ChangeRequest {
-        ChangeRequest { once: Some(once), done }
-    }
-
-    /// Asks the engine for an event, unless it was done before: then `event` is not awaited, and nothing is checked again.
-    /// The inner error is the engine's answer if it did nothing.
-    pub async fn ask<E>(
-        self,
-        app: &App,
-        event: impl Future<Output = Result<E, ApiError>>,
-    ) -> Result<Result<Effect, Reply>, ApiError>
-    where
-        E: FnOnce(RequestId) -> Event + Send + 'static,
-    {
-        if let Some(done) = self.done {
-            return Ok(Ok(done));
-        }
-        let reply = app.handle.request_once(self.once, event.await?).await?;
-        Ok(Effect::of(reply))
-    }
-
-    /// As [`ChangeRequest::ask`], for an event that forgets a worker. The answer is the worker as it was before.
-    pub async fn forget<E>(
-        self,
-        app: &App,
-        event: impl Future<Output = Result<(E, Worker), ApiError>>,
-    ) -> Result<Result<Worker, Reply>, ApiError>
-    where
-        E: FnOnce(RequestId) -> Event + Send + 'static,
-    {
-        if let Some(Effect::Forgotten(worker)) = self.done {
-            return Ok(Ok(*worker));
-        }
-        let (event, worker) = event.await?;
-        let once = self.once.map(|once| Once { worker: Some(Box::new(worker.clone())), ..once });
-        match app.handle.request_once(once, event).await? {
-            Reply::Done => Ok(Ok(worker)),
-            other => Ok(Err(other)),
-        }
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for ChangeRequest {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get::<ChangeRequest>().cloned().unwrap_or_default())
-    }
-}
-
 /// The keys of the requests that are being done. Clones share them. A request that a crash of the database took comes again
 /// under its key while it is being done, and must wait until it is known whether it was.
 #[derive(Clone, Default)]
-pub(super) struct KeysUnderWay(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct KeysUnderWay(Arc<Mutex<BTreeSet<String>>>);
 
 impl KeysUnderWay {
     /// `None` if a request of this key is being done.
@@ -212,7 +151,7 @@ impl KeysUnderWay {
 }
 
 /// Held while a request is being done.
-pub(super) struct KeyTurn {
+pub(crate) struct KeyTurn {
     keys: KeysUnderWay,
     key: String,
 }

@@ -15,7 +15,7 @@ const OF_THE_CONNECTION: [HeaderName; 5] =
 
 /// What is asked, without the body. The server that wrote the row has found out who asks. Its signature says that it did.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct RequestHead {
+pub(crate) struct RequestHead {
     pub method: String,
     /// Path and query.
     pub uri: String,
@@ -49,7 +49,7 @@ struct AnswerHead {
 
 /// Bytes that are not what a server of this release writes.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BadRow {
+pub(crate) enum BadRow {
     #[error("it has no head")]
     NoHead,
     #[error("its head is not understood: {0}")]
@@ -60,12 +60,12 @@ pub(super) enum BadRow {
     Status(i32),
 }
 
-pub(super) fn pack_request(head: &RequestHead, body: &[u8]) -> Vec<u8> {
+pub(crate) fn pack_request(head: &RequestHead, body: &[u8]) -> Vec<u8> {
     pack(head, body)
 }
 
 /// What was asked, as a handler takes it, but for the caller.
-pub(super) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>), BadRow> {
+pub(crate) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>), BadRow> {
     let (head, body) = unpack::<RequestHead>(row)?;
     let mut request = Request::builder().method(head.method.as_str()).uri(head.uri.as_str());
     if let Some(kind) = &head.content_type {
@@ -74,14 +74,14 @@ pub(super) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>),
     Ok((head, request.body(Body::from(Bytes::copy_from_slice(body)))?))
 }
 
-pub(super) fn pack_answer(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
+pub(crate) fn pack_answer(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let kept = headers.iter().filter(|(name, _)| !OF_THE_CONNECTION.contains(name));
     let headers = kept.filter_map(|(name, value)| Some((name.to_string(), text(value)?))).collect();
     pack(&AnswerHead { headers }, body)
 }
 
-pub(super) fn unpack_answer(status: i32, row: Vec<u8>) -> Result<Response<Bytes>, BadRow> {
+pub(crate) fn unpack_answer(status: i32, row: Vec<u8>) -> Result<Response<Bytes>, BadRow> {
     let known = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
     let (head, body) = unpack::<AnswerHead>(&row)?;
     let mut response = Response::builder().status(known.ok_or(BadRow::Status(status))?);

@@ -4,7 +4,8 @@ use super::KnownOwner;
 use super::packed::{self, BadRow, RequestHead};
 use super::relay::Inbound;
 use super::signature::ServerKey;
-use crate::http::App;
+use crate::auth::Auth;
+use crate::events::Events;
 use axum::body::Bytes;
 use axum::http::Response;
 use futures_util::FutureExt as _;
@@ -18,7 +19,7 @@ use windlass_store::{
 };
 
 /// The kind of a row that has a request of a client.
-pub(super) const KIND: &str = "http";
+pub(crate) const KIND: &str = "http";
 /// Requests that may wait for answers: of all, and of one user.
 const WAITING_MAX: usize = 8_192;
 const WAITING_OF_USER_MAX: usize = 1_024;
@@ -51,7 +52,7 @@ struct Waiting {
 
 /// Why a request was not answered.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
+pub(crate) enum Unanswered {
     #[error("too many requests wait for the server that owns the farm")]
     Full,
     #[error("'{0}' has {WAITING_OF_USER_MAX} requests that wait for the server that owns the farm")]
@@ -99,7 +100,7 @@ impl Postbox {
 
     /// Asks whoever owns the farm, now or within `patience`. Dropped, it takes the request back. A request that a crash of
     /// the database took is left there again under its key, so that it is done once.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         self: &Arc<Self>,
         head: &RequestHead,
         body: &[u8],
@@ -145,9 +146,9 @@ impl Postbox {
     }
 
     /// Hears answers, events for this server's clients, and of tokens that other servers changed, for ever.
-    pub async fn hear(self: Arc<Self>, app: App) {
+    pub async fn hear(self: Arc<Self>, events: Events, auth: Arc<Auth>) {
         let mut listener = self.store.listen(&[ANSWERED, RELAYED, TOKENS]);
-        let mut inbound = Inbound::new(self.store.clone(), app.handle.events().clone()).await;
+        let mut inbound = Inbound::new(self.store.clone(), events).await;
         let mut tick = tokio::time::interval(LOOK_EVERY);
         let mut is_away = false;
         loop {
@@ -158,7 +159,7 @@ impl Postbox {
             let answered = self.of_interest(&heard);
             let mut looked = if answered.is_empty() { Ok(()) } else { self.fetch(answered).await };
             if heard.tokens {
-                app.refresh_tokens().await;
+                auth.refresh_or_warn().await;
             }
             if heard.all_answers {
                 looked = looked.and(self.drop_read().await);

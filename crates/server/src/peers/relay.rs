@@ -2,9 +2,9 @@
 //! servers; they read the rows and tell their clients.
 
 use crate::events::{Events, Subscription};
-use crate::handle::Handle;
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_api::ServerEvent;
 use windlass_store::{ServerId, Store, StoreError};
@@ -22,17 +22,22 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Rows that are read at a time.
 const ROWS_MAX: usize = 64;
 
-/// Writes what happens for other servers, until this one ends. `own` is this server.
-pub(crate) async fn send_events(handle: Handle, own: ServerId) {
+/// Writes events for other servers until `closing` turns true. `own` is this server.
+pub(crate) async fn send_events(
+    store: Store,
+    own: ServerId,
+    told: Events,
+    mut closing: watch::Receiver<bool>,
+) {
     let mut peers = tokio::time::interval(PEERS_EVERY);
     let mut events: Option<Subscription> = None;
     let mut row = EventRow::default();
     loop {
         tokio::select! {
-            () = handle.ends() => return,
-            _ = peers.tick() => match (has_peers(&handle, own).await, &events) {
+            _ = closing.wait_for(|closing| *closing) => return,
+            _ = peers.tick() => match (has_peers(&store, own).await, &events) {
                 (Some(true), None) => {
-                    events = Some(handle.subscribe());
+                    events = Some(told.subscribe());
                     // What happened before is not told, so listeners read all again.
                     row.add(&ServerEvent::Lagged);
                 }
@@ -42,7 +47,7 @@ pub(crate) async fn send_events(handle: Handle, own: ServerId) {
             event = next(&mut events), if row.has_room() => row.add(&event),
             () = tokio::time::sleep_until(row.due.unwrap_or_else(Instant::now)), if row.due.is_some() => {
                 let lines = std::mem::take(&mut row).lines;
-                if let Err(error) = handle.store().relay_events(lines).await {
+                if let Err(error) = store.relay_events(lines).await {
                     tracing::warn!("other servers' clients are not told what happens: {error}");
                     row.add(&ServerEvent::Lagged);
                     row.due = Some(Instant::now() + PAUSE);
@@ -53,8 +58,8 @@ pub(crate) async fn send_events(handle: Handle, own: ServerId) {
 }
 
 /// `None` if that cannot be found out now.
-async fn has_peers(handle: &Handle, own: ServerId) -> Option<bool> {
-    let servers = handle.store().servers().await.ok()?;
+async fn has_peers(store: &Store, own: ServerId) -> Option<bool> {
+    let servers = store.servers().await.ok()?;
     Some(servers.iter().any(|server| server.id != own && server.silent < PEER_SILENT_MAX))
 }
 

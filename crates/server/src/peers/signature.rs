@@ -48,12 +48,12 @@ impl ServerKey {
     }
 
     /// The signature of a request. `store` is the number of the store.
-    pub(super) fn sign(&self, store: i64, (id, by): (AskId, ServerId), kind: &str, body: &[u8]) -> Vec<u8> {
+    pub(crate) fn sign(&self, store: i64, (id, by): (AskId, ServerId), kind: &str, body: &[u8]) -> Vec<u8> {
         self.pair.sign(&hash_of_request(store, (id, by), kind, body)).as_ref().to_vec()
     }
 
     /// The signature of the row of a request that the server `by` has done. `store` is the number of the store.
-    pub(super) fn sign_done(&self, store: i64, by: ServerId, key: &str, answer: &[u8]) -> Vec<u8> {
+    pub(crate) fn sign_done(&self, store: i64, by: ServerId, key: &str, answer: &[u8]) -> Vec<u8> {
         self.pair.sign(&hash_of_done(store, by, key, answer)).as_ref().to_vec()
     }
 }
@@ -87,7 +87,7 @@ fn hash(subject: &[u8], numbers: &[i64], text: &str, bytes: &[u8]) -> Vec<u8> {
 
 /// Why a row is not served.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum Unproven {
+pub(crate) enum Unproven {
     #[error("the server {0:?} is of a release that does not sign its requests; upgrade it")]
     Unsigned(String),
     #[error("it is not signed by the server {0:?}, in whose name it is there")]
@@ -97,7 +97,7 @@ pub(super) enum Unproven {
 }
 
 /// Checks that a row is the request of the server in whose name it is there.
-pub(super) fn check(store: i64, asked: &Asked) -> Result<(), Unproven> {
+pub(crate) fn check(store: i64, asked: &Asked) -> Result<(), Unproven> {
     let Some(key) = &asked.verify_key else { return Err(Unproven::Unsigned(asked.server.clone())) };
     let signature = asked.signature.as_deref().unwrap_or_default();
     let hash = hash_of_request(store, (asked.id, asked.by), &asked.kind, &asked.body);
@@ -108,10 +108,10 @@ pub(super) fn check(store: i64, asked: &Asked) -> Result<(), Unproven> {
 /// Why a row does not pass for a request that was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the row that says what it did is not signed by the server of number {0}, in whose name it is there")]
-pub(super) struct UnprovenDone(i64);
+pub(crate) struct UnprovenDone(i64);
 
 /// Checks that the server in whose name it is there wrote the row of a request that was done. `verify_key` is that server's.
-pub(super) fn check_done(
+pub(crate) fn check_done(
     store: i64,
     key: &str,
     row: &DoneRow,
@@ -124,7 +124,7 @@ pub(super) fn check_done(
 
 /// Requests that this owner began to serve. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Begun(Arc<Mutex<Begins>>);
+pub(crate) struct Begun(Arc<Mutex<Begins>>);
 
 #[derive(Default)]
 struct Begins {

@@ -1,11 +1,12 @@
 //! Errors as answers: what failed, why, what to do.
 
-use super::status_of;
-use crate::handle::Unavailable;
+use crate::unavailable::Unavailable;
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::http::{HeaderValue, header};
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
 use windlass_api::{ErrorBody, ErrorCode, ErrorDetail, IneligibleWorkers, SubmitError};
 use windlass_core::engine::{Refusal, Unplaceable};
 use windlass_store::StoreError;
@@ -33,7 +34,7 @@ impl ApiError {
     }
 
     /// Its HTTP status.
-    pub fn status(&self) -> axum::http::StatusCode {
+    pub fn status(&self) -> StatusCode {
         status_of(self.detail.code)
     }
 
@@ -154,4 +155,16 @@ fn reasons(steps: &[Unplaceable]) -> String {
         })
         .collect();
     if words.is_empty() { "the farm has no worker".to_owned() } else { words.join(", ") }
+}
+
+/// The body of a small request, parsed as JSON.
+pub(crate) fn read_body<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
+    let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
+    serde_json::from_slice(&body)
+        .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))
+}
+
+/// The HTTP status of an error code, as axum's type.
+fn status_of(code: ErrorCode) -> StatusCode {
+    StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

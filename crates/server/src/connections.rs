@@ -10,13 +10,14 @@
 //! A flood of silent connections thus hangs up on itself, and so does a flood of slow requests. Workers and users, who
 //! are let in within milliseconds, get in.
 
-use crate::auth::{Caller, Role};
+use crate::caller::Caller;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use windlass_api::Role;
 
 /// Descriptors that are left for the store, unix sockets, files, and whatever else this process opens.
 const DESCRIPTORS_LEFT: usize = 512;
@@ -53,7 +54,7 @@ impl RoomLimits {
 
     /// For a port on which each request shows for itself what it may, so that all connections are strangers'. An eighth
     /// is left for those that come while others leave. Half of the descriptors stay for other ports of the process.
-    pub(super) fn of_port(max: usize, per_machine: usize) -> RoomLimits {
+    pub(crate) fn of_port(max: usize, per_machine: usize) -> RoomLimits {
         let total = max.min(RoomLimits::new(None, None).total / 2).max(2);
         let strangers = total - (total / 8).max(1);
         RoomLimits { total, strangers, per_machine: per_machine.min(strangers) }
@@ -366,7 +367,7 @@ impl Drop for ConnectionPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Rights;
+    use crate::caller::Rights;
     use futures_util::FutureExt as _;
 
     fn room(total: usize, per_machine: usize) -> Arc<Room> {

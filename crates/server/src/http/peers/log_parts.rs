@@ -1,9 +1,8 @@
 //! Output of tasks from another server: read from the owner part by part, because an answer is one row.
 
 use super::forward::{PATIENCE, unanswered};
-use super::packed::RequestHead;
-use super::postbox::Postbox;
 use crate::http::App;
+use crate::peers::{Postbox, RequestHead};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Response};
 use axum::response::IntoResponse;

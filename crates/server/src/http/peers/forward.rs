@@ -1,11 +1,11 @@
 //! A server that stands by passes requests on to the owner. Who asks was found out before.
 
-use super::KnownOwner;
 use super::log_parts::{self, LOG_PATTERN};
-use super::packed::RequestHead;
-use super::postbox::{Postbox, Unanswered};
-use crate::auth::{Caller, WORKER_PATHS};
-use crate::http::{ApiError, App, came_by};
+use crate::api_error::ApiError;
+use crate::auth::{Caller, WORKER_PATHS, random};
+use crate::http::App;
+use crate::http::guard::came_by;
+use crate::peers::{KnownOwner, Postbox, RequestHead, Unanswered};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -104,7 +104,7 @@ pub(super) fn unanswered(why: Unanswered) -> ApiError {
 
 /// `None` without random bytes: the request may then be done twice where its answer is lost.
 fn new_key() -> Option<String> {
-    crate::auth::random::<16>().ok()
+    random::<16>().ok()
 }
 
 /// Workers speak with the owner alone. They are told where it is.

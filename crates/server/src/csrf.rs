@@ -5,7 +5,8 @@
 //! (`Origin`, `Sec-Fetch-Site`), and by a header and a kind of body that no other site's page can send without being
 //! asked for, which the server never allows.
 
-use crate::auth::Entrance;
+use crate::peer::{Entrance, Peer};
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use windlass_api::BOARD_HEADER;
 
@@ -31,7 +32,7 @@ pub enum CrossSite {
 
 /// What a request says of where it comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whence<'a> {
+pub(crate) struct RequestOrigin<'a> {
     pub method: &'a Method,
     /// The host and port that the client addressed.
     pub host: &'a str,
@@ -40,7 +41,7 @@ pub(crate) struct Whence<'a> {
     pub has_body: bool,
 }
 
-impl<'a> Whence<'a> {
+impl<'a> RequestOrigin<'a> {
     /// Checks a request that shows a session.
     pub fn check_session(self) -> Result<(), CrossSite> {
         if self.is_foreign_origin() {
@@ -104,6 +105,32 @@ impl<'a> Whence<'a> {
     }
 }
 
+/// How a request that signs in or out addressed the server. In its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Addressed {
+    /// `HOST` or `HOST:PORT`.
+    pub host: String,
+    /// Whether the browser's way is encrypted; a proxy may do that.
+    pub is_tls: bool,
+}
+
+impl Addressed {
+    pub(crate) fn of(peer: &Peer, request: &Request) -> Addressed {
+        let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
+        let by_proxy = origin.is_some_and(|origin| origin.starts_with("https://"));
+        let is_tls = by_proxy || peer.entrance.is_some_and(|entrance| entrance.is_tls);
+        Addressed { host: host_of(request), is_tls }
+    }
+}
+
+/// The host and port that the client addressed: from the URI over HTTP/2, from the Host header over HTTP/1. A Host header
+/// that is not text becomes `?`, which no check accepts.
+pub(crate) fn host_of(request: &Request) -> String {
+    let of_uri = request.uri().authority().map(|authority| authority.as_str().to_owned());
+    let of_header = || request.headers().get("host").map(|host| host.to_str().unwrap_or("?").to_owned());
+    of_uri.or_else(of_header).unwrap_or_else(|| "localhost".to_owned())
+}
+
 /// Whether an `Origin` is that of the address under which the server was asked.
 pub(crate) fn is_origin_of(origin: &str, host: &str) -> bool {
     let own = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
@@ -145,8 +172,8 @@ mod tests {
         headers
     }
 
-    fn whence<'a>(method: &'a Method, headers: &'a HeaderMap, has_body: bool) -> Whence<'a> {
-        Whence { method, host: "farm:7117", headers, has_body }
+    fn request_origin<'a>(method: &'a Method, headers: &'a HeaderMap, has_body: bool) -> RequestOrigin<'a> {
+        RequestOrigin { method, host: "farm:7117", headers, has_body }
     }
 
     const OWN: (&str, &str) = ("origin", "http://farm:7117");
@@ -192,7 +219,7 @@ mod tests {
         for (method, said, has_body, answer) in cases {
             let headers = headers(said);
             assert_eq!(
-                whence(method, &headers, has_body).check_session(),
+                request_origin(method, &headers, has_body).check_session(),
                 answer,
                 "{method} {said:?} {has_body}"
             );
@@ -211,7 +238,7 @@ mod tests {
         ];
         for (said, answer) in cases {
             let headers = headers(said);
-            assert_eq!(whence(&Method::POST, &headers, true).check_sign_in(), answer, "{said:?}");
+            assert_eq!(request_origin(&Method::POST, &headers, true).check_sign_in(), answer, "{said:?}");
         }
     }
 
@@ -230,7 +257,7 @@ mod tests {
             [(&[], true), (&[SAME], true), (link, true), (frame, false), (script, false)];
         for (said, fine) in cases {
             let headers = headers(said);
-            assert_eq!(whence(&Method::GET, &headers, false).check_page().is_ok(), fine, "{said:?}");
+            assert_eq!(request_origin(&Method::GET, &headers, false).check_page().is_ok(), fine, "{said:?}");
         }
     }
 
@@ -267,7 +294,7 @@ mod tests {
                     headers.insert(name, value.parse().unwrap());
                 }
             }
-            let passes = whence(&Method::POST, &headers, has_body).check_session().is_ok();
+            let passes = request_origin(&Method::POST, &headers, has_body).check_session().is_ok();
             let own = origin.as_deref().is_some_and(|origin| is_origin_of(origin, "farm:7117"));
             prop_assert!(!passes || (own && mark.as_deref() == Some("1")));
         }

@@ -3,15 +3,15 @@
 //! administrator whom that server let in. What is changed for others is in the audit log here, too.
 //!
 //! A request that this server does not answer, because it ends or does not reach the database, keeps its row. This server
-//! or the next owner answers it later. What it did is not done again ([`once`](super::once)).
+//! or the next owner answers it later. What it did is not done again ([`Once`]).
 
-use super::once::{ChangeRequest, KeysUnderWay, Once, Untold};
-use super::packed;
-use super::postbox::KIND;
-use super::signature::{self, Begun, Unproven};
-use super::{OnePart, packed::RequestHead};
+use super::{ChangeRequest, OnePart};
+use crate::api_error::ApiError;
 use crate::auth::Caller;
-use crate::http::{ApiError, App, PassedOn};
+use crate::http::App;
+use crate::http::guard::PassedOn;
+use crate::peers::signature::{self, Begun, Unproven};
+use crate::peers::{KIND, KeysUnderWay, Once, RequestHead, Untold, packed};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use tower_http::catch_panic::CatchPanicLayer;
 use windlass_api::ErrorCode;
-use windlass_store::{ASKED, AskId, Asked, Notice, Store, TOKENS};
+use windlass_store::{ASKED, AskId, Asked, Notice, ServerId, Store, TOKENS};
 
 /// Requests that are answered at a time. Most of them wait for the ends of jobs.
 const UNDER_WAY_MAX: usize = 8_192;
@@ -200,7 +200,7 @@ impl RequestRunner {
 
     /// The answer to a request; `None` if it is left for later.
     async fn run(&self, head: &Arc<RequestHead>, request: Request<Body>) -> Option<Response> {
-        let Some(once) = Once::of(&self.app, head) else {
+        let Some(once) = once_of(&self.app, head) else {
             return Some(routed(self.routes.clone(), head, request).await);
         };
         let turn = self.keys.take(once.key())?;
@@ -243,6 +243,13 @@ impl RequestRunner {
             false => None,
         }
     }
+}
+
+/// What it takes to do a request once. `None` if it changes nothing, or if this server has no key.
+fn once_of(app: &App, head: &RequestHead) -> Option<Once> {
+    let (key, signer) = (head.key.clone()?, app.server_key()?.clone());
+    let by = app.own_number().unwrap_or(ServerId(0));
+    Some(Once::new(key, signer, app.handle.store().id(), by))
 }
 
 /// What is asked, and who asks.

@@ -8,7 +8,7 @@ use crate::grpc::WorkerTerms;
 use crate::handle::Handle;
 use crate::http::{self, ServeOptions};
 use crate::link::{Delivery, WorkerLink, WorkerMessage};
-use crate::listen::RoomLimits;
+use crate::connections::RoomLimits;
 use crate::peers::ServerKey;
 use crate::shell::{self, ShellOptions};
 use axum::body::Bytes;

@@ -4,11 +4,7 @@
 //! - A [`Reader`] makes the answer of it. Of another user's job it leaves out what its tasks run and what they wrote.
 //! - [`Outline`] names every field of a type, so that a new one does not compile before it is decided who may read it.
 
-use super::App;
-use super::error::ApiError;
-use crate::auth::{Caller, Denied, Role};
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
+use crate::auth::{Caller, Role};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use windlass_api::{Attempt, Hints, Job, Step, Task};
@@ -27,20 +23,20 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A caller as a reader.
-    pub(crate) fn of(app: &App, caller: &Caller) -> Reader {
+    /// A caller as a reader. `read_all`: users read the output and the commands of others' jobs.
+    pub(crate) fn of(caller: &Caller, read_all: bool) -> Reader {
         let is_worker = caller.role == Role::Worker;
         let has_own = matches!(caller.role, Role::Admin | Role::User | Role::Viewer);
         Reader {
-            reads_all: !is_worker && (app.shared.read_all || caller.role == Role::Admin),
+            reads_all: !is_worker && (read_all || caller.role == Role::Admin),
             user: has_own.then(|| caller.user.clone()),
             caller: Some(caller.clone()),
         }
     }
 
     /// What acts for a user without being one, such as a job of theirs.
-    pub(crate) fn for_user(app: &App, user: &str) -> Reader {
-        Reader { reads_all: app.shared.read_all, user: Some(user.to_owned()), caller: None }
+    pub(crate) fn for_user(user: &str, read_all: bool) -> Reader {
+        Reader { reads_all: read_all, user: Some(user.to_owned()), caller: None }
     }
 
     /// True where it may read what all tasks of a user run and wrote.
@@ -49,7 +45,7 @@ impl Reader {
     }
 
     /// The same of the tasks of one job.
-    pub(super) fn may_read_job(&self, job: &JobSpec) -> bool {
+    pub(crate) fn may_read_job(&self, job: &JobSpec) -> bool {
         let may_act = || self.caller.as_ref().is_some_and(|caller| caller.may_act_on(&job.user, &job.queue));
         self.may_read(&job.user) || may_act()
     }
@@ -60,7 +56,7 @@ impl Reader {
     }
 
     /// The answer that is made of a job or a task for this reader.
-    pub(super) fn told<T: Outline>(&self, whole: Whole<T>) -> T {
+    pub(crate) fn told<T: Outline>(&self, whole: Whole<T>) -> T {
         let Whole { spec, mut all } = whole;
         if !self.may_read_job(&spec) {
             all.keep_outline();
@@ -69,24 +65,13 @@ impl Reader {
     }
 
     /// The same of several.
-    pub(super) fn told_each<T: Outline>(&self, all: Vec<Whole<T>>) -> Vec<T> {
+    pub(crate) fn told_each<T: Outline>(&self, all: Vec<Whole<T>>) -> Vec<T> {
         all.into_iter().map(|whole| self.told(whole)).collect()
     }
 }
 
-/// Handlers have the reader as an argument. The guard has let the caller in before.
-impl FromRequestParts<App> for Reader {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let caller = parts.extensions.get::<Caller>();
-        let missing = || ApiError::new(Denied::Missing.code(), Denied::Missing.to_string());
-        caller.map(|caller| Reader::of(app, caller)).ok_or_else(missing)
-    }
-}
-
 /// A job or a task with all that the server knows of it. It becomes an answer by [`Reader::told`] alone.
-pub(super) struct Whole<T> {
+pub(crate) struct Whole<T> {
     /// The job's, which says whose it is.
     spec: Arc<JobSpec>,
     all: T,
@@ -119,7 +104,7 @@ impl<T> DerefMut for Whole<T> {
 }
 
 /// A part of an answer with fields that only some callers may read.
-pub(super) trait Outline {
+pub(crate) trait Outline {
     /// Leaves what everybody who may look reads: names, states, times and amounts.
     fn keep_outline(&mut self);
 }

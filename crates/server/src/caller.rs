@@ -1,0 +1,128 @@
+//! The caller of a request, and what callers may do.
+
+use std::sync::{Arc, OnceLock};
+use windlass_api::{Role, matches_name};
+use windlass_core::engine::SERVABLE;
+
+/// Who asks. In the extensions of every request that was let in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// Whose jobs are theirs.
+    pub user: String,
+    /// What they may do.
+    pub role: Role,
+    /// The worker that they speak for.
+    pub worker: Option<String>,
+    /// The id of the token that they showed.
+    pub token: Option<String>,
+    /// What their token gives them beyond the role.
+    pub rights: Rights,
+}
+
+impl Caller {
+    /// The systems whose outside clients this caller's worker may serve.
+    pub fn may_serve(&self) -> Vec<&'static str> {
+        let has = |system: &str| self.rights.serves.iter().any(|serves| serves == system);
+        let may = |system: &&str| self.role == Role::Admin || has(system);
+        SERVABLE.into_iter().filter(may).collect()
+    }
+
+    /// True where this caller may act on all that is `user`'s. A submitter may not: see [`Caller::may_act_on`].
+    pub fn may_act_for(&self, user: &str) -> bool {
+        self.role == Role::Admin || (self.role == Role::User && self.user == user)
+    }
+
+    /// True where this caller may submit and manage jobs of a user in a queue.
+    pub fn may_act_on(&self, user: &str, queue: &str) -> bool {
+        self.may_act_for(user) || self.submits_for(user, queue)
+    }
+
+    /// True for the submitter of a user's jobs in a queue.
+    pub fn submits_for(&self, user: &str, queue: &str) -> bool {
+        self.role == Role::Submitter
+            && self.rights.queue.as_deref() == Some(queue)
+            && self.rights.for_users.iter().any(|pattern| matches_name(pattern, user))
+    }
+}
+
+/// What a token gives its holder beyond its role.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rights {
+    /// The systems whose outside clients the worker of this token may serve.
+    pub serves: Vec<String>,
+    /// Patterns of the users whose jobs a submitter submits; empty for all other roles.
+    pub for_users: Vec<String>,
+    /// The queue of these jobs; `None` for all other roles.
+    pub queue: Option<String>,
+}
+
+/// Who may make a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Everybody, also without a token; a handler may ask for more.
+    Anybody,
+    /// Every caller whom the server knows, workers too.
+    Known,
+    /// All but workers.
+    Viewer,
+    /// Users and administrators.
+    User,
+    /// Users, submitters and administrators.
+    Submitter,
+    /// Administrators.
+    Admin,
+    /// Workers, and administrators.
+    Worker,
+}
+
+impl Access {
+    /// The words for it in the OpenAPI document: the least role that may, or two where neither is the lesser.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Access::Anybody => "anybody",
+            Access::Known => "any token",
+            Access::Viewer => "viewer",
+            Access::User => "user",
+            Access::Submitter => "user or submitter",
+            Access::Admin => "admin",
+            Access::Worker => "worker",
+        }
+    }
+
+    /// True if it is for callers of this role.
+    pub fn is_for(self, role: Role) -> bool {
+        match (self, role) {
+            (Access::Anybody | Access::Known, _) | (_, Role::Admin) => true,
+            (Access::Viewer, Role::Viewer | Role::User | Role::Submitter) => true,
+            (Access::Submitter, Role::User | Role::Submitter) => true,
+            (Access::User, Role::User) | (Access::Worker, Role::Worker) => true,
+            (Access::Viewer | Access::User | Access::Submitter | Access::Admin | Access::Worker, _) => false,
+        }
+    }
+}
+
+/// Whose rights a session has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Right {
+    /// The token of this id's, for as long as that is in force.
+    Token(String),
+    /// The server's own user's, the administrator, whom the unix socket let in.
+    Own,
+}
+
+tokio::task_local! {
+    /// The caller of the request under way, where its handler finds that out.
+    static FOUND: Arc<OnceLock<Caller>>;
+}
+
+/// Notes who makes the request under way, where its body showed that.
+pub(crate) fn known_as(caller: &Caller) {
+    _ = FOUND.try_with(|found| _ = found.set(caller.clone()));
+}
+
+/// Awaits a request of an unknown caller. Also returns the caller that its handler has given to [`known_as`].
+pub(crate) async fn finding_caller<T>(request: impl Future<Output = T>) -> (T, Option<Caller>) {
+    let found = Arc::<OnceLock<Caller>>::default();
+    let answer = FOUND.scope(found.clone(), request).await;
+    (answer, found.get().cloned())
+}

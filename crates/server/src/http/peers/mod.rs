@@ -1,0 +1,58 @@
+//! Requests between the servers of one farm: a server that stands by passes them on ([`forward`]), and the owner runs
+//! them ([`desk`]).
+
+mod change;
+mod desk;
+mod forward;
+mod log_parts;
+
+pub(crate) use change::ChangeRequest;
+pub(crate) use desk::serve_others;
+pub(crate) use forward::to_owner;
+pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
+
+use super::{ServeOptions, serve_standing_by};
+use crate::handle::Handle;
+use crate::listen::Listener;
+use crate::peers::{KnownOwner, Postbox, ServerKey};
+use std::sync::Arc;
+use windlass_store::{ServerId, Store};
+
+/// A server that stands by.
+#[derive(Clone)]
+pub struct StandBy {
+    handle: Handle,
+    postbox: Arc<Postbox>,
+}
+
+impl StandBy {
+    /// For the server with this number, whose entry in the list has this key. It serves nobody yet.
+    pub fn new(store: Store, server: ServerId, key: ServerKey) -> StandBy {
+        let postbox = Arc::new(Postbox::new(store.clone(), server, key));
+        StandBy { handle: Handle::without_engine(store), postbox }
+    }
+
+    /// Closing it ends [`StandBy::serve`].
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Sets who owns the farm now, as far as this server knows. Listeners for events are told to read all again, because
+    /// the new owner does not know what they have heard.
+    pub fn set_owner(&self, owner: Option<KnownOwner>) {
+        if self.postbox.set_owner(owner) {
+            self.handle.events().tell(windlass_api::ServerEvent::Lagged);
+        }
+    }
+
+    /// Serves until the handle is closed, and answers the requests that are under way.
+    pub async fn serve(self, listeners: Vec<Listener>, options: ServeOptions) {
+        serve_standing_by(listeners, self.handle, options, self.postbox).await;
+    }
+}
+
+impl std::fmt::Debug for StandBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StandBy")
+    }
+}
