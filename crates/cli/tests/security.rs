@@ -31,7 +31,7 @@ fn a_token_lets_in_as_far_as_its_role_goes() {
     assert_eq!(String::from_utf8_lossy(&outer.stdout).trim(), "inner", "{}", show(&outer));
     let job = port.ok_as(&ann, &["submit", "--", "sleep", "1000"]);
     let said = port.denied(&bob, &["job", "cancel", job.trim()]);
-    assert!(said.contains("somebody else's"), "{said}");
+    assert!(said.contains("belongs to another user"), "{said}");
     port.denied(&bob, &["token", "list"]);
     port.denied(&bob, &["worker", "drain", "box"]);
     port.denied(&bob, &["server", "stop"]);

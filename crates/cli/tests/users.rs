@@ -81,7 +81,7 @@ fn m1_what_a_task_wrote_and_runs_is_its_user_s() {
     let (port, ann, bob) = with_users("");
     assert!(port.ok_as(&ann, &run).contains(SECRET));
     let said = port.denied(&bob, &["logs", "1.0"]);
-    assert!(said.contains("somebody else's") && !said.contains(SECRET), "{said}");
+    assert!(said.contains("belongs to another user") && !said.contains(SECRET), "{said}");
     for looked in [&["job", "show", "1"][..], &["job", "tasks", "1"], &["jobs"]] {
         let said = show(&port.run_as(&bob, &[looked, &["-o", "json"]].concat()));
         assert!(said.contains("succeeded") && !said.contains(SECRET), "{looked:?}: {said}");
@@ -167,7 +167,7 @@ fn a_submitter_has_the_jobs_of_its_users_in_its_queue_and_nothing_else() {
     for job in ["2", "3"] {
         for action in ["cancel", "hold", "release", "retry"] {
             let said = port.denied(&submitter, &["job", action, job]);
-            assert!(said.contains("somebody else's"), "{action} {job}: {said}");
+            assert!(said.contains("belongs to another user"), "{action} {job}: {said}");
         }
         let seen = port.ok_as(&submitter, &["job", "show", job, "-o", "json"]);
         assert!(!seen.contains("of-ann") && !seen.contains("of-this-user"), "{seen}");

@@ -1,4 +1,4 @@
-//! Errors as answers: what failed, why, what to do.
+//! Errors as HTTP answers: what failed, why, and what to do.
 
 use crate::unavailable::Unavailable;
 use axum::Json;
@@ -28,12 +28,12 @@ impl ApiError {
         self
     }
 
-    /// Its kind.
+    /// The error code on the wire.
     pub fn code(&self) -> ErrorCode {
         self.detail.code
     }
 
-    /// Its HTTP status.
+    /// The HTTP status of the error code.
     pub fn status(&self) -> StatusCode {
         status_of(self.detail.code)
     }
@@ -45,13 +45,13 @@ impl ApiError {
             .hint("submit it in several jobs")
     }
 
-    /// The job is another's.
+    /// The job belongs to another user.
     pub fn not_yours(id: impl std::fmt::Display) -> Self {
-        ApiError::new(ErrorCode::Forbidden, format!("job {id} is somebody else's"))
+        ApiError::new(ErrorCode::Forbidden, format!("job {id} belongs to another user"))
             .hint("ask its user or an administrator")
     }
 
-    /// There is no such thing.
+    /// The job is not known.
     pub fn no_job(id: impl std::fmt::Display) -> Self {
         ApiError::new(ErrorCode::NotFound, format!("there is no job {id}")).hint("'windlass jobs' lists them")
     }
@@ -61,7 +61,7 @@ impl ApiError {
         if self.detail.code == ErrorCode::NotFound { ApiError::no_task(id) } else { self }
     }
 
-    /// There is no such task.
+    /// The task is not known.
     pub fn no_task(id: impl std::fmt::Display) -> Self {
         let error = ApiError::new(ErrorCode::NotFound, format!("there is no task {id}"));
         error.hint("'windlass job tasks JOB' lists those of a job")

@@ -1,8 +1,8 @@
-//! Who asks, and what they may do.
+//! Authentication: the tokens, and the caller that a request's token names.
 //!
-//! Whoever may open the unix socket is the administrator: the file's permissions are the check. Where
-//! authentication is on, everybody who comes over TCP shows a bearer token, `wl_ID_SECRET`. The store
-//! has the secret's hash; this process has all hashes at hand, so that no request waits for the store.
+//! A client that may open the unix socket is the administrator: the file's permissions are the check. Where
+//! authentication is on, every client over TCP shows a bearer token, `wl_ID_SECRET`. The store has the secret's hash.
+//! This process keeps all hashes in memory, so that no request waits for the store.
 
 mod rights;
 
@@ -60,22 +60,22 @@ pub fn certificate_names(certificate: &CertificateDer<'_>, worker: &str) -> bool
     verify_server_name(&certificate, &name).is_ok()
 }
 
-/// Why somebody is not let in, or not there.
+/// Why a request is not let in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Denied {
     /// Nothing was shown.
     #[error("this server asks for a token, and the request has none")]
     Missing,
-    /// It does not look like one of ours.
+    /// The text does not have the form of a token.
     #[error("malformed token")]
     Malformed,
-    /// Nobody has it.
+    /// No token has this id and secret.
     #[error("this token is not known here")]
     Unknown,
     /// Its time is over.
     #[error("this token has expired")]
     Expired,
-    /// Somebody ended it.
+    /// An administrator revoked the token.
     #[error("this token was revoked")]
     Revoked,
     /// The certificate says another name.
@@ -147,11 +147,11 @@ pub enum TokenError {
     Store(#[from] StoreError),
 }
 
-/// All tokens, and who comes in without.
+/// All tokens, and the rule for requests without one.
 pub struct Auth {
     store: Store,
     required: bool,
-    /// Who comes in without a token.
+    /// The administrator's name, for requests without a token.
     user: String,
     tokens: RwLock<BTreeMap<String, TokenRecord>>,
     /// The id of the token that this process alone knows.
@@ -192,7 +192,7 @@ impl Auth {
         }
     }
 
-    /// Who asks. A token may come as a password only where the request takes one.
+    /// The caller of a request. A token may come as a password only where the request takes one.
     pub fn caller(&self, peer: &Peer, headers: &HeaderMap, by_password: bool) -> Result<Caller, Denied> {
         if self.lets_in(peer) {
             return Ok(self.own_user());
@@ -216,7 +216,7 @@ impl Auth {
         peer.address.is_none() || (!self.required && !peer.is_for_board())
     }
 
-    /// The administrator who comes in without a token.
+    /// The administrator, as whom requests without a token are let in.
     fn own_user(&self) -> Caller {
         Caller {
             user: self.user.clone(),
@@ -306,7 +306,7 @@ impl Auth {
         caller_of(token)
     }
 
-    /// All tokens by id that somebody made.
+    /// All tokens that a request made, by id.
     pub fn tokens(&self) -> Vec<Token> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         tokens.values().filter(|token| self.own.get() != Some(&token.id)).filter_map(told).collect()
@@ -378,7 +378,7 @@ impl Auth {
 fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
     Ok(Caller {
         user: token.user.clone(),
-        // A role that a later version wrote is none of ours.
+        // A later version may have written a role that this one does not know.
         role: Role::parse(&token.role).ok_or(Denied::Role)?,
         worker: token.worker.clone(),
         token: Some(token.id.clone()),
@@ -508,7 +508,7 @@ mod tests {
         other.refresh().await.unwrap();
         assert_eq!(over_tcp(&other, &shown), Err(Denied::Revoked));
         assert!(auth.revoke("none").await.unwrap().is_none());
-        // Its own is nobody else's, and no store has it.
+        // Only this process has its own token, and no store.
         let own = format!("Bearer {}", auth.create_for_this_process().unwrap());
         assert!(auth.is_own(own.split('_').nth(1).unwrap()) && !auth.is_own(&made.token.id));
         auth.refresh().await.unwrap();

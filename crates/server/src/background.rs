@@ -16,8 +16,8 @@ impl Background {
         Background(Handle::current())
     }
 
-    /// Begins with the work, and ends it early if the returned future is dropped. A panic of the work is one of whoever
-    /// waits for it.
+    /// Begins with the work, and ends it early if the returned future is dropped. A panic of the work becomes a panic of
+    /// the task that waits for it.
     pub fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,

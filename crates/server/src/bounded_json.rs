@@ -27,7 +27,7 @@ pub enum BadJson {
     /// More than the limit.
     #[error("it holds more than {max} {what}; give fewer")]
     TooMany {
-        /// Of what.
+        /// The things that are counted.
         what: &'static str,
         /// How many there may be.
         max: usize,

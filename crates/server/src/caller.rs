@@ -4,18 +4,18 @@ use std::sync::{Arc, OnceLock};
 use windlass_api::{Role, matches_name};
 use windlass_core::engine::SERVABLE;
 
-/// Who asks. In the extensions of every request that was let in.
+/// The user, worker or system that makes a request. In the extensions of every request that was let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// Whose jobs are theirs.
+    /// The user's name. The jobs of that name are the caller's.
     pub user: String,
-    /// What they may do.
+    /// The role of the caller's token.
     pub role: Role,
-    /// The worker that they speak for.
+    /// The worker that the caller speaks for; `None` for callers other than workers.
     pub worker: Option<String>,
-    /// The id of the token that they showed.
+    /// The id of the token that was shown; `None` where the request needed none.
     pub token: Option<String>,
-    /// What their token gives them beyond the role.
+    /// What the token gives beyond the role.
     pub rights: Rights,
 }
 
@@ -56,7 +56,7 @@ pub struct Rights {
     pub queue: Option<String>,
 }
 
-/// Who may make a request.
+/// The callers that may make a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Everybody, also without a token; a handler may ask for more.
@@ -101,12 +101,12 @@ impl Access {
     }
 }
 
-/// Whose rights a session has.
+/// The rights that a session has.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Right {
-    /// The token of this id's, for as long as that is in force.
+    /// Those of the token of this id, for as long as that is in force.
     Token(String),
-    /// The server's own user's, the administrator, whom the unix socket let in.
+    /// Those of the server's own user, the administrator, whom the unix socket let in.
     Own,
 }
 

@@ -1,6 +1,6 @@
 //! The engine's clock.
 //!
-//! Leases, turns and retention count on it, so it must not jump when somebody sets the machine's clock. It goes
+//! Leases, turns and retention count on it, so it must not jump when an administrator sets the machine's clock. It goes
 //! with the time since boot, which counts while the machine sleeps, and follows the wall clock slowly: never
 //! back, and by so little that no lease ends before its worker's own measure of it.
 
@@ -33,7 +33,7 @@ impl Clock {
         Clock(Mutex::new(Follower { shown: wall, boot, wall }))
     }
 
-    /// Its time.
+    /// The time by this clock.
     pub fn now(&self) -> Time {
         let (boot, wall) = read();
         Time(self.0.lock().unwrap_or_else(PoisonError::into_inner).at(boot, wall))

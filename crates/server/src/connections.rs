@@ -31,11 +31,11 @@ pub const STRANGERS_REQUESTS_MAX: usize = 16;
 /// How many connections there may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoomLimits {
-    /// Of all.
+    /// Connections of all clients.
     total: usize,
-    /// Of those on which no request was let in.
+    /// Connections on which no request was let in.
     strangers: usize,
-    /// Of these, of one machine.
+    /// Connections of one machine on which no request was let in.
     per_machine: usize,
 }
 
@@ -224,12 +224,12 @@ impl Room {
     }
 }
 
-/// Who has too many connections.
+/// The strangers that have too many connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crowd {
-    /// One machine.
+    /// Those of one machine.
     Machine,
-    /// All who were not let in yet.
+    /// Those of all machines together.
     All,
 }
 
@@ -254,7 +254,7 @@ pub struct ConnectionPlace {
     under_way: Mutex<UnderWay>,
     /// Requests on which nobody was let in.
     strangers: Arc<Semaphore>,
-    /// The user of the machine whose process is at the other end, once somebody asked; `None` if that is not known.
+    /// The user of the machine whose process is at the other end, once it was looked up; `None` if that is not known.
     pub(crate) process_user: OnceCell<Option<u32>>,
 }
 

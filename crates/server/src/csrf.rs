@@ -25,12 +25,12 @@ pub enum CrossSite {
     /// The body is what a form sends.
     #[error("the body of a request with a session must be application/json")]
     ContentType,
-    /// The name is one that somebody's DNS could have answered for.
+    /// An attacker's DNS could have answered for the name.
     #[error("the board is not served under this name")]
     Host,
 }
 
-/// What a request says of where it comes from.
+/// What a request says of the page that sends it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestOrigin<'a> {
     pub method: &'a Method,

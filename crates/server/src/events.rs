@@ -1,5 +1,5 @@
 //! What happens, for those who watch: made from the engine's notes once they are durable, and only
-//! while somebody listens.
+//! while a client listens.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const EVENTS_MAX: usize = 4096;
 /// A listener's end.
 pub type Subscription = broadcast::Receiver<Arc<ServerEvent>>;
 
-/// All listeners.
+/// Sends events to all that subscribed. Clones send to the same.
 #[derive(Clone)]
 pub struct Events {
     sender: broadcast::Sender<Arc<ServerEvent>>,

@@ -22,7 +22,7 @@ pub enum ExternalOrder {
         task: TaskId,
         /// The attempt's number.
         attempt: u32,
-        /// Where.
+        /// The worker of the attempt.
         worker: WorkerId,
     },
     /// An attempt is over, or is to end. Its place may be given to others from now on.
@@ -152,7 +152,7 @@ impl ExternalTasks {
         !self.lock().ends.is_empty()
     }
 
-    /// Somebody attends to a job from now on, in the place of whoever did before. What is to end it must not begin: if it
+    /// A client attends to a job from now on, in the place of the one before. What is to end it must not begin: if it
     /// runs it, it is told to stop, and if it does not, nobody would say that it has ended.
     pub fn attend(&self, job: JobId) -> mpsc::UnboundedReceiver<ExternalOrder> {
         let (sender, orders) = mpsc::unbounded_channel();
@@ -171,7 +171,7 @@ impl ExternalTasks {
         orders
     }
 
-    /// Whoever attended to the job by these orders does so no more. True if nobody else took over.
+    /// The client that attended to the job by these orders does so no more. True if no other client took over.
     pub fn leave(&self, job: JobId, orders: mpsc::UnboundedReceiver<ExternalOrder>) -> bool {
         drop(orders);
         let mut state = self.lock();
@@ -430,7 +430,7 @@ mod tests {
         external.lock().start(report(1));
         external.lock().stop(TASK, 1);
         assert!(external.leave(JOB, orders));
-        assert_eq!(external.take_ends().len(), 1, "nobody else would say so");
+        assert_eq!(external.take_ends().len(), 1, "no other message would say so");
         external.settle(&[ended(1)]);
         let engine_has = (WorkerId(7), Epoch(1));
         external.lock().kill(TASK, 2, Some(engine_has));

@@ -1,4 +1,4 @@
-//! Interfaces of other systems beside our own, on the same port.
+//! Interfaces of other systems beside Windlass's own, on the same port.
 //!
 //! A gateway is a crate of its own. It has paths, and perhaps its own ways to show a token. Behind the paths it is a
 //! client of the [`Handle`] like any other: it submits jobs, plays the workers' side with
@@ -82,12 +82,12 @@ pub trait Gateway: Send + Sync {
 pub struct Gateways(Arc<[Arc<dyn Gateway>]>);
 
 impl Gateways {
-    /// These.
+    /// The gateways of a server, in the order in which they are asked for a path.
     pub fn new(all: Vec<Arc<dyn Gateway>>) -> Gateways {
         Gateways(all.into())
     }
 
-    /// All of them.
+    /// All gateways, in their order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Gateway>> {
         self.0.iter()
     }
@@ -123,7 +123,7 @@ impl Front {
         &self.handle
     }
 
-    /// Who is let in.
+    /// The server's tokens, which say who is let in.
     pub fn auth(&self) -> &Auth {
         &self.auth
     }

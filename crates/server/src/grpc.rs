@@ -69,7 +69,7 @@ impl WorkerTerms {
     }
 }
 
-/// The service.
+/// The service `windlass.worker.v1.Workers`.
 pub(crate) struct Workers {
     handle: Handle,
     terms: WorkerTerms,
@@ -264,7 +264,7 @@ impl WorkerReader {
                         self.blame(&format!("it was silent for {} s", patience.as_secs_f64()));
                         break None;
                     }
-                    // It sent what is no message, or too large a one.
+                    // It sent bytes that are not a message, or too large a one.
                     Ok(Err(status)) if matches!(status.code(), Code::Internal | Code::OutOfRange) => {
                         self.blame(status.message());
                         break None;
@@ -317,8 +317,8 @@ impl WorkerReader {
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
     }
 
-    /// What the worker measured, unless it cannot be. That is no reason to end the stream: the next report is
-    /// built anew. It is told once, for the next report may be as bad.
+    /// What the worker measured, unless the numbers cannot be. The stream goes on, because the next report is
+    /// built from scratch. The log says it once, because the next report may be as bad.
     fn believe<T>(&mut self, measured: Result<T, BadLoad>, what: &'static str) -> Option<T> {
         let bad = match measured {
             Ok(measured) => return Some(measured),
@@ -333,12 +333,12 @@ impl WorkerReader {
         None
     }
 
-    /// Tells of what whoever opened the stream did wrong.
+    /// Logs what the client that opened the stream did wrong.
     fn blame(&self, why: &str) {
         self.link.refusals.tell(&self.link.peer, why);
     }
 
-    /// Whether whoever opened the stream may speak for the worker of that name.
+    /// Whether the client that opened the stream may speak for the worker of that name.
     fn check_name(&self, name: &str) -> Result<(), BadWorker> {
         if let Some(was) = self.name.as_ref().filter(|was| *was != name) {
             return Err(BadWorker::Renamed { was: was.clone(), name: name.to_owned() });

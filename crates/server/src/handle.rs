@@ -1,4 +1,4 @@
-//! What the rest of the process has of the shell.
+//! The handle: how requests, workers and gateways reach the engine's thread.
 
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -206,7 +206,7 @@ impl Handle {
         &self.shared.parts.store
     }
 
-    /// The numbers.
+    /// The metrics of this process.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.parts.metrics
     }
@@ -231,14 +231,14 @@ impl Handle {
         self.shared.parts.links.get(worker)
     }
 
-    /// Attends to an external job from now on, in the place of whoever did before.
+    /// Attends to an external job from now on, in the place of the client before.
     pub fn attend(&self, job: JobId) -> mpsc::UnboundedReceiver<ExternalOrder> {
         let orders = self.shared.parts.external.attend(job);
         self.wake_for_ends();
         orders
     }
 
-    /// Ends what [`Handle::attend`] began. True if nobody took over meanwhile.
+    /// Ends what [`Handle::attend`] began. True if no other client took over meanwhile.
     pub fn leave(&self, job: JobId, orders: mpsc::UnboundedReceiver<ExternalOrder>) -> bool {
         let left = self.shared.parts.external.leave(job, orders);
         self.wake_for_ends();

@@ -124,9 +124,9 @@ impl Links {
 /// One message to a worker.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Its number.
+    /// The number of the message.
     pub seq: u64,
-    /// What.
+    /// The command.
     pub order: WorkerCommand,
     /// With a start: what to run.
     pub start: Option<StartInfo>,
@@ -157,7 +157,7 @@ impl StartInfo {
 /// How far a task says that it is. Unknown is `None`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Progress {
-    /// In percent.
+    /// How far the task is, in percent.
     pub percent: Option<f64>,
     /// What it does, for people.
     pub status: Option<String>,
@@ -189,7 +189,7 @@ pub enum WorkerMessage {
         attempt: u32,
         /// As in its start.
         epoch: Epoch,
-        /// When.
+        /// When the attempt started.
         at: Time,
     },
     /// An attempt ended.
@@ -200,7 +200,7 @@ pub enum WorkerMessage {
         attempt: u32,
         /// As in its start.
         epoch: Epoch,
-        /// How.
+        /// How the attempt ended.
         result: TaskResult,
     },
     /// An attempt says how far it is.
@@ -240,7 +240,7 @@ pub struct LogRequest {
     pub stderr: bool,
     /// From this byte on; negative counts from the end.
     pub offset: i64,
-    /// At most so many.
+    /// Bytes of the answer at most.
     pub bytes_max: usize,
 }
 

@@ -28,7 +28,7 @@ pub type Entries = Vec<(&'static str, usize)>;
 /// Queues that the text names: those that want most cpus. Each is four lines.
 const QUEUES_MAX: usize = 250;
 
-/// All metrics.
+/// The metrics that the server counts and shows at `/metrics`.
 pub struct Metrics {
     registry: Registry,
     jobs_accepted: Counter,

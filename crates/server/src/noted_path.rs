@@ -27,7 +27,7 @@ impl NotedPath {
         NotedPath(noted)
     }
 
-    /// As text.
+    /// The path as it stands in the log.
     pub fn as_str(&self) -> &str {
         &self.0
     }

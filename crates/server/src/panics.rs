@@ -1,4 +1,4 @@
-//! A panic ends the process, so that whoever runs it starts another: half a server is worse than none for a
+//! A panic ends the process, so that its supervisor starts another: half a server is worse than none for a
 //! second. Only a request that panics is answered with an error and harms nothing else, for otherwise a request
 //! that finds such a defect could end the server as often as it likes.
 

@@ -7,13 +7,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Who is at the other end of a connection. In the extensions of every request, as
+/// The other end of a connection. In the extensions of every request, as
 /// [`ConnectInfo`](axum::extract::ConnectInfo).
 #[derive(Clone)]
 pub struct Peer {
     /// Its address; `None` is a unix socket.
     pub address: Option<SocketAddr>,
-    /// The certificate that it showed, which one of our authorities signed.
+    /// The certificate that it showed, which one of the server's authorities signed.
     pub certificate: Option<CertificateDer<'static>>,
     /// The room that its connection takes; `None` over a unix socket.
     pub place: Option<Arc<ConnectionPlace>>,
@@ -28,15 +28,15 @@ pub struct Entrance {
     pub address: SocketAddr,
     /// Whether connections are encrypted.
     pub is_tls: bool,
-    /// It is there for the board alone, on a server that otherwise has a unix socket. Nobody is trusted there.
+    /// It is there for the board alone, on a server that otherwise has a unix socket. No client is trusted there.
     pub for_board: bool,
 }
 
 impl Peer {
-    /// Whoever may open the unix socket.
+    /// A client over the unix socket.
     pub const LOCAL: Peer = Peer { address: None, certificate: None, place: None, entrance: None };
 
-    /// Somebody at an address that nobody said.
+    /// A client whose address is not known.
     pub fn unknown() -> Peer {
         Peer { address: Some(([0, 0, 0, 0], 0).into()), ..Peer::LOCAL }
     }

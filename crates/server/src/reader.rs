@@ -1,4 +1,4 @@
-//! What a caller may read of users' jobs, and the one place where answers are cut to that.
+//! Readers: what a caller may read of users' jobs. Answers are cut to that here and nowhere else.
 //!
 //! - Handlers have jobs and tasks as [`Whole`] alone, which cannot be sent.
 //! - A [`Reader`] makes the answer of it. Of another user's job it leaves out what its tasks run and what they wrote.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Lines in a window.
 const LINES_MAX: u32 = 20;
-/// The window.
+/// The time in which refusals are counted together.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Counts refusals, and tells some of them.

@@ -599,7 +599,7 @@ impl Shell {
                     Some(Inbox::Request(_, answer, _)) => _ = answer.send(Err(why.clone())),
                     Some(Inbox::Worker { link, messages }) => {
                         messages.iter().for_each(|message| self.hear_while_stalled(link, message));
-                        // Without its hello there is no way to reach a worker. The last of its words counts.
+                        // Only a worker's hello has the way to reach it. The last of its messages counts.
                         let counts = |m: &WorkerMessage| matches!(m, WorkerMessage::Hello { .. } | WorkerMessage::Lost);
                         match messages.into_iter().rfind(counts) {
                             // Of a connection that came and went meanwhile nothing is left.

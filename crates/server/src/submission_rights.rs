@@ -1,4 +1,4 @@
-//! What a user may submit: to which queues, how important, how often, and how much in all.
+//! Rights to submit: to which queues a user may submit, at which priority, how often, and how much in all.
 
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
@@ -10,7 +10,7 @@ use windlass_api::ErrorCode;
 use windlass_core::queues::QueueRecord;
 use windlass_core::resources::Bytes;
 
-/// Users whose rate is remembered; whoever has not submitted for a minute is forgotten first.
+/// Users whose rate is remembered. Users that have not submitted for a minute are forgotten first.
 const RATES_MAX: usize = 10_000;
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -8,13 +8,13 @@ use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why there is no TLS.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is not there, or not what it should be.
     #[error("cannot use {} for TLS: {why}; 'windlass ca' makes such files", path.display())]
     File {
-        /// The file.
+        /// The certificate or key file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,

@@ -58,7 +58,7 @@ impl Config {
 pub struct Turn {
     /// What bookings cost their queue.
     pub charge: Charge,
-    /// One booking in so many may go to a queue that has work again, out of turn; 0: none.
+    /// One booking in this number may go to a queue that has work again, out of turn; 0: none.
     pub express: u32,
 }
 

@@ -1,5 +1,5 @@
-//! The board's port of a server that has a unix socket only: opened when somebody asks for it there, and closed when
-//! nobody looks any more.
+//! The board's port of a server that has a unix socket only: opened when a client of the socket asks for it, and closed
+//! when no browser uses it any more.
 
 use super::sessions::{CODE_MS, Sessions};
 use crate::handle::Handle;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 /// How long the port stays open although no session of it was used. The event stream of an open board uses its session.
 const UNUSED_MS_MAX: u64 = 3_600_000;
-/// Between two looks whether somebody still uses it.
+/// Between two looks whether a browser still uses the port.
 const LOOK: Duration = Duration::from_secs(15);
 /// Requests to open the port that may wait.
 const ASKED_MAX: usize = 16;

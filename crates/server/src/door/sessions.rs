@@ -37,7 +37,7 @@ pub(crate) struct SessionInForce {
     pub process_user: ProcessUser,
 }
 
-/// The user of this machine whose processes alone may show a session; `None` where it is for whoever has it.
+/// The user of this machine whose processes alone may show a session; `None`: any client that has it may show it.
 pub(crate) type ProcessUser = Option<u32>;
 
 /// Something that is shown, and stands for a right until it ends.
@@ -109,7 +109,7 @@ impl Sessions {
         codes.by_id.remove(&id).map(|code| code.right)
     }
 
-    /// True if somebody signed in with the right of the server's own user within the last `within_ms`, or may do so by
+    /// True if a browser signed in with the right of the server's own user within the last `within_ms`, or may do so by
     /// a code.
     pub fn is_own_in_use(&self, now: Time, within_ms: u64) -> bool {
         let is_own = |ticket: &Ticket| ticket.right == Right::Own && ticket.ends > now;
@@ -215,7 +215,7 @@ mod tests {
         for wrong in [forged.as_str(), &shown[..shown.len() - 1], shown.split('_').next().unwrap(), "", "_"] {
             assert!(sessions.find(wrong, at(1)).is_none(), "{wrong}");
         }
-        // A code is no session, and a session is no code.
+        // A code does not stand for a session, nor a session for a code.
         let code = sessions.make_code(Right::Own, START).unwrap();
         assert!(sessions.find(&code, at(1)).is_none() && sessions.redeem(&shown, at(1)).is_none());
     }

@@ -1,4 +1,4 @@
-//! The board's door of a program that is no server of Windlass's, such as the gateway of another scheduler. Its people
+//! The board's door of a program other than Windlass's server, such as the gateway of another scheduler. Its people
 //! have no names here: one token stands for all of them.
 //!
 //! - Without a token whatever runs on this machine may look, and the port is one of this machine alone.
@@ -48,7 +48,7 @@ const LIMITS: PortLimits = PortLimits {
     requests_bytes_max: 4 << 20,
 };
 
-/// Why there is no door.
+/// Why a door is not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenDoorError {
     /// Other machines could look without a token.
@@ -61,7 +61,7 @@ pub enum TokenDoorError {
     Short,
 }
 
-/// Lets in whoever shows the token, and all of this machine where there is none.
+/// Lets in clients that show the token; without a token, all clients of this machine.
 pub struct TokenDoor {
     entrance: Entrance,
     hosts: Vec<String>,
@@ -109,7 +109,7 @@ impl TokenDoor {
         })
     }
 
-    /// Serves the board's pages, sign-in, and `routes` to whoever is let in, until it is dropped. Handlers have a
+    /// Serves the board's pages, sign-in, and `routes` to clients that are let in, until it is dropped. Handlers have a
     /// [`SignedInBy`] among the extensions of their requests.
     pub async fn serve(self, listener: TcpListener, routes: Router) {
         if let Err(error) = serve_port(listener, self.guard(routes), LIMITS, None).await {

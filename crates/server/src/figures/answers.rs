@@ -63,7 +63,7 @@ impl Charts {
         .collect()
     }
 
-    /// A worker that has so many cpus.
+    /// The series of a worker that has `cpus` cpus.
     pub fn worker_series(&self, id: WorkerId, cpus: f64, span: Span, now_ms: u64) -> WorkerSeries {
         let (step_ms, steps) = self.held(span);
         let end_ms = if steps.is_empty() { now_ms } else { steps.end * step_ms };

@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Series of so many steps, and what a store has of them.
+    /// Series of a number of steps, and what a store has of them.
     fn charted(steps: u64) -> (Charts, Vec<SeriesRow>) {
         let (mut charts, mut rows) = (Charts::default(), Vec::new());
         for n in 0..steps {

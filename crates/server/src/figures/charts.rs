@@ -183,14 +183,14 @@ impl<R: Row> Chart<R> {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
     pub farm: FarmRow,
-    /// Busy ones.
+    /// Queues that hold or want something.
     pub queues: Vec<(String, QueueRow)>,
     pub workers: Vec<(WorkerId, WorkerRow)>,
     /// Milliseconds from ready to placed in the last five minutes, two quantiles.
     pub day_waits: [f32; 2],
 }
 
-/// All series.
+/// The series of the farm, of its queues and of its workers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Charts {
     pub(super) hour: Timeline,
@@ -268,7 +268,7 @@ impl Charts {
         }
     }
 
-    /// Forgets up to so many workers that were not seen in this step, those first that were seen least lately.
+    /// Forgets up to the given number of workers that were not seen in this step, the least recently seen first.
     fn forget_unseen(&mut self, step: u64, count: usize) {
         let unseen = self.workers.iter().filter(|(_, chart)| chart.seen < step);
         let unseen: BTreeSet<(u64, WorkerId)> = unseen.map(|(id, chart)| (chart.seen, *id)).collect();

@@ -79,7 +79,7 @@ fn busiest(engine: &Engine, entitled: &BTreeMap<String, f32>) -> Vec<(String, Qu
     queues.into_iter().map(row).collect()
 }
 
-/// Of how much of the engine's time the computing of entitlements may take: one part of so many.
+/// The computing of entitlements takes one part in this number of the engine's time at most.
 const ENTITLED_PART: u32 = 1_000;
 
 /// What queues are entitled to, computed as often as its cost allows: it looks at each class of waiting work, and at
@@ -98,7 +98,7 @@ impl Entitled {
         self.due.is_none_or(|due| due <= Instant::now())
     }
 
-    /// Computes it.
+    /// Computes the cpus to which each queue is entitled.
     pub fn compute(engine: &Engine) -> Entitled {
         let began = Instant::now();
         let cpus = entitlements(engine)
@@ -122,7 +122,7 @@ mod tests {
     use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
     use windlass_core::{RequestId, Resources, Time};
 
-    /// A farm of so many workers of eight cpus under ten percent of pressure, with a backlog of so many tasks.
+    /// A farm of workers of eight cpus under ten percent of pressure, with a backlog of tasks.
     fn farm(workers: u64, tasks: u32) -> Engine {
         let load = LoadSettings { pressure: true, ..LoadSettings::default() };
         let mut engine = Engine::new(Settings { load, ..Settings::default() });

@@ -57,7 +57,7 @@ impl Figures {
         self.charts().farm_series(span, now_ms)
     }
 
-    /// A worker with so many cpus over time.
+    /// A worker with `cpus` cpus over time.
     pub fn worker_series(&self, id: WorkerId, cpus: f64, span: Span, now_ms: u64) -> WorkerSeries {
         self.charts().worker_series(id, cpus, span, now_ms)
     }

@@ -85,14 +85,14 @@ pub struct RecentTallies {
 pub struct Stretch {
     /// How long it is, in seconds; above 0.
     pub seconds: f64,
-    /// What happened.
+    /// What happened within the stretch.
     pub tally: Tally,
 }
 
 /// How far back it is known what happened, in milliseconds, and how many tallies that takes at most.
 const PAST_MS: u64 = 300_000;
 const PAST_MAX: usize = 64;
-/// A shorter stretch is taken to be this long, so that a first event is no rate of thousands a second.
+/// A shorter stretch is taken to be this long, so that a first event does not look like a rate of thousands a second.
 const SECONDS_MIN: f64 = 1.0;
 
 impl RecentTallies {

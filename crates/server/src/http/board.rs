@@ -53,9 +53,9 @@ pub async fn rules() -> BoardReply<Vec<RuleEntry>> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SummaryQuery {
-    /// Made in so many last hours: 24 by default.
+    /// Hours back from now in which they were made: 24 by default.
     window_hours: Option<u64>,
-    /// At most so many, the last: 2000 by default, 10000 at most. The server remembers 1000.
+    /// Entries of the answer, the last ones: 2000 by default, 10000 at most. The server remembers 1000.
     limit: Option<usize>,
 }
 
@@ -132,7 +132,7 @@ fn look_dispatched(engine: &Engine) -> DispatchedJobs {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DecisionsQuery {
-    /// At most so many; 100 by default, 1000 at most, which is what the server remembers.
+    /// Entries of the answer: 100 by default, 1000 at most, which is what the server remembers.
     limit: Option<usize>,
 }
 

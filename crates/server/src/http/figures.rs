@@ -111,7 +111,7 @@ const HISTORY_HOURS_MAX: u64 = 24 * 365;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct HistoryQuery {
-    /// That ended in so many last hours: 24 by default.
+    /// Hours back from now in which they ended: 24 by default.
     hours: Option<u64>,
     /// That ran on this worker.
     worker: Option<String>,

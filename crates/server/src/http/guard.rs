@@ -194,7 +194,7 @@ impl Asked {
         response
     }
 
-    /// Events and output go on for as long as somebody listens, but not longer than the token and the session last.
+    /// Events and output go on for as long as the client listens, but not longer than the token and the session last.
     fn until_revoked(&self, response: Response) -> Response {
         let admission = self.admission();
         let streams = self.path.ends_with("/events") || self.path.ends_with("/log");
@@ -230,14 +230,14 @@ impl Asked {
             app.shared.audit.note(who, (peer, None), (method.as_str(), path), status.as_u16());
         };
         match status {
-            // A page that asks whether somebody is signed in was refused nothing.
+            // A page that asks whether a user is signed in was refused nothing.
             StatusCode::UNAUTHORIZED
                 if path == ME_PATH && matches!(denied, Some(Denied::Missing | Denied::Session)) => {}
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let user = caller.as_ref().map_or("somebody unknown", |caller| &caller.user);
+                let user = caller.as_ref().map_or("an unknown client", |caller| &caller.user);
                 let why = denied.or(found).unwrap_or(Denied::Role);
                 let path = NotedPath::of(path);
-                // What floods the log must not push the past out of the audit log either, whoever does it.
+                // What floods the log must not push the past out of the audit log either, known user or not.
                 let told = app.shared.refusals.tell(peer, format_args!("{user}, {method} {path:?}: {why}"));
                 let known = || caller.as_ref().is_some_and(|caller| app.shared.noted.take(&caller.user));
                 if told || known() {
@@ -260,9 +260,9 @@ pub(crate) struct PassedOn<'a> {
     pub peer: &'a str,
     /// That server's name.
     pub server: &'a str,
-    /// What is asked.
+    /// The request's method.
     pub method: &'a str,
-    /// Where.
+    /// The request's path.
     pub path: &'a str,
 }
 
@@ -326,9 +326,9 @@ impl IntoResponse for Denied {
     }
 }
 
-/// Refuses what a web page in somebody's browser sends. A browser on this machine reaches the server on behalf of every
-/// page, and it repeats a password that somebody typed in for every page too. Where nothing was shown, the server is
-/// also to be addressed by a name that nobody else's DNS could answer for.
+/// Refuses requests that a web page in a user's browser sends. A browser on this machine reaches the server on behalf of
+/// every page, and it repeats a password that a user typed in for every page too. Where nothing was shown, the server is
+/// also to be addressed by a name that no other DNS server could answer for.
 pub async fn same_origin(request: Request, next: Next) -> Response {
     if request.uri().path() == HEALTH_PATH {
         return next.run(request).await;
@@ -359,7 +359,7 @@ fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// A name that an attacker's DNS could have answered for is not ours.
+/// True of a name that an attacker's DNS could not have answered for.
 fn names_this_machine(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or(""),

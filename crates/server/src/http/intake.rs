@@ -26,9 +26,9 @@ use windlass_api::ErrorCode;
 
 /// Bytes of a submission.
 const SUBMISSION_BYTES_MAX: usize = 64 << 20;
-/// Bytes that are taken from somebody of whom nothing is known yet, where they may show a token.
+/// Bytes that are taken from an unknown client, where the body may show a token.
 const STRANGER_BYTES_MAX: usize = 64 << 10;
-/// Bytes that are taken from somebody who signs in.
+/// Bytes of a request that signs in.
 const SIGN_IN_BYTES_MAX: usize = 4 << 10;
 /// Bytes of every other request.
 const SMALL_BYTES_MAX: usize = 256 << 10;

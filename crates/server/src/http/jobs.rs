@@ -105,7 +105,7 @@ pub struct JobsQuery {
     queue: Option<String>,
     /// Whose name holds this text.
     name: Option<String>,
-    /// At most so many; 100 by default, 1000 at most.
+    /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<u64>,

@@ -23,7 +23,7 @@ use windlass_core::licences;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LimitsQuery {
-    /// At most so many; 100 by default, 1000 at most.
+    /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<String>,

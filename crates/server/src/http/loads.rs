@@ -19,7 +19,7 @@ const LOADS_MAX: usize = 10_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LoadsQuery {
-    /// At most so many; 10000 by default and at most.
+    /// Entries of the answer: 10000 by default and at most.
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<u64>,

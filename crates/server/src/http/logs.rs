@@ -74,7 +74,7 @@ pub async fn log(
     let id = tasks::parse_id(&id)?;
     let task = tasks::find(&app, &reader, id).await?;
     if !reader.may_read_job(task.spec()) {
-        let message = format!("the output of task {id} is somebody else's");
+        let message = format!("the output of task {id} belongs to another user");
         return Err(ApiError::new(ErrorCode::Forbidden, message).hint("ask its user or an administrator"));
     }
     let attempt = query.attempt.unwrap_or(task.attempt.attempt).max(u32::from(query.follow));
@@ -179,7 +179,7 @@ impl OutputReader {
             let over = !self.follow || *self.closing.borrow() || self.is_over().await;
             match self.read().await {
                 Ok(Some(LogChunk { next, bytes })) => {
-                    // What is no place after this one would be read for ever.
+                    // A place that is not after this one would be read for ever.
                     match i64::try_from(next) {
                         Ok(next) if next >= self.request.offset => self.request.offset = next,
                         _ => return Err(io::Error::other("its worker says that the file goes backwards")),

@@ -93,7 +93,7 @@ struct AppShared {
     auth: Arc<Auth>,
     board: BoardOptions,
     sessions: Arc<Sessions>,
-    /// The board's port, where there is no other.
+    /// The board's port, on a server that listens on a unix socket alone.
     door: LoopbackDoor,
     /// Where browsers of this machine reach a server on TCP.
     url_here: Option<String>,

@@ -25,7 +25,7 @@ pub struct QueuesQuery {
     band: Option<u8>,
     /// Whose name holds this text.
     name: Option<String>,
-    /// At most so many; 100 by default, 1000 at most.
+    /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<String>,

@@ -34,7 +34,7 @@ const LOOK_TIME: Duration = Duration::from_secs(1);
 pub struct TasksQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
-    /// At most so many; 100 by default, 1000 at most.
+    /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<u32>,

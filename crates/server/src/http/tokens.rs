@@ -28,7 +28,7 @@ fn wall_clock() -> WallClock {
 pub struct TokensQuery {
     /// Of this user.
     user: Option<String>,
-    /// At most so many; 100 by default, 1000 at most.
+    /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<String>,

@@ -28,12 +28,12 @@ pub struct WorkersQuery {
     state: Option<WorkerWord>,
     /// Whose name holds this text.
     name: Option<String>,
-    /// Also those that somebody said are gone.
+    /// Also those that an administrator said are gone.
     #[serde(default)]
     all: bool,
     /// That are this: `key`, `key=value` or `key=a|b`.
     tag: Option<String>,
-    /// At most so many; 100 by default, 1000 at most.
+    /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<u64>,

@@ -1,7 +1,7 @@
 //! Sockets and connections: where the server and its gateways listen, TLS, and what one peer may take. All ports of this
 //! program are served by the loops of this module.
 //!
-//! Every connection is a task. A handshake that hangs holds up nobody else, a peer that sends no
+//! Every connection is a task. A handshake that hangs holds up no other peer, a peer that sends no
 //! request is let go, and what is not HTTP is refused with a line in the log. Connections over TCP are accepted
 //! on the network's own runtime, where the workers' streams stay: whatever requests do to the other threads,
 //! a worker is heard.
@@ -85,7 +85,7 @@ pub struct Protection {
     pub auth: bool,
     /// TLS for connections over TCP.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Somebody said that tokens may go over the network in plain text.
+    /// The administrator has said that tokens may go over the network in plain text.
     pub insecure_plaintext: bool,
 }
 
@@ -116,10 +116,10 @@ pub enum ListenError {
          Give --tls-cert and --tls-key ('windlass ca' makes them), or --insecure-plaintext if the network is safe"
     )]
     Plaintext(SocketAddr),
-    /// No address.
-    #[error("'{0}' is no address to listen on; give HOST:PORT or unix:PATH")]
+    /// The text is not an address.
+    #[error("'{0}' is not an address to listen on; give HOST:PORT or unix:PATH")]
     Address(String),
-    /// Somebody else listens there.
+    /// Another server listens there.
     #[error("a server listens on {0} already")]
     Taken(String),
     /// The file that keeps two servers off one socket cannot be locked.
@@ -128,17 +128,17 @@ pub enum ListenError {
         path.display()
     )]
     Lock {
-        /// The file.
+        /// The lock file, beside the socket.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be locked.
         source: io::Error,
     },
     /// The operating system refuses.
     #[error("cannot listen on {address}")]
     Io {
-        /// Where.
+        /// The address as it was given.
         address: String,
-        /// Why.
+        /// Why the socket cannot listen there.
         source: io::Error,
     },
 }
@@ -416,7 +416,7 @@ impl Served {
                     Err(_) => self.too_silent(&peer),
                 };
             };
-            // The handshake's arithmetic is no work for the thread that workers' messages pass through.
+            // The thread that workers' messages pass through must not wait for the handshake's arithmetic.
             let served = self.clone();
             let greeting = async move { served.greet(tls, stream, peer).await };
             if let Some(Some((stream, peer))) = over_there(&requests, greeting).await {
@@ -470,7 +470,7 @@ impl Served {
                 peer.certificate = shown.map(|certificate| certificate.clone().into_owned());
                 return Some((stream, peer));
             }
-            // Whoever only looks whether somebody listens does no harm.
+            // A peer that only looks whether a server listens does no harm.
             Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {}
             Ok(Err(e)) => _ = self.refusals.tell(&peer, format_args!("no TLS: {e}")),
             Err(_) => {
@@ -644,7 +644,7 @@ fn builder(limits: ConnectionLimits) -> Builder<TokioExecutor> {
     builder
 }
 
-/// What a peer did wrong, if it did: to hang up is no wrong.
+/// What a peer did wrong, if it did. A peer may hang up.
 fn reason(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<hyper::Error>()
         && (error.is_incomplete_message() || error.is_canceled() || error.is_closed() || error.is_timeout())

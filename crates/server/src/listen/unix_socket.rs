@@ -35,7 +35,7 @@ const NO_LOCKS: [Errno; 3] = [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS];
 /// Listens on that path, for the user of this process alone.
 ///
 /// A socket that nobody answers on is left from a server that was killed, and is deleted. A server that has just made
-/// its socket must not lose it that way, so whoever looks at the path holds the lock of `PATH.lock`. That file stays:
+/// its socket must not lose it that way, so a server that looks at the path holds the lock of `PATH.lock`. That file stays:
 /// if it were removed, two servers could each lock a file of that name.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// Between a look whether somebody listens and the making of the socket, another server may have made its own. That
+    /// Between a look whether a server listens and the making of the socket, another server may have made its own. That
     /// one was deleted then, and its server went on where nobody could reach it.
     #[test]
     fn of_servers_that_listen_at_once_one_has_the_socket() {

@@ -27,7 +27,7 @@ pub use watch::OwnerWatch;
 /// The owner, as told to those who ask a server that stands by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownOwner {
-    /// Its name.
+    /// The server's name.
     pub name: String,
     /// Where workers and clients reach it; `None` if it has not said.
     pub address: Option<String>,

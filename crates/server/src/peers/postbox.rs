@@ -70,7 +70,7 @@ impl Postbox {
         Postbox { store, server, key, waiting: Mutex::default(), owner: watch::Sender::new(None) }
     }
 
-    /// This server.
+    /// The number of this server.
     pub fn server(&self) -> ServerId {
         self.server
     }
@@ -98,8 +98,8 @@ impl Postbox {
         self.owner.borrow().clone()
     }
 
-    /// Asks whoever owns the farm, now or within `patience`. Dropped, it takes the request back. A request that a crash of
-    /// the database took is left there again under its key, so that it is done once.
+    /// Asks the server that owns the farm, now or within `patience`. Dropped, it takes the request back. A request that a
+    /// crash of the database took is left there again under its key, so that it is done once.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         head: &RequestHead,

@@ -25,7 +25,7 @@ pub struct ServerKey {
     pair: Arc<Ed25519KeyPair>,
 }
 
-/// No random numbers come from the operating system, so there is no key.
+/// The operating system gave no random numbers for a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the operating system gives no random numbers for the server's key")]
 pub struct NoServerKey;

@@ -23,7 +23,7 @@ struct Seen {
 }
 
 impl OwnerWatch {
-    /// For owners whose lease lasts so long.
+    /// For owners whose lease lasts `lease`.
     pub fn new(lease: Duration) -> OwnerWatch {
         OwnerWatch { lease, seen: None }
     }

@@ -8,7 +8,7 @@ use windlass_core::ids::StepKey;
 use windlass_core::load::formula::LOAD_NO_CORES;
 use windlass_core::{Time, WorkerId};
 
-/// Why a worker gets no work; `None` if there is no such worker.
+/// Why a worker gets no work; `None` if the worker is not known.
 pub fn worker_why(engine: &Engine, id: WorkerId) -> Option<WorkerWhy> {
     let why = windlass_core::explain::worker(engine, id)?;
     let worker = engine.workers().get(id)?;

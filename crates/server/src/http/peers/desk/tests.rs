@@ -3,12 +3,12 @@
 use super::*;
 use crate::auth::{Auth, Role};
 use crate::config::Config;
+use crate::connections::RoomLimits;
 use crate::gateway::Gateways;
 use crate::grpc::WorkerTerms;
 use crate::handle::Handle;
 use crate::http::{self, ServeOptions};
 use crate::link::{Delivery, WorkerLink, WorkerMessage};
-use crate::connections::RoomLimits;
 use crate::peers::ServerKey;
 use crate::shell::{self, ShellOptions};
 use axum::body::Bytes;
