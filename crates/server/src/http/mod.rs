@@ -44,7 +44,7 @@ use crate::listen::{Listener, Served};
 use crate::metrics::Entries;
 use crate::network::Network;
 use crate::parsers::Parsers;
-use crate::peers::{Postbox, ServerKey, send_events};
+use crate::peers::{RequestClient, ServerKey, send_events};
 use crate::reader::Reader;
 use crate::refusals::Refusals;
 use crate::submission_rights::{Rates, SubmissionRights, UserLimits};
@@ -115,7 +115,7 @@ struct AppShared {
     /// Tasks that lend their cpus, and how many waits of each are under way.
     loans: Mutex<BTreeMap<TaskId, usize>>,
     /// How the owner is asked, on a server that stands by.
-    postbox: Option<Arc<Postbox>>,
+    request_client: Option<Arc<RequestClient>>,
     /// By which this server signs what it writes for other servers.
     key: Option<ServerKey>,
 }
@@ -163,8 +163,8 @@ impl App {
     }
 
     /// How the owner is asked; `None` on the owner.
-    pub(crate) fn postbox(&self) -> Option<&Arc<Postbox>> {
-        self.shared.postbox.as_ref()
+    pub(crate) fn request_client(&self) -> Option<&Arc<RequestClient>> {
+        self.shared.request_client.as_ref()
     }
 
     /// Looks for tokens that another server made or revoked.
@@ -180,7 +180,7 @@ impl App {
     /// This server's number in the store's list; `None` where no other server can use the store.
     pub(crate) fn own_number(&self) -> Option<ServerId> {
         let owner = self.handle.store().ownership().map(|ownership| ownership.server);
-        owner.or_else(|| self.postbox().map(|postbox| postbox.server()))
+        owner.or_else(|| self.request_client().map(|request_client| request_client.server()))
     }
 
     /// How many entries the tables of requests have. The request that asks is among them.
@@ -191,7 +191,9 @@ impl App {
             ("users_with_bodies", self.shared.intake.user_count()),
             ("strangers_with_bodies", self.shared.intake.stranger_count()),
         ];
-        all.extend(self.postbox().map(|postbox| postbox.entries()).into_iter().flatten());
+        all.extend(
+            self.request_client().map(|request_client| request_client.entries()).into_iter().flatten(),
+        );
         all
     }
 
@@ -269,12 +271,12 @@ pub(crate) async fn serve_standing_by(
     listeners: Vec<Listener>,
     handle: Handle,
     options: ServeOptions,
-    postbox: Arc<Postbox>,
+    request_client: Arc<RequestClient>,
 ) {
     let (terms, room) = (options.terms, options.room);
-    let (app, asks) = new_app(&listeners, &handle, options, Some(postbox.clone()));
+    let (app, asks) = new_app(&listeners, &handle, options, Some(request_client.clone()));
     let router = router(app.clone(), terms, Router::new());
-    let hearing = tokio::spawn(postbox.hear(app.handle.events().clone(), app.shared.auth.clone()));
+    let hearing = tokio::spawn(request_client.hear(app.handle.events().clone(), app.shared.auth.clone()));
     listen(listeners, app, (router, asks), room, JoinSet::new()).await;
     hearing.abort();
 }
@@ -283,7 +285,7 @@ fn new_app(
     listeners: &[Listener],
     handle: &Handle,
     options: ServeOptions,
-    postbox: Option<Arc<Postbox>>,
+    request_client: Option<Arc<RequestClient>>,
 ) -> (App, DoorAsks) {
     let metrics = handle.metrics();
     let (door, asks) = LoopbackDoor::new();
@@ -307,7 +309,7 @@ fn new_app(
         figures: Arc::new(Figures::new(handle.clock())),
         file_queues: options.queues,
         loans: Mutex::default(),
-        postbox,
+        request_client,
         key: options.key,
     };
     (App { handle: handle.clone(), shared: Arc::new(shared) }, asks)

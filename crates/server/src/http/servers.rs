@@ -67,7 +67,7 @@ pub async fn resume(
 
 async fn set(app: &App, name: &str, drain: bool) -> Result<StatusCode, ApiError> {
     let store = app.handle.store();
-    let known = match store.ownership().is_some() || app.postbox().is_some() {
+    let known = match store.ownership().is_some() || app.request_client().is_some() {
         true => store.drain_servers(name, drain).await?,
         false => 0,
     };

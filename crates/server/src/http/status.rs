@@ -31,7 +31,7 @@ pub async fn version(State(app): State<App>, Extension(caller): Extension<Caller
 #[utoipa::path(get, path = "/healthz", tag = "server", responses(
     (status = 200, description = "It does"), (status = 503, description = "It does not")))]
 pub async fn healthz(State(app): State<App>) -> Result<&'static str, ApiError> {
-    if app.postbox().is_some() {
+    if app.request_client().is_some() {
         app.handle.store().servers().await?;
         return Ok("ok, standing by\n");
     }
@@ -47,7 +47,7 @@ const LAST_LINE: &str = "# EOF\n";
     responses((status = 200, description = "The numbers", content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
     let look = |engine: &Engine| (Gauges::read(engine), worker_metrics::read(engine));
-    let read = match app.postbox() {
+    let read = match app.request_client() {
         // The owner's metrics have what the engine knows.
         Some(_) => None,
         None => Some(app.handle.query(look).await?),

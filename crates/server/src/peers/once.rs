@@ -1,7 +1,8 @@
 //! Requests that another server has passed on are done once.
 //!
-//! The server that a client asked gives each request that changes something a key ([`RequestHead`](super::packed::RequestHead)), which stays the same
-//! wherever the request is left again. The engine does such a request once, and the row of what it did is in the same commit
+//! The server that a client asked gives each request that changes something a key
+//! ([`RequestHead`](super::request_rows::RequestHead)), which stays the same wherever the request is left again. The
+//! engine does such a request once, and the row of what it did is in the same commit
 //! ([`DoneRequest`]). The owner looks for that row before it begins. It finds it where the answer was lost: because the owner
 //! before died, because the database lost the request, or because the outcome of the commit was unknown. Then the handler
 //! asks the engine for nothing, and answers by the row.

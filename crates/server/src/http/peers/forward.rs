@@ -5,7 +5,7 @@ use crate::api_error::ApiError;
 use crate::auth::{Caller, WORKER_PATHS, random};
 use crate::http::App;
 use crate::http::guard::came_by;
-use crate::peers::{KnownOwner, Postbox, RequestHead, Unanswered};
+use crate::peers::{KnownOwner, RequestClient, RequestHead, Unanswered};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -46,12 +46,12 @@ fn is_local(pattern: &str) -> bool {
 
 /// Passes a request on, where this server stands by and does not answer it itself.
 pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(postbox) = app.postbox().cloned() else { return next.run(request).await };
+    let Some(request_client) = app.request_client().cloned() else { return next.run(request).await };
     if request.uri().path().starts_with(WORKER_PATHS) {
-        return elsewhere(postbox.owner()).into_http();
+        return elsewhere(request_client.owner()).into_http();
     }
     let pattern = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let Some(pattern) = pattern else { return not_here(&postbox, request, next).await };
+    let Some(pattern) = pattern else { return not_here(&request_client, request, next).await };
     let caller = request.extensions().get::<Caller>().cloned();
     let Some(caller) = caller.filter(|_| !is_local(&pattern)) else { return next.run(request).await };
     let (parts, body) = request.into_parts();
@@ -63,10 +63,10 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
     let head = head_of(&app, &parts, &pattern, caller);
     app.handle.metrics().requests_passed.inc();
     if head.one_part {
-        return log_parts::read(app, postbox, head).await;
+        return log_parts::read(app, request_client, head).await;
     }
     let patience = if pattern == WAIT_PATTERN { WAIT_PATIENCE } else { PATIENCE };
-    match postbox.ask(&head, &body, patience).await {
+    match request_client.ask(&head, &body, patience).await {
         Ok(answer) => answer.map(Body::from).into_response(),
         Err(why) => unanswered(why).into_response(),
     }
@@ -120,11 +120,11 @@ fn elsewhere(owner: Option<KnownOwner>) -> tonic::Status {
 }
 
 /// Paths that are in no table: most are of gateways, which the owner serves alone.
-async fn not_here(postbox: &Postbox, request: Request, next: Next) -> Response {
+async fn not_here(request_client: &RequestClient, request: Request, next: Next) -> Response {
     if request.uri().path().starts_with("/api/") {
         return next.run(request).await;
     }
-    let why = match postbox.owner() {
+    let why = match request_client.owner() {
         Some(KnownOwner { name, address: Some(address) }) => {
             format!("this server stands by; '{name}' at {address} owns the farm and answers here")
         }

@@ -2,7 +2,7 @@
 
 use super::forward::{PATIENCE, unanswered};
 use crate::http::App;
-use crate::peers::{Postbox, RequestHead};
+use crate::peers::{RequestClient, RequestHead};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Response};
 use axum::response::IntoResponse;
@@ -23,8 +23,12 @@ pub(crate) const PART_ATTEMPT_HEADER: &str = "windlass-log-attempt";
 pub(crate) struct OnePart;
 
 /// The output, as a stream of its parts.
-pub(super) async fn read(app: App, postbox: Arc<Postbox>, head: RequestHead) -> axum::response::Response {
-    let first = match postbox.ask(&head, b"", PATIENCE).await {
+pub(super) async fn read(
+    app: App,
+    request_client: Arc<RequestClient>,
+    head: RequestHead,
+) -> axum::response::Response {
+    let first = match request_client.ask(&head, b"", PATIENCE).await {
         Ok(first) if first.status().is_success() => first,
         Ok(other) => return other.map(Body::from).into_response(),
         Err(why) => return unanswered(why).into_response(),
@@ -33,7 +37,7 @@ pub(super) async fn read(app: App, postbox: Arc<Postbox>, head: RequestHead) -> 
     if let Some(begins) = first.headers().get(LOG_OFFSET_HEADER) {
         response = response.header(LOG_OFFSET_HEADER, begins);
     }
-    let parts = LogParts { app, postbox, next: next_head(&head, first.headers()), head };
+    let parts = LogParts { app, request_client, next: next_head(&head, first.headers()), head };
     let rest = stream::unfold(Some(parts), |parts| async move {
         let mut parts = parts?;
         match parts.next().await {
@@ -49,7 +53,7 @@ pub(super) async fn read(app: App, postbox: Arc<Postbox>, head: RequestHead) -> 
 
 struct LogParts {
     app: App,
-    postbox: Arc<Postbox>,
+    request_client: Arc<RequestClient>,
     head: RequestHead,
     /// What asks for the next part; `None` at the end.
     next: Option<RequestHead>,
@@ -59,7 +63,7 @@ impl LogParts {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(head) = &self.next {
             let answer = tokio::select! {
-                answer = self.postbox.ask(head, b"", PATIENCE) => answer.map_err(io::Error::other)?,
+                answer = self.request_client.ask(head, b"", PATIENCE) => answer.map_err(io::Error::other)?,
                 () = self.app.handle.ends() => {
                     // Whoever follows connects again, and asks for the rest.
                     return Err(io::Error::other("the server is ending"));

@@ -1,20 +1,20 @@
 //! Requests between the servers of one farm: a server that stands by passes them on ([`forward`]), and the owner runs
-//! them ([`desk`]).
+//! them ([`request_server`]).
 
 mod change;
-mod desk;
 mod forward;
 mod log_parts;
+mod request_server;
 
 pub(crate) use change::ChangeRequest;
-pub(crate) use desk::serve_others;
 pub(crate) use forward::to_owner;
 pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
+pub(crate) use request_server::serve_others;
 
 use super::{ServeOptions, serve_standing_by};
 use crate::handle::Handle;
 use crate::listen::Listener;
-use crate::peers::{KnownOwner, Postbox, ServerKey};
+use crate::peers::{KnownOwner, RequestClient, ServerKey};
 use std::sync::Arc;
 use windlass_store::{ServerId, Store};
 
@@ -22,14 +22,14 @@ use windlass_store::{ServerId, Store};
 #[derive(Clone)]
 pub struct StandBy {
     handle: Handle,
-    postbox: Arc<Postbox>,
+    request_client: Arc<RequestClient>,
 }
 
 impl StandBy {
     /// For the server with this number, whose entry in the list has this key. It serves nobody yet.
     pub fn new(store: Store, server: ServerId, key: ServerKey) -> StandBy {
-        let postbox = Arc::new(Postbox::new(store.clone(), server, key));
-        StandBy { handle: Handle::without_engine(store), postbox }
+        let request_client = Arc::new(RequestClient::new(store.clone(), server, key));
+        StandBy { handle: Handle::without_engine(store), request_client }
     }
 
     /// Closing it ends [`StandBy::serve`].
@@ -40,14 +40,14 @@ impl StandBy {
     /// Sets who owns the farm now, as far as this server knows. Listeners for events are told to read all again, because
     /// the new owner does not know what they have heard.
     pub fn set_owner(&self, owner: Option<KnownOwner>) {
-        if self.postbox.set_owner(owner) {
+        if self.request_client.set_owner(owner) {
             self.handle.events().tell(windlass_api::ServerEvent::Lagged);
         }
     }
 
     /// Serves until the handle is closed, and answers the requests that are under way.
     pub async fn serve(self, listeners: Vec<Listener>, options: ServeOptions) {
-        serve_standing_by(listeners, self.handle, options, self.postbox).await;
+        serve_standing_by(listeners, self.handle, options, self.request_client).await;
     }
 }
 

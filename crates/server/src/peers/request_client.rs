@@ -1,8 +1,8 @@
-//! What a server that stands by asks the owner, and the answers and events that it hears.
+//! The client of the owner, on a server that stands by: it writes the rows of requests, and reads answers and events.
 
 use super::KnownOwner;
-use super::packed::{self, BadRow, RequestHead};
-use super::relay::Inbound;
+use super::event_relay::EventReader;
+use super::request_rows::{self, BadRow, RequestHead};
 use super::signature::ServerKey;
 use crate::auth::Auth;
 use crate::events::Events;
@@ -19,7 +19,7 @@ use windlass_store::{
 };
 
 /// The kind of a row that has a request of a client.
-pub(crate) const KIND: &str = "http";
+pub(crate) const REQUEST_KIND: &str = "http";
 /// Requests that may wait for answers: of all, and of one user.
 const WAITING_MAX: usize = 8_192;
 const WAITING_OF_USER_MAX: usize = 1_024;
@@ -30,8 +30,8 @@ const READ_MAX: usize = 10_000;
 /// How often answers and events are looked for, where a notice of them was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Requests that wait, and who owns the farm.
-pub(crate) struct Postbox {
+/// Passes requests on to the server that owns the farm, and waits for their answers.
+pub(crate) struct RequestClient {
     store: Store,
     server: ServerId,
     key: ServerKey,
@@ -65,9 +65,9 @@ pub(crate) enum Unanswered {
     Broken(#[from] BadRow),
 }
 
-impl Postbox {
-    pub fn new(store: Store, server: ServerId, key: ServerKey) -> Postbox {
-        Postbox { store, server, key, waiting: Mutex::default(), owner: watch::Sender::new(None) }
+impl RequestClient {
+    pub fn new(store: Store, server: ServerId, key: ServerKey) -> RequestClient {
+        RequestClient { store, server, key, waiting: Mutex::default(), owner: watch::Sender::new(None) }
     }
 
     /// The number of this server.
@@ -109,9 +109,11 @@ impl Postbox {
         let _slot = AskSlot::take(self, &head.user)?;
         let until = Instant::now() + patience;
         loop {
-            let row = packed::pack_request(head, body);
+            let row = request_rows::pack_request(head, body);
             match self.ask_once(head.key.as_ref(), row, until).await? {
-                Fate::Answered(answer) => return Ok(packed::unpack_answer(answer.status, answer.body)?),
+                Fate::Answered(answer) => {
+                    return Ok(request_rows::unpack_answer(answer.status, answer.body)?);
+                }
                 Fate::Lost => {}
                 Fate::Late => return Err(Unanswered::Patience(patience)),
             }
@@ -125,15 +127,15 @@ impl Postbox {
         until: Instant,
     ) -> Result<Fate, StoreError> {
         let (store, by) = (self.store.id(), self.server);
-        let sign = |id: AskId, row: &[u8]| self.key.sign(store, (id, by), KIND, row);
-        let id = self.store.ask(by, KIND, row, sign).await?;
+        let sign = |id: AskId, row: &[u8]| self.key.sign(store, (id, by), REQUEST_KIND, row);
+        let id = self.store.ask(by, REQUEST_KIND, row, sign).await?;
         let (sender, answered) = oneshot::channel();
         let is_early = {
             let mut waiting = self.waiting();
             waiting.asks.insert(id, sender);
             waiting.early.remove(&id)
         };
-        let _asking = Asking { postbox: self.clone(), id, key: key.cloned() };
+        let _asking = Asking { request_client: self.clone(), id, key: key.cloned() };
         if is_early {
             // The next look finds it, if this one fails.
             _ = self.fetch(vec![id]).await;
@@ -148,7 +150,7 @@ impl Postbox {
     /// Hears answers, events for this server's clients, and of tokens that other servers changed, for ever.
     pub async fn hear(self: Arc<Self>, events: Events, auth: Arc<Auth>) {
         let mut listener = self.store.listen(&[ANSWERED, RELAYED, TOKENS]);
-        let mut inbound = Inbound::new(self.store.clone(), events).await;
+        let mut event_reader = EventReader::new(self.store.clone(), events).await;
         let mut tick = tokio::time::interval(LOOK_EVERY);
         let mut is_away = false;
         loop {
@@ -165,7 +167,7 @@ impl Postbox {
                 looked = looked.and(self.drop_read().await);
             }
             if heard.events {
-                looked = looked.and(inbound.read().await);
+                looked = looked.and(event_reader.read().await);
             }
             if let Err(error) = &looked
                 && !is_away
@@ -235,13 +237,13 @@ enum Fate {
 
 /// One of the requests that a user may have under way.
 struct AskSlot<'a> {
-    postbox: &'a Postbox,
+    request_client: &'a RequestClient,
     user: &'a str,
 }
 
 impl<'a> AskSlot<'a> {
-    fn take(postbox: &'a Postbox, user: &'a str) -> Result<AskSlot<'a>, Unanswered> {
-        let mut waiting = postbox.waiting();
+    fn take(request_client: &'a RequestClient, user: &'a str) -> Result<AskSlot<'a>, Unanswered> {
+        let mut waiting = request_client.waiting();
         if waiting.users.values().sum::<usize>() >= WAITING_MAX {
             return Err(Unanswered::Full);
         }
@@ -250,13 +252,13 @@ impl<'a> AskSlot<'a> {
             return Err(Unanswered::FullOfUser(user.to_owned()));
         }
         *own += 1;
-        Ok(AskSlot { postbox, user })
+        Ok(AskSlot { request_client, user })
     }
 }
 
 impl Drop for AskSlot<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.postbox.waiting();
+        let mut waiting = self.request_client.waiting();
         if let Some(own) = waiting.users.get_mut(self.user) {
             *own -= 1;
             if *own == 0 {
@@ -268,7 +270,7 @@ impl Drop for AskSlot<'_> {
 
 /// A request under way. Dropped without an answer, it is taken back; an answer is deleted soon after.
 struct Asking {
-    postbox: Arc<Postbox>,
+    request_client: Arc<RequestClient>,
     id: AskId,
     key: Option<String>,
 }
@@ -276,14 +278,14 @@ struct Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         let is_open = {
-            let mut waiting = self.postbox.waiting();
+            let mut waiting = self.request_client.waiting();
             if waiting.read.len() < READ_MAX {
                 waiting.read.push((self.id, self.key.take()));
             }
             waiting.asks.remove(&self.id).is_some()
         };
         if is_open && let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (store, id) = (self.postbox.store.clone(), self.id);
+            let (store, id) = (self.request_client.store.clone(), self.id);
             runtime.spawn(async move {
                 if let Err(error) = store.withdraw(vec![id]).await {
                     tracing::warn!(
@@ -333,17 +335,19 @@ mod tests {
 
     #[test]
     fn one_user_leaves_room_for_others() {
-        let postbox = Postbox::new(Store::open("memory").unwrap(), ServerId(1), ServerKey::new().unwrap());
+        let request_client =
+            RequestClient::new(Store::open("memory").unwrap(), ServerId(1), ServerKey::new().unwrap());
         let turns: Vec<_> =
-            (0..WAITING_OF_USER_MAX).map(|_| AskSlot::take(&postbox, "ann").unwrap()).collect();
-        assert!(matches!(AskSlot::take(&postbox, "ann"), Err(Unanswered::FullOfUser(_))));
+            (0..WAITING_OF_USER_MAX).map(|_| AskSlot::take(&request_client, "ann").unwrap()).collect();
+        assert!(matches!(AskSlot::take(&request_client, "ann"), Err(Unanswered::FullOfUser(_))));
         let others: Vec<_> = (WAITING_OF_USER_MAX..WAITING_MAX)
             .map(|n| {
-                AskSlot::take(&postbox, ["bob", "cyn", "dan", "eve", "fay", "gus", "hal"][n % 7]).unwrap()
+                AskSlot::take(&request_client, ["bob", "cyn", "dan", "eve", "fay", "gus", "hal"][n % 7])
+                    .unwrap()
             })
             .collect();
-        assert!(matches!(AskSlot::take(&postbox, "ida"), Err(Unanswered::Full)));
+        assert!(matches!(AskSlot::take(&request_client, "ida"), Err(Unanswered::Full)));
         drop((turns, others));
-        assert!(postbox.waiting().users.is_empty());
+        assert!(request_client.waiting().users.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Requests of clients, and the answers to them, as bytes of a row. Each begins with a line of JSON, its head; the body
+//! The rows of requests and of answers to them. Each begins with a line of JSON, its head; the body
 //! follows as it is.
 
 use crate::auth::{Caller, Rights, Role};

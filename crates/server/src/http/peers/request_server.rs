@@ -1,4 +1,5 @@
-//! The owner's side: requests that other servers have left in the database are answered as if their clients had come here.
+//! The server of requests, on the owner: it runs those that other servers have left in the database as if their clients
+//! had come here.
 //! Only a row that its server has signed is served. Who asks is said by the token's own record; without a token it is the
 //! administrator whom that server let in. What is changed for others is in the audit log here, too.
 //!
@@ -11,7 +12,7 @@ use crate::auth::Caller;
 use crate::http::App;
 use crate::http::guard::PassedOn;
 use crate::peers::signature::{self, Begun, Unproven};
-use crate::peers::{KIND, KeysUnderWay, Once, RequestHead, Untold, packed};
+use crate::peers::{KeysUnderWay, Once, REQUEST_KIND, RequestHead, Untold, request_rows};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -40,7 +41,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Answers requests of other servers until this one ends.
 pub(crate) async fn serve_others(app: App, routes: Router) {
     let routes = routes.layer(CatchPanicLayer::new());
-    let mut desk = Desk {
+    let mut server = RequestServer {
         runner: RequestRunner { app, routes, keys: KeysUnderWay::default() },
         after: AskId(0),
         under_way: BTreeMap::new(),
@@ -48,7 +49,7 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
         tasks: JoinSet::new(),
         is_away: false,
     };
-    let handle = desk.runner.app.handle.clone();
+    let handle = server.runner.app.handle.clone();
     let mut listener = handle.store().listen(&[ASKED, TOKENS]);
     let mut tick = tokio::time::interval(LOOK_EVERY);
     loop {
@@ -56,28 +57,29 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
             // Dropped, the tasks end.
             () = handle.ends() => return,
             notice = listener.next() => match notice {
-                Notice::Said { channel, .. } if channel == TOKENS => desk.runner.app.refresh_tokens().await,
-                Notice::Said { .. } => desk.take_in().await,
+                Notice::Said { channel, .. } if channel == TOKENS => server.runner.app.refresh_tokens().await,
+                Notice::Said { .. } => server.take_in().await,
                 Notice::Listens => {
-                    desk.after = AskId(0);
-                    desk.take_in().await;
+                    server.after = AskId(0);
+                    server.take_in().await;
                 }
             },
             _ = tick.tick() => {
-                desk.after = AskId(0);
-                desk.end_withdrawn().await;
-                desk.take_in().await;
+                server.after = AskId(0);
+                server.end_withdrawn().await;
+                server.take_in().await;
             }
-            Some(ended) = desk.tasks.join_next() => {
+            Some(ended) = server.tasks.join_next() => {
                 if let Ok(id) = ended {
-                    desk.under_way.remove(&id);
+                    server.under_way.remove(&id);
                 }
             }
         }
     }
 }
 
-struct Desk {
+/// Runs the requests of other servers.
+struct RequestServer {
     runner: RequestRunner,
     /// Requests up to this number were looked at.
     after: AskId,
@@ -88,7 +90,7 @@ struct Desk {
     is_away: bool,
 }
 
-impl Desk {
+impl RequestServer {
     /// Begins to answer what is new.
     async fn take_in(&mut self) {
         // In doubt, the next owner answers.
@@ -252,10 +254,10 @@ fn once_of(app: &App, head: &RequestHead) -> Option<Once> {
     Some(Once::new(key, signer, app.handle.store().id(), by))
 }
 
-/// What is asked, and who asks.
+/// The request of a row, and its caller.
 async fn open(app: &App, asked: &Asked) -> Result<(RequestHead, Caller, Request<Body>), ApiError> {
-    let unpacked = match asked.kind == KIND {
-        true => packed::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
+    let unpacked = match asked.kind == REQUEST_KIND {
+        true => request_rows::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
         false => Err(format!("its kind '{}' is not known", asked.kind)),
     };
     let (head, request) = unpacked.map_err(|why| {
@@ -282,7 +284,7 @@ async fn caller_of(app: &App, head: &RequestHead) -> Option<Caller> {
 
 /// The answer to a row that is not served. It is noted, with what the row asks.
 fn refuse(app: &App, asked: &Asked, why: &Unproven) -> ApiError {
-    let (method, path) = match packed::unpack_request(&asked.body) {
+    let (method, path) = match request_rows::unpack_request(&asked.body) {
         Ok((_, request)) => (request.method().to_string(), request.uri().path().to_owned()),
         Err(_) => ("?".to_owned(), "?".to_owned()),
     };
@@ -302,7 +304,7 @@ async fn packed_answer(response: Response) -> (i32, Vec<u8>) {
     let (parts, body) = response.into_parts();
     match axum::body::to_bytes(body, ANSWER_BYTES_MAX).await {
         Ok(body) => {
-            let row = packed::pack_answer(&parts.headers, &body);
+            let row = request_rows::pack_answer(&parts.headers, &body);
             (i32::from(parts.status.as_u16()), row)
         }
         Err(error) => {
@@ -310,7 +312,7 @@ async fn packed_answer(response: Response) -> (i32, Vec<u8>) {
             let answer = serde_json::to_vec(
                 &serde_json::json!({ "error": { "code": ErrorCode::Internal, "message": why } }),
             );
-            let row = packed::pack_answer(&Default::default(), &answer.unwrap_or_default());
+            let row = request_rows::pack_answer(&Default::default(), &answer.unwrap_or_default());
             (i32::from(StatusCode::INTERNAL_SERVER_ERROR.as_u16()), row)
         }
     }

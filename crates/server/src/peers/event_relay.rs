@@ -94,19 +94,19 @@ impl EventRow {
     }
 }
 
-/// Events of the owner, for the clients of this server.
-pub(super) struct Inbound {
+/// Reads the owner's events for the clients of this server.
+pub(super) struct EventReader {
     store: Store,
     events: Events,
     /// The row that was read last; `None` until one can be read.
     after: Option<i64>,
 }
 
-impl Inbound {
+impl EventReader {
     /// From now on.
-    pub async fn new(store: Store, events: Events) -> Inbound {
+    pub async fn new(store: Store, events: Events) -> EventReader {
         let after = store.last_relayed_event().await.ok();
-        Inbound { store, events, after }
+        EventReader { store, events, after }
     }
 
     /// Reads what is new and tells the listeners.

@@ -82,13 +82,13 @@ impl TestOwner {
             id: AskId(1),
             by: ServerId(7),
             server: "two".to_owned(),
-            kind: KIND.to_owned(),
-            body: packed::pack_request(&head, body.as_bytes()),
+            kind: REQUEST_KIND.to_owned(),
+            body: request_rows::pack_request(&head, body.as_bytes()),
             signature: None,
             verify_key: None,
         };
         let (status, row) = self.runner.answer(asked).await?;
-        let answer = packed::unpack_answer(status, row).unwrap();
+        let answer = request_rows::unpack_answer(status, row).unwrap();
         Some((answer.status().as_u16(), answer.into_body()))
     }
 
