@@ -32,9 +32,13 @@ pub(crate) async fn send_events(
     let mut peers = tokio::time::interval(PEERS_EVERY);
     let mut events: Option<Subscription> = None;
     let mut row = EventRow::default();
+    let ended = async {
+        _ = closing.wait_for(|closing| *closing).await;
+    };
+    tokio::pin!(ended);
     loop {
         tokio::select! {
-            _ = closing.wait_for(|closing| *closing) => return,
+            () = &mut ended => return,
             _ = peers.tick() => match (has_peers(&store, own).await, &events) {
                 (Some(true), None) => {
                     events = Some(told.subscribe());
