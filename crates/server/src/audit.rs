@@ -1,4 +1,4 @@
-//! Who changed what: one JSON line for each request that changes something or was refused.
+//! The audit log: one JSON line for each request that changes something or was refused.
 
 use crate::auth::Caller;
 use crate::noted_path::NotedPath;
@@ -25,7 +25,7 @@ pub struct Audit {
     lost: Counter,
 }
 
-/// What is written of a request.
+/// The line of a request.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ms: u64,

@@ -32,9 +32,9 @@ pub use crate::peer::{Entrance, Peer};
 pub use crate::random::random;
 pub use windlass_api::Role;
 
-/// Where workers speak; the one place for the role `worker`.
+/// The beginning of the paths for workers, which the roles `worker` and `admin` may use.
 pub const WORKER_PATHS: &str = "/windlass.worker.v1.";
-/// Where anybody may ask whether the server is well.
+/// The path of the health check, which needs no token.
 pub const HEALTH_PATH: &str = "/healthz";
 
 /// Tokens in force at a time.
@@ -102,7 +102,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// Its kind on the wire.
+    /// The error code on the wire.
     pub fn code(self) -> ErrorCode {
         match self {
             Denied::Certificate | Denied::Role | Denied::CrossSite(_) => ErrorCode::Forbidden,
@@ -111,7 +111,7 @@ impl Denied {
         }
     }
 
-    /// What to do.
+    /// What the client or an administrator can do about it.
     pub fn hint(self) -> &'static str {
         match self {
             Denied::Certificate => "issue one with 'windlass ca issue DIR --worker NAME'",
@@ -133,10 +133,10 @@ impl Denied {
 /// Why a token is not made.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// What was asked for makes no sense.
+    /// The request for the token is not valid.
     #[error("{0}")]
     Bad(String),
-    /// There are too many.
+    /// As many tokens are in force as there may be.
     #[error("there are {TOKENS_MAX} tokens in force; revoke some")]
     Full,
     /// No random numbers come from the operating system.
@@ -159,8 +159,8 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Reads the tokens of the store. Those who come in without one are the administrator `user`:
-    /// everybody, or only who may open the unix socket if tokens are `required`.
+    /// Reads the tokens of the store. Requests without one are the administrator `user`'s: all
+    /// requests, or only those over the unix socket if tokens are `required`.
     pub async fn load(store: &Store, required: bool, user: String) -> Result<Auth, StoreError> {
         let auth =
             Auth { store: store.clone(), required, user, tokens: RwLock::default(), own: OnceLock::new() };
@@ -227,7 +227,7 @@ impl Auth {
         }
     }
 
-    /// Who acts with a session's right; `None` if its token is not in force any more.
+    /// The caller with a session's right; `None` if its token is not in force any more.
     pub(crate) fn of_right(&self, right: &Right) -> Option<Caller> {
         match right {
             Right::Token(id) => self.of_id(id),
@@ -235,7 +235,7 @@ impl Auth {
         }
     }
 
-    /// Whose token of this id is; `None` if it is not in force.
+    /// The caller of the token with this id; `None` if it is not in force.
     pub(crate) fn of_id(&self, id: &str) -> Option<Caller> {
         let at = now();
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -244,12 +244,12 @@ impl Auth {
         tokens.get(id).filter(in_force).and_then(|token| caller_of(token).ok())
     }
 
-    /// Whose token this is, or why it lets nobody in.
+    /// The caller of this token, or why it is refused.
     pub(crate) fn check_token(&self, token: &str) -> Result<Caller, Denied> {
         self.known(&format!("Bearer {token}"), now())
     }
 
-    /// Whose token this is, if it is in force.
+    /// The caller of this token, if it is in force.
     pub fn of_token(&self, token: &str) -> Option<Caller> {
         self.check_token(token).ok()
     }
@@ -273,7 +273,7 @@ impl Auth {
             .is_some_and(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now()))
     }
 
-    /// Whose token an `Authorization` header shows.
+    /// The caller whose token an `Authorization` header shows.
     fn known(&self, header: &str, at: Time) -> Result<Caller, Denied> {
         let (mut scheme, token) = header.split_once(' ').ok_or(Denied::Malformed)?;
         let mut token = std::borrow::Cow::Borrowed(token);
@@ -374,7 +374,7 @@ impl Auth {
     }
 }
 
-/// Who shows a token that is in force.
+/// The caller of a token that is in force.
 fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
     Ok(Caller {
         user: token.user.clone(),
@@ -390,7 +390,7 @@ fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
     })
 }
 
-/// What is kept of a new token, without id and secret.
+/// The record of a new token, without id and secret.
 fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRecord, TokenError> {
     let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
     check_rights(&request)?;

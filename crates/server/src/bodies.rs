@@ -1,5 +1,5 @@
-//! What the tasks of steps run, for those that are started now. The engine does not hold it: it is in the store, and
-//! a bounded part of it here.
+//! Bodies: the command and the environment of a step's tasks, for steps that are started now. The engine does not hold
+//! them. The store does, and a bounded part of them is here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

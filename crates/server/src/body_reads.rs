@@ -10,7 +10,7 @@ use windlass_store::StoreError;
 /// Bytes of the bodies of some steps, in the order of the steps. A store may give only the first ones.
 type Raw = Vec<Option<Arc<[u8]>>>;
 
-/// What came of a read.
+/// The bodies that a read brought, and those that it did not.
 #[derive(Default)]
 pub struct BodyReads {
     /// Those that were read.

@@ -1,4 +1,4 @@
-//! JSON of other people, read within bounds of memory.
+//! JSON from clients, read within bounds of memory.
 //!
 //! A value takes much more memory than its text: an empty object is three bytes of text, and some hundred in memory. So the
 //! values of a text are counted before it is read, and one with too many is refused.

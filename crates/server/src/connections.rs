@@ -93,7 +93,7 @@ struct Stranger {
     leave: Arc<Notify>,
 }
 
-/// What a stranger's connection does.
+/// The state of a stranger's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     /// It has brought no request.

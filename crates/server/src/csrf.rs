@@ -1,4 +1,4 @@
-//! Which requests of a browser come from the board's own page.
+//! Protection against cross-site request forgery: which requests of a browser come from the board's own page.
 //!
 //! A browser sends a session's cookie with requests of the page that it belongs to, and of other ports of the same
 //! host. So a request with a session must say by other means that the board's page makes it: by where it comes from

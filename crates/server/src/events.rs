@@ -1,4 +1,4 @@
-//! What happens, for those who watch: made from the engine's notes once they are durable, and only
+//! Events for clients that watch the farm, made from the engine's notes once they are durable, and only
 //! while a client listens.
 
 use std::collections::{BTreeMap, VecDeque};

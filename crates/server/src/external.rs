@@ -13,7 +13,7 @@ use windlass_core::engine::{Engine, Fact, Held, HeldPhase, Report, Send, WorkerC
 use windlass_core::job::{End, JobState, TaskResult};
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// What the client of an external job is told.
+/// A message to the client of an external job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExternalOrder {
     /// A task has its place: run it.

@@ -20,16 +20,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What comes of starting a gateway: its paths, or why it cannot start.
+/// The start of a gateway: its paths, or why it cannot start.
 pub type Starting<'a> =
     Pin<Box<dyn Future<Output = Result<Router, Box<dyn Error + Send + Sync>>> + Send + 'a>>;
 
-/// What comes of asking a gateway what it counts.
+/// The metrics of a gateway, as text.
 pub type Counting<'a> = Pin<Box<dyn Future<Output = String> + Send + 'a>>;
 
 /// The interface of another system.
 pub trait Gateway: Send + Sync {
-    /// What people call it.
+    /// The gateway's name for people.
     fn name(&self) -> &'static str;
 
     /// Reads what the gateway kept, starts what runs beside requests, and returns the paths. Called once, before
@@ -54,7 +54,7 @@ pub trait Gateway: Send + Sync {
         false
     }
 
-    /// What `/metrics` says of it, in the format of OpenMetrics without the last line.
+    /// The gateway's lines of `/metrics`, in the format of OpenMetrics without the last line.
     fn metrics(&self) -> Counting<'_> {
         Box::pin(std::future::ready(String::new()))
     }
@@ -104,7 +104,7 @@ impl fmt::Debug for Gateways {
     }
 }
 
-/// What a gateway has of the server: the handle, and the server's ways to know callers and to refuse them. Cheap to
+/// The server as a gateway has it: the handle, and the server's ways to know callers and to refuse them. Cheap to
 /// clone.
 #[derive(Clone)]
 pub struct Front {
@@ -159,12 +159,12 @@ impl Front {
     ///
     /// # Errors
     ///
-    /// Whose queue it is.
+    /// The queue is not open to the caller. The error names its users.
     pub async fn may_use_queue(&self, caller: &Caller, queue: &str) -> Result<(), ApiError> {
         self.rights.may_use_queue(caller, queue).await
     }
 
-    /// Whose jobs a caller may read. What shows anything of a job asks this.
+    /// The caller as a reader of users' jobs. A handler that shows anything of a job asks it.
     pub fn reader(&self, caller: &Caller) -> Reader {
         Reader::of(caller, self.read_all)
     }

@@ -142,7 +142,7 @@ impl workers_server::Workers for Workers {
     }
 }
 
-/// What waits for a worker.
+/// Messages that wait for a worker.
 struct WorkerWriter {
     parcels: mpsc::Receiver<Vec<Order>>,
     /// Out of the parcels, and not sent.
@@ -239,7 +239,7 @@ struct WorkerReader {
     handle: Handle,
     link: Arc<RemoteLink>,
     auth: Arc<Auth>,
-    /// Who opened the stream.
+    /// The client that opened the stream.
     caller: Caller,
     beat: Duration,
     /// For whom it speaks, once it said hello.

@@ -1,4 +1,4 @@
-//! How the shell and a worker's agent meet, whatever carries the messages.
+//! The messages between the shell and a worker's agent, apart from the protocol that carries them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

@@ -10,7 +10,7 @@ const SECRET_DIGITS_MIN: usize = 32;
 /// What begins a token of this server, and how many digits its id has.
 const TOKEN_START: &str = "wl_";
 const TOKEN_ID_DIGITS: usize = 12;
-/// What stands in the place of a secret.
+/// The text that replaces a secret.
 const STRUCK_OUT: &str = "***";
 
 /// A path without its secrets, cut to a bound. Logs take no other.

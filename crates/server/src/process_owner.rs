@@ -1,4 +1,4 @@
-//! Whose process is at the other end of a connection from this machine.
+//! The user whose process is at the other end of a connection from this machine.
 //!
 //! All users of a machine share its loopback addresses, and a browser sends a cookie to every port of a host. So a
 //! session that was made from this machine is for processes of the user who made it: one that another user got hold of
@@ -19,7 +19,7 @@ const ESTABLISHED: &str = "01";
 
 /// Looks at a time: each reads a table of all connections, and many at once must not take the time of other requests.
 static LOOKS: Semaphore = Semaphore::const_new(1);
-/// What the last look found. It serves all who asked before it began: a flood of connections costs few looks.
+/// The result of the last look. It serves all who asked before it began: a flood of connections costs few looks.
 static LAST: Mutex<Option<ClientUsers>> = Mutex::new(None);
 
 /// The users whose processes have connections to an address of this machine.

@@ -8,14 +8,14 @@ use windlass_core::{JobId, TaskId};
 /// Tasks of which it is kept; what others say is not.
 const TASKS_MAX: usize = 100_000;
 
-/// What running attempts said last.
+/// The last progress of each running attempt.
 #[derive(Default)]
 pub(crate) struct ProgressBoard {
     said: Mutex<BTreeMap<TaskId, (u32, Progress)>>,
 }
 
 impl ProgressBoard {
-    /// What an attempt said last.
+    /// The last progress of an attempt.
     pub fn get(&self, task: TaskId, attempt: u32) -> Option<Progress> {
         self.lock().get(&task).filter(|(number, _)| *number == attempt).map(|(_, progress)| progress.clone())
     }

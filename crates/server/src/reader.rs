@@ -10,7 +10,7 @@ use std::sync::Arc;
 use windlass_api::{Attempt, Hints, Job, Step, Task};
 use windlass_core::job::JobSpec;
 
-/// Whose jobs a caller may read.
+/// A caller as a reader of users' jobs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reader {
     /// The jobs of all users.
@@ -34,7 +34,7 @@ impl Reader {
         }
     }
 
-    /// What acts for a user without being one, such as a job of theirs.
+    /// A reader for something that acts for a user, such as a job of theirs.
     pub(crate) fn for_user(user: &str, read_all: bool) -> Reader {
         Reader { reads_all: read_all, user: Some(user.to_owned()), caller: None }
     }
@@ -83,7 +83,7 @@ impl<T> Whole<T> {
         Whole { spec, all }
     }
 
-    /// What was submitted.
+    /// The job as it was submitted.
     pub fn spec(&self) -> &JobSpec {
         &self.spec
     }

@@ -168,7 +168,7 @@ struct Shell {
     next_request: u64,
     once: OnceRequests,
     links: Arc<Links>,
-    /// Whose each connection is, once it said hello.
+    /// The worker of each connection that has said hello.
     link_owners: BTreeMap<u64, WorkerId>,
     outgoing: Outgoing,
     external: Arc<ExternalTasks>,
@@ -179,7 +179,7 @@ struct Shell {
     /// Names of what was placed lately.
     placed: Arc<PlacedSteps>,
     progress: Arc<ProgressBoard>,
-    /// What the engine wants read.
+    /// Reads that the engine has asked for and that have not begun.
     fetches: VecDeque<Fetch>,
     /// When the counts of parked jobs were looked at last.
     audited: Instant,
@@ -619,7 +619,7 @@ impl Shell {
         }
     }
 
-    /// What is heard of a worker while nothing can be written.
+    /// Takes a worker's message while nothing can be written: a beat extends its lease.
     fn hear_while_stalled(&mut self, link: u64, message: &WorkerMessage) {
         let WorkerMessage::Beat { sent, .. } = message else { return };
         let Some(worker) = self.link_owners.get(&link).copied() else { return };
@@ -628,8 +628,8 @@ impl Shell {
         }
     }
 
-    /// Whoever is heard keeps its lease although nothing can be written, or that takes long: a server that starts with what
-    /// was written gives all leases from scratch.
+    /// Extends a worker's lease although nothing can be written, or a commit takes long. That is safe: a server that starts
+    /// with what was written gives all leases from scratch.
     fn keep_lease(&mut self, worker: WorkerId, sent: u64) {
         let mut out = Outbox::default();
         self.engine.keep_lease(self.clock.now(), worker, sent, &mut out);

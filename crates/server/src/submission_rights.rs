@@ -14,7 +14,7 @@ use windlass_core::resources::Bytes;
 const RATES_MAX: usize = 10_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What one user may have, administrators and submitters excepted.
+/// Limits of one user. Administrators and submitters have none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UserLimits {
     /// Submissions a minute.

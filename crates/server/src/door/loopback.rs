@@ -23,7 +23,7 @@ type Ask = oneshot::Sender<Result<String, ListenError>>;
 #[derive(Clone)]
 pub(crate) struct LoopbackDoor(mpsc::Sender<Ask>);
 
-/// What [`keep`] is asked through.
+/// Requests to open the port, for [`keep`].
 pub(crate) struct DoorAsks(mpsc::Receiver<Ask>);
 
 impl LoopbackDoor {

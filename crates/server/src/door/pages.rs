@@ -4,7 +4,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
-/// What the page may load and do: its own scripts and styles, and requests to its own server.
+/// The content security policy of the page: its own scripts and styles, and requests to its own server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// Said with every page and with every answer to a session: nothing of it is for other sites.

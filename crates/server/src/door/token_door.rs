@@ -38,7 +38,7 @@ const SESSION_PATH: &str = "/api/v1/board/session";
 const BODY_BYTES_MAX: usize = 4 << 10;
 /// How long a request may take once its body has come.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
-/// What the port takes. A browser opens up to six connections, and another where one has lasted too long. A reverse proxy
+/// Limits of the port. A browser opens up to six connections, and another where one has lasted too long. A reverse proxy
 /// has all of them.
 const LIMITS: PortLimits = PortLimits {
     connections_max: 512,
@@ -72,7 +72,7 @@ pub struct TokenDoor {
     clock: Clock,
 }
 
-/// What a request may do.
+/// The passage that a request is granted.
 enum Passage {
     /// See a page, which has no data.
     Page(&'static EmbeddedFile),

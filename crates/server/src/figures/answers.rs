@@ -1,4 +1,4 @@
-//! Series as they are told.
+//! Series as answers of the HTTP interface.
 
 use super::charts::{
     Chart, Charts, DAY_STEP_MS, FarmColumn, FarmRow, HOUR_STEP_MS, QueueRow, Row, Scaled, WorkerRow,

@@ -179,7 +179,7 @@ impl<R: Row> Chart<R> {
     }
 }
 
-/// What is charted at one time.
+/// The rows of all series at one time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
     pub farm: FarmRow,

@@ -28,7 +28,7 @@ impl Distribution {
         *count = count.wrapping_add(1);
     }
 
-    /// What was counted since `earlier`.
+    /// The difference to an `earlier` distribution.
     pub fn since(&self, earlier: &Distribution) -> Distribution {
         let mut counts = self.counts.clone();
         for (count, before) in counts.iter_mut().zip(earlier.counts.iter()) {

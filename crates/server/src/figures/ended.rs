@@ -35,7 +35,7 @@ const DURATIONS_MS: [u64; 15] = [
     100_000_000,
 ];
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Succeeded,

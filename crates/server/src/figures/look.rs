@@ -11,7 +11,7 @@ use windlass_core::load::formula::LOAD_NO_CORES;
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{Engine, WorkerId};
 
-/// What the engine knows at one time. Cpus are cores, pressures are percent.
+/// The engine's state at one time, in numbers. Cpus are cores, pressures are percent.
 #[derive(Debug, Default)]
 pub struct EngineLook {
     pub running: f64,
@@ -82,7 +82,7 @@ fn busiest(engine: &Engine, entitled: &BTreeMap<String, f32>) -> Vec<(String, Qu
 /// The computing of entitlements takes one part in this number of the engine's time at most.
 const ENTITLED_PART: u32 = 1_000;
 
-/// What queues are entitled to, computed as often as its cost allows: it looks at each class of waiting work, and at
+/// The cpus to which queues are entitled, computed as often as its cost allows: it looks at each class of waiting work, and at
 /// workers until one fits.
 #[derive(Clone, Debug, Default)]
 pub struct Entitled {

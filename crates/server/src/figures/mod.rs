@@ -1,4 +1,4 @@
-//! Figures that the server keeps of itself, in bounded memory, for those who look at the farm.
+//! Figures of the farm and of the server, in bounded memory, for the board and the command line.
 
 mod answers;
 mod blob;
@@ -47,7 +47,7 @@ impl Figures {
         }
     }
 
-    /// What happened in the last `ms` until `now_ms`, when the tally is `tally`.
+    /// The tally of the last `ms` until `now_ms`, when the tally is `tally`.
     pub fn last(&self, ms: u64, now_ms: u64, tally: &Tally) -> Stretch {
         self.lock_tallies().last(ms, now_ms, tally)
     }

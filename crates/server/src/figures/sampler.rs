@@ -1,4 +1,4 @@
-//! The look at the farm that is taken every ten seconds, and what is kept of it.
+//! The sampler: it makes a step of the charts of each look at the farm, every ten seconds.
 
 use super::answers::farm_row;
 use super::blob::{self, Part};

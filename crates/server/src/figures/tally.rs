@@ -50,7 +50,7 @@ impl Tally {
         }
     }
 
-    /// What happened since `earlier`.
+    /// The difference to an `earlier` tally.
     pub fn since(&self, earlier: &Tally) -> Tally {
         Tally {
             started: self.started.saturating_sub(earlier.started),
@@ -80,7 +80,7 @@ pub struct RecentTallies {
     past: VecDeque<(u64, Tally)>,
 }
 
-/// What happened in a stretch of time that ends now.
+/// The tally of a stretch of time that ends now.
 #[derive(Debug)]
 pub struct Stretch {
     /// How long it is, in seconds; above 0.

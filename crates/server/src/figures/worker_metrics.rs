@@ -10,7 +10,7 @@ use windlass_core::load::formula::LOAD_NO_CORES;
 /// Workers that the text names, those of the smallest ids. Each is six lines.
 pub const METRIC_WORKERS_MAX: usize = 10_000;
 
-/// What is told of a worker; `None` is unknown, and has no line.
+/// The figures of a worker; `None` is unknown, and has no line.
 #[derive(Clone, Debug)]
 pub struct WorkerGauges {
     name: Arc<str>,

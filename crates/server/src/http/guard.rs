@@ -1,4 +1,4 @@
-//! What every request passes through.
+//! The guard: every request passes through it.
 
 use super::App;
 use super::identity::{self, Identity, SignIn};
@@ -113,7 +113,7 @@ fn page_of(app: &App, request: &Request) -> Option<Response> {
     })
 }
 
-/// Who is at the other end. What came from who knows where did not come over the unix socket.
+/// The other end of the connection. A request without one counts as from an unknown address, and not as local.
 fn peer_of(extensions: &Extensions) -> Peer {
     let connection = extensions.get::<ConnectInfo<Peer>>();
     connection.map_or_else(Peer::unknown, |ConnectInfo(peer)| peer.clone())
@@ -126,8 +126,8 @@ pub(crate) fn came_by(extensions: &Extensions) -> (String, Option<String>) {
     (peer_of(extensions).to_string(), session)
 }
 
-/// What let a caller in: a token, or a session that acts as one. Among the extensions of every request that was let in, for
-/// conversations that outlast it.
+/// The token, or the session that acts as one, by which a caller was let in. Among the extensions of every request that
+/// was let in, for conversations that outlast it.
 #[derive(Clone)]
 pub struct Admission {
     app: App,
@@ -252,7 +252,7 @@ impl Asked {
 
 /// A request that another server let in and passed on.
 pub(crate) struct PassedOn<'a> {
-    /// Who asks; `None` where nothing proves it.
+    /// The caller; `None` where nothing proves it.
     pub caller: Option<&'a Caller>,
     /// The id of the session by which the board acted there.
     pub session: Option<&'a str>,
@@ -335,7 +335,7 @@ pub async fn same_origin(request: Request, next: Next) -> Response {
     }
     let caller = request.extensions().get::<Caller>();
     let has_session = request.extensions().get::<SignIn>().is_some_and(|by| by.session().is_some());
-    // Nobody is trusted who is not known either.
+    // An unknown caller is not trusted either.
     let shown_token = has_session || caller.is_none_or(|caller| caller.token.is_some());
     if is_of_foreign_page(&request) || (!shown_token && !names_this_machine(&host_of(&request))) {
         let error = ApiError::new(ErrorCode::BadRequest, "requests of web pages are refused");

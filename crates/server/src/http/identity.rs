@@ -1,4 +1,4 @@
-//! Who makes a request: by the unix socket, by a token, or by a session of the board.
+//! The identity of a request's caller: by the unix socket, by a token, or by a session of the board.
 
 use super::App;
 use crate::auth::{Caller, Denied, Peer};
@@ -43,7 +43,7 @@ impl SignIn {
     }
 }
 
-/// Who makes a request, or why nobody knows.
+/// The caller of a request, or why it is not known.
 pub(super) struct Identity {
     pub caller: Option<Caller>,
     pub by: SignIn,

@@ -1,5 +1,5 @@
-//! Takes in the bodies of requests: how large one may be is decided by who asks and what for, how long it may
-//! take by its size, and how many bytes of them there are at a time by budgets. Every byte is in one of three:
+//! Takes in the bodies of requests. The caller and the path decide how large a body may be, its size how long it may take,
+//! and budgets how many bytes of bodies there are at a time. Every byte is in one of three budgets:
 //!
 //! - that of strangers, which is small, and in which the oldest request makes room for a new one;
 //! - that of small bodies of known users, and that of large ones. Each user has a part of either at most, so a large body
@@ -71,7 +71,7 @@ struct Share {
     _all: OwnedSemaphorePermit,
 }
 
-/// What a request has of budgets and turns, for as long as it lasts.
+/// The shares of budgets and the turn that a request has for as long as it lasts.
 #[derive(Default)]
 struct Holding {
     _of_user: Option<Share>,
@@ -141,7 +141,7 @@ impl UserBudget {
         let parts = u32::try_from(bytes.div_ceil(self.part_bytes)).unwrap_or(u32::MAX);
         let own = self.of_user(user);
         let both = async {
-            // The user's first: who waits for that must not hold what others could use.
+            // The user's first: a request that waits for that must not hold what others could use.
             let user = own.acquire_many_owned(parts).await.ok()?;
             Some(Share { _user: user, _all: self.all.clone().acquire_many_owned(parts).await.ok()? })
         };
@@ -294,7 +294,7 @@ impl Reading<'_> {
         Ok(Holding { _of_user: share, _turn: turn, ..Holding::default() })
     }
 
-    /// Whose token the beginning of a body shows.
+    /// The caller whose token the beginning of a body shows.
     fn shown_by(&self, read: &[u8]) -> Option<Caller> {
         self.auth.of_token(self.gateway?.token_in(read)?)
     }

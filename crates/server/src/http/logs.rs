@@ -1,4 +1,4 @@
-//! What tasks wrote.
+//! Output of tasks.
 
 use super::peers::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 use super::{App, tasks};
@@ -128,13 +128,13 @@ pub async fn log(
 }
 
 struct OutputReader {
-    /// Who has the output, once the task was booked.
+    /// The worker that has the output, once the task was booked.
     worker: Option<WorkerId>,
     request: LogRequest,
     app: App,
     follow: bool,
     closing: watch::Receiver<bool>,
-    /// What was read before the answer began.
+    /// The bytes that were read before the answer began.
     first: Option<Vec<u8>>,
     /// When an empty part is given, where output is asked for part by part.
     until: Option<Instant>,

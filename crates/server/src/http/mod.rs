@@ -78,10 +78,10 @@ const PAGE_MAX: usize = 1000;
 /// Entries of a list where the caller does not say.
 const PAGE_DEFAULT: usize = 100;
 
-/// What tasks wrote goes out as it comes, which compression would hold back.
+/// Output of tasks is sent as it comes. Compression would hold it back.
 const LOGS: NotForContentType = NotForContentType::const_new("application/octet-stream");
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) handle: Handle,
@@ -121,7 +121,7 @@ struct AppShared {
 }
 
 impl App {
-    /// Who is let in.
+    /// The tokens, which say who is let in.
     pub(crate) fn auth(&self) -> &Auth {
         &self.shared.auth
     }
@@ -157,7 +157,7 @@ impl App {
         }
     }
 
-    /// What is remembered of the last minutes and hours.
+    /// Figures of the last minutes and hours.
     fn figures(&self) -> &Figures {
         &self.shared.figures
     }
@@ -215,9 +215,9 @@ impl FromRequestParts<App> for Reader {
 
 /// How a server is served.
 pub struct ServeOptions {
-    /// The store, as told to those who ask.
+    /// The store's address, as `/api/v1/version` tells it.
     pub store: String,
-    /// Who is let in; a job that names no user is the caller's.
+    /// The tokens, which say who is let in. A job that names no user is the caller's.
     pub auth: Auth,
     /// Where changes and refusals are noted.
     pub audit: Option<PathBuf>,
@@ -229,7 +229,7 @@ pub struct ServeOptions {
     pub gateways: Gateways,
     /// How many connections there may be over TCP.
     pub room: RoomLimits,
-    /// What one user may have.
+    /// Limits of one user.
     pub user_limits: UserLimits,
     /// Whether users read the output and the commands of others' jobs.
     pub read_all: bool,

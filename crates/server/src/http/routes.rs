@@ -1,6 +1,6 @@
-//! The table of requests that the server answers: method, path, who may, handler.
+//! The table of requests that the server answers: method, path, access, handler.
 //!
-//! The router, the question who may, and the OpenAPI document are all made from it, so a request cannot be in one and
+//! The router, the access of callers, and the OpenAPI document are all made from it, so a request cannot be in one and
 //! missing from another. What a request takes and answers stands at its handler. Gateways and the stream of workers have
 //! paths of their own.
 
@@ -131,8 +131,8 @@ table! {
     get "/api/v1/board/workers/load" Viewer board::workers_load;
 }
 
-/// Who may make a request. `pattern` is the path that the router matched, with its parameters in braces; `None` where no
-/// handler is: every caller who is known learns that.
+/// The callers that may make a request. `pattern` is the path that the router matched, with its parameters in braces. It
+/// is `None` where no handler is, which every known caller may learn.
 pub fn access(method: &Method, path: &str, pattern: Option<&str>) -> Access {
     if path.starts_with(WORKER_PATHS) {
         return Access::Worker;

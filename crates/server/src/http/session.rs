@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use windlass_api::{BoardCode, BoardMe, BoardSignIn, ErrorCode};
 
-/// What a browser is told of its session, and that nothing of it is to be kept.
+/// The headers that give a browser its session, and keep the answer out of caches.
 type Cookie = [(HeaderName, String); 2];
 
 fn cookie_of(written: String) -> Cookie {
@@ -153,7 +153,7 @@ async fn own_address(app: &App) -> Result<String, ApiError> {
     }
 }
 
-/// What a session of a caller acts with.
+/// The right of a caller's session.
 fn right_of(caller: &Caller) -> Right {
     caller.token.clone().map_or(Right::Own, Right::Token)
 }

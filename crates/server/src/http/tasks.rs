@@ -232,7 +232,7 @@ struct Snapshot {
     workers: BTreeMap<WorkerId, String>,
 }
 
-/// What the engine knows of a job.
+/// A copy of the engine's state of a job.
 enum Live {
     /// It has ended.
     No,

@@ -1,4 +1,4 @@
-//! Requests under way of one user: a bounded number at a time, so that what one user reads is not paid by all others.
+//! Requests under way of one user: a bounded number at a time, so that one user's reads do not delay all others.
 //!
 //! - Administrators and workers are excepted, and strangers have bounds of their own.
 //! - A request has its turn until its answer begins. Others of its user wait in their order, before their bodies are read.

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What a request counts for besides its head and its body: its stream, its task, its buffers.
+/// Bytes that a request counts for besides its head and its body: its stream, its task, its buffers.
 const REQUEST_BYTES: usize = 2 << 10;
-/// What a header counts for besides its name and its value.
+/// Bytes that a header counts for besides its name and its value.
 const HEADER_BYTES: usize = 32;
 
-/// What a request takes before anything of its body has come, in bytes.
+/// Bytes that a request takes before anything of its body has come.
 pub(crate) fn head_bytes(head: &Parts) -> usize {
     let path = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
     let headers = head.headers.iter();
@@ -84,7 +84,7 @@ impl RequestBudget {
     }
 }
 
-/// What one request has of the budget, until it is dropped.
+/// The share of the budget that one request has until it is dropped.
 pub(crate) struct RequestShare {
     budget: Arc<RequestBudget>,
     number: u64,

@@ -78,7 +78,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks whether the first four bytes of a connection are there.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
-/// What protects a socket that is open to other machines.
+/// The protection of a socket that is open to other machines.
 #[derive(Clone, Default)]
 pub struct Protection {
     /// Requests need a token.
@@ -256,7 +256,7 @@ impl Listener {
     }
 }
 
-/// What one connection may take.
+/// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     /// Bytes of a request's head.
@@ -269,7 +269,7 @@ pub(crate) struct ConnectionLimits {
     pub lasts_max: Option<Duration>,
 }
 
-/// What all connections share.
+/// The router, the room and the limits that all connections share.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub router: Router,

@@ -31,7 +31,7 @@ const PORT_STREAMS_MAX: u32 = 100;
 /// Bytes a second that a body must bring after its first half minute: the largest one of 17 MiB is over within 60 s.
 const PORT_BODY_BYTES_PER_S: u32 = 1 << 20;
 
-/// What a port takes.
+/// Limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct PortLimits {
     /// Connections at a time. Above seven eighths of them a connection is closed for a new one: one that has brought no

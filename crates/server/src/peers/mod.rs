@@ -1,8 +1,8 @@
 //! Several servers of one farm, on one PostgreSQL database.
 //!
-//! One of them owns the farm: its engine decides. The others stand by. They let clients in, check who asks, and pass each
-//! request on to the owner as a signed row of the database ([`signature`]). The request is done once ([`once`]), and a client
-//! need not know which server is the owner. Events come the other way ([`event_relay`]). When the owner is gone ([`watch`]),
+//! One of them owns the farm: its engine decides. The others stand by. They let clients in, find out the caller, and pass
+//! each request on to the owner as a signed row of the database ([`signature`]). The request is done once ([`once`]), and
+//! a client need not know which server is the owner. Events come the other way ([`event_relay`]). When the owner is gone ([`watch`]),
 //! another server claims the farm and starts an engine with what the database has.
 //!
 //! This module has the rows and the rights. The module `http` runs the requests that the rows bring.
@@ -24,7 +24,7 @@ pub(crate) use sure::SureUntil;
 pub use sure::since_boot;
 pub use watch::OwnerWatch;
 
-/// The owner, as told to those who ask a server that stands by.
+/// The owner, as a server that stands by tells its clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownOwner {
     /// The server's name.

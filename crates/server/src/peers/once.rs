@@ -18,11 +18,11 @@ use windlass_core::engine::{self, Outbox, Reply};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{DoneRequest, ServerId, Store, StoreError};
 
-/// What a request did, with what its answer cannot learn from the farm any more.
+/// The effect of a request, with what its answer cannot learn from the farm any more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Effect {
-    /// What was asked for.
+    /// The change was made as asked.
     Done,
     /// A job was accepted.
     Submitted(Submitted),
@@ -31,7 +31,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// What the engine did; its answer again if it did nothing.
+    /// The effect that the engine's answer tells of; the answer again if it did nothing.
     pub fn of(reply: Reply) -> Result<Effect, Reply> {
         match reply {
             Reply::Done => Ok(Effect::Done),
@@ -49,7 +49,7 @@ fn unplaceable_step(step: engine::Unplaceable) -> Unplaceable {
     Unplaceable { step: step.step, reasons: reasons.collect() }
 }
 
-/// What it takes to write the row of a request.
+/// A request that is done once: its key, and what its row needs besides.
 #[derive(Clone)]
 pub(crate) struct Once {
     key: String,
@@ -88,7 +88,7 @@ impl Once {
         &self.key
     }
 
-    /// What the request did; `None` if it was not done.
+    /// The effect of the request; `None` if it was not done.
     pub(crate) async fn done(&self, store: &Store) -> Result<Option<Effect>, Untold> {
         let Some(row) = store.done_request(&self.key).await? else { return Ok(None) };
         // This server's own key need not come from the database.

@@ -226,7 +226,7 @@ impl RequestClient {
     }
 }
 
-/// What became of one row.
+/// The fate of one row.
 enum Fate {
     Answered(Answered),
     /// The database has it no more.
@@ -297,7 +297,7 @@ impl Drop for Asking {
     }
 }
 
-/// What notices said.
+/// The contents of notices of the database.
 struct Heard {
     answers: BTreeSet<AskId>,
     all_answers: bool,

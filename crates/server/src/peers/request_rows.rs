@@ -13,7 +13,8 @@ const HEAD_BYTES_MAX: usize = 256 << 10;
 const OF_THE_CONNECTION: [HeaderName; 5] =
     [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TRAILER, header::UPGRADE];
 
-/// What is asked, without the body. The server that wrote the row has found out who asks. Its signature says that it did.
+/// A request without its body. The server that wrote the row has found out the caller, and vouches for that by its
+/// signature.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RequestHead {
     pub method: String,
@@ -64,7 +65,7 @@ pub(crate) fn pack_request(head: &RequestHead, body: &[u8]) -> Vec<u8> {
     pack(head, body)
 }
 
-/// What was asked, as a handler takes it, but for the caller.
+/// The request of a row, as a handler takes it, but for the caller.
 pub(crate) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>), BadRow> {
     let (head, body) = unpack::<RequestHead>(row)?;
     let mut request = Request::builder().method(head.method.as_str()).uri(head.uri.as_str());

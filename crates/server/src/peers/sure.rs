@@ -1,4 +1,4 @@
-//! Until when a server may act as the owner of its farm.
+//! The time until which a server may act as the owner of its farm.
 //!
 //! A server that cannot reach the database does not know whether another server has taken the farm over. It may still
 //! reach its workers. If it went on to extend their leases, their tasks would run on although the new owner has started

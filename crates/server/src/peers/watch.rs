@@ -1,4 +1,4 @@
-//! When a server that stands by takes the farm.
+//! The watch over the owner's lease, by which a server that stands by decides to claim the farm.
 
 use std::time::Duration;
 use windlass_store::OwnerRow;
@@ -6,7 +6,7 @@ use windlass_store::OwnerRow;
 /// Looks, without one that failed, that must have shown the same before an owner counts as gone.
 const LOOKS_MIN: u32 = 4;
 
-/// What a server that stands by has seen of the owner's lease. It counts the owner's silence by its own clock, and only
+/// The owner's lease as a server that stands by sees it. It counts the owner's silence by its own clock, and only
 /// while it reaches the database itself. After an outage of the database the owner so has a whole lease to renew.
 #[derive(Debug)]
 pub struct OwnerWatch {

@@ -1,4 +1,4 @@
-//! A server that stands by passes requests on to the owner. Who asks was found out before.
+//! A server that stands by passes requests on to the owner. The guard has found out the caller before.
 
 use super::log_parts::{self, LOG_PATTERN};
 use crate::api_error::ApiError;
@@ -72,7 +72,7 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
     }
 }
 
-/// What is asked, and by whom.
+/// The head of the row: the request and its caller.
 fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -> RequestHead {
     let looks = parts.method == Method::GET || parts.method == Method::HEAD;
     let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());

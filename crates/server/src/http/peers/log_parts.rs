@@ -55,7 +55,7 @@ struct LogParts {
     app: App,
     request_client: Arc<RequestClient>,
     head: RequestHead,
-    /// What asks for the next part; `None` at the end.
+    /// The request for the next part; `None` at the end.
     next: Option<RequestHead>,
 }
 
@@ -81,7 +81,7 @@ impl LogParts {
     }
 }
 
-/// What asks for the part after the one with these headers; `None` if that was the last one.
+/// The request for the part after the one with these headers; `None` if that was the last one.
 fn next_head(head: &RequestHead, headers: &HeaderMap) -> Option<RequestHead> {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let (next, attempt) = (number(PART_NEXT_HEADER)?, number(PART_ATTEMPT_HEADER)?);

@@ -247,7 +247,7 @@ impl RequestRunner {
     }
 }
 
-/// What it takes to do a request once. `None` if it changes nothing, or if this server has no key.
+/// The key and the signer of a request that is done once. `None` if it changes nothing, or if this server has no key.
 fn once_of(app: &App, head: &RequestHead) -> Option<Once> {
     let (key, signer) = (head.key.clone()?, app.server_key()?.clone());
     let by = app.own_number().unwrap_or(ServerId(0));
@@ -271,7 +271,7 @@ async fn open(app: &App, asked: &Asked) -> Result<(RequestHead, Caller, Request<
     Ok((head, caller, request))
 }
 
-/// Who asks; `None` if the token is not in force. Only of a caller without a token the other server's word counts.
+/// The caller; `None` if the token is not in force. The other server's word counts for a caller without a token alone.
 async fn caller_of(app: &App, head: &RequestHead) -> Option<Caller> {
     let Some(id) = &head.token else { return Some(head.caller()) };
     if let Some(caller) = app.auth().of_id(id) {
