@@ -149,6 +149,72 @@ const COMPASS_EDGES: [(&str, &[&str]); 24] = [
     ("lib", &["gateway", "options"]),
 ];
 
+/// The modules of the worker that each of its modules may use. There is no circle.
+const WORKER_EDGES: [(&str, &[&str]); 34] = [
+    ("admin_sockets", &[]),
+    ("caches", &[]),
+    ("clock", &[]),
+    ("detect", &[]),
+    ("lib", &[]),
+    ("mounts", &[]),
+    ("network", &[]),
+    ("outgoing", &[]),
+    ("random", &[]),
+    ("server_rotation", &[]),
+    ("syscall", &[]),
+    ("unshare", &[]),
+    ("watch", &[]),
+    ("identity", &["random"]),
+    ("users", &["admin_sockets"]),
+    ("core_speed", &["identity"]),
+    ("names", &["users"]),
+    ("process", &["syscall", "users"]),
+    ("protocol", &["users"]),
+    ("kept", &["protocol"]),
+    ("logs", &["protocol"]),
+    ("mask", &["protocol", "unshare"]),
+    ("cgroup", &["kept", "mounts"]),
+    ("keep", &["logs", "protocol"]),
+    ("launcher", &["mask", "process", "syscall", "users"]),
+    ("old_output", &["logs"]),
+    ("load", &["cgroup", "mounts", "process"]),
+    ("spawn", &["launcher", "mask", "process"]),
+    (
+        "keeper",
+        &[
+            "cgroup", "clock", "kept", "launcher", "logs", "mask", "process", "protocol", "spawn", "unshare",
+            "users",
+        ],
+    ),
+    ("doctor", &["cgroup", "detect", "keeper", "process", "users"]),
+    ("measure", &["caches", "clock", "core_speed", "keep", "keeper", "load", "network", "protocol"]),
+    (
+        "agent",
+        &[
+            "caches", "cgroup", "clock", "identity", "keep", "keeper", "logs", "measure", "process",
+            "protocol", "random", "watch",
+        ],
+    ),
+    ("wire", &["agent", "protocol"]),
+    (
+        "remote",
+        &[
+            "agent",
+            "caches",
+            "clock",
+            "measure",
+            "names",
+            "old_output",
+            "outgoing",
+            "protocol",
+            "random",
+            "server_rotation",
+            "users",
+            "wire",
+        ],
+    ),
+];
+
 /// The modules of the core that each of its modules may use. There is no circle.
 const CORE_EDGES: [(&str, &[&str]); 25] = [
     ("hash", &[]),
@@ -470,6 +536,7 @@ fn modules_use_only_what_they_may() {
     check_modules("crates/store/src/", &STORE_EDGES);
     check_modules("crates/server/src/", &SERVER_EDGES);
     check_modules("crates/gateway-compass/src/", &COMPASS_EDGES);
+    check_modules("crates/worker/src/", &WORKER_EDGES);
 }
 
 fn check_modules(dir: &str, edges: &[(&'static str, &'static [&'static str])]) {

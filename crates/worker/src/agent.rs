@@ -8,12 +8,12 @@ use crate::caches::CacheDir;
 use crate::cgroup;
 use crate::clock::boot_ns;
 use crate::keep;
-use crate::keeper::upgrade::program_of_this_process;
 use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::logs::LogDir;
 use crate::measure::{MeasureCore, Measured};
 use crate::process;
 use crate::protocol::{FromKeeper, Hidden, Lines, TaskRef, ToKeeper, WireResult, to_line};
+use crate::random::fresh_number;
 use crate::watch::{Due, LOOK_EVERY, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
@@ -263,7 +263,10 @@ impl Agent {
     {
         let (this, tell) = (self.clone(), on.clone());
         spawn("load", move || {
-            this.shared.measured.tell_load(&this, |load| lock(&tell)(&this, vec![load]));
+            let AgentOptions { capacity, state, .. } = &this.shared.options;
+            this.shared.measured.tell_load(capacity, state, |load| {
+                lock(&tell)(&this, vec![FromAgent::Load(Box::new(load))]);
+            });
         })?;
         if self.shared.options.measure_core != MeasureCore::Never {
             let this = self.clone();
@@ -275,18 +278,13 @@ impl Agent {
         let (this, tell) = (self.clone(), on.clone());
         spawn("caches", move || {
             let dirs = &this.shared.options.caches;
-            this.shared.measured.tell_caches(dirs, |caches| lock(&tell)(&this, vec![caches]));
+            this.shared.measured.tell_caches(dirs, |keys| lock(&tell)(&this, vec![FromAgent::Caches(keys)]));
         })
     }
 
     /// Sets the interval between two reports of load.
     pub fn set_load_every(&self, every: Duration) {
         self.shared.measured.set_load_every(every);
-    }
-
-    /// What tasks may use together.
-    pub fn capacity(&self) -> &Resources {
-        &self.shared.options.capacity
     }
 
     /// The worker's directory.
@@ -617,7 +615,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentErr
 fn from_keeper(message: FromKeeper, connection: u64) -> Option<FromAgent> {
     Some(match message {
         FromKeeper::State { incarnation, seq, held, notes, sent, fences, program } => {
-            let own = program_of_this_process();
+            let own = process::program_of_this_process();
             let differs = program.is_some() && own.is_some() && program != own;
             FromAgent::Hello { connection, incarnation, seq, held, notes, sent, fences, differs }
         }
@@ -702,17 +700,4 @@ fn clear_up(file: &KeeperFile) -> Result<(), AgentError> {
         }
         thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// A random positive number that fits a signed 64-bit integer, for incarnations and identities.
-pub fn fresh_number() -> u64 {
-    let mut bytes = [0; 8];
-    let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    if random.is_err() {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        bytes =
-            (now.map_or(0, |since| since.as_nanos() as u64) ^ u64::from(std::process::id())).to_le_bytes();
-    }
-    // SQL integers are signed, and 0 stands for no keeper.
-    (u64::from_le_bytes(bytes) >> 1).max(1)
 }

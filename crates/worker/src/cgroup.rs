@@ -6,7 +6,7 @@
 //! namespace. Where no group can be made, [`Cgroups::open`] says why, and the keeper uses process groups and
 //! `/proc` instead. Only [`sweep`] touches the groups of another keeper.
 
-use crate::keeper::upgrade::{kept_file, kept_option};
+use crate::kept;
 use crate::mounts::{AGENT_GROUP, MAIN_GROUP, Mounts};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -44,13 +44,13 @@ pub struct Slot {
     /// because it compares the group's kills with those of the group of the maker. Processes that join it live.
     #[serde(skip)]
     was_killed: Cell<bool>,
-    #[serde(with = "kept_file")]
+    #[serde(with = "kept::file")]
     procs: File,
-    #[serde(with = "kept_file")]
+    #[serde(with = "kept::file")]
     events: File,
-    #[serde(with = "kept_file")]
+    #[serde(with = "kept::file")]
     kill: File,
-    #[serde(with = "kept_file")]
+    #[serde(with = "kept::file")]
     cpu: File,
     memory: Option<SlotMemory>,
 }
@@ -69,7 +69,7 @@ struct SlotMemory {
     v1: bool,
     /// File of a v1 group that a process writes to in order to join; `None` on v2, where the slot's group has
     /// the limit.
-    #[serde(with = "kept_option")]
+    #[serde(with = "kept::optional_file")]
     procs: Option<File>,
     ooms: u64,
     limit: Option<u64>,

@@ -2,7 +2,7 @@
 //! machine from another that claims the same name. The agent reads both when it starts, and the server
 //! decides which machine may have a name. A damaged identity is an error, never replaced by a new number.
 
-use crate::agent::fresh_number;
+use crate::random::fresh_number;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -5,8 +5,8 @@
 //! Tasks of one user still reach each other while they run, and a task that is root can remove the covers. Only
 //! different users keep tasks apart; the covers keep the token, and what others' tasks wrote, out of casual reach.
 
-use crate::keeper::namespace::{map_own_user, try_unshare};
 use crate::protocol::Hidden;
+use crate::unshare::{map_own_user, try_unshare};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{

@@ -3,7 +3,6 @@
 //! passes what the keeper reports of fetches and results to [`Measured::hear`]. Nothing here asks the server or the
 //! keeper for anything.
 
-use crate::agent::{Agent, FromAgent};
 use crate::caches::{CacheDir, Fetched, Keys, scan};
 use crate::clock::boot_ns;
 use crate::core_speed;
@@ -12,10 +11,11 @@ use crate::keeper::{KeeperFile, SESSIONS};
 use crate::load::LoadReader;
 use crate::network::{FetchRun, LinkLoad, LinkRates, Links};
 use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use windlass_core::Resources;
 use windlass_core::load::pressure::{DiskSpace, LoadReport};
 use windlass_core::score::speed::Speed;
 
@@ -218,11 +218,11 @@ impl Measured {
         self.changed.notify_all();
     }
 
-    /// Reports the load again and again until the end.
-    pub fn tell_load(&self, agent: &Agent, mut tell: impl FnMut(FromAgent)) {
-        let mut reader = LoadReader::new(agent.capacity());
+    /// Reports the load of a worker with that capacity and directory, periodically, until the agent ends.
+    pub fn tell_load(&self, capacity: &Resources, state: &Path, mut tell: impl FnMut(LoadReport)) {
+        let mut reader = LoadReader::new(capacity);
         let mut read = || {
-            let groups = KeeperFile::read(agent.state()).map(|file| file.cgroups).unwrap_or_default();
+            let groups = KeeperFile::read(state).map(|file| file.cgroups).unwrap_or_default();
             reader.read(boot_ns(), &groups)
         };
         // The first report is compared with this reading.
@@ -230,12 +230,12 @@ impl Measured {
         let mut last = Instant::now();
         while self.wait_for_load(last) {
             last = Instant::now();
-            tell(FromAgent::Load(Box::new(self.with_speeds(boot_ns(), read()))));
+            tell(self.with_speeds(boot_ns(), read()));
         }
     }
 
-    /// Reports the cache keys whenever they are due, until the end.
-    pub fn tell_caches(&self, dirs: &[CacheDir], mut tell: impl FnMut(FromAgent)) {
+    /// Reports the cache keys whenever they are due, until the agent ends.
+    pub fn tell_caches(&self, dirs: &[CacheDir], mut tell: impl FnMut(BTreeMap<String, u64>)) {
         let (mut scanned, mut said) = (Keys::new(), None);
         let (mut last_scan, mut last_told) = (None, None);
         while let Some(due) = self.wait_for_caches(last_scan, last_told) {
@@ -249,7 +249,7 @@ impl Measured {
             let keys = self.lock().fetched.with(&scanned);
             if due == RescanReason::Unsaid || said.as_ref() != Some(&keys) {
                 last_told = Some(Instant::now());
-                tell(FromAgent::Caches(keys.clone()));
+                tell(keys.clone());
                 said = Some(keys);
             }
         }

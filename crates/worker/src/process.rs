@@ -1,12 +1,6 @@
-//! Processes: starting one without waiting for it, measuring a tree of them, and killing it.
-//!
-//! Between fork and exec a process touches what its user controls: its directory, the places in `PATH`, the
-//! files of its session. Any of these may take for ever, on a file server that is gone or because the user
-//! stops the process. So the keeper never waits: the process reports through a pipe whether it became its
-//! program. `keeper` and `launcher` call this module; nothing here knows of tasks.
+//! Processes: how a new one becomes its program, and how the keeper measures, signals and collects a tree of them.
+//! `keeper`, `launcher` and `spawn` call this module; it does not know of tasks.
 
-use crate::launcher::Launcher;
-use crate::mask::Mask;
 use crate::syscall::system_call;
 use crate::users::RunAs;
 use rustix::io::Errno;
@@ -14,26 +8,17 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// `PATH` of a task whose environment has none.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// How long a process may take from fork to its program.
-pub const LAUNCH_MAX: Duration = Duration::from_secs(10);
-/// How long the keeper waits for a process to end before it looks at its report. A task that is shorter costs it one
-/// wakeup instead of two. That a longer one has started is told so much later.
-const REPORT_DELAY: Duration = Duration::from_millis(5);
-/// Bytes that are read of a process's report.
-const REPORT_BYTES_MAX: u64 = 4096;
-
 /// A command to be executed by a new process.
 #[derive(Clone)]
 pub struct Command {
@@ -86,27 +71,6 @@ pub struct Setup {
     pub die_with: Option<i32>,
 }
 
-/// A process that has not yet become its program, or not yet reported.
-pub struct Launch {
-    report: File,
-    since: Instant,
-    /// Its program and its working directory, for people.
-    pub texts: (String, String),
-}
-
-/// How far a process is between fork and its program.
-#[derive(Debug)]
-pub enum LaunchState {
-    /// It has not reported, and there is time.
-    Under,
-    /// The program runs, or the process was ended from outside.
-    Done,
-    /// It could not become its program, and is about to exit.
-    Failed(SpawnError),
-    /// It has not reported in time.
-    Late,
-}
-
 /// How a process ended, and what it and the children that it waited for used.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Exit {
@@ -146,7 +110,8 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 6] =
+    /// All steps, in the order of their numbers in a report.
+    pub const ALL: [Step; 6] =
         [Step::Read, Step::Make, Step::BecomeUser, Step::WriteFiles, Step::EnterDir, Step::Execute];
 }
 
@@ -249,86 +214,6 @@ impl Texts {
     }
 }
 
-impl Launch {
-    /// Readable when the process has become its program, or failed to.
-    pub fn report(&self) -> BorrowedFd<'_> {
-        self.report.as_fd()
-    }
-
-    /// From when on the keeper waits for the report of a process that has not ended.
-    pub fn listen_from(&self) -> Instant {
-        self.since + REPORT_DELAY
-    }
-
-    /// When something must be done about it: the report is listened for, or the process is late.
-    pub fn next_deadline(&self, now: Instant) -> Instant {
-        if now < self.listen_from() { self.listen_from() } else { self.due() }
-    }
-
-    /// When the process is late.
-    pub fn due(&self) -> Instant {
-        self.since + LAUNCH_MAX
-    }
-
-    /// Reads the report, without waiting.
-    pub fn look(&mut self, now: Instant) -> LaunchState {
-        let mut said = Vec::new();
-        match (&self.report).take(REPORT_BYTES_MAX).read_to_end(&mut said) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && said.is_empty() => {
-                if now < self.due() {
-                    LaunchState::Under
-                } else {
-                    LaunchState::Late
-                }
-            }
-            _ => match said[..] {
-                [step, a, b, c, d, ..] => {
-                    let step = Step::ALL.get(usize::from(step)).copied().unwrap_or(Step::Make);
-                    LaunchState::Failed(SpawnError {
-                        step,
-                        source: io::Error::from_raw_os_error(i32::from_le_bytes([a, b, c, d])),
-                    })
-                }
-                _ => LaunchState::Done,
-            },
-        }
-    }
-}
-
-/// Starts the command in a session of its own, and does not wait for it. The launcher makes the process if it
-/// can, else this process forks. `mask` is what the launcher's processes do not see.
-pub fn spawn(
-    command: &Command,
-    setup: &Setup,
-    launcher: Option<&Launcher>,
-    mask: Option<&Mask>,
-) -> Result<(i32, Launch), SpawnError> {
-    let made = |source| SpawnError { step: Step::Make, source };
-    let (report, say) = pipe().map_err(made)?;
-    let launch =
-        |report| Launch { report: File::from(report), since: Instant::now(), texts: command.texts() };
-    if let Some(spawned) = launcher.and_then(|launcher| launcher.spawn(command, setup, say.as_fd())) {
-        return spawned.map(|pid| (pid, launch(report)));
-    }
-    // SAFETY: this process has one thread, so its child may run any code.
-    let pid = unsafe { libc::fork() };
-    match pid {
-        0 => become_child(command, setup, mask, say.as_raw_fd()),
-        pid if pid < 0 => Err(made(io::Error::last_os_error())),
-        pid => Ok((pid, launch(report))),
-    }
-}
-
-/// What a forked child does until it is its program. If that fails, it reports why and exits.
-fn become_child(command: &Command, setup: &Setup, mask: Option<&Mask>, report: RawFd) -> ! {
-    let become_it = || match mask.map_or(Ok(()), Mask::enter) {
-        Ok(()) => become_program(command, setup, &command.pointers()),
-        Err(e) => (Step::Make, Errno::from_io_error(&e).unwrap_or(Errno::IO)),
-    };
-    let failed = std::panic::catch_unwind(AssertUnwindSafe(become_it));
-    report_and_end(report, failed.unwrap_or((Step::Make, Errno::IO)))
-}
-
 /// Reports the step at which a process failed and why, and exits without running any code of the keeper's.
 pub fn report_and_end(report: RawFd, (step, error): (Step, Errno)) -> ! {
     let [a, b, c, d] = error.raw_os_error().to_le_bytes();
@@ -381,12 +266,6 @@ fn take_common_limits() {
         rustix::process::Resource::Core,
         rustix::process::Rlimit { current: Some(0), ..core },
     );
-}
-
-/// A pipe that closes at exec and never blocks. What is written to it always fits.
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
-    Ok(rustix::pipe::pipe_with(flags)?)
 }
 
 /// Forks a process that acts with a user's rights, and returns its number without waiting for it: what it
@@ -677,4 +556,11 @@ pub fn environ_has(pid: i32, is_it: impl Fn(&[u8]) -> bool) -> bool {
 pub fn start_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Identifies the executable of this process by device, inode and modification time, whatever its path is now.
+pub fn program_of_this_process() -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::metadata("/proc/self/exe").ok()?;
+    Some(format!("{}:{}:{}:{}", file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
 }

@@ -6,17 +6,18 @@
 //! every new stream begins with its inventory, so this module keeps no state that a new stream does not
 //! restore. It decides nothing about tasks.
 
-use crate::agent::{Agent, AgentError, AgentOptions, FromAgent, fresh_number};
+use crate::agent::{Agent, AgentError, AgentOptions, FromAgent};
 use crate::caches::CacheDir;
 use crate::clock::boot_ns;
 use crate::measure::{LOAD_EVERY, MeasureCore};
 use crate::names::{Names, Resolved};
 use crate::old_output::{ASK_EVERY, OldOutput, ServerClock};
-use crate::order::{Ending, ServerOrder};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
 use crate::protocol::{Hidden, TaskRef, ToKeeper};
+use crate::random::fresh_number;
+use crate::server_rotation::{Ending, ServerRotation};
 use crate::users::{BadUser, UserMap};
-use crate::wire::{report_to_wire, start_from_wire, task_from_wire};
+use crate::wire::{Introduction, report_to_wire, start_from_wire, task_from_wire};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
@@ -142,7 +143,7 @@ pub enum RemoteError {
 pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) -> Result<(), RemoteError> {
     let servers = options.servers.iter().map(Server::new).collect::<Result<Vec<_>, _>>()?;
     let urls: Vec<String> = options.servers.iter().map(|server| server.url.clone()).collect();
-    let (mut order, names) = (ServerOrder::new(&urls), Names::new(options.users.clone()));
+    let (mut order, names) = (ServerRotation::new(&urls), Names::new(options.users.clone()));
     let mut remote = Remote {
         options,
         servers,
@@ -420,8 +421,9 @@ impl StreamSession<'_> {
                     self.remote.warned = warnings;
                 }
             }
-            let options = &self.remote.options;
-            reports.push(report_to_wire(message, options));
+            let RemoteOptions { name, identity, capacity, attributes, .. } = &self.remote.options;
+            let worker = Introduction { name, identity: *identity, capacity, attributes };
+            reports.push(report_to_wire(message, &worker));
         }
         let sent = self.reports.first.send(FromWorker { reports }).await;
         sent.map_err(|_| self.remote.gone("the stream ended"))

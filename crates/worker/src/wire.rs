@@ -3,26 +3,38 @@
 
 use crate::agent::FromAgent;
 use crate::protocol::{Held, HeldPhase, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult};
-use crate::remote::RemoteOptions;
 use windlass_api::wire::{
     self, Beat, Caches, Finished, Hello, Inventory, Lost, Progress, Reclaimed, Report, Start, Started, Task,
     attributes_to_wire, finished, held, report,
 };
 use windlass_core::Resources;
+use windlass_core::tags::Attributes;
+
+/// A worker's description of itself, which its hello carries.
+pub struct Introduction<'a> {
+    /// The worker's name, unique on the farm.
+    pub name: &'a str,
+    /// Number that tells this machine from another with the same name.
+    pub identity: u64,
+    /// The amounts that tasks may use together.
+    pub capacity: &'a Resources,
+    /// The worker's attributes.
+    pub attributes: &'a Attributes,
+}
 
 /// A report for the server.
-pub fn report_to_wire(message: FromAgent, options: &RemoteOptions) -> Report {
+pub fn report_to_wire(message: FromAgent, worker: &Introduction<'_>) -> Report {
     use report::What;
     let what = match message {
         FromAgent::Hello { incarnation, seq, held, sent, fences, .. } => What::Hello(Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            name: options.name.clone(),
-            identity: options.identity,
+            name: worker.name.to_owned(),
+            identity: worker.identity,
             incarnation,
             fences,
             sent,
-            capacity: Some(options.capacity.clone().into()),
-            attributes: attributes_to_wire(&options.attributes),
+            capacity: Some(worker.capacity.clone().into()),
+            attributes: attributes_to_wire(worker.attributes),
             inventory: Some(inventory(seq, held)),
         }),
         FromAgent::Beat { sent, seq, held } => {

@@ -5,6 +5,7 @@
 //! tasks only while the lease holds, and fences once when it has run out. Nothing here renews a lease: the
 //! agent sends each renewal.
 
+use super::log::write_line;
 use crate::clock::boot_ns;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -39,7 +40,7 @@ impl Lease {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let timer = Itimerspec { it_interval: zero, it_value: Timespec { tv_sec, tv_nsec } };
         if let Err(e) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &timer) {
-            super::say(format_args!("cannot set the lease's timer: {e}"));
+            write_line(format_args!("cannot set the lease's timer: {e}"));
         }
     }
 

@@ -2,6 +2,7 @@
 //! keeper's loop polls it, reads messages and sends reports, and never blocks on it. Reports to an absent
 //! agent are dropped: results are kept in `tasks` and repeated after the next hello.
 
+use super::log::write_line;
 use crate::protocol::{FromKeeper, Lines, ToKeeper, to_line};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -108,7 +109,7 @@ impl Link {
                 messages
             }
             Err(why) => {
-                super::say(format_args!("the agent sent an invalid message: {why}"));
+                write_line(format_args!("the agent sent an invalid message: {why}"));
                 self.close();
                 Vec::new()
             }

@@ -3,69 +3,28 @@
 //! messages. It starts and ends tasks, holds them to their limits, and keeps results until they are acknowledged. It
 //! never waits for an agent or for anything that a user controls, and opens no network connection.
 
-mod ground;
+mod env;
 mod lease;
 mod link;
-pub(crate) mod namespace;
+mod log;
+mod namespace;
 mod nodes;
 mod progress;
+mod run;
 mod session;
 mod tasks;
-pub(crate) mod upgrade;
+mod upgrade;
 
+pub use env::{MARKER, SESSIONS};
 pub use link::socket_path;
 pub use namespace::{KeeperFile, RETRY_WITHOUT, TAKEN};
-pub use session::SESSIONS;
+pub use run::KeeperOptions;
 
 use crate::cgroup::Cgroups;
-use crate::logs::LogDir;
 use crate::process;
-use crate::protocol::{FromKeeper, Hidden, ToKeeper};
-use ground::Ground;
-use lease::Lease;
-use link::Link;
-use nodes::NodeFiles;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use session::Sessions;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use log::{detach_output, write_line};
+use run::Keeper;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
-use tasks::Tasks;
-
-/// Options of a keeper, from its command line.
-#[derive(Clone, Debug)]
-pub struct KeeperOptions {
-    /// The worker's directory, which must exist.
-    pub state: PathBuf,
-    /// The number that tells this keeper from every other.
-    pub incarnation: u64,
-    /// Whether the keeper ends, with all tasks, when the agent's connection ends.
-    pub die_with_agent: bool,
-    /// Whether to do without namespaces.
-    pub plain: bool,
-    /// Bytes that are kept of one output file.
-    pub log_bytes_max: u64,
-    /// Descriptor of the state that an earlier program of this process handed over; `None` for a new keeper.
-    pub resume: Option<i32>,
-    /// Descriptor of that earlier program, which is executed again if this one cannot go on.
-    pub fallback: Option<i32>,
-}
-
-/// Bytes of the keeper's own log.
-const LOG_BYTES_MAX: u64 = 16 << 20;
-/// How long a keeper that ends with its agent waits for the first connection.
-const FIRST_AGENT: Duration = Duration::from_secs(10);
-/// How long a keeper without attempts waits for another agent.
-const ALONE_MAX: Duration = Duration::from_secs(600);
-
-/// Environment variable that marks every process of a keeper. Processes are found by it where there is no namespace.
-pub const MARKER: &str = "WINDLASS_KEEPER";
 
 /// Runs the keeper. In the process that the agent started it returns as soon as the keeper is ready, after a
 /// line on standard output. In the keeper it returns when the keeper ends.
@@ -127,335 +86,12 @@ fn resume(options: KeeperOptions, memory: i32) -> ExitCode {
     match Keeper::resume(&options, memory) {
         Ok(mut keeper) => keeper.live(),
         Err(e) => {
-            say(format_args!("cannot go on with the state of the earlier program: {e}"));
+            write_line(format_args!("cannot go on with the state of the earlier program: {e}"));
             if let Some(old) = options.fallback {
                 let e = upgrade::fall_back(&options, memory, old);
-                say(format_args!("the earlier program cannot be executed again: {e}"));
+                write_line(format_args!("the earlier program cannot be executed again: {e}"));
             }
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes a line to the keeper's log. An error, as on a full disk, is ignored, because it must not end the keeper.
-fn say(what: fmt::Arguments<'_>) {
-    let log = File::from(match rustix::io::dup(rustix::stdio::stderr()) {
-        Ok(stderr) => stderr,
-        Err(_) => return,
-    });
-    if log.metadata().is_ok_and(|found| found.is_file() && found.len() > LOG_BYTES_MAX) {
-        _ = log.set_len(0);
-        _ = writeln!(io::stderr(), "keeper: this file was too large and begins again here");
-    }
-    _ = writeln!(io::stderr(), "keeper: {what}");
-}
-
-/// Redirects standard output and standard error to the keeper's log.
-fn detach_output(state: &Path) {
-    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(state.join("keeper.log"));
-    let Ok(target) = log.or_else(|_| OpenOptions::new().write(true).open("/dev/null")) else { return };
-    _ = rustix::stdio::dup2_stdout(&target);
-    _ = rustix::stdio::dup2_stderr(&target);
-}
-
-struct Keeper {
-    options: KeeperOptions,
-    /// Holds the worker's directory; `None` in a program that took over from one that did not lock it.
-    lock: Option<File>,
-    tasks: Tasks,
-    link: Link,
-    children: OwnedFd,
-    lease: Lease,
-    /// When the lease ran out, until the last process of the tasks that were ended then is gone.
-    fenced: Option<Instant>,
-    namespaced: bool,
-    /// Identifies the executable of this process.
-    program: Option<String>,
-    notes: Vec<String>,
-    /// What the last agent wanted hidden.
-    hidden: Option<Hidden>,
-    /// Since when no agent is connected; `None` while one is.
-    alone_since: Option<Instant>,
-    /// The program to become, as soon as no process is between fork and its own program.
-    upgrade_to: Option<PathBuf>,
-    done: bool,
-}
-
-/// What the keeper woke up for, besides deadlines.
-struct Ready {
-    /// A child ended.
-    children: bool,
-    /// The agent sent something.
-    agent: bool,
-    /// Another agent connects.
-    new_agent: bool,
-}
-
-impl Keeper {
-    fn new(
-        options: &KeeperOptions,
-        cgroups: Result<Cgroups, String>,
-        namespaced: bool,
-        mut notes: Vec<String>,
-    ) -> io::Result<Self> {
-        let cgroups = match cgroups {
-            Ok(cgroups) => {
-                if !cgroups.limits_memory() {
-                    notes
-                        .push("no memory controller: memory limits are watched by sampling /proc".to_owned());
-                }
-                Some(cgroups)
-            }
-            Err(why) => {
-                notes.push(format!(
-                    "no control groups ({why}): memory limits are watched by sampling /proc, and processes that \
-                     leave a task's tree are found by their environment"
-                ));
-                None
-            }
-        };
-        let ground = Keeper::ground(options, cgroups, namespaced)?;
-        ground.nodes.clear();
-        let tasks = Tasks::new(ground, Sessions::new(&options.state));
-        let link = Link::listen(&options.state)?;
-        Keeper::with(options, (tasks, link, Lease::new()?), namespaced, notes)
-    }
-
-    fn ground(options: &KeeperOptions, cgroups: Option<Cgroups>, namespaced: bool) -> io::Result<Ground> {
-        let mut ground = Ground {
-            cgroups,
-            logs: LogDir::new(&options.state),
-            log_bytes_max: options.log_bytes_max,
-            null: File::open("/dev/null")?,
-            helpers: BTreeMap::new(),
-            launcher: None,
-            mask: None,
-            exposed: None,
-            stuck: Vec::new(),
-            namespaced,
-            incarnation: options.incarnation,
-            cpus: BTreeMap::new(),
-            devices: BTreeMap::new(),
-            nodes: NodeFiles::new(&options.state),
-        };
-        // Started before the keeper has much memory, because this one fork copies its page tables.
-        ground.start_launcher();
-        Ok(ground)
-    }
-
-    fn with(
-        options: &KeeperOptions,
-        (tasks, link, lease): (Tasks, Link, Lease),
-        namespaced: bool,
-        notes: Vec<String>,
-    ) -> io::Result<Self> {
-        Ok(Keeper {
-            options: options.clone(),
-            lock: None,
-            tasks,
-            link,
-            children: block_sigchld()?,
-            lease,
-            fenced: None,
-            namespaced,
-            program: upgrade::program_of_this_process(),
-            notes,
-            hidden: None,
-            alone_since: Some(Instant::now()),
-            upgrade_to: None,
-            done: false,
-        })
-    }
-
-    /// Runs the loop to the keeper's end.
-    fn live(&mut self) -> ExitCode {
-        let result = self.run();
-        _ = std::fs::remove_file(self.options.state.join("keeper.sock"));
-        if let Err(e) = result {
-            say(format_args!("{e}"));
-            return ExitCode::FAILURE;
-        }
-        ExitCode::SUCCESS
-    }
-
-    fn run(&mut self) -> io::Result<()> {
-        while !self.done {
-            if self.upgrade_to.is_some() && self.tasks.launches().next().is_none() {
-                self.upgrade();
-            }
-            if self.lease.holds() && self.upgrade_to.is_none() {
-                self.tasks.start_waiting(&mut self.link);
-            }
-            self.link.flush();
-            let ready = self.wait()?;
-            if ready.children {
-                drain(&self.children);
-                while let Some(exit) = process::reap() {
-                    self.tasks.exited(exit);
-                }
-            }
-            if self.lease.ran_out() {
-                say(format_args!("the lease ran out {} ms ago: all tasks are ended", self.lease.over_ms()));
-                self.tasks.fence(&mut self.link);
-                self.fenced = Some(Instant::now());
-            }
-            self.tasks.settle(Instant::now(), &mut self.link);
-            self.say_when_fenced_tasks_are_gone();
-            self.talk(&ready);
-        }
-        self.tasks.kill_all();
-        Ok(())
-    }
-
-    /// Logs how long the kernel took to end the tasks of a lease that ran out. A process that waits for a disk ends when
-    /// the disk answers, and until then it may run beside the next attempt of its task.
-    fn say_when_fenced_tasks_are_gone(&mut self) {
-        let Some(since) = self.fenced.filter(|_| !self.tasks.has_fenced()) else { return };
-        self.fenced = None;
-        let ms = since.elapsed().as_millis();
-        say(format_args!(
-            "the last process of the tasks that were ended with the lease is gone after {ms} ms"
-        ));
-    }
-
-    /// Sleeps until a descriptor is ready or a deadline is due.
-    fn wait(&self) -> io::Result<Ready> {
-        // Without an agent the keeper checks now and then whether it is still needed and its directory still exists.
-        let alone = self.alone_since.map(|_| Instant::now() + FIRST_AGENT);
-        let timeout = self.tasks.next_deadline().into_iter().chain(alone).min().map(|at| {
-            let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(100);
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
-        });
-        let mut fds = vec![
-            PollFd::new(&self.children, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.link.listener(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.lease.timer(), PollFlags::IN),
-        ];
-        if let Some(connection) = self.link.connection() {
-            let out = if self.link.has_output() { PollFlags::OUT } else { PollFlags::empty() };
-            fds.push(PollFd::from_borrowed_fd(connection, PollFlags::IN | out));
-        }
-        let connections = fds.len();
-        let now = Instant::now();
-        let launches = self.tasks.launches().filter(|launch| launch.listen_from() <= now);
-        fds.extend(launches.map(|launch| PollFd::from_borrowed_fd(launch.report(), PollFlags::IN)));
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {
-                let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-                let agent = fds[3..connections].iter().any(is_ready);
-                Ok(Ready { children: is_ready(&fds[0]), agent, new_agent: is_ready(&fds[1]) })
-            }
-            Err(rustix::io::Errno::INTR) => Ok(Ready { children: true, agent: true, new_agent: true }),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Hears the agent, if it says something.
-    fn talk(&mut self, ready: &Ready) {
-        if ready.new_agent {
-            self.link.accept();
-        }
-        if ready.agent || ready.new_agent {
-            for message in self.link.read() {
-                self.handle(message);
-            }
-        }
-        if self.link.connection().is_some() {
-            self.alone_since = None;
-            return;
-        }
-        let since = *self.alone_since.get_or_insert_with(Instant::now);
-        let patience = match (self.options.die_with_agent, self.link.had_agent()) {
-            (true, true) => Duration::ZERO,
-            (true, false) => FIRST_AGENT,
-            (false, _) => ALONE_MAX,
-        };
-        // Without its directory no agent can find the keeper, and the output of its tasks is lost.
-        self.done |= !self.options.state.exists();
-        // Attempts are kept for the next agent, however late that comes.
-        let needed = !self.options.die_with_agent && !self.tasks.held().is_empty();
-        self.done |= !needed && since.elapsed() >= patience;
-    }
-
-    /// Becomes another program. Returns only if that failed.
-    fn upgrade(&mut self) {
-        let Some(program) = self.upgrade_to.take() else { return };
-        let options = self.options.clone();
-        let e = self.become_program(&options, &program);
-        say(format_args!("cannot go on as {}: {e}", program.display()));
-    }
-
-    fn handle(&mut self, message: ToKeeper) {
-        match message {
-            ToKeeper::Hello { capacity, sent, hide } => {
-                self.tasks.capacity = capacity.into();
-                self.hide(hide);
-                self.link.send(&FromKeeper::State {
-                    incarnation: self.options.incarnation,
-                    seq: self.tasks.seq,
-                    held: self.tasks.held(),
-                    notes: self.notes(),
-                    sent,
-                    fences: self.namespaced,
-                    program: self.program.clone(),
-                });
-                self.tasks.begin_again(&mut self.link);
-            }
-            ToKeeper::Beat { sent } => {
-                let (seq, held) = (self.tasks.seq, self.tasks.held());
-                self.link.send(&FromKeeper::Beat { sent, seq, held });
-            }
-            ToKeeper::Lease { until } => self.lease.set(until),
-            // It may have been under way when the lease ran out, and its task may run elsewhere by now. The server sends
-            // it again if it does not.
-            ToKeeper::Start { seq, .. } if !self.lease.holds() => self.tasks.note_seq(seq),
-            ToKeeper::Upgrade { program } => self.upgrade_to = Some(program),
-            ToKeeper::Shutdown => self.done = true,
-            ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),
-            ToKeeper::ShutdownIfEnded => self.done |= !self.tasks.runs(),
-            other => self.tasks.handle(other, &mut self.link),
-        }
-    }
-}
-
-impl Keeper {
-    /// Hides from tasks what the agent says.
-    fn hide(&mut self, hidden: Option<Hidden>) {
-        if let Some(hidden) = &hidden {
-            self.tasks.hide(&self.options.state, hidden);
-        }
-        self.hidden = hidden;
-    }
-
-    /// What could not be set up, for the log.
-    fn notes(&self) -> Vec<String> {
-        let exposed = self.tasks.exposed().map(|why| {
-            format!(
-                "nothing is hidden from tasks ({why}): those that run as the worker's own user can read its token \
-                 and the output of all tasks"
-            )
-        });
-        self.notes.iter().cloned().chain(exposed).collect()
-    }
-}
-
-/// Blocks `SIGCHLD` and returns a descriptor that is readable when it is pending.
-fn block_sigchld() -> io::Result<OwnedFd> {
-    // SAFETY: a zeroed set is valid storage for sigemptyset, and the new descriptor has no other owner.
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGCHLD);
-        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
-    }
-}
-
-fn drain(fd: &OwnedFd) {
-    let mut buffer = [0u8; 1024];
-    while rustix::io::read(fd.as_fd(), &mut buffer).is_ok_and(|n| n == buffer.len()) {}
 }

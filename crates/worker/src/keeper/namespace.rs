@@ -4,6 +4,7 @@
 //! silent one. Where namespaces are refused, the keeper runs without, and is not given a lease.
 
 use crate::process;
+use crate::unshare::{map_own_user, try_unshare};
 use rustix::process::{getgid, getuid};
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
@@ -143,19 +144,6 @@ fn unshare() -> io::Result<Option<String>> {
         return Ok(Some(e.to_string()));
     }
     map_own_user((uid, gid)).map(|()| None).map_err(|_| io::Error::other(RETRY_WITHOUT))
-}
-
-/// Lets this user and group, and no others, exist in the user namespace that this process has just entered.
-pub fn map_own_user((uid, gid): (u32, u32)) -> io::Result<()> {
-    fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
-}
-
-/// Enters these namespaces. The caller must have one thread.
-pub fn try_unshare(flags: UnshareFlags) -> io::Result<()> {
-    // SAFETY: this process has one thread, and shares its table of descriptors with no other process.
-    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
 /// Mounts `/proc` of the namespace. Later mounts outside are still seen inside.

@@ -3,6 +3,7 @@
 //! ended. `session` and `tasks` act on the result. Lines in any other form are the task's own, and nothing
 //! here changes a file.
 
+use crate::kept;
 use crate::logs::{LogDir, Stream, read_at};
 use crate::protocol::TaskRef;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,7 @@ pub struct Tail {
 
 #[derive(Serialize, Deserialize)]
 struct TailReader {
-    #[serde(with = "super::upgrade::kept_file")]
+    #[serde(with = "kept::file")]
     file: File,
     at: u64,
     /// Beginning of a line whose end is not yet written.

@@ -7,12 +7,15 @@
 //! the next task then begins another session. Leaving takes no room, and writes to output files of its own
 //! beside those of the job's tasks. A session never spans two steps or two workers.
 
-use super::ground::{Body, Ground, Refused, Started, refuse_spawn};
+use super::env::{Body, EMPTY_POLL, KeeperEnv, Refused, SESSIONS, Started, refuse_spawn};
+use super::log::write_line;
 use super::progress::{Fetch, Said, Tail};
-use super::tasks::EMPTY_POLL;
+use crate::clock::unix_ns;
+use crate::kept;
 use crate::logs::Stream;
-use crate::process::{self, Command, Exit, LaunchState, NewFile};
+use crate::process::{self, Command, Exit, NewFile};
 use crate::protocol::TaskRef;
+use crate::spawn::{Launch, LaunchState};
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -40,8 +43,6 @@ const FILLED_BYTES_MAX: usize = 64 << 20;
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of the variables that the actions of one environment may set.
 const VARIABLES_BYTES_MAX: usize = 1 << 20;
-/// The directory of sessions in the worker's directory.
-pub const SESSIONS: &str = "sessions";
 /// Prefix of directories that are being removed.
 const GONE: &str = "sessions-gone-";
 
@@ -54,7 +55,7 @@ pub struct Sessions {
     root: PathBuf,
     sessions: BTreeMap<u64, Session>,
     /// The session that takes new tasks, for each step that has one.
-    #[serde(with = "super::upgrade::pairs")]
+    #[serde(with = "kept::pairs")]
     current: BTreeMap<Key, u64>,
     next: u64,
 }
@@ -69,7 +70,7 @@ struct Session {
     /// Whether a task is entering environments now.
     entering: bool,
     tasks: usize,
-    #[serde(with = "super::upgrade::moment")]
+    #[serde(with = "kept::moment")]
     idle_since: Instant,
     leaving: Option<Leaving>,
 }
@@ -79,7 +80,7 @@ struct Session {
 struct Leaving {
     task: TaskRef,
     started: Started,
-    #[serde(with = "super::upgrade::moment")]
+    #[serde(with = "kept::moment")]
     kill_at: Instant,
     exit: Option<Exit>,
 }
@@ -137,7 +138,7 @@ impl Sessions {
     #[expect(clippy::too_many_arguments, reason = "what a start holds")]
     pub fn start(
         &mut self,
-        ground: &mut Ground,
+        keeper_env: &mut KeeperEnv,
         task: TaskRef,
         step: u16,
         body: &Rc<Body>,
@@ -168,13 +169,13 @@ impl Sessions {
             fetched: Vec::new(),
             begun: session.layers.len(),
         };
-        let next = session.next(ground, &mut course, limit);
-        let started = next.and_then(|next| Ok((ground.begin(task, &next.command, memory)?, next.limit)));
+        let next = session.next(keeper_env, &mut course, limit);
+        let started = next.and_then(|next| Ok((keeper_env.begin(task, &next.command, memory)?, next.limit)));
         match started {
             Ok((started, limit)) => {
                 session.tasks += 1;
                 session.entering = course.entering.is_some();
-                course.tail = Tail::open(&ground.logs, task).ok();
+                course.tail = Tail::open(&keeper_env.logs, task).ok();
                 Ok(Some((started, course, limit)))
             }
             Err(Refused::NotNow(e)) => {
@@ -203,7 +204,7 @@ impl Sessions {
         });
         made.map_err(|e| {
             remove(&self.root, &dir);
-            super::ground::refuse("make the session's directory", e)
+            super::env::refuse("make the session's directory", e)
         })?;
         let session = Session {
             key,
@@ -225,7 +226,7 @@ impl Sessions {
     /// limit; `None` if the task has no further action.
     pub fn go_on(
         &mut self,
-        ground: &mut Ground,
+        keeper_env: &mut KeeperEnv,
         course: &mut Course,
         started: &mut Started,
         limit: Option<Duration>,
@@ -235,9 +236,9 @@ impl Sessions {
             return Ok(None);
         }
         let Some(session) = self.sessions.get_mut(&course.session) else { return Ok(None) };
-        let next = session.next(ground, course, limit);
+        let next = session.next(keeper_env, course, limit);
         let next = next.and_then(|next| {
-            ground.go_on(&next.command, started, memory)?;
+            keeper_env.go_on(&next.command, started, memory)?;
             Ok(next.limit)
         });
         session.entering = course.entering.is_some();
@@ -286,14 +287,14 @@ impl Sessions {
     }
 
     /// Takes a task that has ended out of its session. Returns why it failed, where more is known than its exit code.
-    pub fn leave(&mut self, ground: &mut Ground, course: Course, failed: bool) -> Option<String> {
+    pub fn leave(&mut self, keeper_env: &mut KeeperEnv, course: Course, failed: bool) -> Option<String> {
         let session = self.sessions.get_mut(&course.session)?;
         session.tasks -= 1;
         session.idle_since = Instant::now();
         session.entering &= course.entering.is_none();
         if session.spec().is_some_and(|spec| !spec.files.is_empty()) {
             let files = course.files_dir();
-            ground.help(process::aside(course.run_as.as_ref(), || _ = fs::remove_dir_all(files)));
+            keeper_env.help(process::aside(course.run_as.as_ref(), || _ = fs::remove_dir_all(files)));
         }
         if !failed {
             return None;
@@ -343,7 +344,7 @@ impl Sessions {
     }
 
     /// Leaves the environments of sessions that are over.
-    pub fn settle(&mut self, now: Instant, ground: &mut Ground) {
+    pub fn settle(&mut self, now: Instant, keeper_env: &mut KeeperEnv) {
         let (root, current) = (&self.root, &mut self.current);
         self.sessions.retain(|number, session| {
             let is_current = current.get(&session.key) == Some(number);
@@ -353,7 +354,7 @@ impl Sessions {
             if is_current {
                 current.remove(&session.key);
             }
-            session.go_out(root, *number, now, ground)
+            session.go_out(root, *number, now, keeper_env)
         });
     }
 
@@ -363,7 +364,7 @@ impl Sessions {
         let each = each.map(|(number, session)| match &session.leaving {
             Some(Leaving { exit: Some(_), .. }) => Instant::now() + EMPTY_POLL,
             Some(leaving) => {
-                let due = leaving.started.launch.as_ref().map(process::Launch::due);
+                let due = leaving.started.launch.as_ref().map(Launch::due);
                 due.into_iter().chain([leaving.kill_at]).min().unwrap_or(leaving.kill_at)
             }
             None if self.current.get(&session.key) == Some(number) => session.idle_since + LINGER,
@@ -373,9 +374,9 @@ impl Sessions {
     }
 
     /// Kills the running actions that leave environments.
-    pub fn kill_all(&mut self, ground: &Ground) {
+    pub fn kill_all(&mut self, keeper_env: &KeeperEnv) {
         for leaving in self.sessions.values().filter_map(|session| session.leaving.as_ref()) {
-            ground.end_tree(leaving.task, &leaving.started, leaving.exit.is_some());
+            keeper_env.end_tree(leaving.task, &leaving.started, leaving.exit.is_some());
         }
     }
 }
@@ -388,7 +389,7 @@ impl Session {
     /// The next action of a task: entering the first environment that is not yet entered, or the task's command.
     fn next(
         &mut self,
-        ground: &Ground,
+        keeper_env: &KeeperEnv,
         course: &mut Course,
         limit: Option<Duration>,
     ) -> Result<Next, Refused> {
@@ -410,8 +411,8 @@ impl Session {
             self.layers[n] = variables;
             if let Some(action) = &environment.on_enter {
                 course.cancel = Some(action.cancel.unwrap_or(Cancel::Terminate));
-                let own = ground.task_variables(course.task, course.value.as_deref());
-                let command = self.action(ground, action, n, course.task, &own)?.writing(files);
+                let own = keeper_env.task_variables(course.task, course.value.as_deref());
+                let command = self.action(keeper_env, action, n, course.task, &own)?.writing(files);
                 return Ok(Next { command, limit: action.timeout_ms.map(Duration::from_millis) });
             }
         }
@@ -421,15 +422,20 @@ impl Session {
         files.extend(new_files(&spec.files, &course.files_dir(), fill));
         let argv: Vec<String> = body.command.iter().map(|text| fill(text)).collect();
         let env = self.variables(self.layers.len());
-        let own = ground.task_variables(course.task, course.value.as_deref());
-        let command =
-            ground.command_of(course.task, &argv, &env, &own, (&fill(&body.cwd), body.run_as.as_ref()))?;
+        let own = keeper_env.task_variables(course.task, course.value.as_deref());
+        let command = keeper_env.command_of(
+            course.task,
+            &argv,
+            &env,
+            &own,
+            (&fill(&body.cwd), body.run_as.as_ref()),
+        )?;
         Ok(Next { command: command.writing(files), limit })
     }
 
     fn action(
         &self,
-        ground: &Ground,
+        keeper_env: &KeeperEnv,
         action: &Action,
         n: usize,
         task: TaskRef,
@@ -439,7 +445,7 @@ impl Session {
         let argv = action.command.iter().map(|text| fill(text, &self.dir, spec, Some(n), None));
         let dir = self.dir.to_string_lossy();
         let whom = self.body.run_as.as_ref();
-        ground.command_of(task, &argv.collect::<Vec<_>>(), &self.variables(n + 1), own, (&dir, whom))
+        keeper_env.command_of(task, &argv.collect::<Vec<_>>(), &self.variables(n + 1), own, (&dir, whom))
     }
 
     /// The step's variables, as the first environments change them.
@@ -455,7 +461,7 @@ impl Session {
     }
 
     /// Leaves the environments that were begun, the last one first. False once all are left.
-    fn go_out(&mut self, root: &Path, number: u64, now: Instant, ground: &mut Ground) -> bool {
+    fn go_out(&mut self, root: &Path, number: u64, now: Instant, keeper_env: &mut KeeperEnv) -> bool {
         if let Some(leaving) = &mut self.leaving {
             match leaving.started.launch.as_mut().map_or(LaunchState::Done, |launch| launch.look(now)) {
                 LaunchState::Under => {}
@@ -468,21 +474,21 @@ impl Session {
                 LaunchState::Late => {
                     if let Some(Leaving { task, started, .. }) = self.leaving.take() {
                         say_refused(self.key, &Refused::Worker("it takes too long to start".to_owned()));
-                        ground.abandon(task, started);
+                        keeper_env.abandon(task, started);
                     }
-                    return self.go_out(root, number, now, ground);
+                    return self.go_out(root, number, now, keeper_env);
                 }
             }
             if leaving.exit.is_none() && now < leaving.kill_at {
                 return true;
             }
-            let gone = ground.end_tree(leaving.task, &leaving.started, leaving.exit.is_some());
+            let gone = keeper_env.end_tree(leaving.task, &leaving.started, leaving.exit.is_some());
             if !gone || leaving.exit.is_none() {
                 leaving.kill_at = now + Duration::from_secs(1);
                 return true;
             }
             if let Some(Leaving { task, started, .. }) = self.leaving.take() {
-                ground.finish(task, started);
+                keeper_env.finish(task, started);
             }
         }
         while let Some(n) = self.layers.len().checked_sub(1) {
@@ -493,8 +499,8 @@ impl Session {
             // from every task's.
             let task = TaskRef { job: self.key.0, index: u32::MAX - n as u32, attempt: number as u32 };
             let started = action.map(|action| {
-                let command = self.action(ground, action, n, task, &[])?;
-                ground.begin(task, &command, None)
+                let command = self.action(keeper_env, action, n, task, &[])?;
+                keeper_env.begin(task, &command, None)
             });
             self.layers.pop();
             match started {
@@ -529,7 +535,7 @@ impl Course {
             Cancel::Terminate => Some(Notice::None),
             Cancel::NotifyThenTerminate(ms) => {
                 let period = Duration::from_millis(ms);
-                let end = super::tasks::now_ns() / 1_000_000_000 + period.as_secs();
+                let end = unix_ns() / 1_000_000_000 + period.as_secs();
                 let text = format!("{{\"NotifyEnd\": \"{}\"}}\n", utc(end));
                 let path = self.dir.join("cancel_info.json");
                 Some(Notice::File(period, NewFile { path, text, runnable: false, once: false }))
@@ -603,7 +609,7 @@ fn remove(root: &Path, dir: &Path) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let Some(parent) = root.parent() else { return };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let gone = parent.join(format!("{GONE}{}-{number}", super::tasks::now_ns()));
+    let gone = parent.join(format!("{GONE}{}-{number}", unix_ns()));
     let moved = fs::rename(dir, &gone).is_ok();
     let mut rm = std::process::Command::new("rm");
     rm.args(["-rf", "--"]);
@@ -618,7 +624,7 @@ fn remove(root: &Path, dir: &Path) {
     }
     // Its end is collected like that of any orphan.
     if let Err(e) = rm.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-        super::say(format_args!("cannot remove {}: {e}", dir.display()));
+        write_line(format_args!("cannot remove {}: {e}", dir.display()));
     }
 }
 
@@ -638,9 +644,9 @@ fn new_files<'a>(
 fn say_refused((job, _): Key, refused: &Refused) {
     match refused {
         Refused::Job(why) | Refused::Worker(why) => {
-            super::say(format_args!("job {job}: cannot leave an environment: {why}"))
+            write_line(format_args!("job {job}: cannot leave an environment: {why}"))
         }
-        Refused::NotNow(e) => super::say(format_args!("job {job}: cannot leave an environment: {e}")),
+        Refused::NotNow(e) => write_line(format_args!("job {job}: cannot leave an environment: {e}")),
     }
 }
 
@@ -675,7 +681,7 @@ fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-impl Ground {
+impl KeeperEnv {
     /// Finishes an action that belongs to no task: removes empty output files and returns its group.
     fn finish(&mut self, task: TaskRef, started: Started) {
         for (file, stream) in started.output.iter().zip([Stream::Out, Stream::Err]) {

@@ -9,12 +9,14 @@ mod chunk;
 mod ending;
 mod launch;
 
-use super::ground::{Body, Ground, Refused, Started};
+use super::env::{Body, EMPTY_POLL, KeeperEnv, Refused, Started};
 use super::link::Link;
+use super::log::write_line;
 use super::progress::{Fetch, Said, Tail};
 use super::session::{Course, Sessions};
-use super::upgrade;
 use crate::cgroup::Cgroups;
+use crate::clock::unix_ns;
+use crate::kept;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{
@@ -24,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use windlass_api::TaskValue;
 use windlass_core::Resources;
 
@@ -32,8 +34,7 @@ use windlass_core::Resources;
 const SAMPLE: Duration = Duration::from_millis(200);
 /// The interval where a memory limit is held by sampling.
 const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
-/// How often a killed group is asked whether it is empty.
-pub const EMPTY_POLL: Duration = Duration::from_millis(1);
+/// Longest interval between two checks whether a killed group is empty.
 const EMPTY_POLL_MAX: Duration = Duration::from_millis(250);
 /// Steps whose body is kept. The server remembers at most 64 bodies as sent on a connection, and sends the
 /// others again before a start.
@@ -47,7 +48,7 @@ pub struct Tasks {
     pub capacity: Resources,
     /// The largest message number seen.
     pub seq: u64,
-    ground: Ground,
+    keeper_env: KeeperEnv,
     sessions: Sessions,
     booked: Resources,
     /// Bodies by step, the one that was sent last at the end.
@@ -66,7 +67,7 @@ pub struct Tasks {
 struct Waiting {
     task: TaskRef,
     epoch: u64,
-    #[serde(with = "upgrade::amounts")]
+    #[serde(with = "kept::amounts")]
     request: Resources,
     #[serde(default)]
     memory_limit: MemoryLimit,
@@ -101,16 +102,16 @@ impl MemoryLimit {
 #[derive(Serialize, Deserialize)]
 struct Running {
     epoch: u64,
-    #[serde(with = "upgrade::amounts")]
+    #[serde(with = "kept::amounts")]
     request: Resources,
     #[serde(default)]
     memory_limit: MemoryLimit,
     started: Started,
     started_ns: u64,
-    #[serde(with = "upgrade::maybe_moment")]
+    #[serde(with = "kept::optional_moment")]
     time_limit_at: Option<Instant>,
     /// Set when the task is asked to end.
-    #[serde(with = "upgrade::maybe_moment")]
+    #[serde(with = "kept::optional_moment")]
     kill_at: Option<Instant>,
     cause: Option<WireEnd>,
     /// How and when the first process ended. Other processes of the task may still run.
@@ -155,29 +156,29 @@ fn yes() -> bool {
 /// The state that a keeper hands over to a newer program.
 #[derive(Serialize, Deserialize)]
 pub struct SavedTasks {
-    #[serde(with = "upgrade::amounts")]
+    #[serde(with = "kept::amounts")]
     capacity: Resources,
     seq: u64,
     sessions: Sessions,
-    #[serde(with = "upgrade::amounts")]
+    #[serde(with = "kept::amounts")]
     booked: Resources,
     bodies: VecDeque<((u64, u16), Rc<Body>)>,
     waiting: VecDeque<Waiting>,
-    #[serde(with = "upgrade::pairs")]
+    #[serde(with = "kept::pairs")]
     running: BTreeMap<TaskRef, Running>,
-    #[serde(with = "upgrade::pairs")]
+    #[serde(with = "kept::pairs")]
     ended: BTreeMap<TaskRef, (u64, WireResult)>,
     reclaims: VecDeque<TaskRef>,
-    #[serde(with = "upgrade::pairs")]
+    #[serde(with = "kept::pairs")]
     devices: BTreeMap<TaskRef, Vec<u32>>,
 }
 
 impl Tasks {
-    pub fn new(ground: Ground, sessions: Sessions) -> Self {
+    pub fn new(keeper_env: KeeperEnv, sessions: Sessions) -> Self {
         Tasks {
             capacity: Resources::default(),
             seq: 0,
-            ground,
+            keeper_env,
             sessions,
             booked: Resources::default(),
             bodies: VecDeque::new(),
@@ -203,22 +204,23 @@ impl Tasks {
             running: std::mem::take(&mut self.running),
             ended: std::mem::take(&mut self.ended),
             reclaims: std::mem::take(&mut self.reclaims),
-            devices: std::mem::take(&mut self.ground.devices),
+            devices: std::mem::take(&mut self.keeper_env.devices),
         };
-        (saved, self.ground.cgroups.take())
+        (saved, self.keeper_env.cgroups.take())
     }
 
     /// Restores the state, of this program or of an earlier one.
     pub fn put_back(&mut self, saved: SavedTasks, cgroups: Option<Cgroups>) {
         let SavedTasks { capacity, seq, sessions, booked, bodies, waiting, running, .. } = saved;
-        (self.ended, self.reclaims, self.ground.devices) = (saved.ended, saved.reclaims, saved.devices);
+        (self.ended, self.reclaims, self.keeper_env.devices) = (saved.ended, saved.reclaims, saved.devices);
         (self.capacity, self.seq, self.sessions, self.booked) = (capacity, seq, sessions, booked);
         (self.bodies, self.waiting, self.running) = (bodies, waiting, running);
-        self.ground.cpus = self.running.iter().map(|(task, running)| (*task, running.request.cpu)).collect();
+        self.keeper_env.cpus =
+            self.running.iter().map(|(task, running)| (*task, running.request.cpu)).collect();
         let together =
             self.running.iter().filter_map(|(task, running)| Some((*task, running.nodes.as_ref()?)));
-        together.for_each(|(task, nodes)| self.ground.nodes.adopt(task, nodes));
-        self.ground.cgroups = cgroups;
+        together.for_each(|(task, nodes)| self.keeper_env.nodes.adopt(task, nodes));
+        self.keeper_env.cgroups = cgroups;
         let alive = self.running.iter().filter(|(_, running)| running.exit.is_none());
         self.by_pid = alive.map(|(task, running)| (running.started.pid, *task)).collect();
         self.next_sample = (!self.running.is_empty()).then(|| Instant::now() + SAMPLE_LIMIT);
@@ -226,12 +228,12 @@ impl Tasks {
 
     /// Hides the worker's directory and these files from processes to come.
     pub fn hide(&mut self, state: &Path, hidden: &Hidden) {
-        self.ground.hide(state, hidden);
+        self.keeper_env.hide(state, hidden);
     }
 
     /// Why what was to be hidden is not.
     pub fn exposed(&self) -> Option<&str> {
-        self.ground.exposed.as_deref()
+        self.keeper_env.exposed.as_deref()
     }
 
     /// Whether any process of a task runs or is to be started.
@@ -384,7 +386,7 @@ impl Tasks {
     fn kill(&mut self, task: TaskRef, link: &mut Link) {
         let task = self.head_of(task);
         match self.running.get_mut(&task) {
-            Some(running) => running.ask_to_end(WireEnd::Canceled, &mut self.ground),
+            Some(running) => running.ask_to_end(WireEnd::Canceled, &mut self.keeper_env),
             None => self.unqueue(task, (WireEnd::Canceled, false), link),
         }
     }
@@ -412,7 +414,7 @@ impl Tasks {
             end,
             job_at_fault,
             started: None,
-            finished: Some(now_ns()),
+            finished: Some(unix_ns()),
             cpu_ms: None,
             peak_memory: None,
             out_bytes: 0,
@@ -471,7 +473,7 @@ impl Tasks {
             }
             let launched = self.launch(place);
             if !matches!(launched, Ok(Some(_))) {
-                self.ground.release(task);
+                self.keeper_env.release(task);
             }
             match launched {
                 Ok(Some(launched)) => self.note_start(place, launched),
@@ -480,7 +482,7 @@ impl Tasks {
                     place += 1;
                 }
                 Err(Refused::NotNow(e)) => {
-                    super::say(format_args!("task {}.{} waits: {e}", task.job, task.index));
+                    write_line(format_args!("task {}.{} waits: {e}", task.job, task.index));
                     self.no_space_until = Some(Instant::now() + SPACE_RETRY);
                     return;
                 }
@@ -504,13 +506,13 @@ impl Tasks {
         let task = self.by_pid.remove(&exit.pid);
         match task.and_then(|task| self.running.get_mut(&task)) {
             Some(running) => {
-                running.exit = Some((exit, now_ns()));
+                running.exit = Some((exit, unix_ns()));
                 // Several processes of a session's task end, one after the other.
                 let bytes = exit.disk_bytes.map(|bytes| bytes + running.disk_bytes.unwrap_or(0));
                 running.disk_bytes = bytes.or(running.disk_bytes);
             }
             None => {
-                self.ground.exited(exit.pid);
+                self.keeper_env.exited(exit.pid);
                 self.sessions.exited(exit);
             }
         }
@@ -530,11 +532,11 @@ impl Tasks {
         for (task, running) in &mut self.running {
             if running.exit.is_none() && running.time_limit_at.is_some_and(|at| at <= now) {
                 running.time_limit_at = None;
-                running.ask_to_end(WireEnd::TimeLimit, &mut self.ground);
+                running.ask_to_end(WireEnd::TimeLimit, &mut self.keeper_env);
             }
             if running.exit.is_some() || running.kill_at.is_some_and(|at| at <= now) {
                 running.kill_at = None;
-                if self.ground.end_tree(*task, &running.started, running.exit.is_some())
+                if self.keeper_env.end_tree(*task, &running.started, running.exit.is_some())
                     && running.exit.is_some()
                 {
                     over.push(*task);
@@ -549,8 +551,8 @@ impl Tasks {
                 self.conclude(task, link);
             }
         }
-        self.sessions.settle(now, &mut self.ground);
-        self.ground.settle(now);
+        self.sessions.settle(now, &mut self.keeper_env);
+        self.keeper_env.settle(now);
     }
 
     /// Reports the progress of tasks in sessions, and the cache keys that any task fetched.
@@ -562,7 +564,7 @@ impl Tasks {
                 let (percent, status) = (course.progress, course.status.clone());
                 link.send(&FromKeeper::Progress { task: *task, epoch: running.epoch, percent, status });
             }
-            running.tell_fetched(*task, &self.ground.logs, false, link);
+            running.tell_fetched(*task, &self.keeper_env.logs, false, link);
         }
     }
 
@@ -571,13 +573,13 @@ impl Tasks {
         let Some(running) = self.running.get_mut(&task) else { return false };
         let Some((course, _)) = &mut running.course else { return false };
         self.sessions.listen(course, true);
-        running.tell_fetched(task, &self.ground.logs, true, link);
+        running.tell_fetched(task, &self.keeper_env.logs, true, link);
         let Some((course, limit)) = &mut running.course else { return false };
         if running.cause.is_some() || running.exit.is_none_or(|(exit, _)| exit.status != 0) {
             return false;
         }
         let memory = running.memory_limit.bytes(&running.request);
-        match self.sessions.go_on(&mut self.ground, course, &mut running.started, *limit, memory) {
+        match self.sessions.go_on(&mut self.keeper_env, course, &mut running.started, *limit, memory) {
             Ok(Some(limit)) => {
                 running.exit = None;
                 running.time_limit_at = limit.map(|limit| Instant::now() + limit);
@@ -597,14 +599,14 @@ impl Tasks {
     /// Reports a task whose last process is gone, or that never became its program and never will.
     fn conclude(&mut self, task: TaskRef, link: &mut Link) {
         let Some(mut running) = self.running.remove(&task) else { return };
-        let finished_ns = running.exit.map_or_else(now_ns, |(_, at)| at);
-        running.tell_fetched(task, &self.ground.logs, true, link);
+        let finished_ns = running.exit.map_or_else(unix_ns, |(_, at)| at);
+        running.tell_fetched(task, &self.keeper_env.logs, true, link);
         let mut held = running.request.clone();
         if running.lent {
             held.cpu = 0;
         }
         self.booked.sub(&held);
-        self.ground.release(task);
+        self.keeper_env.release(task);
         let slot = running.started.slot.as_ref();
         let oom = slot.is_some_and(crate::cgroup::Slot::was_oom_killed);
         let exit = running.exit.map(|(exit, _)| exit);
@@ -620,7 +622,7 @@ impl Tasks {
         for (place, stream) in [Stream::Out, Stream::Err].into_iter().enumerate() {
             bytes[place] = running.started.output[place].metadata().map_or(0, |m| m.len());
             if bytes[place] == 0 {
-                self.ground.logs.remove(task, stream);
+                self.keeper_env.logs.remove(task, stream);
             }
         }
         let mut peak_bytes = running.peak_bytes.max(exit.map_or(0, |exit| exit.peak_bytes));
@@ -629,12 +631,12 @@ impl Tasks {
             peak_bytes = peak_bytes.max(running.memory_limit.bytes(&running.request).unwrap_or(0));
         }
         match exit {
-            Some(_) => self.ground.give_back(running.started.slot),
-            None => self.ground.abandon(task, running.started),
+            Some(_) => self.keeper_env.give_back(running.started.slot),
+            None => self.keeper_env.abandon(task, running.started),
         }
         let failed = end != WireEnd::Exited(0);
         let message =
-            running.course.and_then(|(course, _)| self.sessions.leave(&mut self.ground, course, failed));
+            running.course.and_then(|(course, _)| self.sessions.leave(&mut self.keeper_env, course, failed));
         let cpu_us = group_us.unwrap_or(0).max(exit.map_or(0, |exit| exit.cpu_us));
         let result = WireResult {
             message,
@@ -654,18 +656,18 @@ impl Tasks {
 
     /// Samples memory, and cuts output files that are too long.
     fn sample(&mut self) {
-        let max = self.ground.log_bytes_max;
+        let max = self.keeper_env.log_bytes_max;
         for (task, running) in &mut self.running {
             let started = &running.started;
             let leader = running.exit.is_none().then_some(started.pid);
-            let pids = self.ground.pids(leader, *task, started.slot.as_ref());
+            let pids = self.keeper_env.pids(leader, *task, started.slot.as_ref());
             let bytes = process::resident_bytes(Path::new("/proc"), &pids);
             running.peak_bytes = running.peak_bytes.max(bytes);
             let limit = running.memory_limit.bytes(&running.request);
             let killed = started.slot.as_ref().is_some_and(crate::cgroup::Slot::was_oom_killed);
             if killed || (started.watch_memory && limit.is_some_and(|limit| bytes > limit)) {
                 running.cause = Some(WireEnd::OutOfMemory);
-                self.ground.end_tree(*task, started, running.exit.is_some());
+                self.keeper_env.end_tree(*task, started, running.exit.is_some());
             }
             for (file, kept_from) in started.output.iter().zip(&mut running.kept_from) {
                 let size = file.metadata().map_or(0, |m| m.len());
@@ -690,7 +692,7 @@ impl Tasks {
             [running.time_limit_at, running.kill_at, emptying, launch].into_iter().flatten()
         });
         let space = self.no_space_until.filter(|_| !self.waiting.is_empty());
-        let others = [self.sessions.next_deadline(), self.ground.next_deadline()].into_iter().flatten();
+        let others = [self.sessions.next_deadline(), self.keeper_env.next_deadline()].into_iter().flatten();
         tasks.chain(self.next_sample).chain(space).chain(others).min()
     }
 }
@@ -698,7 +700,7 @@ impl Tasks {
 /// Interval between two checks whether a task's group is empty. It grows with the time since the first
 /// process ended, which is given in nanoseconds since the Unix epoch.
 fn poll_after(ended_ns: u64) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Duration::from_nanos(unix_ns());
     (now.saturating_sub(Duration::from_nanos(ended_ns)) / 8).clamp(EMPTY_POLL, EMPTY_POLL_MAX)
 }
 
@@ -723,9 +725,4 @@ impl Running {
             link.send(&FromKeeper::Fetched { task, key, bytes, ms });
         }
     }
-}
-
-/// Nanoseconds since the Unix epoch, by the wall clock.
-pub fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

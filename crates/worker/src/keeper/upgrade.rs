@@ -8,23 +8,23 @@
 
 use super::lease::Lease;
 use super::link::Link;
+use super::log::write_line;
+use super::run::{Keeper, KeeperOptions};
 use super::session::Sessions;
 use super::tasks::{SavedTasks, Tasks};
-use super::{Keeper, KeeperOptions};
 use crate::cgroup::Cgroups;
+use crate::kept;
 use crate::process;
 use crate::protocol::Hidden;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use windlass_core::Resources;
 
 /// The state that a keeper hands over.
 #[derive(Serialize, Deserialize)]
@@ -34,10 +34,10 @@ struct Saved {
     lease_until: Option<u64>,
     namespaced: bool,
     notes: Vec<String>,
-    #[serde(with = "kept_file")]
+    #[serde(with = "kept::file")]
     listener: File,
     /// Holds the worker's directory.
-    #[serde(default, with = "kept_option")]
+    #[serde(default, with = "kept::optional_file")]
     lock: Option<File>,
     /// Soft and hard limit of open files that tasks get; `None` if unknown.
     files_before: Option<(u64, u64)>,
@@ -46,17 +46,10 @@ struct Saved {
     hidden: Option<Hidden>,
 }
 
-/// Identifies the executable of this process by device, inode and modification time, whatever its path is now.
-pub fn program_of_this_process() -> Option<String> {
-    use std::os::unix::fs::MetadataExt;
-    let file = std::fs::metadata("/proc/self/exe").ok()?;
-    Some(format!("{}:{}:{}:{}", file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
-}
-
 impl Keeper {
     /// Becomes another program. Returns only if that failed, with everything as it was.
     pub fn become_program(&mut self, options: &KeeperOptions, program: &Path) -> io::Error {
-        super::say(format_args!("goes on as {}", program.display()));
+        write_line(format_args!("goes on as {}", program.display()));
         let listener = match self.link.listener().try_clone_to_owned() {
             Ok(listener) => File::from(listener),
             Err(e) => return e,
@@ -95,7 +88,7 @@ impl Keeper {
         let mut lease = Lease::new()?;
         lease.set(saved.lease_until);
         let link = Link::resume(OwnedFd::from(saved.listener).into());
-        let mut tasks = Tasks::new(Keeper::ground(options, None, saved.namespaced)?, Sessions::default());
+        let mut tasks = Tasks::new(Keeper::keeper_env(options, None, saved.namespaced)?, Sessions::default());
         tasks.put_back(saved.tasks, saved.cgroups);
         let mut keeper = Keeper::with(options, (tasks, link, lease), saved.namespaced, saved.notes)?;
         keeper.lock = saved.lock;
@@ -111,8 +104,8 @@ fn hand_over(saved: &Saved, options: &KeeperOptions, program: &Path) -> io::Erro
         let old = File::open("/proc/self/exe")?;
         let mut memory = File::from(memfd_create("keeper", MemfdFlags::CLOEXEC)?);
         serde_json::to_writer(&mut memory, saved)?;
-        keep(&old)?;
-        keep(&memory)?;
+        kept::keep_open(&old)?;
+        kept::keep_open(&memory)?;
         Ok((old, memory))
     };
     match write() {
@@ -187,147 +180,4 @@ fn execute(program: &Path, arguments: &[String]) -> io::Error {
     // SAFETY: the strings end with NUL, the list ends with a null pointer, and both outlive the call.
     unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
     io::Error::last_os_error()
-}
-
-/// Keeps a descriptor open through an exec.
-fn keep(file: &impl AsFd) -> io::Result<()> {
-    let flags = fcntl_getfd(file)?;
-    Ok(fcntl_setfd(file, flags - FdFlags::CLOEXEC)?)
-}
-
-/// A file as the number of its descriptor, which stays open through an exec.
-pub mod kept_file {
-    use super::{AsRawFd, BorrowedFd, Deserialize, File, RawFd, fcntl_dupfd_cloexec, keep};
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(file: &File, serializer: S) -> Result<S::Ok, S::Error> {
-        keep(file).map_err(serde::ser::Error::custom)?;
-        serializer.serialize_i32(file.as_raw_fd())
-    }
-
-    /// Duplicates the descriptor. The original stays open, so that a program that fails on the rest of the
-    /// state can leave everything to the program before.
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<File, D::Error> {
-        let fd = RawFd::deserialize(deserializer)?;
-        if fd < 0 {
-            return Err(serde::de::Error::custom("a negative descriptor"));
-        }
-        // SAFETY: the earlier program kept this descriptor open.
-        let kept = unsafe { BorrowedFd::borrow_raw(fd) };
-        fcntl_dupfd_cloexec(kept, 3).map(File::from).map_err(serde::de::Error::custom)
-    }
-}
-
-#[derive(Serialize)]
-struct KeptRef<'a>(#[serde(with = "kept_file")] &'a File);
-
-#[derive(Deserialize)]
-struct KeptFile(#[serde(with = "kept_file")] File);
-
-/// Several files as the numbers of their descriptors.
-pub mod kept_files {
-    use super::{Deserialize, File, KeptFile, KeptRef};
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<'a, S: Serializer>(
-        files: impl IntoIterator<Item = &'a File>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(files.into_iter().map(KeptRef))
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>, T: TryFrom<Vec<File>>>(
-        deserializer: D,
-    ) -> Result<T, D::Error> {
-        let files: Vec<KeptFile> = Vec::deserialize(deserializer)?;
-        let files: Vec<File> = files.into_iter().map(|KeptFile(file)| file).collect();
-        T::try_from(files).map_err(|_| serde::de::Error::custom("another number of files"))
-    }
-}
-
-/// A file that may be absent.
-pub mod kept_option {
-    use super::{Deserialize, File, KeptFile, KeptRef, Serialize};
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(file: &Option<File>, serializer: S) -> Result<S::Ok, S::Error> {
-        file.as_ref().map(KeptRef).serialize(serializer)
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<File>, D::Error> {
-        Ok(Option::<KeptFile>::deserialize(deserializer)?.map(|KeptFile(file)| file))
-    }
-}
-
-/// A point in time as nanoseconds from now; negative is past.
-pub mod moment {
-    use super::Deserialize;
-    use serde::{Deserializer, Serializer};
-    use std::time::{Duration, Instant};
-
-    pub fn serialize<S: Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
-        let now = Instant::now();
-        let ahead = at.saturating_duration_since(now).as_nanos() as i64;
-        let behind = now.saturating_duration_since(*at).as_nanos() as i64;
-        serializer.serialize_i64(ahead - behind)
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Instant, D::Error> {
-        let ns = i64::deserialize(deserializer)?;
-        let (now, by) = (Instant::now(), Duration::from_nanos(ns.unsigned_abs()));
-        Ok(if ns < 0 { now.checked_sub(by).unwrap_or(now) } else { now + by })
-    }
-}
-
-/// A point in time that may be absent.
-pub mod maybe_moment {
-    use super::{Deserialize, Serialize, moment};
-    use serde::{Deserializer, Serializer};
-    use std::time::Instant;
-
-    #[derive(Serialize, Deserialize)]
-    struct Moment(#[serde(with = "moment")] Instant);
-
-    pub fn serialize<S: Serializer>(at: &Option<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
-        at.map(Moment).serialize(serializer)
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<Instant>, D::Error> {
-        Ok(Option::<Moment>::deserialize(deserializer)?.map(|Moment(at)| at))
-    }
-}
-
-/// A map as a list of pairs, because keys in JSON can only be text.
-pub mod pairs {
-    use super::{Deserialize, Serialize};
-    use serde::{Deserializer, Serializer};
-    use std::collections::BTreeMap;
-
-    pub fn serialize<S: Serializer, K: Serialize, V: Serialize>(
-        map: &BTreeMap<K, V>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(map)
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>, K: Deserialize<'d> + Ord, V: Deserialize<'d>>(
-        deserializer: D,
-    ) -> Result<BTreeMap<K, V>, D::Error> {
-        Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
-    }
-}
-
-/// [`Resources`] in the form that agent and keeper exchange.
-pub mod amounts {
-    use super::{Deserialize, Resources, Serialize};
-    use crate::protocol::Amounts;
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(amounts: &Resources, serializer: S) -> Result<S::Ok, S::Error> {
-        Amounts::from(amounts.clone()).serialize(serializer)
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Resources, D::Error> {
-        Amounts::deserialize(deserializer).map(Into::into)
-    }
 }

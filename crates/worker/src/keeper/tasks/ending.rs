@@ -1,8 +1,8 @@
 //! How tasks are ended: on request, with the lease, and with the keeper. `tasks` reports each one when its last process is
 //! gone.
 
-use super::{EMPTY_POLL, Running, Tasks, chunk};
-use crate::keeper::ground::Ground;
+use super::{Running, Tasks, chunk};
+use crate::keeper::env::{EMPTY_POLL, KeeperEnv};
 use crate::keeper::link::Link;
 use crate::keeper::session::{Course, Notice};
 use crate::process;
@@ -44,7 +44,7 @@ impl Tasks {
         for _ in 0..1000 {
             let mut left = false;
             for (task, running) in &self.running {
-                left |= !self.ground.end_tree(*task, &running.started, running.exit.is_some());
+                left |= !self.keeper_env.end_tree(*task, &running.started, running.exit.is_some());
             }
             while let Some(exit) = process::reap() {
                 self.exited(exit);
@@ -62,19 +62,19 @@ impl Tasks {
         self.sessions.end_all();
         let until = Instant::now() + LAST_EXITS;
         while !self.sessions.is_empty() && Instant::now() < until {
-            self.sessions.settle(Instant::now(), &mut self.ground);
+            self.sessions.settle(Instant::now(), &mut self.keeper_env);
             std::thread::sleep(EMPTY_POLL);
             while let Some(exit) = process::reap() {
                 self.sessions.exited(exit);
             }
         }
-        self.sessions.kill_all(&self.ground);
+        self.sessions.kill_all(&self.keeper_env);
     }
 }
 
 impl Running {
     /// Asks the task to end, once; the kill follows.
-    pub(super) fn ask_to_end(&mut self, cause: WireEnd, ground: &mut Ground) {
+    pub(super) fn ask_to_end(&mut self, cause: WireEnd, keeper_env: &mut KeeperEnv) {
         let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());
         if self.cause.is_some() || (self.exit.is_some() && !entering) {
             return;
@@ -94,7 +94,7 @@ impl Running {
             Some(Notice::None) => Duration::ZERO,
             Some(Notice::File(period, file)) => {
                 // The file is in the session's directory, which its user owns.
-                ground.help(process::aside(course.and_then(Course::run_as), || {
+                keeper_env.help(process::aside(course.and_then(Course::run_as), || {
                     _ = process::write_file(&file);
                     process::signal(pid, Signal::TERM);
                 }));

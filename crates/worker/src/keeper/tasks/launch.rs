@@ -3,13 +3,14 @@
 //! failed for a reason that passes is tried again first. The keeper never waits for a process that is still
 //! between fork and its program.
 
-use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting, now_ns};
-use crate::keeper::ground::{Refused, Started, refuse, refuse_spawn};
+use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting};
+use crate::clock::unix_ns;
+use crate::keeper::env::{Refused, Started, refuse, refuse_spawn};
 use crate::keeper::link::Link;
 use crate::keeper::session::Course;
 use crate::logs::Stream;
-use crate::process::{Launch, LaunchState};
 use crate::protocol::{FromKeeper, TaskRef, WireEnd};
+use crate::spawn::{Launch, LaunchState};
 use std::time::{Duration, Instant};
 
 /// A process, the time limit of its command or action, and the task's state in its session.
@@ -19,16 +20,16 @@ impl Tasks {
     /// Starts the attempt at `place`. `None` if it must wait for its session, whatever the room.
     pub(super) fn launch(&mut self, place: usize) -> Result<Option<Launched>, Refused> {
         let Some(next) = self.waiting.get(place) else { return Ok(None) };
-        self.ground.hold(next.task, (next.request.cpu, next.request.gpus), self.capacity.gpus);
+        self.keeper_env.hold(next.task, (next.request.cpu, next.request.gpus), self.capacity.gpus);
         if let Some(nodes) = &next.nodes {
-            self.ground
+            self.keeper_env
                 .nodes
                 .write(next.task, nodes)
                 .map_err(|e| refuse("write the file of its nodes", e))?;
         }
         let memory = next.memory_limit.bytes(&next.request);
         if next.body.session.is_none() {
-            let started = self.ground.start(
+            let started = self.keeper_env.start(
                 next.task,
                 &next.body,
                 (next.value.as_deref(), &next.chunk_values),
@@ -38,7 +39,7 @@ impl Tasks {
         }
         let Waiting { task, step, body, value, params, time_limit, .. } = next;
         let begun = self.sessions.start(
-            &mut self.ground,
+            &mut self.keeper_env,
             *task,
             *step,
             body,
@@ -63,7 +64,7 @@ impl Tasks {
             request: waiting.request.clone(),
             memory_limit: waiting.memory_limit,
             started,
-            started_ns: now_ns(),
+            started_ns: unix_ns(),
             time_limit_at: limit.map(|limit| at + limit),
             kill_at: None,
             cause: None,
@@ -132,9 +133,9 @@ impl Tasks {
         let Some(running) = self.running.remove(&task) else { return };
         crate::keeper::say(format_args!("task {}.{} waits: {why}", task.job, task.index));
         self.booked.sub(&running.request);
-        self.ground.release(task);
-        self.ground.give_back(running.started.slot);
-        [Stream::Out, Stream::Err].into_iter().for_each(|stream| self.ground.logs.remove(task, stream));
+        self.keeper_env.release(task);
+        self.keeper_env.give_back(running.started.slot);
+        [Stream::Out, Stream::Err].into_iter().for_each(|stream| self.keeper_env.logs.remove(task, stream));
         if let Some((course, _)) = &running.course {
             self.sessions.undo(course);
         }

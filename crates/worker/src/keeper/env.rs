@@ -2,15 +2,16 @@
 //! that mark a task's processes. `tasks` uses it for the commands of tasks, and `session` for the actions of
 //! environments. It never decides when a task starts, and never waits for a process.
 
+use super::log::write_line;
+use super::nodes::{NODES, NodeFiles};
 use crate::cgroup::{Cgroups, Slot};
-use crate::keeper::MARKER;
-use crate::keeper::nodes::{NODES, NodeFiles};
-use crate::keeper::session::SESSIONS;
+use crate::kept;
 use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
 use crate::mask::Mask;
-use crate::process::{self, Command, Launch, Setup, SpawnError, Step};
+use crate::process::{self, Command, Setup, SpawnError, Step};
 use crate::protocol::{Hidden, TaskRef, ToKeeper};
+use crate::spawn::{Launch, spawn};
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use windlass_api::{Session, fill_in};
 
+/// Environment variable that marks every process of a keeper. Processes are found by it where there is no namespace.
+pub const MARKER: &str = "WINDLASS_KEEPER";
+/// The directory of sessions in the worker's directory.
+pub const SESSIONS: &str = "sessions";
+/// Interval between two checks whether a killed group is empty.
+pub const EMPTY_POLL: Duration = Duration::from_millis(1);
 /// Bytes of memory that a process may map beyond its task's memory limit, where the keeper samples that limit.
 const MAPPED_BYTES_MORE: u64 = 4 << 30;
 
@@ -77,7 +84,7 @@ impl Body {
 }
 
 /// What the keeper starts processes with.
-pub struct Ground {
+pub struct KeeperEnv {
     /// Control groups; `None` where none can be made.
     pub cgroups: Option<Cgroups>,
     /// The directory of output files.
@@ -116,7 +123,7 @@ pub struct Started {
     /// Its control group; `None` without control groups.
     pub slot: Option<Slot>,
     /// Standard output and standard error.
-    #[serde(with = "super::upgrade::kept_files")]
+    #[serde(with = "kept::files")]
     pub output: [File; 2],
     /// Processor time that the group had used before, in microseconds.
     pub cpu_before_us: u64,
@@ -143,7 +150,7 @@ const HELPER_MAX: Duration = Duration::from_secs(300);
 /// Interval between two checks of processes that do not end.
 const STUCK_POLL: Duration = Duration::from_secs(1);
 
-impl Ground {
+impl KeeperEnv {
     /// Starts a task's command.
     pub fn start(
         &mut self,
@@ -215,7 +222,7 @@ impl Ground {
         if self.launcher.as_ref().is_some_and(Launcher::is_gone) {
             self.start_launcher();
         }
-        let (pid, launch) = process::spawn(command, &setup, self.launcher.as_ref(), self.mask.as_ref())
+        let (pid, launch) = spawn(command, &setup, self.launcher.as_ref(), self.mask.as_ref())
             .map_err(|e| refuse_spawn(e, &command.texts()))?;
         (started.pid, started.launch) = (pid, Some(launch));
         Ok(())
@@ -257,7 +264,7 @@ impl Ground {
     pub fn help(&mut self, started: io::Result<i32>) {
         match started {
             Ok(pid) => _ = self.helpers.insert(pid, Instant::now() + HELPER_MAX),
-            Err(e) => super::say(format_args!("cannot make a process: {e}")),
+            Err(e) => write_line(format_args!("cannot make a process: {e}")),
         }
     }
 
@@ -271,7 +278,7 @@ impl Ground {
     pub fn abandon(&mut self, task: TaskRef, started: Started) {
         process::kill(started.pid);
         if !self.end_tree(task, &started, false) {
-            super::say(format_args!(
+            write_line(format_args!(
                 "task {}.{}: process {} is killed and does not end: the kernel waits with it for a file system",
                 task.job, task.index, started.pid
             ));
@@ -310,7 +317,7 @@ impl Ground {
         over.into_iter().for_each(|started| self.give_back(started.slot));
     }
 
-    /// When [`Ground::settle`] is due again; `None` if nothing waits for it.
+    /// When [`KeeperEnv::settle`] is due again; `None` if nothing waits for it.
     pub fn next_deadline(&self) -> Option<Instant> {
         let stuck = (!self.stuck.is_empty()).then(|| Instant::now() + STUCK_POLL);
         self.helpers.values().copied().chain(stuck).min()

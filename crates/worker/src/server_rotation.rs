@@ -39,7 +39,7 @@ pub enum Ending {
 
 /// Which server is tried now, and which are next.
 #[derive(Debug)]
-pub struct ServerOrder {
+pub struct ServerRotation {
     /// `HOST:PORT` of each, in the operator's order.
     listed: Vec<String>,
     now: usize,
@@ -53,12 +53,12 @@ pub struct ServerOrder {
     patience: Duration,
 }
 
-impl ServerOrder {
+impl ServerRotation {
     /// All servers, by their addresses. There is at least one.
     pub fn new(urls: &[String]) -> Self {
         let listed: Vec<String> = urls.iter().map(|url| name_of(url)).collect();
         let patience = if listed.len() > 1 { PATIENCE_AMONG } else { PATIENCE };
-        ServerOrder {
+        ServerRotation {
             now: 0,
             next: (1..listed.len()).collect(),
             listed,
@@ -152,9 +152,9 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(1);
 
-    fn order(count: usize) -> ServerOrder {
+    fn order(count: usize) -> ServerRotation {
         let urls: Vec<String> = (0..count).map(|n| format!("https://s{n}.example:7117")).collect();
-        ServerOrder::new(&urls)
+        ServerRotation::new(&urls)
     }
 
     #[test]

@@ -1,0 +1,130 @@
+//! Starting a process without waiting for it.
+//!
+//! Between fork and exec a process touches files that its user controls: its directory, the places in `PATH`, the
+//! files of its session. Each access can take for ever, on a file server that is gone or because the user stops the
+//! process. The process therefore reports through a pipe whether it became its program, and the keeper never waits.
+
+use crate::launcher::Launcher;
+use crate::mask::Mask;
+use crate::process::{Command, Setup, SpawnError, Step, become_program, report_and_end};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+/// How long a process may take from fork to its program.
+pub const LAUNCH_MAX: Duration = Duration::from_secs(10);
+/// How long the keeper waits for a process to end before it looks at its report. A task that is shorter costs it one
+/// wakeup instead of two. That a longer one has started is told so much later.
+const REPORT_DELAY: Duration = Duration::from_millis(5);
+/// Bytes that are read of a process's report.
+const REPORT_BYTES_MAX: u64 = 4096;
+
+/// A process that has not yet become its program, or not yet reported.
+pub struct Launch {
+    report: File,
+    since: Instant,
+    /// Its program and its working directory, for people.
+    pub texts: (String, String),
+}
+
+/// How far a process is between fork and its program.
+#[derive(Debug)]
+pub enum LaunchState {
+    /// It has not reported, and there is time.
+    Under,
+    /// The program runs, or the process was ended from outside.
+    Done,
+    /// It could not become its program, and is about to exit.
+    Failed(SpawnError),
+    /// It has not reported in time.
+    Late,
+}
+
+impl Launch {
+    /// Readable when the process has become its program, or failed to.
+    pub fn report(&self) -> BorrowedFd<'_> {
+        self.report.as_fd()
+    }
+
+    /// From when on the keeper waits for the report of a process that has not ended.
+    pub fn listen_from(&self) -> Instant {
+        self.since + REPORT_DELAY
+    }
+
+    /// When something must be done about it: the report is listened for, or the process is late.
+    pub fn next_deadline(&self, now: Instant) -> Instant {
+        if now < self.listen_from() { self.listen_from() } else { self.due() }
+    }
+
+    /// When the process is late.
+    pub fn due(&self) -> Instant {
+        self.since + LAUNCH_MAX
+    }
+
+    /// Reads the report, without waiting.
+    pub fn look(&mut self, now: Instant) -> LaunchState {
+        let mut said = Vec::new();
+        match (&self.report).take(REPORT_BYTES_MAX).read_to_end(&mut said) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && said.is_empty() => {
+                if now < self.due() {
+                    LaunchState::Under
+                } else {
+                    LaunchState::Late
+                }
+            }
+            _ => match said[..] {
+                [step, a, b, c, d, ..] => {
+                    let step = Step::ALL.get(usize::from(step)).copied().unwrap_or(Step::Make);
+                    LaunchState::Failed(SpawnError {
+                        step,
+                        source: io::Error::from_raw_os_error(i32::from_le_bytes([a, b, c, d])),
+                    })
+                }
+                _ => LaunchState::Done,
+            },
+        }
+    }
+}
+
+/// Starts the command in a session of its own, and does not wait for it. The launcher makes the process if it
+/// can, else this process forks. `mask` is what the launcher's processes do not see.
+pub fn spawn(
+    command: &Command,
+    setup: &Setup,
+    launcher: Option<&Launcher>,
+    mask: Option<&Mask>,
+) -> Result<(i32, Launch), SpawnError> {
+    let made = |source| SpawnError { step: Step::Make, source };
+    let (report, say) = pipe().map_err(made)?;
+    let launch =
+        |report| Launch { report: File::from(report), since: Instant::now(), texts: command.texts() };
+    if let Some(spawned) = launcher.and_then(|launcher| launcher.spawn(command, setup, say.as_fd())) {
+        return spawned.map(|pid| (pid, launch(report)));
+    }
+    // SAFETY: this process has one thread, so its child may run any code.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        0 => become_child(command, setup, mask, say.as_raw_fd()),
+        pid if pid < 0 => Err(made(io::Error::last_os_error())),
+        pid => Ok((pid, launch(report))),
+    }
+}
+
+/// What a forked child does until it is its program. If that fails, it reports why and exits.
+fn become_child(command: &Command, setup: &Setup, mask: Option<&Mask>, report: RawFd) -> ! {
+    let become_it = || match mask.map_or(Ok(()), Mask::enter) {
+        Ok(()) => become_program(command, setup, &command.pointers()),
+        Err(e) => (Step::Make, Errno::from_io_error(&e).unwrap_or(Errno::IO)),
+    };
+    let failed = std::panic::catch_unwind(AssertUnwindSafe(become_it));
+    report_and_end(report, failed.unwrap_or((Step::Make, Errno::IO)))
+}
+
+/// A pipe that closes at exec and never blocks. What is written to it always fits.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
+    Ok(rustix::pipe::pipe_with(flags)?)
+}
