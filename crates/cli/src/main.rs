@@ -16,25 +16,24 @@ mod ui;
 use anstream::ColorChoice;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand, ValueEnum};
-use client::connect::connect;
+use client::context::Context;
 use client::credentials;
+use client::own::OwnAccess;
+use commands::machine::MachineCommand;
 use commands::{
     board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, token, top, verbs, why,
     worker,
 };
-use node::machine::MachineCommand;
+use node::own;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use ui::error::{CliError, USAGE};
-use ui::output::{Format, talk};
+use ui::GLOBAL;
+use ui::error::{CliError, TAKEN, USAGE};
+use ui::output::Format;
 use windlass_api::Addresses;
-use windlass_api::client::Client;
 
 /// Most threads on which a server answers requests.
 const REQUEST_THREADS_MAX: usize = 4;
-
-/// The heading of the flags that every command has.
-const GLOBAL: &str = "Global options";
 
 /// The commands by what people come for, in the order in which help lists them.
 const GROUPS: [(&str, &[&str]); 4] = [
@@ -187,31 +186,6 @@ enum JobCommand {
     Priority(verbs::PriorityArgs),
 }
 
-/// The global flags.
-struct Context {
-    /// Format of the data on standard output.
-    format: Format,
-    /// The servers that the user named; `None` is the user's own.
-    server: Option<Addresses>,
-    verbose: u8,
-}
-
-impl Context {
-    /// A client of the server, which is started if it is this user's own.
-    async fn client(&self) -> Result<Client, CliError> {
-        let client = connect(self.server.as_ref()).await?;
-        self.say_address(&client);
-        Ok(client)
-    }
-
-    /// Says which server answers, to those who want to know more.
-    fn say_address(&self, client: &Client) {
-        if self.verbose > 0 {
-            talk!("note: the server is at {}", client.address());
-        }
-    }
-}
-
 /// The command line, whose help lists the commands by group.
 fn command_line() -> clap::Command {
     let command = Cli::command();
@@ -233,6 +207,11 @@ fn command_line() -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    client::own::set(OwnAccess {
+        start: || Box::pin(own::client()),
+        running: || Box::pin(own::running()),
+        token_for: own::token_for,
+    });
     if let Some(code) = node::run_instead() {
         return code;
     }
@@ -273,8 +252,16 @@ fn main() -> ExitCode {
         Err(error) => {
             error.print(context.format.is_json());
             // An exit code has eight bits. A code that does not fit must not become 0.
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+            ExitCode::from(u8::try_from(exit_code_of(&error)).unwrap_or(1))
         }
+    }
+}
+
+/// The code that the process ends with. A client that started a server tries again after [`TAKEN`].
+fn exit_code_of(error: &CliError) -> i32 {
+    match error {
+        CliError::Other(error) if node::is_taken(error) => TAKEN,
+        error => error.exit_code(),
     }
 }
 

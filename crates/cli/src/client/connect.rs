@@ -1,9 +1,9 @@
 //! Clients of the named servers, or of the user's own.
 
 use crate::client::credentials::credentials;
-use crate::node::own;
+use crate::client::own;
 use crate::ui::error::CliError;
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use windlass_api::Addresses;
 use windlass_api::client::Client;
 
@@ -11,7 +11,7 @@ use windlass_api::client::Client;
 pub async fn connect(server: Option<&Addresses>) -> Result<Client, CliError> {
     match server {
         Some(addresses) => connect_to(addresses).await,
-        None => own::client().await,
+        None => own::start().await,
     }
 }
 

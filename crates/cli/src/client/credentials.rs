@@ -1,9 +1,9 @@
 //! Credentials: how the client verifies a server and authenticates itself.
 
-use crate::node::own;
+use crate::client::own;
 use crate::system;
 use crate::ui::error::CliError;
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ pub struct CredentialFlags {
     #[arg(
         long,
         global = true,
-        help_heading = crate::GLOBAL,
+        help_heading = crate::ui::GLOBAL,
         display_order = 100,
         env = "WINDLASS_CA",
         value_name = "FILE"
@@ -29,7 +29,7 @@ pub struct CredentialFlags {
     #[arg(
         long,
         global = true,
-        help_heading = crate::GLOBAL,
+        help_heading = crate::ui::GLOBAL,
         display_order = 100,
         env = "WINDLASS_TOKEN_FILE",
         value_name = "FILE"

@@ -1,10 +1,10 @@
 //! A connection that outlives the server: servers are restarted while jobs run, and where there are several, another one
 //! takes over.
 
-use crate::Context;
 use crate::client::connect::{client_of, connect};
-use crate::ui::error::{CliError, Doing};
-use crate::ui::output::talk;
+use crate::client::context::Context;
+use crate::ui::error::{CliError, Doing, may_pass};
+use crate::ui::message::talk;
 use std::time::{Duration, Instant};
 use windlass_api::Addresses;
 use windlass_api::client::{Address, Client, ClientError};
@@ -147,11 +147,6 @@ impl ServerLink {
         }
         Ok(())
     }
-}
-
-/// True if a retry may help.
-pub fn may_pass(error: &ClientError) -> bool {
-    error.is_temporary() || matches!(error, ClientError::Garbled { .. })
 }
 
 /// The error for an event stream of the server at the address that ended. A server ends it only when it stops.

@@ -2,7 +2,7 @@
 
 use crate::system::StopSignals;
 use crate::ui::error::{BROKEN_PIPE, CliError, FAILED, HUNG_UP};
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};

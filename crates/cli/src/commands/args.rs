@@ -1,11 +1,12 @@
 //! The flags that `run` and `submit` share, and the request made from them.
 
+use crate::client::user::user_on;
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
-use crate::commands::select::{Jobs, resolve_all, user_on};
+use crate::commands::select::{Jobs, resolve_all};
 use crate::commands::template::TemplateArgs;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines;
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
 use windlass_api::quantity::{parse_duration, parse_size};
 use windlass_api::{Addresses, ChunksRequest, FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
+use windlass_core::TaskId;
 
 /// Replacement strings for the task's value in a command, as in GNU parallel.
 const REPLACEMENTS: [&str; 5] = ["{}", "{.}", "{/}", "{//}", "{/.}"];
@@ -222,7 +224,7 @@ impl TaskArgs {
             client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;
         }
         request.user = Some(user_on(client).await?);
-        request.parent = if waits { crate::commands::run::parent_task(client.address()) } else { None };
+        request.parent = if waits { parent_task(client.address()) } else { None };
         Ok(())
     }
 
@@ -373,6 +375,14 @@ pub fn fresh_key() -> String {
     // The hasher's keys are the one source of randomness that the standard library has on every system.
     let random = || RandomState::new().build_hasher().finish();
     format!("cli-{:016x}{:016x}", random(), random())
+}
+
+/// The task in which this process runs, if it is a task of the server at `address`, or of one that takes over from it.
+pub fn parent_task(address: &Address) -> Option<String> {
+    let server = std::env::var("WINDLASS_SERVER").ok()?;
+    let task = std::env::var("WINDLASS_TASK").ok()?;
+    task.parse::<TaskId>().ok()?;
+    Addresses::parse(&server).is_ok_and(|own| own.contains(address)).then_some(task)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! `windlass board`: opens the board in a browser, signed in.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::node::browser;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, print_json, print_jsonl, print_lines, talk};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, print_json, print_jsonl, print_lines};
 use clap::Args;
 use serde::Serialize;
 use windlass_api::client::Address;

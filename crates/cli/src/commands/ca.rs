@@ -2,7 +2,7 @@
 
 use crate::system;
 use crate::ui::error::CliError;
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use rcgen::{

@@ -1,8 +1,8 @@
 //! `submit -f` of a Compass CI job: a mapping with a suite, in YAML or JSON.
 
+use crate::client::user::user_name;
 use crate::commands::args::TaskArgs;
-use crate::commands::select::user_name;
-use crate::node::machine;
+use crate::commands::machine;
 use crate::ui::error::CliError;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

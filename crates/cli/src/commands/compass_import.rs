@@ -1,6 +1,6 @@
 //! `windlass compass import`: the files of a Compass CI laboratory, as hosts and clusters of this server.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Grid, print_list};
 use clap::{Args, Subcommand};

@@ -1,7 +1,8 @@
 //! Completions and man pages, both made from the command line's own definition.
 
 use crate::ui::error::CliError;
-use crate::ui::output::{print_text, talk};
+use crate::ui::message::talk;
+use crate::ui::output::print_text;
 use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;

@@ -1,14 +1,15 @@
 //! `windlass events`: what happens, as it happens. Where the servers of a farm take over from each other it goes on with
 //! the next one; of one job each task's start and end is told once then, however the streams were cut.
 
-use crate::Context;
-use crate::client::link::{ServerLink, hung_up, may_pass};
+use crate::client::context::Context;
+use crate::client::link::{ServerLink, hung_up};
 use crate::commands::follow::Events;
 use crate::commands::list::counts;
 use crate::commands::select::JobRef;
 use crate::commands::story::Story;
-use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, fit, paint, print_json, print_jsonl, print_text, talk};
+use crate::ui::error::{CliError, Doing, may_pass};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, fit, paint, print_json, print_jsonl, print_text};
 use clap::Args;
 use std::fmt::Write;
 use windlass_api::client::{Client, ClientError, TasksQuery};

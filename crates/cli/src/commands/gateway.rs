@@ -1,10 +1,12 @@
 //! `windlass gateway`: a server that is the scheduler of another system and nothing else.
 
+use crate::node::life::stop_signal;
+use crate::node::log_level::start_logging;
+use crate::node::memory;
 use crate::node::serve::{self, ServeOptions};
 use crate::node::watchdog;
-use crate::node::{memory, telemetry};
 use crate::ui::error::CliError;
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use std::net::IpAddr;
@@ -132,7 +134,7 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     let config = args.settle()?;
     memory::give_back_large_blocks();
-    let log_level = telemetry::start_logging(None);
+    let log_level = start_logging(None);
     tokio::spawn(log_level.obey_signals()?);
     if !config.unused.is_empty() {
         let path = args.config.display();
@@ -165,7 +167,7 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     if let Some(address) = service.board_address() {
         talk!("the board: http://{address}/");
     }
-    let stop = serve::stop_signal()?;
+    let stop = stop_signal()?;
     watchdog::ready();
     let watching = tokio::spawn(watchdog::watch_runtime());
     service.run(stop).await;

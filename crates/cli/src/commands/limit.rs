@@ -1,8 +1,9 @@
 //! `windlass limit`: how many tasks may hold a licence or the like at a time, over the farm and on each worker.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, Grid, count, or_dash, print_list, print_one, talk};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, Grid, count, or_dash, print_list, print_one};
 use crate::ui::quantity::exact;
 use clap::{ArgGroup, Args, Subcommand};
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! Lists of jobs and tasks. All pages of a list are fetched, up to a limit.
 
-use crate::Context;
-use crate::commands::select::JobRef;
+use crate::client::context::Context;
+use crate::commands::select::{JobRef, jobs_of};
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Format, Grid, or_dash, print_jsonl, print_lines, print_list};
 use crate::ui::quantity::{age, elapsed, now_ms};
@@ -11,7 +11,7 @@ use windlass_api::{Attempt, Counts, End, Job, Resources, Task};
 use windlass_core::resources::Bytes;
 
 /// Entries in one page of a list.
-const PAGE: usize = 1000;
+const TASKS_PAGE: usize = 1000;
 /// Jobs in a table without --limit.
 const JOBS_IN_TABLE: usize = 50;
 /// Words for the states of jobs.
@@ -74,25 +74,6 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Up to `limit` jobs that a query finds, newest first, and whether there are more.
-pub async fn jobs_of(
-    client: &Client,
-    mut query: JobsQuery,
-    limit: usize,
-) -> Result<(Vec<Job>, bool), CliError> {
-    let mut jobs: Vec<Job> = Vec::new();
-    let mut more = limit > 0;
-    while more && jobs.len() < limit {
-        query.limit = Some(PAGE.min(limit - jobs.len()));
-        let page = client.jobs(&query).await.doing("list the jobs")?;
-        jobs.extend(page.items);
-        query.cursor = page.next;
-        more = query.cursor.is_some();
-    }
-    jobs.truncate(limit);
-    Ok((jobs, more))
-}
-
 fn jobs_grid(jobs: &[Job]) -> Grid {
     let row = |job: &Job| {
         vec![
@@ -147,7 +128,7 @@ pub async fn each_task(
     let mut query = TasksQuery { state, limit: None, cursor: None };
     let mut left = limit;
     while left > 0 {
-        query.limit = Some(PAGE.min(left));
+        query.limit = Some(TASKS_PAGE.min(left));
         let page = client.tasks(job, &query).await.doing(format_args!("list the tasks of job {job}"))?;
         let mut part = page.items;
         part.truncate(left);

@@ -1,14 +1,15 @@
 //! `windlass logs`: the output of tasks.
 
-use crate::Context;
-use crate::client::link::{ServerLink, may_pass};
+use crate::client::context::Context;
+use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
 use crate::commands::select::TaskOrJob;
-use crate::ui::error::{CliError, Doing};
+use crate::ui::error::{CliError, Doing, may_pass};
 use crate::ui::log_place::LogPlace;
-use crate::ui::output::{Format, talk};
+use crate::ui::message::talk;
+use crate::ui::output::Format;
 use crate::ui::printer::{STREAMS, ShownOutput, copy};
 use crate::ui::progress;
 use crate::ui::writer::Writer;

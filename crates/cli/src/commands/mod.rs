@@ -27,15 +27,16 @@ pub mod verbs;
 pub mod why;
 pub mod worker;
 
-// The commands of `node::machine`.
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+pub mod machine;
+
+// The commands of `machine` on Linux.
 #[cfg(target_os = "linux")]
 pub mod compass_import;
 #[cfg(target_os = "linux")]
 pub mod doctor;
 #[cfg(target_os = "linux")]
 pub mod gateway;
-#[cfg(target_os = "linux")]
-pub mod placement;
 #[cfg(target_os = "linux")]
 pub mod sim;
 #[cfg(target_os = "linux")]

@@ -1,8 +1,9 @@
 //! `windlass queue`: lists, shows and configures queues.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one};
 use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

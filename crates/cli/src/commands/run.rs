@@ -1,13 +1,14 @@
 //! `run` and `submit`: submit a job, show its output and exit with its code.
 
-use crate::Context;
-use crate::client::link::{ServerLink, may_pass};
+use crate::client::context::Context;
+use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::args::{self, Inherit, TaskArgs};
 use crate::commands::follow::{self, follow};
 use crate::node::foreground;
-use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED};
-use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, talk};
+use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines};
 use crate::ui::printer;
 use crate::ui::progress;
 use crate::ui::quantity::elapsed;
@@ -15,9 +16,8 @@ use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use windlass_api::client::{Address, Client, ClientError};
-use windlass_api::{Addresses, Job, JobState, SubmitRequest, Submitted};
-use windlass_core::TaskId;
+use windlass_api::client::{Client, ClientError};
+use windlass_api::{Job, JobState, SubmitRequest, Submitted};
 
 /// How often a submission is sent again after an answer that cannot be read: it may have been truncated, and the key
 /// makes sure that there is one job.
@@ -290,19 +290,6 @@ pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError
             Ok(FAILED)
         }
     }
-}
-
-/// The task in which this process runs, if it is a task of the server at `address`, or of one that takes over from it.
-pub fn parent_task(address: &Address) -> Option<String> {
-    let server = std::env::var("WINDLASS_SERVER").ok()?;
-    let task = std::env::var("WINDLASS_TASK").ok()?;
-    task.parse::<TaskId>().ok()?;
-    Addresses::parse(&server).is_ok_and(|own| own.contains(address)).then_some(task)
-}
-
-/// Exits with a code that is not an error of this program.
-pub fn end_with(code: i32) -> Result<(), CliError> {
-    if code == 0 { Ok(()) } else { Err(CliError::Exit(code)) }
 }
 
 fn print_submitted(

@@ -1,8 +1,9 @@
 //! `windlass scheduler`: the servers that share a database, and which of them owns the farm.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Grid, or_dash, print_list, talk};
+use crate::ui::message::talk;
+use crate::ui::output::{Grid, or_dash, print_list};
 use crate::ui::quantity::elapsed;
 use clap::{Args, Subcommand};
 use windlass_api::FarmServer;

@@ -1,9 +1,13 @@
 //! Job and task selectors: `12`, `1-5`, `1,3`, `last`, `12.3`.
 
-use crate::commands::list::jobs_of;
+use crate::client::user::user_on;
 use crate::ui::error::{CliError, Doing, NOT_FOUND};
 use std::str::FromStr;
+use windlass_api::Job;
 use windlass_api::client::{Client, JobsQuery};
+
+/// Jobs of one request to the server.
+const JOBS_PAGE: usize = 1000;
 
 /// Most jobs in one range: more is taken for a typing error.
 const RANGE_MAX: u64 = 100_000;
@@ -167,19 +171,23 @@ impl Outcomes {
     }
 }
 
-/// The user's name on the server: that of the token, if there is one.
-pub async fn user_on(client: &Client) -> Result<String, CliError> {
-    if !client.shows_token() {
-        return Ok(user_name());
+/// Up to `limit` jobs that a query finds, newest first, and whether there are more.
+pub async fn jobs_of(
+    client: &Client,
+    mut query: JobsQuery,
+    limit: usize,
+) -> Result<(Vec<Job>, bool), CliError> {
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut more = limit > 0;
+    while more && jobs.len() < limit {
+        query.limit = Some(JOBS_PAGE.min(limit - jobs.len()));
+        let page = client.jobs(&query).await.doing("list the jobs")?;
+        jobs.extend(page.items);
+        query.cursor = page.next;
+        more = query.cursor.is_some();
     }
-    let version = client.version().await.doing("ask the server for the user's name")?;
-    Ok(version.user.unwrap_or_else(user_name))
-}
-
-/// The user's name on this machine: `USER` or `LOGNAME`, else what the system says.
-pub fn user_name() -> String {
-    let said = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
-    said.filter(|name| !name.is_empty()).unwrap_or_else(crate::system::account_name)
+    jobs.truncate(limit);
+    Ok((jobs, more))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! `windlass server`: start, status, backup, stop.
 
-use crate::Context;
 use crate::client::connect::connect_running;
+use crate::client::context::Context;
+use crate::commands::machine::ServerHere;
 use crate::commands::show::server_grid;
-use crate::node::machine::ServerHere;
 use crate::node::own::ServerProcess;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{count, print_one, talk};
+use crate::ui::message::talk;
+use crate::ui::output::{count, print_one};
 use clap::Subcommand;
 use serde::Serialize;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! `job show` and `version`.
 
-use crate::Context;
 use crate::client::connect::connect_running;
+use crate::client::context::Context;
 use crate::commands::list::{counts, progress, resources};
 use crate::commands::select::JobRef;
 use crate::node::own;

@@ -4,9 +4,10 @@ mod export;
 mod table;
 mod workers;
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::ui::error::CliError;
-use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, print_text, talk};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, print_text};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::path::PathBuf;

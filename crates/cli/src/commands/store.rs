@@ -1,6 +1,6 @@
 //! `windlass store`: what is done with a farm's store while no server runs.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::ui::error::CliError;
 use crate::ui::output::print_one;
 use anyhow::Context as _;

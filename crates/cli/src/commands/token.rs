@@ -1,13 +1,12 @@
 //! `windlass token`: creates, lists and revokes tokens.
 
-use crate::Context;
 use crate::client::connect::connect_to;
+use crate::client::context::Context;
 use crate::node::own;
 use crate::system;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{
-    Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one, talk,
-};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one};
 use crate::ui::quantity::{age, moment, now_ms};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};

@@ -1,11 +1,13 @@
 //! Actions on existing jobs: wait, cancel, retry, hold, release.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::client::link::ServerLink;
-use crate::commands::run::{end_with, exit_code, parent_task, summary};
+use crate::commands::args::parent_task;
+use crate::commands::run::{exit_code, summary};
 use crate::commands::select::{Jobs, Outcomes, resolve_all};
-use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, print_json, print_jsonl, print_lines, talk};
+use crate::ui::error::{CliError, Doing, end_with};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, print_json, print_jsonl, print_lines};
 use clap::Args;
 use windlass_api::{Job, JobState};
 

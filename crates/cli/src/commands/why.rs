@@ -1,6 +1,6 @@
 //! `windlass why`: why a task does not run and what would make it run, and why a worker gets no work.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::commands::select::{JobRef, TaskOrJob};
 use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{count, fit, or_dash, paint, print_one};

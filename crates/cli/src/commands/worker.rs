@@ -1,9 +1,10 @@
 //! `windlass worker`: lists, shows and manages workers.
 
-use crate::Context;
-use crate::node::machine::WorkerHere;
+use crate::client::context::Context;
+use crate::commands::machine::WorkerHere;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one, talk};
+use crate::ui::message::talk;
+use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one};
 use crate::ui::quantity::{age, elapsed, now_ms};
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,7 +75,7 @@ pub struct ForgetArgs {
 /// `windlass worker …`.
 pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
     match command {
-        WorkerCommand::Here(command) => command.run(context).await,
+        WorkerCommand::Here(command) => command.run(context, print).await,
         WorkerCommand::List(args) => list(context, args).await,
         WorkerCommand::Show(args) => {
             let worker = context.client().await?.worker(&args.name).await;

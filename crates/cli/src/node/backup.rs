@@ -1,6 +1,6 @@
 //! `windlass server backup`.
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::node::paths::Paths;
 use crate::ui::error::CliError;
 use crate::ui::output::print_one;

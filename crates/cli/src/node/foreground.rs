@@ -1,6 +1,7 @@
 //! The server inside a single `run --foreground`.
 
-use crate::node::serve::{Life, OwnServer};
+use crate::node::life::Life;
+use crate::node::serve::OwnServer;
 use crate::node::site::Site;
 use anyhow::Context as _;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,9 +1,9 @@
 //! The worker of this machine, in the server's process: carries messages between the engine and the agent. The keeper
 //! is a process of its own.
 
-use crate::node::remote::{attributes, capacity};
-use crate::node::serve::Life;
-use crate::ui::output::talk;
+use crate::node::life::Life;
+use crate::node::this_machine::{attributes, capacity};
+use crate::ui::message::talk;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::path::Path;

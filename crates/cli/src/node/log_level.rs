@@ -4,7 +4,9 @@ use crate::node::log_writer::OneLine;
 use std::io::IsTerminal as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Subscriber;
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt, reload};
 
 /// What is logged if nobody says otherwise.
@@ -40,6 +42,13 @@ impl Level {
 pub struct LogLevel {
     usual: String,
     set: Box<dyn Fn(EnvFilter) + Send + Sync>,
+}
+
+/// Writes log lines to standard error. `WINDLASS_LOG` goes before `setting`.
+pub fn start_logging(setting: Option<&str>) -> LogLevel {
+    let (lines, level) = log_lines(setting);
+    tracing_subscriber::registry().with(lines).init();
+    level
 }
 
 /// The log lines on standard error as a part of a subscriber. `WINDLASS_LOG` goes before `setting`.

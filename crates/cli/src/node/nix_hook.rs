@@ -2,7 +2,7 @@
 
 use crate::client::connect::client_of;
 use crate::client::credentials::{self, CredentialFlags};
-use crate::commands::select::user_name;
+use crate::client::user::user_name;
 use crate::node::paths::Paths;
 use clap::{Args, Parser};
 use std::ffi::{OsStr, OsString};

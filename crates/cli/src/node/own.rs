@@ -2,8 +2,8 @@
 
 use crate::client::connect::connect_to;
 use crate::node::cookie;
+use crate::node::otlp::ENDPOINTS;
 use crate::node::paths::Paths;
-use crate::node::telemetry;
 use crate::ui::error::{CliError, TAKEN};
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -104,7 +104,7 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
         "WINDLASS_KEEPER",
         "WINDLASS_TOKEN",
     ];
-    for name in for_jobs.into_iter().chain(telemetry::ENDPOINTS) {
+    for name in for_jobs.into_iter().chain(ENDPOINTS) {
         command.env_remove(name);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).current_dir("/");

@@ -1,14 +1,15 @@
 //! `windlass worker start`: runs this machine as a worker of a server elsewhere.
 
 use crate::client::credentials::{credentials, secret_files};
+use crate::node::life::stop_signal;
+use crate::node::log_level::start_logging;
 use crate::node::nix_machine::NixMachine;
 use crate::node::own;
 use crate::node::paths::Paths;
-use crate::node::serve::stop_signal;
-use crate::node::telemetry::start_logging;
+use crate::node::this_machine::{attributes, capacity};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use anyhow::Context as _;
 use clap::Args;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -204,33 +205,6 @@ fn servers(named: &Addresses) -> Result<Vec<ServerAddress>, CliError> {
         });
     }
     Ok(servers)
-}
-
-/// The detected capacity of this machine, overridden by what is given.
-pub fn capacity(cpus: Option<f64>, memory: Option<u64>, gpus: Option<u32>) -> windlass_core::Resources {
-    let mut capacity = windlass_worker::capacity();
-    if let Some(cpus) = cpus {
-        capacity.cpu = (cpus * 100.0).round() as u32;
-    }
-    capacity.memory = memory.unwrap_or(capacity.memory);
-    if let Some(gpus) = gpus.filter(|gpus| *gpus != capacity.gpus) {
-        // Which of the devices are meant is not known: each counts with the mean of their memory.
-        capacity.gpu_memory =
-            capacity.gpu_memory.checked_div(capacity.gpus.into()).unwrap_or(0) * u64::from(gpus);
-        capacity.gpus = gpus;
-    }
-    capacity
-}
-
-/// The detected attributes of this machine, and tags: `key` or `key=value`.
-pub fn attributes(tags: &[String]) -> Attributes {
-    let mut attributes = windlass_worker::attributes();
-    for tag in tags {
-        let (key, value) = tag.split_once('=').unwrap_or((tag, ""));
-        let values = attributes.entry(key.to_owned()).or_default();
-        values.extend((!value.is_empty()).then(|| value.to_owned()));
-    }
-    attributes
 }
 
 /// Refuses a state directory that other users cannot traverse: their tasks work below it.

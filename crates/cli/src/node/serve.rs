@@ -1,18 +1,18 @@
 //! Servers in this process: what `server start` and `run --foreground` run.
 
-use crate::commands::placement::PlacementFlags;
+use crate::node::life::{Life, stop_signal};
 use crate::node::local::{self, LocalWorker};
 use crate::node::member::{Lost, OwnStore};
 use crate::node::paths::Paths;
+use crate::node::placement::PlacementFlags;
 use crate::node::site::Site;
 use crate::node::{memory, telemetry, watchdog};
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
@@ -194,18 +194,6 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
     Ok(())
 }
 
-/// Resolves on SIGTERM or SIGINT.
-pub fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
 /// The settings, from the config file overridden by flags, and the state directory.
 pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     let mut config = match &options.config {
@@ -240,15 +228,6 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     let listen = listen.unwrap_or_else(|| format!("unix:{}", paths.socket.display()));
     config.listen = Some(listen);
     Ok((config, paths.state))
-}
-
-/// Whether tasks outlive the server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Life {
-    /// Tasks outlive the server.
-    OfItsOwn,
-    /// Tasks end with this process.
-    OfThisRun,
 }
 
 /// A server in this process that owns its farm.

@@ -1,13 +1,13 @@
 //! Where a server of this process listens, whom it lets in, and which store it has: what stays while it becomes the owner
 //! of its farm, and while it stands by.
 
-use crate::commands::select::user_name;
+use crate::client::user::user_name;
 use crate::node::cookie;
+use crate::node::life::Life;
 use crate::node::member::{Member, OwnStore};
 use crate::node::paths::Paths;
-use crate::node::serve::Life;
 use crate::node::watchdog;
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use anyhow::Context as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};

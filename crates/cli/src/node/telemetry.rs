@@ -1,27 +1,13 @@
 //! Log lines of servers and workers, and where traces of a server go. Only a build with the feature `otlp` has the code
 //! that sends them (`traces.rs`); others refuse the setting.
 
-use crate::node::log_level::{LogLevel, log_lines};
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
+#[cfg(not(feature = "otlp"))]
+use crate::node::log_level::{LogLevel, start_logging};
+#[cfg(not(feature = "otlp"))]
+use crate::node::otlp::endpoint_in_environment;
 
 #[cfg(feature = "otlp")]
 pub use super::traces::start;
-
-/// The variables by which all programs with OTLP are told where traces go.
-pub const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-
-/// The variable among them that is set.
-pub fn endpoint_in_environment() -> Option<&'static str> {
-    ENDPOINTS.into_iter().find(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
-}
-
-/// Writes log lines to standard error. `setting` is what is logged where `WINDLASS_LOG` does not say.
-pub fn start_logging(setting: Option<&str>) -> LogLevel {
-    let (lines, level) = log_lines(setting);
-    tracing_subscriber::registry().with(lines).init();
-    level
-}
 
 /// Traces that this build cannot send.
 #[cfg(not(feature = "otlp"))]

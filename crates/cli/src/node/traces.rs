@@ -4,8 +4,8 @@
 //! - Warnings and errors inside a span go along as its events.
 //! - The variables of OpenTelemetry apply: headers, timeouts, the sampler, the size of batches, the service's name.
 
-use crate::node::log_level::{LogLevel, log_lines};
-use crate::node::telemetry::{endpoint_in_environment, start_logging};
+use crate::node::log_level::{LogLevel, log_lines, start_logging};
+use crate::node::otlp::endpoint_in_environment;
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{Context, Key, KeyValue, Value};

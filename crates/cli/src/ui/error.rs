@@ -1,7 +1,6 @@
 //! The client's errors, with their exit codes and hints.
 
-use crate::node;
-use crate::ui::output::say;
+use crate::ui::message::say;
 use anstyle::{AnsiColor, Style};
 use std::error::Error;
 use std::fmt::Display;
@@ -99,7 +98,6 @@ impl CliError {
             CliError::NotFound { .. } => NOT_FOUND,
             CliError::Request { source, .. } => code_of(source),
             CliError::Exit(code) => *code,
-            CliError::Other(error) if node::is_taken(error) => TAKEN,
             CliError::Failed { .. } | CliError::Output(_) | CliError::Other(_) => FAILED,
         }
     }
@@ -208,6 +206,16 @@ impl<T> Doing<T> for Result<T, ClientError> {
     fn doing(self, what: impl Display) -> Result<T, CliError> {
         self.map_err(|source| CliError::Request { doing: what.to_string(), source })
     }
+}
+
+/// Ends the command with a code that is not an error of this program.
+pub fn end_with(code: i32) -> Result<(), CliError> {
+    if code == 0 { Ok(()) } else { Err(CliError::Exit(code)) }
+}
+
+/// True if a retry may help.
+pub fn may_pass(error: &ClientError) -> bool {
+    error.is_temporary() || matches!(error, ClientError::Garbled { .. })
 }
 
 fn code_of(error: &ClientError) -> i32 {

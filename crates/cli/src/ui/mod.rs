@@ -3,8 +3,12 @@
 pub mod error;
 pub mod lines;
 pub mod log_place;
+pub mod message;
 pub mod output;
 pub mod printer;
 pub mod progress;
 pub mod quantity;
 pub mod writer;
+
+/// The heading of the flags that every command has.
+pub const GLOBAL: &str = "Global options";

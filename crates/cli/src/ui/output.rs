@@ -5,7 +5,6 @@ use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use comfy_table::{Table, TableStyle};
 use serde::Serialize;
-use std::fmt::Arguments;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 /// Characters of one cell on a terminal. What is piped is never cut.
@@ -31,18 +30,6 @@ impl Format {
         matches!(self, Format::Json | Format::Jsonl)
     }
 }
-
-/// Prints a message on standard error; [`talk!`] is shorter.
-pub fn say(what: Arguments<'_>) {
-    // If standard error is closed, the failure cannot be reported.
-    let _ = writeln!(anstream::stderr().lock(), "{what}");
-}
-
-/// Prints a message on standard error.
-macro_rules! talk {
-    ($($what:tt)*) => { $crate::ui::output::say(format_args!($($what)*)) };
-}
-pub(crate) use talk;
 
 /// Prints a list; `name` is the id that `-o name` prints of an item.
 pub fn print_list<T: Serialize>(

@@ -1,6 +1,6 @@
 //! Shows the output of the tasks of a followed job, one task after the other, and how they failed.
 
-use crate::client::link::may_pass;
+use crate::ui::error::may_pass;
 use crate::ui::log_place::LogPlace;
 use crate::ui::quantity::exact;
 use crate::ui::writer::{Sink, Writer};

@@ -1,6 +1,6 @@
 //! The progress of a job: a bar on a terminal, a line now and then elsewhere.
 
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use crate::ui::quantity::elapsed;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;

@@ -1,7 +1,7 @@
 //! Checks of a machine as a client of Nix with `windlass nix-hook` as its build hook.
 
 use super::Check;
-use crate::Context;
+use crate::client::context::Context;
 use crate::node::nix_hook;
 use crate::node::nix_machine::{setting, settings};
 use std::path::Path;

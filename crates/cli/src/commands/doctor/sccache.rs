@@ -1,7 +1,7 @@
 //! Checks of a machine as the scheduler of sccache.
 
 use super::Check;
-use crate::Context;
+use crate::client::context::Context;
 use crate::commands::gateway::SccacheArgs;
 use crate::node::serve::sccache_settings;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Checks of a machine as a worker of a farm.
 
 use super::{Check, directory, free_space};
-use crate::Context;
+use crate::client::context::Context;
 use crate::client::credentials::credentials;
 use crate::node::remote::StartArgs;
 use crate::ui::error::{CliError, UNREACHABLE};

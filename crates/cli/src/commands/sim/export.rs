@@ -1,9 +1,10 @@
 //! A farm's own history as a trace.
 
-use crate::Context;
-use crate::commands::list::{each_task, jobs_of};
+use crate::client::context::Context;
+use crate::commands::list::each_task;
+use crate::commands::select::jobs_of;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::talk;
+use crate::ui::message::talk;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter};

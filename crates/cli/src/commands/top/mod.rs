@@ -22,7 +22,7 @@ mod terminal;
 mod tests;
 mod why;
 
-use crate::Context;
+use crate::client::context::Context;
 use crate::client::link::ServerLink;
 use crate::system;
 use crate::ui::error::CliError;

@@ -1,15 +1,16 @@
 //! The commands that need Linux: they run a part of Windlass on this machine, or look at it.
 
-use crate::Context;
-use crate::commands::{compass_import, doctor, gateway, sim, store, worker};
+use crate::client::context::Context;
+use crate::commands::{compass_import, doctor, gateway, sim, store};
 use crate::node::backup::{BackupArgs, backup};
 use crate::node::nix_hook::NixHookArgs;
 use crate::node::remote::{self, StartArgs};
 use crate::node::serve::{self, ServeOptions};
+use crate::node::this_machine::detect;
 use crate::ui::error::CliError;
 use clap::Subcommand;
 use serde_json::Value;
-use windlass_api::{Resources, Worker, WorkerState};
+use windlass_api::Worker;
 use windlass_gateway_compass::format::{SECTION_ORDER, section_order};
 
 /// Commands of this machine.
@@ -83,11 +84,15 @@ pub enum WorkerHere {
 }
 
 impl WorkerHere {
-    /// Runs it.
-    pub async fn run(self, context: &Context) -> Result<(), CliError> {
+    /// Runs it; `show` prints a worker.
+    pub async fn run(
+        self,
+        context: &Context,
+        show: impl FnOnce(&Context, &Worker) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
         match self {
             WorkerHere::Start(args) => remote::start(context.server.as_ref(), *args).await,
-            WorkerHere::Detect => worker::print(context, &detect()),
+            WorkerHere::Detect => show(context, &detect()),
         }
     }
 }
@@ -95,30 +100,4 @@ impl WorkerHere {
 /// The field with the order of what a machine runs of a Compass CI job, if its text has one.
 pub fn order_of_compass_job(text: &str, is_yaml: bool) -> Result<Option<(String, Value)>, CliError> {
     Ok(section_order(text.as_bytes(), is_yaml).map(|order| (SECTION_ORDER.to_owned(), order)))
-}
-
-/// This machine as a worker, with the detected capacity and attributes.
-fn detect() -> Worker {
-    let attributes = windlass_worker::attributes();
-    let host = attributes.get("host").and_then(|names| names.first().cloned());
-    Worker {
-        id: 0,
-        name: host.unwrap_or_else(|| "local".to_owned()),
-        state: WorkerState::Up,
-        note: None,
-        capacity: Resources::from_core(&windlass_worker::capacity()),
-        booked: Resources::default(),
-        attributes,
-        running: 0,
-        queued: 0,
-        epoch: 0,
-        connected: None,
-        heard_ms: None,
-        lease_until_ms: None,
-        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-        load: None,
-        core_score: windlass_worker::measure_core(),
-        cache_keys: None,
-        tasks: None,
-    }
 }

@@ -1,0 +1,20 @@
+//! The name under which a user submits jobs.
+
+use crate::system::account_name;
+use crate::ui::error::{CliError, Doing};
+use windlass_api::client::Client;
+
+/// The user's name on the server: that of the token, if there is one.
+pub async fn user_on(client: &Client) -> Result<String, CliError> {
+    if !client.shows_token() {
+        return Ok(user_name());
+    }
+    let version = client.version().await.doing("ask the server for the user's name")?;
+    Ok(version.user.unwrap_or_else(user_name))
+}
+
+/// The user's name on this machine: `USER` or `LOGNAME`, else what the system says.
+pub fn user_name() -> String {
+    let said = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
+    said.filter(|name| !name.is_empty()).unwrap_or_else(account_name)
+}
