@@ -1,4 +1,4 @@
-//! In the place of `node` on systems other than Linux: no server, worker or keeper runs there, so the commands that need
+//! The stand-in for `node` on systems other than Linux. No server, worker or keeper runs there, and the commands that need
 //! one say so. It has the items of `node` that the rest of the program uses.
 
 use crate::ui::error::CliError;

@@ -219,8 +219,8 @@ pub fn chunks(from: &job::StepParameterSpace, space: &Space) -> Option<ChunksReq
     })
 }
 
-/// Blocks of so many values in a row have no gap: the greatest common divisor of the lengths of runs without one, as
-/// blocks are counted from the first value.
+/// The length of blocks of consecutive values without a gap: the greatest common divisor of the lengths of all runs
+/// without a gap. Blocks are counted from the first value.
 fn contiguous_block(values: &Values) -> u32 {
     let mut runs: Vec<u64> = Vec::new();
     // The number that would continue the last run.

@@ -22,7 +22,7 @@ const COLUMNS_BEFORE_PATH: usize = 7;
 /// A socket that is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdminSocket {
-    /// Where it is.
+    /// Path of the socket in the file system.
     pub path: PathBuf,
     /// Number of its owner.
     pub uid: u32,

@@ -102,16 +102,16 @@ pub enum FromAgent {
     Lost,
     /// A task's program runs.
     Started {
-        /// The attempt.
+        /// The attempt that the report is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
         /// Nanoseconds since the Unix epoch.
         at: u64,
     },
-    /// An attempt ended.
+    /// All processes of an attempt have ended.
     Finished {
-        /// The attempt.
+        /// The attempt that the report is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
@@ -120,7 +120,7 @@ pub enum FromAgent {
     },
     /// Progress that a task printed.
     Progress {
-        /// The attempt.
+        /// The attempt that the report is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
@@ -135,7 +135,7 @@ pub enum FromAgent {
     Caches(BTreeMap<String, u64>),
     /// A task that lent its cpus has them again.
     Reclaimed {
-        /// The attempt.
+        /// The attempt that the report is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
@@ -148,9 +148,9 @@ pub enum AgentError {
     /// The worker's directory cannot be used.
     #[error("cannot use the worker's directory {}", path.display())]
     State {
-        /// The directory.
+        /// The directory that was given as the state directory.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The keeper did not start.
@@ -162,7 +162,7 @@ pub enum AgentError {
          is stuck, end it with 'kill -9 {pid}'"
     )]
     Stuck {
-        /// The keeper's process.
+        /// Number of the process that does not answer.
         pid: i32,
     },
     /// Another keeper has the worker's directory, and does not say which process it is.
@@ -287,7 +287,7 @@ impl Agent {
         self.shared.measured.set_load_every(every);
     }
 
-    /// The worker's directory.
+    /// The directory of this worker's files, which the keeper locks.
     pub fn state(&self) -> &Path {
         &self.shared.options.state
     }

@@ -27,7 +27,7 @@ pub struct Finding {
     pub needed: bool,
     /// Name of the check.
     pub what: String,
-    /// What was found.
+    /// The finding, in words for an administrator.
     pub detail: String,
     /// What to do about it; `None` if it is ok.
     pub advice: Option<String>,

@@ -22,9 +22,9 @@ const BLOCK_BYTES: u64 = 64 << 10;
 /// One of a task's two outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
-    /// Standard output.
+    /// Standard output of the task.
     Out,
-    /// Standard error.
+    /// Standard error of the task.
     Err,
 }
 

@@ -1,5 +1,5 @@
-//! What tasks do not see of a worker: its directory, where the output of all tasks is, and the files of its token and
-//! key. The launcher enters a mount namespace in which an empty directory and empty files cover them, once, and all
+//! The mask hides files of a worker from its tasks: its directory, which has the output of all tasks, and the files of
+//! its token and key. The launcher enters a mount namespace in which an empty directory and empty files cover them, once, and all
 //! processes that it makes inherit that. A process that the keeper forks by itself enters one of its own.
 //!
 //! Tasks of one user still reach each other while they run, and a task that is root can remove the covers. Only
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// Options of the empty directory: anyone passes through it to what is kept, and it has room for nothing else.
 const COVER: &std::ffi::CStr = c"mode=711,size=64k,nr_inodes=64";
 
-/// What covers what.
+/// The directory and the files that are covered, and the exceptions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mask {
     /// The directory in whose place tasks see an empty one.

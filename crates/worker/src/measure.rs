@@ -64,7 +64,7 @@ struct ScanState {
     disk: Speed,
     network: Speed,
     core_score: Option<f64>,
-    /// Attempts that run.
+    /// Attempts whose first process runs.
     running: BTreeSet<TaskRef>,
     /// Attempts that were started or sent ahead, and are marked as network-bound. An agent that was started under
     /// running tasks does not know which are.
@@ -212,7 +212,7 @@ impl Measured {
         self.changed.notify_all();
     }
 
-    /// Ends all threads.
+    /// Asks the threads that measure to end.
     pub fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();

@@ -27,7 +27,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// An empty cache.
+    /// A cache without entries, for a map of users.
     pub fn new(map: UserMap) -> Names {
         Names { map: Arc::new(map), known: BTreeMap::new() }
     }

@@ -48,9 +48,9 @@ pub struct Links {
 /// The counters of a link since the machine started.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counters {
-    /// Bytes received.
+    /// Bytes received since the link came up.
     received: u64,
-    /// Bytes sent.
+    /// Bytes sent since the link came up.
     sent: u64,
     /// Bytes per second that it can carry each way; `None` where the device does not say.
     speed: Option<f64>,
@@ -200,7 +200,7 @@ struct Window {
 }
 
 impl Window {
-    /// Bytes per second.
+    /// Mean rate of the window in bytes per second.
     fn rate(self) -> f64 {
         self.bytes as f64 / (self.took_ns as f64 / 1e9)
     }
@@ -299,14 +299,14 @@ mod tests {
         }
     }
 
-    /// One link that received so much by then, of so many Mbit/s.
+    /// One link with this number of received bytes and this speed in Mbit/s.
     fn at(at_ms: u64, received: u64, speed: Option<f64>) -> LinkReading {
         let counters =
             Counters { received, sent: received / 10, speed: speed.map(|mbit_s| mbit_s * 1e6 / 8.0) };
         LinkReading { at_ns: at_ms * 1_000_000, links: [("eth0".to_owned(), counters)].into() }
     }
 
-    /// The speed in MB/s after windows of a second that received so many MB.
+    /// The speed in MB/s after windows of one second that received these MB.
     fn evidence(link: Option<f64>, windows: &[u64]) -> Option<f64> {
         let mut speed = Speed::default();
         let mut run = FetchRun::new(at(0, 0, link));

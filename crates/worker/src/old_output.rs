@@ -22,7 +22,7 @@ const TRUSTED: Duration = Duration::from_secs(3_600);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServerClock {
     told: SystemTime,
-    /// Nanoseconds since boot.
+    /// When the server told it, in nanoseconds since boot.
     told_at: u64,
 }
 

@@ -15,7 +15,7 @@ const PARTS_MAX: usize = 8;
 /// Bytes of one part of output.
 pub const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The sending ends.
+/// The sending ends of both channels to the server.
 #[derive(Clone)]
 pub struct Reports {
     /// For reports, which go first.
@@ -30,7 +30,7 @@ pub struct Outgoing {
     parts: mpsc::Receiver<FromWorker>,
 }
 
-/// Both ends.
+/// The sending and the receiving ends of new channels.
 pub fn channel() -> (Reports, Outgoing) {
     let (first, from_first) = mpsc::channel(REPORTS_MAX);
     let (parts, from_parts) = mpsc::channel(PARTS_MAX);

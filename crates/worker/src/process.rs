@@ -105,7 +105,7 @@ pub enum Step {
     WriteFiles,
     /// Entering its working directory.
     EnterDir,
-    /// Executing its program.
+    /// Executing its program, after all other steps.
     Execute,
 }
 
@@ -268,8 +268,8 @@ fn take_common_limits() {
     );
 }
 
-/// Forks a process that acts with a user's rights, and returns its number without waiting for it: what it
-/// touches may take for ever.
+/// Forks a process that acts with a user's rights, and returns its number without waiting for it. Its accesses to the
+/// user's files can take for ever.
 pub fn aside(who: Option<&RunAs>, act: impl FnOnce()) -> io::Result<i32> {
     // SAFETY: this process has one thread, so its child may run any code.
     match unsafe { libc::fork() } {

@@ -37,7 +37,7 @@ pub struct Nodes {
 /// An attempt of a task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct TaskRef {
-    /// The job.
+    /// Number of the job in its store.
     pub job: u64,
     /// Index of the task in its job.
     pub index: u32,
@@ -86,22 +86,22 @@ pub enum ToKeeper {
         /// Time of sending in nanoseconds since boot; the answer returns it.
         sent: u64,
     },
-    /// Renews the lease.
+    /// Renews the lease of all running attempts.
     Lease {
         /// Its end in nanoseconds since boot; `None` is never.
         until: Option<u64>,
     },
     /// What the tasks of a step run. It comes before the step's first start.
     Body {
-        /// The job.
+        /// Number of the job in its store.
         job: u64,
         /// Index of the step in the job.
         step: u16,
         /// Program and arguments, with placeholders.
         command: Vec<String>,
-        /// Environment variables.
+        /// Environment of the command, by variable name.
         env: BTreeMap<String, String>,
-        /// The working directory.
+        /// Working directory of the command, on this worker.
         cwd: String,
         /// What the step's tasks share on this worker; `None` for tasks without a session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,14 +118,14 @@ pub enum ToKeeper {
     },
     /// Forgets the body of a step. The server sends it again before another start of that step.
     DropBody {
-        /// The job.
+        /// Number of the job in its store.
         job: u64,
         /// Index of the step in the job.
         step: u16,
     },
     /// Runs an attempt as soon as there is room, in the order of starts.
     Start {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Index of the step in the job.
         step: u16,
@@ -160,35 +160,35 @@ pub enum ToKeeper {
     },
     /// Ends an attempt with all of its processes.
     Kill {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Number of this message.
         seq: u64,
     },
     /// Ends an attempt if it has not started.
     Recall {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Number of this message.
         seq: u64,
     },
     /// The result of an attempt is durable; the keeper forgets it.
     Ack {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Number of this message.
         seq: u64,
     },
     /// A task lends its cpus, because it waits for jobs of its own.
     Lend {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Number of this message.
         seq: u64,
     },
     /// A task wants its cpus back. It gets them before any attempt starts, and the keeper reports that.
     Reclaim {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Number of this message.
         seq: u64,
@@ -212,11 +212,11 @@ pub enum ToKeeper {
 pub enum FromKeeper {
     /// The answer to `Hello`. Unacknowledged results follow it.
     State {
-        /// The keeper's incarnation.
+        /// Number that tells this keeper from every other.
         incarnation: u64,
         /// The largest message number that the keeper has seen.
         seq: u64,
-        /// The inventory.
+        /// Every attempt that the keeper has.
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
         /// What the keeper could not set up, for the log.
@@ -237,13 +237,13 @@ pub enum FromKeeper {
         sent: u64,
         /// The largest message number that the keeper has seen.
         seq: u64,
-        /// The inventory.
+        /// Every attempt that the keeper has.
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
     },
     /// A task's program runs.
     Started {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
@@ -252,7 +252,7 @@ pub enum FromKeeper {
     },
     /// An attempt ended. Repeated on every connection until it is acknowledged.
     Finished {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
@@ -261,7 +261,7 @@ pub enum FromKeeper {
     },
     /// Progress that a task printed.
     Progress {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
@@ -274,7 +274,7 @@ pub enum FromKeeper {
     },
     /// A task says that it fetched a cache key.
     Fetched {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// The key as jobs name it.
         key: String,
@@ -285,7 +285,7 @@ pub enum FromKeeper {
     },
     /// A task that lent its cpus has them again.
     Reclaimed {
-        /// The attempt.
+        /// The attempt that the message is about.
         task: TaskRef,
         /// Epoch of the attempt's start.
         epoch: u64,
@@ -295,7 +295,7 @@ pub enum FromKeeper {
 /// One attempt of a keeper's inventory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Held {
-    /// The attempt.
+    /// The attempt that the keeper has.
     pub task: TaskRef,
     /// How far the attempt is.
     pub phase: HeldPhase,
@@ -366,13 +366,13 @@ impl Held {
 pub struct Amounts {
     /// Hundredths of a core.
     pub cpu: u32,
-    /// Bytes.
+    /// Amount in bytes; 0 if absent.
     #[serde(default)]
     pub memory: u64,
-    /// Whole devices.
+    /// Number of whole devices; 0 if absent.
     #[serde(default)]
     pub gpus: u32,
-    /// Bytes.
+    /// Amount in bytes; 0 if absent.
     #[serde(default)]
     pub gpu_memory: u64,
     /// Amounts of resources that an operator named.
@@ -406,7 +406,7 @@ pub enum WireEnd {
     TimeLimit,
     /// Killed at its memory limit.
     OutOfMemory,
-    /// Killed on request.
+    /// Killed because the server asked for it.
     Canceled,
     /// Recalled before it started.
     Recalled,
@@ -421,7 +421,7 @@ pub enum WireEnd {
 /// The result of an attempt, as JSON. Times are nanoseconds since the Unix epoch. `None` is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WireResult {
-    /// How it ended.
+    /// The end of the first process, or why none started.
     #[serde(deserialize_with = "known_end")]
     pub end: WireEnd,
     /// When its process started; `None` if it did not start.

@@ -1,6 +1,6 @@
 //! The agent of a worker whose server is another process, usually on another machine. It keeps one stream to
 //! the server and one connection to the keeper, and passes messages between them. Where its farm has several
-//! servers, `order` says which one is tried. `windlass worker start` runs [`run_remote`].
+//! servers, `server_rotation` says which one is tried. `windlass worker start` runs [`run_remote`].
 //!
 //! Either connection may be lost at any moment. The keeper repeats results until they are acknowledged, and
 //! every new stream begins with its inventory, so this module keeps no state that a new stream does not
@@ -71,7 +71,7 @@ pub struct RemoteOptions {
     pub name: String,
     /// Number that tells this machine from another with the same name.
     pub identity: u64,
-    /// The worker's directory.
+    /// The directory of this worker's files.
     pub state: PathBuf,
     /// The executable that runs as the keeper.
     pub program: PathBuf,
@@ -99,23 +99,23 @@ pub enum RemoteError {
     /// The address, the token, a certificate or the directory is unusable. Another attempt does not help.
     #[error("cannot use {what}: {why}; correct it and start the worker again")]
     Setup {
-        /// What is unusable.
+        /// The address, token, certificate or directory at fault.
         what: String,
-        /// The reason.
+        /// The reason, in words for an administrator.
         why: String,
     },
     /// The server cannot be reached, or the connection to it broke.
     #[error("the server at {url} is not reached: {why}")]
     Unreachable {
-        /// The server's address.
+        /// The address of the server that was tried.
         url: String,
-        /// The reason.
+        /// The reason, in words for an administrator.
         why: String,
     },
     /// The server is one of several of its farm, and another one owns the scheduling.
     #[error("the server at {url} does not own the scheduling: {why}")]
     NotOwner {
-        /// The server's address.
+        /// The address of the server that was tried.
         url: String,
         /// The reason, as the server gave it.
         why: String,
@@ -125,7 +125,7 @@ pub enum RemoteError {
     /// The server refuses this worker.
     #[error("the server at {url} does not let this worker in: {why}")]
     Refused {
-        /// The server's address.
+        /// The address of the server that was tried.
         url: String,
         /// The reason, as the server gave it.
         why: String,
@@ -381,7 +381,7 @@ impl Remote {
     }
 }
 
-/// An open stream.
+/// A stream to the server, from its hello to its end.
 struct StreamSession<'a> {
     remote: &'a mut Remote,
     agent: Agent,

@@ -1,11 +1,11 @@
-//! The order in which a worker tries the servers of its farm. One of them owns the scheduling and takes its stream; the
-//! others refuse it, and may say which one that is.
+//! The rotation in which a worker tries the servers of its farm. One server owns the scheduling and takes the worker's
+//! stream. The others refuse it, and may name the owner.
 //!
 //! 1. Each server is tried once in a circle, and there is no pause inside a circle.
-//! 2. Only servers that the operator listed are tried. What a server says of the owner only orders them: a worker shows its
-//!    token to nobody else.
-//! 3. Circles without success are apart by pauses that double. Where servers live and none of them is the owner yet, the
-//!    pauses stay short.
+//! 2. Only servers that the operator listed are tried, because a worker shows its token only to these. A server's word
+//!    on the owner only changes their order.
+//! 3. Between circles without success the worker pauses, twice as long each time. While servers answer and none owns the
+//!    scheduling yet, the pauses stay short.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,8 +22,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 const LASTING: Duration = PAUSE_MAX;
 /// Time that a server has to accept a connection, to answer, and then to send its greeting.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The same in the first circle of several servers. It doubles with each circle: servers that all workers come to at once
-/// are slow, and not gone.
+/// The same in the first circle of several servers. It doubles with each circle, because servers that all workers
+/// reach at once are slow, and not gone.
 const PATIENCE_AMONG: Duration = Duration::from_secs(2);
 
 /// How a stream ended, or why there was none.
@@ -37,17 +37,17 @@ pub enum Ending {
     Lost,
 }
 
-/// Which server is tried now, and which are next.
+/// The server that is tried now, and those that follow.
 #[derive(Debug)]
 pub struct ServerRotation {
     /// `HOST:PORT` of each, in the operator's order.
     listed: Vec<String>,
     now: usize,
-    /// What is left of the circle.
+    /// The rest of the circle.
     next: VecDeque<usize>,
-    /// The owner, as the last server said that knew it.
+    /// The owner, as the last server named it.
     owner: Option<usize>,
-    /// How those ended that were tried in this circle.
+    /// The endings of this circle's attempts.
     endings: Vec<Ending>,
     pause: Duration,
     patience: Duration,

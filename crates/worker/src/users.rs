@@ -61,7 +61,7 @@ pub enum BadUser {
     /// The entry names a user that this machine does not have.
     #[error("submitter '{submitter}' is mapped to user '{user}', which this worker does not have")]
     Unknown {
-        /// The submitter.
+        /// Name of the submitter whose tasks are mapped.
         submitter: String,
         /// The user of the entry.
         user: String,
@@ -76,7 +76,7 @@ pub enum BadUser {
     LookUp {
         /// The user of the entry.
         user: String,
-        /// The reason.
+        /// The reason, in words for an administrator.
         why: String,
     },
     /// The entry names root, or a user who is in root's group.
@@ -89,7 +89,7 @@ pub enum BadUser {
         .socket.display()
     )]
     Administrator {
-        /// The submitter.
+        /// Name of the submitter whose tasks are mapped.
         submitter: String,
         /// The user of the entry.
         user: String,

@@ -32,7 +32,7 @@ struct WatchState {
 /// What to do about a keeper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// Nothing.
+    /// Nothing is due before the next look.
     Nothing,
     /// Ask it whether it is alive.
     Ask,

@@ -18,7 +18,7 @@ pub struct Introduction<'a> {
     pub identity: u64,
     /// The amounts that tasks may use together.
     pub capacity: &'a Resources,
-    /// The worker's attributes.
+    /// Detected attributes and the tags of the operator.
     pub attributes: &'a Attributes,
 }
 

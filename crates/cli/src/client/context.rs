@@ -7,7 +7,7 @@ use crate::ui::output::Format;
 use windlass_api::Addresses;
 use windlass_api::client::Client;
 
-/// The global flags.
+/// The global flags, which every command gets.
 pub struct Context {
     /// Format of the data on standard output.
     pub format: Format,

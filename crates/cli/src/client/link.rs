@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A client, and what it does when no server answers.
 pub struct ServerLink {
-    /// The client.
+    /// The client of the server that answered last.
     pub client: Client,
     server: Option<Addresses>,
     own: bool,

@@ -26,7 +26,7 @@ struct Place<'a> {
     expires_in_ms: u64,
 }
 
-/// `windlass board`.
+/// Runs the command `windlass board`.
 pub async fn board(context: &Context, args: &BoardArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let made = client.board_code().await.doing("open the board")?;

@@ -59,7 +59,7 @@ pub struct IssueArgs {
     days: u64,
 }
 
-/// `windlass ca …`.
+/// Runs the command `windlass ca …`.
 pub fn command(command: CaCommand) -> Result<(), CliError> {
     match command {
         CaCommand::Init(args) => Ok(init(&args)?),

@@ -48,7 +48,7 @@ struct ImportedFile {
     why: Option<String>,
 }
 
-/// `windlass compass`.
+/// Runs the command `windlass compass`.
 pub async fn command(context: &Context, command: CompassCommand) -> Result<(), CliError> {
     let CompassCommand::Import(args) = command;
     let lab = Lab::read(&args.dir)?;

@@ -26,7 +26,7 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
-/// `windlass completion`.
+/// Runs the command `windlass completion`.
 pub fn completion(args: &CompletionArgs, mut command: Command) -> Result<(), CliError> {
     // Generated in memory: the generator panics if a write fails.
     let mut script = Vec::new();
@@ -34,7 +34,7 @@ pub fn completion(args: &CompletionArgs, mut command: Command) -> Result<(), Cli
     print_text(&String::from_utf8_lossy(&script))
 }
 
-/// `windlass man`.
+/// Runs the command `windlass man`.
 pub fn man(args: &ManArgs, command: Command) -> Result<(), CliError> {
     let dir = args.dir.display();
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot create {dir}"))?;

@@ -63,7 +63,7 @@ struct Check {
     advice: Option<String>,
 }
 
-/// `windlass doctor`.
+/// Runs the command `windlass doctor`.
 pub async fn doctor(context: &Context, args: DoctorArgs) -> Result<(), CliError> {
     let checks = match args.role {
         None => own(context).await,

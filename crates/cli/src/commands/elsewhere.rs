@@ -1,4 +1,4 @@
-//! In the place of `machine` on systems other than Linux: the commands that need one refuse. Help does not list them.
+//! The stand-in for `machine` on systems other than Linux. Its commands refuse, and help does not list them.
 
 use crate::client::context::Context;
 use crate::node::needs_linux;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use windlass_api::Worker;
 
-/// Whatever stands behind such a command.
+/// All words behind such a command.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Words {

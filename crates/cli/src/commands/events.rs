@@ -32,7 +32,7 @@ pub struct EventsArgs {
     job: Option<JobRef>,
 }
 
-/// Why listening ended.
+/// The reason for which a stream of events ended.
 enum Broken {
     /// The connection, or the server.
     Client(ClientError),
@@ -52,7 +52,7 @@ impl From<CliError> for Broken {
     }
 }
 
-/// `windlass events`.
+/// Runs the command `windlass events`.
 pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError> {
     let mut link = ServerLink::open(context).await?;
     let job = match args.job {

@@ -169,7 +169,7 @@ impl Follow<'_> {
 pub struct Events {
     /// What comes; `None` when the server ends the stream.
     pub receiver: mpsc::UnboundedReceiver<Result<ServerEvent, ClientError>>,
-    /// Whose they are.
+    /// Address of the server that sent the events.
     pub address: Address,
     reader: tokio::task::JoinHandle<()>,
 }

@@ -80,7 +80,7 @@ pub struct SccacheArgs {
     pub state: Option<PathBuf>,
 }
 
-/// `windlass gateway`.
+/// Runs the command `windlass gateway`.
 pub async fn command(command: GatewayCommand) -> Result<(), CliError> {
     let args = match command {
         GatewayCommand::Sccache(args) => args,

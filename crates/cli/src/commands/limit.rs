@@ -90,7 +90,7 @@ impl SetLimitArgs {
     }
 }
 
-/// `windlass limit …`.
+/// Runs the command `windlass limit …`.
 pub async fn command(context: &Context, command: LimitCommand) -> Result<(), CliError> {
     let client = context.client().await?;
     match command {

@@ -53,7 +53,7 @@ pub struct TasksArgs {
     limit: Option<usize>,
 }
 
-/// `windlass jobs`.
+/// Runs the command `windlass jobs`.
 pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let in_table = context.format == Format::Table;

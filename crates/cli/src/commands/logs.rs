@@ -47,7 +47,7 @@ pub struct LogsArgs {
     tail_bytes: Option<u32>,
 }
 
-/// `windlass logs`.
+/// Runs the command `windlass logs`.
 pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
     if context.format != Format::Table {
         talk!("note: logs are raw bytes; --output does not change them");

@@ -35,7 +35,7 @@ pub enum MachineCommand {
 }
 
 impl MachineCommand {
-    /// Runs it.
+    /// Runs the command on this machine.
     pub async fn run(self, context: &Context) -> Result<(), CliError> {
         match self {
             MachineCommand::Doctor(args) => doctor::doctor(context, args).await,
@@ -65,7 +65,7 @@ impl ServerHere {
         matches!(self, ServerHere::Start(options) if options.may_listen_on_tcp())
     }
 
-    /// Runs it.
+    /// Runs the command on this machine.
     pub async fn run(self, context: &Context) -> Result<(), CliError> {
         match self {
             ServerHere::Start(options) => Ok(serve::start(*options).await?),

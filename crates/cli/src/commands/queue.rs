@@ -126,7 +126,7 @@ fn parse_band(text: &str) -> Result<Band, String> {
     }
 }
 
-/// `windlass queue …`.
+/// Runs the command `windlass queue …`.
 pub async fn command(context: &Context, command: QueueCommand) -> Result<(), CliError> {
     match command {
         QueueCommand::List => list(context).await,

@@ -74,7 +74,7 @@ pub struct SubmitArgs {
     quiet: bool,
 }
 
-/// `windlass run`.
+/// Runs the command `windlass run`.
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
     let server = context.server.as_ref().filter(|_| !args.foreground);
     let mut request = args.tasks.request(Inherit::at(server))?;
@@ -136,7 +136,7 @@ async fn run_on(
     end_with(code)
 }
 
-/// `windlass submit`.
+/// Runs the command `windlass submit`.
 pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError> {
     if let Some(job) = crate::commands::compass::read(&args.tasks)? {
         return submit_compass(context, args, &job).await;

@@ -30,7 +30,7 @@ pub struct NameArgs {
     name: String,
 }
 
-/// `windlass scheduler …`.
+/// Runs the command `windlass scheduler …`.
 pub async fn command(context: &Context, command: SchedulerCommand) -> Result<(), CliError> {
     let client = context.client().await?;
     match command {

@@ -12,7 +12,7 @@ const JOBS_PAGE: usize = 1000;
 /// Most jobs in one range: more is taken for a typing error.
 const RANGE_MAX: u64 = 100_000;
 
-/// One job.
+/// A selector that names one job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobRef {
     /// The job with this id.
@@ -36,16 +36,16 @@ enum SelectedEntry {
 pub enum TaskOrJob {
     /// A task by its job and its index there.
     Task(JobRef, u32),
-    /// A job.
+    /// All tasks of a job.
     Job(JobRef),
 }
 
 /// A job that a selector named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// Its id.
+    /// Number of the job on its server.
     pub id: u64,
-    /// True if it was in a range, where a missing job is no error.
+    /// True if it was in a range, where a missing job is not an error.
     pub in_range: bool,
 }
 

@@ -29,7 +29,7 @@ pub enum ServerCommand {
     Stop,
 }
 
-/// `windlass server …`.
+/// Runs the command `windlass server …`.
 pub async fn command(context: &Context, command: ServerCommand) -> Result<(), CliError> {
     match command {
         ServerCommand::Here(command) => command.run(context).await,

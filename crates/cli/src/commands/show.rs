@@ -27,7 +27,7 @@ const CACHES_SHOWN_MAX: usize = 5;
 /// Most running tasks whose progress is shown.
 const PROGRESS_LINES_MAX: usize = 20;
 
-/// `windlass job show`.
+/// Runs the command `windlass job show`.
 pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let id = args.job.resolve(&client).await?;
@@ -151,14 +151,14 @@ fn hints(hints: &Hints) -> Vec<String> {
     words
 }
 
-/// What `version` prints.
+/// The versions of this program and of the server.
 #[derive(Serialize)]
 struct Versions {
     client: &'static str,
     server: Option<Version>,
 }
 
-/// `windlass version`.
+/// Runs the command `windlass version`.
 pub async fn version(context: &Context) -> Result<(), CliError> {
     let server = match connect_running(context.server.as_ref()).await {
         Ok(client) => client.version().await.doing("ask the server for its version"),

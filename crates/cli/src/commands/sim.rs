@@ -123,7 +123,7 @@ enum Baseline {
     None,
 }
 
-/// `windlass sim …`.
+/// Runs the command `windlass sim …`.
 pub async fn command(context: &Context, command: SimCommand) -> Result<(), CliError> {
     match command {
         SimCommand::Run(args) => run(context, &args),

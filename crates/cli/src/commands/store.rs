@@ -43,7 +43,7 @@ struct MovedTable {
     rows: u64,
 }
 
-/// `windlass store …`.
+/// Runs the command `windlass store …`.
 pub async fn command(context: &Context, command: StoreCommand) -> Result<(), CliError> {
     let StoreCommand::Copy(CopyArgs { from, to }) = command;
     let tables = windlass_store::copy(&from, &to).await.context("nothing was copied")?;

@@ -8,7 +8,7 @@ use windlass_core::ranges::RangeSet;
 /// How far an attempt has come, as it is told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Stage {
-    /// Its process runs.
+    /// The program of the task runs.
     Started,
     /// It is over, and the task will be tried again.
     Over,

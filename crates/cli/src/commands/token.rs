@@ -82,7 +82,7 @@ pub struct RevokeArgs {
     id: String,
 }
 
-/// `windlass token …`.
+/// Runs the command `windlass token …`.
 pub async fn command(context: &Context, command: TokenCommand) -> Result<(), CliError> {
     let client = client(context).await?;
     match command {

@@ -66,7 +66,7 @@ impl Verb {
     }
 }
 
-/// `windlass job cancel|retry|hold|release`.
+/// Runs the command `windlass job cancel|retry|hold|release`.
 pub async fn act(context: &Context, args: &IdsArgs, verb: Verb) -> Result<(), CliError> {
     let client = context.client().await?;
     let mut outcomes = Outcomes::default();
@@ -85,7 +85,7 @@ pub async fn act(context: &Context, args: &IdsArgs, verb: Verb) -> Result<(), Cl
     outcomes.finish()
 }
 
-/// `windlass job priority`.
+/// Runs the command `windlass job priority`.
 pub async fn prioritize(context: &Context, args: &PriorityArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let (mut outcomes, mut jobs) = (Outcomes::default(), Vec::new());

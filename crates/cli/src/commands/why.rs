@@ -28,7 +28,7 @@ pub struct WhyArgs {
 /// Characters of a worker's name in the head of the score table.
 const NAME_CHARS_MAX: usize = 16;
 
-/// `windlass why`.
+/// Runs the command `windlass why`.
 pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     if let Some(name) = &args.worker {

@@ -72,7 +72,7 @@ pub struct ForgetArgs {
     force: bool,
 }
 
-/// `windlass worker …`.
+/// Runs the command `windlass worker …`.
 pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), CliError> {
     match command {
         WorkerCommand::Here(command) => command.run(context, print).await,
@@ -163,7 +163,7 @@ fn said(context: &Context, name: &str, worker: Worker, done: &str) -> Result<(),
     print(context, &worker)
 }
 
-/// Prints a worker.
+/// Prints one worker in the format that was asked for.
 pub fn print(context: &Context, worker: &Worker) -> Result<(), CliError> {
     print_one(context.format, worker, |worker| worker.name.clone(), text)
 }

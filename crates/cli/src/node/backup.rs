@@ -31,7 +31,7 @@ struct Copied {
     bytes: u64,
 }
 
-/// Copies the database.
+/// Copies the database of a state directory to a new file.
 pub async fn backup(context: &Context, args: BackupArgs) -> Result<(), CliError> {
     let BackupArgs { file, state, store } = args;
     let state = state.map_or_else(|| Paths::for_user().map(|paths| paths.state), Ok)?;

@@ -1,4 +1,4 @@
-//! How much a server logs: by its settings, and changed by signals while it runs.
+//! The level of a server's log: set by its settings, and changed by signals while it runs.
 
 use crate::node::log_writer::OneLine;
 use std::io::IsTerminal as _;
@@ -9,9 +9,9 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt, reload};
 
-/// What is logged if nobody says otherwise.
+/// The filter without a setting.
 const USUAL: &str = "info,refinery_core=warn,tokio_postgres=warn";
-/// What is logged for debugging, without the noise of libraries. SQL statements are those of `tokio_postgres`.
+/// The filter for debugging, without the noise of libraries. SQL statements are those of `tokio_postgres`.
 const DEBUG: &str =
     "debug,refinery_core=warn,hyper=info,hyper_util=info,h2=info,rustls=info,tower=info,reqwest=info";
 

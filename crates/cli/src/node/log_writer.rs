@@ -13,7 +13,7 @@ pub struct OneLine<W> {
 }
 
 impl<W: Write> OneLine<W> {
-    /// Writes to `to`.
+    /// A writer that passes whole lines on to `to`.
     pub fn new(to: W, has_colours: bool) -> Self {
         OneLine { to, has_colours }
     }

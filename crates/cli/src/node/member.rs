@@ -148,7 +148,7 @@ impl Member {
         StandBy::new(self.store.clone(), self.server, self.key.clone())
     }
 
-    /// Takes the farm if nobody owns it, unless this server is drained and another one could take it.
+    /// Takes the farm if no server owns it, unless this server is drained and another one could take it.
     pub async fn claim_unless_drained(&self) -> Result<Option<OwnStore>, StoreError> {
         let state = self.list.server_beat(self.server).await?;
         match state.is_draining && self.another_could().await {
@@ -157,7 +157,7 @@ impl Member {
         }
     }
 
-    /// Takes the farm if nobody owns it, or if the owner's lease has run out by the database's clock.
+    /// Takes the farm if no server owns it, or if the owner's lease has run out by the database's clock.
     async fn claim(&self) -> Result<Option<OwnStore>, StoreError> {
         let asked = since_boot();
         let Some(ownership) = self.list.claim(self.server, LEASE).await? else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! What needs Linux: servers and workers that this program runs, and the user's own server. `elsewhere.rs` has what the
-//! rest of the program uses of it, for other systems.
+//! Servers and workers that this program runs, and the user's own server. They need Linux. `elsewhere.rs` stands in for
+//! this module on other systems.
 
 pub mod backup;
 pub mod browser;
@@ -39,8 +39,8 @@ struct Keeper {
     flags: serve::KeeperArgs,
 }
 
-/// Runs what this process is in the place of a command of a person: the keeper, or Nix's build hook. `None` if it is
-/// neither. Must be called before anything starts a thread.
+/// Runs the keeper or Nix's build hook, if this process is one; `None` if it runs a command of a person.
+/// Must be called before anything starts a thread.
 pub fn run_instead() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     // The agent starts the keeper. Flags and variables for the client must not reach it, and it must stay

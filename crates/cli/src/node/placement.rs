@@ -78,7 +78,7 @@ pub struct PlacementFlags {
 
 impl PlacementFlags {
     /// Overrides the settings of the config file.
-    pub fn put_over(self, config: &mut Config) {
+    pub fn override_config(self, config: &mut Config) {
         put(&mut config.turn.charge, self.charge);
         put(&mut config.turn.express, self.express);
         config.placement.core_saturation |= self.core_saturation;
@@ -124,7 +124,7 @@ mod tests {
     fn config(line: &str) -> Config {
         let mut config = Config::default();
         let words = std::iter::once("start").chain(line.split_whitespace());
-        Line::try_parse_from(words).unwrap().flags.put_over(&mut config);
+        Line::try_parse_from(words).unwrap().flags.override_config(&mut config);
         config
     }
 

@@ -1,4 +1,4 @@
-//! Servers in this process: what `server start` and `run --foreground` run.
+//! Servers in this process, which `server start` and `run --foreground` run.
 
 use crate::node::life::{Life, stop_signal};
 use crate::node::local::{self, LocalWorker};
@@ -132,7 +132,7 @@ pub struct AccessFlags {
 
 impl AccessFlags {
     /// Overrides the settings of the config file.
-    fn put_over(self, config: &mut Config) {
+    fn override_config(self, config: &mut Config) {
         config.auth.trust_this_machine =
             (config.auth.trust_this_machine || self.trust_this_machine) && !self.auth;
         config.auth.insecure_plaintext |= self.insecure_plaintext;
@@ -148,7 +148,7 @@ pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
     start_with(options, |_| {}).await
 }
 
-/// The same, with settings that `change` makes after the config file and the flags.
+/// Runs a server like [`start`], with settings that `change` makes after the config file and the flags.
 pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     let (mut config, state) = settle(options)?;
@@ -215,8 +215,8 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
     config.compass.enabled |= options.compass;
     config.gateway.nix.enabled |= options.nix;
-    options.access.put_over(&mut config);
-    options.placement.put_over(&mut config);
+    options.access.override_config(&mut config);
+    options.placement.override_config(&mut config);
     config.check().map_err(anyhow::Error::msg)?;
     let state = options.state.map(std::path::absolute).transpose()?;
     let paths = match (state, Paths::for_user()) {

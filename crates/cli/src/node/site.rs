@@ -1,5 +1,5 @@
-//! Where a server of this process listens, whom it lets in, and which store it has: what stays while it becomes the owner
-//! of its farm, and while it stands by.
+//! The site of a server of this process: its addresses, its access rules and its store. These stay the same while the
+//! server owns its farm and while it stands by.
 
 use crate::client::user::user_name;
 use crate::node::cookie;
@@ -209,7 +209,7 @@ impl Site {
         Ok(auth)
     }
 
-    /// The sockets for whoever serves now. Where another one may serve after that, they stay open.
+    /// The sockets for the server that serves now. If another one may serve after it, they stay open.
     pub fn listeners(&mut self) -> anyhow::Result<Vec<Listener>> {
         if !self.is_shared() {
             return Ok(std::mem::take(&mut self.listeners));
@@ -218,7 +218,7 @@ impl Site {
         clones.context("cannot listen on")
     }
 
-    /// Leaves the sockets to whoever serves now, so that they end with it.
+    /// Leaves the sockets to the server that serves now, so that they close with it.
     pub fn listen_no_more(&mut self) {
         self.listeners.clear();
     }

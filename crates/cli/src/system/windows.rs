@@ -22,7 +22,7 @@ pub fn is_open_to_others(_: &Permissions) -> bool {
     false
 }
 
-/// The user's name.
+/// The name of the user without the environment.
 pub fn account_name() -> String {
     std::env::var("USERNAME").unwrap_or_default()
 }

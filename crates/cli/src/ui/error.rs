@@ -37,17 +37,17 @@ pub enum CliError {
     /// The command line is invalid.
     #[error("{message}")]
     Usage {
-        /// What is wrong.
+        /// The mistake, in words for the user.
         message: String,
-        /// What to do.
+        /// The command or flag that helps, if one is known.
         hint: Option<String>,
     },
     /// Something does not exist.
     #[error("{message}")]
     NotFound {
-        /// What does not exist.
+        /// The thing that does not exist, in words for the user.
         message: String,
-        /// What to do.
+        /// The command or flag that helps, if one is known.
         hint: Option<String>,
     },
     /// A request to the server failed.
@@ -55,15 +55,15 @@ pub enum CliError {
     Request {
         /// What it was for: "list the jobs".
         doing: String,
-        /// Why.
+        /// The reason that the server or the connection gave.
         source: ClientError,
     },
     /// Anything else that has a sentence of its own.
     #[error("{message}")]
     Failed {
-        /// What failed and why.
+        /// The failure and its reason, in words for the user.
         message: String,
-        /// What to do.
+        /// The command or flag that helps, if one is known.
         hint: Option<String>,
     },
     /// Standard output cannot be written.
@@ -72,7 +72,7 @@ pub enum CliError {
     /// Not an error of this program: exit with this code, and print nothing.
     #[error("exit code {0}")]
     Exit(i32),
-    /// Any other error.
+    /// Any other error, which exits with [`FAILED`].
     #[error(transparent)]
     Other(anyhow::Error),
 }
@@ -183,7 +183,7 @@ impl CliError {
 impl From<anyhow::Error> for CliError {
     fn from(error: anyhow::Error) -> Self {
         match error.downcast::<CliError>() {
-            Ok(ours) => ours,
+            Ok(error) => error,
             Err(error) => CliError::Other(error),
         }
     }

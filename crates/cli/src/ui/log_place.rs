@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// The place of an output from its end on, where nobody said where that is.
+/// The place of an output's end, before a server has said where that is.
 const UNKNOWN: i64 = i64::MIN;
 
 /// The place of the next byte to show.

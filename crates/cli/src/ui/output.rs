@@ -16,11 +16,11 @@ pub enum Format {
     /// A table or text for people.
     #[default]
     Table,
-    /// One JSON value.
+    /// One JSON value over several lines.
     Json,
     /// One JSON object per line.
     Jsonl,
-    /// Ids alone.
+    /// The id of each item, one on a line.
     Name,
 }
 

@@ -37,11 +37,11 @@ const FOLLOW_SILENT_MAX: Duration = Duration::from_secs(30);
 /// What is shown of the tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShownOutput {
-    /// Their output.
+    /// The output of ended tasks, without further messages.
     Output,
     /// One JSON object per task.
     Records,
-    /// Nothing.
+    /// Neither output nor messages.
     Nothing,
 }
 
@@ -60,7 +60,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// From an event.
+    /// The end of a task, taken from an event.
     pub fn of_event(event: &TaskEvent) -> Self {
         Ended {
             index: event.index,
@@ -71,7 +71,7 @@ impl Ended {
         }
     }
 
-    /// From a list.
+    /// The end of a task, taken from a list of tasks.
     pub fn of_task(task: &Task) -> Self {
         let attempt = &task.attempt;
         Ended {
@@ -138,7 +138,7 @@ impl Printer {
     }
 
     /// How long to wait before the next try, if the last failure was that an output did not come. The servers answered
-    /// until then: a worker that is away is no outage of theirs.
+    /// until then: a worker that is away is not an outage of the server.
     pub fn take_pause(&mut self) -> Option<Duration> {
         self.pause.take()
     }

@@ -13,9 +13,9 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// When progress is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Show {
-    /// Never.
+    /// No progress is printed.
     Never,
-    /// On a terminal.
+    /// Only if standard error is a terminal.
     OnTerminal,
     /// Always, as lines if there is no terminal.
     Always,

@@ -11,9 +11,9 @@ const WAITING_MAX: usize = 16;
 /// The stream of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sink {
-    /// Standard output.
+    /// Standard output, for data.
     Out,
-    /// Standard error.
+    /// Standard error, for messages.
     Err,
 }
 

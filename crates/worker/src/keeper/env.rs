@@ -1,5 +1,5 @@
-//! What the keeper starts processes with: control groups, output files, GPUs, the launcher, and the variables
-//! that mark a task's processes. `tasks` uses it for the commands of tasks, and `session` for the actions of
+//! The environment in which the keeper starts processes: control groups, output files, GPUs, the launcher, and the
+//! variables that mark a task's processes. `tasks` uses it for the commands of tasks, and `session` for the actions of
 //! environments. It never decides when a task starts, and never waits for a process.
 
 use super::log::write_line;
@@ -35,13 +35,13 @@ const MAPPED_BYTES_MORE: u64 = 4 << 30;
 /// Bytes that one argument may have once the value replaces every placeholder.
 const FILLED_BYTES_MAX: usize = 64 << 20;
 
-/// What the tasks of a step run.
+/// The command of a step's tasks.
 #[derive(Serialize, Deserialize)]
 pub struct Body {
     pub command: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub cwd: String,
-    /// What the step's tasks share on this worker; `None` for tasks without a session.
+    /// The session that the step's tasks share on this worker; `None` for tasks without a session.
     pub session: Option<Session>,
     /// The user whose rights the tasks have; `None` for the keeper's own user.
     pub run_as: Option<RunAs>,
@@ -83,7 +83,7 @@ impl Body {
     }
 }
 
-/// What the keeper starts processes with.
+/// The means with which the keeper starts processes.
 pub struct KeeperEnv {
     /// Control groups; `None` where none can be made.
     pub cgroups: Option<Cgroups>,
@@ -97,9 +97,9 @@ pub struct KeeperEnv {
     pub helpers: BTreeMap<i32, Instant>,
     /// The launcher; `None` where it did not start, and the keeper forks by itself.
     pub launcher: Option<Launcher>,
-    /// What tasks do not see; `None` where nothing is hidden, or cannot be.
+    /// The cover over files that tasks must not see; `None` where nothing is hidden, or cannot be.
     pub mask: Option<Mask>,
-    /// Why what was to be hidden is not.
+    /// Why files that were to be hidden are not.
     pub exposed: Option<String>,
     /// Processes that did not become their program in time and do not end although they were killed, because
     /// the kernel waits with them for a file system. Their program never ran.
@@ -145,7 +145,7 @@ pub enum Refused {
     NotNow(io::Error),
 }
 
-/// How long a process that acts for the keeper with a user's rights may take.
+/// Longest run of a process that acts for the keeper with a user's rights.
 const HELPER_MAX: Duration = Duration::from_secs(300);
 /// Interval between two checks of processes that do not end.
 const STUCK_POLL: Duration = Duration::from_secs(1);
@@ -392,7 +392,7 @@ impl KeeperEnv {
         all
     }
 
-    /// The attempt is over, or did not start: its GPUs and its file of nodes are nobody's.
+    /// Frees the GPUs and the file of nodes of an attempt that is over or did not start.
     pub fn release(&mut self, task: TaskRef) {
         self.cpus.remove(&task);
         self.devices.remove(&task);

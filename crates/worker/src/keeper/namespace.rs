@@ -21,7 +21,7 @@ pub struct KeeperFile {
     pub pid: i32,
     /// Start of that process, in clock ticks since boot.
     pub start_ticks: u64,
-    /// The keeper's incarnation.
+    /// Number that tells this keeper from every other.
     pub incarnation: u64,
     /// Whether all processes under the keeper die with it.
     pub namespaced: bool,
@@ -52,7 +52,7 @@ impl KeeperFile {
 pub enum Side {
     /// The process that the agent started, which has done its part.
     Outside,
-    /// The keeper.
+    /// The keeper, which owns the tasks from now on.
     Inside {
         /// Why there is no namespace; `None` if there is one.
         refused: Option<String>,

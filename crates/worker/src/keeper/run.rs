@@ -59,7 +59,7 @@ pub(super) struct Keeper {
     /// Identifies the executable of this process.
     program: Option<String>,
     pub(super) notes: Vec<String>,
-    /// What the last agent wanted hidden.
+    /// The files that the last agent asked to hide.
     pub(super) hidden: Option<Hidden>,
     /// Since when no agent is connected; `None` while one is.
     alone_since: Option<Instant>,
@@ -68,13 +68,13 @@ pub(super) struct Keeper {
     done: bool,
 }
 
-/// What the keeper woke up for, besides deadlines.
+/// The events that woke the keeper, besides deadlines.
 struct Ready {
-    /// A child ended.
+    /// At least one child process has ended.
     children: bool,
     /// The agent sent something.
     agent: bool,
-    /// Another agent connects.
+    /// An agent waits to be accepted.
     new_agent: bool,
 }
 
@@ -195,7 +195,7 @@ impl Keeper {
             }
             self.tasks.settle(Instant::now(), &mut self.link);
             self.say_when_fenced_tasks_are_gone();
-            self.talk(&ready);
+            self.read_agent(&ready);
         }
         self.tasks.kill_all();
         Ok(())
@@ -244,8 +244,8 @@ impl Keeper {
         }
     }
 
-    /// Hears the agent, if it says something.
-    fn talk(&mut self, ready: &Ready) {
+    /// Reads the agent's messages, and ends the keeper that no agent needs.
+    fn read_agent(&mut self, ready: &Ready) {
         if ready.new_agent {
             self.link.accept();
         }
@@ -313,7 +313,7 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Hides from tasks what the agent says.
+    /// Hides the files that the agent names from tasks.
     pub(super) fn hide(&mut self, hidden: Option<Hidden>) {
         if let Some(hidden) = &hidden {
             self.tasks.hide(&self.options.state, hidden);
@@ -321,7 +321,7 @@ impl Keeper {
         self.hidden = hidden;
     }
 
-    /// What could not be set up, for the log.
+    /// Restrictions that the keeper found when it was set up, for the log.
     fn notes(&self) -> Vec<String> {
         let exposed = self.tasks.exposed().map(|why| {
             format!(

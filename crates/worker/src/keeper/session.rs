@@ -1,5 +1,5 @@
-//! Sessions of Open Job Description: what the tasks of one step share on this worker. A session has a
-//! directory and environments, which are entered once before the first task and left after the last one.
+//! Sessions of Open Job Description, which the tasks of one step share on this worker. A session has a directory and
+//! environments. They are entered once before the first task, and left after the last one.
 //!
 //! The first task that needs an environment enters it, in that task's room, under its limits and into its
 //! output; other tasks of the step wait for it. A session is over when its step has had no task here for
@@ -85,9 +85,9 @@ struct Leaving {
     exit: Option<Exit>,
 }
 
-/// How far a task is in its session: it enters the environments that are not yet entered, then runs its command.
+/// A task's progress in its session. It enters the environments that are not yet entered, then runs its command.
 #[derive(Serialize, Deserialize)]
-pub struct Course {
+pub struct TaskSession {
     session: u64,
     task: TaskRef,
     dir: PathBuf,
@@ -146,14 +146,14 @@ impl Sessions {
         values: &[TaskValue],
         limit: Option<Duration>,
         memory: Option<u64>,
-    ) -> Result<Option<(Started, Course, Option<Duration>)>, Refused> {
+    ) -> Result<Option<(Started, TaskSession, Option<Duration>)>, Refused> {
         body.check()?;
         let number = self.session_for((task.job, step), body)?;
         let Some(session) = self.sessions.get_mut(&number) else { return Ok(None) };
         if session.entering {
             return Ok(None);
         }
-        let mut course = Course {
+        let mut task_session = TaskSession {
             session: number,
             task,
             dir: session.dir.clone(),
@@ -169,17 +169,17 @@ impl Sessions {
             fetched: Vec::new(),
             begun: session.layers.len(),
         };
-        let next = session.next(keeper_env, &mut course, limit);
+        let next = session.next(keeper_env, &mut task_session, limit);
         let started = next.and_then(|next| Ok((keeper_env.begin(task, &next.command, memory)?, next.limit)));
         match started {
             Ok((started, limit)) => {
                 session.tasks += 1;
-                session.entering = course.entering.is_some();
-                course.tail = Tail::open(&keeper_env.logs, task).ok();
-                Ok(Some((started, course, limit)))
+                session.entering = task_session.entering.is_some();
+                task_session.tail = Tail::open(&keeper_env.logs, task).ok();
+                Ok(Some((started, task_session, limit)))
             }
             Err(Refused::NotNow(e)) => {
-                session.layers.truncate(course.begun);
+                session.layers.truncate(task_session.begun);
                 session.idle_since = Instant::now();
                 Err(Refused::NotNow(e))
             }
@@ -227,21 +227,21 @@ impl Sessions {
     pub fn go_on(
         &mut self,
         keeper_env: &mut KeeperEnv,
-        course: &mut Course,
+        task_session: &mut TaskSession,
         started: &mut Started,
         limit: Option<Duration>,
         memory: Option<u64>,
     ) -> Result<Option<Option<Duration>>, Refused> {
-        if course.entering.is_none() {
+        if task_session.entering.is_none() {
             return Ok(None);
         }
-        let Some(session) = self.sessions.get_mut(&course.session) else { return Ok(None) };
-        let next = session.next(keeper_env, course, limit);
+        let Some(session) = self.sessions.get_mut(&task_session.session) else { return Ok(None) };
+        let next = session.next(keeper_env, task_session, limit);
         let next = next.and_then(|next| {
             keeper_env.go_on(&next.command, started, memory)?;
             Ok(next.limit)
         });
-        session.entering = course.entering.is_some();
+        session.entering = task_session.entering.is_some();
         match next {
             Ok(limit) => Ok(Some(limit)),
             Err(Refused::NotNow(e)) => Err(Refused::Worker(format!("cannot go on: {e}"))),
@@ -250,26 +250,27 @@ impl Sessions {
     }
 
     /// Takes a task back that did not start and will be tried again, as if it had not come to the session.
-    pub fn undo(&mut self, course: &Course) {
-        let Some(session) = self.sessions.get_mut(&course.session) else { return };
-        session.layers.truncate(course.begun);
+    pub fn undo(&mut self, task_session: &TaskSession) {
+        let Some(session) = self.sessions.get_mut(&task_session.session) else { return };
+        session.layers.truncate(task_session.begun);
         session.tasks -= 1;
-        session.entering &= course.entering.is_none();
+        session.entering &= task_session.entering.is_none();
         session.idle_since = Instant::now();
     }
 
     /// Takes in what a task said. True if its progress or status has changed.
-    pub fn listen(&mut self, course: &mut Course, ended: bool) -> bool {
-        let said = course.tail.as_mut().map(|tail| tail.look(ended)).unwrap_or_default();
+    pub fn listen(&mut self, task_session: &mut TaskSession, ended: bool) -> bool {
+        let said = task_session.tail.as_mut().map(|tail| tail.look(ended)).unwrap_or_default();
         let changed = said.iter().any(|said| matches!(said, Said::Progress(_) | Said::Status(_)));
         for said in said {
-            let layer =
-                course.entering.and_then(|_| self.sessions.get_mut(&course.session)?.layers.last_mut());
+            let layer = task_session
+                .entering
+                .and_then(|_| self.sessions.get_mut(&task_session.session)?.layers.last_mut());
             match (said, layer) {
-                (Said::Progress(percent), _) => course.progress = Some(percent),
-                (Said::Status(text), _) => course.status = Some(text),
-                (Said::Fail(text), _) => course.fail = Some(text),
-                (Said::Fetched(fetch), _) => course.fetched.push(fetch),
+                (Said::Progress(percent), _) => task_session.progress = Some(percent),
+                (Said::Status(text), _) => task_session.status = Some(text),
+                (Said::Fail(text), _) => task_session.fail = Some(text),
+                (Said::Fetched(fetch), _) => task_session.fetched.push(fetch),
                 (Said::Set(name, value), Some(layer)) => {
                     // If an environment both sets and unsets a variable, the variable is unset.
                     if !matches!(layer.get(&name), Some(None)) && has_room(layer, &name, &value) {
@@ -287,24 +288,29 @@ impl Sessions {
     }
 
     /// Takes a task that has ended out of its session. Returns why it failed, where more is known than its exit code.
-    pub fn leave(&mut self, keeper_env: &mut KeeperEnv, course: Course, failed: bool) -> Option<String> {
-        let session = self.sessions.get_mut(&course.session)?;
+    pub fn leave(
+        &mut self,
+        keeper_env: &mut KeeperEnv,
+        task_session: TaskSession,
+        failed: bool,
+    ) -> Option<String> {
+        let session = self.sessions.get_mut(&task_session.session)?;
         session.tasks -= 1;
         session.idle_since = Instant::now();
-        session.entering &= course.entering.is_none();
+        session.entering &= task_session.entering.is_none();
         if session.spec().is_some_and(|spec| !spec.files.is_empty()) {
-            let files = course.files_dir();
-            keeper_env.help(process::aside(course.run_as.as_ref(), || _ = fs::remove_dir_all(files)));
+            let files = task_session.files_dir();
+            keeper_env.help(process::aside(task_session.run_as.as_ref(), || _ = fs::remove_dir_all(files)));
         }
         if !failed {
             return None;
         }
-        if self.current.get(&session.key) == Some(&course.session) {
+        if self.current.get(&session.key) == Some(&task_session.session) {
             self.current.remove(&session.key);
         }
-        let entering = course.entering.and_then(|n| Some(&session.spec()?.environments.get(n)?.name));
+        let entering = task_session.entering.and_then(|n| Some(&session.spec()?.environments.get(n)?.name));
         let entering = entering.map(|name| format!("entering the environment '{name}' failed"));
-        let parts: Vec<String> = entering.into_iter().chain(course.fail).collect();
+        let parts: Vec<String> = entering.into_iter().chain(task_session.fail).collect();
         (!parts.is_empty()).then(|| parts.join(": "))
     }
 
@@ -390,18 +396,18 @@ impl Session {
     fn next(
         &mut self,
         keeper_env: &KeeperEnv,
-        course: &mut Course,
+        task_session: &mut TaskSession,
         limit: Option<Duration>,
     ) -> Result<Next, Refused> {
         let body = self.body.clone();
         let Some(spec) = &body.session else { return Err(Refused::Worker("there is no session".to_owned())) };
-        check_size(&body, spec, &course.values)?;
+        check_size(&body, spec, &task_session.values)?;
         let rules = rules_json(&spec.path_mapping);
         let mut files =
             vec![NewFile { path: self.dir.join(RULES_FILE), text: rules, runnable: false, once: true }];
         while let Some(environment) = spec.environments.get(self.layers.len()) {
             let n = self.layers.len();
-            course.entering = Some(n);
+            task_session.entering = Some(n);
             self.layers.push(BTreeMap::new());
             let fill = |text: &str| fill(text, &self.dir, spec, Some(n), None);
             let variables =
@@ -410,21 +416,21 @@ impl Session {
             files.extend(new_files(&environment.files, &self.dir.join(format!("env-{n}")), fill));
             self.layers[n] = variables;
             if let Some(action) = &environment.on_enter {
-                course.cancel = Some(action.cancel.unwrap_or(Cancel::Terminate));
-                let own = keeper_env.task_variables(course.task, course.value.as_deref());
-                let command = self.action(keeper_env, action, n, course.task, &own)?.writing(files);
+                task_session.cancel = Some(action.cancel.unwrap_or(Cancel::Terminate));
+                let own = keeper_env.task_variables(task_session.task, task_session.value.as_deref());
+                let command = self.action(keeper_env, action, n, task_session.task, &own)?.writing(files);
                 return Ok(Next { command, limit: action.timeout_ms.map(Duration::from_millis) });
             }
         }
-        course.entering = None;
-        course.cancel = spec.cancel;
-        let fill = |text: &str| fill(text, &self.dir, spec, None, Some(course));
-        files.extend(new_files(&spec.files, &course.files_dir(), fill));
+        task_session.entering = None;
+        task_session.cancel = spec.cancel;
+        let fill = |text: &str| fill(text, &self.dir, spec, None, Some(task_session));
+        files.extend(new_files(&spec.files, &task_session.files_dir(), fill));
         let argv: Vec<String> = body.command.iter().map(|text| fill(text)).collect();
         let env = self.variables(self.layers.len());
-        let own = keeper_env.task_variables(course.task, course.value.as_deref());
+        let own = keeper_env.task_variables(task_session.task, task_session.value.as_deref());
         let command = keeper_env.command_of(
-            course.task,
+            task_session.task,
             &argv,
             &env,
             &own,
@@ -523,7 +529,7 @@ impl Session {
     }
 }
 
-impl Course {
+impl TaskSession {
     /// Whether the task still enters environments.
     pub fn is_entering(&self) -> bool {
         self.entering.is_some()
@@ -557,7 +563,13 @@ impl Course {
 const RULES_FILE: &str = "path_mapping_rules.json";
 
 /// Fills in the references that only a worker knows: to the session, to an environment, to a task.
-fn fill(text: &str, dir: &Path, spec: &Spec, environment: Option<usize>, task: Option<&Course>) -> String {
+fn fill(
+    text: &str,
+    dir: &Path,
+    spec: &Spec,
+    environment: Option<usize>,
+    task: Option<&TaskSession>,
+) -> String {
     let path = |path: PathBuf| Some(Cow::Owned(path.to_string_lossy().into_owned()));
     let file = |files: &[EmbeddedFile], dir: PathBuf, name: &str| {
         files.iter().find(|file| file.name == name).and_then(|file| path(dir.join(file.on_disk())))

@@ -13,7 +13,7 @@ use super::env::{Body, EMPTY_POLL, KeeperEnv, Refused, Started};
 use super::link::Link;
 use super::log::write_line;
 use super::progress::{Fetch, Said, Tail};
-use super::session::{Course, Sessions};
+use super::session::{Sessions, TaskSession};
 use crate::cgroup::Cgroups;
 use crate::clock::unix_ns;
 use crate::kept;
@@ -118,7 +118,8 @@ struct Running {
     exit: Option<(Exit, u64)>,
     lent: bool,
     /// The task's state in its session, and the time limit of its command; `None` without a session.
-    course: Option<(Course, Option<Duration>)>,
+    #[serde(rename = "course")]
+    task_session: Option<(TaskSession, Option<Duration>)>,
     /// The tasks with which it started.
     #[serde(default)]
     nodes: Option<Nodes>,
@@ -140,7 +141,7 @@ struct Running {
     /// What to try again if its first process does not become its program for a reason that passes.
     #[serde(skip)]
     retry: Option<Box<Waiting>>,
-    /// That reason.
+    /// The error that is expected to pass by itself.
     #[serde(skip)]
     passing: Option<std::io::Error>,
     /// Whether it did not start because of what its job asks for.
@@ -558,10 +559,10 @@ impl Tasks {
     /// Reports the progress of tasks in sessions, and the cache keys that any task fetched.
     fn tell_progress(&mut self, link: &mut Link) {
         for (task, running) in &mut self.running {
-            if let Some((course, _)) = &mut running.course
-                && self.sessions.listen(course, false)
+            if let Some((task_session, _)) = &mut running.task_session
+                && self.sessions.listen(task_session, false)
             {
-                let (percent, status) = (course.progress, course.status.clone());
+                let (percent, status) = (task_session.progress, task_session.status.clone());
                 link.send(&FromKeeper::Progress { task: *task, epoch: running.epoch, percent, status });
             }
             running.tell_fetched(*task, &self.keeper_env.logs, false, link);
@@ -571,20 +572,20 @@ impl Tasks {
     /// Starts the next action of a task whose last action succeeded. False if the task is over.
     fn go_on(&mut self, task: TaskRef, link: &mut Link) -> bool {
         let Some(running) = self.running.get_mut(&task) else { return false };
-        let Some((course, _)) = &mut running.course else { return false };
-        self.sessions.listen(course, true);
+        let Some((task_session, _)) = &mut running.task_session else { return false };
+        self.sessions.listen(task_session, true);
         running.tell_fetched(task, &self.keeper_env.logs, true, link);
-        let Some((course, limit)) = &mut running.course else { return false };
+        let Some((task_session, limit)) = &mut running.task_session else { return false };
         if running.cause.is_some() || running.exit.is_none_or(|(exit, _)| exit.status != 0) {
             return false;
         }
         let memory = running.memory_limit.bytes(&running.request);
-        match self.sessions.go_on(&mut self.keeper_env, course, &mut running.started, *limit, memory) {
+        match self.sessions.go_on(&mut self.keeper_env, task_session, &mut running.started, *limit, memory) {
             Ok(Some(limit)) => {
                 running.exit = None;
                 running.time_limit_at = limit.map(|limit| Instant::now() + limit);
                 self.by_pid.insert(running.started.pid, task);
-                let (percent, status) = (course.progress, course.status.clone());
+                let (percent, status) = (task_session.progress, task_session.status.clone());
                 link.send(&FromKeeper::Progress { task, epoch: running.epoch, percent, status });
                 true
             }
@@ -635,8 +636,9 @@ impl Tasks {
             None => self.keeper_env.abandon(task, running.started),
         }
         let failed = end != WireEnd::Exited(0);
-        let message =
-            running.course.and_then(|(course, _)| self.sessions.leave(&mut self.keeper_env, course, failed));
+        let message = running
+            .task_session
+            .and_then(|(task_session, _)| self.sessions.leave(&mut self.keeper_env, task_session, failed));
         let cpu_us = group_us.unwrap_or(0).max(exit.map_or(0, |exit| exit.cpu_us));
         let result = WireResult {
             message,
@@ -708,8 +710,8 @@ impl Running {
     /// Reports the cache keys that the task fetched since the last look. The output of a task outside of a
     /// session is read only once there is some.
     fn tell_fetched(&mut self, task: TaskRef, logs: &LogDir, ended: bool, link: &mut Link) {
-        let fetched: Vec<Fetch> = if let Some((course, _)) = &mut self.course {
-            std::mem::take(&mut course.fetched)
+        let fetched: Vec<Fetch> = if let Some((task_session, _)) = &mut self.task_session {
+            std::mem::take(&mut task_session.fetched)
         } else {
             if self.tail.is_none() && self.started.output[0].metadata().is_ok_and(|m| m.len() > 0) {
                 self.tail = Tail::open_out(logs, task).ok();

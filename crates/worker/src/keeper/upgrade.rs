@@ -41,7 +41,7 @@ struct Saved {
     lock: Option<File>,
     /// Soft and hard limit of open files that tasks get; `None` if unknown.
     files_before: Option<(u64, u64)>,
-    /// What the last agent wanted hidden from tasks.
+    /// The files that the last agent asked to hide from tasks.
     #[serde(default)]
     hidden: Option<Hidden>,
 }

@@ -11,17 +11,17 @@ pub const TASKS_MAX: usize = 100_000;
 /// Rows before the end from which the next page is read.
 const AHEAD: usize = 50;
 
-/// What is opened.
+/// The job or worker that the user opened.
 pub enum Opened {
-    /// A job.
+    /// A job by its id, and the job itself once it is read.
     Job(u64, Option<Box<Job>>),
-    /// A worker.
+    /// A worker by its name, with its state and its series once they are read.
     Worker(String, Option<(Box<Worker>, Box<WorkerSeries>)>),
 }
 
 /// What is opened, and its tasks.
 pub struct Detail {
-    /// What it is.
+    /// The job or worker that is shown.
     pub opened: Opened,
     /// Its tasks, by index.
     pub tasks: RowList<TaskRow>,

@@ -15,7 +15,7 @@ const AHEAD: usize = 50;
 /// The words of states that are not an end.
 const ACTIVE: &str = "pending,running,held";
 
-/// The jobs.
+/// The pages of jobs that were read so far.
 #[derive(Default)]
 pub struct JobPages {
     /// The rows, newest first unless they are sorted.

@@ -6,14 +6,14 @@ use Does::{
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// A screen.
+/// One of the screens that a number key selects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Screen {
-    /// The workers.
+    /// The list of workers.
     Workers,
-    /// The jobs.
+    /// The list of jobs.
     Jobs,
-    /// The queues.
+    /// The list of queues.
     Queues,
     /// Why a task or a worker is where it is.
     Why,
@@ -25,7 +25,7 @@ impl Screen {
     /// All, in the order of their numbers.
     pub const ALL: [Screen; 5] = [Screen::Workers, Screen::Jobs, Screen::Queues, Screen::Why, Screen::Logs];
 
-    /// Its name.
+    /// The name in the row of screens.
     pub fn title(self) -> &'static str {
         match self {
             Screen::Workers => "Workers",
@@ -45,7 +45,7 @@ impl Screen {
 /// A key as the terminal reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// A character.
+    /// A key that types this character.
     Char(char),
     /// A letter with Ctrl.
     Ctrl(char),
@@ -114,19 +114,19 @@ pub enum Does {
     NextScreen,
     /// Goes to the screen before.
     PreviousScreen,
-    /// Begins a filter.
+    /// Starts typing a filter for the list.
     Filter,
-    /// A row down.
+    /// Moves the selection one row down.
     StepDown,
-    /// A row up.
+    /// Moves the selection one row up.
     StepUp,
     /// A page down.
     PageDown,
     /// A page up.
     PageUp,
-    /// The first row.
+    /// Selects the first row of the list.
     First,
-    /// The last row.
+    /// Selects the last row of the list.
     Last,
     /// Output to the left.
     Left,
@@ -140,31 +140,31 @@ pub enum Does {
     Why,
     /// Drains or resumes a worker.
     Drain,
-    /// Cancels a job.
+    /// Cancels the selected job, after a question.
     Cancel,
     /// Pauses or resumes a queue.
     Pause,
     /// Sorts by the next column.
     Sort,
-    /// Reverses the order.
+    /// Reverses the order of the list.
     Reverse,
     /// Shows active jobs alone, or all.
     Active,
-    /// Shows the keys.
+    /// Shows the list of keys.
     Help,
     /// Goes back, and ends at the first screen.
     Back,
-    /// Ends.
+    /// Ends the program as Ctrl-C does.
     Interrupt,
 }
 
 /// A line of the table of keys.
 pub struct Binding {
-    /// The keys.
+    /// The keys that have the same effect.
     pub keys: &'static [Key],
     /// The keys as they are written.
     pub shown: &'static str,
-    /// What they do.
+    /// The effect of each of these keys.
     pub does: Does,
     /// The screens on which they do it; empty is all.
     pub on: &'static [Screen],

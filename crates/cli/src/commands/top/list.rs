@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 
 /// A column of a list.
 pub struct ColumnSpec {
-    /// Its head.
+    /// Text at the head of the column.
     pub title: &'static str,
-    /// Its least width.
+    /// Least width of the column in cells.
     pub width: u16,
     /// Its greatest width, to which it grows where there is room.
     pub most: u16,
@@ -25,7 +25,7 @@ pub trait Listed {
     const COLUMNS: &'static [ColumnSpec];
     /// What tells rows apart.
     type Id: PartialEq + Clone;
-    /// The row's.
+    /// Id of the row, which stays while the row changes.
     fn id(&self) -> Self::Id;
     /// The field that a filter's key names; `None` for keys that the rows do not have.
     fn field(&self, key: &str) -> Option<&str>;
@@ -60,7 +60,7 @@ impl RowFilter {
     }
 }
 
-/// The list.
+/// A list of rows with its order, filter and selection.
 pub struct RowList<T: Listed> {
     rows: Vec<T>,
     /// The rows that pass the filter, in order.
@@ -95,7 +95,7 @@ impl<T: Listed> RowList<T> {
         &self.rows
     }
 
-    /// Changes the rows.
+    /// Changes the rows, then sorts and filters them again.
     pub fn change<R>(&mut self, change: impl FnOnce(&mut Vec<T>) -> R) -> R {
         let kept = self.selected().map(Listed::id);
         let changed = change(&mut self.rows);
@@ -108,14 +108,14 @@ impl<T: Listed> RowList<T> {
         change(&mut self.rows);
     }
 
-    /// Sets the filter.
+    /// Sets the filter to the words of `text`.
     pub fn set_filter(&mut self, text: &str) {
         let kept = self.selected().map(Listed::id);
         self.filter = RowFilter { text: text.to_owned() };
         self.arrange(kept);
     }
 
-    /// The filter.
+    /// The filter that is applied to the rows.
     pub fn filter(&self) -> &RowFilter {
         &self.filter
     }
@@ -128,7 +128,7 @@ impl<T: Listed> RowList<T> {
         self.arrange(kept);
     }
 
-    /// Reverses the order.
+    /// Reverses the order of the rows.
     pub fn reverse(&mut self) {
         let kept = self.selected().map(Listed::id);
         self.reversed = !self.reversed;

@@ -20,7 +20,7 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// The output.
+/// The end of a task's output, as it is shown.
 #[derive(Default)]
 pub struct LogView {
     /// The task; `None` before one was chosen.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use windlass_api::figures::{FarmSeries, Overview, WorkerSeries};
 use windlass_api::{Job, Page, ServerEvent, Why, Worker, WorkerWhy};
 
-/// A moment.
+/// A point in time, by the program's clock and by the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Moment {
     /// By the server's clock, in milliseconds since the Unix epoch: what times of the server are compared with.
@@ -15,14 +15,14 @@ pub struct Moment {
     pub run_ms: u64,
 }
 
-/// What happened.
+/// An event to which the state reacts.
 #[derive(Debug)]
 pub enum Message {
     /// A key was pressed.
     Key(Key),
     /// The terminal has this many columns and rows.
     Size(u16, u16),
-    /// Time went by.
+    /// The interval between two ticks is over.
     Tick,
     /// The server at this address answers.
     At(String),
@@ -49,7 +49,7 @@ pub enum LogNews {
     End(Option<String>),
 }
 
-/// What is explained.
+/// The task or worker whose state is explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Subject {
     /// A task, by its id.
@@ -77,7 +77,7 @@ pub enum Read {
     Job(u64, Option<String>),
     /// A worker, and its last hour.
     Worker(String),
-    /// An explanation.
+    /// The explanation of why this task or worker waits.
     Why(Subject),
     /// The task of a job whose output is worth a look.
     LogTask(u64),
@@ -88,7 +88,7 @@ pub enum Read {
 pub struct JobsPart {
     /// Words as in a filter.
     pub filter: String,
-    /// Active jobs alone.
+    /// True if only jobs that have not ended are wanted.
     pub active: bool,
     /// Jobs with smaller ids; `None` is from the newest.
     pub before: Option<u64>,

@@ -39,7 +39,7 @@ shows output, d drains a worker, c cancels a job, p pauses a queue, ? lists all 
 )]
 pub struct TopArgs {}
 
-/// `windlass top`.
+/// Runs the command `windlass top`.
 pub async fn top(context: &Context, _: &TopArgs) -> Result<(), CliError> {
     if let Some(why) = refusal(context.format, stdout().is_terminal(), system::terminal_kind().as_deref()) {
         return Err(CliError::Usage {

@@ -29,7 +29,7 @@ const LOGGED: [&str; 4] = ["running", "booked,running", "failed", "succeeded,can
 /// What stops a task of this program.
 type Stopper = Arc<Mutex<Option<AbortHandle>>>;
 
-/// Asks the server.
+/// Sends requests to the server, and its answers to the state.
 pub struct Reader {
     client: Client,
     /// True if the server is the user's own, which is started when it is gone.
@@ -133,7 +133,7 @@ impl Reader {
         self.following = Some(followed.abort_handle());
     }
 
-    /// Makes a change.
+    /// Asks the server for a change, such as a cancel.
     pub fn act(&self, deed: Deed) {
         let (client, sender) = (self.client.clone(), self.sender.clone());
         tokio::spawn(async move {

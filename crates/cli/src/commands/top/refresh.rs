@@ -107,7 +107,7 @@ impl Refresh {
         self.needs[0].rest_ms()
     }
 
-    /// Something changed.
+    /// Notes that what `need` reads has changed on the server.
     pub fn changed(&mut self, need: Need) {
         self.kept(need).changed = true;
     }

@@ -32,7 +32,7 @@ pub struct SeenWorker {
     pub note: Option<String>,
 }
 
-/// A worker.
+/// A row of the list of workers.
 #[derive(Clone, Debug)]
 pub struct WorkerRow {
     /// What the board's list says.
@@ -144,7 +144,7 @@ impl Listed for WorkerRow {
     }
 }
 
-/// A job.
+/// A row of the list of jobs.
 #[derive(Clone, Debug)]
 pub struct JobRow {
     /// The job's id.
@@ -230,7 +230,7 @@ impl Listed for JobRow {
     }
 }
 
-/// A queue.
+/// A row of the list of queues.
 #[derive(Clone, Debug)]
 pub struct QueueRow(
     /// As the server tells it.
@@ -283,7 +283,7 @@ impl Listed for QueueRow {
     }
 }
 
-/// A task.
+/// A row of the list of tasks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TaskRow {
     /// The task's id, `JOB.INDEX`.
@@ -298,13 +298,13 @@ pub struct TaskRow {
     pub worker: Option<String>,
     /// The number of its last attempt.
     pub attempt: u32,
-    /// How that ended.
+    /// The end of the last attempt, in words.
     pub ended: String,
     /// When that started and ended.
     pub ran: (Option<u64>, Option<u64>),
     /// Most bytes of memory that it held.
     pub peak_bytes: Option<u64>,
-    /// What it reports.
+    /// The progress that the task reported, in words.
     pub progress: String,
 }
 

@@ -38,7 +38,7 @@ pub enum Link {
         since_ms: u64,
         /// Attempts to open it.
         tries: u32,
-        /// Why.
+        /// The reason, for the header.
         why: String,
     },
 }
@@ -59,14 +59,14 @@ pub enum Overlay {
 /// A line that is shown for a while.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notice {
-    /// The text.
+    /// The text that has been typed so far.
     pub text: String,
     /// True if something failed.
     pub is_bad: bool,
     until_ms: u64,
 }
 
-/// The state.
+/// All that the program knows of the farm and of its screen.
 pub struct State {
     /// The moment of the last message.
     pub now: Moment,
@@ -78,7 +78,7 @@ pub struct State {
     pub colour: bool,
     /// Queues in the order in which they were first seen. A queue's place gives it its sign and its colour.
     pub queue_signs: Vec<String>,
-    /// The screen.
+    /// The screen that is shown.
     pub screen: Screen,
     /// The screen from which a key led here; back goes there.
     pub origin: Option<Screen>,
@@ -94,9 +94,9 @@ pub struct State {
     pub queues: RowList<QueueRow>,
     /// What Enter opened. It is shown on the screen of its kind.
     pub detail: Option<Detail>,
-    /// The explanation.
+    /// The explanation on the screen `why`.
     pub why: WhyView,
-    /// The output.
+    /// The output on the screen `logs`.
     pub logs: LogView,
     /// What is asked of the person.
     pub overlay: Option<Overlay>,

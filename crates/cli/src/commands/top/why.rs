@@ -14,13 +14,13 @@ use windlass_api::{Job, JobState, Why, WorkerWhy};
 pub enum WhyLine {
     /// What is explained, and its state.
     Title(String),
-    /// The reason.
+    /// The reason for which the task waits.
     Reason(String),
     /// The head of a part.
     Head(&'static str),
     /// A change that would make it run.
     Change(String),
-    /// Something to know.
+    /// A line of text without a mark.
     Text(String),
     /// A line of a table, which is cut and not wrapped.
     Table(String),
@@ -40,7 +40,7 @@ pub struct WhyView {
 }
 
 impl WhyView {
-    /// Explains something else.
+    /// Clears the view and explains `subject` from now on.
     pub fn begin(&mut self, subject: Subject) {
         *self = WhyView { subject: Some(subject), ..WhyView::default() };
     }

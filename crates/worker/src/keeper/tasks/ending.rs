@@ -4,7 +4,7 @@
 use super::{Running, Tasks, chunk};
 use crate::keeper::env::{EMPTY_POLL, KeeperEnv};
 use crate::keeper::link::Link;
-use crate::keeper::session::{Course, Notice};
+use crate::keeper::session::{Notice, TaskSession};
 use crate::process;
 use crate::protocol::WireEnd;
 use rustix::process::Signal;
@@ -25,7 +25,8 @@ impl Tasks {
         }
         // A task between two actions of its session must not begin the next one.
         let goes_on = |running: &&mut Running| {
-            running.exit.is_none() || running.course.as_ref().is_some_and(|(course, _)| course.is_entering())
+            running.exit.is_none()
+                || running.task_session.as_ref().is_some_and(|(task_session, _)| task_session.is_entering())
         };
         for running in self.running.values_mut().filter(goes_on) {
             running.cause = Some(WireEnd::Fenced);
@@ -75,7 +76,7 @@ impl Tasks {
 impl Running {
     /// Asks the task to end, once; the kill follows.
     pub(super) fn ask_to_end(&mut self, cause: WireEnd, keeper_env: &mut KeeperEnv) {
-        let entering = self.course.as_ref().is_some_and(|(course, _)| course.is_entering());
+        let entering = self.task_session.as_ref().is_some_and(|(task_session, _)| task_session.is_entering());
         if self.cause.is_some() || (self.exit.is_some() && !entering) {
             return;
         }
@@ -85,8 +86,8 @@ impl Running {
             return;
         }
         let pid = self.started.pid;
-        let course = self.course.as_ref().map(|(course, _)| course);
-        let grace = match course.and_then(Course::notice) {
+        let task_session = self.task_session.as_ref().map(|(task_session, _)| task_session);
+        let grace = match task_session.and_then(TaskSession::notice) {
             None => {
                 process::signal_group(pid, Signal::TERM);
                 GRACE
@@ -94,7 +95,7 @@ impl Running {
             Some(Notice::None) => Duration::ZERO,
             Some(Notice::File(period, file)) => {
                 // The file is in the session's directory, which its user owns.
-                keeper_env.help(process::aside(course.and_then(Course::run_as), || {
+                keeper_env.help(process::aside(task_session.and_then(TaskSession::run_as), || {
                     _ = process::write_file(&file);
                     process::signal(pid, Signal::TERM);
                 }));

@@ -7,14 +7,14 @@ use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting};
 use crate::clock::unix_ns;
 use crate::keeper::env::{Refused, Started, refuse, refuse_spawn};
 use crate::keeper::link::Link;
-use crate::keeper::session::Course;
+use crate::keeper::session::TaskSession;
 use crate::logs::Stream;
 use crate::protocol::{FromKeeper, TaskRef, WireEnd};
 use crate::spawn::{Launch, LaunchState};
 use std::time::{Duration, Instant};
 
 /// A process, the time limit of its command or action, and the task's state in its session.
-pub(super) type Launched = (Started, Option<Duration>, Option<(Course, Option<Duration>)>);
+pub(super) type Launched = (Started, Option<Duration>, Option<(TaskSession, Option<Duration>)>);
 
 impl Tasks {
     /// Starts the attempt at `place`. `None` if it must wait for its session, whatever the room.
@@ -48,10 +48,10 @@ impl Tasks {
             *time_limit,
             memory,
         )?;
-        Ok(begun.map(|(started, course, limit)| (started, limit, Some((course, *time_limit)))))
+        Ok(begun.map(|(started, task_session, limit)| (started, limit, Some((task_session, *time_limit)))))
     }
 
-    pub(super) fn note_start(&mut self, place: usize, (started, limit, course): Launched) {
+    pub(super) fn note_start(&mut self, place: usize, (started, limit, task_session): Launched) {
         let Some(mut waiting) = self.waiting.remove(place) else { return };
         let (task, at) = (waiting.task, Instant::now());
         if !std::mem::take(&mut waiting.parked) {
@@ -70,7 +70,7 @@ impl Tasks {
             cause: None,
             exit: None,
             lent: false,
-            course,
+            task_session,
             nodes: waiting.nodes.clone(),
             riders: waiting.riders.clone(),
             peak_bytes: 0,
@@ -136,8 +136,8 @@ impl Tasks {
         self.keeper_env.release(task);
         self.keeper_env.give_back(running.started.slot);
         [Stream::Out, Stream::Err].into_iter().for_each(|stream| self.keeper_env.logs.remove(task, stream));
-        if let Some((course, _)) = &running.course {
-            self.sessions.undo(course);
+        if let Some((task_session, _)) = &running.task_session {
+            self.sessions.undo(task_session);
         }
         self.waiting.extend(running.retry.map(|waiting| *waiting));
         self.waiting.rotate_right(1);

@@ -11,7 +11,7 @@ use windlass_core::resources::Bytes;
 
 /// Percent of pressure from which a worker deserves a look.
 const PRESSED_PERCENT: f64 = 50.0;
-/// Nothing is known.
+/// The text of a cell whose value is unknown.
 const UNKNOWN: &str = "-";
 
 fn plain(text: impl Into<String>) -> Vec<Piece> {

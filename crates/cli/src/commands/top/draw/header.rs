@@ -15,7 +15,7 @@ const BAR: usize = 12;
 /// The heights of a line of the recent past.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws the header.
+/// Draws the server, the totals and the names of the screens.
 pub fn draw(buffer: &mut Buffer, state: &State, areas: &Areas) {
     title(buffer, state, line(areas.header, 0));
     if let Some(overview) = &state.overview {

@@ -18,7 +18,7 @@ use ratatui::style::{Color as Tint, Modifier, Style};
 
 /// The least size of a terminal.
 pub const WIDTH_MIN: u16 = 80;
-/// See [`WIDTH_MIN`].
+/// The least height of a terminal in lines.
 pub const HEIGHT_MIN: u16 = 24;
 /// Lines of the header.
 const HEADER: u16 = 4;
@@ -101,19 +101,19 @@ fn too_small(buffer: &mut Buffer, area: Rect) {
 /// What a part of the screen tells, from which its style follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tone {
-    /// Nothing special.
+    /// Text without a meaning of its own.
     Plain,
     /// Something of less weight.
     Faint,
     /// A head or a name.
     Strong,
-    /// It goes well.
+    /// A state that is as it should be.
     Good,
-    /// It goes on.
+    /// Work that is in progress.
     Busy,
     /// It is held, or deserves a look.
     Held,
-    /// It failed.
+    /// A failure that needs attention.
     Bad,
     /// The queue with this place among the signs.
     Queue(usize),

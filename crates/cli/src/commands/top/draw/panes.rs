@@ -135,7 +135,7 @@ pub fn why_height(state: &State) -> usize {
     why_lines(state).len()
 }
 
-/// Draws the explanation.
+/// Draws the lines of the explanation that fit the area.
 pub fn why(buffer: &mut Buffer, state: &State, area: Rect) {
     let caption = areas(state).caption;
     let subject = match &state.why.subject {
@@ -154,7 +154,7 @@ pub fn why(buffer: &mut Buffer, state: &State, area: Rect) {
     }
 }
 
-/// Draws the output.
+/// Draws the end of the output that fits the area.
 pub fn logs(buffer: &mut Buffer, state: &State, area: Rect) {
     let logs = &state.logs;
     let caption = areas(state).caption;
