@@ -1,5 +1,5 @@
-//! The stand-in for `node` on systems other than Linux. No server, worker or keeper runs there, and the commands that need
-//! one say so. It has the items of `node` that the rest of the program uses.
+//! The stand-in for `node` on systems other than Linux. No server, worker or keeper runs there, and the commands that
+//! need one say so. It has the items of `node` that the rest of the program uses.
 
 use crate::ui::error::CliError;
 use std::process::ExitCode;

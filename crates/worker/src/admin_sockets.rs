@@ -1,5 +1,5 @@
-//! Sockets for administrators of servers on this machine. Whoever owns one is an administrator of its server, so tasks
-//! that others submit must not run as their owner.
+//! Sockets for administrators of servers on this machine. The owner of such a socket is an administrator of its
+//! server, so tasks of other submitters must not run as that user.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,9 +1,10 @@
 //! The mask hides files of a worker from its tasks: its directory, which has the output of all tasks, and the files of
-//! its token and key. The launcher enters a mount namespace in which an empty directory and empty files cover them, once, and all
-//! processes that it makes inherit that. A process that the keeper forks by itself enters one of its own.
+//! its token and key. The launcher enters a mount namespace once, in which an empty directory and empty files cover
+//! them. All processes that it makes inherit the covers. A process that the keeper forks by itself enters a namespace
+//! of its own.
 //!
 //! Tasks of one user still reach each other while they run, and a task that is root can remove the covers. Only
-//! different users keep tasks apart; the covers keep the token, and what others' tasks wrote, out of casual reach.
+//! different users keep tasks apart. The covers keep the token and the output of other tasks out of casual reach.
 
 use crate::protocol::Hidden;
 use crate::unshare::{map_own_user, try_unshare};

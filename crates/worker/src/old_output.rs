@@ -1,9 +1,10 @@
-//! Old output, and when a worker asks its server about it. A server tells the workers that it reaches which jobs are
-//! deleted, and they delete the output. What a worker missed, because it was away, it finds by its age and asks about.
-//! It deletes nothing by itself: only the server knows which jobs are gone.
+//! Old output, and the worker's questions about it. A server tells the workers that it reaches which jobs are deleted,
+//! and they delete the output. A worker that was away finds the rest by its age and asks the server. It deletes
+//! nothing by itself, because only the server knows which jobs are gone.
 //!
-//! - Nothing is asked while the clocks of worker and server differ by an hour or more, or the server did not tell its own.
-//! - An age only chooses what is asked about. A file that seems to be of 1970 stays if the server knows its job.
+//! - The worker asks nothing while its clock differs from the server's by an hour or more, or while the server's is
+//!   unknown.
+//! - An age only chooses the jobs of a question. A file that seems to be of 1970 stays if the server knows its job.
 
 use crate::logs::LogDir;
 use std::io;

@@ -1,6 +1,6 @@
-//! Which user of this machine a submitter's tasks run as. `--map-user` fills the map; `names` asks it for
-//! each submitter, and `doctor` checks it. It reads the machine's user database and never changes it. No map
-//! gives root to a task, nor what a server's administrator may do.
+//! The map from submitters to the users of this machine whose rights their tasks have. `--map-user` fills the map;
+//! `names` asks it for each submitter, and `doctor` checks it. It reads the machine's user database and never changes
+//! it. No map gives a task root, or the rights of a server's administrator.
 
 use crate::admin_sockets::{AdminSocket, admin_sockets};
 use serde::{Deserialize, Serialize};

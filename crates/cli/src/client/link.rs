@@ -1,4 +1,4 @@
-//! A connection that outlives the server: servers are restarted while jobs run, and where there are several, another one
+//! A connection that outlives the server. Servers are restarted while jobs run, and of several servers another one
 //! takes over.
 
 use crate::client::connect::{client_of, connect};

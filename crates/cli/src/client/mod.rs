@@ -1,4 +1,4 @@
-//! How this program reaches a server, on every system.
+//! The connection of this program to a server, on every system.
 
 pub mod connect;
 pub mod context;

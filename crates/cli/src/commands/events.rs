@@ -1,5 +1,6 @@
-//! `windlass events`: what happens, as it happens. Where the servers of a farm take over from each other it goes on with
-//! the next one; of one job each task's start and end is told once then, however the streams were cut.
+//! `windlass events`: prints events as they happen. Where the servers of a farm take over from each other, it goes on
+//! with the next one. Of one job, the start and the end of each task are then printed once, wherever the streams were
+//! cut.
 
 use crate::client::context::Context;
 use crate::client::link::{ServerLink, hung_up};

@@ -1,4 +1,4 @@
-//! `windlass gateway`: a server that is the scheduler of another system and nothing else.
+//! `windlass gateway`: a server that is only the scheduler of another system.
 
 use crate::node::life::stop_signal;
 use crate::node::log_level::start_logging;

@@ -1,4 +1,5 @@
-//! `windlass limit`: how many tasks may hold a licence or the like at a time, over the farm and on each worker.
+//! `windlass limit`: the number of tasks that may hold a licence or another limit at a time, over the farm and on each
+//! worker.
 
 use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};

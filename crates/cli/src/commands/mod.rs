@@ -1,4 +1,4 @@
-//! The commands: their flags, what they ask of a server, and what they print.
+//! The commands: their flags, their requests to a server, and their output.
 
 pub mod args;
 pub mod board;

@@ -1,4 +1,4 @@
-//! `job show` and `version`.
+//! `windlass job show` and `windlass version`.
 
 use crate::client::connect::connect_running;
 use crate::client::context::Context;

@@ -1,4 +1,4 @@
-//! `windlass store`: what is done with a farm's store while no server runs.
+//! `windlass store`: actions on a farm's store while no server runs.
 
 use crate::client::context::Context;
 use crate::ui::error::CliError;

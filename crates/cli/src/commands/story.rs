@@ -1,5 +1,5 @@
-//! What was told of a job's tasks, so that each start and each end is told once: events come from one server after
-//! another, some are missed, and some say what the state that was read between them says too.
+//! The story of a job's tasks, in which each start and each end is told once. Events come from one server after
+//! another. Some are missed, and some repeat the state that was read between them.
 
 use std::collections::BTreeMap;
 use windlass_api::{Task, TaskEvent, TaskState};

@@ -1,4 +1,4 @@
-//! `windlass why`: why a task does not run and what would make it run, and why a worker gets no work.
+//! `windlass why`: explains why a task does not run and what would make it run, and why a worker gets no work.
 
 use crate::client::context::Context;
 use crate::commands::select::{JobRef, TaskOrJob};

@@ -1,4 +1,4 @@
-//! `windlass server backup`.
+//! `windlass server backup`: copies the database while the server may run.
 
 use crate::client::context::Context;
 use crate::node::paths::Paths;

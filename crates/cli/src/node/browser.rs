@@ -1,4 +1,4 @@
-//! The person's browser: opens an address in it that signs in.
+//! The person's browser, in which an address is opened that signs in.
 
 use crate::node::paths::Paths;
 use crate::system;

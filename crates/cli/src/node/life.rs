@@ -1,4 +1,4 @@
-//! How long a server of this process and its tasks live.
+//! The life of a server in this process: the signals that stop it, and whether its tasks outlive it.
 
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -1,6 +1,6 @@
-//! One event of the log is one line. Events carry text of others: names, addresses, messages of machines. A line break in
-//! one would forge a line, and other control characters would move or hide what a terminal shows. So the writer escapes
-//! them, whatever the event and the form of the log: no place that logs has to remember it.
+//! A writer that keeps one event of the log on one line. Events carry text from outside: names, addresses, messages of
+//! machines. A line break in such text would forge a line, and other control characters would move or hide text on a
+//! terminal. The writer escapes them for every event and form of the log, so no place that logs has to remember it.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! A server among those that share a database: its row in the list, its lease as the owner of the farm, and how it stands
-//! by for another owner.
+//! A server among those that share a database: its row in the list, its lease as the owner of the farm, and its time
+//! as a standby of another owner.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;

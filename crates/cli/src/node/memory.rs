@@ -1,4 +1,4 @@
-//! Memory of large requests, which goes back to the system when they are answered.
+//! Memory of large requests, which returns to the system when they are answered.
 
 /// Bytes of a block that is large. Smaller ones stay with the process, for the next request.
 #[cfg(target_env = "gnu")]

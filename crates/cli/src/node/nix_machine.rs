@@ -1,4 +1,4 @@
-//! What this machine is to Nix: detected by asking Nix.
+//! This machine as a machine for Nix. Nix itself is asked for its properties.
 
 use anyhow::Context as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! This user's own server in the background: reached, and started when it is needed.
+//! This user's own server in the background, which is started when a command needs it.
 
 use crate::client::connect::connect_to;
 use crate::node::cookie;

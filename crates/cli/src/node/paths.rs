@@ -1,4 +1,4 @@
-//! Where the per-user server keeps its files.
+//! The directories and files of the per-user server.
 
 use anyhow::Context as _;
 use sha2::{Digest, Sha256};

@@ -1,5 +1,5 @@
-//! Log lines of servers and workers, and where traces of a server go. Only a build with the feature `otlp` has the code
-//! that sends them (`traces.rs`); others refuse the setting.
+//! The log and the traces of a server. Only a build with the feature `otlp` has the code that sends traces
+//! (`traces.rs`). Other builds refuse the setting.
 
 #[cfg(not(feature = "otlp"))]
 use crate::node::log_level::{LogLevel, start_logging};

@@ -1,4 +1,4 @@
-//! What this machine declares as a worker: its capacity and its attributes.
+//! This machine's declaration as a worker: its capacity and its attributes.
 
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_core::tags::Attributes;

@@ -1,4 +1,4 @@
-//! What the commands ask of a unix system: files for one user, signals, and who the user is.
+//! The functions that commands need of a unix system: files for one user, signals, and the name of the user.
 //! `windows.rs` has the same items.
 
 use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};

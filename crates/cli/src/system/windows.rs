@@ -1,5 +1,5 @@
-//! What the commands ask of Windows: the items of `unix.rs`. A new file has the permissions of its directory there, and
-//! a user's own directories are closed to other users.
+//! The items of `unix.rs` for Windows. A new file has the permissions of its directory there, and a user's own
+//! directories are closed to other users.
 
 use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};
 use std::fs::{File, OpenOptions, Permissions};

@@ -1,4 +1,5 @@
-//! How far one stream of a task's output was shown, so that it goes on at the next byte at whichever server answers.
+//! The place in one stream of a task's output up to which it was shown. A later read goes on at the next byte, on any
+//! server.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What all commands share to talk to people: formats, progress, quantities, errors.
+//! The parts that all commands share to inform people: formats, messages, progress, quantities, errors.
 
 pub mod error;
 pub mod lines;

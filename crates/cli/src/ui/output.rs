@@ -1,4 +1,4 @@
-//! Data on standard output in the requested format, messages on standard error.
+//! Data on standard output in the requested format.
 
 use crate::ui::error::CliError;
 use anstyle::{AnsiColor, Style};
@@ -16,11 +16,11 @@ pub enum Format {
     /// A table or text for people.
     #[default]
     Table,
-    /// One JSON value over several lines.
+    /// One JSON value.
     Json,
     /// One JSON object per line.
     Jsonl,
-    /// The id of each item, one on a line.
+    /// Ids alone.
     Name,
 }
 

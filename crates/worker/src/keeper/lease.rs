@@ -1,9 +1,8 @@
-//! The lease: until when the keeper may let tasks run without word from the server.
+//! The lease: the time until which the keeper may let tasks run without word from the server.
 //!
-//! It is measured on the clock that goes on while the machine sleeps, so a machine that wakes up after the
-//! end of its lease ends its tasks before it does anything else. The keeper's loop polls the timer, starts
-//! tasks only while the lease holds, and fences once when it has run out. Nothing here renews a lease: the
-//! agent sends each renewal.
+//! Its clock goes on while the machine sleeps, so a machine that wakes up after the end of its lease ends its tasks
+//! before it does anything else. The keeper's loop polls the timer, starts tasks only while the lease holds, and
+//! fences once when it has run out. The agent sends each renewal; this module renews nothing.
 
 use super::log::write_line;
 use crate::clock::boot_ns;

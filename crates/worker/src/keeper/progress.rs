@@ -1,7 +1,6 @@
-//! What tasks say about themselves in their output: progress, status, variables of a session, cache keys that
-//! they fetched. Output goes straight to files, so the keeper reads each file again from where the last look
-//! ended. `session` and `tasks` act on the result. Lines in any other form are the task's own, and nothing
-//! here changes a file.
+//! The reports of tasks in their output: progress, status, variables of a session, and fetched cache keys. Output goes
+//! straight to files, so the keeper reads each file again from the end of its last look. `session` and `tasks` act on
+//! the result. Lines in any other form are the task's own, and this module never changes a file.
 
 use crate::kept;
 use crate::logs::{LogDir, Stream, read_at};

@@ -1,4 +1,4 @@
-//! What Enter opens on top of a list: a job with its tasks, a worker with its tasks.
+//! The detail that Enter opens on top of a list: a job with its tasks, or a worker with its tasks.
 
 use crate::commands::top::list::RowList;
 use crate::commands::top::message::{Answer, Read};

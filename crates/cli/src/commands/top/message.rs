@@ -1,4 +1,4 @@
-//! What the state is told, and what it asks for in return.
+//! The messages to the state, and the effects that it asks for.
 
 use crate::commands::top::keys::Key;
 use crate::commands::top::rows::{QueueRow, TaskRow, WorkerRow};

@@ -1,4 +1,4 @@
-//! What each key does.
+//! The effect of each key.
 
 use crate::commands::top::detail::{Detail, Opened};
 use crate::commands::top::keys::{Does, Key, Screen, lookup};

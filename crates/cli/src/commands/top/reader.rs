@@ -1,4 +1,4 @@
-//! Asks the server, and tells what it answers.
+//! Sends requests to the server, and passes its answers to the state.
 
 use crate::client::connect::connect;
 use crate::client::link::hung_up;

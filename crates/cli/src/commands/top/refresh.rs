@@ -1,10 +1,10 @@
-//! When what is read again. Events say that something changed, and reads bring what it is now.
+//! When the program reads again. Events say that something changed, and reads bring the new values.
 //!
 //! - One read at a time.
-//! - At most four re-reads a second, however many events come.
-//! - After a read that took long, its next one waits nine times as long: looking at a large farm takes at most a tenth of
+//! - At most four re-reads a second, for any number of events.
+//! - After a read that took long, its next one waits nine times as long. A large farm then costs at most a tenth of
 //!   the server's time and of this program's.
-//! - What was never read, and what a person asked for, does not wait.
+//! - A read that was never made, or that a person asked for, does not wait.
 
 use crate::commands::top::message::Read;
 use std::collections::VecDeque;

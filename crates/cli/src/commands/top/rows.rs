@@ -1,4 +1,4 @@
-//! The rows of the lists: workers, jobs, queues and tasks, with no more than is shown of them.
+//! The rows of the lists: workers, jobs, queues and tasks, with the fields that are shown.
 
 use crate::commands::list::{how_ended, progress};
 use crate::commands::top::list::{ColumnSpec, Listed};

@@ -1,4 +1,4 @@
-//! The loop: messages in, effects out, and a drawing now and then.
+//! The loop of `top`: it reads messages, carries out effects, and draws at intervals.
 
 use crate::commands::top::draw;
 use crate::commands::top::keys::Key;

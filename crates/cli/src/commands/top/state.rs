@@ -1,5 +1,5 @@
-//! All that the program knows, and how each message changes it. No clock, no terminal, no network: time is told with each
-//! message, and what is to be done comes back as effects.
+//! The state of the program, and its change by each message. It uses no clock, terminal or network: each message
+//! carries the time, and effects are returned to the caller.
 
 use crate::commands::top::detail::{Detail, Opened};
 use crate::commands::top::draw::areas;

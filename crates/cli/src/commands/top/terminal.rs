@@ -1,4 +1,4 @@
-//! The terminal: taken, and given back in every case.
+//! The terminal, which is taken at the start and given back in every case.
 
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;

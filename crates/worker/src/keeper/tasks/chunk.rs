@@ -1,5 +1,5 @@
-//! Tasks that one process runs. The first is the head, which the keeper knows as it knows any task. What it says of the
-//! head at the end it says of the others too, to each its part.
+//! Tasks that one process runs. The keeper treats the first, the head, as any task. The report of the head at its end
+//! is repeated for the others, to each its part.
 
 use super::{Running, Tasks, Waiting};
 use crate::protocol::{Rider, TaskRef, WireResult};

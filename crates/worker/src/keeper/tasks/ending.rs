@@ -1,5 +1,5 @@
-//! How tasks are ended: on request, with the lease, and with the keeper. `tasks` reports each one when its last process is
-//! gone.
+//! The end of tasks: on request, with the lease, and with the keeper. `tasks` reports each one when its last process
+//! is gone.
 
 use super::{Running, Tasks, chunk};
 use crate::keeper::env::{EMPTY_POLL, KeeperEnv};

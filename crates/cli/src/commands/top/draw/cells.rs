@@ -1,4 +1,4 @@
-//! What stands in the cells of each list.
+//! The text of the cells of each list.
 
 use crate::commands::top::draw::header::number;
 use crate::commands::top::draw::table::{DrawnRow, Piece};

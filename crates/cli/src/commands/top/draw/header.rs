@@ -1,4 +1,4 @@
-//! The header: the server, totals, what changed over time, and the names of the screens.
+//! The header: the server, totals, their changes over time, and the names of the screens.
 
 use crate::commands::top::clean::clean;
 use crate::commands::top::draw::{Areas, Tone, line, put, style};

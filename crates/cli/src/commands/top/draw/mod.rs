@@ -1,4 +1,4 @@
-//! Draws the state. What is drawn depends on the state and on the size of the terminal alone.
+//! Draws the state. A drawing depends on the state and on the size of the terminal alone.
 
 mod cells;
 mod header;

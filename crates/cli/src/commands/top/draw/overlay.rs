@@ -1,4 +1,4 @@
-//! What lies over the screen: the keys, questions; and the footer with what is typed.
+//! The overlays of the screen: the list of keys, and questions. The footer shows the typed text.
 
 use crate::commands::top::draw::{Tone, line, put, style};
 use crate::commands::top::keys::{BINDINGS, Screen};

@@ -1,4 +1,4 @@
-//! Texts: what is known of what Enter opened, explanations, output.
+//! The panes of text: the summary of an opened job or worker, explanations, output.
 
 use crate::commands::list::{counts, resources};
 use crate::commands::top::detail::{Detail, Opened};
