@@ -45,7 +45,7 @@ pub struct Mistake {
     pub line: Option<usize>,
     /// Path in the template, such as `steps[0] -> script`; empty for the whole template.
     pub path: String,
-    /// What is wrong.
+    /// The mistake, in words for the author of the template.
     pub reason: String,
 }
 

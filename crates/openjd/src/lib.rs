@@ -37,7 +37,7 @@ pub enum Format {
     Json,
 }
 
-/// What a submission needs besides the template and its parameters.
+/// The options of a submission besides the template and its parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Name of the template in messages.

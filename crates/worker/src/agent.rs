@@ -45,7 +45,7 @@ pub struct AgentOptions {
     pub state: PathBuf,
     /// The executable that the agent runs as the keeper, with the argument `keeper`.
     pub program: PathBuf,
-    /// What tasks may use together.
+    /// The capacity that all tasks may use together.
     pub capacity: Resources,
     /// Whether the keeper and all tasks end with this process.
     pub die_with_agent: bool,
@@ -62,11 +62,11 @@ pub struct AgentOptions {
     pub adopt: bool,
     /// When the speed of a core is measured.
     pub measure_core: MeasureCore,
-    /// What is hidden from tasks besides the worker's directory; `None` hides nothing, not even that.
+    /// Files to hide from tasks besides the worker's directory; `None` hides nothing, not even the directory.
     pub hide: Option<Hidden>,
 }
 
-/// What the agent reports to the server.
+/// A report of the agent to the server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FromAgent {
     /// The keeper's answer to a hello. An incarnation other than the previous one means that the earlier

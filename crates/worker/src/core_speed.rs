@@ -72,14 +72,14 @@ fn recorded(text: &str, machine: &str) -> Option<f64> {
     (of == machine && score > 0.0 && score <= SCORE_MAX).then_some(score)
 }
 
-/// What the score hangs on, in one line: this program's release, and the model of the cpu as the kernel names it.
+/// The key of the score, in one line: this program's release, and the model of the cpu as the kernel names it.
 fn machine() -> String {
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     let cpu = fs::read_to_string("/proc/cpuinfo").map(|text| model(&text)).unwrap_or_default();
     format!("{} {build}, {cpu}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What tells one model from another: the names on x86, and the numbers that stand for them on ARM.
+/// The fields that distinguish models: the names on x86, and the numbers that stand for them on ARM.
 fn model(cpuinfo: &str) -> String {
     const OF_A_MODEL: [&str; 8] = [
         "model name",

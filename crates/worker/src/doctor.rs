@@ -29,7 +29,7 @@ pub struct Finding {
     pub what: String,
     /// The finding, in words for an administrator.
     pub detail: String,
-    /// What to do about it; `None` if it is ok.
+    /// Advice to the administrator; `None` if the finding is ok.
     pub advice: Option<String>,
 }
 

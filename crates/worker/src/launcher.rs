@@ -131,7 +131,7 @@ fn lay(mask: &Mask, socket: &OwnedFd) -> bool {
     entered.is_ok() && told.is_ok()
 }
 
-/// What the launcher told by [`lay`].
+/// Receives the launcher's report that [`lay`] sends.
 fn hear_of_mask(socket: &OwnedFd) -> io::Result<()> {
     set_socket_timeout(socket, Timeout::Recv, Some(MASK_MAX))?;
     let mut told = [0; 4];
@@ -199,7 +199,7 @@ struct LaunchSlot {
     task: Option<Task>,
 }
 
-/// What the new process is to become, in the form in which the kernel takes it.
+/// The program of a new process, in the form in which the kernel takes it.
 struct Task {
     command: Command,
     setup: Setup,

@@ -69,7 +69,7 @@ struct ScanState {
     /// Attempts that were started or sent ahead, and are marked as network-bound. An agent that was started under
     /// running tasks does not know which are.
     network_bound: BTreeSet<TaskRef>,
-    /// What the links received while some of these run.
+    /// The links' counters while some of these attempts run.
     fetch_run: Option<FetchRun>,
     /// When the last attempt ended.
     idle_since: Option<Instant>,
@@ -182,7 +182,7 @@ impl Measured {
         }
     }
 
-    /// What the links received until now, while network-bound attempts run.
+    /// Adds the bytes that the links have received until now, while network-bound attempts run.
     fn look_at_links(&self, state: &mut ScanState, now_ns: u64) {
         if let Some(run) = &mut state.fetch_run
             && let Some(reading) = self.links.read(now_ns)

@@ -152,7 +152,7 @@ pub struct LinkLoad {
 }
 
 impl LinkLoad {
-    /// What the links carried since the reading before; `None` of the first, and without links.
+    /// Bytes that the links carried since the last reading; `None` at the first reading, and without links.
     pub fn update(&mut self, now: Option<LinkReading>) -> Option<LinkRates> {
         let last = std::mem::replace(&mut self.last, now);
         let (now, last) = (self.last.as_ref()?, last?);
@@ -179,7 +179,7 @@ impl LinkLoad {
 }
 
 impl LinkReading {
-    /// What was received since an earlier reading, by links that are in both and did not begin again.
+    /// Bytes received since an earlier reading, by links that are in both readings and were not reset.
     fn received_since(&self, earlier: &LinkReading) -> Window {
         let both = self.links.iter().filter_map(|(name, now)| Some((now, earlier.links.get(name)?)));
         let bytes = both.filter_map(|(now, before)| now.received.checked_sub(before.received)).sum();
@@ -192,7 +192,7 @@ impl LinkReading {
     }
 }
 
-/// What was received between two readings.
+/// Bytes received between two readings.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Window {
     bytes: u64,

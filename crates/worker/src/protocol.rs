@@ -57,7 +57,7 @@ impl TaskRef {
     }
 }
 
-/// What a keeper hides from tasks besides its directory, and what of that tasks go on to see.
+/// The files that a keeper hides from tasks besides its directory, and the exceptions below the directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Hidden {
     /// Files that tasks see empty, such as that of the worker's token.
@@ -72,12 +72,12 @@ pub struct Hidden {
 pub enum ToKeeper {
     /// The first message on a connection. The keeper answers with `State`.
     Hello {
-        /// What tasks may use together.
+        /// The capacity that all tasks may use together.
         capacity: Amounts,
         /// Time of sending in nanoseconds since boot; the answer returns it.
         #[serde(default)]
         sent: u64,
-        /// What tasks must not see besides the worker's directory; `None` hides nothing, not even that.
+        /// Files to hide from tasks besides the worker's directory; `None` hides nothing, not even the directory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hide: Option<Hidden>,
     },
@@ -91,7 +91,7 @@ pub enum ToKeeper {
         /// Its end in nanoseconds since boot; `None` is never.
         until: Option<u64>,
     },
-    /// What the tasks of a step run. It comes before the step's first start.
+    /// The command of a step's tasks. It comes before the step's first start.
     Body {
         /// Number of the job in its store.
         job: u64,
@@ -103,7 +103,7 @@ pub enum ToKeeper {
         env: BTreeMap<String, String>,
         /// Working directory of the command, on this worker.
         cwd: String,
-        /// What the step's tasks share on this worker; `None` for tasks without a session.
+        /// The session that the step's tasks share on this worker; `None` for tasks without one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<Session>,
         /// The user whose rights the tasks have; `None` for the keeper's own user.
@@ -133,7 +133,7 @@ pub enum ToKeeper {
         epoch: u64,
         /// Number of this message. A start is ignored unless its number is above all that the keeper has seen.
         seq: u64,
-        /// What the attempt is booked with.
+        /// The amounts that are booked for the attempt.
         request: Amounts,
         /// Memory in bytes beyond which it is killed; 0 for none. `None` means the memory of `request`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,7 +219,7 @@ pub enum FromKeeper {
         /// Every attempt that the keeper has.
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
-        /// What the keeper could not set up, for the log.
+        /// Restrictions that the keeper found when it was set up, for the log.
         notes: Vec<String>,
         /// `sent` of the hello.
         #[serde(default)]

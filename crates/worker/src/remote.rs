@@ -75,7 +75,7 @@ pub struct RemoteOptions {
     pub state: PathBuf,
     /// The executable that runs as the keeper.
     pub program: PathBuf,
-    /// What tasks may use together.
+    /// The capacity that all tasks may use together.
     pub capacity: Resources,
     /// Attributes of this worker.
     pub attributes: Attributes,
@@ -227,7 +227,7 @@ struct Remote {
     agent: Option<(i64, Agent)>,
     up: Up,
     names: Names,
-    /// What was logged last of what the keeper cannot do here: each hello repeats it.
+    /// The keeper's restrictions that were logged last. Each hello repeats them.
     warned: Vec<String>,
     old_output: Arc<OldOutput>,
 }

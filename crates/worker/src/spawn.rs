@@ -113,7 +113,7 @@ pub fn spawn(
     }
 }
 
-/// What a forked child does until it is its program. If that fails, it reports why and exits.
+/// Turns a forked child into its program. If that fails, it reports the reason and exits.
 fn become_child(command: &Command, setup: &Setup, mask: Option<&Mask>, report: RawFd) -> ! {
     let become_it = || match mask.map_or(Ok(()), Mask::enter) {
         Ok(()) => become_program(command, setup, &command.pointers()),

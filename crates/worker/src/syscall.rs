@@ -162,7 +162,7 @@ pub unsafe fn clone(
     if made < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN) } else { made }
 }
 
-/// What a new process is to be made of: the arguments of clone3(2).
+/// The arguments of clone3(2).
 #[repr(C)]
 #[derive(Default)]
 struct CloneArgs {

@@ -15,7 +15,7 @@ const ANSWER_NS: u64 = 1_000_000_000;
 /// How long a question may be open before it is logged, in nanoseconds.
 const SILENT_NS: u64 = 10_000_000_000;
 
-/// What is known of the current keeper. Times are nanoseconds since boot.
+/// The agent's knowledge of the current keeper. Times are nanoseconds since boot.
 #[derive(Default)]
 pub struct Watch(Mutex<WatchState>);
 
@@ -29,7 +29,7 @@ struct WatchState {
     said: bool,
 }
 
-/// What to do about a keeper.
+/// The action that is due for a keeper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
     /// Nothing is due before the next look.
@@ -63,7 +63,7 @@ impl Watch {
         (state.asked, state.said) = (None, false);
     }
 
-    /// What to do now.
+    /// The action that is due now.
     pub fn look(&self, now: u64) -> Due {
         let mut state = self.lock();
         let due = state.due(now);

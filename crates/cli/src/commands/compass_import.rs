@@ -36,7 +36,7 @@ pub struct ImportArgs {
     dir: PathBuf,
 }
 
-/// What became of a file.
+/// The outcome of a file.
 #[derive(Serialize, Debug)]
 struct ImportedFile {
     /// Its path in the directory.
@@ -187,7 +187,7 @@ impl Lab {
         fields
     }
 
-    /// What a file says, over what the files that it includes say.
+    /// The fields of a file, over those of the files that it includes.
     fn fields(&self, file: &str, name: &str, seen: &mut BTreeSet<String>) -> Result<Fields, String> {
         let text = self.texts.get(file).ok_or_else(|| format!("{file} is not there"))?;
         if !seen.insert(file.to_owned()) || seen.len() > INCLUDED_MAX {

@@ -16,7 +16,7 @@ use std::fmt::Write;
 use windlass_api::client::{Client, ClientError, TasksQuery};
 use windlass_api::{Counts, JobEvent, JobState, ServerEvent, Task, TaskEvent, TaskState, TasksEvent};
 
-/// What this command does, for errors.
+/// The purpose of this command, for errors.
 const DOING: &str = "listen to events";
 /// Tasks in one page of a list.
 const PAGE: usize = 1000;
@@ -93,7 +93,7 @@ pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError
 struct Listener {
     format: Format,
     job: Option<u64>,
-    /// What was told of the job's tasks.
+    /// The story of the job's tasks so far.
     story: Story,
     /// The end of the job that was told.
     ended: Option<JobState>,
@@ -126,7 +126,7 @@ impl Listener {
         }
     }
 
-    /// What of an event was not told yet; `None` if all was.
+    /// The part of an event that was not told yet; `None` if all was.
     fn news(&mut self, event: ServerEvent) -> Option<ServerEvent> {
         if self.job.is_none() {
             return Some(event);

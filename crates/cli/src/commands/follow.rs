@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// How a job is followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What is shown of its tasks.
+    /// The parts of its tasks' output that are shown.
     pub show: ShownOutput,
     /// When its progress is shown.
     pub progress: progress::Show,
@@ -35,7 +35,7 @@ struct Follow<'a> {
     job: u64,
     printer: Printer,
     progress: Progress,
-    /// What was seen of the tasks.
+    /// The events of the tasks so far.
     story: Story,
 }
 
@@ -167,7 +167,7 @@ impl Follow<'_> {
 /// The events of a job, read as fast as they come: while a task's long output is shown, the server must not drop events
 /// for a slow reader.
 pub struct Events {
-    /// What comes; `None` when the server ends the stream.
+    /// The next event; `None` when the server ends the stream.
     pub receiver: mpsc::UnboundedReceiver<Result<ServerEvent, ClientError>>,
     /// Address of the server that sent the events.
     pub address: Address,

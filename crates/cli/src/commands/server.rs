@@ -38,7 +38,7 @@ pub async fn command(context: &Context, command: ServerCommand) -> Result<(), Cl
     }
 }
 
-/// What `server status` prints.
+/// The output of `server status`.
 #[derive(Serialize)]
 struct Status {
     address: String,

@@ -29,7 +29,7 @@ pub struct CopyArgs {
     to: String,
 }
 
-/// What `store copy` prints.
+/// The output of `store copy`.
 #[derive(Serialize)]
 struct Moved {
     from: String,

@@ -19,7 +19,7 @@ enum Stage {
 /// How far a task has come: its attempt, and that one's stage. A task only goes on, so the greater is the later.
 type Mark = (u32, Stage);
 
-/// What a task's state says that was not told before.
+/// The news in a task's state that were not told before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct News {
     /// Its last attempt has started.
@@ -28,7 +28,7 @@ pub struct News {
     pub ended: bool,
 }
 
-/// What was told of each task. Of the many that ended in their first attempt only the numbers are kept.
+/// The story of each task so far. Of the many tasks that ended in their first attempt only the numbers are kept.
 #[derive(Debug, Default)]
 pub struct Story {
     ended_at_first: RangeSet,

@@ -177,7 +177,7 @@ fn grid(tokens: &[Token]) -> Grid {
     }
 }
 
-/// What the token is for beyond its role, in few words.
+/// The purpose of the token beyond its role, in few words.
 fn rights(token: &Token) -> Option<String> {
     match &token.queue {
         Some(queue) => Some(format!("{} in {queue}", token.for_users.join(", "))),

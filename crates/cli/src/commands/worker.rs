@@ -232,7 +232,7 @@ fn load_in_words(load: &Load) -> String {
     format!("{known} ({} ago)", age(load.at_ms))
 }
 
-/// What the network links carry, as far as it is known.
+/// The load of the network links, as far as it is known.
 fn network_in_words(load: &Load) -> Option<String> {
     let rates = load.network_in_mbit_s.zip(load.network_out_mbit_s);
     let parts = [

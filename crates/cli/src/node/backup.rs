@@ -24,7 +24,7 @@ pub struct BackupArgs {
     store: Option<String>,
 }
 
-/// What `server backup` prints.
+/// The output of `server backup`.
 #[derive(Serialize)]
 struct Copied {
     file: PathBuf,

@@ -27,7 +27,7 @@ pub struct LocalWorker {
     agent: Agent,
 }
 
-/// What both directions share.
+/// State that both directions share.
 struct KeeperLink {
     name: String,
     identity: u64,

@@ -79,7 +79,7 @@ mod tests {
     use tracing_subscriber::fmt;
     use tracing_subscriber::layer::SubscriberExt as _;
 
-    /// What a machine sends to forge a line, clear the screen and turn the text around.
+    /// Text by which a machine tries to forge a line, clear the screen and turn the text around.
     const FORGED: &str =
         "done\n2026-11-26T00:00:00Z  INFO all is well\r\u{1b}[2J\u{9b}2K\u{2028}\u{202e}evil\t\u{0}";
 

@@ -99,7 +99,7 @@ impl StartArgs {
         }
     }
 
-    /// What a worker is that is for some queues alone, or gives places to clients of other systems.
+    /// The attributes of a worker that serves some queues alone, or clients of other systems.
     fn serves(&self, nix: Option<&NixMachine>) -> Attributes {
         let one = |text: &str| [text.to_owned()].into();
         let mut attributes = nix.map_or_else(Attributes::new, NixMachine::attributes);

@@ -32,7 +32,7 @@ const LEASE_MIN: Duration = Duration::from_secs(15);
 /// After an error of the database.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// What a server has before it knows whether it owns its farm.
+/// The parts of a server that exist before it knows whether it owns its farm.
 pub struct Site {
     pub config: Config,
     pub state: PathBuf,
@@ -199,7 +199,7 @@ impl Site {
         }
     }
 
-    /// Who is let in. A client of this machine finds its token in the state directory.
+    /// The access rules. A client of this machine finds its token in the state directory.
     pub async fn auth(&self) -> anyhow::Result<Auth> {
         let auth = Auth::load(&self.store, self.protection.auth, user_name()).await?;
         if self.asks {

@@ -86,7 +86,7 @@ fn is_traced(metadata: &Metadata<'_>) -> bool {
     }
 }
 
-/// Who sends: `windlass`, unless the variables name the service otherwise.
+/// The name of the sender: `windlass`, unless the variables name the service otherwise.
 fn resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let detected = Resource::builder().with_attribute(version.clone()).build();

@@ -53,7 +53,7 @@ pub enum CliError {
     /// A request to the server failed.
     #[error("cannot {doing}")]
     Request {
-        /// What it was for: "list the jobs".
+        /// The purpose of the request, such as "list the jobs".
         doing: String,
         /// The reason that the server or the connection gave.
         source: ClientError,
@@ -102,7 +102,7 @@ impl CliError {
         }
     }
 
-    /// What failed and why, in one line.
+    /// The failure and its reason, in one line.
     pub fn message(&self) -> String {
         match self {
             CliError::Request { source: ClientError::Unreachable { address, source }, doing } => {
@@ -113,7 +113,7 @@ impl CliError {
         }
     }
 
-    /// What to do next, if that is known.
+    /// The command or flag that helps, if one is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             CliError::Usage { hint, .. }

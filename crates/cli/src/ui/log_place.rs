@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a server answers that has this output: where it begins if that was asked, and all bytes from there.
+    /// The answer of a server that has this output: its beginning if that was asked, and all bytes from there.
     fn answer(output: &[u8], offset: Option<i64>) -> (Option<u64>, Vec<u8>) {
         let offset = offset.unwrap_or(0);
         let begins = match usize::try_from(offset) {

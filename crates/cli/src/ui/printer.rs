@@ -34,7 +34,7 @@ const LIVE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// another server to ask.
 const FOLLOW_SILENT_MAX: Duration = Duration::from_secs(30);
 
-/// What is shown of the tasks.
+/// The parts of the tasks' output that are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShownOutput {
     /// The output of ended tasks, without further messages.

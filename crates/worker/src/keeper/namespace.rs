@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// What an agent must know of a keeper to find out whether it still lives, and to clean up after it.
+/// The facts by which an agent finds out whether a keeper still lives, and cleans up after it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeeperFile {
     /// Number of the keeper's process in the agent's PID namespace.

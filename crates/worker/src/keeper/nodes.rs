@@ -50,7 +50,7 @@ impl NodeFiles {
         }
     }
 
-    /// What tells an attempt of its file; nothing where it has none.
+    /// The variables that name the attempt's file; empty if it has none.
     pub fn variables(&self, task: TaskRef) -> Vec<(&'static str, String)> {
         let Some(held) = self.held.get(&task) else { return Vec::new() };
         vec![

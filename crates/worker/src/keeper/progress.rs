@@ -148,7 +148,7 @@ impl TailReader {
     }
 }
 
-/// What a line says; `None` for a line that is not addressed to the keeper.
+/// The report in a line; `None` for a line that is not addressed to the keeper.
 fn parse(line: &[u8]) -> Option<Said> {
     if !line.starts_with(b"openjd_") && !line.starts_with(b"windlass_") {
         return None;

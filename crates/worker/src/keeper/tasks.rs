@@ -44,7 +44,7 @@ const SPACE_RETRY: Duration = Duration::from_secs(1);
 
 /// All attempts of this keeper.
 pub struct Tasks {
-    /// What all running attempts may use together.
+    /// The capacity that all running attempts may use together.
     pub capacity: Resources,
     /// The largest message number seen.
     pub seq: u64,
@@ -138,7 +138,7 @@ struct Running {
     /// Whether its start was reported.
     #[serde(default = "yes")]
     begun: bool,
-    /// What to try again if its first process does not become its program for a reason that passes.
+    /// The attempt as it waits again, if its first process fails to start for a reason that passes.
     #[serde(skip)]
     retry: Option<Box<Waiting>>,
     /// The error that is expected to pass by itself.
@@ -232,7 +232,7 @@ impl Tasks {
         self.keeper_env.hide(state, hidden);
     }
 
-    /// Why what was to be hidden is not.
+    /// The reason for which files that were to be hidden are not.
     pub fn exposed(&self) -> Option<&str> {
         self.keeper_env.exposed.as_deref()
     }

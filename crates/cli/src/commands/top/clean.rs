@@ -8,7 +8,7 @@ use std::borrow::Cow;
 pub const LINE_CHARS_MAX: usize = 2_000;
 /// Columns between tab stops.
 const TAB: usize = 8;
-/// What stands for the rest of a line.
+/// The sign for the rest of a line.
 const CUT: char = '…';
 
 /// True for characters that are not drawn as they are: control characters, and those without a width that change the

@@ -19,7 +19,7 @@ pub enum Opened {
     Worker(String, Option<(Box<Worker>, Box<WorkerSeries>)>),
 }
 
-/// What is opened, and its tasks.
+/// The job or worker that is open, and its tasks.
 pub struct Detail {
     /// The job or worker that is shown.
     pub opened: Opened,

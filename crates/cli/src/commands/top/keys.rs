@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-/// What a key does.
+/// The effect of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Does {
     /// Goes to a screen.
@@ -168,7 +168,7 @@ pub struct Binding {
     pub does: Does,
     /// The screens on which they do it; empty is all.
     pub on: &'static [Screen],
-    /// What they do, for people.
+    /// The effect, in words for people.
     pub text: &'static str,
 }
 
@@ -219,7 +219,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Key::Ctrl('c')], "Ctrl-C", Interrupt, &[], "end at once"),
 ];
 
-/// What a key does on a screen.
+/// The effect of a key on a screen.
 pub fn lookup(key: Key, screen: Screen) -> Option<Does> {
     let is_on = |binding: &&Binding| binding.on.is_empty() || binding.on.contains(&screen);
     BINDINGS.iter().filter(is_on).find(|binding| binding.keys.contains(&key)).map(|binding| binding.does)

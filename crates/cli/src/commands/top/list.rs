@@ -23,7 +23,7 @@ pub struct ColumnSpec {
 pub trait Listed {
     /// The columns, in order.
     const COLUMNS: &'static [ColumnSpec];
-    /// What tells rows apart.
+    /// The id that tells rows apart.
     type Id: PartialEq + Clone;
     /// Id of the row, which stays while the row changes.
     fn id(&self) -> Self::Id;

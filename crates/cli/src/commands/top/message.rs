@@ -40,7 +40,7 @@ pub enum Message {
     Acted(Deed, Result<(), String>),
 }
 
-/// What comes of following a task's output.
+/// A message from a task's output that is followed.
 #[derive(Debug)]
 pub enum LogNews {
     /// Bytes of standard output, or of standard error if true.
@@ -60,7 +60,7 @@ pub enum Subject {
     Worker(String),
 }
 
-/// What is read from the server.
+/// A read from the server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Read {
     /// The farm at a glance.
@@ -94,7 +94,7 @@ pub struct JobsPart {
     pub before: Option<u64>,
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Answer {
     /// The farm at a glance.
@@ -143,7 +143,7 @@ impl Deed {
         }
     }
 
-    /// What it is, to complete "cannot …".
+    /// The action, to complete "cannot …".
     pub fn doing(&self) -> String {
         match self {
             Deed::Drain(worker, _) => format!("drain worker {worker}"),
@@ -154,7 +154,7 @@ impl Deed {
         }
     }
 
-    /// What is said when it is done.
+    /// The message when the action is done.
     pub fn done(&self) -> String {
         match self {
             Deed::Drain(worker, _) => format!("worker {worker} takes no new work"),
@@ -166,7 +166,7 @@ impl Deed {
     }
 }
 
-/// What is to be done outside of the state.
+/// An action outside of the state.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     /// Read, and tell the answer.

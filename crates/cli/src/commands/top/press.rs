@@ -233,7 +233,7 @@ impl State {
         }
     }
 
-    /// What is selected, as far as it can be explained.
+    /// The selected task or worker, if it can be explained.
     fn subject(&self) -> Option<Subject> {
         if let Some(task) = self.task() {
             return Some(Subject::Task(task));

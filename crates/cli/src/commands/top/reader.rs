@@ -26,7 +26,7 @@ const LOAD_PAGES_MAX: usize = 10;
 /// between two requests, so running ones are asked for with it.
 const LOGGED: [&str; 4] = ["running", "booked,running", "failed", "succeeded,canceled"];
 
-/// What stops a task of this program.
+/// The handle that stops a task of this program.
 type Stopper = Arc<Mutex<Option<AbortHandle>>>;
 
 /// Sends requests to the server, and its answers to the state.
@@ -164,7 +164,7 @@ fn stop(listening: &Stopper) -> bool {
     })
 }
 
-/// What an error says, without what was asked.
+/// The text of an error, without the request's purpose.
 fn told(error: ClientError) -> String {
     match error {
         ClientError::Refused(detail) => match detail.hint {

@@ -19,7 +19,7 @@ const ASKED_MAX: usize = 8;
 /// How long nothing is read because it was asked for, after a read that failed.
 const ASKS_REST_MS: u64 = 2_000;
 
-/// What is kept up to date.
+/// The data that is kept up to date.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// The farm at a glance.
@@ -136,7 +136,7 @@ impl Refresh {
         }
     }
 
-    /// What to read now, if anything. `shown` is the read of what is shown; nothing is read for it if there is none.
+    /// The read that is due now. `shown` is the read for the shown screen, if it has one.
     pub fn next(&mut self, now_ms: u64, shown: Option<&Read>) -> Option<Read> {
         if self.running.is_some() {
             return None;

@@ -27,7 +27,7 @@ pub struct SeenWorker {
     /// The queues that hold most of its cpus, the most first.
     #[serde(default)]
     pub queues: Vec<QueueCpus>,
-    /// Why it is drained.
+    /// The note that was given when it was drained.
     #[serde(default)]
     pub note: Option<String>,
 }
@@ -35,7 +35,7 @@ pub struct SeenWorker {
 /// A row of the list of workers.
 #[derive(Clone, Debug)]
 pub struct WorkerRow {
-    /// What the board's list says.
+    /// The worker as the board's list has it.
     pub seen: SeenWorker,
     /// Cpus that are booked; `None` for a worker without cpus.
     pub booked: Option<f64>,

@@ -43,7 +43,7 @@ pub enum Link {
     },
 }
 
-/// What is asked of the person.
+/// A question to the person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Overlay {
     /// The keys; the number of lines above the window.
@@ -92,15 +92,15 @@ pub struct State {
     pub jobs: JobPages,
     /// The queues.
     pub queues: RowList<QueueRow>,
-    /// What Enter opened. It is shown on the screen of its kind.
+    /// The detail that Enter opened. It is shown on the screen of its kind.
     pub detail: Option<Detail>,
     /// The explanation on the screen `why`.
     pub why: WhyView,
     /// The output on the screen `logs`.
     pub logs: LogView,
-    /// What is asked of the person.
+    /// A question to the person.
     pub overlay: Option<Overlay>,
-    /// What is said to the person.
+    /// The notice to the person.
     pub notice: Option<Notice>,
     /// The stream of events.
     pub link: Link,
@@ -281,7 +281,7 @@ impl State {
         matches!((read, &self.why.subject), (Read::Why(read), Some(subject)) if read == subject)
     }
 
-    /// What is opened on this screen.
+    /// The detail that is open on this screen.
     pub fn shown_detail(&self) -> Option<&Detail> {
         let is_here = |detail: &&Detail| {
             matches!(
@@ -297,7 +297,7 @@ impl State {
         if self.shown_detail().is_some() { self.detail.as_mut() } else { None }
     }
 
-    /// What is read for what is shown. While a filter is written, the jobs wait for its end.
+    /// The read for the shown screen. While a filter is written, the jobs wait for its end.
     fn shown_read(&self) -> Option<Read> {
         if let Some(detail) = self.shown_detail() {
             return Some(detail.read());

@@ -16,12 +16,12 @@ const WRITTEN_BYTES: usize = 1 << 17;
 /// True while the terminal is taken.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// What is drawn on.
+/// The terminal as a target for drawings.
 pub type DrawnTerminal = Terminal<CrosstermBackend<BufWriter<Stdout>>>;
 
 /// Gives the terminal back when it is dropped.
 pub struct TakenTerminal {
-    /// What is drawn on.
+    /// The terminal as a target for drawings.
     pub terminal: DrawnTerminal,
 }
 

@@ -12,7 +12,7 @@ use windlass_api::{Job, JobState, Why, WorkerWhy};
 /// A line of an explanation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WhyLine {
-    /// What is explained, and its state.
+    /// The task or worker that is explained, and its state.
     Title(String),
     /// The reason for which the task waits.
     Reason(String),
@@ -26,10 +26,10 @@ pub enum WhyLine {
     Table(String),
 }
 
-/// What the screen shows.
+/// The view of an explanation.
 #[derive(Default)]
 pub struct WhyView {
-    /// What is explained; `None` before anything was chosen.
+    /// The task or worker that is explained; `None` before one was chosen.
     pub subject: Option<Subject>,
     /// The explanation; empty until it was read.
     pub lines: Vec<WhyLine>,

@@ -28,11 +28,11 @@ const HEADER: u16 = 4;
 pub struct Areas {
     /// The server, totals and the names of the screens.
     pub header: Rect,
-    /// What holds the whole farm; without height if nothing does.
+    /// The holds on the whole farm; without height if there are none.
     pub holds: Rect,
-    /// What the list is of.
+    /// The subject of the list.
     pub caption: Rect,
-    /// What is known of what Enter opened.
+    /// The summary of the job or worker that Enter opened.
     pub summary: Rect,
     /// The heads of columns; without height where there are none.
     pub heads: Rect,
@@ -98,7 +98,7 @@ fn too_small(buffer: &mut Buffer, area: Rect) {
     }
 }
 
-/// What a part of the screen tells, from which its style follows.
+/// The meaning of a part of the screen, which decides its style.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tone {
     /// Text without a meaning of its own.

@@ -15,11 +15,11 @@ pub type Piece = (String, Tone);
 
 /// A row that can be drawn.
 pub trait DrawnRow: Listed {
-    /// What stands in a column that is `width` wide.
+    /// The text of a column that is `width` cells wide.
     fn cell(&self, state: &State, column: usize, width: usize) -> Vec<Piece>;
-    /// What stands in place of rows if there are none.
+    /// The text in place of rows if there are none.
     fn empty(state: &State) -> &'static str;
-    /// What a row is.
+    /// The noun for one row.
     const WHAT: &'static str;
 }
 
@@ -77,7 +77,7 @@ fn cell(
     }
 }
 
-/// What the list is of, how much of it is shown, and by which order.
+/// The caption: the subject of the list, the part that is shown, and its order.
 fn caption<T: DrawnRow>(buffer: &mut Buffer, state: &State, list: &RowList<T>, area: Rect) {
     let is_jobs = state.screen == Screen::Jobs && state.shown_detail().is_none();
     let more = match state.shown_detail() {

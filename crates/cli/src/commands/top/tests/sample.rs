@@ -68,7 +68,7 @@ pub fn answer_all(state: &mut State, effects: Effects, run_ms: u64) -> Vec<Effec
     others
 }
 
-/// What the server answers.
+/// The answers of the server.
 pub fn answer(read: &Read) -> Answer {
     match read {
         Read::Overview => Answer::Overview(Box::new(overview())),
