@@ -3,7 +3,7 @@
 use crate::client::credentials::credentials;
 use crate::client::own;
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use windlass_api::Addresses;
 use windlass_api::client::Client;
 
@@ -36,5 +36,5 @@ pub fn client_of(addresses: &Addresses) -> Result<Client, CliError> {
     for address in addresses.iter() {
         servers.push((address.clone(), credentials(address)?));
     }
-    Ok(Client::among(servers, |what| talk!("warning: {what}"))?)
+    Ok(Client::among(servers, |what| message!("warning: {what}"))?)
 }

@@ -2,7 +2,7 @@
 
 use crate::client::connect::connect;
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::Format;
 use windlass_api::Addresses;
 use windlass_api::client::Client;
@@ -28,7 +28,7 @@ impl Context {
     /// Says which server answers, to those who want to know more.
     pub fn say_address(&self, client: &Client) {
         if self.verbose > 0 {
-            talk!("note: the server is at {}", client.address());
+            message!("note: the server is at {}", client.address());
         }
     }
 }

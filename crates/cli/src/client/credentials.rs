@@ -3,7 +3,7 @@
 use crate::client::own;
 use crate::system;
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -77,6 +77,6 @@ pub fn secret_files() -> Vec<PathBuf> {
 fn warn_if_readable(path: &Path) {
     let mode = std::fs::metadata(path).map(|found| found.permissions());
     if mode.is_ok_and(|mode| system::is_open_to_others(&mode)) {
-        talk!("warning: others can read the token in {}; 'chmod 600' it", path.display());
+        message!("warning: others can read the token in {}; 'chmod 600' it", path.display());
     }
 }

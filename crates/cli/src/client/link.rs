@@ -4,7 +4,7 @@
 use crate::client::connect::{client_of, connect};
 use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing, may_pass};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use std::time::{Duration, Instant};
 use windlass_api::Addresses;
 use windlass_api::client::{Address, Client, ClientError};
@@ -60,8 +60,8 @@ impl ServerLink {
     pub fn calm(&mut self) {
         if self.outage.take().is_some_and(|outage| outage.told) {
             match self.client.servers() {
-                1 => talk!("note: the server is back"),
-                _ => talk!("note: the server at {} answers", self.client.address()),
+                1 => message!("note: the server is back"),
+                _ => message!("note: the server at {} answers", self.client.address()),
             }
         }
     }
@@ -131,9 +131,9 @@ impl ServerLink {
             match self.client.servers() == 1 && error.code().is_none() {
                 true => {
                     let address = self.client.address();
-                    talk!("note: the server at {address} does not answer; retrying for {seconds} s");
+                    message!("note: the server at {address} does not answer; retrying for {seconds} s");
                 }
-                false => talk!("note: {error}; retrying for {seconds} s"),
+                false => message!("note: {error}; retrying for {seconds} s"),
             }
         }
         self.client.pass(&error);

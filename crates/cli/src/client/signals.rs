@@ -2,7 +2,7 @@
 
 use crate::system::StopSignals;
 use crate::ui::error::{BROKEN_PIPE, CliError, FAILED, HUNG_UP};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -93,11 +93,11 @@ impl Stop {
             match shared.mode {
                 Mode::Owning | Mode::Foreground if is_pipe => shared.broken.notify_one(),
                 Mode::Owning | Mode::Foreground => {
-                    talk!("note: cannot write to standard output ({error}); the job goes on");
+                    message!("note: cannot write to standard output ({error}); the job goes on");
                 }
                 Mode::Watching if is_pipe => std::process::exit(BROKEN_PIPE),
                 Mode::Watching => {
-                    talk!("error: cannot write to standard output: {error}");
+                    message!("error: cannot write to standard output: {error}");
                     std::process::exit(FAILED);
                 }
             }
@@ -123,9 +123,11 @@ async fn watch(shared: Arc<Shared>, mut signals: StopSignals) {
         }
         match shared.job.get() {
             Some(job) if code != BROKEN_PIPE => {
-                talk!("cancelling job {job}; press Ctrl-C again to exit without waiting for it");
+                message!("cancelling job {job}; press Ctrl-C again to exit without waiting for it");
             }
-            None => talk!("stopping as soon as the server has answered; press Ctrl-C again to exit at once"),
+            None => {
+                message!("stopping as soon as the server has answered; press Ctrl-C again to exit at once")
+            }
             Some(_) => {}
         }
         if shared.job.get().is_some() {
@@ -137,7 +139,7 @@ async fn watch(shared: Arc<Shared>, mut signals: StopSignals) {
 /// Exits when the terminal is closed, and leaves the job running.
 fn leave(shared: &Shared, code: i32) -> ! {
     if let Some(job) = shared.job.get() {
-        talk!("job {job} goes on; 'windlass job wait {job}' waits for it");
+        message!("job {job} goes on; 'windlass job wait {job}' waits for it");
     }
     std::process::exit(code)
 }
@@ -157,7 +159,7 @@ fn cancel(shared: &Arc<Shared>) {
                 Ok(_) | Err(_) => return,
             }
         }
-        talk!("note: job {job} could not be cancelled, because no server answers; it may go on");
+        message!("note: job {job} could not be cancelled, because no server answers; it may go on");
         if shared.mode == Mode::Owning {
             std::process::exit(shared.code.load(Ordering::SeqCst));
         }

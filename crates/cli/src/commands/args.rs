@@ -6,7 +6,7 @@ use crate::commands::select::{Jobs, resolve_all};
 use crate::commands::template::TemplateArgs;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -166,7 +166,7 @@ impl TaskArgs {
         }
         let (env, left_out) = environment(&self.env, inherit, std::env::vars_os())?;
         if !left_out.is_empty() {
-            talk!(
+            message!(
                 "note: variables that are not UTF-8 or have no usable name are not passed on: {}",
                 left_out.join(", ")
             );

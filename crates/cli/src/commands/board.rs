@@ -3,7 +3,7 @@
 use crate::client::context::Context;
 use crate::node::browser;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, print_json, print_jsonl, print_lines};
 use clap::Args;
 use serde::Serialize;
@@ -47,11 +47,11 @@ pub async fn board(context: &Context, args: &BoardArgs) -> Result<(), CliError> 
         (Format::Jsonl, _) => print_jsonl(&Place { url: &url, expires_in_ms: made.expires_in_ms }),
         (Format::Table, Some(opener)) if !args.print => match browser::open(&opener, &url) {
             Ok(()) => {
-                talk!("the board is at {base}; 'windlass board --print' gives an address that signs in");
+                message!("the board is at {base}; 'windlass board --print' gives an address that signs in");
                 Ok(())
             }
             Err(error) => {
-                talk!("note: no browser was opened: {error:#}");
+                message!("note: no browser was opened: {error:#}");
                 print_lines([url].into_iter())
             }
         },

@@ -2,7 +2,7 @@
 
 use crate::system;
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use rcgen::{
@@ -76,7 +76,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     let cert = params.self_signed(&key)?;
     let files = (args.dir.join(CA_CERT), args.dir.join(CA_KEY));
     write_both(&files, &cert.pem(), &key.serialize_pem())?;
-    talk!(
+    message!(
         "created {} for all machines of the farm, and {}, which stays here",
         files.0.display(),
         files.1.display()
@@ -126,7 +126,7 @@ fn issue(args: IssueArgs) -> Result<(), CliError> {
         }
     }
     let made = sign(&args.dir, names, purpose, args.days, &file)?;
-    talk!("created {} and {}", made.0.display(), made.1.display());
+    message!("created {} and {}", made.0.display(), made.1.display());
     Ok(())
 }
 

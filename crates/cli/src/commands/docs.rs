@@ -1,7 +1,7 @@
 //! Completions and man pages, both made from the command line's own definition.
 
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::print_text;
 use anyhow::Context as _;
 use clap::{Args, Command};
@@ -39,7 +39,7 @@ pub fn man(args: &ManArgs, command: Command) -> Result<(), CliError> {
     let dir = args.dir.display();
     std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot create {dir}"))?;
     clap_mangen::generate_to(command, &args.dir).with_context(|| format!("cannot write to {dir}"))?;
-    talk!("man pages are in {dir}");
+    message!("man pages are in {dir}");
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::node::paths::Paths;
 use crate::node::remote::StartArgs;
 use crate::node::serve::ServeOptions;
 use crate::ui::error::{CliError, FAILED, UNREACHABLE, end_with};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Grid, print_list};
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -120,7 +120,7 @@ fn show(context: &Context, checks: &[Check]) -> Result<(), CliError> {
     )?;
     for check in checks {
         if let (Some(advice), false) = (&check.advice, context.format.is_json()) {
-            talk!("{}: {advice}", check.what);
+            message!("{}: {advice}", check.what);
         }
     }
     end_with(if checks.iter().any(|check| check.state == "missing") { FAILED } else { 0 })

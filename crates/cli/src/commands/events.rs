@@ -9,7 +9,7 @@ use crate::commands::list::counts;
 use crate::commands::select::JobRef;
 use crate::commands::story::Story;
 use crate::ui::error::{CliError, Doing, may_pass};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, fit, paint, print_json, print_jsonl, print_text};
 use clap::Args;
 use std::fmt::Write;
@@ -77,7 +77,7 @@ pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError
     loop {
         match listener.listen(&mut link).await {
             Ok(()) => {
-                talk!("the server has stopped");
+                message!("the server has stopped");
                 return Ok(());
             }
             Err(Broken::Output(error)) => return Err(error),

@@ -6,7 +6,7 @@ use crate::node::memory;
 use crate::node::serve::{self, ServeOptions};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use std::net::IpAddr;
@@ -138,34 +138,34 @@ async fn opencue(args: OpencueArgs) -> anyhow::Result<()> {
     tokio::spawn(log_level.obey_signals()?);
     if !config.unused.is_empty() {
         let path = args.config.display();
-        talk!("{path}: these keys change nothing here: {}", config.unused.join(", "));
+        message!("{path}: these keys change nothing here: {}", config.unused.join(", "));
     }
     let database = format!("{:?}", config.database);
     let dialer = dialer(&config.database)?;
     let mut service = Service::open(config, dialer).await?;
     if args.install_wake {
         service.install_wake().await?;
-        talk!("The triggers windlass_wake_waiting, _job and _host are installed in {database}");
+        message!("The triggers windlass_wake_waiting, _job and _host are installed in {database}");
         return Ok(());
     }
     if args.dry_run {
         for Preview { layer, host, frames, cores } in service.preview().await? {
-            talk!("{layer} on {host}: {frames} frames, {} cores", cores as f64 / 100.0);
+            message!("{layer} on {host}: {frames} frames, {} cores", cores as f64 / 100.0);
         }
         return Ok(());
     }
     if let Some(work) = args.why {
         return tell_why(&service, &work).await;
     }
-    talk!("windlass schedules the farm in {database}");
+    message!("windlass schedules the farm in {database}");
     if let Some(address) = service.cuebot_address() {
-        talk!("hosts and clients of OpenCue are served at {address}");
+        message!("hosts and clients of OpenCue are served at {address}");
     }
     if let Some(address) = service.metrics_address() {
-        talk!("metrics: http://{address}/metrics");
+        message!("metrics: http://{address}/metrics");
     }
     if let Some(address) = service.board_address() {
-        talk!("the board: http://{address}/");
+        message!("the board: http://{address}/");
     }
     let stop = stop_signal()?;
     watchdog::ready();

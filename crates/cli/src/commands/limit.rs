@@ -3,7 +3,7 @@
 
 use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, Grid, count, or_dash, print_list, print_one};
 use crate::ui::quantity::exact;
 use clap::{ArgGroup, Args, Subcommand};
@@ -104,14 +104,14 @@ pub async fn command(context: &Context, command: LimitCommand) -> Result<(), Cli
             let limit = client.set_limit(name, &args.change()?).await;
             let limit = limit.doing(format_args!("set limit {name}"))?;
             if context.format == Format::Table {
-                talk!("limit {name}: {}", in_words(&limit));
+                message!("limit {name}: {}", in_words(&limit));
                 return Ok(());
             }
             print_one(context.format, &limit, |limit| limit.name.clone(), |_| String::new())
         }
         LimitCommand::Remove(RemoveArgs { name }) => {
             client.remove_limit(&name).await.doing(format_args!("remove limit {name}"))?;
-            talk!("limit {name} is removed");
+            message!("limit {name} is removed");
             Ok(())
         }
     }

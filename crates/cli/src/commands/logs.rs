@@ -8,7 +8,7 @@ use crate::commands::list::each_task;
 use crate::commands::select::TaskOrJob;
 use crate::ui::error::{CliError, Doing, may_pass};
 use crate::ui::log_place::LogPlace;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::Format;
 use crate::ui::printer::{STREAMS, ShownOutput, copy};
 use crate::ui::progress;
@@ -50,7 +50,7 @@ pub struct LogsArgs {
 /// Runs the command `windlass logs`.
 pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
     if context.format != Format::Table {
-        talk!("note: logs are raw bytes; --output does not change them");
+        message!("note: logs are raw bytes; --output does not change them");
     }
     let mut link = match args.follow {
         true => ServerLink::open(context).await?,

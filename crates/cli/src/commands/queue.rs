@@ -2,7 +2,7 @@
 
 use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one};
 use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
@@ -190,7 +190,7 @@ async fn change_queue(
 /// Prints the message for people, the queue for programs.
 fn tell(context: &Context, queue: &Queue, said: &str) -> Result<(), CliError> {
     if context.format == Format::Table {
-        talk!("{said}");
+        message!("{said}");
         return Ok(());
     }
     print(context, queue)

@@ -7,7 +7,7 @@ use crate::commands::args::{self, Inherit, TaskArgs};
 use crate::commands::follow::{self, follow};
 use crate::node::foreground;
 use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines};
 use crate::ui::printer;
 use crate::ui::progress;
@@ -79,7 +79,7 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
     let server = context.server.as_ref().filter(|_| !args.foreground);
     let mut request = args.tasks.request(Inherit::at(server))?;
     if args::is_empty(&request) {
-        talk!("note: there are no values, so there is nothing to run");
+        message!("note: there are no values, so there is nothing to run");
         return Ok(());
     }
     request.placeable_only = true;
@@ -107,7 +107,7 @@ async fn run_on(
     if args.detach {
         print_submitted(context.format, &submitted, &request, args.quiet)?;
         if !args.quiet {
-            talk!(
+            message!(
                 "'windlass job wait {job}' waits for it, 'windlass logs -f {job}' shows its output, \
                  'windlass job cancel {job}' cancels it"
             );
@@ -115,7 +115,7 @@ async fn run_on(
         return Ok(());
     }
     if submitted.existing && !args.quiet {
-        talk!("note: job {job} was submitted before with this key");
+        message!("note: job {job} was submitted before with this key");
     }
     if context.format == Format::Name {
         print_lines([job.to_string()].into_iter())?;
@@ -224,7 +224,7 @@ async fn watch(
     // A single task that failed was reported when it did.
     let wants_summary = (code != 0 || std::io::stderr().is_terminal()) && !one_failed;
     if wants_summary && !options.quiet && code != BROKEN_PIPE {
-        talk!("{}", summary(&job));
+        message!("{}", summary(&job));
     }
     Ok((job, code))
 }
@@ -286,7 +286,7 @@ pub async fn exit_code(link: &mut ServerLink, job: &Job) -> Result<i32, CliError
         Some(task) => Ok(task.attempt.exit_code.filter(|code| *code != 0).unwrap_or(FAILED)),
         None => {
             let why = job.stopped.as_deref().unwrap_or("none of its tasks failed");
-            talk!("job {id} did not run to its end: {why}");
+            message!("job {id} did not run to its end: {why}");
             Ok(FAILED)
         }
     }
@@ -305,7 +305,7 @@ fn print_submitted(
         Format::Table if !quiet => {
             let tasks = count(args::tasks_of(request), "task");
             let verb = if submitted.existing { "Submitted before: job" } else { "Submitted job" };
-            talk!("{verb} {job} ({tasks})");
+            message!("{verb} {job} ({tasks})");
         }
         Format::Table | Format::Name => {}
     }
@@ -318,13 +318,13 @@ fn print_submitted(
 
 fn say_unplaceable(submitted: &Submitted) {
     for step in &submitted.unplaceable {
-        talk!("note: no worker that the farm has now can run step '{}'", step.step);
+        message!("note: no worker that the farm has now can run step '{}'", step.step);
         for reason in &step.reasons {
-            talk!("  {}: {}", count(reason.workers as u64, "worker"), reason.message);
+            message!("  {}: {}", count(reason.workers as u64, "worker"), reason.message);
         }
     }
     let job = submitted.job;
-    talk!("job {job} is accepted and waits for a worker that can; 'windlass job cancel {job}' cancels it");
+    message!("job {job} is accepted and waits for a worker that can; 'windlass job cancel {job}' cancels it");
 }
 
 /// The job with its exit code, for programs.

@@ -2,7 +2,7 @@
 
 use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Grid, or_dash, print_list};
 use crate::ui::quantity::elapsed;
 use clap::{Args, Subcommand};
@@ -40,12 +40,12 @@ pub async fn command(context: &Context, command: SchedulerCommand) -> Result<(),
         }
         SchedulerCommand::Drain(NameArgs { name }) => {
             client.act_on_server(&name, "drain").await.doing(format_args!("drain server {name}"))?;
-            talk!("server {name} gives the farm up as soon as another one can take it");
+            message!("server {name} gives the farm up as soon as another one can take it");
             Ok(())
         }
         SchedulerCommand::Resume(NameArgs { name }) => {
             client.act_on_server(&name, "resume").await.doing(format_args!("resume server {name}"))?;
-            talk!("server {name} may own the farm again");
+            message!("server {name} may own the farm again");
             Ok(())
         }
     }

@@ -6,7 +6,7 @@ use crate::commands::machine::ServerHere;
 use crate::commands::show::server_grid;
 use crate::node::own::ServerProcess;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{count, print_one};
 use clap::Subcommand;
 use serde::Serialize;
@@ -114,6 +114,6 @@ async fn stop(context: &Context) -> Result<(), CliError> {
 }
 
 fn said_stopped(client: &Client) -> Result<(), CliError> {
-    talk!("the server at {} has stopped", client.address());
+    message!("the server at {} has stopped", client.address());
     Ok(())
 }

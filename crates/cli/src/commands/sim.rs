@@ -6,7 +6,7 @@ mod workers;
 
 use crate::client::context::Context;
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, print_text};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
@@ -135,7 +135,7 @@ fn run(context: &Context, args: &ReplayArgs) -> Result<(), CliError> {
     let workload = workload(args)?;
     let mut outcomes = Vec::new();
     for setting in settings(args) {
-        talk!("replaying {} by {} …", count(workload.jobs.len() as u64, "job"), setting.name);
+        message!("replaying {} by {} …", count(workload.jobs.len() as u64, "job"), setting.name);
         let schedule = match setting.how {
             How::Engine(settings, turns) => swf::replay(&workload, *settings, turns),
             How::Reference(baseline) => swf::reference(&workload, baseline),
@@ -202,7 +202,7 @@ fn workload(args: &ReplayArgs) -> Result<Workload, CliError> {
     };
     let mut trace = Trace::open(&args.trace, args.skip_bad).map_err(anyhow::Error::from)?;
     if let Some((lines, first)) = &trace.skipped {
-        talk!(
+        message!(
             "note: {} left out; the first is line {}, which {}",
             count(*lines as u64, "line"),
             first.line,
@@ -214,11 +214,11 @@ fn workload(args: &ReplayArgs) -> Result<Workload, CliError> {
     }
     let workload = Workload::new(&trace, farm, args.queues);
     for (why, jobs) in &workload.left_out {
-        talk!("note: {} {} left out", count(*jobs as u64, "job"), why.as_str());
+        message!("note: {} {} left out", count(*jobs as u64, "job"), why.as_str());
     }
     if !workload.ignored_tags.is_empty() {
         let tags = workload.ignored_tags.iter().map(|(tag, jobs)| format!("{tag} ({jobs})"));
-        talk!(
+        message!(
             "note: no worker has these tags, so jobs do not ask for them: {}",
             tags.collect::<Vec<_>>().join(", ")
         );

@@ -5,7 +5,7 @@ use crate::client::context::Context;
 use crate::node::own;
 use crate::system;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one};
 use crate::ui::quantity::{age, moment, now_ms};
 use anyhow::Context as _;
@@ -94,7 +94,7 @@ pub async fn command(context: &Context, command: TokenCommand) -> Result<(), Cli
         TokenCommand::Revoke(RevokeArgs { id }) => {
             let token = client.revoke_token(&id).await.doing(format_args!("revoke token {id}"))?;
             if context.format == Format::Table {
-                talk!("token {id} of {} is revoked", token.user);
+                message!("token {id} of {} is revoked", token.user);
                 return Ok(());
             }
             print_one(context.format, &token, |token| token.id.clone(), |_| String::new())
@@ -134,7 +134,7 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
         let written = file.write_all(format!("{}\n", made.bearer).as_bytes());
         written.with_context(|| format!("cannot write {}", path.display()))?;
         let (id, user) = (&made.token.id, &made.token.user);
-        talk!("token {id} of {user} has the role {}; it is in {}", role.as_str(), path.display());
+        message!("token {id} of {user} has the role {}; it is in {}", role.as_str(), path.display());
         return Ok(());
     }
     match context.format {
@@ -146,7 +146,7 @@ async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<
                 || "valid until it is revoked".to_owned(),
                 |ms| format!("valid until {}", moment(ms)),
             );
-            talk!("token {id} of {user} has the role {}, {end}; it is not shown again", role.as_str());
+            message!("token {id} of {user} has the role {}, {end}; it is not shown again", role.as_str());
             print_lines([made.bearer].into_iter())
         }
     }

@@ -6,7 +6,7 @@ use crate::commands::args::parent_task;
 use crate::commands::run::{exit_code, summary};
 use crate::commands::select::{Jobs, Outcomes, resolve_all};
 use crate::ui::error::{CliError, Doing, end_with};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, print_json, print_jsonl, print_lines};
 use clap::Args;
 use windlass_api::{Job, JobState};
@@ -76,7 +76,7 @@ pub async fn act(context: &Context, args: &IdsArgs, verb: Verb) -> Result<(), Cl
         let result = client.act(named.id, word).await.doing(format_args!("{word} job {}", named.id));
         if let Some(job) = outcomes.take(named, result, context.format.is_json()) {
             if context.format == Format::Table {
-                talk!("{}", verb.done(&job));
+                message!("{}", verb.done(&job));
             }
             jobs.push(job);
         }
@@ -95,7 +95,7 @@ pub async fn prioritize(context: &Context, args: &PriorityArgs) -> Result<(), Cl
         let result = result.doing(format_args!("change the priority of job {id}"));
         if let Some(job) = outcomes.take(named, result, context.format.is_json()) {
             if context.format == Format::Table {
-                talk!("job {id} has priority {} in queue {}", job.priority, job.queue);
+                message!("job {id} has priority {} in queue {}", job.priority, job.queue);
             }
             jobs.push(job);
         }
@@ -117,7 +117,7 @@ pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
         };
         let own = exit_code(&mut link, &job).await?;
         if context.format == Format::Table && job.state != JobState::Succeeded {
-            talk!("{}", summary(&job));
+            message!("{}", summary(&job));
         }
         code = if code == 0 { own } else { code };
         jobs.push(job);

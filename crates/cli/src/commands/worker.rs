@@ -3,7 +3,7 @@
 use crate::client::context::Context;
 use crate::commands::machine::WorkerHere;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one};
 use crate::ui::quantity::{age, elapsed, now_ms};
 use clap::{Args, Subcommand};
@@ -157,7 +157,7 @@ async fn act(context: &Context, name: &str, verb: &str, done: &str) -> Result<()
 
 fn said(context: &Context, name: &str, worker: Worker, done: &str) -> Result<(), CliError> {
     if context.format == Format::Table {
-        talk!("worker {name} {done}");
+        message!("worker {name} {done}");
         return Ok(());
     }
     print(context, &worker)

@@ -3,7 +3,7 @@
 
 use crate::node::life::Life;
 use crate::node::this_machine::{attributes, capacity};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -193,7 +193,7 @@ impl KeeperLink {
         for note in notes {
             match self.life {
                 Life::OfItsOwn => tracing::warn!("worker {}: {note}", self.name),
-                Life::OfThisRun => talk!("note: {note}"),
+                Life::OfThisRun => message!("note: {note}"),
             }
         }
     }

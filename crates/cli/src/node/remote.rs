@@ -9,7 +9,7 @@ use crate::node::paths::Paths;
 use crate::node::this_machine::{attributes, capacity};
 use crate::node::watchdog;
 use crate::ui::error::CliError;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use anyhow::Context as _;
 use clap::Args;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -168,9 +168,9 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         adopt: args.adopt,
         secrets: secret_files(),
     };
-    talk!("windlass worker '{}' works for {named}, state in {}", options.name, state.display());
+    message!("windlass worker '{}' works for {named}, state in {}", options.name, state.display());
     if !is_root && works_for_others(named, &options.servers) {
-        talk!("{SHARED_USER}");
+        message!("{SHARED_USER}");
     }
     let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();

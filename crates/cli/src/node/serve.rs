@@ -7,7 +7,7 @@ use crate::node::paths::Paths;
 use crate::node::placement::PlacementFlags;
 use crate::node::site::Site;
 use crate::node::{memory, telemetry, watchdog};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -159,7 +159,7 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
     windlass_server::end_process_on_panic();
     let mut site = Site::open(&config, &state, Life::OfItsOwn).await?;
     tracing::info!("listening on {}", site.address);
-    talk!("windlass server listens on {}, state in {}", site.address, state.display());
+    message!("windlass server listens on {}, state in {}", site.address, state.display());
     let stop = stop_signal()?;
     tokio::pin!(stop);
     loop {

@@ -7,7 +7,7 @@ use crate::node::life::Life;
 use crate::node::member::{Member, OwnStore};
 use crate::node::paths::Paths;
 use crate::node::watchdog;
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use anyhow::Context as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ impl Site {
         if asks {
             let socket = format!("unix:{}", state.join(ADMIN_SOCKET).display());
             listeners.push(Listener::bind(&socket, &Protection::default()).await?);
-            talk!("administrators connect to {socket}");
+            message!("administrators connect to {socket}");
         }
         let name = config.worker.name.clone();
         let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
@@ -91,7 +91,7 @@ impl Site {
         let key = ServerKey::new()?;
         let member = Member::join(&store, &name, addresses, &key).await?;
         if member.is_some() && config.worker.enabled {
-            talk!(
+            message!(
                 "this server runs no worker, because other servers may share its store: 'windlass worker start' starts one"
             );
         }
@@ -166,7 +166,7 @@ impl Site {
     ) -> anyhow::Result<Option<OwnStore>> {
         let Some(member) = self.member.clone() else { return Ok(None) };
         let owner = member.owner_name().await.unwrap_or_else(|| "another server".to_owned());
-        talk!("standing by: '{owner}' owns the farm");
+        message!("standing by: '{owner}' owns the farm");
         let standby = member.stand_by();
         let options = self.options(self.auth().await?, Gateways::default());
         let serve = standby.clone().serve(self.listeners()?, options);
@@ -187,7 +187,7 @@ impl Site {
         match taken {
             // Its requests under way wait for the owner, which this process is from now on.
             Some(taken) => {
-                talk!("this server owns the farm now");
+                message!("this server owns the farm now");
                 taken.map(Some)
             }
             None => {
@@ -279,7 +279,7 @@ pub fn protection(config: &Config) -> anyhow::Result<Protection> {
     );
     let auth = !trust;
     if insecure_plaintext && tls.is_none() {
-        talk!("warning: tokens cross the network in plain text; anyone who sees one can use it");
+        message!("warning: tokens cross the network in plain text; anyone who sees one can use it");
     }
     Ok(Protection { auth, tls, insecure_plaintext })
 }

@@ -1,6 +1,6 @@
 //! The client's errors, with their exit codes and hints.
 
-use crate::ui::message::say;
+use crate::ui::message::print_message;
 use anstyle::{AnsiColor, Style};
 use std::error::Error;
 use std::fmt::Display;
@@ -168,13 +168,13 @@ impl CliError {
         let (message, hint) = (self.message(), self.hint());
         if json {
             let error = serde_json::json!({ "code": self.word(), "message": message, "hint": hint });
-            return say(format_args!("{}", serde_json::json!({ "error": error })));
+            return print_message(format_args!("{}", serde_json::json!({ "error": error })));
         }
         let red: Style = AnsiColor::Red.on_default().bold();
-        say(format_args!("{red}error:{red:#} {message}"));
+        print_message(format_args!("{red}error:{red:#} {message}"));
         if let Some(hint) = hint {
             let bold = Style::new().bold();
-            say(format_args!("  {bold}hint:{bold:#} {hint}"));
+            print_message(format_args!("  {bold}hint:{bold:#} {hint}"));
         }
     }
 }

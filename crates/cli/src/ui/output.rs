@@ -106,7 +106,7 @@ impl Grid {
     pub fn render(&self, limit: Option<usize>) -> String {
         if self.rows.is_empty() {
             // A message and not data: a program that counts lines must count none.
-            talk!("{}", self.empty);
+            message!("{}", self.empty);
             return String::new();
         }
         let mut table = Table::new();

@@ -1,6 +1,6 @@
 //! The progress of a job: a bar on a terminal, a line now and then elsewhere.
 
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use crate::ui::quantity::elapsed;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -109,7 +109,7 @@ impl Progress {
         self.said = Some(Instant::now());
         let (counts, job) = (&self.counts, self.job);
         let figures = self.rate.figures(counts, Instant::now());
-        talk!("job {job}: {} of {} done, {}", counts.ended(), counts.total, details(counts, &figures));
+        message!("job {job}: {} of {} done, {}", counts.ended(), counts.total, details(counts, &figures));
     }
 }
 

@@ -4,7 +4,7 @@ use crate::client::context::Context;
 use crate::commands::list::each_task;
 use crate::commands::select::jobs_of;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::message::talk;
+use crate::ui::message::message;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter};
@@ -45,7 +45,7 @@ pub async fn export(context: &Context, args: &ExportArgs) -> Result<(), CliError
     }
     let trace = history.into_trace(cpus);
     if trace.jobs.is_empty() {
-        talk!("note: no task has ended yet");
+        message!("note: no task has ended yet");
     }
     let mut out = BufWriter::new(io::stdout().lock());
     swf::write(&trace, args.fractions, &mut out)
