@@ -69,7 +69,7 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
     let (jobs, more) = jobs_of(&client, query, limit).await?;
     print_list(context.format, &jobs, |job| job.id.to_string(), jobs_grid)?;
     if in_table && more && args.limit.is_none() {
-        crate::ui::output::message!("there are more jobs; --limit N shows N of them");
+        crate::ui::message::message!("there are more jobs; --limit N shows N of them");
     }
     Ok(())
 }

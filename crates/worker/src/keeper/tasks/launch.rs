@@ -7,6 +7,7 @@ use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting};
 use crate::clock::unix_ns;
 use crate::keeper::env::{Refused, Started, refuse, refuse_spawn};
 use crate::keeper::link::Link;
+use crate::keeper::log::write_line;
 use crate::keeper::session::TaskSession;
 use crate::logs::Stream;
 use crate::protocol::{FromKeeper, TaskRef, WireEnd};
@@ -131,7 +132,7 @@ impl Tasks {
     /// Puts an attempt that did not start, for a reason that passes, back to the front of the queue.
     pub(super) fn put_in_line(&mut self, task: TaskRef, why: &std::io::Error) {
         let Some(running) = self.running.remove(&task) else { return };
-        crate::keeper::say(format_args!("task {}.{} waits: {why}", task.job, task.index));
+        write_line(format_args!("task {}.{} waits: {why}", task.job, task.index));
         self.booked.sub(&running.request);
         self.keeper_env.release(task);
         self.keeper_env.give_back(running.started.slot);
