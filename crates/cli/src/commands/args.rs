@@ -3,7 +3,6 @@
 use crate::client::user::user_on;
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
 use crate::commands::select::{Jobs, resolve_all};
-use crate::commands::template::TemplateArgs;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines;
 use crate::ui::message::message;
@@ -118,6 +117,22 @@ pub enum FailFastArg {
     Kill,
 }
 
+/// The template and its parameters.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TemplateArgs {
+    /// Run this Open Job Description template, YAML or JSON, instead of a command; `-` is standard input
+    #[arg(long, short = 'f', value_name = "FILE", conflicts_with_all = [
+        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit",
+    ])]
+    pub file: Option<String>,
+    /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
+    #[arg(long, short = 'p', value_name = "PARAM", requires = "file", conflicts_with = "command")]
+    pub param: Vec<String>,
+    /// JSON file with path mapping rules for the template's sessions
+    #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "command")]
+    pub path_mapping: Option<PathBuf>,
+}
+
 /// Which of the caller's environment variables tasks get without --env.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inherit {
@@ -152,12 +167,9 @@ impl From<FailFastArg> for FailFast {
 }
 
 impl TaskArgs {
-    /// The request, as far as it can be made without a server. Mistakes in the command line are reported before
-    /// anything is started or sent.
+    /// The request for the command, as far as it can be made without a server. Mistakes in the command line are reported
+    /// before anything is started or sent.
     pub fn request(&self, inherit: Inherit) -> Result<SubmitRequest, CliError> {
-        if let Some(file) = &self.template.file {
-            return crate::commands::template::request(file, self, inherit);
-        }
         let param = self.param()?;
         let mut command = self.command.clone();
         let has_values = matches!(param, Some(Param::Values(_)));

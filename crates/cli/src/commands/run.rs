@@ -5,6 +5,7 @@ use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::args::{self, Inherit, TaskArgs};
 use crate::commands::follow::{self, follow};
+use crate::commands::template;
 use crate::node::foreground;
 use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
 use crate::ui::message::message;
@@ -77,7 +78,7 @@ pub struct SubmitArgs {
 /// Runs the command `windlass run`.
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
     let server = context.server.as_ref().filter(|_| !args.foreground);
-    let mut request = args.tasks.request(Inherit::at(server))?;
+    let mut request = template::submission(&args.tasks, Inherit::at(server))?;
     if args::is_empty(&request) {
         message!("note: there are no values, so there is nothing to run");
         return Ok(());
@@ -141,7 +142,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     if let Some(job) = crate::commands::compass::read(&args.tasks)? {
         return submit_compass(context, args, &job).await;
     }
-    let mut request = args.tasks.request(Inherit::at(context.server.as_ref()))?;
+    let mut request = template::submission(&args.tasks, Inherit::at(context.server.as_ref()))?;
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }

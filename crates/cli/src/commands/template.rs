@@ -2,30 +2,21 @@
 
 use crate::commands::args::{Inherit, TaskArgs, absolute, environment, fresh_key, working_directory};
 use crate::ui::error::CliError;
-use clap::Args;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use windlass_api::SubmitRequest;
 use windlass_openjd::{Format, Options, TEMPLATE_BYTES_MAX, TemplateError};
 
-/// The template and its parameters.
-#[derive(Args, Clone, Debug, Default)]
-pub struct TemplateArgs {
-    /// Run this Open Job Description template, YAML or JSON, instead of a command; `-` is standard input
-    #[arg(long, short = 'f', value_name = "FILE", conflicts_with_all = [
-        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit",
-    ])]
-    pub file: Option<String>,
-    /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
-    #[arg(long, short = 'p', value_name = "PARAM", requires = "file", conflicts_with = "command")]
-    pub param: Vec<String>,
-    /// JSON file with path mapping rules for the template's sessions
-    #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "command")]
-    pub path_mapping: Option<PathBuf>,
+/// The request made from the command line: from the template that it names, else from its command.
+pub fn submission(args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
+    match &args.template.file {
+        Some(file) => request(file, args, inherit),
+        None => args.request(inherit),
+    }
 }
 
 /// The request made from a template and the flags.
-pub fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
+fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
     let (text, dir) = read(file)?;
     let json = Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let format = if json || text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };

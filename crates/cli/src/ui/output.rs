@@ -1,6 +1,7 @@
 //! Data on standard output in the requested format.
 
 use crate::ui::error::CliError;
+use crate::ui::message::message;
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use comfy_table::{Table, TableStyle};
