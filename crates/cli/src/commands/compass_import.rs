@@ -80,7 +80,7 @@ fn refusal(answer: Result<(), ClientError>) -> Result<Option<String>, ClientErro
     match answer {
         Ok(()) => Ok(None),
         Err(error) if is_of_file(&error) => Ok(Some(error.to_string())),
-        // Whoever may not register one may register none, and no server takes none.
+        // A user who may not register one host may register none, and another file would fail in the same way.
         Err(error) => Err(error),
     }
 }

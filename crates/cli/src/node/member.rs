@@ -39,7 +39,7 @@ pub struct Member {
 pub enum Lost {
     /// Another server has it.
     Superseded,
-    /// Somebody drained this server, and another one can take the farm.
+    /// An administrator drained this server, and another one can take the farm.
     Drained,
 }
 

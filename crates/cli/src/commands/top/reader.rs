@@ -108,7 +108,7 @@ impl Reader {
                     }
                 }
             };
-            // Whoever takes this handle tells that nothing is heard: once for each opening.
+            // The caller that takes this handle reports the lost stream, once for each opening.
             if listening.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
                 _ = sender.send(Message::Unheard(why)).await;
             }
