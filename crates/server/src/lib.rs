@@ -5,7 +5,7 @@
 //! client of the handle like any other.
 //!
 //! The modules stand on floors: each uses only modules below it. The table is `SERVER_EDGES` of
-//! `crates/cli/tests/tidy.rs`.
+//! `crates/cli/tests/tidy/edges.rs`.
 
 mod activity;
 mod api_error;

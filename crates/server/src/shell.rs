@@ -13,7 +13,7 @@ use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::handle::{Handle, Parts};
 use crate::inbox::Inbox;
 use crate::link::{Links, WorkerLink, WorkerMessage};
-use crate::metrics::{Entries, Metrics};
+use crate::metrics::Metrics;
 use crate::outgoing::Outgoing;
 use crate::peers::{OnceRequests, SureUntil};
 use crate::progress::ProgressBoard;

@@ -81,7 +81,7 @@ impl Store {
         &self,
         steps: Vec<(JobId, u16)>,
         bytes_max: usize,
-    ) -> Result<StepBodies, StoreError> {
+    ) -> Result<crate::StepBodies, StoreError> {
         dispatch!(self, read small_bodies(&steps, bytes_max), reader)
     }
 }
