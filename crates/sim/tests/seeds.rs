@@ -97,7 +97,7 @@ fn other_half_of_the_seeds_breaks_no_promise() -> Result<(), Violation> {
 }
 
 /// Seeds that broke a promise once, in the worlds as they are now.
-const ONCE_BROKEN: [u64; 3] = [118_593, 212_263, 256_820];
+const ONCE_BROKEN: [u64; 5] = [118_593, 212_263, 256_820, 706_989, 751_053];
 
 #[test]
 fn seeds_that_broke_a_promise_once_break_none() -> Result<(), Violation> {

@@ -51,6 +51,8 @@ struct BlockedTime {
     overtaken: bool,
     /// It was blocked when the last round ended.
     blocked: bool,
+    /// It has earned workers, and could not be given any when it was last tried, because one lends its cpus.
+    postponed: bool,
     /// When it came to be watched.
     since: Time,
 }
@@ -181,11 +183,11 @@ impl Reservations {
         (self.settings.watched_max / EVICTED_PART).max(1)
     }
 
-    /// Forgets the bucket that was watched longest, of those of classes that are being served, or that nobody overtook
-    /// in a whole round: each class that waits is watched in its turn.
+    /// Forgets the bucket that was watched longest, of those of classes that are being served, that nobody overtook in a
+    /// whole round, or that are postponed: each class that waits is watched in its turn.
     fn evict(&mut self) -> bool {
         let before = self.buckets.iter().filter(|(_, b)| b.since < self.observed);
-        let idle = before.filter(|(_, b)| !b.overtaken || b.starved_ns == 0);
+        let idle = before.filter(|(_, b)| !b.overtaken || b.starved_ns == 0 || b.postponed);
         let oldest = idle.min_by_key(|(class, b)| (b.since, **class)).map(|(class, _)| *class);
         oldest.is_some_and(|class| self.buckets.remove(&class).is_some())
     }
@@ -216,6 +218,9 @@ impl Reservations {
     pub fn reserve_all(&mut self, workers: &BTreeSet<WorkerId>, class: ClassId) -> Vec<WorkerId> {
         let before = self.holders().filter(|(worker, holder)| *holder == class && !workers.contains(worker));
         let freed: Vec<WorkerId> = before.map(|(worker, _)| worker).collect();
+        if let Some(bucket) = self.buckets.get_mut(&class) {
+            bucket.postponed = false;
+        }
         freed.iter().for_each(|worker| _ = self.holders.remove(worker));
         self.holders.extend(workers.iter().map(|worker| (*worker, class)));
         self.gangs.insert(class, workers.len());
@@ -246,6 +251,13 @@ impl Reservations {
     pub fn is_starving(&self, class: ClassId) -> bool {
         let after_ns = self.settings.after_ns.saturating_mul(STARVING_FACTOR);
         self.buckets.get(&class).is_some_and(|bucket| bucket.starved_ns >= after_ns)
+    }
+
+    /// The class keeps what it has earned, and another may be watched in its place.
+    pub fn postpone(&mut self, class: ClassId) {
+        if let Some(bucket) = self.buckets.get_mut(&class) {
+            bucket.postponed = true;
+        }
     }
 
     /// The class does not earn one after all: it waits from the beginning, and others may be watched in its place.
@@ -326,6 +338,18 @@ mod tests {
         assert!(!observe(&mut reserves, 1_000, true));
         reserves.overtaken(WIDE);
         assert!(observe(&mut reserves, 1_001, true));
+    }
+
+    #[test]
+    fn who_is_postponed_is_not_watched_for_ever() {
+        let mut reserves = Reservations::new(ReservationSettings { watched_max: 1, ..Default::default() });
+        observe(&mut reserves, 0, true);
+        reserves.overtaken(WIDE);
+        assert!(observe(&mut reserves, 60, true));
+        reserves.postpone(WIDE);
+        let both = BTreeSet::from([WIDE, ClassId(2)]);
+        reserves.observe(seconds(61), &both, &[WIDE, ClassId(2)], &BTreeSet::new());
+        assert_eq!(reserves.watched().collect::<Vec<_>>(), [ClassId(2)]);
     }
 
     #[test]

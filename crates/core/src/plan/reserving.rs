@@ -161,7 +161,7 @@ fn reserve_gang<W: Work>(work: &mut W, class: ClassId) -> bool {
     match gang::target(work, asks) {
         GangTarget::Workers(workers) => _ = work.plan_mut().reservations.reserve_all(&workers, class),
         GangTarget::Taken => return false,
-        GangTarget::Lending => {}
+        GangTarget::Lending => work.plan_mut().reservations.postpone(class),
         GangTarget::TooFew => work.plan_mut().found_too_few(class),
     }
     true
