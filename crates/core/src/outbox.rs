@@ -503,6 +503,9 @@ pub enum Refusal {
     /// There is no such job.
     #[error("there is no job {0}")]
     NoJob(JobId),
+    /// A job with the submission's key may have been added after the store was read for it.
+    #[error("the submission waited too long to be told apart from others with its key; send it again")]
+    KeyReadTooEarly,
     /// There is no such worker.
     #[error("there is no worker {0}")]
     NoWorker(WorkerId),

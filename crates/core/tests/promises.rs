@@ -6,7 +6,9 @@ mod kit;
 use kit::live::{LiveFarm, run};
 use kit::{Farm, GIB, REQUEST, START, booked, cores, hello, record, spec, task};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_core::engine::{Event, Held, HeldPhase, Hello, Inventory, Reply, Settings, StoredState, Write};
+use windlass_core::engine::{
+    Bounds, Event, Held, HeldPhase, Hello, Inventory, Refusal, Reply, Settings, StoredState, Submit, Write,
+};
 use windlass_core::explain::Reason;
 use windlass_core::job::{JobRecord, JobSpec, JobState, StepSpec, TaskRow, TaskState};
 use windlass_core::plan::placement::Ineligible;
@@ -250,6 +252,28 @@ fn a6_a_key_whose_job_is_gone_names_nothing() {
     let (second, existing) = submit_keyed(&mut farm, nightly());
     assert!(!existing && second != first, "job {second}");
     assert!(is_placed(&farm, second), "it runs");
+}
+
+#[test]
+fn a6_a_key_that_was_read_too_early_is_read_again() {
+    let settings = Settings { bounds: Bounds { recent_jobs: 1, ..Bounds::default() }, ..settings() };
+    let mut farm = live(Farm::with_workers(settings, [room(1)]));
+    let keyed = |key: &str| JobSpec { key: Some(key.to_owned()), ..spec("", [step(1, 1, 0)]) };
+    let (first, _) = submit_keyed(&mut farm, keyed("nightly"));
+    farm.advance(5);
+    submit_keyed(&mut farm, keyed("weekly"));
+    farm.advance(5);
+    // The engine has forgotten the first key by now. Whether the job is told apart follows from when the store was read.
+    let mut again = |read_before: u64, existing| {
+        let spec = keyed("nightly");
+        let submit =
+            |request| Submit { existing, read_before: JobId(read_before), ..Submit::new(request, spec) };
+        let request = farm.ask(|request| Event::Submit(Box::new(submit(request))));
+        farm.replies[&request].clone()
+    };
+    assert_eq!(again(first.0, None), Reply::Refused(Refusal::KeyReadTooEarly));
+    let known = Reply::Submitted { job: first, existing: true, unplaceable: Vec::new() };
+    assert_eq!(again(first.0 + 1, Some(first)), known);
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match &refusal {
             Refusal::NoJob(id) => ApiError::no_job(id),
+            Refusal::KeyReadTooEarly => ApiError::new(ErrorCode::Unavailable, refusal.to_string()),
             Refusal::NoWorker(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string()),
             Refusal::NoLimit(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string())
                 .hint("'windlass limit list' lists them"),

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
 use windlass_core::job::TaskResult;
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
-use windlass_store::Store;
+use windlass_store::{Store, StoreError};
 
 /// Events that need no answer and that the engine has not taken up; above that callers wait. The engine takes up none while
 /// the store fails.
@@ -44,6 +44,8 @@ pub(crate) struct Parts {
     pub external: Arc<ExternalTasks>,
     pub clock: Arc<Clock>,
     pub sure: Arc<SureUntil>,
+    /// The number of the first job that may not be durable yet.
+    pub durable_jobs: Arc<AtomicU64>,
 }
 
 struct Shared {
@@ -80,8 +82,17 @@ impl Handle {
             external: Arc::default(),
             clock: Arc::new(Clock::new()),
             sure: Arc::new(SureUntil::for_ever()),
+            durable_jobs: Arc::new(AtomicU64::new(0)),
         };
         Handle::new(inbox, parts)
+    }
+
+    /// The job that the store has under a user's key, and the number of the first job that this read may have missed:
+    /// `existing` and `read_before` of a [`Submit`](windlass_core::engine::Submit).
+    pub async fn job_by_key(&self, user: &str, key: &str) -> Result<(Option<JobId>, JobId), StoreError> {
+        let read_before = JobId(self.shared.parts.durable_jobs.load(Ordering::Acquire));
+        let existing = self.store().job_by_key(user.to_owned(), key.to_owned()).await?;
+        Ok((existing, read_before))
     }
 
     /// Sets until when this server surely owns its farm, as time since the machine was started. Afterwards it extends no

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -87,6 +88,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let clock = Arc::new(Clock::new());
     let external = Arc::<ExternalTasks>::default();
     let sure = Arc::new(SureUntil::for_ever());
+    let first_job = engine.next_job();
+    let durable_jobs = Arc::new(AtomicU64::new(first_job.0));
     let handle = Handle::new(
         sender,
         Parts {
@@ -100,6 +103,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
             external: external.clone(),
             clock: clock.clone(),
             sure: sure.clone(),
+            durable_jobs: durable_jobs.clone(),
         },
     );
     let disk = handle.disk().clone();
@@ -128,6 +132,8 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
         stalled_by: None,
         stopping: None,
         sure,
+        durable_jobs,
+        jobs_of_commit: first_job.0,
     };
     shell.engine.settle_restored(shell.clock.now(), &mut shell.pipeline.forming);
     start_thread(shell, inbox)?;
@@ -189,6 +195,10 @@ struct Shell {
     stopping: Option<oneshot::Sender<()>>,
     /// False where another server may own the farm by now.
     sure: Arc<SureUntil>,
+    /// The number of the first job that may not be durable yet, for those who read the store.
+    durable_jobs: Arc<AtomicU64>,
+    /// What it becomes when the commit under way succeeds.
+    jobs_of_commit: u64,
 }
 
 impl Shell {
@@ -499,6 +509,7 @@ impl Shell {
     fn begin_commit(&mut self, batch: Arc<Outbox>) -> Commit {
         self.metrics.batch_writes.observe(batch.writes.len() as f64);
         self.commit_began = Instant::now();
+        self.jobs_of_commit = self.engine.next_job().0;
         let (store, span) = (self.store.clone(), spans::commit(batch.writes.len()));
         let done = self.once.rows(&batch);
         Box::pin(async move {
@@ -519,6 +530,7 @@ impl Shell {
                 return None;
             }
         };
+        self.durable_jobs.store(self.jobs_of_commit, Ordering::Release);
         let committed = self.pipeline.committed(&mut self.engine, &refused);
         if !refused.is_empty() {
             tracing::warn!(rows = refused.len(), "another scheduler had changed rows");

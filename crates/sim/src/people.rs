@@ -74,14 +74,9 @@ impl People {
         let placeable_only = world.rng.chance(300);
         let spec = JobSpec::clone(&spec);
         let held = parent.is_none() && world.rng.chance(50);
-        world.tell(Event::Submit(Box::new(Submit {
-            request,
-            spec,
-            placeable_only,
-            held,
-            existing,
-            outcomes,
-        })));
+        let read_before = world.store.next_job();
+        let submit = Submit { request, spec, placeable_only, held, existing, read_before, outcomes };
+        world.tell(Event::Submit(Box::new(submit)));
     }
 
     fn submit_new(&mut self, world: &mut World, alike: bool) {

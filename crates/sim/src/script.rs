@@ -408,14 +408,9 @@ impl ScriptWorld {
         let existing = spec.key.as_ref().and_then(|key| store.job_by_key(&spec.user, key));
         let outcomes = spec.after.iter().filter_map(|id| Some((*id, store.job(*id)?.state))).collect();
         let placeable_only = args.has("placeable-only");
-        self.tell(Event::Submit(Box::new(Submit {
-            request,
-            spec,
-            placeable_only,
-            held: false,
-            existing,
-            outcomes,
-        })));
+        let read_before = store.next_job();
+        let submit = Submit { placeable_only, existing, read_before, outcomes, ..Submit::new(request, spec) };
+        self.tell(Event::Submit(Box::new(submit)));
         Ok(())
     }
 

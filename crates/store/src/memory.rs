@@ -175,6 +175,11 @@ impl Memory {
         self.lock().jobs.get(&id).cloned()
     }
 
+    /// The number of the next job: those before it are durable.
+    pub fn next_job(&self) -> JobId {
+        JobId(self.lock().next_job.max(1))
+    }
+
     pub fn job_by_key(&self, user: &str, key: &str) -> Option<JobId> {
         let tables = self.lock();
         let mut jobs = tables.jobs.values();

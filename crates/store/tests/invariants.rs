@@ -179,7 +179,7 @@ impl World {
         let queue = QUEUES[queue].to_owned();
         let spec = JobSpec { queue, priority, after, steps, ..JobSpec::default() };
         let request = self.request();
-        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes, held: false };
+        let submit = Submit { outcomes, ..Submit::new(request, spec) };
         self.tell(Event::Submit(Box::new(submit)));
     }
 

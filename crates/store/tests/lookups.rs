@@ -39,7 +39,7 @@ impl Desk {
         let outcomes = after.iter().filter_map(|id| Some((*id, self.store.job(*id)?.state))).collect();
         let spec = JobSpec { queue: "q".to_owned(), after, steps: vec![step], ..JobSpec::default() };
         let request = RequestId(request);
-        let submit = Submit { request, spec, placeable_only: false, existing: None, outcomes, held: false };
+        let submit = Submit { outcomes, ..Submit::new(request, spec) };
         self.tell(Event::Submit(Box::new(submit)));
     }
 

@@ -219,15 +219,25 @@ pub struct Submit {
     pub held: bool,
     /// The job that the store already has under the submission's key.
     pub existing: Option<JobId>,
+    /// The number of the store's next job when `existing` was read. The read did not see jobs from this number on.
+    pub read_before: JobId,
     /// What the store says of the jobs in `spec.after` that it knows.
     pub outcomes: BTreeMap<JobId, JobState>,
 }
 
 impl Submit {
-    /// A job that is refused for nothing but what is wrong with it, and that waits for no job that the store knows.
+    /// A job that is refused for nothing but what is wrong with it, that waits for no job that the store knows, and whose
+    /// key, if it has one, is new.
     pub fn new(request: RequestId, spec: JobSpec) -> Self {
-        let outcomes = BTreeMap::new();
-        Submit { request, spec, placeable_only: false, held: false, existing: None, outcomes }
+        Submit {
+            request,
+            spec,
+            placeable_only: false,
+            held: false,
+            existing: None,
+            read_before: JobId(u64::MAX),
+            outcomes: BTreeMap::new(),
+        }
     }
 }
 

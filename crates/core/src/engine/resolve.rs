@@ -138,7 +138,7 @@ impl Engine {
             && self.ledger.keys.get(&key) == Some(&old)
             && !self.ledger.jobs.contains_key(&old)
         {
-            self.ledger.keys.remove(&key);
+            self.ledger.forget_key(old, &key);
         }
         self.forget(id);
     }
@@ -146,6 +146,11 @@ impl Engine {
     /// The subqueues, and what of them is parked.
     pub fn subqueues(&self) -> &Subqueues {
         self.residency.subqueues()
+    }
+
+    /// The number of the next job that the engine accepts.
+    pub fn next_job(&self) -> JobId {
+        JobId(self.ledger.next_job)
     }
 
     /// Steps of all resident jobs.

@@ -30,13 +30,16 @@ impl Engine {
     }
 
     fn accept(&mut self, submit: Submit, lookups: &Lookups, out: &mut Outbox) -> Result<Reply, Refusal> {
-        let Submit { request: _, spec, placeable_only, held, existing, outcomes } = submit;
+        let Submit { request: _, spec, placeable_only, held, existing, read_before, outcomes } = submit;
         let key = spec.key.clone().map(|key| (spec.user.clone(), key));
         // What the store was asked before it deleted the job is not so any more.
         let existing = existing.filter(|job| !self.ledger.gone.contains(job));
         let known = key.as_ref().and_then(|key| self.ledger.keys.get(key).copied()).or(existing);
         if let Some(job) = known {
             return Ok(Reply::Submitted { job, existing: true, unplaceable: Vec::new() });
+        }
+        if key.is_some() && read_before < self.ledger.keys_from {
+            return Err(Refusal::KeyReadTooEarly);
         }
         check_spec(&spec)?;
         let unplaceable = self.unplaceable(&spec);

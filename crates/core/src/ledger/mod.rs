@@ -36,6 +36,8 @@ pub(crate) struct Ledger {
     pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     /// Jobs by the key of their submission.
     pub(crate) keys: BTreeMap<SubmissionKey, JobId>,
+    /// Keys of jobs before this one may be forgotten here: the store has them.
+    pub(crate) keys_from: JobId,
     /// Jobs that were deleted lately, the newest of them.
     pub(crate) gone: BTreeSet<JobId>,
     /// What became of jobs that ended lately.
@@ -61,6 +63,7 @@ impl Ledger {
             attempts: BTreeMap::new(),
             dependents: BTreeMap::new(),
             keys: BTreeMap::new(),
+            keys_from: JobId(first_job),
             gone: BTreeSet::new(),
             recent: RecentOutcomes::new(recent_max),
             reclaims: BTreeMap::new(),
@@ -108,7 +111,7 @@ impl Ledger {
     pub(crate) fn drop_key(&mut self, id: JobId) {
         let Some(spec) = self.jobs.get(&id).map(|job| job.spec.clone()) else { return };
         if let Some(key) = spec.key.clone().filter(|_| self.recent.get(id).is_none()) {
-            self.keys.remove(&(spec.user.clone(), key));
+            self.forget_key(id, &(spec.user.clone(), key));
         }
     }
 
@@ -117,8 +120,14 @@ impl Ledger {
         if let Some((old, key)) = self.recent.push(id, state, key)
             && self.keys.get(&key) == Some(&old)
         {
-            self.keys.remove(&key);
+            self.forget_key(old, &key);
         }
+    }
+
+    /// From now on the store alone answers for the key of a job.
+    pub(crate) fn forget_key(&mut self, id: JobId, key: &SubmissionKey) {
+        self.keys.remove(key);
+        self.keys_from = self.keys_from.max(JobId(id.0 + 1));
     }
 
     /// The first step of a job that has ready tasks.

@@ -186,17 +186,7 @@ async fn accept(app: &App, caller: &Caller, mut nodes: Vec<CompassJob>) -> Resul
         TooManyRuns::Bad(_) => NotTaken::bad(why),
         TooManyRuns::Unavailable(why) => why.into(),
     })?;
-    let submit = move |request| {
-        let (existing, outcomes) = (None, BTreeMap::new());
-        Event::Submit(Box::new(Submit {
-            request,
-            spec,
-            placeable_only: false,
-            held: waits,
-            existing,
-            outcomes,
-        }))
-    };
+    let submit = move |request| Event::Submit(Box::new(Submit { held: waits, ..Submit::new(request, spec) }));
     match app.handle.request(submit).await {
         Ok(Reply::Submitted { job, .. }) => {
             app.compass.max_runs.add(job, &fields[0]);

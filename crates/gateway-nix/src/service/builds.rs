@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use windlass_api::{ErrorCode, StepBody};
 use windlass_core::class::Class;
-use windlass_core::engine::{Event, Reply, Submit};
+use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::job::{End, Hints, JobSpec, JobState, StepSpec, TaskResult};
 use windlass_core::plan::placement;
 use windlass_core::tags::Need;
@@ -238,14 +238,16 @@ impl BuildSession {
         };
         let spec = spec(&self.request, &self.user, needs, placing);
         let key = spec.key.clone().unwrap_or_default();
-        let existing = self.service.handle().store().job_by_key(self.user.clone(), key).await;
-        let existing = existing.map_err(|e| unavailable(e.to_string()))?;
-        let submit =
-            move |request| Event::Submit(Box::new(Submit { existing, ..Submit::new(request, spec) }));
+        let read = self.service.handle().job_by_key(&self.user, &key).await;
+        let (existing, read_before) = read.map_err(|e| unavailable(e.to_string()))?;
+        let submit = move |request| {
+            Event::Submit(Box::new(Submit { existing, read_before, ..Submit::new(request, spec) }))
+        };
         match self.service.handle().request(submit).await {
             Ok(Reply::Submitted { job, .. }) => Ok(job),
             Ok(Reply::Refused(refusal)) => {
-                Err(BuildEvent::Refused { why: refusal.to_string(), is_temporary: false })
+                let is_temporary = matches!(refusal, Refusal::KeyReadTooEarly);
+                Err(BuildEvent::Refused { why: refusal.to_string(), is_temporary })
             }
             Ok(other) => Err(unavailable(format!("unexpected reply of the engine: {other:?}"))),
             Err(why) => Err(unavailable(why.to_string())),

@@ -66,9 +66,9 @@ async fn submission(
     app.rights().may_use_queue(caller, &spec.queue).await?;
     app.rights().may_submit(caller, spec.priority).await?;
     let store = app.handle.store();
-    let existing = match spec.key.clone() {
-        Some(key) => store.job_by_key(spec.user.clone(), key).await?,
-        None => None,
+    let (existing, read_before) = match &spec.key {
+        Some(key) => app.handle.job_by_key(&spec.user, key).await?,
+        None => (None, JobId(u64::MAX)),
     };
     let mut outcomes = BTreeMap::new();
     for id in &spec.after {
@@ -76,7 +76,7 @@ async fn submission(
             outcomes.insert(*id, job.state);
         }
     }
-    Ok(Submit { request: RequestId(0), spec, placeable_only, held: false, existing, outcomes })
+    Ok(Submit { placeable_only, existing, read_before, outcomes, ..Submit::new(RequestId(0), spec) })
 }
 
 /// What a submission says, and whether it is only wanted if it can be placed.
