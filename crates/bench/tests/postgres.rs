@@ -1,8 +1,6 @@
 //! The benches on a PostgreSQL database, with few workers.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-
+use crate::database;
 use std::process::{Command, Output};
 
 fn bench(address: &str, args: &[&str]) -> Output {

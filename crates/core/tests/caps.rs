@@ -1,9 +1,7 @@
 //! Caps on how many tasks of a job or a step run at a time.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, cores, spec, step, task};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{Farm, GIB, cores, spec, step, task};
 use windlass_core::Resources;
 use windlass_core::engine::Settings;
 use windlass_core::explain::Reason;

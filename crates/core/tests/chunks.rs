@@ -1,9 +1,7 @@
 //! Tasks that one process runs together, because its start takes longer than they do.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, cores, record, set_limit, spec, step, task};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{self, Farm, GIB, cores, record, set_limit, spec, step, task};
 use windlass_core::Resources;
 use windlass_core::engine::{Event, Settings, StoredState, WorkerCommand};
 use windlass_core::job::{ChunkSize, Chunks, End, JobSpec, StepSpec, TaskResult, TaskRow};

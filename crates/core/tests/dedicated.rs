@@ -1,8 +1,6 @@
 //! Workers for some queues alone.
 
-mod kit;
-
-use kit::{Farm, REQUEST, cores, hello, spec, starts, step, task};
+use crate::kit::{Farm, REQUEST, cores, hello, spec, starts, step, task};
 use std::collections::BTreeSet;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Hello, Reply, Settings};

@@ -1,8 +1,6 @@
 //! What queues are entitled to: in strict bands, and by weighted max-min inside a band.
 
-mod kit;
-
-use kit::{Farm, GIB, cores, set_queue, spec, step};
+use crate::kit::{Farm, GIB, cores, set_queue, spec, step};
 use windlass_core::Resources;
 use windlass_core::engine::Settings;
 use windlass_core::explain::{Entitlement, entitlements};

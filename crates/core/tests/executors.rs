@@ -1,8 +1,6 @@
 //! Executors of other systems: what they get, what they do not, and in which order they are asked.
 
-mod kit;
-
-use kit::{Farm, GIB, REQUEST, hello, spec, starts, step, task};
+use crate::kit::{Farm, GIB, REQUEST, hello, spec, starts, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use windlass_core::Resources;

@@ -1,8 +1,6 @@
 //! External tasks: the client that submitted one runs it, and a worker keeps room for it.
 
-mod kit;
-
-use kit::{Farm, cores, hello, spec, starts, step, task};
+use crate::kit::{Farm, cores, hello, spec, starts, step, task};
 use windlass_core::engine::{Event, Hello, Settings};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::tags::{EXCLUSIVE, Need, SERVES};

@@ -1,9 +1,7 @@
 //! Workers that are reserved for tasks that start together, while workers go and come back.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, REQUEST, cores, spec, step};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{Farm, GIB, REQUEST, cores, spec, step};
 use windlass_core::engine::{Event, Settings};
 use windlass_core::job::StepSpec;
 use windlass_core::{Resources, WorkerId};

@@ -1,9 +1,7 @@
 //! Tasks that start together: all of them, on different workers, or none.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, booked, cores, record, set_limit, spec, starts, step, task};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{self, Farm, GIB, booked, cores, record, set_limit, spec, starts, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use windlass_core::engine::{

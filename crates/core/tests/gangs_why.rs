@@ -1,9 +1,7 @@
 //! What is said of tasks that start together, and of workers that could run some of them.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, cores, spec, step, task};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{Farm, GIB, cores, spec, step, task};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::Resources;
 use windlass_core::engine::{Event, Settings};

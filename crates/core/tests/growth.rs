@@ -1,8 +1,6 @@
 //! A thousand rounds of everything that comes and goes leave an engine with the sizes of the beginning.
 
-mod kit;
-
-use kit::{Farm, REQUEST, cores, hello, set_limit, set_queue, spec, step, task};
+use crate::kit::{Farm, REQUEST, cores, hello, set_limit, set_queue, spec, step, task};
 use windlass_core::bounds::LEASE_NS;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Hello, NextBatch, Reply, Settings, Submit};

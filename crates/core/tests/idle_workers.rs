@@ -1,8 +1,6 @@
 //! Why a worker gets no work: one true reason each, by the predicates of placement.
 
-mod kit;
-
-use kit::{Farm, REQUEST, START, cores, set_limit, set_queue, spec, task};
+use crate::kit::{self, Farm, REQUEST, START, cores, set_limit, set_queue, spec, task};
 use std::collections::BTreeSet;
 use windlass_core::engine::{Event, Settings};
 use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};

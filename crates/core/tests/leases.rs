@@ -1,8 +1,6 @@
 //! Leases: what a beat costs, and that no worker expires before the last lease that it was granted is over.
 
-mod kit;
-
-use kit::{Farm, REQUEST, cores, spec, starts, step, task};
+use crate::kit::{Farm, REQUEST, cores, spec, starts, step, task};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{

@@ -1,8 +1,6 @@
 //! Limits of each worker, and licences that were busy: what is counted where, and how long steps back off.
 
-mod kit;
-
-use kit::{Farm, REQUEST, cores, record, set_limit, spec, task};
+use crate::kit::{self, Farm, REQUEST, cores, record, set_limit, spec, task};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use windlass_core::bounds::BACK_OFF_FACTOR_MAX;

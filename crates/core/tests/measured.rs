@@ -1,8 +1,6 @@
 //! What workers measure of themselves: how it reaches the rules, and when it keeps work from them.
 
-mod kit;
-
-use kit::{Farm, GIB, hello, spec, task};
+use crate::kit::{self, Farm, GIB, hello, spec, task};
 use windlass_core::engine::{Event, Hello, Settings};
 use windlass_core::explain::Reason;
 use windlass_core::job::{Hints, StepSpec};

@@ -1,8 +1,6 @@
 //! Jobs that the store has parked.
 
-mod kit;
-
-use kit::{Farm, REQUEST, START, cores, spec, step, task};
+use crate::kit::{self, Farm, REQUEST, START, cores, spec, step, task};
 use std::cmp::Reverse;
 use windlass_core::JobId;
 use windlass_core::engine::{Event, FetchQuery, Settings, StoredState, Write};

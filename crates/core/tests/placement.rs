@@ -1,9 +1,7 @@
 //! What placement promises, judged by a farm that runs what the engine sends it.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, cores, hello, set_limit, set_queue, spec, task};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{self, Farm, GIB, cores, hello, set_limit, set_queue, spec, task};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::{CacheKeys, Reads};

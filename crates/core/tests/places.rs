@@ -1,8 +1,6 @@
 //! Places of outside clients: who gets them, for how long they wait, and what a restart makes of them.
 
-mod kit;
-
-use kit::{Farm, REQUEST, START, cores, set_queue, spec, step, task};
+use crate::kit::{Farm, REQUEST, START, cores, set_queue, spec, step, task};
 use std::collections::BTreeMap;
 use windlass_core::client_places::{NoPlace, PlaceRequest};
 use windlass_core::engine::{Event, Hello, PlaceInUse, Reply, Settings};

@@ -1,10 +1,8 @@
 //! One test for each promise that a plausible farm once found broken: held work, dead pins, idle farms that
 //! somebody else comes to, restarts, clocks that lie, keys of jobs that are gone, and what `why` says of holds.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, REQUEST, START, booked, cores, hello, record, spec, task};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{self, Farm, GIB, REQUEST, START, booked, cores, hello, record, spec, task};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
     Bounds, Event, Held, HeldPhase, Hello, Inventory, Refusal, Reply, Settings, StoredState, Submit, Write,

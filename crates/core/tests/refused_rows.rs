@@ -1,8 +1,6 @@
 //! Rows that are not what the engine knew: their jobs are read again before anything else is committed.
 
-mod kit;
-
-use kit::{Farm, booked, cores, record, set_limit, starts, step};
+use crate::kit::{self, Farm, booked, cores, record, set_limit, starts, step};
 use std::collections::BTreeSet;
 use windlass_core::engine::{
     Committed, Event, Hello, NextBatch, Outbox, Settings, Submit, WorkerCommand, Write,

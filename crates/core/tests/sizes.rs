@@ -1,8 +1,6 @@
 //! Learned sizes: they follow the workers, and no task waits for memory or cpus that nobody asked for.
 
-mod kit;
-
-use kit::{Farm, GIB, REQUEST, cores, hello, spec, step, task};
+use crate::kit::{self, Farm, GIB, REQUEST, cores, hello, spec, step, task};
 use proptest::prelude::*;
 use windlass_core::class::Class;
 use windlass_core::engine::{Event, Hello, Settings};

@@ -1,9 +1,7 @@
 //! Starts of which it is not known whether they arrived: what a worker says that it has, said before a start, proves
 //! nothing about it. No task of a chunk is given to two processes, and nothing is said to have ended that may run.
 
-mod kit;
-
-use kit::{Farm, GIB, REQUEST, booked, cores, record, spec, step, task};
+use crate::kit::{self, Farm, GIB, REQUEST, booked, cores, record, spec, step, task};
 use windlass_core::engine::{
     Event, Held, HeldPhase, Hello, Inventory, NextBatch, Outbox, Settings, WorkerCommand, Write,
 };

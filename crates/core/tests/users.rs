@@ -1,9 +1,7 @@
 //! Turns of the users inside a queue, judged by the order in which tasks are booked.
 
-mod kit;
-
-use kit::live::{LiveFarm, run};
-use kit::{Farm, GIB, cores, set_limit, set_queue, spec, step, task};
+use crate::kit::live::{LiveFarm, run};
+use crate::kit::{Farm, GIB, cores, set_limit, set_queue, spec, step, task};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use windlass_core::engine::Settings;

@@ -1,8 +1,6 @@
 //! Thirteen reasons for which a task waits: each is named, with a change, and after that change the task starts.
 
-mod kit;
-
-use kit::{Farm, GIB, REQUEST, hello, set_limit, set_queue, spec, task};
+use crate::kit::{self, Farm, GIB, REQUEST, hello, set_limit, set_queue, spec, task};
 use std::collections::BTreeSet;
 use windlass_core::engine::{Event, Fact, Hello, Settings, WorkerCommand};
 use windlass_core::explain::{Change, Explanation, Reason};

@@ -1,8 +1,6 @@
 //! Tasks that take what is idle on their worker.
 
-mod kit;
-
-use kit::{Farm, GIB, cores, set_queue, spec, step, task};
+use crate::kit::{Farm, GIB, cores, set_queue, spec, step, task};
 use windlass_core::Resources;
 use windlass_core::engine::{Settings, WorkerCommand};
 use windlass_core::job::{Hints, StepSpec};

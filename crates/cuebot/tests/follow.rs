@@ -1,8 +1,6 @@
 //! What monitors of jobs call: layers and frames, their order, what they wait for, and comments.
 
-mod farm;
-
-use farm::{Client, farm};
+use crate::farm::{Client, farm};
 use tonic::Code;
 use windlass_cuebot::generated::comment::{
     Comment, CommentDeleteRequest, CommentDeleteResponse, CommentSaveRequest, CommentSaveResponse,

@@ -1,8 +1,6 @@
 //! What clients submit and do with it, on a real PostgreSQL.
 
-mod farm;
-
-use farm::farm;
+use crate::farm::farm;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;

@@ -1,9 +1,7 @@
 //! What hosts report, on a real PostgreSQL: hosts, endings of frames, and the races between them.
 
-mod farm;
-
-use farm::host::{Host, host};
-use farm::{Farm, Unreached, farm};
+use crate::farm::host::{Host, host};
+use crate::farm::{Farm, Unreached, farm};
 use proptest::prelude::*;
 use prost::Message;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! The schema counts by itself, the compact one as OpenCue's own.
 
-#[path = "support/postgres.rs"]
-mod postgres;
+use crate::postgres;
 
 const SEED: &str = "
 INSERT INTO facility(pk_facility, str_name) VALUES ('fac', 'f');

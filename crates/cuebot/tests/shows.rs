@@ -1,8 +1,6 @@
 //! What monitors of the farm call: groups, shows, subscriptions, allocations, hosts, procs, limits and services.
 
-mod farm;
-
-use farm::{Client, Farm, farm};
+use crate::farm::{Client, Farm, farm};
 use tonic::Code;
 use windlass_cuebot::generated::comment::Comment;
 use windlass_cuebot::generated::{facility, host, job as wire, limit, service, show, subscription};

@@ -2,14 +2,16 @@
 //! a waiting frame to its launch. PostgreSQL has `fsync=on`, and shares the machine's cores. Names of scenarios may be
 //! given; none is all.
 
-#[path = "../tests/support/mod.rs"]
-mod support;
+#[path = "../../cuebot/tests/support/postgres.rs"]
+mod postgres;
+#[path = "../tests/support/rqd.rs"]
+mod rqd;
 
 use deadpool_postgres::{Manager, Pool};
+use postgres::Cluster;
+use rqd::{Mood, Rqd};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use support::postgres::Cluster;
-use support::rqd::{Mood, Rqd};
 use tokio_postgres::NoTls;
 use windlass_gateway_opencue::scheduler::Instance;
 use windlass_gateway_opencue::scheduler::config::Config;

@@ -1,7 +1,6 @@
 //! What the board shows of a farm: every answer, over HTTP, on a real PostgreSQL.
 
-mod support;
-
+use crate::postgres;
 use deadpool_postgres::{Manager, Pool};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -9,7 +8,6 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use support::postgres;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;

@@ -1,8 +1,6 @@
 //! Several instances book the same show: no frame twice, no cap exceeded, and what is counted is what runs.
 
-mod support;
-
-use support::postgres::{self, Cluster};
+use crate::postgres::{self, Cluster};
 use tokio_postgres::{Client, NoTls};
 use windlass_gateway_opencue::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book, release};
 

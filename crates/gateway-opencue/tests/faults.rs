@@ -1,15 +1,13 @@
 //! All faults in one run: hosts that refuse, hang, lose power and come back, an instance that dies between a commit and
 //! its launches, and a PostgreSQL that crashes. Afterwards the tables say what runs, and figures are what a recount gives.
 
-mod support;
-
+use crate::postgres::Cluster;
+use crate::rqd::{Machine, Mood};
 use deadpool_postgres::{Manager, Pool};
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::postgres::Cluster;
-use support::rqd::{Machine, Mood};
 use tokio_postgres::NoTls;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;

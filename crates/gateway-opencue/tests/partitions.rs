@@ -7,17 +7,12 @@
 //!   most, and no host runs more than it has cores for.
 //! - Some minutes later the tables say what runs, and figures are what a recount gives.
 
-#[path = "../../cuebot/tests/farm/mod.rs"]
-mod farm;
-#[path = "support/rqd.rs"]
-mod rqd;
-
+use crate::farm::host::{Host, host, run};
+use crate::farm::{Farm, farm};
+use crate::rqd::{Answer, Call, STATUS, StatusAnswer};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::routing::post;
-use farm::host::{Host, host, run};
-use farm::{Farm, farm};
-use rqd::{Answer, Call, STATUS, StatusAnswer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,13 +1,11 @@
 //! The scheduler on a farm of its own: PostgreSQL is real, and a double of RQD answers for all hosts.
 
-mod support;
-
+use crate::postgres;
+use crate::rqd::{Mood, Rqd};
 use deadpool_postgres::{Manager, Pool};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::postgres;
-use support::rqd::{Mood, Rqd};
 use tokio_postgres::NoTls;
 use windlass_gateway_opencue::scheduler::config::Config;
 use windlass_gateway_opencue::scheduler::{Instance, Passed};

@@ -1,14 +1,9 @@
 //! What hosts run and do not hold: frames that go on after a host was cut off, and reports that are older than the
 //! tables. PostgreSQL is real, and a double of RQD answers for all hosts.
 
-#[path = "../../cuebot/tests/farm/mod.rs"]
-mod farm;
-#[path = "support/rqd.rs"]
-mod rqd;
-
-use farm::host::{Host, host, run};
-use farm::{Farm, farm};
-use rqd::{Mood, Rqd};
+use crate::farm::host::{Host, host, run};
+use crate::farm::{Farm, farm};
+use crate::rqd::{Mood, Rqd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_cuebot::{Cuebot, Settings};

@@ -1,9 +1,6 @@
 //! Windlass workers among the hosts of a farm.
 
-#[path = "../../cuebot/tests/farm/mod.rs"]
-mod farm;
-
-use farm::farm;
+use crate::farm::farm;
 use windlass_cuebot::HostCalls;
 use windlass_gateway_opencue::scheduler::Instance;
 use windlass_gateway_opencue::scheduler::config::Config;

@@ -1,10 +1,8 @@
 //! One suite for all stores, and tests of what only a store in a file has.
 
-mod support;
-
+use crate::support::{block_on, commit, on_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use support::{block_on, commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints,

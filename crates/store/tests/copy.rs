@@ -1,12 +1,10 @@
 //! Copies of a farm from one store to another.
 
-mod support;
-
+use crate::support::{self, block_on, commit, owned};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{block_on, commit, owned};
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, BacklogCounts, Counts, End, JobSpec, JobState, Parked, QueuePos, StepSpec, TaskResult, TaskState,

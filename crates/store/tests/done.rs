@@ -1,12 +1,10 @@
 //! Rows of requests that a batch does for other servers: they are there if the batch is, and for as long as the request
 //! may come again.
 
-mod support;
-
+use crate::support::postgres::{cluster, database};
+use crate::support::{LONG, block_on, commit, owned, unsigned};
 use std::sync::Arc;
 use std::time::Duration;
-use support::postgres::{cluster, database};
-use support::{LONG, block_on, commit, owned, unsigned};
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};

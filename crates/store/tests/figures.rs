@@ -1,9 +1,7 @@
 //! What a store keeps for figures about the past, on every store.
 
-mod support;
-
+use crate::support::{commit, on_all};
 use std::sync::Arc;
-use support::{commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, End, JobSpec, JobState, StepSpec, TaskResult, TaskState};
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};

@@ -1,8 +1,7 @@
 //! Promises of residency, over random histories on every store: an engine that keeps few steps resident, a
 //! store that answers late or not at all, commits that fail, engines that die.
 
-mod support;
-
+use crate::support;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,11 +1,9 @@
 //! A farm that the release before divided into shards is opened by this one. The fixture is what a crash of all servers left:
 //! tasks with other shards, some of which have ended, and messages about them on their way.
 
-mod support;
-
+use crate::support::{block_on, owned, postgres};
 use refinery::{Runner, Target, load_sql_migrations};
 use std::path::Path;
-use support::{block_on, owned, postgres};
 use tokio_postgres::error::SqlState;
 use windlass_core::engine::{
     Engine, Event, Held, HeldPhase, Hello, Inventory, Outbox, Settings, StoredState, WorkerCommand,

@@ -1,10 +1,8 @@
 //! Jobs of many tasks: read by ranges, deleted piece by piece.
 
-mod support;
-
+use crate::support::{commit, on_all};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskState};
 use windlass_core::ranges::RangeSet;

@@ -1,10 +1,8 @@
 //! Lists of jobs look at a bounded number of rows: one suite for all stores.
 
-mod support;
-
+use crate::support::{commit, on_all};
 use std::cmp::Reverse;
 use std::sync::Arc;
-use support::{commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{BacklogCounts, Counts, JobSpec, JobState, Parked, QueuePos, StepSpec};
 use windlass_core::{JobId, Time};

@@ -1,10 +1,8 @@
 //! Requests that one server leaves for another in a shared database: where their bodies are, for how long, and what a
 //! crash of the database takes.
 
-mod support;
-
-use support::postgres::{Cluster, cluster};
-use support::{block_on, unsigned};
+use crate::support::postgres::{Cluster, cluster};
+use crate::support::{block_on, unsigned};
 use windlass_store::{Answers, AskId, Store};
 
 fn database_of(address: &str) -> &str {

@@ -1,11 +1,9 @@
 //! Parked jobs: one suite for all stores, and tests of what only a store in a file has.
 
-mod support;
-
+use crate::support::{self, commit, on_all};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use support::{commit, on_all};
 use windlass_core::engine::{Fetch, FetchQuery, Write};
 use windlass_core::job::{
     BacklogCounts, Counts, Dependency, DependencyKind, JobRecord, JobSpec, JobState, Parked, QueuePos,

@@ -2,12 +2,10 @@
 //! `auto_explain` writes to the log of the database. Nothing that a server does often may read a table of jobs, tasks
 //! or attempts from its beginning to its end.
 
-mod support;
-
+use crate::support::postgres::Cluster;
+use crate::support::{LONG, block_on, commit, owned};
 use std::cmp::Reverse;
 use std::sync::Arc;
-use support::postgres::Cluster;
-use support::{LONG, block_on, commit, owned};
 use windlass_core::engine::{Fetch, FetchQuery, Write};
 use windlass_core::job::{
     BacklogCounts, Counts, End, JobSpec, JobState, Parked, QueuePos, StepSpec, TaskResult, TaskState,

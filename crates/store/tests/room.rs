@@ -1,10 +1,8 @@
 //! Room in the store: what each user's jobs take, and what deletions return to the file system.
 
-mod support;
-
+use crate::support::{commit, on_all};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use support::{commit, on_all};
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, JobSpec, JobState, StepSpec};
 use windlass_core::queues::QueueRecord;

@@ -1,13 +1,11 @@
 //! PostgreSQL takes a batch apart into statements over arrays, and SQLite applies one write after the other. Over random
 //! batches both refuse the same writes and hold the same state.
 
-mod support;
-
+use crate::support::{self, commit, owned};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use support::{commit, owned};
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, BacklogCounts, Counts, End, JobSpec, JobState, Parked, QueuePos, StepSpec, Stop, TaskResult,

@@ -1,14 +1,12 @@
 //! A PostgreSQL store that several servers share: who may commit, what becomes of commits whose connection is lost, and
 //! how servers reach each other.
 
-mod support;
-
+use crate::support::postgres::{Cluster, cluster};
+use crate::support::{self, LONG, block_on, commit, owned, unsigned};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
-use support::postgres::{Cluster, cluster};
-use support::{LONG, block_on, commit, owned, unsigned};
 use windlass_core::engine::{Outbox, Write};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::worker::{WorkerRecord, WorkerState};

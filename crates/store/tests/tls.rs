@@ -1,13 +1,11 @@
 //! What each mode of the address accepts, against a real server with a certificate of its own, and what it sends to one that
 //! has no TLS.
 
-mod support;
-
+use crate::support::block_on;
+use crate::support::postgres::{LOCKED, USER};
+use crate::support::tls::{certificates, cluster, give_to_server};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use support::block_on;
-use support::postgres::{LOCKED, USER};
-use support::tls::{certificates, cluster, give_to_server};
 use windlass_store::{Store, StoreError};
 
 /// What a client sends first to ask for TLS.

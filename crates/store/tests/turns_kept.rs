@@ -1,11 +1,9 @@
 //! Turns survive the engine: one that starts from what a store has makes the bookings, one by one, that the engine
 //! before it would have made.
 
-mod support;
-
+use crate::support::{commit, on_all};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use support::{commit, on_all};
 use windlass_core::engine::{
     Engine, Event, Held, HeldPhase, Hello, Inventory, NextBatch, Pipeline, Report, Settings, Submit,
     WorkerCommand, Write,

@@ -1,9 +1,7 @@
 //! SQLite files of earlier schemas are brought up to date.
 
-mod support;
-
+use crate::support::block_on;
 use std::collections::BTreeMap;
-use support::block_on;
 use windlass_core::job::Hints;
 use windlass_core::licences::Limit;
 use windlass_core::queues::QueueRecord;

@@ -1,6 +1,5 @@
 //! The farm of the core's tests: an engine, the pipeline through which it commits, and a clock that stands until a test
 //! moves it. Its workers do nothing by themselves; those of [`live::LiveFarm`] run what they are sent.
-#![allow(dead_code, reason = "each test uses a part")]
 
 pub mod live;
 

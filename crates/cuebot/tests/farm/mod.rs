@@ -3,9 +3,8 @@
 #![allow(dead_code)]
 
 pub mod host;
-#[path = "../support/postgres.rs"]
-pub mod postgres;
 
+use crate::postgres;
 use deadpool_postgres::{Manager, Pool};
 use prost::Message;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Helpers of the suites that run on every store.
 
-#![allow(dead_code)]
-
 pub mod postgres;
 pub mod tls;
 

@@ -1,0 +1,34 @@
+//! All tests of this crate as one program, which is linked once. Each file is a module: `--test all turns::` runs one.
+
+mod caps;
+mod chunks;
+mod dedicated;
+mod entitlements;
+mod evidence;
+mod executors;
+mod external;
+mod gang_reservations;
+mod gangs;
+mod gangs_why;
+mod growth;
+mod idle_workers;
+mod kit;
+mod leases;
+mod licences;
+mod matching;
+mod measured;
+mod parked;
+mod placement;
+mod places;
+mod plan;
+mod policies;
+mod promises;
+mod refused_rows;
+mod scoring;
+mod settings;
+mod sizes;
+mod turns;
+mod unsure_starts;
+mod users;
+mod why;
+mod wide;
