@@ -1,6 +1,7 @@
 //! Nix with `windlass nix-hook` beside Nix with its own hook, in the same run: three builders with one place each, all on
 //! this machine, with a stand-in for ssh. Runs as root, where Nix is installed.
 
+#[allow(dead_code, reason = "the tests use the rest")]
 #[path = "../tests/support/mod.rs"]
 mod support;
 

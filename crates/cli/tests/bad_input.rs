@@ -1,12 +1,10 @@
 //! Invalid requests and command lines.
 
-mod support;
-
+use crate::support::{Farm, show};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
-use support::{Farm, show};
 
 /// Sends a request as bytes; returns the answer's status and body.
 fn raw(farm: &Farm, request: &[u8]) -> (u16, String) {

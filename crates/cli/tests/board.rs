@@ -1,14 +1,12 @@
 //! The board's door: who gets in, as whom, and that no other site's page acts through a person's browser.
 
-mod support;
-
+use crate::support::browser::Browser;
+use crate::support::port::Port;
+use crate::support::{Farm, PATIENCE, is_root, show, wait_until};
 use std::io::{BufRead, Read};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
-use support::browser::Browser;
-use support::port::Port;
-use support::{Farm, PATIENCE, is_root, show, wait_until};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::{Message, client};
 

@@ -1,10 +1,8 @@
 //! The board in a real browser: `board/e2e/farm.mjs` in Chromium, beside a server and workers of this machine.
 
-mod support;
-
+use crate::support::port::Port;
+use crate::support::{show, tools};
 use std::process::Command;
-use support::port::Port;
-use support::{show, tools};
 
 /// Jobs end before a person's eyes, a log is followed, the reason of a waiting task is read and holds, a worker is drained
 /// and a queue paused. No page shows an error, or a serious fault of accessibility, light or dark, small or large.

@@ -2,15 +2,13 @@
 //! all requests that look are made as others: no answer has a mark. Made as ann and as an administrator, the same requests
 //! do show them, so the test is not blind.
 
-mod support;
-
+use crate::support::browser::{Answer, Browser};
+use crate::support::port::Port;
+use crate::support::{PATIENCE, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use support::browser::{Answer, Browser};
-use support::port::Port;
-use support::{PATIENCE, wait_until};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
 

@@ -3,18 +3,15 @@
 //!
 //! `CHAOS_TASKS=100000 CHAOS_SEED=7 cargo test -p windlass-cli --test chaos` runs as many tasks, and other faults.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-mod support;
-
+use crate::database;
+use crate::support::cluster::{Server, worker_by};
+use crate::support::proxy::{Behind, Proxy};
+use crate::support::{self, Random, show, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::cluster::{Server, worker_by};
-use support::proxy::{Behind, Proxy};
-use support::{Random, show, wait_until};
 
 /// A task of a number: it notes if it runs again, or if more of its kind run than may.
 const ONE: &str = r#"mkdir ran/a-{} || { echo a-{} ran before >> wrong; exit 9; }
@@ -120,6 +117,7 @@ fn count(dir: &Path, kind: &str) -> usize {
 
 #[test]
 fn under_all_faults_at_once_each_result_is_there_once_and_nothing_stays_booked() {
+    let _machine = crate::machine();
     let (tasks, seed) = (number("CHAOS_TASKS", 2_000) as usize, number("CHAOS_SEED", 7));
     let Some(cluster) = database::cluster() else { return };
     let store = cluster.database();

@@ -1,20 +1,17 @@
 //! Several servers of one farm on one PostgreSQL database: every server answers, one of them owns the farm, and another
 //! takes over when that one is killed, cut off from the database, drained or stopped.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-mod support;
-
+use crate::database;
+use crate::support::cluster::{Server, worker};
+use crate::support::port::KillOnDrop;
+use crate::support::proxy::{Behind, Proxy};
+use crate::support::{self, show, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use support::cluster::{Server, worker};
-use support::port::KillOnDrop;
-use support::proxy::{Behind, Proxy};
-use support::{show, wait_until};
 
 /// A command of an administrator for whichever of these servers answers.
 fn at(of: &Server, token: &str, servers: &[&Server], args: &[&str]) -> Command {

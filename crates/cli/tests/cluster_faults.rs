@@ -1,19 +1,16 @@
 //! Several servers of one farm, on a database that misbehaves: notifications are lost, connections that listen are cut,
 //! and commits fail because of others.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-mod support;
-
+use crate::database;
+use crate::support::cluster::{Server, worker};
+use crate::support::notices::Deaf;
+use crate::support::port::KillOnDrop;
+use crate::support::{self, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use support::cluster::{Server, worker};
-use support::notices::Deaf;
-use support::port::KillOnDrop;
-use support::wait_until;
 
 /// Each tenth commit of a batch fails as if another transaction had been in its way. A sequence does not go back with the
 /// transaction that failed, so the next try of the batch is counted too.

@@ -3,17 +3,14 @@
 //! minute; `WINDLASS_KILLS=100000,50,3,8 cargo test -p windlass-cli --test cluster_kills -- --nocapture` runs 100,000 tasks
 //! on 50 workers with three servers, of which one is killed every 8 s.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-mod support;
-
+use crate::database;
+use crate::support::cluster::{Server, worker};
+use crate::support::show;
 use serde_json::json;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use support::cluster::{Server, worker};
-use support::show;
 
 /// A task that notes that it runs, and if it runs a second time. The noted files are in a hundred directories.
 const ONCE: &str =
@@ -74,6 +71,7 @@ fn at_all(servers: &[Server], token: &str, args: &[&str]) -> Command {
 
 #[test]
 fn killed_servers_run_each_task_once_and_book_no_worker_twice() {
+    let _machine = crate::machine();
     let Some(store) = database::database() else { return };
     let Scale { tasks, workers, servers: count, every } = scale();
     let start = |name: &&'static str| Server::start(name, &store);

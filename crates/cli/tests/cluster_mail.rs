@@ -1,14 +1,11 @@
 //! What servers of one farm leave for each other in their database: which rows the owner serves, how often it does what they
 //! ask, what it writes into its audit log, and what stays in the database.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-mod support;
-
+use crate::database;
+use crate::support::cluster::{Server, worker};
+use crate::support::{show, wait_until};
 use serde_json::{Value, json};
 use std::process::{Output, Stdio};
-use support::cluster::{Server, worker};
-use support::{show, wait_until};
 
 /// Each second time that an answer is written, that fails. A sequence does not go back with the statement that failed.
 const EACH_ANSWER_FAILS_FIRST: &str = "CREATE SEQUENCE answers;

@@ -1,10 +1,8 @@
 //! Crashes: kill -9 of the server and of the keeper at any moment, and a full disk.
 
-mod support;
-
+use crate::support::{self, Farm, Random, is_root, kill, names, show, wait_until};
 use std::io::Write as _;
 use std::path::Path;
-use support::{Farm, Random, is_root, kill, names, show, wait_until};
 
 /// Each task holds a lock file while it runs and writes one line when it is done.
 const LOCKED: &str = "exec 9>locks/{}; flock -n 9 || { echo {} >> double; exit 1; }; echo {} >> ran/{}; \

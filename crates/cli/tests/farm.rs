@@ -1,13 +1,11 @@
 //! A farm of two workers in network namespaces of their own, through every kind of loss.
 
-mod support;
-
+use crate::support::{PATIENCE, Random, is_root, kill, names, processes_with, show, windlass};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use support::{PATIENCE, Random, is_root, kill, names, processes_with, show, windlass};
 
 /// Each task holds a lock file while it runs, and so does the process that it leaves behind in its own session. Some
 /// tasks run for longer than a disconnected worker may go on.
@@ -90,14 +88,14 @@ fn nodes_start_together_and_know_each_other() {
     let left = |worker: &Worker| names(&farm.path(&worker.state).join("nodes"));
     assert!(farm.workers.iter().all(|worker| left(worker).is_empty()));
     // The server dies with both running: they go on, and end when one of them is killed for good.
-    let job = farm.submit(&["--nodes", "2", "--", "sh", "-c", "touch on$WINDLASS_NODE; exec sleep 1000.75"]);
+    let job = farm.submit(&["--nodes", "2", "--", "sh", "-c", "touch on$WINDLASS_NODE; exec sleep 1000.875"]);
     farm.wait("both run", |farm| farm.path("on0").exists() && farm.path("on1").exists());
     farm.server.kill().unwrap();
     farm.server.wait().unwrap();
     farm.start_server();
     farm.ok(&["job", "cancel", &job]);
     farm.run(&["job", "wait", &job]);
-    assert!(processes_with("sleep 1000.75").is_empty());
+    assert!(processes_with("sleep 1000.875").is_empty());
 }
 
 #[test]
@@ -213,7 +211,7 @@ fn an_upgraded_agent_upgrades_its_keeper_under_running_tasks() {
 #[test]
 fn an_operator_sees_what_became_of_a_worker_and_forgets_it() {
     let Some(mut farm) = Farm::start("30", 1) else { return };
-    let job = farm.submit(&["--", "sh", "-c", "touch up; exec sleep 1000.75"]);
+    let job = farm.submit(&["--", "sh", "-c", "touch up; exec sleep 1000.9375"]);
     farm.wait("it runs", |farm| farm.path("up").exists());
     let shown = farm.json(&["worker", "show", "w0"]);
     assert_eq!(shown["tasks"], serde_json::json!([format!("{job}.0")]), "{shown}");

@@ -1,11 +1,9 @@
 //! Figures of a farm: the overview, the scheduler at work, the tasks of a job as a grid.
 
-mod support;
-
+use crate::support::{Farm, wait_until};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use support::{Farm, wait_until};
 
 /// The status and the body of an answer over the server's socket.
 fn ask(farm: &Farm, head: &str, body: &str) -> (u16, String) {

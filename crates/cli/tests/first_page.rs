@@ -2,11 +2,9 @@
 //! compared with the block that follows it. Lines of a block `text,any-order` may come in any order. A comment
 //! `<!-- first: COMMAND -->` is run before the next block: a person would have been slower than the test.
 
-mod support;
-
+use crate::support::{self, Farm};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::Farm;
 
 /// The port that the page names. The test has another one.
 const PORT: &str = "7117";

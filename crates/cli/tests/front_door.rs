@@ -1,12 +1,10 @@
 //! The README's session is played with the real program, and its picture is drawn from it, so neither goes stale.
 //! `UPDATE_EXPECT=1 cargo test -p windlass-cli --test front_door` takes over what the program says today.
 
-mod support;
-
+use crate::support::{Farm, kill, windlass};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Stdio;
-use support::{Farm, kill, windlass};
 
 /// The machine of the session: two cores, named box1, and no pressure counts, however busy the real one is.
 const CONFIG: &str = "[worker]\ncpus = 2\nname = \"box1\"\n\n[load]\npressure = false\n";

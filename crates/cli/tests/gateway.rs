@@ -1,13 +1,11 @@
 //! `windlass gateway sccache` and `windlass doctor sccache`, without the real peers; tests/sccache.rs has these.
 
-mod support;
-
+use crate::support::{wait_until, windlass};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use support::{wait_until, windlass};
 
 struct Gateway {
     child: Child,

@@ -1,19 +1,13 @@
 //! Every request of every gateway with the largest body that it takes, in forms that cost most to read: what stays
 //! resident afterwards is less than twice the body, and the program is up again at once after a restart.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-#[path = "support/opencue.rs"]
-mod site;
-mod support;
-
-use site::{Site, free_port, start_until};
+use crate::site::{Site, free_port, start_until};
+use crate::support::port::{KillOnDrop, Port};
+use crate::support::{self, Random, peak_mib, resident_bytes, wait_until, windlass};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::port::{KillOnDrop, Port};
-use support::{Random, peak_mib, resident_bytes, wait_until, windlass};
 use windlass_cuebot::served_paths;
 
 /// How soon a server answers after it was started again.

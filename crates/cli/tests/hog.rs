@@ -1,20 +1,11 @@
 //! Two real workers with a core each, each in control groups of its own, and a hog beside one.
 
-#[allow(dead_code)]
-#[path = "../../bench/src/core_group.rs"]
-mod core_group;
-mod support;
-
-use core_group::{CoreGroup, Hog, HogProcess};
+use crate::core_group::{CoreGroup, Hog, HogProcess};
+use crate::support::{local_token, show, wait_until, windlass};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support::{local_token, show, wait_until, windlass};
-
-/// Both tests use the same cores.
-static CORES: Mutex<()> = Mutex::new(());
 
 /// Percent of memory pressure from which a worker gets no work here: the hog causes far more, sooner or later.
 const MAX_MEMORY_PRESSURE: &str = "25";
@@ -32,13 +23,11 @@ struct Site {
     dir: tempfile::TempDir,
     url: String,
     token: String,
-    _cores: MutexGuard<'static, ()>,
 }
 
 impl Site {
     /// `None` if this machine cannot run the test.
     fn start(limited: bool, flags: &[&str]) -> Option<Site> {
-        let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
         if !bench().exists() {
             println!(
                 "SKIP a hog beside a worker: 'cargo test --workspace' builds windlass-bench, which is the hog"
@@ -65,7 +54,7 @@ impl Site {
             let place = (url.as_str(), token.as_str());
             group.start_worker(Path::new(windlass()), place, name, &dir.path().join(name)).unwrap();
         }
-        let site = Site { server, groups, dir, url, token, _cores: cores };
+        let site = Site { server, groups, dir, url, token };
         wait_until("both workers report", || {
             ["w0", "w1"].iter().all(|name| site.load(name)["cpu_foreign"].is_number())
         });
@@ -128,6 +117,7 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_cpu_hog_keeps_work_away_only_where_pressure_counts() {
+    let _machine = crate::machine();
     const TASKS: usize = 6;
     let mut at_the_hog = Vec::new();
     for flag in ["--pressure=false", "--pressure=true"] {
@@ -157,6 +147,7 @@ fn a_cpu_hog_keeps_work_away_only_where_pressure_counts() {
 
 #[test]
 fn an_idle_worker_without_memory_gets_nothing_until_its_hog_ends() {
+    let _machine = crate::machine();
     let flags = ["--pressure=true", "--max-memory-pressure", MAX_MEMORY_PRESSURE];
     let Some(site) = Site::start(true, &flags) else { return };
     let hog = site.hog(Hog::Memory);

@@ -1,7 +1,6 @@
 //! A hostile submitter, or a broken file server, must not harm another submitter's work.
 
-mod support;
-
+use crate::support::{self, Farm, is_root, kill, show, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::ffi::CString;
 use std::fs::File;
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::{Farm, is_root, kill, show, wait_until};
 
 /// How soon another submitter's task starts and ends during an attack.
 const SOON: Duration = Duration::from_secs(3);

@@ -1,8 +1,6 @@
 //! Memory, whole trees, output.
 
-mod support;
-
-use support::{Farm, processes_with, wait_until};
+use crate::support::{self, Farm, processes_with, wait_until};
 
 /// Python holds memory in one process; the shell's `sleep` beside it stands for the rest of the group.
 fn hog(mib: u32, mark: &str) -> String {

@@ -1,19 +1,13 @@
 //! One flood over all ports of all subcommands, at once. Each connection is ended by the program within a minute, in
 //! bounded memory, while others are answered.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-#[path = "support/flood.rs"]
-mod flood;
-#[path = "support/listeners.rs"]
-mod listeners;
-#[path = "support/opencue.rs"]
-mod site;
-mod support;
-
-use flood::{Ended, Victim};
+use crate::flood::{self, Ended, Victim};
+use crate::listening;
+use crate::percentile;
+use crate::site::{Site, free_port, start_until};
+use crate::support::port::{KillOnDrop, Port};
+use crate::support::{self, Farm, peak_mib, wait_until, windlass};
 use serde_json::Value;
-use site::{Site, free_port, start_until};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,8 +15,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use support::port::{KillOnDrop, Port};
-use support::{Farm, peak_mib, percentile, wait_until, windlass};
 
 /// How long a connection may last that gives the program nothing to do.
 const ENDED_WITHIN: Duration = Duration::from_secs(60);
@@ -79,7 +71,7 @@ fn get(path: &str, host: &str) -> String {
 /// Fails where a process listens elsewhere than where this suite expects it: a new port has to be flooded, too.
 fn expect(name: &str, pid: u32, expected: &[String]) {
     let expected: BTreeSet<String> = expected.iter().cloned().collect();
-    assert_eq!(listeners::of(pid), expected, "the ports of {name}");
+    assert_eq!(listening::of(pid), expected, "the ports of {name}");
 }
 
 /// The sockets of `server start` with tokens. The board has no port of its own there.
@@ -174,6 +166,7 @@ fn opencue(from: [&str; 3]) -> Option<(Site, KillOnDrop, [Flooded; 3])> {
 
 #[test]
 fn all_ports_of_all_subcommands_withstand_floods_at_once() {
+    let _machine = crate::machine();
     windlass_worker::raise_file_limit();
     let dir = tempfile::tempdir().unwrap();
     let (_port, of_server) = server("127.0.1.1");

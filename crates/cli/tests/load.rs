@@ -1,10 +1,8 @@
 //! Load reports of workers, from real files and processes to the CLI's output.
 
-mod support;
-
+use crate::support::{Farm, wait_until};
 use serde_json::Value;
 use std::process::{Child, Command};
-use support::{Farm, wait_until};
 
 /// Uses a core until it is killed.
 const BUSY: &str = "while :; do :; done";
@@ -25,6 +23,7 @@ fn number(value: &Value) -> f64 {
 
 #[test]
 fn the_load_is_told_anew_and_tasks_are_not_foreign() {
+    let _machine = crate::machine();
     let farm = Farm::with_server(&["--name", "here"]);
     let first = until(&farm, "a first report", |shown| !shown["load"].is_null());
     let later = until(&farm, "another", |shown| {
@@ -65,6 +64,7 @@ fn the_load_is_told_anew_and_tasks_are_not_foreign() {
 
 #[test]
 fn a_core_is_measured_once_unless_its_score_is_given() {
+    let _machine = crate::machine();
     let given = Farm::with_server(&["--name", "here", "--tag", "core_score=500"]);
     let shown = until(&given, "a report", |shown| !shown["load"].is_null());
     assert_eq!((&shown["core_score"], &shown["load"]["core_score"]), (&500.0.into(), &Value::Null));
@@ -84,6 +84,7 @@ fn a_core_is_measured_once_unless_its_score_is_given() {
 
 #[test]
 fn caches_and_speeds_are_told() {
+    let _machine = crate::machine();
     let dir = tempfile::tempdir().unwrap();
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let cache = dir.path().join("cache");
@@ -115,6 +116,7 @@ fn caches_and_speeds_are_told() {
 
 #[test]
 fn caches_of_the_servers_own_worker_can_be_set_in_its_file() {
+    let _machine = crate::machine();
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("entry"), "x").unwrap();
     let config = dir.path().join("server.toml");

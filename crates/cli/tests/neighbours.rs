@@ -1,7 +1,8 @@
 //! What one user of a farm can do to another through its gateways: nothing but make them wait.
 
-mod support;
-
+use crate::support::nix::{Worlds, builders, expression};
+use crate::support::port::Port;
+use crate::support::{self, Random, resident_bytes, show, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,9 +10,6 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Output;
 use std::time::Duration;
-use support::nix::{Worlds, builders, expression};
-use support::port::Port;
-use support::{Random, resident_bytes, show, wait_until};
 
 /// A user's way to a server: requests over TCP with a token.
 struct User<'a> {

@@ -1,12 +1,10 @@
 //! Real Nix with `windlass nix-hook` as its build hook: clients and builders are worlds of their own on this machine. Runs as
 //! root, where Nix is installed.
 
-mod support;
-
+use crate::support::nix::{Worlds, builders, expression};
+use crate::support::{self, kill, show, wait_until};
 use std::fs;
 use std::process::{Command, Stdio};
-use support::nix::{Worlds, builders, expression};
-use support::{kill, show, wait_until};
 
 /// A script that shows whether another build runs in the same world at the same time.
 const ALONE: &str =

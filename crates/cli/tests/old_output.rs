@@ -1,12 +1,10 @@
 //! Output on a worker goes when the server says that its job is gone, however old it seems.
 
-mod support;
-
+use crate::support::port::Port;
+use crate::support::wait_until;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
-use support::port::Port;
-use support::wait_until;
 
 /// Lets a directory and its files seem as old as those of jobs that ended long ago.
 fn age(dir: &Path) {

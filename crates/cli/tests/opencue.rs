@@ -2,13 +2,9 @@
 //! clients and a stock RQD. The last runs where `rqd` and a Python with `outline` are installed, in PATH or in the
 //! directory that `OPENCUE_BIN` names; docs/src/opencue.md says how to install them.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-#[path = "support/opencue.rs"]
-mod site;
-mod support;
-
-use site::{Site, free_port, gateway, start_until};
+use crate::site::{Site, free_port, gateway, start_until};
+use crate::support::port::{KillOnDrop, Port};
+use crate::support::{self, windlass};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,8 +12,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::port::{KillOnDrop, Port};
-use support::windlass;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;

@@ -1,17 +1,11 @@
 //! The board of `windlass gateway opencue`: its door as a process has it, and the views of a farm in Chromium.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-#[path = "support/opencue.rs"]
-mod site;
-mod support;
-
-use site::{Site, free_port, gateway, start_until};
+use crate::site::{Site, free_port, gateway, start_until};
+use crate::support::browser::Browser;
+use crate::support::port::KillOnDrop;
+use crate::support::{show, tools, wait_until};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use support::browser::Browser;
-use support::port::KillOnDrop;
-use support::{show, tools, wait_until};
 
 const TOKEN: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 /// A job of 5,000 frames, and 100 hosts that have room for all of them. Nothing runs there: the gateway only books.
@@ -59,7 +53,7 @@ impl Site {
     }
 
     /// Starts one, and waits until it says where its board is.
-    fn start(&self, board: &str) -> KillOnDrop {
+    fn start_board(&self, board: &str) -> KillOnDrop {
         start_until(&self.board_config(board), "the board: http://")
     }
 
@@ -74,7 +68,7 @@ impl Site {
 fn the_board_is_open_to_this_machine_alone_or_to_those_who_show_the_token() {
     let Some(site) = Site::new(&[FARM]) else { return };
     let port = free_port();
-    let running = site.start(&format!("{{listen: {port}}}"));
+    let running = site.start_board(&format!("{{listen: {port}}}"));
     let browser = Browser::new(&format!("127.0.0.1:{port}"));
     for path in ["/", "/jobs/J", "/jobs/J/why", "/queues", "/workers/render101"] {
         let page = browser.ask("GET", path, &[], "");
@@ -95,7 +89,7 @@ fn the_board_is_open_to_this_machine_alone_or_to_those_who_show_the_token() {
 
     let file = site.token_file(TOKEN);
     let settings = format!("{{listen: '0.0.0.0:{port}', token_file: '{}'}}", file.display());
-    let running = site.start(&settings);
+    let running = site.start_board(&settings);
     let mut browser = Browser::new(&format!("127.0.0.1:{port}"));
     assert_eq!(browser.get("/api/v1/opencue/jobs").status, 401);
     assert_eq!(browser.sign_in("token", "wrong").status, 401);
@@ -136,7 +130,7 @@ fn a_person_sees_the_farm_in_a_browser() {
     let Some(site) = Site::new(&[FARM]) else { return };
     let port = free_port();
     let file = site.token_file(TOKEN);
-    let running = site.start(&format!("{{listen: {port}, token_file: '{}'}}", file.display()));
+    let running = site.start_board(&format!("{{listen: {port}, token_file: '{}'}}", file.display()));
     let output = Command::new("node")
         .arg("e2e/opencue.mjs")
         .current_dir(board)

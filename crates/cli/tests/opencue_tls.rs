@@ -1,13 +1,11 @@
 //! `windlass gateway opencue` on a PostgreSQL with TLS: the database is encrypted and checked as the settings say.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod postgres;
-mod support;
 #[path = "../../store/tests/support/tls.rs"]
 mod tls;
 
+use crate::database as postgres;
+use crate::support::windlass;
 use std::process::{Command, Output};
-use support::windlass;
 use windlass_cuebot::schema;
 
 #[test]

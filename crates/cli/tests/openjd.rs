@@ -1,9 +1,7 @@
 //! Open Job Description templates, run for real.
 
-mod support;
-
+use crate::support::{self, Farm, wait_until};
 use std::path::{Path, PathBuf};
-use support::{Farm, wait_until};
 
 const HEAD: &str = "specificationVersion: jobtemplate-2023-09\nname: T\n";
 

@@ -1,11 +1,9 @@
 //! The Debian packages, installed, upgraded, removed and purged in a throw-away copy of this machine: an overlay over its
 //! root directory, in a mount namespace of its own. Nothing outside of it changes.
 
-mod support;
-
+use crate::support::{self, Farm, show, windlass};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use support::{Farm, show, windlass};
 
 fn packaging(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(file)

@@ -1,10 +1,8 @@
 //! The files for packages: units that systemd accepts, and examples that the program accepts.
 
-mod support;
-
+use crate::support::{self, Farm, show, windlass};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Farm, show, windlass};
 
 fn packaging(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(file)

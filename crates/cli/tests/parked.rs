@@ -1,9 +1,7 @@
 //! Parked jobs: they are shown and changed like all others, and survive the server.
 
-mod support;
-
+use crate::support::{self, Farm};
 use serde_json::{Value, json};
-use support::Farm;
 
 const JOBS: u64 = 40;
 

@@ -1,12 +1,9 @@
 //! A server whose store is a PostgreSQL database: the farm survives its server, and moves to a file and back.
 
-#[path = "../../store/tests/support/postgres.rs"]
-mod database;
-mod support;
-
+use crate::database;
+use crate::support::cluster::{Server, worker};
+use crate::support::{self, Farm};
 use serde_json::{Value, json};
-use support::Farm;
-use support::cluster::{Server, worker};
 
 fn succeeded(jobs: &Value) -> usize {
     jobs.as_array().unwrap().iter().filter(|job| job["state"] == "succeeded").count()

@@ -1,15 +1,13 @@
 //! What a task reaches of the worker that runs it: its own directories, and neither the worker's token nor what other
 //! tasks wrote.
 
-mod support;
-
+use crate::support::port::{KillOnDrop, Port};
+use crate::support::{is_root, show, wait_until, windlass};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use support::port::{KillOnDrop, Port};
-use support::{is_root, show, wait_until, windlass};
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;

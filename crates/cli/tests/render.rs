@@ -1,10 +1,8 @@
 //! A render of 100 frames: the template of the documents, with POV-Ray.
 
-mod support;
-
+use crate::support::{Farm, names};
 use std::path::Path;
 use std::process::Command;
-use support::{Farm, names};
 
 #[test]
 fn a_film_of_100_frames_is_rendered_and_assembled() {

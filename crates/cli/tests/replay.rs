@@ -1,9 +1,7 @@
 //! A farm's history is exported as a trace, and a trace is replayed.
 
-mod support;
-
+use crate::support::Farm;
 use std::path::Path;
-use support::Farm;
 
 #[test]
 fn a_farms_own_history_is_a_trace_that_can_be_replayed() {

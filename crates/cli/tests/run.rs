@@ -1,8 +1,6 @@
 //! `windlass run` as people use it: output, exit codes, values, dependencies, waiting, holding.
 
-mod support;
-
-use support::{Farm, show, wait_until};
+use crate::support::{self, Farm, show, wait_until};
 
 #[test]
 fn output_and_exit_code_are_the_commands_own() {
@@ -73,14 +71,14 @@ fn the_first_failed_task_in_task_order_gives_the_exit_code() {
 #[test]
 fn limits_end_tasks_with_their_codes() {
     let farm = Farm::new();
-    let late = farm.fails(124, &["run", "--time-limit", "100ms", "--", "sleep", "1000"]);
+    let late = farm.fails(124, &["run", "--time-limit", "100ms", "--", "sleep", "1000.0625"]);
     assert!(late.contains("time limit"), "{late}");
     // A task that ignores the first signal is killed too.
     farm.fails(
         124,
         &["run", "--time-limit", "100ms", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"],
     );
-    assert!(support::processes_with("sleep 1000").is_empty());
+    assert!(support::processes_with("sleep 1000.0625").is_empty());
 }
 
 #[test]
@@ -197,12 +195,12 @@ fn a_held_job_waits_for_its_release_and_a_cancelled_one_can_be_retried() {
 #[test]
 fn an_interrupt_cancels_the_job() {
     let farm = Farm::new();
-    let run = farm.spawn(&["run", "--", "sh", "-c", "touch up; sleep 1000.5"]);
+    let run = farm.spawn(&["run", "--", "sh", "-c", "touch up; sleep 1000.375"]);
     wait_until("it runs", || farm.work().join("up").exists());
     support::kill(run.id() as i32, "INT");
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", show(&output));
-    assert!(support::processes_with("sleep 1000.5").is_empty());
+    assert!(support::processes_with("sleep 1000.375").is_empty());
     assert_eq!(farm.json(&["jobs"])[0]["state"], "canceled");
 }
 

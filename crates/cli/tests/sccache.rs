@@ -2,14 +2,12 @@
 //! `sccache` and `sccache-dist` are in PATH or in the directory that `SCCACHE_BIN` names; docs/src/sccache.md says how to
 //! install them.
 
-mod support;
-
+use crate::support::{self, wait_until, windlass};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use support::{wait_until, windlass};
 
 /// Compiles of one round, besides the first one, which packs the toolchain.
 const COMPILES: usize = 20;

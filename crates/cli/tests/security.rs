@@ -1,15 +1,13 @@
 //! Authentication, and random bytes on every port.
 
-mod support;
-
+use crate::support::port::{Port, connect_from};
+use crate::support::{self, Farm, Random, findings, is_root, show, wait_until};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::port::{Port, connect_from};
-use support::{Farm, Random, findings, is_root, show, wait_until};
 
 #[test]
 fn a_token_lets_in_as_far_as_its_role_goes() {

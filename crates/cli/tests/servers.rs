@@ -1,8 +1,9 @@
 //! Several servers of one farm, as clients and workers see them: addresses where nobody listens, servers that refuse, and
 //! ways to one server that are cut.
 
-mod support;
-
+use crate::support::port::{KillOnDrop, Port};
+use crate::support::proxy::{Behind, Proxy};
+use crate::support::{Farm, show, wait_until};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -11,9 +12,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use support::port::{KillOnDrop, Port};
-use support::proxy::{Behind, Proxy};
-use support::{Farm, show, wait_until};
 use tonic::{Request, Response, Status, Streaming};
 use windlass_api::wire::workers_server::{Workers, WorkersServer};
 use windlass_api::wire::{FromWorker, ToWorker};

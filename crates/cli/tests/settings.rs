@@ -1,9 +1,7 @@
 //! Queues and limits, set by administrators, and hints on the command line.
 
-mod support;
-
+use crate::support::{self, Farm};
 use serde_json::json;
-use support::Farm;
 use windlass_api::client::{Address, Client};
 
 #[test]

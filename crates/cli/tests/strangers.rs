@@ -1,13 +1,11 @@
 //! Clients without a token must not disturb others.
 
-mod support;
-
+use crate::support::port::{Port, connect_from};
+use crate::support::{self, PATIENCE, peak_mib, show, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::port::{Port, connect_from};
-use support::{PATIENCE, peak_mib, show, wait_until};
 
 /// How soon a user's task starts and ends during an attack.
 const SOON: Duration = Duration::from_secs(3);

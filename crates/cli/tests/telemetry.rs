@@ -1,8 +1,6 @@
 //! Traces: a build with the feature `otlp` sends them to a collector, and others refuse the setting.
 
-mod support;
-
-use support::Farm;
+use crate::support::{self, Farm};
 
 fn config(farm: &Farm, text: &str) -> String {
     let file = farm.path().join("server.toml");
@@ -52,11 +50,11 @@ mod without {
 #[cfg(feature = "otlp")]
 mod with {
     use super::*;
+    use crate::support::port::Port;
     use prost::Message;
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use support::port::Port;
 
     #[derive(Clone, PartialEq, Message)]
     struct Export {

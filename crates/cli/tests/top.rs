@@ -1,9 +1,7 @@
 //! `windlass top` with a real farm in a real terminal, which tmux is.
 
-mod support;
-
+use crate::support::{self, Farm, kill, wait_until, windlass};
 use std::process::{Command, Stdio};
-use support::{Farm, kill, wait_until, windlass};
 
 /// A terminal with a shell in it, with the environment of a farm.
 struct Pane<'a> {

@@ -1,11 +1,9 @@
 //! Limits per user, and what users must not see or use of others.
 
-mod support;
-
+use crate::support::port::Port;
+use crate::support::{Farm, show, wait_until};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
-use support::port::Port;
-use support::{Farm, show, wait_until};
 
 /// A server of which ann and bob have tokens.
 fn with_users(config: &str) -> (Port, String, String) {

@@ -1,7 +1,7 @@
 //! Attacks that are repeated until the test is over. On a real farm they come from other machines, so the threads here
 //! have a low priority.
 
-use crate::Ended;
+use super::Ended;
 use crate::support::port::connect_from;
 use crate::support::{Random, windlass};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! The points that the founding document of Compass CI's scheduling leaves open, A1 to A15, each as it is resolved.
 //! Cases with many turns or much time run on the engine in virtual time, the others on a server.
 
-use crate::farm::{Farm, counts};
-use crate::lab::{Lab, Provider, job, job_of};
+use super::farm::{Farm, counts};
+use super::lab::{Lab, Provider, job, job_of};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

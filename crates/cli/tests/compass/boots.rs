@@ -1,6 +1,6 @@
 //! Machines that boot and run jobs by what the scheduler tells them alone: no job here names a kernel or an archive.
 
-use crate::lab::{Lab, Provider};
+use super::lab::{Lab, Provider};
 use crate::support::wait_until;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};

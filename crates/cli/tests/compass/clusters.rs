@@ -1,6 +1,6 @@
 //! Jobs on several machines at once, from their submission to their end.
 
-use crate::lab::{Lab, Provider, job};
+use super::lab::{Lab, Provider, job};
 use crate::support::wait_until;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};

@@ -123,7 +123,7 @@ impl Farm {
 
     /// Submits a job to the queue, with preferred machines.
     pub fn submit_to(&mut self, queue: &str, testbox: &str, more: &Value, preferred: &[&str]) -> u64 {
-        let job = crate::lab::job(testbox, more);
+        let job = super::lab::job(testbox, more);
         let job = CompassJob::parse(job.as_object().unwrap().clone()).unwrap();
         let preferred: BTreeSet<String> = preferred.iter().map(|name| (*name).to_owned()).collect();
         let spec = job.into_spec(queue.to_owned(), preferred).unwrap();

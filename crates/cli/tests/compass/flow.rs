@@ -1,6 +1,6 @@
 //! Jobs from their submission to their end.
 
-use crate::lab::{Lab, Provider, job, job_of};
+use super::lab::{Lab, Provider, job, job_of};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Servers, providers and hosts that go away, and come back.
 
-use crate::lab::{Lab, Provider, job};
+use super::lab::{Lab, Provider, job};
 use crate::support::wait_until;
 use serde_json::{Value, json};
 use std::time::Duration;

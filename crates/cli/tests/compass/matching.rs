@@ -1,7 +1,7 @@
 //! Matching of jobs to machines.
 
-use crate::farm::Farm;
-use crate::lab::{Lab, Provider, job};
+use super::farm::Farm;
+use super::lab::{Lab, Provider, job};
 use serde_json::{Value, json};
 use windlass_core::queues::Charge;
 

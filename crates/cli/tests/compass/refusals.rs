@@ -1,6 +1,6 @@
 //! Invalid requests, and access rights.
 
-use crate::lab::{Lab, Provider, job};
+use super::lab::{Lab, Provider, job};
 use crate::support::{Random, wait_until};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Files that come in and go out, accounts, and submissions that stand for more than one job.
 
-use crate::lab::{Lab, Provider, job};
+use super::lab::{Lab, Provider, job};
 use crate::support::Random;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! The board: loads, waiting work and decisions, on a farm whose workers are played by the test.
 
-use crate::garbage::say;
-use crate::place::Server;
-use crate::stream::open;
+use super::garbage::say;
+use super::place::Server;
+use super::stream::open;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

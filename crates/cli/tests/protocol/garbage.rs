@@ -1,8 +1,8 @@
 //! Invalid messages of workers must not disturb a real worker.
 
-use crate::golden::{orders, reports};
-use crate::place::{Agent, Server};
-use crate::stream::open;
+use super::golden::{orders, reports};
+use super::place::{Agent, Server};
+use super::stream::open;
 use crate::support::Random;
 use prost::Message as _;
 use windlass_api::wire::{

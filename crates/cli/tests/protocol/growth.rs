@@ -1,9 +1,9 @@
 //! A thousand rounds of everything that comes and goes leave a server with the sizes of the beginning.
 
-use crate::garbage::say;
-use crate::golden::orders;
-use crate::place::Server;
-use crate::stream::{End, open};
+use super::garbage::say;
+use super::golden::orders;
+use super::place::Server;
+use super::stream::{End, open};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
 //! Recorded lines of an agent against today's keeper.
 
-use crate::golden::path;
+use super::golden::path;
 use crate::support::{PATIENCE, kill, wait_until, windlass};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Messages of a later release, with fields, kinds of messages and phases that this release does not know.
 
-use crate::golden::By;
+use super::golden::By;
 use prost::Message as _;
 use prost::encoding::{decode_varint, encode_varint};
 use windlass_api::wire::{FromWorker, Held, Task, report};

@@ -1,8 +1,8 @@
 //! The unsolicited reports of a real agent, to a server that the test plays.
 
-use crate::golden::reports;
-use crate::place::Agent;
-use crate::stream::{Door, End};
+use super::golden::reports;
+use super::place::Agent;
+use super::stream::{Door, End};
 use prost::Message as _;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::time::timeout;

@@ -1,10 +1,10 @@
 //! Recorded streams against today's server and today's agent.
 
-use crate::golden::{ALL, By, Recording, index, orders, reports};
-use crate::later::later;
-use crate::place::{Agent, Server};
-use crate::record::all_ends;
-use crate::stream::{Door, End as StreamEnd, open};
+use super::golden::{ALL, By, Recording, index, orders, reports};
+use super::later::later;
+use super::place::{Agent, Server};
+use super::record::all_ends;
+use super::stream::{Door, End as StreamEnd, open};
 use prost::Message as _;
 use std::collections::BTreeSet;
 use tokio::time::timeout;
@@ -124,7 +124,7 @@ fn recorded_messages_mean_what_they_meant_and_encode_to_the_same_bytes() {
         let recording = Recording::read(name);
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             // The bytes are fixed; their index shows fields that were added since as absent.
-            std::fs::write(crate::golden::path(&format!("{name}.txt")), recording.describe()).unwrap();
+            std::fs::write(super::golden::path(&format!("{name}.txt")), recording.describe()).unwrap();
         }
         assert_eq!(recording.describe(), index(name), "{name}");
         for (by, bytes) in &recording.0 {

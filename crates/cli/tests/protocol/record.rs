@@ -1,9 +1,9 @@
 //! Records the messages between a real agent and a real server with a proxy.
 
-use crate::golden::{By, RECORDED, Recording};
-use crate::place::{Agent, Server};
-use crate::play::marks;
-use crate::stream::{Door, End, open};
+use super::golden::{By, RECORDED, Recording};
+use super::place::{Agent, Server};
+use super::play::marks;
+use super::stream::{Door, End, open};
 use crate::support::kill;
 use prost::Message as _;
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The page of metrics.
 
-use super::{MADE, compare, support::Farm, text};
+use super::{MADE, compare, text};
+use crate::support::Farm;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,4 @@
 //! A server for one test, in its own directory, and the real binary.
-#![allow(dead_code)]
 
 pub mod browser;
 pub mod cluster;
@@ -318,7 +317,8 @@ pub fn findings(output: &Output) -> BTreeMap<String, (String, String)> {
     each.collect()
 }
 
-/// Processes whose command line, arguments joined by spaces, holds `text`.
+/// Processes whose command line, arguments joined by spaces, has `text` in it. Tests run beside each other, so each looks
+/// for a number of seconds of its own.
 pub fn processes_with(text: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -351,12 +351,6 @@ fn own_kib(pid: u32, of: &str) -> u64 {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     };
     kib(of).saturating_sub(kib("RssFile:"))
-}
-
-/// The value that a part of all do not exceed.
-pub fn percentile(all: &mut [Duration], part: f64) -> Duration {
-    all.sort();
-    all[((all.len() - 1) as f64 * part) as usize]
 }
 
 /// Names in a directory.

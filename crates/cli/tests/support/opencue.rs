@@ -1,5 +1,5 @@
-//! OpenCue's tables in a database of its own, and `windlass gateway opencue` on them. A test file that includes this one has
-//! the modules `database` and `support`.
+//! OpenCue's tables in a database of its own, and `windlass gateway opencue` on them. A program of tests that
+//! includes this file has the modules `database` and `support`.
 
 use crate::database;
 use crate::support::port::KillOnDrop;

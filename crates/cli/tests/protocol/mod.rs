@@ -12,5 +12,3 @@ mod place;
 mod play;
 mod record;
 mod stream;
-#[path = "../support/mod.rs"]
-mod support;

@@ -4,11 +4,11 @@
 //! It takes twenty seconds; `WINDLASS_ADVERSARY_S=300 cargo test -p windlass-cli --test adversary -- --nocapture` takes
 //! five minutes and prints what was measured.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod attacks;
 
+use crate::percentile;
+use crate::support::port::{KillOnDrop, Port};
+use crate::support::{self, is_root, peak_mib, wait_until};
 use attacks::Target;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -16,8 +16,6 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::port::{KillOnDrop, Port};
-use support::{is_root, peak_mib, percentile, wait_until};
 
 /// The delays that the other submitter may notice.
 const START_P99_MAX: Duration = Duration::from_secs(1);
@@ -107,6 +105,7 @@ impl Ann<'_> {
 
 #[test]
 fn twenty_attacks_at_once_go_unnoticed() {
+    let _machine = crate::machine();
     if !is_root("adversary") {
         return;
     }

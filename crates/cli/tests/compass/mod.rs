@@ -1,9 +1,6 @@
 //! Compass CI's interface, by clients, providers and machines written against its description alone, over
 //! real connections to a real server.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod ambiguities;
 mod boots;
 mod clusters;

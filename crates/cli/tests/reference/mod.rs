@@ -2,9 +2,6 @@
 //! the description of the interface, the metrics from their registration. With `UPDATE_EXPECT=1` the tests write the
 //! pages, otherwise they compare them.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod metrics;
 mod requests;
 mod settings;
