@@ -35,5 +35,5 @@ pub use world::Tally;
 
 /// The shell command that runs one seed again.
 fn replay_command(seed: u64) -> String {
-    format!("SEED={seed} cargo test -p windlass-sim --test seeds")
+    format!("SEED={seed} cargo test -p windlass-sim --test all seeds::")
 }

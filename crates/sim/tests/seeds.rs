@@ -1,11 +1,14 @@
 //! Seeds: each is a world with its own machines, jobs and faults, in which no promise may break.
 //!
-//! `SEED=n cargo test -p windlass-sim --test seeds` runs that seed alone and prints its transcript,
-//! `SEEDS=a..b` runs a range of one's own, to its end, and prints each seed that fails.
+//! `SEED=n cargo test -p windlass-sim --test all seeds::` runs that seed alone and prints its transcript,
+//! `SEEDS=a..b` runs a range of one's own, to its end, and prints each seed that fails. `SEEDS_S=n` runs n seconds of
+//! seeds that no run had before, besides the 256 of every run.
 
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_sim::{Faults, Tally, Violation, run_seed, run_seed_traced};
 
 /// A seed that a run of `SEED=n` asks for.
@@ -17,6 +20,11 @@ fn wanted_range() -> Option<Range<u64>> {
     let text = std::env::var("SEEDS").ok()?;
     let (first, end) = text.split_once("..")?;
     Some(first.parse().ok()?..end.parse().ok()?)
+}
+
+/// How long new seeds run. `./test` sets it.
+fn wanted_time() -> Option<Duration> {
+    std::env::var("SEEDS_S").ok()?.parse().ok().map(Duration::from_secs)
 }
 
 fn run_all(seeds: Range<u64>) -> Result<Tally, Violation> {
@@ -41,6 +49,28 @@ fn run_range(seeds: Range<u64>) -> Result<(), Violation> {
     }
     eprintln!("seeds {seeds:?}: {sum:?}");
     first.map_or(Ok(()), Err)
+}
+
+/// Runs seeds from `first` on, on all cores and for this time. Each violation is printed in a line, and one is returned
+/// beside the number of seeds.
+fn run_for(time: Duration, first: u64) -> (u64, Result<(), Violation>) {
+    let (next, until) = (AtomicU64::new(first), Instant::now() + time);
+    let run = || {
+        let mut broken = None;
+        while Instant::now() < until {
+            if let Err(violation) = run_seed(next.fetch_add(1, Ordering::Relaxed), &Faults::all()) {
+                eprintln!("seed {}, step {}: {}", violation.seed, violation.step, violation.what);
+                broken.get_or_insert(violation);
+            }
+        }
+        broken
+    };
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let broken = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(&run)).collect();
+        threads.into_iter().find_map(|thread| thread.join().unwrap())
+    });
+    (next.into_inner() - first, broken.map_or(Ok(()), Err))
 }
 
 /// What the seeds are for happens in them.
@@ -94,6 +124,22 @@ fn other_half_of_the_seeds_breaks_no_promise() -> Result<(), Violation> {
         every_fault_struck(&run_all(128..256)?);
     }
     Ok(())
+}
+
+/// The number of these seeds depends on the machine.
+#[test]
+fn new_seeds_break_no_promise() -> Result<(), Violation> {
+    let Some(time) = wanted_time().filter(|_| wanted_seed().is_none() && wanted_range().is_none()) else {
+        return Ok(());
+    };
+    // A seed takes longer than a millisecond, so no run has the seeds of the run before.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+    let first = now.as_millis() as u64;
+    let (count, outcome) = run_for(time, first);
+    // Not by a macro, as above.
+    let text = format!("new seeds: {count} from {first} on, in {} s\n", time.as_secs());
+    std::io::stdout().write_all(text.as_bytes()).ok();
+    outcome
 }
 
 /// Seeds that broke a promise once, in the worlds as they are now.
