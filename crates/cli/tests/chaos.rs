@@ -1,7 +1,7 @@
 //! Three servers on one database under everything at once: chunks, gangs, limits, cancels and retries, while servers are
 //! killed, connections cut and commits ended. Each result once, nothing beside itself, nothing left booked.
 //!
-//! `CHAOS_TASKS=100000 CHAOS_SEED=7 cargo test -p windlass-cli --test chaos` runs as many tasks, and other faults.
+//! `CHAOS_TASKS=100000 CHAOS_SEED=7 cargo test -p windlass-cli --test alone chaos::` runs as many tasks, and other faults.
 
 use crate::database;
 use crate::support::cluster::{Server, worker_by};

@@ -1,7 +1,7 @@
 //! Many tasks of 0.2 s on many workers, while the servers of the farm are killed in turn, one every few seconds, and started
 //! again, and connections to the database are cut. The database and the tasks themselves are the audit. It takes half a
-//! minute; `WINDLASS_KILLS=100000,50,3,8 cargo test -p windlass-cli --test cluster_kills -- --nocapture` runs 100,000 tasks
-//! on 50 workers with three servers, of which one is killed every 8 s.
+//! minute; `WINDLASS_KILLS=100000,50,3,8 cargo test -p windlass-cli --test alone cluster_kills:: -- --nocapture` runs
+//! 100,000 tasks on 50 workers with three servers, of which one is killed every 8 s.
 
 use crate::database;
 use crate::support::cluster::{Server, worker};

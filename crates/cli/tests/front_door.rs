@@ -1,5 +1,5 @@
 //! The README's session is played with the real program, and its picture is drawn from it, so neither goes stale.
-//! `UPDATE_EXPECT=1 cargo test -p windlass-cli --test front_door` takes over what the program says today.
+//! `UPDATE_EXPECT=1 cargo test -p windlass-cli --test all front_door::` takes over what the program says today.
 
 use crate::support::{Farm, kill, windlass};
 use std::fmt::Write as _;

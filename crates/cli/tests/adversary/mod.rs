@@ -1,8 +1,8 @@
 //! Twenty attacks at once, by strangers on the network, a hostile submitter, a hostile worker and a hostile host,
 //! against a server and two workers, beside the normal load of another submitter, who must not notice.
 //!
-//! It takes twenty seconds; `WINDLASS_ADVERSARY_S=300 cargo test -p windlass-cli --test adversary -- --nocapture` takes
-//! five minutes and prints what was measured.
+//! It takes twenty seconds; `WINDLASS_ADVERSARY_S=300 cargo test -p windlass-cli --test alone adversary:: -- --nocapture`
+//! takes five minutes and prints what was measured.
 
 mod attacks;
 

@@ -372,6 +372,86 @@ fn no_test_sleeps_and_none_is_ignored() {
     }
 }
 
+/// The test targets of a manifest, and the files of tests that cargo finds by itself.
+fn programs(of: &str, sources: &[(String, String)]) -> BTreeSet<String> {
+    let manifest = text_of(&format!("crates/{of}/Cargo.toml"));
+    let listed = manifest.split("[[test]]\nname = \"").skip(1);
+    let mut programs: BTreeSet<String> =
+        listed.map(|rest| rest.split('"').next().unwrap().to_owned()).collect();
+    if !manifest.contains("autotests = false") {
+        let files = sources.iter().filter_map(|(path, _)| path.strip_prefix(&format!("crates/{of}/tests/")));
+        let found = files.filter(|file| !file.contains('/')).filter_map(|file| file.strip_suffix(".rs"));
+        programs.extend(found.map(str::to_owned));
+    }
+    programs
+}
+
+/// The crate of a file of tests, and its path among the crate's tests.
+fn of_tests(path: &str) -> Option<(&str, &str)> {
+    let (of, file) = path.strip_prefix("crates/")?.split_once("/tests/")?;
+    (!of.contains('/')).then_some((of, file))
+}
+
+/// The module of a line that declares one.
+fn module_of(line: &str) -> Option<&str> {
+    line.strip_prefix("pub ").unwrap_or(line).strip_prefix("mod ")?.strip_suffix(';')
+}
+
+/// No program has a file that no line declares, so its tests would never run.
+#[test]
+fn every_file_of_tests_is_in_a_program() {
+    let sources = files(".rs");
+    let mut modules: BTreeSet<(&str, &str)> = BTreeSet::new();
+    // Files that another crate's tests or benches have by their path, by the name of the file.
+    let mut shared: BTreeSet<&str> = BTreeSet::new();
+    for (path, text) in &sources {
+        let named = text.lines().filter_map(|line| line.strip_prefix("#[path = \"")?.strip_suffix("\"]"));
+        shared.extend(named.filter_map(|path| path.rsplit('/').next()));
+        if let Some((of, _)) = of_tests(path) {
+            modules.extend(text.lines().filter_map(module_of).map(|module| (of, module)));
+        }
+    }
+    for (path, _) in &sources {
+        let Some((of, file)) = of_tests(path) else { continue };
+        let stem = file.strip_suffix("/mod.rs").or(file.strip_suffix(".rs")).unwrap();
+        let is_declared = modules.contains(&(of, stem.rsplit('/').next().unwrap()));
+        let is_shared = file.contains('/') && shared.contains(file.rsplit('/').next().unwrap());
+        assert!(
+            is_declared || is_shared || programs(of, &sources).contains(stem),
+            "{path} is in no program: add it to tests/all.rs of its crate"
+        );
+    }
+}
+
+/// A command that names a missing program fails; one that names a missing module runs no test, and passes.
+#[test]
+fn commands_of_tests_name_what_there_is() {
+    let sources = files(".rs");
+    let crates: BTreeSet<&str> =
+        sources.iter().filter_map(|(path, _)| of_tests(path)).map(|(of, _)| of).collect();
+    let all: BTreeSet<String> = crates.into_iter().flat_map(|of| programs(of, &sources)).collect();
+    let modules: BTreeSet<&str> = sources
+        .iter()
+        .filter(|(path, _)| of_tests(path).is_some())
+        .flat_map(|(_, text)| text.lines().filter_map(module_of))
+        .collect();
+    for (page, text) in files(".md") {
+        for line in text.lines() {
+            for rest in line.split("--test ").skip(1) {
+                let mut words = rest.split(['`', ' ', ';', ',', '|']);
+                let program = words.next().unwrap();
+                assert!(
+                    all.contains(program),
+                    "{page}: there is no program of tests named {program}: {line}"
+                );
+                let named = words.filter_map(|word| word.strip_suffix("::"));
+                let lost = named.filter(|module| !modules.contains(module)).collect::<Vec<_>>();
+                assert!(lost.is_empty(), "{page}: no file of tests is named {lost:?}: {line}");
+            }
+        }
+    }
+}
+
 #[test]
 fn no_crate_is_a_drawer() {
     for entry in std::fs::read_dir(root().join("crates")).unwrap().flatten() {

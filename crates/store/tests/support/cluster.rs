@@ -240,9 +240,10 @@ impl Drop for Cluster {
     }
 }
 
+/// Tests with several servers run beside each other, and each server has up to 15 connections.
 fn configure(dir: &Path, settings: &[&str]) -> std::io::Result<()> {
     let mut text = format!(
-        "listen_addresses = ''\nunix_socket_directories = '{}'\nmax_connections = 300\nshared_buffers = '64MB'\n\
+        "listen_addresses = ''\nunix_socket_directories = '{}'\nmax_connections = 1000\nshared_buffers = '64MB'\n\
          dynamic_shared_memory_type = mmap\nlog_statement = none\n",
         dir.display()
     );
