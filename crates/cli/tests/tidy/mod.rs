@@ -423,6 +423,27 @@ fn every_file_of_tests_is_in_a_program() {
     }
 }
 
+#[test]
+fn what_manifests_leave_untested_has_no_tests() {
+    for (path, text) in files(".rs") {
+        let Some((of, _)) = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
+            continue;
+        };
+        let manifest = text_of(&format!("crates/{of}/Cargo.toml"));
+        if manifest.contains("\ndoctest = false") {
+            let mut lines = text.lines().map(str::trim_start);
+            let example =
+                lines.find(|line| ["/// ```", "//! ```"].iter().any(|fence| line.starts_with(fence)));
+            assert!(example.is_none(), "{path} has an example: take 'doctest = false' out of its manifest");
+        }
+        let is_tested = !manifest.contains("\ntest = false");
+        assert!(
+            is_tested || !text.contains("#[test]"),
+            "{path} has a test: take 'test = false' out of its manifest"
+        );
+    }
+}
+
 /// A command that names a missing program fails; one that names a missing module runs no test, and passes.
 #[test]
 fn commands_of_tests_name_what_there_is() {
