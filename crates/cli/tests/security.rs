@@ -129,7 +129,7 @@ fn a_token_of_the_caller_does_not_become_part_of_the_job() {
 fn those_who_connect_and_say_nothing_hold_up_nobody_and_are_let_go() {
     let port = Port::with_tls(&[]);
     let ann = port.token(&["--role", "user", "--user", "ann"]);
-    windlass_worker::raise_file_limit();
+    support::raise_file_limit();
     let mut silent: Vec<TcpStream> = (0..1024).map(|_| connect_from("127.0.0.2", port.host())).collect();
     // If its machine opens more connections than the limit, the oldest is closed at once, and others are not.
     let above = connect_from("127.0.0.2", port.host());

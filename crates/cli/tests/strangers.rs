@@ -80,7 +80,7 @@ fn flood(port: &Port, path: &str) -> std::thread::JoinHandle<()> {
 #[test]
 fn h1_slow_bodies_and_idle_connections_of_a_machine_shut_out_nobody_of_it() {
     let port = open(&["--compass"]);
-    windlass_worker::raise_file_limit();
+    support::raise_file_limit();
     let ann = port.token(&["--role", "user", "--user", "ann"]);
     // The client comes from the same address.
     let slow: Vec<TcpStream> = (0..1100)

@@ -295,6 +295,20 @@ pub fn kill(pid: i32, signal: &str) {
     _ = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
+/// Open files of this process from [`raise_file_limit`] on, if the system allows it.
+const FILES: u64 = 8_192;
+
+/// Lets this process have the connections of a flood. Programs that other tests start inherit the limit, and some close
+/// every file below it, one by one.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.unwrap_or(FILES).min(FILES);
+    if current.is_some_and(|current| current < wanted) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).unwrap();
+    }
+}
+
 /// The output of a finished command.
 pub fn show(output: &Output) -> String {
     format!(
