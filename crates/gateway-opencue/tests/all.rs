@@ -1,4 +1,5 @@
-//! All tests of this crate as one program, which is linked once. Each file is a module: `--test all booking::` runs one.
+//! All tests of this crate as one program, which is linked once. Each file is a module:
+//! `--test all booking::` runs one.
 
 mod board;
 mod booking;
