@@ -1,5 +1,5 @@
-//! Tests that measure delays, pressure or load, or that need all of this machine. They are a program of their own, of
-//! which one test runs at a time, so that no other test takes the processor from them: `--test alone hog::` runs one file.
+//! Tests that measure delays, pressure or load, or that need all of this machine. They are a program of their own, and
+//! one of them runs at a time, so that no other test takes the processor from them. `--test alone hog::` runs one file.
 
 mod adversary;
 mod chaos;
