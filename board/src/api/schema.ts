@@ -253,18 +253,6 @@ export interface components {
             state: components["schemas"]["WorkerState"];
         };
         /** @description The envelope of every answer of the board. */
-        Board_DispatchedJobs: {
-            /** @description Always false: errors have another body. */
-            error: boolean;
-            /** @description Tasks on workers. */
-            message: {
-                /** @description Tasks that are booked or run, those of the latest jobs first. */
-                jobs: components["schemas"]["DispatchedJob"][];
-                /** @description Booked and running tasks that are not in `jobs`. */
-                other_running: number;
-            };
-        };
-        /** @description The envelope of every answer of the board. */
         Board_PendingJobs: {
             /** @description Always false: errors have another body. */
             error: boolean;
@@ -410,20 +398,6 @@ export interface components {
                 /** @description The rule's name. */
                 rule: string;
             }[];
-        };
-        /** @description The envelope of every answer of the board. */
-        Board_WorkersLoad: {
-            /** @description Always false: errors have another body. */
-            error: boolean;
-            /** @description The load of groups of workers; a worker is in several groups. */
-            message: {
-                /** @description Groups by the values of the tag `arch`. */
-                by_architecture: components["schemas"]["GroupLoad"][];
-                /** @description `build`: all workers; `fetch`: those with the tag `fetch`; `gpu`: those with gpus. */
-                by_capability: components["schemas"]["GroupLoad"][];
-                /** @description Groups by other tags, but for tags that differ from machine to machine. */
-                by_feature: components["schemas"]["GroupLoad"][];
-            };
         };
         /**
          * @description How a step depends on another.
@@ -590,50 +564,6 @@ export interface components {
              * @description Bytes of the file system.
              */
             total_bytes: number;
-        };
-        /** @description A task that is booked or runs. */
-        DispatchedJob: {
-            /**
-             * Format: int64
-             * @description When it was booked.
-             */
-            dispatched_at: number;
-            /** @description The task's id. */
-            id: string;
-            /**
-             * Format: int64
-             * @description The task's job.
-             */
-            job_id: number;
-            /** @description The job's name. */
-            job_name?: string;
-            /** @description The kind of work of its step. */
-            kind: components["schemas"]["Kind"];
-            /** @description The job's queue. */
-            queue: string;
-            /**
-             * Format: double
-             * @description The worker's points; null if the decision is not remembered, or if the task was prefetched without one.
-             */
-            score?: number | null;
-            /** @description The name of its step. */
-            step: string;
-            /** @description The user who submitted the job. */
-            user?: string;
-            /** @description The worker's name. */
-            worker: string;
-            /**
-             * Format: int64
-             * @description The worker's id.
-             */
-            worker_id: number;
-        };
-        /** @description Tasks on workers. */
-        DispatchedJobs: {
-            /** @description Tasks that are booked or run, those of the latest jobs first. */
-            jobs: components["schemas"]["DispatchedJob"][];
-            /** @description Booked and running tasks that are not in `jobs`. */
-            other_running: number;
         };
         /** @description How a worker is drained. */
         DrainRequest: {
@@ -862,25 +792,6 @@ export interface components {
          *     runs; `s`: succeeded; `f`: failed; `c`: cancelled; `l`: will never start, or something else.
          */
         GridRun: Record<string, never>[];
-        /** @description The load of a group of workers. */
-        GroupLoad: {
-            /**
-             * Format: double
-             * @description Cpus that these tasks hold.
-             */
-            booked_cpus: number;
-            /**
-             * Format: double
-             * @description Cpus of its workers that are up.
-             */
-            capacity: number;
-            /** @description Tasks that run on its workers. */
-            in_flight: number;
-            /** @description The group's name: a capability, an architecture, or a tag as `key` or `key=value`. */
-            key: string;
-            /** @description Number of its workers that are up. */
-            workers: number;
-        };
         /** @description Hints: what helps to choose a worker or to size a task. */
         Hints: {
             /**
@@ -2818,15 +2729,6 @@ export interface components {
             waiting_queues: number;
             /** @description The worker's name. */
             worker: string;
-        };
-        /** @description The load of groups of workers; a worker is in several groups. */
-        WorkersLoad: {
-            /** @description Groups by the values of the tag `arch`. */
-            by_architecture: components["schemas"]["GroupLoad"][];
-            /** @description `build`: all workers; `fetch`: those with the tag `fetch`; `gpu`: those with gpus. */
-            by_capability: components["schemas"]["GroupLoad"][];
-            /** @description Groups by other tags, but for tags that differ from machine to machine. */
-            by_feature: components["schemas"]["GroupLoad"][];
         };
     };
     responses: never;

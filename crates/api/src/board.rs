@@ -14,7 +14,6 @@ use windlass_core::load::formula::{LOAD_NO_CORES, LoadSettings};
 use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure};
 use windlass_core::plan::placement;
 use windlass_core::score::policy::Breakdown;
-use windlass_core::tags::CORE_SCORE;
 use windlass_core::worker as core;
 
 /// Bytes of a mebibyte.
@@ -287,44 +286,6 @@ pub struct PendingJob {
     pub reason: WaitWord,
 }
 
-/// Tasks on workers.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct DispatchedJobs {
-    /// Tasks that are booked or run, those of the latest jobs first.
-    pub jobs: Vec<DispatchedJob>,
-    /// Booked and running tasks that are not in `jobs`.
-    pub other_running: usize,
-}
-
-/// A task that is booked or runs.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct DispatchedJob {
-    /// The task's id.
-    pub id: String,
-    /// The kind of work of its step.
-    pub kind: Kind,
-    /// The job's queue.
-    pub queue: String,
-    /// The worker's id.
-    pub worker_id: u64,
-    /// The worker's name.
-    pub worker: String,
-    /// The worker's points; null if the decision is not remembered, or if the task was prefetched without one.
-    pub score: Option<f64>,
-    /// When it was booked.
-    pub dispatched_at: u64,
-    /// The task's job.
-    pub job_id: u64,
-    /// The name of its step.
-    pub step: String,
-    /// The job's name.
-    #[serde(default)]
-    pub job_name: String,
-    /// The user who submitted the job.
-    #[serde(default)]
-    pub user: String,
-}
-
 /// A placement decision. The candidates are workers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoardDecision {
@@ -433,89 +394,6 @@ impl BoardWorker {
             queues: Vec::new(),
             note: worker.note.as_deref().map(str::to_owned),
         }
-    }
-}
-
-/// The load of groups of workers; a worker is in several groups.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct WorkersLoad {
-    /// `build`: all workers; `fetch`: those with the tag `fetch`; `gpu`: those with gpus.
-    pub by_capability: Vec<GroupLoad>,
-    /// Groups by the values of the tag `arch`.
-    pub by_architecture: Vec<GroupLoad>,
-    /// Groups by other tags, but for tags that differ from machine to machine.
-    pub by_feature: Vec<GroupLoad>,
-}
-
-/// The load of a group of workers.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct GroupLoad {
-    /// The group's name: a capability, an architecture, or a tag as `key` or `key=value`.
-    pub key: String,
-    /// Tasks that run on its workers.
-    pub in_flight: usize,
-    /// Cpus that these tasks hold.
-    pub booked_cpus: f64,
-    /// Cpus of its workers that are up.
-    pub capacity: f64,
-    /// Number of its workers that are up.
-    pub workers: usize,
-}
-
-impl WorkersLoad {
-    /// Groups all workers in one pass. Of each list only the `groups_max` groups with the most workers are kept.
-    pub fn of<'a>(workers: impl Iterator<Item = &'a core::Worker>, groups_max: usize) -> Self {
-        let (mut capabilities, mut architectures, mut features) = Default::default();
-        for worker in workers {
-            let tags = || worker.attributes.iter().filter(|(key, _)| !OF_ONE_MACHINE.contains(&key.as_str()));
-            add(&mut capabilities, ("build", ""), worker);
-            if worker.flags.fetches {
-                add(&mut capabilities, ("fetch", ""), worker);
-            }
-            if worker.capacity.gpus > 0 {
-                add(&mut capabilities, ("gpu", ""), worker);
-            }
-            for (key, values) in tags() {
-                match key.as_str() {
-                    "arch" => values.iter().for_each(|value| add(&mut architectures, (value, ""), worker)),
-                    key if values.is_empty() => add(&mut features, (key, ""), worker),
-                    key => values.iter().for_each(|value| add(&mut features, (key, value), worker)),
-                }
-            }
-        }
-        let list = |groups: Groups| {
-            let mut list: Vec<GroupLoad> = groups.into_values().collect();
-            list.sort_by(|a, b| b.workers.cmp(&a.workers).then_with(|| a.key.cmp(&b.key)));
-            list.truncate(groups_max);
-            list
-        };
-        WorkersLoad {
-            by_capability: list(capabilities),
-            by_architecture: list(architectures),
-            by_feature: list(features),
-        }
-    }
-}
-
-/// Groups by key and value of a tag.
-type Groups<'a> = BTreeMap<(&'a str, &'a str), GroupLoad>;
-
-/// Tags that differ from machine to machine.
-const OF_ONE_MACHINE: [&str; 3] = ["host", "kernel", CORE_SCORE];
-
-fn add<'a>(groups: &mut Groups<'a>, tag: (&'a str, &'a str), worker: &core::Worker) {
-    let group = groups.entry(tag).or_insert_with(|| GroupLoad {
-        key: if tag.1.is_empty() { tag.0.to_owned() } else { format!("{}={}", tag.0, tag.1) },
-        in_flight: 0,
-        booked_cpus: 0.0,
-        capacity: 0.0,
-        workers: 0,
-    });
-    group.in_flight += worker.running.len();
-    group.booked_cpus += f64::from(worker.booked.cpu) / 100.0;
-    if worker.state == core::WorkerState::Up {
-        group.capacity += f64::from(worker.capacity.cpu) / 100.0;
-        group.workers += 1;
     }
 }
 

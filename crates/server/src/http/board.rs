@@ -10,19 +10,16 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
 use windlass_api::board::{
-    Board, BoardDecision, BoardWorker, DispatchedJob, DispatchedJobs, PendingJob, PendingJobs, RuleEntry,
-    ScoringSummary, WorkersLoad,
+    Board, BoardDecision, BoardWorker, PendingJob, PendingJobs, RuleEntry, ScoringSummary,
 };
 use windlass_core::score::policy::rule_catalog;
 use windlass_core::time::NS_PER_S;
-use windlass_core::{Engine, TaskId, Time};
+use windlass_core::{Engine, Time};
 
-/// Steps, or tasks, that one answer names.
+/// Steps that one answer names.
 const JOBS_MAX: usize = 500;
 /// Workers that one answer names.
 const WORKERS_MAX: usize = 10_000;
-/// Groups of workers of each kind.
-const GROUPS_MAX: usize = 200;
 /// Decisions of which a summary is made, where the caller does not say, and at most.
 const SAMPLE_DEFAULT: usize = 2_000;
 const SAMPLE_MAX: usize = 10_000;
@@ -100,32 +97,6 @@ fn look_pending(engine: &Engine) -> PendingJobs {
     PendingJobs { jobs, other_pending: ready.saturating_sub(shown) }
 }
 
-/// Lists tasks that are booked or run, those of the latest jobs first.
-#[utoipa::path(get, path = "/api/v1/board/jobs/dispatched", tag = "board",
-    responses((status = 200, description = "The first 500", body = Board<DispatchedJobs>)))]
-pub async fn dispatched(State(app): State<App>) -> BoardReply<DispatchedJobs> {
-    answer(app.handle.query(look_dispatched).await?)
-}
-
-fn look_dispatched(engine: &Engine) -> DispatchedJobs {
-    // Of a task that was placed twice the decision that was made last counts.
-    let mut scores: BTreeMap<TaskId, f64> = BTreeMap::new();
-    for decision in engine.planner().decisions() {
-        if let Some(winner) = decision.ranked().first() {
-            scores.entry(decision.task).or_insert(winner.breakdown.total);
-        }
-    }
-    let attempts = engine.attempts();
-    let all = attempts.len();
-    let jobs = attempts.rev().take(JOBS_MAX).filter_map(|(task, attempt)| {
-        let score = scores.get(&task).copied().filter(|_| !attempt.is_queued());
-        view::dispatched_job(engine, task, attempt, score)
-    });
-    let jobs: Vec<DispatchedJob> = jobs.collect();
-    let other_running = all - jobs.len();
-    DispatchedJobs { jobs, other_running }
-}
-
 /// Which decisions to list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -164,13 +135,5 @@ pub async fn workers(State(app): State<App>) -> BoardReply<Vec<BoardWorker>> {
         let workers = engine.workers().present().take(WORKERS_MAX);
         workers.map(|worker| view::board_worker(engine, worker)).collect::<Vec<_>>()
     };
-    answer(app.handle.query(look).await?)
-}
-
-/// Tells how full groups of workers are.
-#[utoipa::path(get, path = "/api/v1/board/workers/load", tag = "board",
-    responses((status = 200, description = "The groups, those of most workers first", body = Board<WorkersLoad>)))]
-pub async fn workers_load(State(app): State<App>) -> BoardReply<WorkersLoad> {
-    let look = |engine: &Engine| WorkersLoad::of(engine.workers().present(), GROUPS_MAX);
     answer(app.handle.query(look).await?)
 }

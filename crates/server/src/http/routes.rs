@@ -125,10 +125,8 @@ table! {
     get "/api/v1/board/scoring/rules" Viewer board::rules;
     get "/api/v1/board/scoring/summary" Viewer board::summary;
     get "/api/v1/board/jobs/pending" Viewer board::pending;
-    get "/api/v1/board/jobs/dispatched" Viewer board::dispatched;
     get "/api/v1/board/jobs/decisions" Admin board::decisions;
     get "/api/v1/board/workers" Viewer board::workers;
-    get "/api/v1/board/workers/load" Viewer board::workers_load;
 }
 
 /// The callers that may make a request. `pattern` is the path that the router matched, with its parameters in braces. It

@@ -3,10 +3,10 @@
 use crate::figures::{PlacedNames, PlacedSteps};
 use std::collections::BTreeMap;
 use windlass_api::Judged;
-use windlass_api::board::{BoardCandidate, BoardDecision, BoardWorker, DispatchedJob, PendingJob};
+use windlass_api::board::{BoardCandidate, BoardDecision, BoardWorker, PendingJob};
 use windlass_api::figures::QueueCpus;
 use windlass_core::TaskId;
-use windlass_core::engine::{Attempt, Engine};
+use windlass_core::engine::Engine;
 use windlass_core::explain::BlockedReason;
 use windlass_core::ids::StepKey;
 use windlass_core::plan::Decision;
@@ -28,31 +28,6 @@ pub fn pending_job(engine: &Engine, key: StepKey, reason: BlockedReason) -> Opti
         dependency_count: spec.depends.len(),
         dependents: step.dependents,
         reason: reason.into(),
-    })
-}
-
-/// A booked task, with the score of its remembered decision.
-pub fn dispatched_job(
-    engine: &Engine,
-    task: TaskId,
-    attempt: &Attempt,
-    score: Option<f64>,
-) -> Option<DispatchedJob> {
-    let job = engine.job(task.job)?;
-    let spec = job.spec.steps.get(usize::from(job.step_of(task.index)))?;
-    let worker = engine.workers().get(attempt.worker);
-    Some(DispatchedJob {
-        id: task.to_string(),
-        kind: spec.hints.kind.into(),
-        queue: job.spec.queue.clone(),
-        worker_id: attempt.worker.0,
-        worker: worker.map(|worker| worker.name.to_string()).unwrap_or_default(),
-        score,
-        dispatched_at: attempt.booked.as_ms(),
-        job_id: task.job.0,
-        step: spec.name.clone(),
-        job_name: job.spec.name.clone(),
-        user: job.spec.user.clone(),
     })
 }
 
