@@ -1,17 +1,18 @@
-//! Series as the store keeps them: bytes for each step of the day, written once when it is over.
+//! Series as the store keeps them: blobs of each step of the day, written once when the step is over.
 //!
-//! Each blob begins with a byte for its form. What a later release wrote in another form is skipped: charts begin again.
+//! The first byte of a blob is its form, and the rest is a message of protobuf. The charts of a blob that is damaged, or
+//! has the form of a later release, begin again.
 
-use super::charts::{
-    Charts, FARM_COLUMNS, FOLD, FarmRow, QUEUE_COLUMNS, QueueRow, Row, WORKER_COLUMNS, WorkerRow,
-};
-use super::timeline::Ring;
+use super::charts::{Chart, Charts, FARM_COLUMNS, FOLD, QUEUE_COLUMNS, Row, WORKER_COLUMNS};
+use prost::Message as _;
 use std::ops::Range;
 use windlass_core::WorkerId;
 use windlass_store::SeriesRow;
 
-/// The form of these blobs.
-const FORM: u8 = 1;
+/// The form that is written.
+const FORM: u8 = 2;
+/// The form that earlier releases wrote. It is still read.
+const FIRST_FORM: u8 = 1;
 /// Bytes of one blob; a larger one is not written.
 pub const BLOB_BYTES_MAX: usize = 4 << 20;
 
@@ -35,108 +36,80 @@ impl Part {
         }
     }
 
+    /// True of the farm and its queues, false of the workers.
+    fn is_of_farm(self) -> bool {
+        matches!(self, Part::FarmDay | Part::FarmHour)
+    }
+
     /// How many rows a series has in a blob.
     fn rows(self) -> u64 {
         if matches!(self, Part::FarmDay | Part::WorkersDay) { 1 } else { FOLD }
     }
 }
 
-/// A row as bytes.
-trait Bytes: Row {
-    const LEN: usize;
-    fn write(&self, to: &mut Vec<u8>);
-    /// `bytes` has `LEN`.
-    fn read(bytes: &[u8]) -> Self;
+/// The rows of one blob, each kind one after the other. Fields are only added.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ChartRows {
+    #[prost(float, repeated, tag = "1")]
+    farm: Vec<f32>,
+    #[prost(message, repeated, tag = "2")]
+    queues: Vec<QueueRows>,
+    #[prost(message, repeated, tag = "3")]
+    workers: Vec<WorkerRows>,
 }
 
-fn write_floats(row: &[f32], to: &mut Vec<u8>) {
-    row.iter().for_each(|value| to.extend(value.to_le_bytes()));
+#[derive(Clone, PartialEq, prost::Message)]
+struct QueueRows {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(float, repeated, tag = "2")]
+    values: Vec<f32>,
 }
 
-fn read_float(bytes: &[u8], column: usize) -> f32 {
-    let value = bytes.get(column * 4..column * 4 + 4).and_then(|bytes| bytes.try_into().ok());
-    value.map_or(f32::NAN, f32::from_le_bytes)
-}
-
-impl Bytes for FarmRow {
-    const LEN: usize = FARM_COLUMNS * 4;
-
-    fn write(&self, to: &mut Vec<u8>) {
-        write_floats(self, to);
-    }
-
-    fn read(bytes: &[u8]) -> Self {
-        std::array::from_fn(|column| read_float(bytes, column))
-    }
-}
-
-impl Bytes for QueueRow {
-    const LEN: usize = QUEUE_COLUMNS * 4;
-
-    fn write(&self, to: &mut Vec<u8>) {
-        write_floats(self, to);
-    }
-
-    fn read(bytes: &[u8]) -> Self {
-        std::array::from_fn(|column| read_float(bytes, column))
-    }
-}
-
-impl Bytes for WorkerRow {
-    const LEN: usize = WORKER_COLUMNS;
-
-    fn write(&self, to: &mut Vec<u8>) {
-        to.extend(self);
-    }
-
-    fn read(bytes: &[u8]) -> Self {
-        std::array::from_fn(|column| bytes.get(column).copied().unwrap_or(Self::GAP[column]))
-    }
+#[derive(Clone, PartialEq, prost::Message)]
+struct WorkerRows {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    values: Vec<u8>,
 }
 
 /// The blobs of a step of the day.
 pub fn encode(charts: &Charts, day: u64) -> Vec<SeriesRow> {
-    let rows = Part::ALL.into_iter().map(|part| {
-        let mut data = vec![FORM];
-        match part {
-            Part::FarmDay | Part::FarmHour => {
-                write_rows(&mut data, part, day, &charts.farm.hour, &charts.farm.day, charts);
-                for (name, chart) in &charts.queues {
-                    // Names have at most 255 bytes.
-                    let Ok(len) = u8::try_from(name.len()) else { continue };
-                    data.push(len);
-                    data.extend(name.as_bytes());
-                    write_rows(&mut data, part, day, &chart.hour, &chart.day, charts);
-                }
+    let mut blobs = Vec::new();
+    for part in Part::ALL {
+        let mut rows = ChartRows::default();
+        if part.is_of_farm() {
+            rows.farm = values_of(&charts.farm, part, day, charts);
+            for (name, chart) in &charts.queues {
+                let values = values_of(chart, part, day, charts);
+                rows.queues.push(QueueRows { name: name.clone(), values });
             }
-            Part::WorkersDay | Part::WorkersHour => {
-                for (id, chart) in &charts.workers {
-                    data.extend(id.0.to_le_bytes());
-                    write_rows(&mut data, part, day, &chart.hour, &chart.day, charts);
-                }
+        } else {
+            for (id, chart) in &charts.workers {
+                rows.workers.push(WorkerRows { id: id.0, values: values_of(chart, part, day, charts) });
             }
         }
-        SeriesRow { part: part as u8, step: day, data }
-    });
-    rows.filter(|row| row.data.len() <= BLOB_BYTES_MAX).collect()
+        let mut data = vec![FORM];
+        data.extend(rows.encode_to_vec());
+        if data.len() <= BLOB_BYTES_MAX {
+            blobs.push(SeriesRow { part: part as u8, step: day, data });
+        }
+    }
+    blobs
 }
 
-fn write_rows<R: Bytes>(
-    data: &mut Vec<u8>,
-    part: Part,
-    day: u64,
-    hour_ring: &Ring<R>,
-    day_ring: &Ring<R>,
-    charts: &Charts,
-) {
+/// The rows of a chart in a step of the day, one after the other.
+fn values_of<T: Copy, const N: usize>(chart: &Chart<[T; N]>, part: Part, day: u64, charts: &Charts) -> Vec<T>
+where
+    [T; N]: Row,
+{
     if part.rows() == 1 {
-        return day_ring.get(day).write(data);
+        return chart.day.get(day).to_vec();
     }
     let held = charts.hour.held();
-    for step in day * FOLD..(day + 1) * FOLD {
-        let row = if held.contains(&step) { hour_ring.get(step) } else { R::GAP };
-        row.write(data);
-    }
+    let steps = day * FOLD..(day + 1) * FOLD;
+    steps.flat_map(|step| if held.contains(&step) { chart.hour.get(step) } else { Row::GAP }).collect()
 }
 
 /// Series from what the store has, for a server that starts in this step of the hour. What is older than a day, or of a
@@ -147,10 +120,15 @@ pub fn restore(rows: &[SeriesRow], now: u64) -> Charts {
     rows.sort_by_key(|row| (row.step, row.part));
     for row in rows {
         let Some(part) = Part::ALL.into_iter().find(|part| *part as u8 == row.part) else { continue };
-        let Some((&FORM, data)) = row.data.split_first() else { continue };
         if row.step + part.kept_steps() < today {
             continue;
         }
+        let found = match row.data.split_first() {
+            Some((&FORM, data)) => ChartRows::decode(data).ok(),
+            Some((&FIRST_FORM, data)) => read_first_form(part, data),
+            _ => None,
+        };
+        let Some(found) = found else { continue };
         match part.rows() {
             1 => {
                 let stale = charts.day.go_to(row.step);
@@ -163,61 +141,67 @@ pub fn restore(rows: &[SeriesRow], now: u64) -> Charts {
             }
             _ => {}
         }
-        read_blob(&mut charts, part, row.step, data);
+        put_rows(&mut charts, part, row.step, &found);
     }
     charts
 }
 
-/// What is cut off in the middle ends there.
-fn read_blob(charts: &mut Charts, part: Part, day: u64, data: &[u8]) -> Option<()> {
-    let (mut data, held) = (data, charts.hour.held());
-    let of_farm = matches!(part, Part::FarmDay | Part::FarmHour);
-    if of_farm {
-        let rows = take(&mut data, FarmRow::LEN * part.rows() as usize)?;
-        let farm = &mut charts.farm;
-        set_rows((&mut farm.hour, &mut farm.day), part, day, &held, rows);
-    }
-    while !data.is_empty() {
-        let seen = (day + 1) * FOLD - 1;
-        if of_farm {
-            let len = take(&mut data, 1)?[0];
-            let name = std::str::from_utf8(take(&mut data, len.into())?).ok()?;
-            let rows = take(&mut data, QueueRow::LEN * part.rows() as usize)?;
-            if let Some(chart) = charts.queue_seen(name, seen) {
-                set_rows((&mut chart.hour, &mut chart.day), part, day, &held, rows);
-            }
-        } else {
-            let id = WorkerId(u64::from_le_bytes(take(&mut data, 8)?.try_into().ok()?));
-            let rows = take(&mut data, WorkerRow::LEN * part.rows() as usize)?;
-            if let Some(chart) = charts.worker_seen(id, seen) {
-                set_rows((&mut chart.hour, &mut chart.day), part, day, &held, rows);
-            }
+fn put_rows(charts: &mut Charts, part: Part, day: u64, rows: &ChartRows) {
+    let (held, seen) = (charts.hour.held(), (day + 1) * FOLD - 1);
+    put_values(&mut charts.farm, part, day, &held, &rows.farm);
+    for QueueRows { name, values } in &rows.queues {
+        if let Some(chart) = charts.queue_seen(name, seen) {
+            put_values(chart, part, day, &held, values);
         }
     }
-    Some(())
+    for WorkerRows { id, values } in &rows.workers {
+        if let Some(chart) = charts.worker_seen(WorkerId(*id), seen) {
+            put_values(chart, part, day, &held, values);
+        }
+    }
 }
 
-fn set_rows<R: Bytes>(
-    (hour, day_ring): (&mut Ring<R>, &mut Ring<R>),
+fn put_values<T: Copy, const N: usize>(
+    chart: &mut Chart<[T; N]>,
     part: Part,
     day: u64,
     held: &Range<u64>,
-    rows: &[u8],
-) {
-    for (n, row) in (0u64..).zip(rows.chunks_exact(R::LEN)) {
+    values: &[T],
+) where
+    [T; N]: Row,
+{
+    for (n, row) in (0..part.rows()).zip(values.as_chunks().0) {
         match part.rows() {
-            1 => day_ring.set(day, R::read(row)),
-            _ if held.contains(&(day * FOLD + n)) => hour.set(day * FOLD + n, R::read(row)),
+            1 => chart.day.set(day, *row),
+            _ if held.contains(&(day * FOLD + n)) => chart.hour.set(day * FOLD + n, *row),
             // Of a time that has not come.
             _ => {}
         }
     }
 }
 
-fn take<'a>(data: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
-    let (first, rest) = data.split_at_checked(len)?;
-    *data = rest;
-    Some(first)
+/// Reads what an earlier release wrote: the farm's rows, then of each queue the length of its name in a byte, its name
+/// and its rows; or of each worker its id and its rows. Numbers have their lowest byte first.
+fn read_first_form(part: Part, mut data: &[u8]) -> Option<ChartRows> {
+    let (rows, mut found) = (part.rows() as usize, ChartRows::default());
+    if part.is_of_farm() {
+        found.farm = floats(data.split_off(..FARM_COLUMNS * 4 * rows)?);
+        while let Some(len) = data.split_off_first() {
+            let name = std::str::from_utf8(data.split_off(..usize::from(*len))?).ok()?.to_owned();
+            let values = floats(data.split_off(..QUEUE_COLUMNS * 4 * rows)?);
+            found.queues.push(QueueRows { name, values });
+        }
+    }
+    while let Some(id) = data.split_off(..8) {
+        let id = u64::from_le_bytes(id.try_into().ok()?);
+        let values = data.split_off(..WORKER_COLUMNS * rows)?.to_vec();
+        found.workers.push(WorkerRows { id, values });
+    }
+    Some(found)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
 #[cfg(test)]
@@ -291,12 +275,35 @@ mod tests {
         assert_eq!(restore(&rows, FOLD * 5_401).day.newest(), None);
     }
 
+    #[test]
+    fn series_that_an_earlier_release_wrote_are_read() {
+        let farm: Vec<u8> = [4.0f32; FARM_COLUMNS].into_iter().flat_map(f32::to_le_bytes).collect();
+        let queue: Vec<u8> = [2.0f32, 3.0].into_iter().flat_map(f32::to_le_bytes).collect();
+        let of_farm = [&[1], &farm[..], b"\x05films", &queue].concat();
+        let of_workers = [&[1], &7u64.to_le_bytes()[..], &[10, 11, 12, 13, 255]].concat();
+        let row = |part: Part, data| SeriesRow { part: part as u8, step: 5_000, data };
+        let charts = restore(&[row(Part::FarmDay, of_farm), row(Part::WorkersDay, of_workers)], FOLD * 5_001);
+        assert_eq!(charts.farm.day.get(5_000), [4.0; FARM_COLUMNS]);
+        assert_eq!(charts.queues["films"].day.get(5_000), [2.0, 3.0]);
+        assert_eq!(charts.workers[&WorkerId(7)].day.get(5_000), [10, 11, 12, 13, 255]);
+    }
+
+    #[test]
+    fn the_blobs_of_the_largest_farm_are_written() {
+        let mut charts = Charts::default();
+        let workers = (0..10_000).map(|id| (WorkerId((1 << 40) + id), [250; WORKER_COLUMNS]));
+        charts.add(FOLD, Sample { workers: workers.collect(), ..sample(1.0) });
+        let blobs = encode(&charts, 1);
+        assert_eq!(blobs.len(), Part::ALL.len());
+        assert!(blobs.iter().all(|blob| blob.data.len() < BLOB_BYTES_MAX / 2));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_of_a_store_are_a_danger(part in 0u8..6, step in 0u64..2_000,
-                                            mut data in prop::collection::vec(any::<u8>(), 0..4_000), good in any::<bool>()) {
-            if good && let Some(first) = data.first_mut() {
-                *first = FORM;
+                                            mut data in prop::collection::vec(any::<u8>(), 0..4_000), known_form in any::<bool>()) {
+            if known_form && let Some(first) = data.first_mut() {
+                *first = FIRST_FORM + *first % 2;
             }
             let mut charts = restore(&[SeriesRow { part, step, data }], FOLD * 1_000);
             charts.add(30_000, sample(1.0));
@@ -304,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn a_blob_that_is_cut_off_is_read_as_far_as_it_goes(cut in 0usize..2_000) {
+        fn a_blob_that_is_cut_off_is_no_danger(cut in 0usize..2_000) {
             let (_, mut rows) = charted(FOLD * 2);
             rows.iter_mut().for_each(|row| row.data.truncate(cut));
             restore(&rows, FOLD * 5_002);
