@@ -11,13 +11,14 @@ use crate::csrf::CrossSite;
 use crate::random::NoRandom;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
+use parking_lot::RwLock;
 use rights::check_rights;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 use windlass_api::{CreateToken, CreatedToken, ErrorCode, Token};
@@ -171,7 +172,7 @@ impl Auth {
     /// Reads what another server of the same store changed. What this one changed meanwhile stays.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let found = self.store.tokens().await?;
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.write();
         // Of those that ended, whatever the store has forgotten; one that was made this moment may not be found yet.
         let at = now();
         let ended =
@@ -238,7 +239,7 @@ impl Auth {
     /// The caller of the token with this id; `None` if it is not in force.
     pub(crate) fn of_id(&self, id: &str) -> Option<Caller> {
         let at = now();
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         let in_force =
             |token: &&TokenRecord| token.revoked.is_none() && token.expires.is_none_or(|end| end > at);
         tokens.get(id).filter(in_force).and_then(|token| caller_of(token).ok())
@@ -256,7 +257,7 @@ impl Auth {
 
     /// True if there ever was a token of this user.
     pub fn knows_user(&self, user: &str) -> bool {
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         tokens.values().any(|token| token.user == user)
     }
 
@@ -267,7 +268,7 @@ impl Auth {
 
     /// True while the token of this id lets anybody in.
     pub fn is_in_force(&self, id: &str) -> bool {
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         tokens
             .get(id)
             .is_some_and(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now()))
@@ -292,7 +293,7 @@ impl Auth {
         {
             return Err(Denied::Malformed);
         }
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         let token = tokens.get(id).ok_or(Denied::Unknown)?;
         if !bool::from(token.hash.ct_eq(&hash(secret))) {
             return Err(Denied::Unknown);
@@ -308,7 +309,7 @@ impl Auth {
 
     /// All tokens that a request made, by id.
     pub fn tokens(&self) -> Vec<Token> {
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         tokens.values().filter(|token| self.own.get() != Some(&token.id)).filter_map(told).collect()
     }
 
@@ -319,7 +320,7 @@ impl Auth {
         let in_force =
             |token: &&TokenRecord| token.revoked.is_none() && token.expires.is_none_or(|end| end > at);
         let full = {
-            let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+            let tokens = self.tokens.read();
             tokens.values().filter(in_force).count() >= TOKENS_MAX
         };
         if full {
@@ -334,7 +335,7 @@ impl Auth {
             }
             let bearer = format!("wl_{id}_{secret}");
             let token = told(&record).ok_or_else(|| TokenError::Bad("no such role".to_owned()))?;
-            self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(id, record);
+            self.tokens.write().insert(id, record);
             return Ok(CreatedToken { bearer, token });
         }
     }
@@ -359,7 +360,7 @@ impl Auth {
         };
         let bearer = format!("wl_{id}_{secret}");
         _ = self.own.set(id.clone());
-        self.tokens.write().unwrap_or_else(PoisonError::into_inner).insert(id, record);
+        self.tokens.write().insert(id, record);
         Ok(bearer)
     }
 
@@ -367,7 +368,7 @@ impl Auth {
     pub async fn revoke(&self, id: &str) -> Result<Option<Token>, StoreError> {
         let at = now();
         self.store.revoke_token(id.to_owned(), at).await?;
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.write();
         let Some(token) = tokens.get_mut(id) else { return Ok(None) };
         token.revoked = token.revoked.or(Some(at));
         Ok(told(token))

@@ -4,8 +4,8 @@
 //! with the time since boot, which counts while the machine sleeps, and follows the wall clock slowly: never
 //! back, and by so little that no lease ends before its worker's own measure of it.
 
+use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use windlass_core::Time;
 
@@ -36,14 +36,14 @@ impl Clock {
     /// The time by this clock.
     pub fn now(&self) -> Time {
         let (boot, wall) = read();
-        Time(self.0.lock().unwrap_or_else(PoisonError::into_inner).at(boot, wall))
+        Time(self.0.lock().at(boot, wall))
     }
 
     /// Its time, if that is near the wall clock's; otherwise how far they are apart. Nobody knows then how old
     /// anything is.
     pub fn trusted(&self) -> Result<Time, Duration> {
         let now = self.now();
-        let apart = self.0.lock().unwrap_or_else(PoisonError::into_inner).apart();
+        let apart = self.0.lock().apart();
         if apart <= TRUSTED { Ok(now) } else { Err(apart) }
     }
 }

@@ -11,9 +11,10 @@
 //! are let in within milliseconds, get in.
 
 use crate::caller::Caller;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -192,7 +193,7 @@ impl Room {
     ) -> (Arc<ConnectionPlace>, Option<Crowd>) {
         let machine = machine_of(address);
         let leave = Arc::new(Notify::new());
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         let number = taken.come(Stranger { machine, standing: Standing::Silent, leave: leave.clone() });
         let RoomLimits { strangers, per_machine, .. } = self.limits;
         let of_machine = taken.machines.get(&machine).and_then(|own| own.to_leave(per_machine));
@@ -217,10 +218,6 @@ impl Room {
             process_user: OnceCell::new(),
         };
         (Arc::new(place), crowd)
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -283,7 +280,7 @@ impl ConnectionPlace {
         }
         let counted =
             matches!(caller.role, Role::User | Role::Submitter | Role::Viewer).then(|| caller.user.clone());
-        let mut taken = self.room.taken();
+        let mut taken = self.room.taken.lock();
         if let Some(user) = &counted {
             let open = taken.users.entry(user.clone()).or_default();
             if *open >= self.room.limits.per_user() {
@@ -311,7 +308,7 @@ impl ConnectionPlace {
     }
 
     fn note(&self, begins: bool) {
-        let mut under_way = self.under_way();
+        let mut under_way = self.under_way.lock();
         let before = under_way.requests;
         under_way.requests = if begins { before + 1 } else { before - 1 };
         under_way.since = Instant::now();
@@ -321,13 +318,13 @@ impl ConnectionPlace {
             _ => return,
         };
         if !self.is_known() {
-            self.room.taken().stands(self.number, standing);
+            self.room.taken.lock().stands(self.number, standing);
         }
     }
 
     /// How long it has had no request; `None` while it has one.
     pub fn idle_for(&self) -> Option<Duration> {
-        let under_way = self.under_way();
+        let under_way = self.under_way.lock();
         (under_way.requests == 0).then(|| under_way.since.elapsed())
     }
 
@@ -339,10 +336,6 @@ impl ConnectionPlace {
     /// Comes when it must give way.
     pub async fn must_leave(&self) {
         self.leave.notified().await;
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -358,7 +351,7 @@ fn leave_user(taken: &mut Taken, user: Option<&String>) {
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
-        let mut taken = self.room.taken();
+        let mut taken = self.room.taken.lock();
         taken.forget(self.number);
         leave_user(&mut taken, self.user.get().and_then(Option::as_ref));
     }
@@ -430,7 +423,7 @@ mod tests {
         assert!(!places[2].admit(&ann));
         assert!(places[2].admit(&user("bob", Role::User)));
         drop(places);
-        assert!(room.taken().users.is_empty() && room.taken().machines.is_empty());
+        assert!(room.taken.lock().users.is_empty() && room.taken.lock().machines.is_empty());
     }
     #[test]
     fn those_that_asked_outlast_a_flood_of_silent_ones() {

@@ -5,8 +5,8 @@
 //! Nothing of this is durable. After a restart the engine knows from the store which attempts are booked and starts again
 //! those that their workers do not hold; then each waits here for its client to come back.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_core::engine::{Engine, Fact, Held, HeldPhase, Report, Send, WorkerCommand};
@@ -65,10 +65,6 @@ pub(crate) struct ExternalTasks {
 }
 
 impl ExternalTasks {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a message to a worker if it is about an external task; gives it back otherwise.
     pub fn take(&self, engine: &Engine, message: Send) -> Option<Send> {
         let Some((task, attempt)) = attempt_of(&message.order) else { return Some(message) };
@@ -78,7 +74,7 @@ impl ExternalTasks {
         if is_external == Some(false) {
             return Some(message);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if is_external.is_none() && !state.booked.contains_key(&task) {
             return Some(message);
         }
@@ -103,7 +99,7 @@ impl ExternalTasks {
 
     /// What is durable: attempts that ended are dropped, and their clients told.
     pub fn settle(&self, notes: &[Fact]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.booked.is_empty() && state.attendants.is_empty() && state.unattended.is_empty() {
             return;
         }
@@ -121,7 +117,7 @@ impl ExternalTasks {
 
     /// The external attempts that a worker keeps room for, as if it held them.
     pub fn held_on(&self, worker: WorkerId) -> Vec<Held> {
-        let state = self.lock();
+        let state = self.state.lock();
         let tasks = state.by_worker.get(&worker).into_iter().flatten();
         let booked = tasks.filter_map(|task| state.booked.get(task));
         let held = |booked: &Booked| Held {
@@ -134,7 +130,7 @@ impl ExternalTasks {
 
     /// Ends on a worker that are not durable are told once more: the commit that had them may have failed.
     pub fn repeat_ends(&self, worker: WorkerId) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { booked, by_worker, ends, .. } = &mut *state;
         for task in by_worker.get(&worker).into_iter().flatten() {
             let told = booked.get(task).and_then(|booked| Some((booked.report, booked.result.clone()?)));
@@ -144,19 +140,19 @@ impl ExternalTasks {
 
     /// Ends that the engine is to be told.
     pub fn take_ends(&self) -> Vec<(Report, TaskResult)> {
-        std::mem::take(&mut self.lock().ends)
+        std::mem::take(&mut self.state.lock().ends)
     }
 
     /// True if there are ends that the engine is to be told.
     pub fn has_ends(&self) -> bool {
-        !self.lock().ends.is_empty()
+        !self.state.lock().ends.is_empty()
     }
 
     /// A client attends to a job from now on, in the place of the one before. What is to end it must not begin: if it
     /// runs it, it is told to stop, and if it does not, nobody would say that it has ended.
     pub fn attend(&self, job: JobId) -> mpsc::UnboundedReceiver<ExternalOrder> {
         let (sender, orders) = mpsc::unbounded_channel();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let all = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
         for booked in state.booked.range(all).map(|(_, booked)| booked).filter(|b| b.result.is_none()) {
             let Report { task, attempt, .. } = booked.report;
@@ -174,7 +170,7 @@ impl ExternalTasks {
     /// The client that attended to the job by these orders does so no more. True if no other client took over.
     pub fn leave(&self, job: JobId, orders: mpsc::UnboundedReceiver<ExternalOrder>) -> bool {
         drop(orders);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let left = state.attendants.get(&job).is_some_and(mpsc::UnboundedSender::is_closed);
         if left {
             state.attendants.remove(&job);
@@ -188,7 +184,7 @@ impl ExternalTasks {
 
     /// How many entries its tables have.
     pub fn entries(&self) -> [(&'static str, usize); 4] {
-        let state = self.lock();
+        let state = self.state.lock();
         [
             ("external_tasks", state.booked.len()),
             ("workers_of_external_tasks", state.by_worker.len()),
@@ -199,14 +195,14 @@ impl ExternalTasks {
 
     /// Jobs with booked attempts to which nobody has attended for the given time.
     pub fn unattended(&self, for_at_least: Duration) -> Vec<JobId> {
-        let state = self.lock();
+        let state = self.state.lock();
         let old = state.unattended.iter().filter(|(_, since)| since.elapsed() >= for_at_least);
         old.map(|(job, _)| *job).collect()
     }
 
     /// The client says that it began with an attempt. `None` if that is not the booked one.
     pub fn began(&self, task: TaskId, attempt: u32, at: Time) -> Option<Report> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let booked = state.booked.get_mut(&task).filter(|booked| booked.report.attempt == attempt)?;
         if booked.phase == HeldPhase::Queued {
             booked.phase = HeldPhase::Running(at);
@@ -216,7 +212,7 @@ impl ExternalTasks {
 
     /// The client says how an attempt ended. False if that is not the booked one, or it ended before.
     pub fn finish(&self, task: TaskId, attempt: u32, mut result: TaskResult) -> Option<(Report, TaskResult)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let booked = state.booked.get_mut(&task).filter(|booked| booked.report.attempt == attempt)?;
         if booked.result.is_some() {
             return None;
@@ -348,21 +344,21 @@ mod tests {
     #[test]
     fn a_client_is_told_of_its_place_whenever_it_comes() {
         let external = ExternalTasks::default();
-        external.lock().start(report(1));
+        external.state.lock().start(report(1));
         assert_eq!(external.unattended(Duration::ZERO), [JOB]);
         let mut orders = external.attend(JOB);
         assert_eq!(orders.try_recv(), Ok(started(1)));
         assert!(external.unattended(Duration::ZERO).is_empty());
-        external.lock().start(report(1));
+        external.state.lock().start(report(1));
         assert!(orders.try_recv().is_err(), "a start that is repeated is not a new one");
-        external.lock().start(report(2));
+        external.state.lock().start(report(2));
         assert_eq!(orders.try_recv(), Ok(started(2)));
     }
 
     #[test]
     fn a_job_that_ends_without_a_client_and_without_a_place_leaves_nothing() {
         let external = ExternalTasks::default();
-        external.lock().start(report(1));
+        external.state.lock().start(report(1));
         external.settle(&[ended(1)]);
         assert_eq!(external.unattended(Duration::ZERO), [JOB], "it waits for another place");
         external.settle(&[Fact::JobEnded { job: JOB, state: JobState::Canceled, counts: Counts::default() }]);
@@ -374,7 +370,7 @@ mod tests {
     fn what_a_client_runs_is_held_by_its_worker_until_the_end_is_durable() {
         let external = ExternalTasks::default();
         let mut orders = external.attend(JOB);
-        external.lock().start(report(1));
+        external.state.lock().start(report(1));
         assert_eq!(external.held_on(WorkerId(7))[0].phase, HeldPhase::Queued);
         assert!(external.began(TASK, 2, Time(5)).is_none(), "that is not the booked one");
         assert_eq!(external.began(TASK, 1, Time(5)), Some(report(1)));
@@ -393,11 +389,11 @@ mod tests {
     fn a_client_is_told_when_its_attempt_is_over_without_its_doing() {
         let external = ExternalTasks::default();
         let mut orders = external.attend(JOB);
-        external.lock().start(report(1));
+        external.state.lock().start(report(1));
         external.settle(&[ended(1)]);
-        external.lock().start(report(2));
-        external.lock().stop(TASK, 1);
-        external.lock().stop(TASK, 2);
+        external.state.lock().start(report(2));
+        external.state.lock().stop(TASK, 1);
+        external.state.lock().stop(TASK, 2);
         let job = Fact::JobEnded { job: JOB, state: JobState::Canceled, counts: Counts::default() };
         external.settle(&[job]);
         let stop = |attempt| ExternalOrder::Stop { task: TASK, attempt };
@@ -410,8 +406,8 @@ mod tests {
     fn a_client_that_comes_to_an_attempt_that_is_to_end_does_not_begin_it() {
         let external = ExternalTasks::default();
         let first = external.attend(JOB);
-        external.lock().start(report(1));
-        external.lock().stop(TASK, 1);
+        external.state.lock().start(report(1));
+        external.state.lock().stop(TASK, 1);
         assert!(!external.has_ends(), "its client ends it");
         // That client was cut off, and comes back before the server noticed.
         let mut second = external.attend(JOB);
@@ -427,15 +423,15 @@ mod tests {
     fn what_is_to_end_does_not_outlive_its_client_nor_its_lost_start() {
         let external = ExternalTasks::default();
         let orders = external.attend(JOB);
-        external.lock().start(report(1));
-        external.lock().stop(TASK, 1);
+        external.state.lock().start(report(1));
+        external.state.lock().stop(TASK, 1);
         assert!(external.leave(JOB, orders));
         assert_eq!(external.take_ends().len(), 1, "no other message would say so");
         external.settle(&[ended(1)]);
         let engine_has = (WorkerId(7), Epoch(1));
-        external.lock().kill(TASK, 2, Some(engine_has));
+        external.state.lock().kill(TASK, 2, Some(engine_has));
         assert_eq!(external.take_ends(), [(report(2), TaskResult::bare(End::Canceled))]);
-        external.lock().kill(TASK, 2, None);
+        external.state.lock().kill(TASK, 2, None);
         assert!(external.take_ends().is_empty(), "the engine knows that it has ended");
     }
 
@@ -444,11 +440,11 @@ mod tests {
         let external = ExternalTasks::default();
         let (first, mut second) = (external.attend(JOB), external.attend(JOB));
         assert!(!external.leave(JOB, first), "another took over");
-        external.lock().start(report(1));
+        external.state.lock().start(report(1));
         assert_eq!(second.try_recv(), Ok(started(1)));
         assert!(external.leave(JOB, second));
         assert_eq!(external.unattended(Duration::ZERO), [JOB]);
-        external.lock().stop(TASK, 1);
+        external.state.lock().stop(TASK, 1);
         let ends = external.take_ends();
         assert_eq!((ends[0].0, &ends[0].1.end), (report(1), &End::Canceled));
     }

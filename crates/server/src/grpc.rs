@@ -9,11 +9,12 @@ use crate::refusals::Refusals;
 use crate::spans;
 use axum::extract::ConnectInfo;
 use futures_util::{Stream, stream};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -399,10 +400,10 @@ impl WorkerReader {
                 let hello = hello.into_core()?;
                 self.check_name(&hello.name)?;
                 let hello = CheckedHello::of_agent(hello, &self.caller.may_serve())?;
-                *lock(&self.link.version) = Some(version).filter(|v| v.len() <= VERSION_BYTES_MAX);
+                *self.link.version.lock() = Some(version).filter(|v| v.len() <= VERSION_BYTES_MAX);
                 self.name = Some(hello.name().to_owned());
                 // The keeper may be another than before, which has no bodies.
-                self.link.bodies().clear();
+                self.link.bodies.lock().clear();
                 Some(WorkerMessage::Hello { hello, link: self.link.clone() })
             }
             report::What::Beat(beat) => {
@@ -491,7 +492,7 @@ impl RemoteLink {
     }
 
     fn send(&self, orders: Vec<Order>) {
-        let (count, parcels) = (orders.len(), lock(&self.parcels).clone());
+        let (count, parcels) = (orders.len(), self.parcels.lock().clone());
         let Some(parcels) = parcels.filter(|_| count > 0) else { return };
         let waiting = self.waiting.fetch_add(count, Ordering::Relaxed) + count;
         if waiting > ORDERS_MAX || parcels.try_send(orders).is_err() {
@@ -502,13 +503,9 @@ impl RemoteLink {
     }
 
     fn end(&self) {
-        lock(&self.parcels).take();
-        lock(&self.reads).clear();
+        self.parcels.lock().take();
+        self.reads.lock().clear();
         self.ended.send_replace(true);
-    }
-
-    fn bodies(&self) -> MutexGuard<'_, SentBodies> {
-        lock(&self.bodies)
     }
 
     fn order(&self, delivery: Delivery, into: &mut Vec<Order>) {
@@ -527,7 +524,7 @@ impl RemoteLink {
 
     /// Sends a step's body before the first start that needs it.
     fn give_body(&self, key: (u64, u16), body: &StepBody, user: &str, into: &mut Vec<Order>) {
-        let mut bodies = self.bodies();
+        let mut bodies = self.bodies.lock();
         if bodies.has(key) {
             return;
         }
@@ -541,7 +538,7 @@ impl RemoteLink {
     }
 
     fn log_arrives(&self, part: LogPart) {
-        let Some(answer) = lock(&self.reads).remove(&part.id) else { return };
+        let Some(answer) = self.reads.lock().remove(&part.id) else { return };
         let chunk = match part.failed {
             Some(why) => Err(io::Error::other(why)),
             None if part.absent => Ok(None),
@@ -558,7 +555,7 @@ impl WorkerLink for RemoteLink {
     }
 
     fn version(&self) -> Option<String> {
-        lock(&self.version).clone()
+        self.version.lock().clone()
     }
 
     fn deliver(&self, parcel: Vec<Delivery>) {
@@ -583,7 +580,7 @@ impl WorkerLink for RemoteLink {
         let (answer, wait) = oneshot::channel();
         let id = self.last_read.fetch_add(1, Ordering::Relaxed) + 1;
         {
-            let mut reads = lock(&self.reads);
+            let mut reads = self.reads.lock();
             reads.retain(|_, waiting| !waiting.is_closed());
             if reads.len() >= LOG_READS_MAX {
                 let busy = io::Error::new(io::ErrorKind::ResourceBusy, "too many read that worker's output");
@@ -613,10 +610,6 @@ impl WorkerLink for RemoteLink {
         let jobs = jobs.iter().map(|job| job.0).collect();
         self.send(vec![Order::plain(order::What::DropLogs(DropLogs { jobs }))]);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The messages between the shell and a worker's agent, apart from the protocol that carries them.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{CheckedHello, Inventory, WorkerCommand};
@@ -93,31 +94,27 @@ pub(crate) struct Links {
 impl Links {
     /// The connection to a worker.
     pub fn get(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
-        self.lock().get(&worker).cloned()
+        self.open.lock().get(&worker).cloned()
     }
 
     /// The connections to all workers.
     pub fn all(&self) -> Vec<Arc<dyn WorkerLink>> {
-        self.lock().values().cloned().collect()
+        self.open.lock().values().cloned().collect()
     }
 
     /// How many workers are reached.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.open.lock().len()
     }
 
     /// Puts a connection in the place of the one before, which is returned.
     pub fn insert(&self, worker: WorkerId, link: Arc<dyn WorkerLink>) -> Option<Arc<dyn WorkerLink>> {
-        self.lock().insert(worker, link)
+        self.open.lock().insert(worker, link)
     }
 
     /// The worker is not reached any more.
     pub fn remove(&self, worker: WorkerId) {
-        self.lock().remove(&worker);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<WorkerId, Arc<dyn WorkerLink>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().remove(&worker);
     }
 }
 

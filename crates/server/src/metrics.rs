@@ -1,6 +1,7 @@
 //! Numbers for monitoring, in OpenMetrics text.
 
 use crate::figures::Tally;
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,7 +10,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use windlass_core::Engine;
 use windlass_core::engine::Fact;
@@ -179,7 +179,7 @@ impl Metrics {
     /// A round that booked something took so long.
     pub fn round_took(&self, took: Duration) {
         self.round_seconds.observe(took.as_secs_f64());
-        let mut tally = self.lock_tally();
+        let mut tally = self.tally.lock();
         tally.rounds += 1;
         tally.round_times.add(took);
     }
@@ -199,7 +199,7 @@ impl Metrics {
     /// It took so long until the store had a batch, or said that it could not take it.
     pub fn commit_took(&self, took: Duration) {
         self.commit_seconds.observe(took.as_secs_f64());
-        self.lock_tally().commit_times.add(took);
+        self.tally.lock().commit_times.add(took);
     }
 
     /// It took so long to read jobs for the engine.
@@ -223,12 +223,12 @@ impl Metrics {
     /// The store did not take a batch.
     pub fn store_failed(&self) {
         self.store_failures.inc();
-        self.lock_tally().store_failures += 1;
+        self.tally.lock().store_failures += 1;
     }
 
     /// What happened since the server started.
     pub fn tally(&self) -> Tally {
-        self.lock_tally().clone()
+        self.tally.lock().clone()
     }
 
     /// Results since the server started that were refused because another attempt is booked.
@@ -236,14 +236,10 @@ impl Metrics {
         self.results_late.get()
     }
 
-    fn lock_tally(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts what happened.
     pub fn count(&self, notes: &[Fact]) {
         if !notes.is_empty() {
-            self.lock_tally().count(notes);
+            self.tally.lock().count(notes);
         }
         for note in notes {
             match note {
@@ -271,7 +267,7 @@ impl Metrics {
         if let Some(bytes) = free_bytes {
             self.store_free.get_or_create(&[]).set(bytes as i64);
         }
-        let _alone = self.encoding.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.encoding.lock();
         self.board_sessions.set(sessions as i64);
         if let Some(now) = now {
             self.set(now);

@@ -4,9 +4,9 @@
 //! session that was made from this machine is for processes of the user who made it: one that another user got hold of
 //! is of no use. The board's port of one user's server is for that user's processes from the start.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Semaphore;
 
@@ -53,7 +53,7 @@ pub(crate) async fn user_at(client: SocketAddr, server: SocketAddr) -> Option<u3
 
 /// What a look that began since then says of a client; `None` where there was none.
 fn known_since(asked: Instant, client: SocketAddr, server: SocketAddr) -> Option<Option<u32>> {
-    let last = last();
+    let last = LAST.lock();
     let last = last.as_ref().filter(|last| last.server == server && last.begun >= asked)?;
     Some(last.users.get(&client).copied())
 }
@@ -62,11 +62,7 @@ fn look(server: SocketAddr) {
     let begun = Instant::now();
     let tables = TABLES.iter().filter_map(|path| std::fs::read_to_string(path).ok());
     let users = tables.flat_map(|table| users_of(&table, server)).collect();
-    *last() = Some(ClientUsers { server, begun, users });
-}
-
-fn last() -> MutexGuard<'static, Option<ClientUsers>> {
-    LAST.lock().unwrap_or_else(PoisonError::into_inner)
+    *LAST.lock() = Some(ClientUsers { server, begun, users });
 }
 
 /// Whether a process of that user may use what is this process's user's.

@@ -1,8 +1,8 @@
 //! How far running tasks say that they are. It is kept in memory alone: a task says it again.
 
 use crate::link::Progress;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use windlass_core::{JobId, TaskId};
 
 /// Tasks of which it is kept; what others say is not.
@@ -17,12 +17,13 @@ pub(crate) struct ProgressBoard {
 impl ProgressBoard {
     /// The last progress of an attempt.
     pub fn get(&self, task: TaskId, attempt: u32) -> Option<Progress> {
-        self.lock().get(&task).filter(|(number, _)| *number == attempt).map(|(_, progress)| progress.clone())
+        let said = self.said.lock();
+        said.get(&task).filter(|(number, _)| *number == attempt).map(|(_, progress)| progress.clone())
     }
 
     /// An attempt says something.
     pub fn set(&self, task: TaskId, attempt: u32, progress: Progress) {
-        let mut said = self.lock();
+        let mut said = self.said.lock();
         if said.len() < TASKS_MAX || said.contains_key(&task) {
             said.insert(task, (attempt, progress));
         }
@@ -30,26 +31,22 @@ impl ProgressBoard {
 
     /// Tasks of which it is kept.
     pub fn len(&self) -> usize {
-        self.lock().len()
+        self.said.lock().len()
     }
 
     /// An attempt of the task ended.
     pub fn forget(&self, task: TaskId) {
-        self.lock().remove(&task);
+        self.said.lock().remove(&task);
     }
 
     /// The job ended.
     pub fn forget_job(&self, job: JobId) {
-        let mut said = self.lock();
+        let mut said = self.said.lock();
         let all = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };
         let tasks: Vec<TaskId> = said.range(all).map(|(task, _)| *task).collect();
         for task in tasks {
             said.remove(&task);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<TaskId, (u32, Progress)>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What was refused, told in the log, but not so often that garbage could fill a disk.
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use std::fmt::Display;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Lines in a window.
@@ -47,7 +47,7 @@ impl Refusals {
 
     /// How many were not told, if this one may be.
     fn may_tell(&self, now: Instant) -> Option<u64> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         if now.duration_since(window.begun) >= WINDOW {
             (window.begun, window.told) = (now, 0);
         }

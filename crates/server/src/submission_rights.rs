@@ -3,8 +3,8 @@
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::handle::Handle;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use windlass_api::ErrorCode;
 use windlass_core::queues::QueueRecord;
@@ -52,7 +52,7 @@ impl Rates {
     }
 
     fn take_at(&self, user: &str, now: Instant) -> bool {
-        let mut rates = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = self.users.lock();
         if rates.len() >= RATES_MAX && !rates.contains_key(user) {
             rates.retain(|_, rate| now.duration_since(rate.at) < MINUTE);
         }

@@ -5,9 +5,9 @@
 
 use crate::caller::Right;
 use crate::random::{NoRandom, random};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use subtle::ConstantTimeEq as _;
 use windlass_core::Time;
 use windlass_core::time::NS_PER_MS;
@@ -68,12 +68,12 @@ impl Sessions {
     /// Makes a session, and says what the browser is to show.
     pub fn begin(&self, right: Right, process_user: ProcessUser, now: Time) -> Result<String, NoRandom> {
         let bounds = (SESSIONS_MAX, SESSIONS_OF_ONE_MAX);
-        lock(&self.sessions).make((right, process_user), now, SESSION_MS, bounds)
+        self.sessions.lock().make((right, process_user), now, SESSION_MS, bounds)
     }
 
     /// The session that is shown, if it is in force.
     pub fn find(&self, shown: &str, now: Time) -> Option<SessionInForce> {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         let id = sessions.id_of(shown, now)?;
         let session = sessions.by_id.get_mut(&id)?;
         session.used = now;
@@ -82,29 +82,29 @@ impl Sessions {
 
     /// True while the session of this id lets anybody in; counts as a use of it.
     pub fn is_in_force(&self, id: &str, now: Time) -> bool {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         let session = sessions.by_id.get_mut(id).filter(|session| session.ends > now);
         session.map(|session| session.used = now).is_some()
     }
 
     /// The number of sessions that are in force.
     pub fn count(&self, now: Time) -> usize {
-        lock(&self.sessions).by_id.values().filter(|session| session.ends > now).count()
+        self.sessions.lock().by_id.values().filter(|session| session.ends > now).count()
     }
 
     /// Ends a session.
     pub fn end(&self, id: &str) {
-        lock(&self.sessions).by_id.remove(id);
+        self.sessions.lock().by_id.remove(id);
     }
 
     /// Makes a code that stands for the right once.
     pub fn make_code(&self, right: Right, now: Time) -> Result<String, NoRandom> {
-        lock(&self.codes).make((right, None), now, CODE_MS, (CODES_MAX, CODES_OF_ONE_MAX))
+        self.codes.lock().make((right, None), now, CODE_MS, (CODES_MAX, CODES_OF_ONE_MAX))
     }
 
     /// Takes a code, which is of no use from then on.
     pub fn redeem(&self, shown: &str, now: Time) -> Option<Right> {
-        let mut codes = lock(&self.codes);
+        let mut codes = self.codes.lock();
         let id = codes.id_of(shown, now)?;
         codes.by_id.remove(&id).map(|code| code.right)
     }
@@ -114,8 +114,8 @@ impl Sessions {
     pub fn is_own_in_use(&self, now: Time, within_ms: u64) -> bool {
         let is_own = |ticket: &Ticket| ticket.right == Right::Own && ticket.ends > now;
         let is_fresh = |session: &Ticket| now.since(session.used) < within_ms * NS_PER_MS;
-        lock(&self.codes).by_id.values().any(is_own)
-            || lock(&self.sessions).by_id.values().any(|session| is_own(session) && is_fresh(session))
+        self.codes.lock().by_id.values().any(is_own)
+            || self.sessions.lock().by_id.values().any(|session| is_own(session) && is_fresh(session))
     }
 }
 
@@ -166,10 +166,6 @@ impl Tickets {
 /// A secret has 256 random bits: a plain hash of it cannot be searched.
 pub(super) fn hash(secret: &str) -> [u8; 32] {
     Sha256::digest(secret.as_bytes()).into()
-}
-
-fn lock(tickets: &Mutex<Tickets>) -> MutexGuard<'_, Tickets> {
-    tickets.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -247,10 +243,10 @@ mod tests {
         for n in 0..CODES_MAX {
             sessions.make_code(token(&n.to_string()), START).unwrap();
         }
-        assert_eq!(lock(&sessions.codes).by_id.len(), CODES_MAX);
+        assert_eq!(sessions.codes.lock().by_id.len(), CODES_MAX);
         // What is over takes no room.
         sessions.make_code(Right::Own, at(CODE_MS)).unwrap();
-        assert_eq!(lock(&sessions.codes).by_id.len(), 1);
+        assert_eq!(sessions.codes.lock().by_id.len(), 1);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The attempts that ended last, for figures about the past: a bounded ring in memory, filled from the store at the start.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use windlass_api::figures::{Durations, ExpensiveTask, FailureCause, History, WorkerRecord};
 use windlass_core::engine::{Engine, Fact};
 use windlass_core::job::{End, JobSpec, TaskResult, TaskState};
@@ -131,7 +132,7 @@ impl EndedAttempts {
             _ => None,
         });
         let Some(first) = ends.next() else { return };
-        let mut ring = self.lock();
+        let mut ring = self.0.lock();
         for (task, worker, cpu, state, result) in std::iter::once(first).chain(ends) {
             let Some(job) = engine.job(task.job) else { continue };
             let step = job.step_of(task.index);
@@ -154,7 +155,7 @@ impl EndedAttempts {
     }
 
     fn restore(&self, jobs: &[EndedJob], worker_name: impl Fn(WorkerId) -> Option<String>) {
-        let mut ring = self.lock();
+        let mut ring = self.0.lock();
         for EndedJob { view, tasks, attempts } in jobs {
             for task in tasks {
                 let (row, Some(result)) = (&task.row, &task.result) else { continue };
@@ -177,7 +178,7 @@ impl EndedAttempts {
     /// What came of them. `may_read` says of a user whether the caller may see that user's tasks by name; what others'
     /// tasks came to is only counted.
     pub fn history(&self, question: &HistoryQuestion, may_read: impl Fn(&str) -> bool) -> History {
-        let ring = self.lock();
+        let ring = self.0.lock();
         let is_full = ring.attempts.len() >= ENDED_MAX;
         let oldest = ring.attempts.front().map(|attempt| attempt.at_ms).filter(|_| is_full);
         let wanted = ring.attempts.iter().filter(|attempt| {
@@ -197,10 +198,6 @@ impl EndedAttempts {
         expensive.truncate(EXPENSIVE_MAX);
         let expensive = expensive.into_iter().map(EndedAttempt::told).collect();
         made.finish(oldest.unwrap_or(0).max(question.since_ms), expensive)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, EndedRing> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -413,7 +410,7 @@ mod tests {
             finished: Some(Time((1_000 + ms) * ns)),
             ..TaskResult::bare(end)
         };
-        let mut ring = attempts.lock();
+        let mut ring = attempts.0.lock();
         let names = ring.names_of(TaskId { index: 0, ..task }, &spec(user, &format!("step{job}")), 0);
         let worker = ring.intern(&format!("box{job}"));
         ring.push(task, (names, worker), 100, state, &result, Time(0));
@@ -458,7 +455,7 @@ mod tests {
             end(&attempts, ("anna", 1_000_000 + job, 0), End::Recalled, job);
             end(&attempts, ("anna", job, 0), End::Exited(0), job);
         }
-        let ring = attempts.lock();
+        let ring = attempts.0.lock();
         assert_eq!(ring.attempts.len(), ENDED_MAX);
         // A step and a worker of each, and queue and user.
         assert_eq!(ring.names.len(), 2 * ENDED_MAX + 2);

@@ -22,7 +22,7 @@ pub use tally::{RecentTallies, Stretch, Tally};
 
 use crate::clock::Clock;
 use charts::Charts;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 use windlass_api::figures::{FarmSeries, Overview, SchedulerFigures, Span, WorkerSeries};
 use windlass_core::WorkerId;
 
@@ -49,29 +49,21 @@ impl Figures {
 
     /// The tally of the last `ms` until `now_ms`, when the tally is `tally`.
     pub fn last(&self, ms: u64, now_ms: u64, tally: &Tally) -> Stretch {
-        self.lock_tallies().last(ms, now_ms, tally)
+        self.tallies.lock().last(ms, now_ms, tally)
     }
 
     /// The farm over time.
     pub fn farm_series(&self, span: Span, now_ms: u64) -> FarmSeries {
-        self.charts().farm_series(span, now_ms)
+        self.charts.lock().farm_series(span, now_ms)
     }
 
     /// A worker with `cpus` cpus over time.
     pub fn worker_series(&self, id: WorkerId, cpus: f64, span: Span, now_ms: u64) -> WorkerSeries {
-        self.charts().worker_series(id, cpus, span, now_ms)
+        self.charts.lock().worker_series(id, cpus, span, now_ms)
     }
 
     /// Remembers what happened until now.
     fn remember(&self, now_ms: u64, tally: Tally) {
-        self.lock_tallies().push(now_ms, tally);
-    }
-
-    fn charts(&self) -> MutexGuard<'_, Charts> {
-        self.charts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_tallies(&self) -> MutexGuard<'_, RecentTallies> {
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tallies.lock().push(now_ms, tally);
     }
 }

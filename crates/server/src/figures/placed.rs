@@ -1,8 +1,9 @@
 //! Names of what was placed lately, kept for as long as the decisions are: the board shows them when the job has ended.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_core::TaskId;
 use windlass_core::bounds::DECISIONS_MAX;
 use windlass_core::engine::{Engine, Fact};
@@ -39,13 +40,13 @@ impl PlacedSteps {
             _ => None,
         });
         let Some(first) = placed.next() else { return };
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.0.lock();
         std::iter::once(first).chain(placed).for_each(|task| ring.add(engine, task));
     }
 
     /// The names of a task that was placed lately. Until that is durable the engine has them.
     pub fn names(&self, engine: &Engine, task: TaskId) -> Option<Arc<PlacedNames>> {
-        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.0.lock();
         let known = ring.find(task).map(|(_, names)| names);
         known.or_else(|| Some(Arc::new(names_of(engine, task)?.1)))
     }

@@ -29,7 +29,7 @@ impl Sampler {
 
     /// Takes over the charts that an earlier start has written.
     pub fn restore(&self, rows: &[SeriesRow], now_ms: u64) {
-        *self.figures.charts() = blob::restore(rows, now_ms / HOUR_STEP_MS);
+        *self.figures.charts.lock() = blob::restore(rows, now_ms / HOUR_STEP_MS);
     }
 
     /// The question to the engine.
@@ -50,18 +50,18 @@ impl Sampler {
         self.before = tally;
         let farm = farm_row(&columns(&seen, &happened));
         let sample = Sample { farm, queues: seen.queues, workers: seen.workers, day_waits };
-        self.figures.charts().add(now_ms / HOUR_STEP_MS, sample)
+        self.figures.charts.lock().add(now_ms / HOUR_STEP_MS, sample)
     }
 
     /// Ends the step of the day that is under way, and returns it.
     pub fn close(&self, now_ms: u64, tally: &Tally) -> Option<u64> {
         let day_waits = self.day_waits(now_ms, tally);
-        self.figures.charts().close(day_waits)
+        self.figures.charts.lock().close(day_waits)
     }
 
     /// The rows of a step of the day that is over, and the steps that are kept of each part of the charts.
     pub fn rows(&self, day: u64) -> (Vec<SeriesRow>, Vec<(u8, Range<u64>)>) {
-        let rows = blob::encode(&self.figures.charts(), day);
+        let rows = blob::encode(&self.figures.charts.lock(), day);
         let kept = Part::ALL.map(|part| (part as u8, day.saturating_sub(part.kept_steps())..day + 1));
         (rows, kept.to_vec())
     }

@@ -18,8 +18,9 @@ use axum::http::Method;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_api::ErrorCode;
@@ -150,12 +151,12 @@ impl UserBudget {
     }
 
     fn user_count(&self) -> usize {
-        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let users = self.users.lock();
         users.values().filter(|own| own.strong_count() > 0).count()
     }
 
     fn of_user(&self, user: &str) -> Arc<Semaphore> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock();
         if let Some(own) = users.get(user).and_then(Weak::upgrade) {
             return own;
         }

@@ -17,7 +17,7 @@ pub(super) struct Loan {
 impl Loan {
     /// Counts a wait of a task.
     pub(super) fn open(app: &App, task: TaskId) -> Loan {
-        *app.loans().entry(task).or_default() += 1;
+        *app.shared.loans.lock().entry(task).or_default() += 1;
         Loan { app: app.clone(), task, is_open: true }
     }
 
@@ -46,7 +46,7 @@ impl Loan {
     /// Counts this wait as over; true if it was the task's last.
     fn close(&mut self) -> bool {
         self.is_open = false;
-        let mut loans = self.app.loans();
+        let mut loans = self.app.shared.loans.lock();
         let left = loans.get_mut(&self.task).map_or(0, |count| {
             *count -= 1;
             *count

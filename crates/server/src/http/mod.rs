@@ -56,9 +56,10 @@ use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -186,7 +187,7 @@ impl App {
     /// How many entries the tables of requests have. The request that asks is among them.
     fn entries(&self) -> Entries {
         let mut all = vec![
-            ("loans", self.loans().len()),
+            ("loans", self.shared.loans.lock().len()),
             ("users_with_requests", self.shared.turns.user_count()),
             ("users_with_bodies", self.shared.intake.user_count()),
             ("strangers_with_bodies", self.shared.intake.stranger_count()),
@@ -195,10 +196,6 @@ impl App {
             self.request_client().map(|request_client| request_client.entries()).into_iter().flatten(),
         );
         all
-    }
-
-    fn loans(&self) -> MutexGuard<'_, BTreeMap<TaskId, usize>> {
-        self.shared.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

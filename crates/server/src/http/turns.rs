@@ -12,8 +12,9 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_api::ErrorCode;
@@ -104,12 +105,12 @@ impl Turns {
 
     /// Users with requests under way or in line.
     pub fn user_count(&self) -> usize {
-        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let users = self.users.lock();
         users.values().filter(|own| own.strong_count() > 0).count()
     }
 
     fn of_user(&self, user: &str) -> Arc<TurnsOfUser> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock();
         if let Some(own) = users.get(user).and_then(Weak::upgrade) {
             return own;
         }
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(turns.take(&ann).await.err(), Some(NoTurn::Line));
         drop((held, full, line));
         drop(taken(&bob));
-        assert_eq!(turns.users.lock().unwrap().len(), 1, "users without requests are forgotten");
+        assert_eq!(turns.users.lock().len(), 1, "users without requests are forgotten");
     }
 
     #[test]

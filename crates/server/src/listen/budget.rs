@@ -6,8 +6,9 @@
 //! - A request whose body is complete stays until it is answered. A new one is refused where only such requests are left.
 
 use axum::http::request::Parts;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Bytes that a request counts for besides its head and its body: its stream, its task, its buffers.
@@ -63,7 +64,7 @@ impl RequestBudget {
     /// A request comes, with that number of bytes so far. `None` where it does not fit.
     pub fn begin(self: &Arc<RequestBudget>, bytes: usize) -> Option<RequestShare> {
         let give_way = Arc::new(Notify::new());
-        let mut held = self.held();
+        let mut held = self.held.lock();
         let number = held.next;
         held.next += 1;
         held.bytes += bytes;
@@ -76,11 +77,7 @@ impl RequestBudget {
 
     /// Requests whose bodies are coming.
     pub fn coming_count(&self) -> usize {
-        self.held().coming.len()
-    }
-
-    fn held(&self) -> MutexGuard<'_, HeldBytes> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().coming.len()
     }
 }
 
@@ -97,7 +94,7 @@ impl RequestShare {
     /// More of its body has come. False where it has to give way.
     #[must_use]
     pub fn add(&mut self, bytes: usize) -> bool {
-        let mut held = self.budget.held();
+        let mut held = self.budget.held.lock();
         let Some(own) = held.coming.get_mut(&self.number) else { return false };
         own.bytes += bytes;
         held.bytes += bytes;
@@ -108,7 +105,7 @@ impl RequestShare {
     /// All of it has come, and it stays. False where it had to give way before.
     #[must_use]
     pub fn complete(&mut self) -> bool {
-        let own = self.budget.held().coming.remove(&self.number);
+        let own = self.budget.held.lock().coming.remove(&self.number);
         self.complete_bytes = own.as_ref().map_or(self.complete_bytes, |own| own.bytes);
         own.is_some()
     }
@@ -121,7 +118,7 @@ impl RequestShare {
 
 impl Drop for RequestShare {
     fn drop(&mut self) {
-        let mut held = self.budget.held();
+        let mut held = self.budget.held.lock();
         // What gave way is counted no more.
         let coming = held.coming.remove(&self.number).map_or(0, |own| own.bytes);
         held.bytes -= coming + self.complete_bytes;
@@ -153,8 +150,8 @@ mod tests {
         assert!(budget.begin(100).is_none(), "what is complete stays");
         assert!(budget.begin(90).is_some());
         drop((slow, done, new));
-        assert_eq!(budget.held().bytes, 0);
-        assert!(budget.held().coming.is_empty());
+        assert_eq!(budget.held.lock().bytes, 0);
+        assert!(budget.held.lock().coming.is_empty());
     }
 
     #[test]

@@ -10,9 +10,10 @@
 //! A request that was refused has done nothing, so it may run again.
 
 use super::signature::{self, ServerKey, UnprovenDone};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_api::{IneligibleWorkers, Submitted, Unplaceable, Worker};
 use windlass_core::engine::{self, Outbox, Reply};
 use windlass_core::{JobId, RequestId};
@@ -146,7 +147,7 @@ pub(crate) struct KeysUnderWay(Arc<Mutex<BTreeSet<String>>>);
 impl KeysUnderWay {
     /// `None` if a request of this key is being done.
     pub fn take(&self, key: &str) -> Option<KeyTurn> {
-        let is_new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
+        let is_new = self.0.lock().insert(key.to_owned());
         is_new.then(|| KeyTurn { keys: self.clone(), key: key.to_owned() })
     }
 }
@@ -159,6 +160,6 @@ pub(crate) struct KeyTurn {
 
 impl Drop for KeyTurn {
     fn drop(&mut self) {
-        self.keys.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.keys.0.lock().remove(&self.key);
     }
 }

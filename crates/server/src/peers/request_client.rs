@@ -9,8 +9,9 @@ use crate::events::Events;
 use axum::body::Bytes;
 use axum::http::Response;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -77,7 +78,7 @@ impl RequestClient {
 
     /// How many entries its tables have.
     pub(crate) fn entries(&self) -> [(&'static str, usize); 3] {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         [
             ("requests_passed_on", waiting.asks.len()),
             ("users_with_requests_passed_on", waiting.users.len()),
@@ -131,7 +132,7 @@ impl RequestClient {
         let id = self.store.ask(by, REQUEST_KIND, row, sign).await?;
         let (sender, answered) = oneshot::channel();
         let is_early = {
-            let mut waiting = self.waiting();
+            let mut waiting = self.waiting.lock();
             waiting.asks.insert(id, sender);
             waiting.early.remove(&id)
         };
@@ -180,7 +181,7 @@ impl RequestClient {
 
     /// Requests of this server that may have an answer now.
     fn of_interest(&self, heard: &Heard) -> Vec<AskId> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if heard.all_answers {
             return waiting.asks.keys().copied().collect();
         }
@@ -194,13 +195,13 @@ impl RequestClient {
 
     /// Deletes answers, which may have what only one client may read.
     async fn drop_read(&self) -> Result<(), StoreError> {
-        let read = std::mem::take(&mut self.waiting().read);
+        let read = std::mem::take(&mut self.waiting.lock().read);
         if read.is_empty() {
             return Ok(());
         }
         let dropped = self.store.drop_answered(read.clone()).await;
         if dropped.is_err() {
-            let mut waiting = self.waiting();
+            let mut waiting = self.waiting.lock();
             let room = READ_MAX.saturating_sub(waiting.read.len());
             waiting.read.extend(read.into_iter().take(room));
         }
@@ -209,7 +210,7 @@ impl RequestClient {
 
     async fn fetch(&self, ids: Vec<AskId>) -> Result<(), StoreError> {
         let answers = self.store.answers(self.server, ids).await?;
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         for answer in answers.answered {
             if let Some(sender) = waiting.asks.remove(&answer.id) {
                 _ = sender.send(answer);
@@ -219,10 +220,6 @@ impl RequestClient {
             waiting.asks.remove(&id);
         }
         Ok(())
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -243,7 +240,7 @@ struct AskSlot<'a> {
 
 impl<'a> AskSlot<'a> {
     fn take(request_client: &'a RequestClient, user: &'a str) -> Result<AskSlot<'a>, Unanswered> {
-        let mut waiting = request_client.waiting();
+        let mut waiting = request_client.waiting.lock();
         if waiting.users.values().sum::<usize>() >= WAITING_MAX {
             return Err(Unanswered::Full);
         }
@@ -258,7 +255,7 @@ impl<'a> AskSlot<'a> {
 
 impl Drop for AskSlot<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.request_client.waiting();
+        let mut waiting = self.request_client.waiting.lock();
         if let Some(own) = waiting.users.get_mut(self.user) {
             *own -= 1;
             if *own == 0 {
@@ -278,7 +275,7 @@ struct Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         let is_open = {
-            let mut waiting = self.request_client.waiting();
+            let mut waiting = self.request_client.waiting.lock();
             if waiting.read.len() < READ_MAX {
                 waiting.read.push((self.id, self.key.take()));
             }
@@ -348,6 +345,6 @@ mod tests {
             .collect();
         assert!(matches!(AskSlot::take(&request_client, "ida"), Err(Unanswered::Full)));
         drop((turns, others));
-        assert!(request_client.waiting().users.is_empty());
+        assert!(request_client.waiting.lock().users.is_empty());
     }
 }

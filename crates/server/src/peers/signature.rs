@@ -6,11 +6,12 @@
 //! database who may write requests, but not that list, can make no request. A reader of the database or of a backup cannot
 //! either. A user who may write all tables has the farm anyway, because that user can add tokens.
 
+use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_store::{AskId, Asked, DoneRow, ServerId};
 
 /// What signatures are of, so that none can be taken for one of something else.
@@ -138,7 +139,7 @@ impl Begun {
     /// Notes that a request is begun. An error if it was before.
     pub fn begin(&self, asked: &Asked) -> Result<(), Unproven> {
         let (number, mark) = (asked.id.0, mark(asked));
-        let mut begins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begins = self.0.lock();
         if number <= begins.forgotten || begins.marks.get(&number) == Some(&mark) {
             return Err(Unproven::Served);
         }
@@ -153,7 +154,7 @@ impl Begun {
 
     /// The request was left without an answer, so it may be begun again.
     pub fn give_back(&self, id: AskId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).marks.remove(&id.0);
+        self.0.lock().marks.remove(&id.0);
     }
 }
 
@@ -245,6 +246,6 @@ mod tests {
             assert_eq!(begun.begin(&row), Ok(()));
         }
         assert_eq!(begun.begin(&row), Err(Unproven::Served), "it is older than what is remembered");
-        assert!(begun.0.lock().unwrap().marks.len() <= BEGUN_MAX);
+        assert!(begun.0.lock().marks.len() <= BEGUN_MAX);
     }
 }
