@@ -54,7 +54,7 @@ pub trait Gateway: Send + Sync {
         false
     }
 
-    /// The gateway's lines of `/metrics`, in the format of OpenMetrics without the last line.
+    /// The gateway's lines of `/metrics`, as [`MetricFamily`](crate::MetricFamily) writes them.
     fn metrics(&self) -> Counting<'_> {
         Box::pin(std::future::ready(String::new()))
     }

@@ -74,7 +74,7 @@ impl Handle {
         let parts = Parts {
             store,
             events: Events::new(),
-            metrics: Arc::new(Metrics::new()),
+            metrics: Arc::new(Metrics::new(None)),
             ended: Arc::default(),
             placed: Arc::default(),
             links: Arc::default(),
@@ -224,7 +224,7 @@ impl Handle {
 
     /// Requests that the engine has taken up and not answered.
     pub fn requests_waiting(&self) -> u64 {
-        self.metrics().requests_waiting.get().max(0) as u64
+        self.metrics().requests_waiting.load(Ordering::Relaxed)
     }
 
     /// The attempts that ended last.

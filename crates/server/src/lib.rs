@@ -32,6 +32,7 @@ mod http;
 mod inbox;
 mod link;
 mod listen;
+mod metric_text;
 mod metrics;
 mod network;
 mod noted_path;
@@ -72,6 +73,7 @@ pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };
 pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, serve_port, serve_port_to};
+pub use metric_text::MetricFamily;
 pub use panics::end_process_on_panic;
 pub use peers::{KnownOwner, NoServerKey, OwnerWatch, ServerKey, since_boot};
 pub use random::{NoRandom, random};

@@ -1,15 +1,16 @@
-//! Numbers for monitoring, in OpenMetrics text.
+//! Metrics in OpenMetrics text: counters and histograms of a registry, and gauges that are read at each scrape.
 
 use crate::figures::Tally;
+use crate::figures::worker_metrics::{self, WorkerGauges};
+use crate::metric_text::MetricFamily;
 use parking_lot::Mutex;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use windlass_core::Engine;
 use windlass_core::engine::Fact;
@@ -18,9 +19,8 @@ use windlass_core::job::{Counts, TaskState};
 use windlass_core::plan::Searches;
 use windlass_core::worker::WorkerState;
 
-type Labels = [(&'static str, &'static str); 1];
-/// A number of each queue.
-type ByQueue = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
+/// Counters by the value of one label.
+type CounterFamily = Family<[(&'static str, &'static str); 1], Counter>;
 
 /// The names of tables, and how many entries each has.
 pub type Entries = Vec<(&'static str, usize)>;
@@ -32,28 +32,14 @@ const QUEUES_MAX: usize = 250;
 pub struct Metrics {
     registry: Registry,
     jobs_accepted: Counter,
-    jobs_ended: Family<Labels, Counter>,
+    jobs_ended: CounterFamily,
     jobs_read: Counter,
     tasks_booked: Counter,
     searches: Counter,
     searches_without_candidate: Counter,
     candidates: Counter,
-    attempts_ended: Family<Labels, Counter>,
+    attempts_ended: CounterFamily,
     results_late: Counter,
-    tasks: Family<Labels, Gauge>,
-    workers: Family<Labels, Gauge>,
-    workers_saturated: Gauge,
-    workers_network_saturated: Gauge,
-    workers_low_space: Gauge,
-    workers_left_out: Gauge,
-    workers_reserved: Gauge,
-    board_sessions: Gauge,
-    entries: Family<Labels, Gauge>,
-    waiting_tasks: Family<Labels, Gauge>,
-    stranded_cores: Gauge<f64, AtomicU64>,
-    queues: QueueGauges,
-    /// One text at a time, because queues that are gone are removed before the others are set.
-    encoding: Mutex<()>,
     wait_seconds: Histogram,
     round_seconds: Histogram,
     commit_seconds: Histogram,
@@ -63,8 +49,6 @@ pub struct Metrics {
     /// Writes of a batch.
     pub batch_writes: Histogram,
     store_failures: Counter,
-    /// Without a value where the store is on no disk.
-    store_free: Family<[(&'static str, &'static str); 0], Gauge>,
     /// Connections and requests that were refused for what they are or who sent them.
     pub refusals: Counter,
     /// What workers measured and said, and that cannot be.
@@ -72,108 +56,79 @@ pub struct Metrics {
     /// Lines that could not be written to the audit log.
     pub audit_lost: Counter,
     /// Requests that the engine has taken up and not answered.
-    pub requests_waiting: Gauge,
+    pub requests_waiting: AtomicU64,
     /// Requests that this server passed on to the owner of the farm.
     pub requests_passed: Counter,
     /// Requests of other servers that this one answered as the owner.
     pub requests_served: Counter,
-    /// Without a value on a server that owns nothing.
-    farm_epoch: Family<[(&'static str, &'static str); 0], Gauge>,
+    /// `None` on a server that owns nothing.
+    farm_epoch: Option<u64>,
+}
+
+/// Registers a metric whose text begins at 0.
+fn counter<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// Registers a histogram of durations: of `shortest_s` seconds and less, of up to four times as long, and so on.
+fn seconds(registry: &mut Registry, name: &str, help: &str, shortest_s: f64, buckets: u16) -> Histogram {
+    let histogram = Histogram::new(exponential_buckets(shortest_s, 4.0, buckets));
+    registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+    histogram
+}
+
+/// Registers a histogram of counts: of 1, of up to 4, and so on.
+fn counts(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let histogram = Histogram::new(exponential_buckets(1.0, 4.0, 8));
+    registry.register(name, help, histogram.clone());
+    histogram
 }
 
 impl Metrics {
-    /// All at 0.
-    pub fn new() -> Self {
-        let mut metrics = Metrics {
-            registry: Registry::with_prefix("windlass"),
-            jobs_accepted: Counter::default(),
-            jobs_ended: Family::default(),
-            jobs_read: Counter::default(),
-            tasks_booked: Counter::default(),
-            searches: Counter::default(),
-            searches_without_candidate: Counter::default(),
-            candidates: Counter::default(),
-            attempts_ended: Family::default(),
-            results_late: Counter::default(),
-            tasks: Family::default(),
-            workers: Family::default(),
-            workers_saturated: Gauge::default(),
-            workers_network_saturated: Gauge::default(),
-            workers_low_space: Gauge::default(),
-            workers_left_out: Gauge::default(),
-            workers_reserved: Gauge::default(),
-            board_sessions: Gauge::default(),
-            entries: Family::default(),
-            waiting_tasks: Family::default(),
-            stranded_cores: Gauge::default(),
-            queues: QueueGauges::default(),
-            encoding: Mutex::default(),
-            wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 12)),
-            round_seconds: Histogram::new(exponential_buckets(0.000_01, 4.0, 10)),
-            commit_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
-            store_read_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 10)),
+    /// All at 0, of a server that owns the farm under this epoch.
+    pub fn new(farm_epoch: Option<u64>) -> Self {
+        let mut registry = Registry::with_prefix("windlass");
+        let r = &mut registry;
+        Metrics {
+            jobs_accepted: counter(r, "jobs_accepted", "Jobs accepted"),
+            jobs_ended: counter(r, "jobs_ended", "Jobs ended, by their state"),
+            jobs_read: counter(r, "jobs_read", "Jobs read from the store for the engine"),
+            tasks_booked: counter(r, "tasks_booked", "Bookings made"),
+            searches: counter(r, "searches", "Looks for a worker for a step's next task"),
+            searches_without_candidate: counter(
+                r,
+                "searches_without_candidate",
+                "Looks for a worker that found none with room",
+            ),
+            candidates: counter(r, "candidates", "Workers with room that looks for a worker judged"),
+            attempts_ended: counter(r, "attempts_ended", "Attempts ended, by the task's state"),
+            results_late: counter(r, "results_late", "Results refused: another attempt is booked"),
+            wait_seconds: seconds(r, "wait", "From ready to booked", 0.001, 12),
+            round_seconds: seconds(r, "round", "A round that booked", 0.000_01, 10),
+            commit_seconds: seconds(r, "commit", "A batch until durable", 0.000_1, 10),
+            store_read_seconds: seconds(r, "store_read", "A read of jobs for the engine", 0.000_1, 10),
             tally: Mutex::default(),
-            batch_writes: Histogram::new(exponential_buckets(1.0, 4.0, 8)),
-            store_failures: Counter::default(),
-            store_free: Family::default(),
-            refusals: Counter::default(),
-            load_reports_refused: Counter::default(),
-            audit_lost: Counter::default(),
-            requests_waiting: Gauge::default(),
-            requests_passed: Counter::default(),
-            requests_served: Counter::default(),
-            farm_epoch: Family::default(),
-        };
-        metrics.register();
-        metrics
-    }
-
-    fn register(&mut self) {
-        let r = &mut self.registry;
-        r.register("jobs_accepted", "Jobs accepted", self.jobs_accepted.clone());
-        r.register("jobs_ended", "Jobs ended, by their state", self.jobs_ended.clone());
-        r.register("jobs_read", "Jobs read from the store for the engine", self.jobs_read.clone());
-        r.register("tasks_booked", "Bookings made", self.tasks_booked.clone());
-        r.register("searches", "Looks for a worker for a step's next task", self.searches.clone());
-        let help = "Looks for a worker that found none with room";
-        r.register("searches_without_candidate", help, self.searches_without_candidate.clone());
-        r.register("candidates", "Workers with room that looks for a worker judged", self.candidates.clone());
-        r.register("attempts_ended", "Attempts ended, by the task's state", self.attempts_ended.clone());
-        r.register("results_late", "Results refused: another attempt is booked", self.results_late.clone());
-        r.register("tasks", "Tasks of active jobs, by state", self.tasks.clone());
-        r.register("workers", "Workers, by state", self.workers.clone());
-        r.register("workers_saturated", "Workers that pressure holds", self.workers_saturated.clone());
-        let help = "Workers that get no network-bound work, for their network is in use";
-        r.register("workers_network_saturated", help, self.workers_network_saturated.clone());
-        let help = "Workers that get no work, for a directory of theirs has too little free space";
-        r.register("workers_low_space", help, self.workers_low_space.clone());
-        r.register("workers_left_out", "Workers left out for their faults", self.workers_left_out.clone());
-        r.register("workers_reserved", "Workers reserved for blocked work", self.workers_reserved.clone());
-        r.register("board_sessions", "Sessions of browsers that are open", self.board_sessions.clone());
-        r.register("entries", "Entries of tables of what is under way", self.entries.clone());
-        r.register("waiting_tasks", "Ready tasks, by why they wait", self.waiting_tasks.clone());
-        r.register("stranded_cores", "Cores idle beside work that waits", self.stranded_cores.clone());
-        self.queues.register(r);
-        let seconds = Unit::Seconds;
-        r.register_with_unit("wait", "From ready to booked", seconds.clone(), self.wait_seconds.clone());
-        r.register_with_unit("round", "A round that booked", seconds.clone(), self.round_seconds.clone());
-        let help = "A read of jobs for the engine";
-        r.register_with_unit("store_read", help, seconds.clone(), self.store_read_seconds.clone());
-        r.register_with_unit("commit", "A batch until durable", seconds, self.commit_seconds.clone());
-        r.register("batch_writes", "Writes of a batch", self.batch_writes.clone());
-        r.register_with_unit("store_free", "Free on the store's disk", Unit::Bytes, self.store_free.clone());
-        r.register("store_failures", "Batches the store did not take", self.store_failures.clone());
-        r.register("refusals", "Connections and requests refused", self.refusals.clone());
-        r.register("load_reports_refused", "Measures not taken", self.load_reports_refused.clone());
-        r.register("audit_lost", "Lines lost to the audit log", self.audit_lost.clone());
-        let help = "Requests that the engine has taken up and not answered";
-        r.register("requests_waiting", help, self.requests_waiting.clone());
-        let help = "Requests passed on to the server that owns the farm";
-        r.register("requests_passed", help, self.requests_passed.clone());
-        let help = "Requests of other servers answered as the farm's owner";
-        r.register("requests_served", help, self.requests_served.clone());
-        let help = "Number of this server's ownership of the farm: rises with each takeover";
-        r.register("farm_epoch", help, self.farm_epoch.clone());
+            batch_writes: counts(r, "batch_writes", "Writes of a batch"),
+            store_failures: counter(r, "store_failures", "Batches the store did not take"),
+            refusals: counter(r, "refusals", "Connections and requests refused"),
+            load_reports_refused: counter(r, "load_reports_refused", "Measures not taken"),
+            audit_lost: counter(r, "audit_lost", "Lines lost to the audit log"),
+            requests_waiting: AtomicU64::new(0),
+            requests_passed: counter(
+                r,
+                "requests_passed",
+                "Requests passed on to the server that owns the farm",
+            ),
+            requests_served: counter(
+                r,
+                "requests_served",
+                "Requests of other servers answered as the farm's owner",
+            ),
+            farm_epoch,
+            registry,
+        }
     }
 
     /// A round that booked something took so long.
@@ -208,18 +163,6 @@ impl Metrics {
         self.jobs_read.inc_by(jobs as u64);
     }
 
-    /// This server owns the farm under that epoch.
-    pub fn owns_farm(&self, epoch: u64) {
-        self.farm_epoch.get_or_create(&[]).set(epoch as i64);
-    }
-
-    /// Tables have that many entries now.
-    pub fn set_entries(&self, entries: &[(&'static str, usize)]) {
-        for (table, count) in entries {
-            self.entries.get_or_create(&[("table", *table)]).set(*count as i64);
-        }
-    }
-
     /// The store did not take a batch.
     pub fn store_failed(&self) {
         self.store_failures.inc();
@@ -237,12 +180,12 @@ impl Metrics {
     }
 
     /// Counts what happened.
-    pub fn count(&self, notes: &[Fact]) {
-        if !notes.is_empty() {
-            self.tally.lock().count(notes);
+    pub fn count(&self, facts: &[Fact]) {
+        if !facts.is_empty() {
+            self.tally.lock().count(facts);
         }
-        for note in notes {
-            match note {
+        for fact in facts {
+            match fact {
                 Fact::Job { .. } => _ = self.jobs_accepted.inc(),
                 Fact::Booked { waited_ns, .. } => {
                     self.tasks_booked.inc();
@@ -261,56 +204,48 @@ impl Metrics {
         }
     }
 
-    /// The text, with gauges as they are now; a server that stands by has none of the engine. `sessions` are those of
-    /// browsers.
-    pub fn encode(&self, now: Option<&Gauges>, free_bytes: Option<u64>, sessions: usize) -> String {
-        if let Some(bytes) = free_bytes {
-            self.store_free.get_or_create(&[]).set(bytes as i64);
-        }
-        let _alone = self.encoding.lock();
-        self.board_sessions.set(sessions as i64);
-        if let Some(now) = now {
-            self.set(now);
-        }
+    /// The text of what this process counts, without the gauges of the engine and without the last line. `sessions` are
+    /// those of browsers, `free_bytes` those of the store's disk.
+    pub fn encode(&self, free_bytes: Option<u64>, sessions: usize, entries: &Entries) -> String {
         let mut text = String::new();
-        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        encode_registry(&mut text, &self.registry).expect("writing to a string does not fail");
+        gauge("windlass_requests_waiting", "Requests that the engine has taken up and not answered")
+            .write_one(&mut text, self.requests_waiting.load(Ordering::Relaxed) as f64);
+        if let Some(epoch) = self.farm_epoch {
+            gauge(
+                "windlass_farm_epoch",
+                "Number of this server's ownership of the farm: rises with each takeover",
+            )
+            .write_one(&mut text, epoch as f64);
+        }
+        if let Some(bytes) = free_bytes {
+            gauge("windlass_store_free_bytes", "Free on the store's disk").write_one(&mut text, bytes as f64);
+        }
+        gauge("windlass_board_sessions", "Sessions of browsers that are open")
+            .write_one(&mut text, sessions as f64);
+        let entries = entries.iter().map(|(table, count)| (*table, *count as f64));
+        gauge("windlass_entries", "Entries of tables of what is under way")
+            .write(&mut text, "table", entries);
         text
-    }
-
-    fn set(&self, now: &Gauges) {
-        let Gauges { counts, workers, held, left_out, reserved, waiting, stranded_cpu, queues } = now;
-        self.queues.set(queues);
-        let gauges = [("waiting", counts.waiting), ("ready", counts.ready), ("active", counts.active)];
-        for (state, n) in gauges {
-            self.tasks.get_or_create(&[("state", state)]).set(i64::from(n));
-        }
-        for (state, n) in workers {
-            self.workers.get_or_create(&[("state", *state)]).set(*n);
-        }
-        for (reason, word) in BlockedReason::ALL {
-            let tasks = waiting.get(&reason).copied().unwrap_or(0);
-            self.waiting_tasks.get_or_create(&[("reason", word)]).set(tasks as i64);
-        }
-        self.workers_saturated.set(held.pressed);
-        self.workers_network_saturated.set(held.network);
-        self.workers_low_space.set(held.low_space);
-        self.workers_left_out.set(*left_out);
-        self.workers_reserved.set(*reserved);
-        self.stranded_cores.set(*stranded_cpu as f64 / 100.0);
     }
 }
 
-/// What is as it is now, read from the engine.
+/// Shorter where many stand below each other.
+fn gauge(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily::gauge(name, help)
+}
+
+/// Gauges of the engine.
 pub struct Gauges {
     counts: Counts,
-    workers: BTreeMap<&'static str, i64>,
+    workers: BTreeMap<&'static str, u32>,
     held: HeldWorkers,
-    left_out: i64,
-    reserved: i64,
+    reserved: usize,
     waiting: BTreeMap<BlockedReason, u64>,
     /// Hundredths of a core.
     stranded_cpu: u64,
     queues: Vec<QueueNumbers>,
+    each_worker: Vec<WorkerGauges>,
 }
 
 /// Cpus are hundredths of a core.
@@ -318,42 +253,6 @@ struct QueueNumbers {
     name: String,
     booked_cpu: u64,
     entitlement: Entitlement,
-}
-
-/// What queues want, have, and are entitled to.
-#[derive(Default)]
-struct QueueGauges {
-    demand_cpus: ByQueue,
-    booked_cpus: ByQueue,
-    entitled_cpus: ByQueue,
-    effective_weight: ByQueue,
-}
-
-impl QueueGauges {
-    fn register(&self, r: &mut Registry) {
-        r.register("queue_demand_cpus", "Cpus that a queue holds or could use", self.demand_cpus.clone());
-        r.register("queue_booked_cpus", "Cpus that a queue holds", self.booked_cpus.clone());
-        r.register("queue_entitled_cpus", "Cpus that a queue is entitled to", self.entitled_cpus.clone());
-        let help = "Weight that a queue counts with in a contended band";
-        r.register("queue_effective_weight", help, self.effective_weight.clone());
-    }
-
-    fn set(&self, queues: &[QueueNumbers]) {
-        for family in [&self.demand_cpus, &self.booked_cpus, &self.entitled_cpus, &self.effective_weight] {
-            family.clear();
-        }
-        for QueueNumbers { name, booked_cpu, entitlement } in queues {
-            let put = |family: &ByQueue, value| {
-                family.get_or_create(&[("queue", name.clone())]).set(value);
-            };
-            put(&self.demand_cpus, entitlement.demand_cpu as f64 / 100.0);
-            put(&self.booked_cpus, *booked_cpu as f64 / 100.0);
-            put(&self.entitled_cpus, entitlement.entitled_cpu / 100.0);
-            if let Some(weight) = entitlement.effective_weight {
-                put(&self.effective_weight, weight);
-            }
-        }
-    }
 }
 
 /// Queues with work, those that want most first.
@@ -371,19 +270,20 @@ fn read_queues(engine: &Engine) -> Vec<QueueNumbers> {
     queues
 }
 
-/// How many workers lack something for new work.
+/// Workers that lack something for new work.
 #[derive(Default)]
 struct HeldWorkers {
-    pressed: i64,
-    network: i64,
-    low_space: i64,
+    pressed: u32,
+    network: u32,
+    low_space: u32,
+    left_out: u32,
 }
 
 impl Gauges {
     /// In a walk over jobs, steps and workers.
     pub fn read(engine: &Engine) -> Gauges {
         let mut workers = BTreeMap::from([("up", 0), ("draining", 0), ("suspect", 0), ("expired", 0)]);
-        let (mut held, mut left_out) = (HeldWorkers::default(), 0);
+        let mut held = HeldWorkers::default();
         for worker in engine.workers().present() {
             let word = match worker.state {
                 WorkerState::Up => "up",
@@ -393,22 +293,83 @@ impl Gauges {
                 WorkerState::Forgotten => continue,
             };
             *workers.entry(word).or_default() += 1;
-            held.pressed += i64::from(worker.saturated.is_pressed());
-            held.network += i64::from(worker.saturated.network);
-            held.low_space += i64::from(worker.saturated.lacks_space());
-            left_out += i64::from(worker.health.out().is_some());
+            held.pressed += u32::from(worker.saturated.is_pressed());
+            held.network += u32::from(worker.saturated.network);
+            held.low_space += u32::from(worker.saturated.lacks_space());
+            held.left_out += u32::from(worker.health.out().is_some());
         }
         Gauges {
             counts: engine.counts(),
             workers,
             held,
-            left_out,
-            reserved: engine.planner().reservations().holders().count() as i64,
+            reserved: engine.planner().reservations().holders().count(),
             waiting: windlass_core::explain::waiting_tasks(engine),
             stranded_cpu: engine.planner().stranded_cpu(),
             queues: read_queues(engine),
+            each_worker: worker_metrics::read(engine),
         }
     }
+
+    /// Adds them to the text.
+    pub fn write(&self, text: &mut String) {
+        let Counts { waiting, ready, active, .. } = self.counts;
+        let tasks = [("waiting", waiting), ("ready", ready), ("active", active)];
+        gauge("windlass_tasks", "Tasks of active jobs, by state").write(text, "state", tasks.map(floats));
+        let reasons = BlockedReason::ALL.into_iter().map(|(reason, word)| {
+            let tasks = self.waiting.get(&reason).copied().unwrap_or(0);
+            (word, tasks as f64)
+        });
+        gauge("windlass_waiting_tasks", "Ready tasks, by why they wait").write(text, "reason", reasons);
+        let states = self.workers.iter().map(|(state, count)| floats((*state, *count)));
+        gauge("windlass_workers", "Workers, by state").write(text, "state", states);
+        let HeldWorkers { pressed, network, low_space, left_out } = self.held;
+        gauge("windlass_workers_saturated", "Workers that pressure holds").write_one(text, pressed.into());
+        gauge(
+            "windlass_workers_network_saturated",
+            "Workers that get no network-bound work, for their network is in use",
+        )
+        .write_one(text, network.into());
+        gauge(
+            "windlass_workers_low_space",
+            "Workers that get no work, for a directory of theirs has too little free space",
+        )
+        .write_one(text, low_space.into());
+        gauge("windlass_workers_left_out", "Workers left out for their faults")
+            .write_one(text, left_out.into());
+        gauge("windlass_workers_reserved", "Workers reserved for blocked work")
+            .write_one(text, self.reserved as f64);
+        gauge("windlass_stranded_cores", "Cores idle beside work that waits")
+            .write_one(text, self.stranded_cpu as f64 / 100.0);
+        self.write_queues(text);
+        worker_metrics::write(text, &self.each_worker);
+    }
+
+    fn write_queues(&self, text: &mut String) {
+        let all = |value: fn(&QueueNumbers) -> Option<f64>| {
+            self.queues.iter().filter_map(move |queue| Some((&*queue.name, value(queue)?)))
+        };
+        gauge("windlass_queue_demand_cpus", "Cpus that a queue holds or could use").write(
+            text,
+            "queue",
+            all(|queue| Some(queue.entitlement.demand_cpu as f64 / 100.0)),
+        );
+        gauge("windlass_queue_booked_cpus", "Cpus that a queue holds").write(
+            text,
+            "queue",
+            all(|queue| Some(queue.booked_cpu as f64 / 100.0)),
+        );
+        gauge("windlass_queue_entitled_cpus", "Cpus that a queue is entitled to").write(
+            text,
+            "queue",
+            all(|queue| Some(queue.entitlement.entitled_cpu / 100.0)),
+        );
+        gauge("windlass_queue_effective_weight", "Weight that a queue counts with in a contended band")
+            .write(text, "queue", all(|queue| queue.entitlement.effective_weight));
+    }
+}
+
+fn floats<'a>((label, count): (&'a str, u32)) -> (&'a str, f64) {
+    (label, count.into())
 }
 
 fn word(state: TaskState) -> &'static str {

@@ -81,8 +81,7 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
     let events = Events::new();
-    let metrics = Arc::new(Metrics::new());
-    metrics.owns_farm(epoch);
+    let metrics = Arc::new(Metrics::new(Some(epoch)));
     let links = Arc::new(Links::default());
     let progress = Arc::new(ProgressBoard::default());
     let clock = Arc::new(Clock::new());
@@ -396,7 +395,7 @@ impl Shell {
         let request = RequestId(self.next_request);
         self.next_request += 1;
         self.pending.insert(request, answer);
-        self.metrics.requests_waiting.set(self.pending.len() as i64);
+        self.metrics.requests_waiting.store(self.pending.len() as u64, Ordering::Relaxed);
         request
     }
 
@@ -681,7 +680,7 @@ impl Shell {
     fn answer(&mut self, request: RequestId, answer: Result<Reply, Unavailable>) {
         self.once.end(request);
         if let Some(waiting) = self.pending.remove(&request) {
-            self.metrics.requests_waiting.set(self.pending.len() as i64);
+            self.metrics.requests_waiting.store(self.pending.len() as u64, Ordering::Relaxed);
             // Whoever asked may have gone.
             _ = waiting.send(answer);
         }

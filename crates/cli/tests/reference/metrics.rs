@@ -13,80 +13,33 @@ struct Family {
     help: String,
 }
 
-/// The metrics that files of the server register, by their names in the text.
+/// The calls by which the server names metrics: the kind of what each makes, and what it puts around the name.
+const CALLS: [(&str, &str, &str, &str); 4] = [
+    ("counter(", "counter", "windlass_", "_total"),
+    ("seconds(", "histogram", "windlass_", "_seconds"),
+    ("counts(", "histogram", "windlass_", ""),
+    ("gauge(", "gauge", "", ""),
+];
+
+/// The server's metrics by their names in the text.
 fn registered() -> BTreeMap<String, Family> {
     let mut found = BTreeMap::new();
-    let mut sources = vec!["crates/server/src/metrics.rs".to_owned()];
-    let beside = super::file("crates/server/src/metrics");
-    for entry in std::fs::read_dir(beside).into_iter().flatten().flatten() {
-        sources.push(format!("crates/server/src/metrics/{}", entry.file_name().to_string_lossy()));
-    }
-    let sources: Vec<String> = sources.iter().map(|path| text(path)).collect();
-    let all = sources.concat();
-    for source in &sources {
-        for (at, _) in source.match_indices(".register") {
-            let call = &source[at..];
-            let with_unit = call.starts_with(".register_with_unit(");
-            // Groups of metrics register themselves with the registry that they are given.
-            let of_a_group = call.starts_with(".register(r)");
-            if of_a_group || (!with_unit && !call.starts_with(".register(")) {
-                continue;
+    for file in ["metrics.rs", "figures/worker_metrics.rs"] {
+        let source = text(&format!("crates/server/src/{file}"));
+        for (call, kind, before, after) in CALLS {
+            for (at, _) in source.match_indices(call) {
+                let parts: Vec<&str> = source[at + call.len()..].splitn(5, '"').collect();
+                let [opening, name, between, help, _] = parts[..] else { continue };
+                // Definitions and other calls have no two literals.
+                if !["", "r,"].contains(&opening.trim()) || between.trim() != "," {
+                    continue;
+                }
+                let family = Family { kind: kind.to_owned(), help: help.to_owned() };
+                found.insert(format!("{before}{name}{after}"), family);
             }
-            let mut parts = call.splitn(3, '"');
-            let (opening, name) = (parts.next().unwrap(), parts.next().unwrap());
-            assert!(opening.trim_end().ends_with('('), "a name that is no literal: {:.60}", call);
-            let rest = parts.next().unwrap();
-            let arguments = rest[..rest.find(");").unwrap()].trim_start_matches(',').trim();
-            let help = match arguments.strip_prefix('"') {
-                Some(literal) => literal.split('"').next().unwrap(),
-                // The one that was bound to a name just before.
-                None => source[..at].rsplit("let help = \"").next().unwrap().split('"').next().unwrap(),
-            };
-            let field = arguments.rsplit("self.").next().unwrap().split('.').next().unwrap();
-            let kind = kind(&all, field);
-            let unit = match () {
-                () if !with_unit => "",
-                () if arguments.contains("Bytes") => "_bytes",
-                () => "_seconds",
-            };
-            let total = if kind == "counter" { "_total" } else { "" };
-            let family = Family { kind: kind.to_owned(), help: help.to_owned() };
-            found.insert(format!("windlass_{name}{unit}{total}"), family);
         }
     }
-    found.extend(of_workers());
     found
-}
-
-/// Those of each worker, which are gauges and stand in a table of names and help texts.
-fn of_workers() -> BTreeMap<String, Family> {
-    let source = text("crates/server/src/figures/worker_metrics.rs");
-    let table = source.split("#[cfg(test)]").next().unwrap().split("\"windlass_worker_").skip(1);
-    let families = table.filter_map(|rest| {
-        let mut parts = rest.split('"');
-        let (name, between, help) = (parts.next()?, parts.next()?, parts.next()?);
-        let family = Family { kind: "gauge".to_owned(), help: help.to_owned() };
-        (between.trim() == ",").then(|| (format!("windlass_worker_{name}"), family))
-    });
-    families.collect()
-}
-
-/// What a field of the metrics is, by its type.
-fn kind(source: &str, field: &str) -> &'static str {
-    let declared = source.split(&format!(" {field}: ")).nth(1).unwrap_or_else(|| panic!("no field {field}"));
-    let mut kind = declared.lines().next().unwrap().trim_end_matches(',').to_owned();
-    if let Some(alias) = source.split(&format!("type {kind} = ")).nth(1) {
-        kind = alias.split(";\n").next().unwrap().to_owned();
-    }
-    ["Counter", "Histogram", "Gauge"]
-        .into_iter()
-        .find(|word| kind.contains(word))
-        .map(|word| match word {
-            "Counter" => "counter",
-            "Histogram" => "histogram",
-            _ => "gauge",
-        })
-        .unwrap_or_else(|| panic!("{field} is a {kind}"))
 }
 
 #[test]

@@ -230,7 +230,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 16] = [
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 46] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 47] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -240,6 +240,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 46] = [
     ("events", &[]),
     ("external", &[]),
     ("link", &[]),
+    ("metric_text", &[]),
     ("network", &[]),
     ("noted_path", &[]),
     ("panics", &[]),
@@ -252,11 +253,11 @@ pub const SERVER_EDGES: [(&str, &[&str]); 46] = [
     ("body_reads", &["bodies", "unavailable"]),
     ("connections", &["caller"]),
     ("disk", &["unavailable"]),
-    ("figures", &["clock"]),
+    ("figures", &["clock", "metric_text"]),
     ("outgoing", &["bodies", "external", "link"]),
     ("parsers", &["panics"]),
     ("progress", &["link"]),
-    ("metrics", &["figures"]),
+    ("metrics", &["figures", "metric_text"]),
     ("peer", &["connections", "process_owner"]),
     ("view", &["figures"]),
     ("csrf", &["peer"]),

@@ -1,7 +1,6 @@
-//! Load and pressure of each worker as OpenMetrics text. It is written by hand: a registry would make a label set of each
-//! worker at each scrape.
+//! Load and pressure of each worker as OpenMetrics text.
 
-use std::fmt::Write as _;
+use crate::metric_text::MetricFamily;
 use std::sync::Arc;
 use windlass_api::board::Percents;
 use windlass_core::Engine;
@@ -20,22 +19,36 @@ pub struct WorkerGauges {
     pressures: Percents,
 }
 
-/// A gauge by its name, its help, and its value of a worker.
-type Gauge = (&'static str, &'static str, fn(&WorkerGauges) -> Option<f64>);
+type WorkerGauge = (MetricFamily, fn(&WorkerGauges) -> Option<f64>);
 
-const GAUGES: [Gauge; 6] = [
-    ("windlass_worker_cpus", "Cpus that a worker declares", |worker| Some(worker.cpus)),
-    ("windlass_worker_booked_cpus", "Cpus of a worker that are booked", |worker| Some(worker.booked_cpus)),
-    ("windlass_worker_load", "Load by which workers are compared: about 0 to 1", |worker| worker.load),
-    ("windlass_worker_cpu_pressure_percent", "Time with a process that waited for a cpu", |worker| {
-        worker.pressures.cpu
-    }),
-    ("windlass_worker_memory_pressure_percent", "Time with a process that waited for memory", |worker| {
-        worker.pressures.memory
+const GAUGES: [WorkerGauge; 6] = [
+    (MetricFamily::gauge("windlass_worker_cpus", "Cpus that a worker declares"), |worker| Some(worker.cpus)),
+    (MetricFamily::gauge("windlass_worker_booked_cpus", "Cpus of a worker that are booked"), |worker| {
+        Some(worker.booked_cpus)
     }),
     (
-        "windlass_worker_io_pressure_percent",
-        "Time with a process that waited for input or output",
+        MetricFamily::gauge("windlass_worker_load", "Load by which workers are compared: about 0 to 1"),
+        |worker| worker.load,
+    ),
+    (
+        MetricFamily::gauge(
+            "windlass_worker_cpu_pressure_percent",
+            "Time with a process that waited for a cpu",
+        ),
+        |worker| worker.pressures.cpu,
+    ),
+    (
+        MetricFamily::gauge(
+            "windlass_worker_memory_pressure_percent",
+            "Time with a process that waited for memory",
+        ),
+        |worker| worker.pressures.memory,
+    ),
+    (
+        MetricFamily::gauge(
+            "windlass_worker_io_pressure_percent",
+            "Time with a process that waited for input or output",
+        ),
         |worker| worker.pressures.io,
     ),
 ];
@@ -58,28 +71,9 @@ pub fn read(engine: &Engine) -> Vec<WorkerGauges> {
 
 /// Adds the gauges of all workers to the text.
 pub fn write(text: &mut String, workers: &[WorkerGauges]) {
-    for (name, help, value) in GAUGES {
-        // Writing to a string does not fail.
-        _ = writeln!(text, "# HELP {name} {help}.");
-        _ = writeln!(text, "# TYPE {name} gauge");
-        for worker in workers {
-            if let Some(value) = value(worker) {
-                _ = write!(text, "{name}{{worker=\"");
-                escape(text, &worker.name);
-                _ = writeln!(text, "\"}} {value}");
-            }
-        }
-    }
-}
-
-fn escape(text: &mut String, label: &str) {
-    for letter in label.chars() {
-        match letter {
-            '\\' => text.push_str("\\\\"),
-            '"' => text.push_str("\\\""),
-            '\n' => text.push_str("\\n"),
-            letter => text.push(letter),
-        }
+    for (family, value) in GAUGES {
+        let samples = workers.iter().filter_map(|worker| Some((&*worker.name, value(worker)?)));
+        family.write(text, "worker", samples);
     }
 }
 

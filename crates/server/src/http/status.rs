@@ -3,14 +3,12 @@
 use super::App;
 use crate::api_error::ApiError;
 use crate::auth::Caller;
-use crate::figures::worker_metrics;
 use crate::metrics::Gauges;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use windlass_api::Version;
-use windlass_core::Engine;
 
 /// Says who answers.
 #[utoipa::path(get, path = "/api/v1/version", tag = "server", responses((status = 200, body = Version)))]
@@ -39,34 +37,30 @@ pub async fn healthz(State(app): State<App>) -> Result<&'static str, ApiError> {
     Ok("ok\n")
 }
 
-/// The end of every OpenMetrics text.
-const LAST_LINE: &str = "# EOF\n";
-
 /// Gives the numbers as OpenMetrics text.
 #[utoipa::path(get, path = "/metrics", tag = "server",
     responses((status = 200, description = "The numbers", content_type = "application/openmetrics-text")))]
 pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    let look = |engine: &Engine| (Gauges::read(engine), worker_metrics::read(engine));
-    let read = match app.request_client() {
+    let mut entries = app.entries();
+    let gauges = match app.request_client() {
         // The owner's metrics have what the engine knows.
         Some(_) => None,
-        None => Some(app.handle.query(look).await?),
+        None => {
+            entries.extend(app.handle.entries().await?);
+            Some(app.handle.query(Gauges::read).await?)
+        }
     };
-    let mut entries = app.entries();
-    if read.is_some() {
-        entries.extend(app.handle.entries().await?);
-    }
-    app.handle.metrics().set_entries(&entries);
-    let (now, workers) = read.unzip();
     let sessions = app.shared.sessions.count(app.handle.now());
-    let own = app.handle.metrics().encode(now.as_ref(), app.handle.disk().free_bytes(), sessions);
-    let mut text = own.strip_suffix(LAST_LINE).unwrap_or(&own).to_owned();
-    worker_metrics::write(&mut text, workers.as_deref().unwrap_or_default());
+    let mut text = app.handle.metrics().encode(app.handle.disk().free_bytes(), sessions, &entries);
+    if let Some(gauges) = gauges {
+        gauges.write(&mut text);
+    }
     for gateway in app.shared.gateways.iter() {
         text += &gateway.metrics().await;
     }
+    text += "# EOF\n";
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text + LAST_LINE).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
 /// Ends the server in good order; running tasks go on and are taken over by the next one.
