@@ -1,11 +1,11 @@
 //! The board: what waits, what runs, what was decided and by how much, what workers have.
 
+use super::extract::Query;
 use super::{App, PAGE_DEFAULT, PAGE_MAX, within};
 use crate::api_error::ApiError;
 use crate::view;
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
@@ -48,7 +48,6 @@ pub async fn rules() -> BoardReply<Vec<RuleEntry>> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct SummaryQuery {
     /// Hours back from now in which they were made: 24 by default.
     window_hours: Option<u64>,
@@ -62,9 +61,8 @@ pub struct SummaryQuery {
               (status = 400, body = windlass_api::ErrorBody)))]
 pub async fn summary(
     State(app): State<App>,
-    query: Result<Query<SummaryQuery>, QueryRejection>,
+    Query(query): Query<SummaryQuery>,
 ) -> BoardReply<ScoringSummary> {
-    let Query(query) = query?;
     let hours = within("window_hours", query.window_hours, WINDOW_HOURS_DEFAULT, WINDOW_HOURS_MAX)?;
     let limit = within("limit", query.limit, SAMPLE_DEFAULT, SAMPLE_MAX)?;
     let from = Time(app.handle.clock().now().0.saturating_sub(hours * 3600 * NS_PER_S));
@@ -101,7 +99,6 @@ fn look_pending(engine: &Engine) -> PendingJobs {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct DecisionsQuery {
     /// Entries of the answer: 100 by default, 1000 at most, which is what the server remembers.
     limit: Option<usize>,
@@ -115,9 +112,8 @@ pub struct DecisionsQuery {
               (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn decisions(
     State(app): State<App>,
-    query: Result<Query<DecisionsQuery>, QueryRejection>,
+    Query(query): Query<DecisionsQuery>,
 ) -> BoardReply<Vec<BoardDecision>> {
-    let Query(query) = query?;
     let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
     let placed = app.handle.placed();
     let look = move |engine: &Engine| {

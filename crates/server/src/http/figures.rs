@@ -1,5 +1,6 @@
 //! Figures for those who look at the farm: overview, scheduler, series, history, grid.
 
+use super::extract::{Path, Query};
 use super::workers::no_worker;
 use super::{App, within};
 use crate::api_error::ApiError;
@@ -7,8 +8,7 @@ use crate::figures::HistoryQuestion;
 use crate::reader::Reader;
 use crate::view;
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -77,9 +77,8 @@ pub struct SeriesQuery {
     responses((status = 200, body = FarmSeries), (status = 400, body = windlass_api::ErrorBody)))]
 pub async fn series(
     State(app): State<App>,
-    query: Result<Query<SeriesQuery>, QueryRejection>,
+    Query(SeriesQuery { span }): Query<SeriesQuery>,
 ) -> Result<Json<FarmSeries>, ApiError> {
-    let Query(SeriesQuery { span }) = query?;
     Ok(Json(app.figures().farm_series(span, app.handle.now().as_ms())))
 }
 
@@ -89,10 +88,9 @@ pub async fn series(
     responses((status = 200, body = WorkerSeries), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn worker_series(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-    query: Result<Query<SeriesQuery>, QueryRejection>,
+    Path(name): Path<String>,
+    Query(SeriesQuery { span }): Query<SeriesQuery>,
 ) -> Result<Json<WorkerSeries>, ApiError> {
-    let (Path(name), Query(SeriesQuery { span })) = (name?, query?);
     let wanted = name.clone();
     let look = move |engine: &Engine| {
         let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
@@ -124,9 +122,8 @@ pub struct HistoryQuery {
 pub async fn history(
     State(app): State<App>,
     reader: Reader,
-    query: Result<Query<HistoryQuery>, QueryRejection>,
+    Query(HistoryQuery { hours, worker }): Query<HistoryQuery>,
 ) -> Result<Json<History>, ApiError> {
-    let Query(HistoryQuery { hours, worker }) = query?;
     let hours = within("hours", hours, HISTORY_HOURS, HISTORY_HOURS_MAX)?;
     let since_ms = app.handle.now().as_ms().saturating_sub(hours * 60 * MINUTE_MS);
     let question = HistoryQuestion { since_ms, worker };
@@ -148,10 +145,9 @@ pub struct GridQuery {
     responses((status = 200, body = TaskGrid), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn grid(
     State(app): State<App>,
-    id: Result<Path<u64>, PathRejection>,
-    query: Result<Query<GridQuery>, QueryRejection>,
+    Path(id): Path<u64>,
+    Query(GridQuery { from }): Query<GridQuery>,
 ) -> Result<Json<TaskGrid>, ApiError> {
-    let (Path(id), Query(GridQuery { from })) = (id?, query?);
     let id = JobId(id);
     if let Some(grid) = app.handle.query(move |engine| view::active_grid(engine, id, from)).await? {
         return Ok(Json(grid));

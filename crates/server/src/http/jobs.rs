@@ -1,8 +1,9 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
+use super::extract::{JsonBody, Path, Query};
 use super::peers::ChangeRequest;
 use super::{App, PAGE_MAX, page_size};
-use crate::api_error::{ApiError, read_body};
+use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::bounded_json::{JsonLimits, read_json};
 use crate::handle::Handle;
@@ -10,8 +11,8 @@ use crate::peers::Effect;
 use crate::reader::{Reader, Whole};
 use crate::submission_rights::may_submit_as;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -95,7 +96,6 @@ const LOOKED_MAX: usize = 20_000;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct JobsQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
@@ -118,9 +118,8 @@ pub struct JobsQuery {
 pub async fn list(
     State(app): State<App>,
     reader: Reader,
-    query: Result<Query<JobsQuery>, QueryRejection>,
+    Query(query): Query<JobsQuery>,
 ) -> Result<Json<Page<Job>>, ApiError> {
-    let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let wanted = query.state.as_deref().map(parse_states).transpose()?.unwrap_or_default();
     let filter = JobFilter {
@@ -192,9 +191,8 @@ fn unrank(rank: u8) -> core::JobState {
 pub async fn show(
     State(app): State<App>,
     reader: Reader,
-    id: Result<Path<u64>, PathRejection>,
+    Path(id): Path<u64>,
 ) -> Result<Json<Job>, ApiError> {
-    let Path(id) = id?;
     let mut job = find(&app.handle, JobId(id)).await?;
     if !reader.may_read_job(job.spec()) {
         // What bodies say would be left out again.
@@ -218,9 +216,8 @@ pub async fn cancel(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
-    id: Result<Path<u64>, PathRejection>,
+    Path(id): Path<u64>,
 ) -> Result<Json<Job>, ApiError> {
-    let Path(id) = id?;
     act(&app, &caller, change, JobId(id), |request, job| Event::Cancel { request, job }).await
 }
 
@@ -232,9 +229,8 @@ pub async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
-    id: Result<Path<u64>, PathRejection>,
+    Path(id): Path<u64>,
 ) -> Result<Json<Job>, ApiError> {
-    let Path(id) = id?;
     act(&app, &caller, change, JobId(id), |request, job| Event::Retry { request, job }).await
 }
 
@@ -246,9 +242,8 @@ pub async fn hold(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
-    id: Result<Path<u64>, PathRejection>,
+    Path(id): Path<u64>,
 ) -> Result<Json<Job>, ApiError> {
-    let Path(id) = id?;
     act(&app, &caller, change, JobId(id), |request, job| Event::Hold { request, job, held: true }).await
 }
 
@@ -260,9 +255,8 @@ pub async fn release(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
-    id: Result<Path<u64>, PathRejection>,
+    Path(id): Path<u64>,
 ) -> Result<Json<Job>, ApiError> {
-    let Path(id) = id?;
     act(&app, &caller, change, JobId(id), |request, job| Event::Hold { request, job, held: false }).await
 }
 
@@ -277,11 +271,9 @@ pub async fn prioritize(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
-    id: Result<Path<u64>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    Path(id): Path<u64>,
+    JsonBody(SetPriority { priority }): JsonBody<SetPriority>,
 ) -> Result<Json<Job>, ApiError> {
-    let Path(id) = id?;
-    let SetPriority { priority } = read_body(body)?;
     app.rights().may_have_priority(&caller, priority)?;
     act(&app, &caller, change, JobId(id), move |request, job| Event::Prioritize { request, job, priority })
         .await

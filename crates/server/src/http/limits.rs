@@ -1,14 +1,13 @@
 //! Limits, such as licences: list, show, set, remove. The guard lets administrators alone set them.
 
+use super::extract::{JsonBody, Path, Query};
 use super::jobs::unexpected;
 use super::peers::ChangeRequest;
 use super::{App, page_size, part};
-use crate::api_error::{ApiError, read_body};
+use crate::api_error::ApiError;
 use crate::view;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -21,7 +20,6 @@ use windlass_core::licences;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct LimitsQuery {
     /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,
@@ -34,9 +32,8 @@ pub struct LimitsQuery {
     responses((status = 200, description = "A part of the list", body = Page<Limit>)))]
 pub async fn list(
     State(app): State<App>,
-    query: Result<Query<LimitsQuery>, QueryRejection>,
+    Query(query): Query<LimitsQuery>,
 ) -> Result<Json<Page<Limit>>, ApiError> {
-    let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let list = move |engine: &Engine| {
         let all = engine.licences().limits().iter();
@@ -49,11 +46,7 @@ pub async fn list(
 /// Shows a limit.
 #[utoipa::path(get, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)), responses(
     (status = 200, body = Limit), (status = 404, body = windlass_api::ErrorBody)))]
-pub async fn show(
-    State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Json<Limit>, ApiError> {
-    let Path(name) = name?;
+pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Limit>, ApiError> {
     find(&app, name).await.map(Json)
 }
 
@@ -67,11 +60,9 @@ pub async fn show(
 pub async fn set(
     State(app): State<App>,
     request: ChangeRequest,
-    name: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    Path(name): Path<String>,
+    JsonBody(change_wanted): JsonBody<SetLimit>,
 ) -> Result<Json<Limit>, ApiError> {
-    let Path(name) = name?;
-    let change_wanted: SetLimit = read_body(body)?;
     let wanted = name.clone();
     let over = move |engine: &Engine| change_wanted.over(engine.licences().limits().get(&wanted));
     let limit = async { Ok::<_, ApiError>(Some(app.handle.query(over).await?.map_err(Refusal::from)?)) };
@@ -86,9 +77,8 @@ pub async fn set(
 pub async fn remove(
     State(app): State<App>,
     request: ChangeRequest,
-    name: Result<Path<String>, PathRejection>,
+    Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let Path(name) = name?;
     change(&app, request, name, async { Ok::<_, ApiError>(None) }).await.map(|()| StatusCode::NO_CONTENT)
 }
 

@@ -1,10 +1,10 @@
 //! How loaded workers are, for monitoring.
 
+use super::extract::Query;
 use super::{App, within};
 use crate::api_error::ApiError;
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::board::{ServerLoad, ServerLoads};
@@ -17,7 +17,6 @@ const LOADS_MAX: usize = 10_000;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct LoadsQuery {
     /// Entries of the answer: 10000 by default and at most.
     limit: Option<usize>,
@@ -31,9 +30,8 @@ pub struct LoadsQuery {
               (status = 400, body = windlass_api::ErrorBody)))]
 pub async fn server_loads(
     State(app): State<App>,
-    query: Result<Query<LoadsQuery>, QueryRejection>,
+    Query(LoadsQuery { limit, cursor }): Query<LoadsQuery>,
 ) -> Result<Json<ServerLoads>, ApiError> {
-    let Query(LoadsQuery { limit, cursor }) = query?;
     let limit = within("limit", limit, LOADS_MAX, LOADS_MAX)?;
     let look = move |engine: &Engine| {
         let workers = engine.workers();

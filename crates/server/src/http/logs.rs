@@ -1,5 +1,6 @@
 //! Output of tasks.
 
+use super::extract::{Path, Query};
 use super::peers::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 use super::{App, tasks};
 use crate::api_error::ApiError;
@@ -7,8 +8,7 @@ use crate::link::{LogChunk, LogRequest};
 use crate::reader::Reader;
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
@@ -43,7 +43,6 @@ pub enum StreamName {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct LogQuery {
     /// Standard output by default.
     #[serde(default)]
@@ -67,10 +66,9 @@ pub async fn log(
     State(app): State<App>,
     reader: Reader,
     one_part: Option<Extension<OnePart>>,
-    id: Result<Path<String>, PathRejection>,
-    query: Result<Query<LogQuery>, QueryRejection>,
+    Path(id): Path<String>,
+    Query(query): Query<LogQuery>,
 ) -> Result<Response, ApiError> {
-    let (Path(id), Query(query)) = (id?, query?);
     let id = tasks::parse_id(&id)?;
     let task = tasks::find(&app, &reader, id).await?;
     if !reader.may_read_job(task.spec()) {

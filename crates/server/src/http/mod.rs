@@ -1,6 +1,7 @@
 //! The HTTP interface: JSON under `/api/v1`, over TCP or a unix socket.
 
 mod board;
+mod extract;
 mod figures;
 mod guard;
 mod identity;

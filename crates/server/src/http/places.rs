@@ -1,10 +1,10 @@
 //! Places that outside clients hold or wait for.
 
 use super::App;
+use super::extract::Path;
 use crate::api_error::ApiError;
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use windlass_api::Why;
 use windlass_core::WorkerId;
 use windlass_core::explain::{held_place, waiting_place};
@@ -14,11 +14,7 @@ use windlass_core::ids::AllocId;
 /// queue has none. With sccache, the number is the job's, and a client's queue is `sccache-ADDRESS`.
 #[utoipa::path(get, path = "/api/v1/places/{id}/why", tag = "workers", params(("id" = String, Path)), responses(
     (status = 200, body = Why), (status = 404, body = windlass_api::ErrorBody)))]
-pub async fn why(
-    State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Json<Why>, ApiError> {
-    let Path(id) = id?;
+pub async fn why(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Why>, ApiError> {
     let text = id.clone();
     let explain = move |engine: &windlass_core::Engine| {
         let name_of =

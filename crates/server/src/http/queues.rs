@@ -1,14 +1,13 @@
 //! Queues: list, show, set. The guard lets administrators alone set them.
 
+use super::extract::{JsonBody, Path, Query};
 use super::jobs::unexpected;
 use super::peers::ChangeRequest;
 use super::{App, page_size, part};
-use crate::api_error::{ApiError, read_body};
+use crate::api_error::ApiError;
 use crate::view;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Page, Queue, SetQueue};
@@ -19,7 +18,6 @@ use windlass_core::engine::Event;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct QueuesQuery {
     /// Of this band.
     band: Option<u8>,
@@ -36,9 +34,8 @@ pub struct QueuesQuery {
     responses((status = 200, description = "A part of the list", body = Page<Queue>)))]
 pub async fn list(
     State(app): State<App>,
-    query: Result<Query<QueuesQuery>, QueryRejection>,
+    Query(query): Query<QueuesQuery>,
 ) -> Result<Json<Page<Queue>>, ApiError> {
-    let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let list = move |engine: &Engine| {
         view::queues(engine, limit + 1, |queue| {
@@ -53,11 +50,7 @@ pub async fn list(
 /// Shows a queue.
 #[utoipa::path(get, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)), responses(
     (status = 200, body = Queue), (status = 404, body = windlass_api::ErrorBody)))]
-pub async fn show(
-    State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Json<Queue>, ApiError> {
-    let Path(name) = name?;
+pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Queue>, ApiError> {
     find(&app, name).await.map(Json)
 }
 
@@ -71,11 +64,9 @@ pub async fn show(
 pub async fn set(
     State(app): State<App>,
     request: ChangeRequest,
-    name: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    Path(name): Path<String>,
+    JsonBody(change): JsonBody<SetQueue>,
 ) -> Result<Json<Queue>, ApiError> {
-    let Path(name) = name?;
-    let change: SetQueue = read_body(body)?;
     let of_file = app.shared.file_queues.get(&name).map(SetQueue::fields).unwrap_or_default();
     if let Some(field) = change.fields().into_iter().find(|field| of_file.contains(field)) {
         let why = format!("{field} of queue '{name}' is set in the server's settings file");

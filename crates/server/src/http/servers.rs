@@ -1,10 +1,10 @@
 //! The servers of a farm: which one owns it, which ones stand by, and which are to give it up.
 
 use super::App;
+use super::extract::Path;
 use crate::api_error::ApiError;
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use windlass_api::{ErrorCode, FarmOwnership, FarmServer};
 use windlass_store::{OwnerRow, ServerRow};
@@ -47,22 +47,16 @@ fn show(server: ServerRow, owner: Option<&OwnerRow>, is_this: bool) -> FarmServe
 #[utoipa::path(post, path = "/api/v1/scheduler/servers/{name}/drain", tag = "server",
     params(("name" = String, Path)), responses(
     (status = 204, description = "It was told"), (status = 404, body = windlass_api::ErrorBody)))]
-pub async fn drain(
-    State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<StatusCode, ApiError> {
-    set(&app, &name?, true).await
+pub async fn drain(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
+    set(&app, &name, true).await
 }
 
 /// Lets a drained server own the farm again, when it is free.
 #[utoipa::path(post, path = "/api/v1/scheduler/servers/{name}/resume", tag = "server",
     params(("name" = String, Path)), responses(
     (status = 204, description = "It was told"), (status = 404, body = windlass_api::ErrorBody)))]
-pub async fn resume(
-    State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<StatusCode, ApiError> {
-    set(&app, &name?, false).await
+pub async fn resume(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
+    set(&app, &name, false).await
 }
 
 async fn set(app: &App, name: &str, drain: bool) -> Result<StatusCode, ApiError> {

@@ -1,12 +1,12 @@
 //! Tasks: list, show, why.
 
+use super::extract::{Path, Query};
 use super::{App, page_size};
 use crate::api_error::ApiError;
 use crate::handle::Handle;
 use crate::reader::{Reader, Whole};
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -30,7 +30,6 @@ const LOOK_TIME: Duration = Duration::from_secs(1);
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct TasksQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
@@ -47,10 +46,9 @@ pub struct TasksQuery {
 pub async fn list(
     State(app): State<App>,
     reader: Reader,
-    id: Result<Path<u64>, PathRejection>,
-    query: Result<Query<TasksQuery>, QueryRejection>,
+    Path(id): Path<u64>,
+    Query(query): Query<TasksQuery>,
 ) -> Result<Json<Page<Task>>, ApiError> {
-    let (Path(id), Query(query)) = (id?, query?);
     let limit = page_size(query.limit)?;
     let wanted = query.state.as_deref().map(parse_states).transpose()?;
     let job = Snapshot::take(&app.handle, JobId(id), None).await?;
@@ -107,9 +105,8 @@ fn parse_states(text: &str) -> Result<Vec<TaskState>, ApiError> {
 pub async fn show(
     State(app): State<App>,
     reader: Reader,
-    id: Result<Path<String>, PathRejection>,
+    Path(id): Path<String>,
 ) -> Result<Json<Task>, ApiError> {
-    let Path(id) = id?;
     let id = parse_id(&id)?;
     Ok(Json(reader.told(find(&app, &reader, id).await?)))
 }
@@ -136,9 +133,8 @@ pub(super) async fn find(app: &App, reader: &Reader, id: TaskId) -> Result<Whole
 pub async fn why(
     State(app): State<App>,
     reader: Reader,
-    id: Result<Path<String>, PathRejection>,
+    Path(text): Path<String>,
 ) -> Result<Json<Why>, ApiError> {
-    let Path(text) = id?;
     let id = parse_id(&text)?;
     let explain = move |engine: &windlass_core::Engine| {
         let policy = engine.planner().policy().name();

@@ -1,11 +1,10 @@
 //! Tokens: list, make, revoke. The guard lets administrators in alone.
 
+use super::extract::{JsonBody, Path, Query};
 use super::{App, page_size, part};
-use crate::api_error::{ApiError, read_body};
+use crate::api_error::ApiError;
 use crate::auth::{self, Caller, TokenError};
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Deserialize;
@@ -24,7 +23,6 @@ fn wall_clock() -> WallClock {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct TokensQuery {
     /// Of this user.
     user: Option<String>,
@@ -40,9 +38,8 @@ pub struct TokensQuery {
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn list(
     State(app): State<App>,
-    query: Result<Query<TokensQuery>, QueryRejection>,
+    Query(query): Query<TokensQuery>,
 ) -> Result<(WallClock, Json<Page<Token>>), ApiError> {
-    let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let all = app.shared.auth.tokens().into_iter();
     let some = all.filter(|token| query.cursor.as_ref().is_none_or(|after| token.id > *after));
@@ -58,9 +55,8 @@ pub async fn list(
 pub async fn create(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    body: Result<Bytes, BytesRejection>,
+    JsonBody(request): JsonBody<CreateToken>,
 ) -> Result<(StatusCode, WallClock, Json<CreatedToken>), ApiError> {
-    let request: CreateToken = read_body(body)?;
     let made = app.shared.auth.create(request, &caller).await.map_err(|error| match error {
         TokenError::Bad(why) => ApiError::new(ErrorCode::BadRequest, why),
         TokenError::Full => ApiError::new(ErrorCode::Conflict, error.to_string()),
@@ -76,9 +72,8 @@ pub async fn create(
     (status = 200, body = Token), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn revoke(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    Path(id): Path<String>,
 ) -> Result<(WallClock, Json<Token>), ApiError> {
-    let Path(id) = id?;
     let revoked = app.shared.auth.revoke(&id).await?;
     tell_other_servers(&app).await;
     revoked.map(|token| (wall_clock(), Json(token))).ok_or_else(|| {

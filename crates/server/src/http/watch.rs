@@ -1,6 +1,7 @@
 //! Waiting for what happens: server-sent events, and the end of a job.
 
 use super::App;
+use super::extract::{Path, Query};
 use super::jobs;
 use super::loans::Loan;
 use crate::api_error::ApiError;
@@ -8,8 +9,7 @@ use crate::auth::Caller;
 use crate::events::{BriefEvents, Subscription};
 use crate::handle::Handle;
 use crate::reader::Reader;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
 use axum::{Extension, Json};
 use futures_util::stream;
@@ -26,7 +26,6 @@ use windlass_core::JobId;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct EventsQuery {
     /// Only those about this job.
     job: Option<u64>,
@@ -41,9 +40,8 @@ pub struct EventsQuery {
     responses((status = 200, description = "The events", body = ServerEvent, content_type = "text/event-stream")))]
 pub async fn events(
     State(app): State<App>,
-    query: Result<Query<EventsQuery>, QueryRejection>,
+    Query(query): Query<EventsQuery>,
 ) -> Result<Stream<impl stream::Stream<Item = Result<Sse, Infallible>>>, ApiError> {
-    let Query(query) = query?;
     let listener =
         EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: query.job };
     let brief = query.brief.then(BriefEvents::default);
@@ -106,7 +104,6 @@ impl EventsReader {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct WaitQuery {
     /// A task that waits for the job and lends its cpus meanwhile. The answer comes when it has them
     /// again.
@@ -121,10 +118,9 @@ pub async fn wait(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     reader: Reader,
-    id: Result<Path<u64>, PathRejection>,
-    query: Result<Query<WaitQuery>, QueryRejection>,
+    Path(id): Path<u64>,
+    Query(query): Query<WaitQuery>,
 ) -> Result<Json<Job>, ApiError> {
-    let (Path(id), Query(query)) = (id?, query?);
     let lend = query.lend.as_deref().map(super::tasks::parse_id).transpose()?;
     if let Some(task) = lend {
         jobs::check_owner(&app, &caller, task.job).await?;

@@ -1,5 +1,6 @@
 //! Workers: list, show, drain, resume.
 
+use super::extract::{Path, Query};
 use super::jobs::unexpected;
 use super::peers::ChangeRequest;
 use super::{App, page_size, part};
@@ -7,8 +8,8 @@ use crate::api_error::{ApiError, read_body};
 use crate::view;
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{DrainRequest, ErrorCode, Page, Worker, WorkerState as WorkerWord, WorkerWhy};
@@ -21,7 +22,6 @@ use windlass_core::{Engine, WorkerId};
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct WorkersQuery {
     /// In this state.
     #[param(inline)]
@@ -44,9 +44,8 @@ pub struct WorkersQuery {
     responses((status = 200, description = "A part of the list", body = Page<Worker>)))]
 pub async fn list(
     State(app): State<App>,
-    query: Result<Query<WorkersQuery>, QueryRejection>,
+    Query(query): Query<WorkersQuery>,
 ) -> Result<Json<Page<Worker>>, ApiError> {
-    let Query(query) = query?;
     let limit = page_size(query.limit)?;
     let need = query.tag.as_deref().map(Need::parse);
     let list = move |engine: &Engine| {
@@ -66,22 +65,14 @@ pub async fn list(
 /// Shows a worker.
 #[utoipa::path(get, path = "/api/v1/workers/{name}", tag = "workers", params(("name" = String, Path)), responses(
     (status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
-pub async fn show(
-    State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Json<Worker>, ApiError> {
-    let Path(name) = name?;
+pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Worker>, ApiError> {
     find(&app, name).await.map(Json)
 }
 
 /// Says why a worker gets no work.
 #[utoipa::path(get, path = "/api/v1/workers/{name}/why", tag = "workers", params(("name" = String, Path)),
     responses((status = 200, body = WorkerWhy), (status = 404, body = windlass_api::ErrorBody)))]
-pub async fn why(
-    State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-) -> Result<Json<WorkerWhy>, ApiError> {
-    let Path(name) = name?;
+pub async fn why(State(app): State<App>, Path(name): Path<String>) -> Result<Json<WorkerWhy>, ApiError> {
     let wanted = name.clone();
     let look = move |engine: &Engine| {
         let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
@@ -98,10 +89,9 @@ pub async fn why(
 pub async fn drain(
     State(app): State<App>,
     request: ChangeRequest,
-    name: Result<Path<String>, PathRejection>,
+    Path(name): Path<String>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Worker>, ApiError> {
-    let Path(name) = name?;
     let is_empty = body.as_ref().is_ok_and(Bytes::is_empty);
     let DrainRequest { note } = if is_empty { DrainRequest::default() } else { read_body(body)? };
     set(&app, request, name, true, note).await
@@ -113,9 +103,8 @@ pub async fn drain(
 pub async fn resume(
     State(app): State<App>,
     request: ChangeRequest,
-    name: Result<Path<String>, PathRejection>,
+    Path(name): Path<String>,
 ) -> Result<Json<Worker>, ApiError> {
-    let Path(name) = name?;
     set(&app, request, name, false, None).await
 }
 
@@ -123,7 +112,6 @@ pub async fn resume(
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct ForgetQuery {
     /// Even while it is connected.
     #[serde(default)]
@@ -139,10 +127,9 @@ pub struct ForgetQuery {
 pub async fn forget(
     State(app): State<App>,
     request: ChangeRequest,
-    name: Result<Path<String>, PathRejection>,
-    query: Result<Query<ForgetQuery>, QueryRejection>,
+    Path(name): Path<String>,
+    Query(ForgetQuery { force }): Query<ForgetQuery>,
 ) -> Result<Json<Worker>, ApiError> {
-    let (Path(name), Query(ForgetQuery { force })) = (name?, query?);
     let mut link = None;
     let event = async {
         let found = find(&app, name).await?;
