@@ -325,7 +325,7 @@ impl WorkerReader {
             Ok(measured) => return Some(measured),
             Err(bad) => bad,
         };
-        self.handle.metrics().load_reports_refused.inc();
+        self.handle.parts().metrics.load_reports_refused.inc();
         if self.disbelieved.insert(what) {
             self.blame(&format!("its {what} is not taken: {bad}"));
         } else {

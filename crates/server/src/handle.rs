@@ -6,7 +6,7 @@ use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
 use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::inbox::Inbox;
-use crate::link::{Links, Progress, WorkerLink, WorkerMessage};
+use crate::link::{Links, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
@@ -32,49 +32,37 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
-/// What the handle shares with the shell.
+/// What the handle shares with the shell. Clones share it, too.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub store: Store,
+    pub disk: Arc<Disk>,
     pub events: Events,
     pub metrics: Arc<Metrics>,
+    /// Attempts that ended, for figures about the past.
     pub ended: Arc<EndedAttempts>,
+    /// Names of what was placed lately.
     pub placed: Arc<PlacedSteps>,
     pub links: Arc<Links>,
     pub progress: Arc<ProgressBoard>,
     pub external: Arc<ExternalTasks>,
     pub clock: Arc<Clock>,
+    /// Until when no other server can own the farm.
     pub sure: Arc<SureUntil>,
     /// The number of the first job that may not be durable yet.
     pub durable_jobs: Arc<AtomicU64>,
 }
 
-struct Shared {
-    parts: Parts,
-    /// Room for events that need no answer.
-    room: Arc<Semaphore>,
-    disk: Arc<Disk>,
-    closing: watch::Sender<bool>,
-    /// The number of the connection of a worker that came last.
-    last_link: AtomicU64,
-}
-
-impl Handle {
-    pub(crate) fn new(inbox: mpsc::Sender<Inbox>, parts: Parts) -> Self {
-        let disk = Arc::new(Disk::of_store(parts.store.path()));
+impl Parts {
+    /// Those of a server that owns the farm under this epoch, or owns nothing.
+    pub fn new(store: Store, farm_epoch: Option<u64>) -> Parts {
+        let disk = Arc::new(Disk::of_store(store.path()));
         disk.prepare();
-        let (closing, _) = watch::channel(false);
-        let room = Arc::new(Semaphore::new(EVENTS_MAX));
-        let shared = Shared { parts, room, disk, closing, last_link: AtomicU64::new(0) };
-        Handle { inbox, shared: Arc::new(shared) }
-    }
-
-    /// A handle of a server that owns nothing: it reads the store and passes on events, and has no engine.
-    pub(crate) fn without_engine(store: Store) -> Handle {
-        let (inbox, _) = mpsc::channel(1);
-        let parts = Parts {
+        Parts {
             store,
+            disk,
             events: Events::new(),
-            metrics: Arc::new(Metrics::new(None)),
+            metrics: Arc::new(Metrics::new(farm_epoch)),
             ended: Arc::default(),
             placed: Arc::default(),
             links: Arc::default(),
@@ -83,8 +71,36 @@ impl Handle {
             clock: Arc::new(Clock::new()),
             sure: Arc::new(SureUntil::for_ever()),
             durable_jobs: Arc::new(AtomicU64::new(0)),
-        };
-        Handle::new(inbox, parts)
+        }
+    }
+}
+
+struct Shared {
+    parts: Parts,
+    /// Room for events that need no answer.
+    room: Arc<Semaphore>,
+    closing: watch::Sender<bool>,
+    /// The number of the connection of a worker that came last.
+    last_link: AtomicU64,
+}
+
+impl Handle {
+    pub(crate) fn new(inbox: mpsc::Sender<Inbox>, parts: Parts) -> Self {
+        let (closing, _) = watch::channel(false);
+        let room = Arc::new(Semaphore::new(EVENTS_MAX));
+        let shared = Shared { parts, room, closing, last_link: AtomicU64::new(0) };
+        Handle { inbox, shared: Arc::new(shared) }
+    }
+
+    /// A handle of a server that owns nothing: it reads the store and passes on events, and has no engine.
+    pub(crate) fn without_engine(store: Store) -> Handle {
+        let (inbox, _) = mpsc::channel(1);
+        Handle::new(inbox, Parts::new(store, None))
+    }
+
+    /// What the shell shares with everything that has a handle.
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.shared.parts
     }
 
     /// The job that the store has under a user's key, and the number of the first job that this read may have missed:
@@ -161,17 +177,7 @@ impl Handle {
 
     /// The time by the engine's clock.
     pub fn now(&self) -> Time {
-        self.clock().now()
-    }
-
-    /// The engine's clock.
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.shared.parts.clock
-    }
-
-    /// The store's disk.
-    pub(crate) fn disk(&self) -> &Arc<Disk> {
-        &self.shared.disk
+        self.shared.parts.clock.now()
     }
 
     /// A number for a new connection of a worker. No other connection to this engine has it.
@@ -202,44 +208,14 @@ impl Handle {
         self.shared.parts.events.subscribe()
     }
 
-    /// All who listen.
-    pub(crate) fn events(&self) -> &Events {
-        &self.shared.parts.events
-    }
-
-    /// How many listen.
-    pub(crate) fn listeners(&self) -> usize {
-        self.shared.parts.events.listeners()
-    }
-
     /// The store, for reading.
     pub fn store(&self) -> &Store {
         &self.shared.parts.store
     }
 
-    /// The metrics of this process.
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.shared.parts.metrics
-    }
-
     /// Requests that the engine has taken up and not answered.
     pub fn requests_waiting(&self) -> u64 {
-        self.metrics().requests_waiting.load(Ordering::Relaxed)
-    }
-
-    /// The attempts that ended last.
-    pub(crate) fn ended(&self) -> &EndedAttempts {
-        &self.shared.parts.ended
-    }
-
-    /// Names of what was placed lately.
-    pub(crate) fn placed(&self) -> Arc<PlacedSteps> {
-        self.shared.parts.placed.clone()
-    }
-
-    /// The connection to a worker, while there is one.
-    pub(crate) fn link(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
-        self.shared.parts.links.get(worker)
+        self.shared.parts.metrics.requests_waiting.load(Ordering::Relaxed)
     }
 
     /// Attends to an external job from now on, in the place of the client before.
@@ -284,11 +260,6 @@ impl Handle {
         let (by, result) = self.shared.parts.external.finish(task, attempt, result)?;
         self.tell(Event::Finished { by, result }).await;
         Some(by.worker)
-    }
-
-    /// What a running attempt said of how far it is.
-    pub(crate) fn progress(&self, task: TaskId, attempt: u32) -> Option<Progress> {
-        self.shared.parts.progress.get(task, attempt)
     }
 
     /// Tells all workers that jobs are forgotten. Those that are not reached ask about old output when they come back.

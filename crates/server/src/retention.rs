@@ -93,7 +93,7 @@ impl Retention {
     }
 
     async fn sweep(&self, handle: &Handle, gap: &mut Option<Gap>) -> Result<(), StoreError> {
-        let now = match handle.clock().trusted() {
+        let now = match handle.parts().clock.trusted() {
             Ok(now) => now,
             Err(apart) => {
                 tracing::error!(
@@ -122,7 +122,7 @@ impl Retention {
             }
         }
         while store.shrink().await? {}
-        handle.disk().prepare();
+        handle.parts().disk.prepare();
         Ok(())
     }
 }

@@ -5,25 +5,18 @@ mod entries;
 use crate::background::Background;
 use crate::bodies::{self, LoadedBody, StepId};
 use crate::body_reads::{BodyReads, read_bodies};
-use crate::clock::Clock;
-use crate::disk::Disk;
-use crate::events::Events;
-use crate::external::ExternalTasks;
-use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::handle::{Handle, Parts};
 use crate::inbox::Inbox;
-use crate::link::{Links, WorkerLink, WorkerMessage};
-use crate::metrics::Metrics;
+use crate::link::{WorkerLink, WorkerMessage};
 use crate::outgoing::Outgoing;
-use crate::peers::{OnceRequests, SureUntil};
-use crate::progress::ProgressBoard;
+use crate::peers::OnceRequests;
 use crate::spans;
 use crate::unavailable::Unavailable;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -76,65 +69,30 @@ pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreE
     let epoch = store.ownership().map_or(1, |owned| owned.epoch);
     let settings =
         Settings { first_job: snapshot.next_job, first_alloc: random_number(), ..options.settings };
-    let (ended, placed) = (Arc::<EndedAttempts>::default(), Arc::<PlacedSteps>::default());
-    ended.restore_from(&store, &snapshot.ground.workers).await;
+    let parts = Parts::new(store, Some(epoch));
+    parts.ended.restore_from(&parts.store, &snapshot.ground.workers).await;
     let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
-    let events = Events::new();
-    let metrics = Arc::new(Metrics::new(Some(epoch)));
-    let links = Arc::new(Links::default());
-    let progress = Arc::new(ProgressBoard::default());
-    let clock = Arc::new(Clock::new());
-    let external = Arc::<ExternalTasks>::default();
-    let sure = Arc::new(SureUntil::for_ever());
-    let first_job = engine.next_job();
-    let durable_jobs = Arc::new(AtomicU64::new(first_job.0));
-    let handle = Handle::new(
-        sender,
-        Parts {
-            store: store.clone(),
-            events: events.clone(),
-            metrics: metrics.clone(),
-            ended: ended.clone(),
-            placed: placed.clone(),
-            links: links.clone(),
-            progress: progress.clone(),
-            external: external.clone(),
-            clock: clock.clone(),
-            sure: sure.clone(),
-            durable_jobs: durable_jobs.clone(),
-        },
-    );
-    let disk = handle.disk().clone();
+    parts.durable_jobs.store(engine.next_job().0, Ordering::Release);
+    let handle = Handle::new(sender, parts.clone());
     let mut shell = Shell {
         engine,
-        store,
-        clock,
-        disk,
+        outgoing: Outgoing::new(parts.links.clone(), parts.external.clone()),
+        parts,
         pipeline: Pipeline::default(),
         commit_began: Instant::now(),
         pending: BTreeMap::new(),
         next_request: 1,
         once: OnceRequests::default(),
-        links: links.clone(),
         link_owners: BTreeMap::new(),
-        outgoing: Outgoing::new(links.clone(), external.clone()),
-        external,
-        events,
-        metrics,
-        ended,
-        placed,
-        progress,
         fetches: VecDeque::new(),
         audited: Instant::now(),
         background: Background::here(),
         stalled_by: None,
         stopping: None,
-        sure,
-        durable_jobs,
-        jobs_of_commit: first_job.0,
+        jobs_of_commit: 0,
     };
-    shell.engine.settle_restored(shell.clock.now(), &mut shell.pipeline.forming);
+    shell.engine.settle_restored(shell.parts.clock.now(), &mut shell.pipeline.forming);
     start_thread(shell, inbox)?;
     Ok(handle)
 }
@@ -163,27 +121,16 @@ type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send
 
 struct Shell {
     engine: Engine,
-    store: Store,
-    clock: Arc<Clock>,
-    disk: Arc<Disk>,
+    parts: Parts,
     pipeline: Pipeline,
     /// When the commit began that is under way.
     commit_began: Instant,
     pending: BTreeMap<RequestId, oneshot::Sender<Result<Reply, Unavailable>>>,
     next_request: u64,
     once: OnceRequests,
-    links: Arc<Links>,
     /// The worker of each connection that has said hello.
     link_owners: BTreeMap<u64, WorkerId>,
     outgoing: Outgoing,
-    external: Arc<ExternalTasks>,
-    events: Events,
-    metrics: Arc<Metrics>,
-    /// Attempts that ended, for figures about the past.
-    ended: Arc<EndedAttempts>,
-    /// Names of what was placed lately.
-    placed: Arc<PlacedSteps>,
-    progress: Arc<ProgressBoard>,
     /// Reads that the engine has asked for and that have not begun.
     fetches: VecDeque<Fetch>,
     /// When the counts of parked jobs were looked at last.
@@ -192,11 +139,7 @@ struct Shell {
     /// Why the pipeline is stalled.
     stalled_by: Option<Unavailable>,
     stopping: Option<oneshot::Sender<()>>,
-    /// False where another server may own the farm by now.
-    sure: Arc<SureUntil>,
-    /// The number of the first job that may not be durable yet, for those who read the store.
-    durable_jobs: Arc<AtomicU64>,
-    /// What it becomes when the commit under way succeeds.
+    /// The number of the first job that may not be durable once the commit under way is.
     jobs_of_commit: u64,
 }
 
@@ -227,7 +170,7 @@ impl Shell {
             if self.stopping.is_some() && self.pipeline.is_idle() {
                 break;
             }
-            let wait_ns = self.engine.next_wakeup().map(|at| at.since(self.clock.now()));
+            let wait_ns = self.engine.next_wakeup().map(|at| at.since(self.parts.clock.now()));
             let wait = Duration::from_nanos(wait_ns.unwrap_or(0));
             tokio::select! {
                 biased;
@@ -268,7 +211,7 @@ impl Shell {
         if some.is_empty() {
             return None;
         }
-        let (store, metrics, began) = (self.store.clone(), self.metrics.clone(), Instant::now());
+        let (store, metrics, began) = (self.parts.store.clone(), self.parts.metrics.clone(), Instant::now());
         Some(self.background.run(async move {
             let numbers: Vec<u64> = some.iter().map(|fetch| fetch.number).collect();
             let found = store.fetch(some).await;
@@ -290,7 +233,7 @@ impl Shell {
     /// Begins to read what tasks run that are to be started.
     fn load_bodies(&mut self) -> Option<BodyLoads> {
         let wanted = self.outgoing.bodies.take_wanted()?;
-        let store = self.store.clone();
+        let store = self.parts.store.clone();
         let read = move |steps: Vec<StepId>| {
             let store = store.clone();
             async move { store.bodies(steps).await }
@@ -321,7 +264,7 @@ impl Shell {
             return None;
         }
         self.audited = Instant::now();
-        let store = self.store.clone();
+        let store = self.parts.store.clone();
         Some(self.background.run(async move {
             match store.audit_parked().await {
                 Ok(drifts) if drifts.is_empty() => Vec::new(),
@@ -342,7 +285,7 @@ impl Shell {
         for (worker, task, attempt, why) in self.outgoing.take_unsendable() {
             let Some(epoch) = self.engine.attempt(task).map(|attempt| attempt.epoch) else { continue };
             let bare = TaskResult::bare(End::refused(why));
-            let result = TaskResult { finished: Some(self.clock.now()), ..bare };
+            let result = TaskResult { finished: Some(self.parts.clock.now()), ..bare };
             // Its process would have run those that ride with it, too.
             let riders = self.engine.riders(task);
             for (task, attempt) in std::iter::once((task, attempt)).chain(riders) {
@@ -350,18 +293,18 @@ impl Shell {
                 self.handle(Event::Finished { by, result: result.clone() });
             }
         }
-        for (by, result) in self.external.take_ends() {
+        for (by, result) in self.parts.external.take_ends() {
             self.handle(Event::Finished { by, result });
         }
     }
 
     fn round(&mut self) {
         let (started, span) = (Instant::now(), spans::round());
-        let booked = self.engine.round(self.clock.now(), ROUND_BUDGET, &mut self.pipeline.forming);
+        let booked = self.engine.round(self.parts.clock.now(), ROUND_BUDGET, &mut self.pipeline.forming);
         spans::booked(&span, booked);
-        self.metrics.searched(self.engine.planner().searches());
+        self.parts.metrics.searched(self.engine.planner().searches());
         if booked > 0 {
-            self.metrics.round_took(started.elapsed());
+            self.parts.metrics.round_took(started.elapsed());
         }
     }
 
@@ -395,17 +338,17 @@ impl Shell {
         let request = RequestId(self.next_request);
         self.next_request += 1;
         self.pending.insert(request, answer);
-        self.metrics.requests_waiting.store(self.pending.len() as u64, Ordering::Relaxed);
+        self.parts.metrics.requests_waiting.store(self.pending.len() as u64, Ordering::Relaxed);
         request
     }
 
     fn handle(&mut self, event: Event) {
-        self.engine.handle(self.clock.now(), event, &mut self.pipeline.forming);
+        self.engine.handle(self.parts.clock.now(), event, &mut self.pipeline.forming);
     }
 
     fn worker_says(&mut self, link: u64, message: WorkerMessage) {
         if let WorkerMessage::Hello { hello, link } = message {
-            match self.sure.is_sure() {
+            match self.parts.sure.is_sure() {
                 true => self.worker_hello(*hello.into_inner(), link),
                 // Perhaps another server has given it its lease.
                 false => link.begin_again(),
@@ -416,20 +359,20 @@ impl Shell {
         let Some(worker) = self.link_owners.get(&link).copied() else { return };
         let by = |task, attempt, epoch| Report { worker, epoch, task, attempt };
         let event = match message {
-            WorkerMessage::Beat { .. } if !self.sure.is_sure() => return,
+            WorkerMessage::Beat { .. } if !self.parts.sure.is_sure() => return,
             WorkerMessage::Beat { sent, mut inventory } => {
                 if self.pipeline.is_in_flight() && self.commit_began.elapsed() >= COMMIT_SLOW {
                     self.keep_lease(worker, sent);
                 }
-                inventory.held.extend(self.external.held_on(worker));
-                self.external.repeat_ends(worker);
+                inventory.held.extend(self.parts.external.held_on(worker));
+                self.parts.external.repeat_ends(worker);
                 Event::Beat { worker, sent, inventory }
             }
             WorkerMessage::Started { task, attempt, epoch, at } => {
                 Event::Started { by: by(task, attempt, epoch), at }
             }
             WorkerMessage::Finished { task, attempt, epoch, result } => {
-                self.progress.forget(task);
+                self.parts.progress.forget(task);
                 Event::Finished { by: by(task, attempt, epoch), result }
             }
             WorkerMessage::Load(report) => Event::Load { worker, report },
@@ -440,13 +383,13 @@ impl Shell {
             WorkerMessage::Progress { task, attempt, progress, .. } => {
                 let booked = self.engine.attempt(task);
                 if booked.is_some_and(|booked| booked.number == attempt && booked.worker == worker) {
-                    self.progress.set(task, attempt, progress);
+                    self.parts.progress.set(task, attempt, progress);
                 }
                 return;
             }
             WorkerMessage::Lost | WorkerMessage::Hello { .. } => {
                 self.link_owners.remove(&link);
-                self.links.remove(worker);
+                self.parts.links.remove(worker);
                 self.outgoing.forget(worker);
                 Event::Lost { worker }
             }
@@ -461,7 +404,7 @@ impl Shell {
 
     fn worker_hello(&mut self, mut hello: Hello, link: Arc<dyn WorkerLink>) {
         let named = self.engine.workers().by_name(&hello.name).map(|worker| worker.id);
-        let known = named.and_then(|id| self.links.get(id));
+        let known = named.and_then(|id| self.parts.links.get(id));
         hello.new_link = known.is_none_or(|known| known.id() != link.id());
         if let Err(refusal) = self.engine.admit(&hello) {
             link.refuse(&refusal.to_string());
@@ -470,8 +413,8 @@ impl Shell {
         let name = hello.name.clone();
         let welcome_before = named.and_then(|id| self.welcome_of(id));
         if let Some(worker) = named {
-            hello.inventory.held.extend(self.external.held_on(worker));
-            self.external.repeat_ends(worker);
+            hello.inventory.held.extend(self.parts.external.held_on(worker));
+            self.parts.external.repeat_ends(worker);
         }
         self.handle(Event::Hello(Box::new(hello)));
         let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else { return };
@@ -481,7 +424,7 @@ impl Shell {
         }
         self.link_owners.insert(link.id(), worker);
         let id = link.id();
-        if let Some(before) = self.links.insert(worker, link).filter(|before| before.id() != id) {
+        if let Some(before) = self.parts.links.insert(worker, link).filter(|before| before.id() != id) {
             self.link_owners.remove(&before.id());
             before.refuse("another connection of this worker has taken its place");
         }
@@ -506,10 +449,10 @@ impl Shell {
     }
 
     fn begin_commit(&mut self, batch: Arc<Outbox>) -> Commit {
-        self.metrics.batch_writes.observe(batch.writes.len() as f64);
+        self.parts.metrics.batch_writes.observe(batch.writes.len() as f64);
         self.commit_began = Instant::now();
         self.jobs_of_commit = self.engine.next_job().0;
-        let (store, span) = (self.store.clone(), spans::commit(batch.writes.len()));
+        let (store, span) = (self.parts.store.clone(), spans::commit(batch.writes.len()));
         let done = self.once.rows(&batch);
         Box::pin(async move {
             let result = store.commit_with(batch, done).await;
@@ -521,7 +464,7 @@ impl Shell {
     /// Takes what a commit came to. The store begins with the next batch, which is returned, before the durable one goes
     /// out: with thousands of orders that takes as long as a tenth of a commit.
     async fn committed(&mut self, result: Result<Vec<usize>, StoreError>) -> Option<Commit> {
-        self.metrics.commit_took(self.commit_began.elapsed());
+        self.parts.metrics.commit_took(self.commit_began.elapsed());
         let refused = match result {
             Ok(refused) => refused,
             Err(error) => {
@@ -529,7 +472,7 @@ impl Shell {
                 return None;
             }
         };
-        self.durable_jobs.store(self.jobs_of_commit, Ordering::Release);
+        self.parts.durable_jobs.store(self.jobs_of_commit, Ordering::Release);
         let committed = self.pipeline.committed(&mut self.engine, &refused);
         if !refused.is_empty() {
             tracing::warn!(rows = refused.len(), "another scheduler had changed rows");
@@ -562,12 +505,12 @@ impl Shell {
         let why = Unavailable::from_store(error);
         tracing::error!("{why}");
         if matches!(error, StoreError::Full(_)) {
-            self.disk.give_way();
+            self.parts.disk.give_way();
         }
         for request in self.pipeline.failed(&mut self.engine) {
             self.answer(request, Err(why.clone()));
         }
-        self.metrics.store_failed();
+        self.parts.metrics.store_failed();
         self.stalled_by = Some(why);
     }
 
@@ -591,7 +534,7 @@ impl Shell {
                     reading = None;
                     match read {
                         Ok((records, parked)) => {
-                            let now = self.clock.now();
+                            let now = self.parts.clock.now();
                             self.pipeline.reload(&mut self.engine, now, records, parked);
                             later.into_iter().for_each(|event| self.take(event));
                             workers.into_iter().for_each(|(link, message)| self.worker_says(link, message));
@@ -634,7 +577,7 @@ impl Shell {
     fn hear_while_stalled(&mut self, link: u64, message: &WorkerMessage) {
         let WorkerMessage::Beat { sent, .. } = message else { return };
         let Some(worker) = self.link_owners.get(&link).copied() else { return };
-        if self.sure.is_sure() {
+        if self.parts.sure.is_sure() {
             self.keep_lease(worker, *sent);
         }
     }
@@ -643,13 +586,13 @@ impl Shell {
     /// with what was written gives all leases from scratch.
     fn keep_lease(&mut self, worker: WorkerId, sent: u64) {
         let mut out = Outbox::default();
-        self.engine.keep_lease(self.clock.now(), worker, sent, &mut out);
+        self.engine.keep_lease(self.parts.clock.now(), worker, sent, &mut out);
         self.outgoing.send(&self.engine, out.sends.drain(..));
     }
 
     /// Reads what the store says of these jobs, and of how much is parked.
     fn read_again(&self, touched: &BTreeSet<JobId>) -> Reread {
-        let (store, touched) = (self.store.clone(), touched.clone());
+        let (store, touched) = (self.parts.store.clone(), touched.clone());
         self.background.run(async move {
             let records = store.records(touched).await?;
             Ok::<_, StoreError>((records, store.parked_counts().await?))
@@ -658,17 +601,17 @@ impl Shell {
 
     /// The batch is durable: tell everybody.
     fn deliver(&mut self, mut batch: Outbox) {
-        self.metrics.count(&batch.notes);
-        self.placed.take(&self.engine, &batch.notes);
-        self.ended.take(&self.engine, &batch.notes, self.clock.now());
-        self.events.publish(&self.engine, &batch);
+        self.parts.metrics.count(&batch.notes);
+        self.parts.placed.take(&self.engine, &batch.notes);
+        self.parts.ended.take(&self.engine, &batch.notes, self.parts.clock.now());
+        self.parts.events.publish(&self.engine, &batch);
         self.engine.committed(&batch);
-        self.external.settle(&batch.notes);
+        self.parts.external.settle(&batch.notes);
         self.outgoing.bodies.submitted(&batch.writes);
         self.fetches.extend(batch.fetches.drain(..));
         for job in &batch.ended {
             self.outgoing.bodies.forget(*job);
-            self.progress.forget_job(*job);
+            self.parts.progress.forget_job(*job);
         }
         self.outgoing.send(&self.engine, batch.sends.drain(..));
         for (request, answer) in batch.answers.drain(..) {
@@ -680,7 +623,7 @@ impl Shell {
     fn answer(&mut self, request: RequestId, answer: Result<Reply, Unavailable>) {
         self.once.end(request);
         if let Some(waiting) = self.pending.remove(&request) {
-            self.metrics.requests_waiting.store(self.pending.len() as u64, Ordering::Relaxed);
+            self.parts.metrics.requests_waiting.store(self.pending.len() as u64, Ordering::Relaxed);
             // Whoever asked may have gone.
             _ = waiting.send(answer);
         }

@@ -143,7 +143,7 @@ impl SubmissionRights {
 
     /// Refuses a submission that is more than the caller may have.
     pub async fn may_submit(&self, caller: &Caller, priority: i32) -> Result<(), ApiError> {
-        self.handle.disk().may_submit()?;
+        self.handle.parts().disk.may_submit()?;
         self.may_have_priority(caller, priority)?;
         // A submitter is another system, which has limits of its own for its users. One that is refused the job that takes
         // a frame back could not free the frame's worker.

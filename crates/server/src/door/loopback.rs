@@ -50,7 +50,7 @@ pub(crate) async fn keep(mut asked: DoorAsks, served: Served, sessions: Arc<Sess
         let answer = tokio::select! {
             ask = asked.0.recv() => ask,
             () = tokio::time::sleep(LOOK), if open.is_some() => {
-                if !sessions.is_own_in_use(handle.clock().now(), UNUSED_MS_MAX.max(CODE_MS)) {
+                if !sessions.is_own_in_use(handle.now(), UNUSED_MS_MAX.max(CODE_MS)) {
                     tracing::info!("nobody looks at the board: closing its port");
                     open = None;
                 }
@@ -123,7 +123,7 @@ mod tests {
         let sessions = Arc::new(Sessions::default());
         let kept = tokio::spawn(keep(asks, served, sessions.clone(), handle.clone()));
         // A code that was not used yet keeps it open.
-        let code = sessions.make_code(Right::Own, handle.clock().now()).unwrap();
+        let code = sessions.make_code(Right::Own, handle.now()).unwrap();
         let url = door.open().await.unwrap().unwrap();
         for _ in 0..3 {
             tokio::time::advance(LOOK).await;
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(door.open().await.unwrap().unwrap(), url);
         assert!(url.starts_with("http://127.0.0.1:") && reachable(&url), "{url}");
         // Whoever has the right of a token does not: they come by the server's other port.
-        sessions.redeem(&code, handle.clock().now()).unwrap();
-        sessions.begin(Right::Token("a".to_owned()), None, handle.clock().now()).unwrap();
+        sessions.redeem(&code, handle.now()).unwrap();
+        sessions.begin(Right::Token("a".to_owned()), None, handle.now()).unwrap();
         while reachable(&url) {
             tokio::time::advance(LOOK).await;
             tokio::task::yield_now().await;

@@ -65,7 +65,7 @@ pub async fn summary(
 ) -> BoardReply<ScoringSummary> {
     let hours = within("window_hours", query.window_hours, WINDOW_HOURS_DEFAULT, WINDOW_HOURS_MAX)?;
     let limit = within("limit", query.limit, SAMPLE_DEFAULT, SAMPLE_MAX)?;
-    let from = Time(app.handle.clock().now().0.saturating_sub(hours * 3600 * NS_PER_S));
+    let from = Time(app.handle.now().0.saturating_sub(hours * 3600 * NS_PER_S));
     let look = move |engine: &Engine| {
         let recent = engine.planner().decisions().take_while(|decision| decision.at >= from).take(limit);
         recent
@@ -115,7 +115,7 @@ pub async fn decisions(
     Query(query): Query<DecisionsQuery>,
 ) -> BoardReply<Vec<BoardDecision>> {
     let limit = within("limit", query.limit, PAGE_DEFAULT, PAGE_MAX)?;
-    let placed = app.handle.placed();
+    let placed = app.handle.parts().placed.clone();
     let look = move |engine: &Engine| {
         let recent = engine.planner().decisions().take(limit);
         recent.map(|decision| view::decision(engine, decision, &placed)).collect::<Vec<_>>()

@@ -31,13 +31,13 @@ pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
         let overview = app.handle.query(move |engine| view::overview(engine, now)).await?;
-        let (figures, tally) = (app.figures(), app.handle.metrics().tally());
+        let (figures, tally) = (app.figures(), app.handle.parts().metrics.tally());
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
         let mut overview = view::with_rates(overview, &minute, &five);
         let EndedTotals { succeeded, failed, canceled } = app.handle.store().ended_totals().await?;
         overview.ended = Some(EndedJobs { succeeded, failed, canceled });
-        overview.holds.extend(app.handle.disk().may_submit().err().map(|why| why.to_string()));
+        overview.holds.extend(app.handle.parts().disk.may_submit().err().map(|why| why.to_string()));
         Ok::<_, ApiError>(overview)
     };
     Ok(Json(&*app.figures().overview.get(make).await?).into_response())
@@ -50,7 +50,7 @@ pub async fn scheduler(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
         let shown = app.handle.query(move |engine| view::scheduler(engine, now)).await?;
-        let (metrics, figures) = (app.handle.metrics(), app.figures());
+        let (metrics, figures) = (&app.handle.parts().metrics, app.figures());
         let tally = metrics.tally();
         let since_start = (metrics.results_late(), tally.store_failures);
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
@@ -127,7 +127,7 @@ pub async fn history(
     let hours = within("hours", hours, HISTORY_HOURS, HISTORY_HOURS_MAX)?;
     let since_ms = app.handle.now().as_ms().saturating_sub(hours * 60 * MINUTE_MS);
     let question = HistoryQuestion { since_ms, worker };
-    Ok(Json(app.handle.ended().history(&question, |user| reader.may_read(user))))
+    Ok(Json(app.handle.parts().ended.history(&question, |user| reader.may_read(user))))
 }
 
 /// From which task on.

@@ -139,7 +139,7 @@ impl Admission {
     /// False once the token was revoked or has expired, or the session has ended.
     pub fn is_in_force(&self) -> bool {
         let Admission { app, token, session } = self;
-        let now = app.handle.clock().now();
+        let now = app.handle.now();
         token.as_ref().is_none_or(|id| app.auth().is_in_force(id))
             && session.as_ref().is_none_or(|id| app.shared.sessions.is_in_force(id, now))
     }
@@ -375,7 +375,7 @@ pub async fn count(State(app): State<App>, request: Request, next: Next) -> Resp
     let span = spans::request(&request);
     let response = next.run(request).await;
     spans::answered(&span, response.status());
-    say_clock(response, app.handle.clock().now())
+    say_clock(response, app.handle.now())
 }
 
 /// Says with an answer what the clock of its times is now, where that is not said yet.
@@ -395,7 +395,7 @@ pub async fn close_when_idle(app: App, idle: Duration) {
             () = tokio::time::sleep(tick) => {}
             _ = closing.wait_for(|closing| *closing) => return,
         }
-        let listeners = app.handle.listeners();
+        let listeners = app.handle.parts().events.listeners();
         let last = app.shared.activity.last_end();
         let active =
             app.handle.query(|engine| engine.jobs().next().is_some() || !engine.subqueues().is_empty()).await;

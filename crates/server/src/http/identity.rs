@@ -84,7 +84,7 @@ pub(super) fn of(app: &App, peer: &Peer, request: &Request, by_password: bool) -
             Err(denied) => Identity::unknown(denied),
         };
     }
-    let (sessions, now) = (&app.shared.sessions, app.handle.clock().now());
+    let (sessions, now) = (&app.shared.sessions, app.handle.now());
     let found = shown.find_map(|shown| {
         let session = sessions.find(shown, now)?;
         let caller = auth.of_right(&session.right);

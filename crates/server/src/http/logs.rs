@@ -102,7 +102,7 @@ pub async fn log(
         let wanted = name.clone();
         output.worker =
             app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.id)).await?;
-        if !query.follow && output.worker.and_then(|id| app.handle.link(id)).is_none() {
+        if !query.follow && output.worker.and_then(|id| app.handle.parts().links.get(id)).is_none() {
             let message = format!("the output of task {id} is on worker '{name}', which is not connected");
             return Err(ApiError::new(ErrorCode::WorkerAway, message)
                 .hint("try again when it is back; 'windlass worker list' shows it"));
@@ -213,7 +213,7 @@ impl OutputReader {
             self.worker = self.app.handle.query(look).await.ok().flatten();
         }
         let Some(worker) = self.worker else { return Ok(None) };
-        match self.app.handle.link(worker) {
+        match self.app.handle.parts().links.get(worker) {
             Some(link) => link.read_log(self.request.clone()).await,
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "the task's worker is not connected")),
         }

@@ -255,7 +255,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
         tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }
     if let Some(server) = handle.store().ownership().map(|ownership| ownership.server) {
-        let (store, events) = (handle.store().clone(), handle.events().clone());
+        let (store, events) = (handle.store().clone(), handle.parts().events.clone());
         tasks.spawn(send_events(store, server, events, handle.closing()));
         tasks.spawn(peers::serve_others(app.clone(), routes::router().with_state(app.clone())));
     }
@@ -274,7 +274,8 @@ pub(crate) async fn serve_standing_by(
     let (terms, room) = (options.terms, options.room);
     let (app, asks) = new_app(&listeners, &handle, options, Some(request_client.clone()));
     let router = router(app.clone(), terms, Router::new());
-    let hearing = tokio::spawn(request_client.hear(app.handle.events().clone(), app.shared.auth.clone()));
+    let hearing =
+        tokio::spawn(request_client.hear(app.handle.parts().events.clone(), app.shared.auth.clone()));
     listen(listeners, app, (router, asks), room, JoinSet::new()).await;
     hearing.abort();
 }
@@ -285,7 +286,7 @@ fn new_app(
     options: ServeOptions,
     request_client: Option<Arc<RequestClient>>,
 ) -> (App, DoorAsks) {
-    let metrics = handle.metrics();
+    let metrics = &handle.parts().metrics;
     let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
         store: options.store,
@@ -304,7 +305,7 @@ fn new_app(
         rights: Arc::new(SubmissionRights::new(handle.clone(), options.user_limits)),
         noted: Rates::new(NOTED_PER_MINUTE),
         read_all: options.read_all,
-        figures: Arc::new(Figures::new(handle.clock())),
+        figures: Arc::new(Figures::new(&handle.parts().clock)),
         file_queues: options.queues,
         loans: Mutex::default(),
         request_client,

@@ -20,11 +20,11 @@ pub(super) async fn sample(figures: Arc<Figures>, handle: Handle) {
         }
         // A server that ends answers no more questions.
         let Ok(seen) = handle.query(sampler.question()).await else { continue };
-        if let Some(day) = sampler.add(seen, handle.now().as_ms(), handle.metrics().tally()) {
+        if let Some(day) = sampler.add(seen, handle.now().as_ms(), handle.parts().metrics.tally()) {
             keep(&handle, &sampler, day).await;
         }
     }
-    if let Some(day) = sampler.close(handle.now().as_ms(), &handle.metrics().tally()) {
+    if let Some(day) = sampler.close(handle.now().as_ms(), &handle.parts().metrics.tally()) {
         keep(&handle, &sampler, day).await;
     }
 }

@@ -39,7 +39,7 @@ pub async fn sign_in(
 ) -> Result<(StatusCode, Cookie), Response> {
     check_enabled(&app).map_err(IntoResponse::into_response)?;
     let shown: BoardSignIn = read_body(body).map_err(IntoResponse::into_response)?;
-    let now = app.handle.clock().now();
+    let now = app.handle.now();
     let (caller, right) = match shown {
         BoardSignIn { token: Some(token), code: None } => {
             let caller = app.auth().check_token(token.trim()).map_err(IntoResponse::into_response)?;
@@ -103,7 +103,7 @@ pub async fn me(
         name: caller.user,
         role: caller.role,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        time_ms: app.handle.clock().now().as_ms(),
+        time_ms: app.handle.now().as_ms(),
         signed_in_by: by.word(),
     }))
 }
@@ -130,7 +130,7 @@ pub async fn make_code(
         let why = "the board is for people, and a token of the role submitter is another system's";
         return Err(ApiError::new(ErrorCode::Forbidden, why).hint("give --role viewer or user"));
     }
-    let now = app.handle.clock().now();
+    let now = app.handle.now();
     // The code comes first: it keeps the port open.
     let code = app.shared.sessions.make_code(right_of(&caller), now).map_err(|e| no_random(&e))?;
     let is_local = connection.is_some_and(|Extension(ConnectInfo(peer))| peer.address.is_none());

@@ -51,7 +51,8 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, ApiError> {
         }
     };
     let sessions = app.shared.sessions.count(app.handle.now());
-    let mut text = app.handle.metrics().encode(app.handle.disk().free_bytes(), sessions, &entries);
+    let parts = app.handle.parts();
+    let mut text = parts.metrics.encode(parts.disk.free_bytes(), sessions, &entries);
     if let Some(gauges) = gauges {
         gauges.write(&mut text);
     }

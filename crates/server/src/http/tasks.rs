@@ -400,9 +400,9 @@ impl Snapshot {
         }
         let mut bodies: BTreeMap<usize, Option<StepBody>> = BTreeMap::new();
         for task in tasks {
+            let id = TaskId { job: self.id, index: task.index };
             if task.state == TaskState::Running
-                && let Some(said) =
-                    handle.progress(TaskId { job: self.id, index: task.index }, task.attempt.attempt)
+                && let Some(said) = handle.parts().progress.get(id, task.attempt.attempt)
             {
                 (task.progress, task.status) = (said.percent, said.status);
             }

@@ -134,7 +134,7 @@ pub async fn forget(
     let event = async {
         let found = find(&app, name).await?;
         let worker = WorkerId(found.id);
-        link = app.handle.link(worker).filter(|_| force);
+        link = app.handle.parts().links.get(worker).filter(|_| force);
         Ok::<_, ApiError>((move |request| Event::Forget { request, worker, force }, found))
     };
     let forgotten = request.forget(&app, event).await?.map_err(unexpected)?;
@@ -177,5 +177,5 @@ pub(super) fn no_worker(name: &str) -> ApiError {
 
 /// Only the connection knows which release is at its other end.
 fn add_version(app: &App, worker: &mut Worker) {
-    worker.version = app.handle.link(WorkerId(worker.id)).and_then(|link| link.version());
+    worker.version = app.handle.parts().links.get(WorkerId(worker.id)).and_then(|link| link.version());
 }

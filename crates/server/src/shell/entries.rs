@@ -9,13 +9,13 @@ impl Shell {
         let mut all = self.engine.entries();
         all.extend([
             ("requests", self.pending.len()),
-            ("links", self.links.len()),
+            ("links", self.parts.links.len()),
             ("link_owners", self.link_owners.len()),
             ("reads_to_begin", self.fetches.len()),
-            ("progress", self.progress.len()),
-            ("listeners", self.events.listeners()),
+            ("progress", self.parts.progress.len()),
+            ("listeners", self.parts.events.listeners()),
         ]);
-        all.extend(self.external.entries());
+        all.extend(self.parts.external.entries());
         all
     }
 }

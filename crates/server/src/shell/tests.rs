@@ -20,7 +20,7 @@ impl WorkerLink for NotingLink {
 
     fn deliver(&self, parcel: Vec<Delivery>) {
         if let (Some(shell), true) = (self.shell.get(), parcel.iter().any(|order| order.start.is_some())) {
-            let text = shell.metrics().encode(None, 0, &Vec::new());
+            let text = shell.parts().metrics.encode(None, 0, &Vec::new());
             let counts = (count(&text, "batch_writes"), count(&text, "commit_seconds"));
             self.noted.lock().unwrap().push(counts);
         }

@@ -61,7 +61,7 @@ pub(crate) async fn to_owner(State(app): State<App>, request: Request, next: Nex
         Err(error) => return ApiError::new(ErrorCode::BadRequest, error.to_string()).into_response(),
     };
     let head = head_of(&app, &parts, &pattern, caller);
-    app.handle.metrics().requests_passed.inc();
+    app.handle.parts().metrics.requests_passed.inc();
     if head.one_part {
         return log_parts::read(app, request_client, head).await;
     }

@@ -41,7 +41,7 @@ impl StandBy {
     /// the new owner does not know what they have heard.
     pub fn set_owner(&self, owner: Option<KnownOwner>) {
         if self.request_client.set_owner(owner) {
-            self.handle.events().tell(windlass_api::ServerEvent::Lagged);
+            self.handle.parts().events.tell(windlass_api::ServerEvent::Lagged);
         }
     }
 

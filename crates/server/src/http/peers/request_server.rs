@@ -191,7 +191,7 @@ impl RequestRunner {
         if response.status() == StatusCode::SERVICE_UNAVAILABLE && ends {
             return None;
         }
-        app.handle.metrics().requests_served.inc();
+        app.handle.parts().metrics.requests_served.inc();
         if let Some((head, caller, (method, path))) = &noted {
             let session = head.session.as_deref();
             let (caller, peer, server) = (Some(caller), head.peer.as_str(), asked.server.as_str());
