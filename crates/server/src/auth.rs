@@ -175,10 +175,8 @@ impl Auth {
         let mut tokens = self.tokens.write();
         // Of those that ended, whatever the store has forgotten; one that was made this moment may not be found yet.
         let at = now();
-        let ended =
-            |token: &TokenRecord| token.revoked.is_some() || token.expires.is_some_and(|end| end <= at);
         let known: BTreeSet<&String> = found.iter().map(|token| &token.id).collect();
-        tokens.retain(|id, token| !ended(token) || known.contains(id));
+        tokens.retain(|id, token| in_force(token, at) || known.contains(id));
         for token in found {
             let known = tokens.entry(token.id.clone()).or_insert_with(|| token.clone());
             known.revoked = known.revoked.or(token.revoked);
@@ -238,11 +236,8 @@ impl Auth {
 
     /// The caller of the token with this id; `None` if it is not in force.
     pub(crate) fn of_id(&self, id: &str) -> Option<Caller> {
-        let at = now();
-        let tokens = self.tokens.read();
-        let in_force =
-            |token: &&TokenRecord| token.revoked.is_none() && token.expires.is_none_or(|end| end > at);
-        tokens.get(id).filter(in_force).and_then(|token| caller_of(token).ok())
+        let (tokens, at) = (self.tokens.read(), now());
+        tokens.get(id).filter(|token| in_force(token, at)).and_then(|token| caller_of(token).ok())
     }
 
     /// The caller of this token, or why it is refused.
@@ -268,10 +263,8 @@ impl Auth {
 
     /// True while the token of this id lets anybody in.
     pub fn is_in_force(&self, id: &str) -> bool {
-        let tokens = self.tokens.read();
-        tokens
-            .get(id)
-            .is_some_and(|token| token.revoked.is_none() && token.expires.is_none_or(|end| end > now()))
+        let (tokens, at) = (self.tokens.read(), now());
+        tokens.get(id).is_some_and(|token| in_force(token, at))
     }
 
     /// The caller whose token an `Authorization` header shows.
@@ -317,13 +310,8 @@ impl Auth {
     pub async fn create(&self, request: CreateToken, caller: &Caller) -> Result<CreatedToken, TokenError> {
         let at = now();
         let record = record_of(request, caller, at)?;
-        let in_force =
-            |token: &&TokenRecord| token.revoked.is_none() && token.expires.is_none_or(|end| end > at);
-        let full = {
-            let tokens = self.tokens.read();
-            tokens.values().filter(in_force).count() >= TOKENS_MAX
-        };
-        if full {
+        let count = self.tokens.read().values().filter(|token| in_force(token, at)).count();
+        if count >= TOKENS_MAX {
             return Err(TokenError::Full);
         }
         // Ids are random: another that is taken already is a matter of years.
@@ -373,6 +361,10 @@ impl Auth {
         token.revoked = token.revoked.or(Some(at));
         Ok(told(token))
     }
+}
+
+fn in_force(token: &TokenRecord, at: Time) -> bool {
+    token.revoked.is_none() && token.expires.is_none_or(|end| end > at)
 }
 
 /// The caller of a token that is in force.

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
@@ -29,7 +29,7 @@ use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{BadHello, CheckedHello};
 use windlass_core::{Epoch, JobId, Time};
 
-/// Connected workers.
+/// Streams of workers that may be open at a time.
 const LINKS_MAX: usize = 50_000;
 /// Parcels that may wait for a worker that does not read; then it is disconnected.
 const PARCELS_MAX: usize = 4_096;
@@ -76,7 +76,8 @@ pub(crate) struct Workers {
     terms: WorkerTerms,
     auth: Arc<Auth>,
     refusals: Arc<Refusals>,
-    open: Arc<AtomicUsize>,
+    /// Room for streams of workers.
+    open: Arc<Semaphore>,
 }
 
 impl Workers {
@@ -87,7 +88,7 @@ impl Workers {
         auth: Arc<Auth>,
         refusals: Arc<Refusals>,
     ) -> axum::Router {
-        let workers = Workers { handle, terms, auth, refusals, open: Arc::default() };
+        let workers = Workers { handle, terms, auth, refusals, open: Arc::new(Semaphore::new(LINKS_MAX)) };
         let service =
             workers_server::WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES_MAX);
         tonic::service::Routes::new(service).into_axum_router()
@@ -111,7 +112,7 @@ impl workers_server::Workers for Workers {
         if !self.handle.is_sure() {
             return Err(Status::unavailable("this server does not reach its database"));
         }
-        let Some(place) = ConnectionSlot::take(&self.open) else {
+        let Ok(place) = self.open.clone().try_acquire_owned() else {
             let why = "this server has as many workers as it can take";
             self.refusals.tell(peer, why);
             return Err(Status::resource_exhausted(why));
@@ -190,23 +191,6 @@ impl WorkerWriter {
 /// Comes when the flag is set, or nobody is left to set it.
 async fn turned(flag: &mut watch::Receiver<bool>) {
     _ = flag.wait_for(|set| *set).await;
-}
-
-/// One of the connections that may be open.
-struct ConnectionSlot(Arc<AtomicUsize>);
-
-impl ConnectionSlot {
-    fn take(open: &Arc<AtomicUsize>) -> Option<ConnectionSlot> {
-        let place = ConnectionSlot(open.clone());
-        // Counted first: the place is given back where it is one too many.
-        (open.fetch_add(1, Ordering::Relaxed) < LINKS_MAX).then_some(place)
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Why a worker's stream is ended.
@@ -658,15 +642,5 @@ mod tests {
         }
         assert_eq!(messages, ["lease 5, body 1", "body 2", "welcome, lease 6", "body 3"]);
         assert_eq!(waiting.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn there_is_a_limit_to_open_streams_and_places_are_given_back() {
-        let open = Arc::default();
-        let taken: Vec<ConnectionSlot> = (0..LINKS_MAX).map_while(|_| ConnectionSlot::take(&open)).collect();
-        assert_eq!(taken.len(), LINKS_MAX);
-        assert!(ConnectionSlot::take(&open).is_none());
-        drop(taken);
-        assert!(ConnectionSlot::take(&open).is_some());
     }
 }

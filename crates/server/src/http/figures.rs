@@ -31,7 +31,7 @@ pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
         let overview = app.handle.query(move |engine| view::overview(engine, now)).await?;
-        let (figures, tally) = (app.figures(), app.handle.parts().metrics.tally());
+        let (figures, tally) = (&app.shared.figures, app.handle.parts().metrics.tally());
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
         let mut overview = view::with_rates(overview, &minute, &five);
@@ -40,7 +40,7 @@ pub async fn overview(State(app): State<App>) -> Result<Response, ApiError> {
         overview.holds.extend(app.handle.parts().disk.may_submit().err().map(|why| why.to_string()));
         Ok::<_, ApiError>(overview)
     };
-    Ok(Json(&*app.figures().overview.get(make).await?).into_response())
+    Ok(Json(&*app.shared.figures.overview.get(make).await?).into_response())
 }
 
 /// Shows the scheduler at work. The answer is at most a second old.
@@ -50,14 +50,14 @@ pub async fn scheduler(State(app): State<App>) -> Result<Response, ApiError> {
     let make = async || {
         let now = app.handle.now();
         let shown = app.handle.query(move |engine| view::scheduler(engine, now)).await?;
-        let (metrics, figures) = (&app.handle.parts().metrics, app.figures());
+        let (metrics, figures) = (&app.handle.parts().metrics, &app.shared.figures);
         let tally = metrics.tally();
         let since_start = (metrics.results_late(), tally.store_failures);
         let minute = figures.last(MINUTE_MS, now.as_ms(), &tally);
         let five = figures.last(FIVE_MINUTES_MS, now.as_ms(), &tally);
         Ok::<_, ApiError>(view::with_scheduler_rates(shown, &minute, &five, since_start))
     };
-    Ok(Json(&*app.figures().scheduler.get(make).await?).into_response())
+    Ok(Json(&*app.shared.figures.scheduler.get(make).await?).into_response())
 }
 
 /// Which stretch of time.
@@ -79,7 +79,7 @@ pub async fn series(
     State(app): State<App>,
     Query(SeriesQuery { span }): Query<SeriesQuery>,
 ) -> Result<Json<FarmSeries>, ApiError> {
-    Ok(Json(app.figures().farm_series(span, app.handle.now().as_ms())))
+    Ok(Json(app.shared.figures.farm_series(span, app.handle.now().as_ms())))
 }
 
 /// Shows a worker over time.
@@ -97,7 +97,7 @@ pub async fn worker_series(
         Some((known.id, f64::from(known.capacity.cpu) / 100.0))
     };
     let (id, cpus) = app.handle.query(look).await?.ok_or_else(|| no_worker(&name))?;
-    Ok(Json(app.figures().worker_series(id, cpus, span, app.handle.now().as_ms())))
+    Ok(Json(app.shared.figures.worker_series(id, cpus, span, app.handle.now().as_ms())))
 }
 
 /// Hours that a history looks back, where the caller does not say, and at most.

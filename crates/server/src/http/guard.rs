@@ -140,7 +140,7 @@ impl Admission {
     pub fn is_in_force(&self) -> bool {
         let Admission { app, token, session } = self;
         let now = app.handle.now();
-        token.as_ref().is_none_or(|id| app.auth().is_in_force(id))
+        token.as_ref().is_none_or(|id| app.shared.auth.is_in_force(id))
             && session.as_ref().is_none_or(|id| app.shared.sessions.is_in_force(id, now))
     }
 }

@@ -219,7 +219,7 @@ pub(super) async fn take_in(State(app): State<App>, request: Request, next: Next
     };
     let (head, body) = request.into_parts();
     let (intake, turns) = (&app.shared.intake, &app.shared.turns);
-    let reading = Reading { intake, turns, auth: app.auth(), gateway, limit };
+    let reading = Reading { intake, turns, auth: &app.shared.auth, gateway, limit };
     let taken = match &caller {
         Some(caller) => reading.of_user(&caller.user, body).await,
         None if limit == 0 => {

@@ -2,7 +2,7 @@
 
 use super::extract::{JsonBody, Path, Query};
 use super::peers::ChangeRequest;
-use super::{App, PAGE_MAX, page_size};
+use super::{App, PAGE_MAX, page_size, parse_states};
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::bounded_json::{JsonLimits, read_json};
@@ -17,7 +17,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Job, JobState, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted};
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
@@ -59,13 +59,14 @@ async fn submission(
 ) -> Result<Submit, ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     let user = caller.user.clone();
-    let (placeable_only, spec) = app.parse(body, move |body| read_submission(body, &user)).await?;
+    let (placeable_only, spec) =
+        app.shared.parsers.parse(body, move |body| read_submission(body, &user)).await?;
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
     may_submit_as(caller, &spec.user, &spec.queue)?;
-    app.rights().may_use_queue(caller, &spec.queue).await?;
-    app.rights().may_submit(caller, spec.priority).await?;
+    app.shared.rights.may_use_queue(caller, &spec.queue).await?;
+    app.shared.rights.may_submit(caller, spec.priority).await?;
     let store = app.handle.store();
     let (existing, read_before) = match &spec.key {
         Some(key) => app.handle.job_by_key(&spec.user, key).await?,
@@ -91,6 +92,8 @@ fn read_submission(body: &[u8], user: &str) -> Result<(bool, core::JobSpec), Api
 const ROWS_MAX: usize = 50_000;
 /// Of these, jobs that are read whole, because the store cannot tell all that is asked for.
 const LOOKED_MAX: usize = 20_000;
+/// The words of all states of jobs.
+const STATES: &str = "pending, running, held, succeeded, failed, canceled";
 
 /// Which jobs to list.
 #[derive(Deserialize, IntoParams)]
@@ -121,19 +124,15 @@ pub async fn list(
     Query(query): Query<JobsQuery>,
 ) -> Result<Json<Page<Job>>, ApiError> {
     let limit = page_size(query.limit)?;
-    let wanted = query.state.as_deref().map(parse_states).transpose()?.unwrap_or_default();
-    let filter = JobFilter {
-        states: wanted
-            .iter()
-            .map(|state| stored(*state))
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .map(unrank)
-            .collect(),
-        user: query.user,
-        queue: query.queue,
-        name: query.name,
-    };
+    let wanted = query.state.as_deref().map(|text| parse_states(text, STATES)).transpose()?;
+    let wanted: Vec<JobState> = wanted.unwrap_or_default();
+    let mut states = Vec::new();
+    for state in wanted.iter().map(|state| stored(*state)) {
+        if !states.contains(&state) {
+            states.push(state);
+        }
+    }
+    let filter = JobFilter { states, user: query.user, queue: query.queue, name: query.name };
     let mut items: Vec<Whole<Job>> = Vec::new();
     let (mut before, mut rows, mut looked) = (query.cursor.map(JobId), 0, 0);
     // Pending, running and held are one state to the store: a part may be filtered to less.
@@ -157,31 +156,13 @@ pub async fn list(
     }
 }
 
-fn parse_states(text: &str) -> Result<Vec<JobState>, ApiError> {
-    let words = text.split(',').map(|word| {
-        serde_json::from_value(serde_json::Value::from(word.trim())).map_err(|_| {
-            ApiError::new(ErrorCode::BadRequest, format!("'{word}' is no state of a job"))
-                .hint("pending, running, held, succeeded, failed, canceled")
-        })
-    });
-    words.collect()
-}
-
-fn stored(state: JobState) -> u8 {
+/// The state as the store has it.
+fn stored(state: JobState) -> core::JobState {
     match state {
-        JobState::Pending | JobState::Running | JobState::Held => 0,
-        JobState::Succeeded => 1,
-        JobState::Failed => 2,
-        JobState::Canceled => 3,
-    }
-}
-
-fn unrank(rank: u8) -> core::JobState {
-    match rank {
-        0 => core::JobState::Active,
-        1 => core::JobState::Succeeded,
-        2 => core::JobState::Failed,
-        _ => core::JobState::Canceled,
+        JobState::Pending | JobState::Running | JobState::Held => core::JobState::Active,
+        JobState::Succeeded => core::JobState::Succeeded,
+        JobState::Failed => core::JobState::Failed,
+        JobState::Canceled => core::JobState::Canceled,
     }
 }
 
@@ -274,7 +255,7 @@ pub async fn prioritize(
     Path(id): Path<u64>,
     JsonBody(SetPriority { priority }): JsonBody<SetPriority>,
 ) -> Result<Json<Job>, ApiError> {
-    app.rights().may_have_priority(&caller, priority)?;
+    app.shared.rights.may_have_priority(&caller, priority)?;
     act(&app, &caller, change, JobId(id), move |request, job| Event::Prioritize { request, job, priority })
         .await
 }

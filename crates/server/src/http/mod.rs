@@ -50,7 +50,6 @@ use crate::reader::Reader;
 use crate::refusals::Refusals;
 use crate::submission_rights::{Rates, SubmissionRights, UserLimits};
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, StatusCode, Version, header};
@@ -58,6 +57,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -123,25 +123,6 @@ struct AppShared {
 }
 
 impl App {
-    /// The tokens, which say who is let in.
-    pub(crate) fn auth(&self) -> &Auth {
-        &self.shared.auth
-    }
-
-    /// Parses a request's body, on a thread of its own if the body is large.
-    pub(crate) async fn parse<T: Send + 'static>(
-        &self,
-        body: Bytes,
-        parse: impl FnOnce(&[u8]) -> T + Send + 'static,
-    ) -> T {
-        self.shared.parsers.parse(body, parse).await
-    }
-
-    /// Decides what callers may submit.
-    fn rights(&self) -> &SubmissionRights {
-        &self.shared.rights
-    }
-
     /// A caller as a reader of users' jobs.
     fn reader(&self, caller: &Caller) -> Reader {
         Reader::of(caller, self.shared.read_all)
@@ -159,24 +140,9 @@ impl App {
         }
     }
 
-    /// Figures of the last minutes and hours.
-    fn figures(&self) -> &Figures {
-        &self.shared.figures
-    }
-
     /// How the owner is asked; `None` on the owner.
     pub(crate) fn request_client(&self) -> Option<&Arc<RequestClient>> {
         self.shared.request_client.as_ref()
-    }
-
-    /// Looks for tokens that another server made or revoked.
-    pub(crate) async fn refresh_tokens(&self) {
-        self.shared.auth.refresh_or_warn().await;
-    }
-
-    /// By which this server signs what it writes for other servers; `None` if it does not.
-    pub(crate) fn server_key(&self) -> Option<&ServerKey> {
-        self.shared.key.as_ref()
     }
 
     /// This server's number in the store's list; `None` where no other server can use the store.
@@ -193,9 +159,9 @@ impl App {
             ("users_with_bodies", self.shared.intake.user_count()),
             ("strangers_with_bodies", self.shared.intake.stranger_count()),
         ];
-        all.extend(
-            self.request_client().map(|request_client| request_client.entries()).into_iter().flatten(),
-        );
+        if let Some(request_client) = self.request_client() {
+            all.extend(request_client.entries());
+        }
         all
     }
 }
@@ -382,7 +348,7 @@ async fn refresh(app: App) {
             () = tokio::time::sleep(auth::REFRESH) => {}
             _ = closing.wait_for(|closing| *closing) => return,
         }
-        app.refresh_tokens().await;
+        app.shared.auth.refresh_or_warn().await;
     }
 }
 
@@ -436,6 +402,16 @@ where
             Err(ApiError::new(ErrorCode::BadRequest, why))
         }
     }
+}
+
+/// The states that a query names, separated by commas. `words` are all that there are.
+fn parse_states<T: DeserializeOwned>(text: &str, words: &str) -> Result<Vec<T>, ApiError> {
+    let states = text.split(',').map(|word| {
+        serde_json::from_value(word.trim().into()).map_err(|_| {
+            ApiError::new(ErrorCode::BadRequest, format!("there is no state '{word}'")).hint(words)
+        })
+    });
+    states.collect()
 }
 
 /// A part of a list of which one entry more was asked for than is given.

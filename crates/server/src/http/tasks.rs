@@ -1,7 +1,7 @@
 //! Tasks: list, show, why.
 
 use super::extract::{Path, Query};
-use super::{App, page_size};
+use super::{App, page_size, parse_states};
 use crate::api_error::ApiError;
 use crate::handle::Handle;
 use crate::reader::{Reader, Whole};
@@ -25,6 +25,8 @@ const CHUNK: u32 = 4096;
 /// Tasks that one request looks at, and how long it looks. What is left is in the next part of the list.
 const LOOKED_AT_MAX: u32 = 64 * CHUNK;
 const LOOK_TIME: Duration = Duration::from_secs(1);
+/// The words of all states of tasks.
+const STATES: &str = "waiting, ready, booked, running, succeeded, failed, canceled, skipped";
 
 /// Which tasks to list.
 #[derive(Deserialize, IntoParams)]
@@ -50,7 +52,8 @@ pub async fn list(
     Query(query): Query<TasksQuery>,
 ) -> Result<Json<Page<Task>>, ApiError> {
     let limit = page_size(query.limit)?;
-    let wanted = query.state.as_deref().map(parse_states).transpose()?;
+    let wanted: Option<Vec<TaskState>> =
+        query.state.as_deref().map(|text| parse_states(text, STATES)).transpose()?;
     let job = Snapshot::take(&app.handle, JobId(id), None).await?;
     let candidates = job.candidates(wanted.as_deref());
     let mut items = Vec::new();
@@ -87,16 +90,6 @@ pub async fn list(
 
 fn next_from(set: &RangeSet, from: u32) -> Option<u32> {
     set.ranges().find(|range| range.end > from).map(|range| range.start.max(from))
-}
-
-fn parse_states(text: &str) -> Result<Vec<TaskState>, ApiError> {
-    let words = text.split(',').map(|word| {
-        serde_json::from_value(serde_json::Value::from(word.trim())).map_err(|_| {
-            ApiError::new(ErrorCode::BadRequest, format!("'{word}' is no state of a task"))
-                .hint("waiting, ready, booked, running, succeeded, failed, canceled, skipped")
-        })
-    });
-    words.collect()
 }
 
 /// Shows a task with its history.
