@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 /// Counts the requests and conversations under way.
 pub(crate) struct Activity {
     started: Instant,
-    /// Requests under way.
     open: AtomicUsize,
     /// Milliseconds from `started` to the end of the last request.
     last_ms: AtomicU64,

@@ -64,7 +64,7 @@ pub fn certificate_names(certificate: &CertificateDer<'_>, worker: &str) -> bool
 /// Why a request is not let in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Denied {
-    /// Nothing was shown.
+    /// The request shows neither a token nor a session.
     #[error("this server asks for a token, and the request has none")]
     Missing,
     /// The text does not have the form of a token.
@@ -306,7 +306,7 @@ impl Auth {
         tokens.values().filter(|token| self.own.get() != Some(&token.id)).filter_map(told).collect()
     }
 
-    /// Makes a token.
+    /// Makes a token and its secret, which is told this once.
     pub async fn create(&self, request: CreateToken, caller: &Caller) -> Result<CreatedToken, TokenError> {
         let at = now();
         let record = record_of(request, caller, at)?;

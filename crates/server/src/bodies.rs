@@ -94,7 +94,6 @@ struct Entry {
 
 /// What is known of a body.
 pub enum BodyLookup {
-    /// Here it is.
     Found(Arc<StepBody>),
     /// It has to be read.
     Missing,
@@ -233,7 +232,7 @@ impl Bodies {
         self.bytes -= entry.bytes;
     }
 
-    /// The job ended.
+    /// Drops the bodies of a job that ended.
     pub fn forget(&mut self, job: JobId) {
         let steps: Vec<StepId> = self.kept.range((job, 0)..=(job, u16::MAX)).map(|(step, _)| *step).collect();
         steps.into_iter().for_each(|step| self.remove(step));

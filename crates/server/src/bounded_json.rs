@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 pub struct JsonLimits {
     /// Values, and names of values.
     pub values_max: usize,
-    /// Of these, objects.
+    /// Objects among these values.
     pub objects_max: usize,
 }
 

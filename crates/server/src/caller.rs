@@ -63,15 +63,15 @@ pub enum Access {
     Anybody,
     /// Every caller whom the server knows, workers too.
     Known,
-    /// All but workers.
+    /// Every known caller except workers.
     Viewer,
-    /// Users and administrators.
+    /// Users and administrators, but not submitters.
     User,
     /// Users, submitters and administrators.
     Submitter,
-    /// Administrators.
+    /// Administrators, and no other role.
     Admin,
-    /// Workers, and administrators.
+    /// Workers, and administrators in their place.
     Worker,
 }
 

@@ -82,7 +82,6 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
     const DAY: u64 = 86_400 * S;
-    /// When it starts.
     const WALL: u64 = 20_000 * DAY;
 
     fn clock() -> Follower {

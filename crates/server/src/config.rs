@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use windlass_api::SetQueue;
 
-/// All settings.
+/// All settings of `server.toml`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -117,7 +117,7 @@ pub enum Reads {
     /// Of their own jobs.
     #[default]
     Own,
-    /// Of everybody's.
+    /// Of the jobs of all users.
     All,
 }
 
@@ -161,7 +161,7 @@ pub enum Lease {
     Never(Never),
 }
 
-/// The word `never`.
+/// The word `never` in the place of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Never {
@@ -254,23 +254,12 @@ pub struct AuthConfig {
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ConfigError {
-    /// It cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// It is not what a config is.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {why}", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Where and why.
-        why: String,
-    },
+    Parse { path: PathBuf, why: String },
 }
 
 impl Default for Worker {
@@ -318,7 +307,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads and checks a file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;

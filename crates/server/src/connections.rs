@@ -172,7 +172,6 @@ impl Taken {
 }
 
 impl Room {
-    /// An empty one.
     pub fn new(limits: RoomLimits) -> Arc<Room> {
         let free = Arc::new(Semaphore::new(limits.total));
         Arc::new(Room { free, limits, taken: Mutex::default() })

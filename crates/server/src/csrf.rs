@@ -16,7 +16,7 @@ pub enum CrossSite {
     /// `Origin` is another, or none where one must be.
     #[error("this request does not come from the board's own page: its Origin is not the server's address")]
     Origin,
-    /// `Sec-Fetch-Site` says so.
+    /// `Sec-Fetch-Site` says that another site's page sent it.
     #[error("this request does not come from the board's own page: its Sec-Fetch-Site says so")]
     FetchSite,
     /// The header of the board's script is missing.
@@ -108,7 +108,7 @@ impl<'a> RequestOrigin<'a> {
 /// How a request that signs in or out addressed the server. In its extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Addressed {
-    /// `HOST` or `HOST:PORT`.
+    /// As the client wrote it: `HOST` or `HOST:PORT`.
     pub host: String,
     /// Whether the browser's way is encrypted; a proxy may do that.
     pub is_tls: bool,

@@ -14,7 +14,7 @@ use windlass_core::job::{self, Counts, TaskState};
 /// Events that a slow listener may be behind before it misses some.
 const EVENTS_MAX: usize = 4096;
 
-/// A listener's end.
+/// What one listener receives.
 pub type Subscription = broadcast::Receiver<Arc<ServerEvent>>;
 
 /// Sends events to all that subscribed. Clones send to the same.
@@ -24,7 +24,6 @@ pub struct Events {
 }
 
 impl Events {
-    /// No listeners yet.
     pub fn new() -> Self {
         Events { sender: broadcast::channel(EVENTS_MAX).0 }
     }
@@ -34,7 +33,6 @@ impl Events {
         self.sender.subscribe()
     }
 
-    /// How many listen.
     pub fn listeners(&self) -> usize {
         self.sender.receiver_count()
     }
@@ -113,7 +111,6 @@ pub struct BriefEvents {
 }
 
 impl BriefEvents {
-    /// Something happened.
     pub fn add(&mut self, event: Arc<ServerEvent>) {
         match &*event {
             ServerEvent::Tasks(tasks) => _ = self.counts.insert(tasks.job, tasks.counts),

@@ -15,23 +15,12 @@ use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// A message to the client of an external job.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names and types of the fields say what they are")]
 pub enum ExternalOrder {
-    /// A task has its place: run it.
-    Start {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-        /// The worker of the attempt.
-        worker: WorkerId,
-    },
+    /// A task has its place on that worker: run it.
+    Start { task: TaskId, attempt: u32, worker: WorkerId },
     /// An attempt is over, or is to end. Its place may be given to others from now on.
-    Stop {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-    },
+    Stop { task: TaskId, attempt: u32 },
     /// The job has ended.
     Ended(JobState),
 }

@@ -70,7 +70,6 @@ impl WorkerTerms {
     }
 }
 
-/// The service `windlass.worker.v1.Workers`.
 pub(crate) struct Workers {
     handle: Handle,
     terms: WorkerTerms,

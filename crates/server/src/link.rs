@@ -123,7 +123,7 @@ impl Links {
 pub struct Delivery {
     /// The number of the message.
     pub seq: u64,
-    /// The command.
+    /// The command without what a start runs.
     pub order: WorkerCommand,
     /// With a start: what to run.
     pub start: Option<StartInfo>,
@@ -132,13 +132,13 @@ pub struct Delivery {
 /// What a task runs.
 #[derive(Clone, Debug)]
 pub struct StartInfo {
-    /// Its step's command.
+    /// The command and the environment of its step.
     pub body: Arc<StepBody>,
-    /// Its value.
+    /// Its value, where its step has a list of values.
     pub value: Option<String>,
     /// The job that it belongs to.
     pub job: Arc<JobSpec>,
-    /// Its named values.
+    /// Its values by the names of parameters.
     pub params: Vec<TaskValue>,
     /// The values of all tasks of its process, where each is an argument of its own.
     pub chunk_values: Vec<String>,
@@ -160,78 +160,35 @@ pub struct Progress {
     pub status: Option<String>,
 }
 
-/// What a worker says.
+/// What a worker says. Reports of an attempt name its task, its number and the epoch of its start.
+#[allow(missing_docs, reason = "the names and types of the fields say what they are")]
 pub enum WorkerMessage {
-    /// It is there, or was asked to say everything again.
-    Hello {
-        /// Itself and what it holds.
-        hello: CheckedHello,
-        /// The way back.
-        link: Arc<dyn WorkerLink>,
-    },
-    /// It is alive, and says what it holds.
-    Beat {
-        /// Its clock when it asked its keeper.
-        sent: u64,
-        /// What it holds.
-        inventory: Inventory,
-    },
+    /// It is there, or was asked to say everything again. `link` is the way back.
+    Hello { hello: CheckedHello, link: Arc<dyn WorkerLink> },
+    /// It is alive, and says what it holds. `sent` is its clock when it asked its keeper.
+    Beat { sent: u64, inventory: Inventory },
     /// It is not reached any more.
     Lost,
     /// An attempt's process started.
-    Started {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-        /// As in its start.
-        epoch: Epoch,
-        /// When the attempt started.
-        at: Time,
-    },
-    /// An attempt ended.
-    Finished {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-        /// As in its start.
-        epoch: Epoch,
-        /// How the attempt ended.
-        result: TaskResult,
-    },
+    Started { task: TaskId, attempt: u32, epoch: Epoch, at: Time },
+    /// An attempt ended, and how.
+    Finished { task: TaskId, attempt: u32, epoch: Epoch, result: TaskResult },
     /// An attempt says how far it is.
-    Progress {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-        /// As in its start.
-        epoch: Epoch,
-        /// What it says.
-        progress: Progress,
-    },
+    Progress { task: TaskId, attempt: u32, epoch: Epoch, progress: Progress },
     /// What its machine bears.
     Load(Box<LoadReport>),
     /// All keys of its caches.
     Caches(CacheKeys),
     /// An attempt has the cpus again that it lent.
-    Reclaimed {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-        /// As in its start.
-        epoch: Epoch,
-    },
+    Reclaimed { task: TaskId, attempt: u32, epoch: Epoch },
 }
 
 /// A part of an attempt's output.
 #[derive(Clone, Debug)]
 pub struct LogRequest {
-    /// The task.
+    /// The task, by which its job is known too.
     pub task: TaskId,
-    /// The attempt's number.
+    /// The attempt's number, from 1 on.
     pub attempt: u32,
     /// Standard error instead of standard output.
     pub stderr: bool,

@@ -179,7 +179,6 @@ impl Metrics {
         self.results_late.get()
     }
 
-    /// Counts what happened.
     pub fn count(&self, facts: &[Fact]) {
         if !facts.is_empty() {
             self.tally.lock().count(facts);

@@ -12,7 +12,6 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Starts the thread.
     pub fn start() -> io::Result<Network> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();

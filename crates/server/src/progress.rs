@@ -39,7 +39,6 @@ impl ProgressBoard {
         self.said.lock().remove(&task);
     }
 
-    /// The job ended.
     pub fn forget_job(&self, job: JobId) {
         let mut said = self.said.lock();
         let all = TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX };

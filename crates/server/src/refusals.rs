@@ -23,7 +23,6 @@ struct Window {
 }
 
 impl Refusals {
-    /// Counts into `counter`.
     pub fn new(counter: Counter) -> Self {
         let window = Window { begun: Instant::now(), told: 0, hidden: 0 };
         Refusals { counter, window: Mutex::new(window) }

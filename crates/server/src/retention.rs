@@ -11,7 +11,7 @@ use windlass_store::{Store, StoreError};
 
 /// Rows of tasks deleted in one transaction, so that commits of others need not wait long.
 const ROWS: usize = 20_000;
-/// Between two looks.
+/// Between two looks for jobs that are kept no longer.
 const INTERVAL: Duration = Duration::from_secs(600);
 /// A server that was away for less was there all the time.
 const GAP_MIN_NS: u64 = 3_600_000_000_000;

@@ -115,7 +115,6 @@ type StoreLookup = Pin<Box<dyn Future<Output = Vec<Event>> + Send>>;
 type JobsRead = Pin<Box<dyn Future<Output = (Vec<Event>, Vec<(StepId, Arc<[u8]>)>)> + Send>>;
 /// Jobs and counts being read after a failed commit.
 type Reread = Pin<Box<dyn Future<Output = Result<(Vec<JobRecord>, Vec<ParkedCount>), StoreError>> + Send>>;
-/// Bodies being read.
 type BodyLoads = Pin<Box<dyn Future<Output = BodyReads> + Send>>;
 type Commit = Pin<Box<dyn Future<Output = Result<Vec<usize>, StoreError>> + Send>>;
 

@@ -19,7 +19,6 @@ const ASKED_MAX: usize = 16;
 /// Asks for the port.
 type Ask = oneshot::Sender<Result<String, ListenError>>;
 
-/// Opens the port.
 #[derive(Clone)]
 pub(crate) struct LoopbackDoor(mpsc::Sender<Ask>);
 
@@ -74,7 +73,7 @@ pub(crate) async fn keep(mut asked: DoorAsks, served: Served, sessions: Arc<Sess
 
 /// The port while it is open. Dropping it takes no more connections, and ends those that are open.
 struct OpenPort {
-    /// `http://HOST:PORT`.
+    /// As browsers reach it: `http://HOST:PORT`.
     url: String,
     _closing: watch::Sender<bool>,
 }

@@ -92,7 +92,6 @@ impl Sessions {
         self.sessions.lock().by_id.values().filter(|session| session.ends > now).count()
     }
 
-    /// Ends a session.
     pub fn end(&self, id: &str) {
         self.sessions.lock().by_id.remove(id);
     }

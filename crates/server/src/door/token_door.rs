@@ -67,7 +67,7 @@ pub struct TokenDoor {
     hosts: Vec<String>,
     token_hash: Option<[u8; 32]>,
     sessions: Sessions,
-    /// Sign-ins so far.
+    /// Sign-ins since the door was made.
     sign_ins: AtomicU64,
     clock: Clock,
 }

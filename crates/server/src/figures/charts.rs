@@ -85,7 +85,6 @@ impl Scaled {
         Scaled::of(part, PARTS_OF_CPUS)
     }
 
-    /// See [`Scaled::of_cpus`].
     pub fn part_of_cpus(self) -> Option<f64> {
         self.value(PARTS_OF_CPUS)
     }
@@ -95,17 +94,15 @@ impl Scaled {
         Scaled::of(load, PARTS_OF_LOAD)
     }
 
-    /// See [`Scaled::of_load`].
     pub fn load(self) -> Option<f64> {
         self.value(PARTS_OF_LOAD)
     }
 
-    /// Percent, whole ones.
+    /// A percentage, rounded to a whole one.
     pub fn of_percent(percent: Option<f64>) -> Scaled {
         Scaled::of(percent, 1.0)
     }
 
-    /// See [`Scaled::of_percent`].
     pub fn percent(self) -> Option<f64> {
         self.value(1.0)
     }
@@ -113,7 +110,7 @@ impl Scaled {
 
 /// What is unknown of each kind, and how rows are joined.
 pub trait Row: Copy + PartialEq {
-    /// Nothing is known.
+    /// A row of which nothing is known.
     const GAP: Self;
 
     /// Several steps as one.

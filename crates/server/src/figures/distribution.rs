@@ -21,7 +21,6 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// Counts one duration.
     pub fn add(&mut self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let count = &mut self.counts[column_of(micros)];

@@ -107,7 +107,7 @@ pub struct EndedAttempts(Mutex<EndedRing>);
 struct EndedRing {
     /// In the order in which they ended.
     attempts: VecDeque<EndedAttempt>,
-    /// Each name once.
+    /// Each name once, shared by the attempts that it stands in.
     names: BTreeSet<Arc<str>>,
     /// The step of the last attempt, whose names the next one has as a rule.
     last: Option<(TaskId, StepNames)>,

@@ -86,7 +86,7 @@ const ENTITLED_PART: u32 = 1_000;
 /// workers until one fits.
 #[derive(Clone, Debug, Default)]
 pub struct Entitled {
-    /// Cores by queue.
+    /// Cores that each queue is entitled to.
     pub cpus: BTreeMap<String, f32>,
     /// When it may be computed again; `None` of one that never was.
     due: Option<Instant>,

@@ -10,9 +10,7 @@ use windlass_core::job::{End, TaskState};
 /// Counts and times since the server started.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Attempts that started.
     pub started: u64,
-    /// Attempts that succeeded.
     pub succeeded: u64,
     /// Attempts that failed, those that are tried again too.
     pub failed: u64,
@@ -31,7 +29,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts what happened.
     pub fn count(&mut self, facts: &[Fact]) {
         for fact in facts {
             match fact {
@@ -96,7 +93,6 @@ const PAST_MAX: usize = 64;
 const SECONDS_MIN: f64 = 1.0;
 
 impl RecentTallies {
-    /// Nothing happened before.
     pub fn new(now_ms: u64) -> Self {
         RecentTallies { past: VecDeque::from([(now_ms, Tally::default())]) }
     }

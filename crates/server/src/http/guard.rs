@@ -258,11 +258,8 @@ pub(crate) struct PassedOn<'a> {
     pub session: Option<&'a str>,
     /// The client's address as that server saw it, or `unix`.
     pub peer: &'a str,
-    /// That server's name.
     pub server: &'a str,
-    /// The request's method.
     pub method: &'a str,
-    /// The request's path.
     pub path: &'a str,
 }
 

@@ -17,14 +17,12 @@ pub(super) enum SignIn {
     Nothing,
     /// By the unix socket.
     Socket,
-    /// By a token.
     Token,
     /// By the session of this id.
     Session(String),
 }
 
 impl SignIn {
-    /// The session's id.
     pub fn session(&self) -> Option<&str> {
         match self {
             SignIn::Session(id) => Some(id),
@@ -32,7 +30,6 @@ impl SignIn {
         }
     }
 
-    /// For the board.
     pub fn word(&self) -> SignedInBy {
         match self {
             SignIn::Nothing => SignedInBy::None,

@@ -21,7 +21,6 @@ impl Loan {
         Loan { app: app.clone(), task, is_open: true }
     }
 
-    /// Lends the cpus.
     pub(super) async fn lend(&self) {
         self.app.handle.tell(Event::Lend { task: self.task }).await;
     }

@@ -223,7 +223,7 @@ struct Snapshot {
 
 /// A copy of the engine's state of a job.
 enum Live {
-    /// It has ended.
+    /// The job has ended, and the store has all of it.
     No,
     /// All of it.
     Job(Box<core::Job>),

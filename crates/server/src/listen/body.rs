@@ -25,7 +25,6 @@ pub(crate) enum BodyError {
     /// Its share of the budget went to a later request.
     #[error("too many requests are under way")]
     GaveWay,
-    /// It broke off.
     #[error("the body of the request does not come: {0}")]
     Broken(axum::Error),
 }

@@ -17,7 +17,6 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Where clients connect.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -107,7 +107,7 @@ pub(super) struct EventReader {
 }
 
 impl EventReader {
-    /// From now on.
+    /// Reads the rows that come from now on.
     pub async fn new(store: Store, events: Events) -> EventReader {
         let after = store.last_relayed_event().await.ok();
         EventReader { store, events, after }

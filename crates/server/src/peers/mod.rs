@@ -27,7 +27,7 @@ pub use watch::OwnerWatch;
 /// The owner, as a server that stands by tells its clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownOwner {
-    /// The server's name.
+    /// The name by which the servers of the farm know it.
     pub name: String,
     /// Where workers and clients reach it; `None` if it has not said.
     pub address: Option<String>,

@@ -57,7 +57,7 @@ pub(crate) struct Once {
     signer: ServerKey,
     /// The number of the store.
     store: i64,
-    /// This server.
+    /// This server, which signs the row.
     by: ServerId,
     /// The worker that the request is to forget.
     worker: Option<Box<Worker>>,

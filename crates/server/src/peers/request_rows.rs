@@ -18,7 +18,6 @@ const OF_THE_CONNECTION: [HeaderName; 5] =
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RequestHead {
     pub method: String,
-    /// Path and query.
     pub uri: String,
     pub content_type: Option<String>,
     pub user: String,
