@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn work_ends_with_whoever_waits_for_it() {
+    async fn work_ends_when_nothing_waits_for_it() {
         let background = Background::here();
         let held = Arc::new(());
         let work = background.run({

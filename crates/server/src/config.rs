@@ -194,7 +194,7 @@ impl FromStr for Lease {
     fn from_str(text: &str) -> Result<Self, String> {
         let lease = match text {
             "never" => Lease::Never(Never::Never),
-            _ => Lease::Seconds(text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?),
+            _ => Lease::Seconds(text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?),
         };
         lease.check().map(|()| lease)
     }

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_let_in_does_not_give_way() {
+    fn a_caller_who_was_let_in_does_not_give_way() {
         let room = room(4, 100);
         let (worker, _) = enter(&room, "10.0.0.1");
         assert!(worker.admit(&user("box", Role::Worker)));

@@ -527,7 +527,7 @@ impl RemoteLink {
             None if part.absent => Ok(None),
             None => Ok(Some(LogChunk { next: part.next, bytes: part.bytes })),
         };
-        // Whoever asked may have gone.
+        // The request for it may have been dropped.
         _ = answer.send(chunk);
     }
 }

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_s_user_and_whoever_reads_all_are_told_the_whole() {
+    fn a_job_s_user_and_a_reader_of_all_are_told_the_whole() {
         let all = Reader { reads_all: true, ..reader(None) };
         for own in [reader(Some("ann")), all] {
             let told = serde_json::to_string(&(own.told(of_ann(job())), own.told(of_ann(task())))).unwrap();

@@ -43,7 +43,7 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Reads of the store that are made in one go.
 const FETCHES_MAX: usize = 64;
-/// Between two looks whether the store counts right what is parked.
+/// Between two comparisons of the store's counts of parked jobs with the jobs.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How a shell is set up.
@@ -257,7 +257,7 @@ impl Shell {
         self.outgoing.bodies_read(&self.engine);
     }
 
-    /// Begins to compare the store's counts of what is parked with what is, if it is time to.
+    /// Begins to compare the store's counts of parked jobs with the jobs, if it is time to.
     fn audit(&mut self) -> Option<StoreLookup> {
         if self.audited.elapsed() < AUDIT_INTERVAL {
             return None;
@@ -623,7 +623,7 @@ impl Shell {
         self.once.end(request);
         if let Some(waiting) = self.pending.remove(&request) {
             self.parts.metrics.requests_waiting.store(self.pending.len() as u64, Ordering::Relaxed);
-            // Whoever asked may have gone.
+            // The client that asked may have gone.
             _ = waiting.send(answer);
         }
     }

@@ -13,8 +13,8 @@ use tracing::{Span, debug_span};
 /// The target of all spans, by which a subscriber chooses them.
 pub const SPANS: &str = "windlass_spans";
 
-/// A request, until the head of its answer: streams go on after that. It is named by its route, because there is no
-/// bound to the number of paths.
+/// A request, until the head of its answer: streams go on after that. Its name is its route, because paths have no
+/// bound.
 pub(crate) fn request(request: &Request) -> Span {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let method = request.method().as_str();

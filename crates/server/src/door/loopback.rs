@@ -130,7 +130,7 @@ mod tests {
         }
         assert_eq!(door.open().await.unwrap().unwrap(), url);
         assert!(url.starts_with("http://127.0.0.1:") && reachable(&url), "{url}");
-        // Whoever has the right of a token does not: they come by the server's other port.
+        // A session with the right of a token does not: its browser comes by the server's other port.
         sessions.redeem(&code, handle.now()).unwrap();
         sessions.begin(Right::Token("a".to_owned()), None, handle.now()).unwrap();
         while reachable(&url) {

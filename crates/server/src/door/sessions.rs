@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_user_s_board_is_in_use_while_somebody_looks() {
+    fn the_own_user_s_board_is_in_use_while_a_browser_looks() {
         let sessions = Sessions::default();
         sessions.begin(token("a"), None, START).unwrap();
         assert!(!sessions.is_own_in_use(at(1), 1_000));

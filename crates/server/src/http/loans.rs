@@ -6,7 +6,7 @@ use windlass_core::engine::Event;
 use windlass_core::{RequestId, TaskId};
 
 /// The cpus that a waiting task lends. A task may wait for several jobs at once: it has its cpus again
-/// when the last of these waits is over. Whoever waits may go away at any moment, so they are asked back
+/// when the last of these waits is over. The client that waits may go away at any moment, so they are asked back
 /// at the latest when this is dropped.
 pub(super) struct Loan {
     app: App,

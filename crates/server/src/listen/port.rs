@@ -214,7 +214,7 @@ mod tests {
         address
     }
 
-    /// A connection with a request whose body has that length, of which so much is sent.
+    /// A connection with a request whose body has that length, of which `sent` bytes are sent.
     async fn begin(to: SocketAddr, path: &str, kind: &str, length: usize, sent: usize) -> TcpStream {
         let mut stream = TcpStream::connect(to).await.unwrap();
         let head = format!(

@@ -60,7 +60,7 @@ pub fn bind(path: PathBuf) -> Result<(UnixListener, SocketFile), ListenError> {
         return Err(ListenError::Taken(address()));
     }
     _ = std::fs::remove_file(&path);
-    // Nobody else may come in between its making and the change of its mode.
+    // No other user may connect between its making and the change of its mode.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(&path);
     rustix::process::umask(before);

@@ -65,7 +65,7 @@ impl LogParts {
             let answer = tokio::select! {
                 answer = self.request_client.ask(head, b"", PATIENCE) => answer.map_err(io::Error::other)?,
                 () = self.app.handle.ends() => {
-                    // Whoever follows connects again, and asks for the rest.
+                    // The client that follows connects again, and asks for the rest.
                     return Err(io::Error::other("the server is ending"));
                 }
             };
