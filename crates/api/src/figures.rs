@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The farm at a glance. It is at most a second old.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
     /// When it was made.
     pub time_ms: u64,
@@ -138,7 +138,7 @@ pub struct Quantiles {
 }
 
 /// The scheduler at work.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SchedulerFigures {
     /// When it was made.
     pub time_ms: u64,

@@ -8,7 +8,7 @@ mod rights;
 
 use crate::caller::Right;
 use crate::csrf::CrossSite;
-use crate::random::NoRandom;
+use crate::random::{NoRandom, hash_of_secret};
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use parking_lot::RwLock;
@@ -16,7 +16,6 @@ use rights::check_rights;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -288,7 +287,7 @@ impl Auth {
         }
         let tokens = self.tokens.read();
         let token = tokens.get(id).ok_or(Denied::Unknown)?;
-        if !bool::from(token.hash.ct_eq(&hash(secret))) {
+        if !bool::from(token.hash.ct_eq(&hash_of_secret(secret))) {
             return Err(Denied::Unknown);
         }
         if token.revoked.is_some() {
@@ -317,7 +316,7 @@ impl Auth {
         // Ids are random: another that is taken already is a matter of years.
         loop {
             let (id, secret) = (random::<ID_BYTES>()?, random::<SECRET_BYTES>()?);
-            let record = TokenRecord { hash: hash(&secret), id: id.clone(), ..record.clone() };
+            let record = TokenRecord { hash: hash_of_secret(&secret), id: id.clone(), ..record.clone() };
             if !self.store.create_token(record.clone()).await? {
                 continue;
             }
@@ -334,7 +333,7 @@ impl Auth {
         let (id, secret) = (random::<ID_BYTES>()?, random::<SECRET_BYTES>()?);
         let record = TokenRecord {
             id: id.clone(),
-            hash: hash(&secret),
+            hash: hash_of_secret(&secret),
             role: Role::Admin.as_str().to_owned(),
             user: self.user.clone(),
             worker: None,
@@ -443,11 +442,6 @@ fn told(record: &TokenRecord) -> Option<Token> {
         expires_ms: record.expires.map(Time::as_ms),
         revoked_ms: record.revoked.map(Time::as_ms),
     })
-}
-
-/// A secret has 256 random bits: a plain hash of it cannot be searched.
-fn hash(secret: &str) -> [u8; 32] {
-    Sha256::digest(secret.as_bytes()).into()
 }
 
 /// The wall clock, by which tokens end.

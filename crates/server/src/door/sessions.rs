@@ -4,9 +4,8 @@
 //! which the id is not secret.
 
 use crate::caller::Right;
-use crate::random::{NoRandom, random};
+use crate::random::{NoRandom, hash_of_secret, random};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use subtle::ConstantTimeEq as _;
 use windlass_core::Time;
@@ -139,7 +138,10 @@ impl Tickets {
         self.next += 1;
         let ends = now.after(lasts_ms * NS_PER_MS);
         let shown = format!("{id}_{secret}");
-        self.by_id.insert(id, Ticket { hash: hash(&secret), right, process_user, number, ends, used: now });
+        self.by_id.insert(
+            id,
+            Ticket { hash: hash_of_secret(&secret), right, process_user, number, ends, used: now },
+        );
         Ok(shown)
     }
 
@@ -157,14 +159,9 @@ impl Tickets {
         }
         let (id, secret) = shown.split_once('_')?;
         let ticket = self.by_id.get(id)?;
-        let is_secret = bool::from(ticket.hash.ct_eq(&hash(secret)));
+        let is_secret = bool::from(ticket.hash.ct_eq(&hash_of_secret(secret)));
         (is_secret && ticket.ends > now).then(|| id.to_owned())
     }
-}
-
-/// A secret has 256 random bits: a plain hash of it cannot be searched.
-pub(super) fn hash(secret: &str) -> [u8; 32] {
-    Sha256::digest(secret.as_bytes()).into()
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 
 use super::cookie;
 use super::pages::{self, EmbeddedFile};
-use super::sessions::{Sessions, hash};
+use super::sessions::Sessions;
 use crate::api_error::{ApiError, read_body};
 use crate::auth::{Denied, Entrance, Peer};
 use crate::caller::Right;
 use crate::clock::Clock;
 use crate::csrf::{Addressed, CrossSite, RequestOrigin, check_host, host_of};
 use crate::listen::{PortLimits, serve_port};
+use crate::random::hash_of_secret;
 use axum::body::{Bytes, HttpBody as _};
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{Request, State};
@@ -102,7 +103,7 @@ impl TokenDoor {
         Ok(TokenDoor {
             entrance: Entrance { address: listens, is_tls: false, for_board: true },
             hosts,
-            token_hash: token.map(hash),
+            token_hash: token.map(hash_of_secret),
             sessions: Sessions::default(),
             sign_ins: AtomicU64::new(0),
             clock: Clock::new(),
@@ -165,7 +166,7 @@ impl TokenDoor {
 }
 
 fn is_token(token_hash: &[u8; 32], shown: &str) -> bool {
-    bool::from(token_hash.ct_eq(&hash(shown.trim())))
+    bool::from(token_hash.ct_eq(&hash_of_secret(shown.trim())))
 }
 
 async fn admit(State(door): State<Arc<TokenDoor>>, mut request: Request, next: Next) -> Response {

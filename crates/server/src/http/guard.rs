@@ -140,7 +140,7 @@ impl Admission {
     pub fn is_in_force(&self) -> bool {
         let Admission { app, token, session } = self;
         let now = app.handle.now();
-        token.as_ref().is_none_or(|id| app.shared.auth.is_in_force(id))
+        token.as_ref().is_none_or(|id| app.shared.front.auth.is_in_force(id))
             && session.as_ref().is_none_or(|id| app.shared.sessions.is_in_force(id, now))
     }
 }
@@ -368,7 +368,7 @@ fn names_this_machine(host: &str) -> bool {
 /// Counts requests under way, so that an idle server can tell that it is. Those whose client hung up are
 /// over, too. Says the server's clock with the answer.
 pub async fn count(State(app): State<App>, request: Request, next: Next) -> Response {
-    let _open = app.shared.activity.begin();
+    let _open = app.shared.front.activity.begin();
     let span = spans::request(&request);
     let response = next.run(request).await;
     spans::answered(&span, response.status());
@@ -393,10 +393,10 @@ pub async fn close_when_idle(app: App, idle: Duration) {
             _ = closing.wait_for(|closing| *closing) => return,
         }
         let listeners = app.handle.parts().events.listeners();
-        let last = app.shared.activity.last_end();
+        let last = app.shared.front.activity.last_end();
         let active =
             app.handle.query(|engine| engine.jobs().next().is_some() || !engine.subqueues().is_empty()).await;
-        if active != Ok(false) || listeners > 0 || app.shared.activity.is_busy() {
+        if active != Ok(false) || listeners > 0 || app.shared.front.activity.is_busy() {
             busy_until = Instant::now();
         }
         if Instant::now().duration_since(busy_until.max(last)) >= idle {

@@ -66,7 +66,7 @@ impl Identity {
 
 /// Finds out who makes a request. What stands in a header goes before a session, which browsers send by themselves.
 pub(super) fn of(app: &App, peer: &Peer, request: &Request, by_password: bool) -> Identity {
-    let (auth, headers) = (&app.shared.auth, request.headers());
+    let (auth, headers) = (&app.shared.front.auth, request.headers());
     let host = host_of(request);
     let mut shown = cookie::shown(headers, &host).peekable();
     let has_session = app.shared.board.enabled && shown.peek().is_some();

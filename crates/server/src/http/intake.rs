@@ -6,7 +6,7 @@
 //!   waits for others of its kind, and a small one never waits for a large one.
 
 use super::App;
-use super::turns::{NoTurn, Turns, UserTurn, is_long};
+use super::turns::{NoTurn, PerUser, Turns, UserTurn, is_long};
 use crate::api_error::ApiError;
 use crate::auth::{Auth, Caller, WORKER_PATHS};
 use crate::gateway::Gateway;
@@ -18,9 +18,7 @@ use axum::http::Method;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_api::ErrorCode;
@@ -63,7 +61,7 @@ struct UserBudget {
     all: Arc<Semaphore>,
     parts_of_user: usize,
     part_bytes: usize,
-    users: Mutex<BTreeMap<String, Weak<Semaphore>>>,
+    users: PerUser<Semaphore>,
 }
 
 /// A part of the budget, for as long as the request lasts.
@@ -134,13 +132,13 @@ impl UserBudget {
             all: Arc::new(Semaphore::new(bytes / part_bytes)),
             parts_of_user: bytes_of_user / part_bytes,
             part_bytes,
-            users: Mutex::default(),
+            users: PerUser::default(),
         }
     }
 
     async fn share(&self, user: &str, bytes: usize) -> Result<Share, Bad> {
         let parts = u32::try_from(bytes.div_ceil(self.part_bytes)).unwrap_or(u32::MAX);
-        let own = self.of_user(user);
+        let own = self.users.of(user, || Semaphore::new(self.parts_of_user));
         let both = async {
             // The user's first: a request that waits for that must not hold what others could use.
             let user = own.acquire_many_owned(parts).await.ok()?;
@@ -148,22 +146,6 @@ impl UserBudget {
         };
         let share = tokio::time::timeout(BUDGET_PATIENCE, both).await.map_err(|_| Bad::Full)?;
         share.ok_or(Bad::Full)
-    }
-
-    fn user_count(&self) -> usize {
-        let users = self.users.lock();
-        users.values().filter(|own| own.strong_count() > 0).count()
-    }
-
-    fn of_user(&self, user: &str) -> Arc<Semaphore> {
-        let mut users = self.users.lock();
-        if let Some(own) = users.get(user).and_then(Weak::upgrade) {
-            return own;
-        }
-        users.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(Semaphore::new(self.parts_of_user));
-        users.insert(user.to_owned(), Arc::downgrade(&own));
-        own
     }
 }
 
@@ -179,7 +161,7 @@ impl Intake {
 
     /// Users whose bodies are held, or wait for that; one that has small and large ones counts twice.
     pub fn user_count(&self) -> usize {
-        self.large.user_count() + self.small.user_count()
+        self.large.users.count() + self.small.users.count()
     }
 
     /// Strangers' requests whose bodies are coming.
@@ -219,7 +201,7 @@ pub(super) async fn take_in(State(app): State<App>, request: Request, next: Next
     };
     let (head, body) = request.into_parts();
     let (intake, turns) = (&app.shared.intake, &app.shared.turns);
-    let reading = Reading { intake, turns, auth: &app.shared.auth, gateway, limit };
+    let reading = Reading { intake, turns, auth: &app.shared.front.auth, gateway, limit };
     let taken = match &caller {
         Some(caller) => reading.of_user(&caller.user, body).await,
         None if limit == 0 => {

@@ -60,13 +60,13 @@ async fn submission(
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     let user = caller.user.clone();
     let (placeable_only, spec) =
-        app.shared.parsers.parse(body, move |body| read_submission(body, &user)).await?;
+        app.shared.front.parsers.parse(body, move |body| read_submission(body, &user)).await?;
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
     may_submit_as(caller, &spec.user, &spec.queue)?;
-    app.shared.rights.may_use_queue(caller, &spec.queue).await?;
-    app.shared.rights.may_submit(caller, spec.priority).await?;
+    app.shared.front.rights.may_use_queue(caller, &spec.queue).await?;
+    app.shared.front.rights.may_submit(caller, spec.priority).await?;
     let store = app.handle.store();
     let (existing, read_before) = match &spec.key {
         Some(key) => app.handle.job_by_key(&spec.user, key).await?,
@@ -255,7 +255,7 @@ pub async fn prioritize(
     Path(id): Path<u64>,
     JsonBody(SetPriority { priority }): JsonBody<SetPriority>,
 ) -> Result<Json<Job>, ApiError> {
-    app.shared.rights.may_have_priority(&caller, priority)?;
+    app.shared.front.rights.may_have_priority(&caller, priority)?;
     act(&app, &caller, change, JobId(id), move |request, job| Event::Prioritize { request, job, priority })
         .await
 }

@@ -44,7 +44,6 @@ use crate::handle::Handle;
 use crate::listen::{Listener, Served};
 use crate::metrics::Entries;
 use crate::network::Network;
-use crate::parsers::Parsers;
 use crate::peers::{RequestClient, ServerKey, send_events};
 use crate::reader::Reader;
 use crate::refusals::Refusals;
@@ -92,7 +91,8 @@ pub(crate) struct App {
 
 struct AppShared {
     store: String,
-    auth: Arc<Auth>,
+    /// What gateways have, too: the tokens, and what callers may do.
+    front: Front,
     board: BoardOptions,
     sessions: Arc<Sessions>,
     /// The board's port, on a server that listens on a unix socket alone.
@@ -101,16 +101,11 @@ struct AppShared {
     url_here: Option<String>,
     audit: Audit,
     refusals: Arc<Refusals>,
-    activity: Arc<Activity>,
     gateways: Gateways,
     intake: intake::Intake,
-    parsers: Arc<Parsers>,
     turns: turns::Turns,
-    rights: Arc<SubmissionRights>,
     /// Refusals of known users that are noted.
     noted: Rates,
-    /// Whether users read the output and the commands of others' jobs.
-    read_all: bool,
     figures: Arc<Figures>,
     /// Settings of queues that only the server's settings file changes.
     file_queues: BTreeMap<String, SetQueue>,
@@ -125,19 +120,7 @@ struct AppShared {
 impl App {
     /// A caller as a reader of users' jobs.
     fn reader(&self, caller: &Caller) -> Reader {
-        Reader::of(caller, self.shared.read_all)
-    }
-
-    /// The server as gateways have it.
-    fn front(&self) -> Front {
-        Front {
-            handle: self.handle.clone(),
-            auth: self.shared.auth.clone(),
-            parsers: self.shared.parsers.clone(),
-            rights: self.shared.rights.clone(),
-            activity: self.shared.activity.clone(),
-            read_all: self.shared.read_all,
-        }
+        Reader::of(caller, self.shared.front.read_all)
     }
 
     /// How the owner is asked; `None` on the owner.
@@ -241,7 +224,7 @@ pub(crate) async fn serve_standing_by(
     let (app, asks) = new_app(&listeners, &handle, options, Some(request_client.clone()));
     let router = router(app.clone(), terms, Router::new());
     let hearing =
-        tokio::spawn(request_client.hear(app.handle.parts().events.clone(), app.shared.auth.clone()));
+        tokio::spawn(request_client.hear(app.handle.parts().events.clone(), app.shared.front.auth.clone()));
     listen(listeners, app, (router, asks), room, JoinSet::new()).await;
     hearing.abort();
 }
@@ -256,21 +239,24 @@ fn new_app(
     let (door, asks) = LoopbackDoor::new();
     let shared = AppShared {
         store: options.store,
-        auth: Arc::new(options.auth),
+        front: Front {
+            handle: handle.clone(),
+            auth: Arc::new(options.auth),
+            parsers: Arc::default(),
+            rights: Arc::new(SubmissionRights::new(handle.clone(), options.user_limits)),
+            activity: Activity::new(),
+            read_all: options.read_all,
+        },
         board: options.board,
         sessions: Arc::default(),
         door,
         url_here: listeners.iter().find_map(Listener::url_here),
         audit: Audit::start(options.audit, options.audit_files, metrics.audit_lost.clone()),
         refusals: Arc::new(Refusals::new(metrics.refusals.clone())),
-        activity: Activity::new(),
         gateways: options.gateways,
         intake: intake::Intake::default(),
-        parsers: Arc::default(),
         turns: turns::Turns::default(),
-        rights: Arc::new(SubmissionRights::new(handle.clone(), options.user_limits)),
         noted: Rates::new(NOTED_PER_MINUTE),
-        read_all: options.read_all,
         figures: Arc::new(Figures::new(&handle.parts().clock)),
         file_queues: options.queues,
         loans: Mutex::default(),
@@ -329,7 +315,7 @@ async fn listen(
 async fn start_gateways(app: &App) -> Option<Router> {
     let mut paths = Router::new();
     for gateway in app.shared.gateways.iter() {
-        match gateway.start(app.front()).await {
+        match gateway.start(app.shared.front.clone()).await {
             Ok(own) => paths = paths.merge(own),
             Err(error) => {
                 tracing::error!("the gateway {} does not start: {error}", gateway.name());
@@ -348,12 +334,12 @@ async fn refresh(app: App) {
             () = tokio::time::sleep(auth::REFRESH) => {}
             _ = closing.wait_for(|closing| *closing) => return,
         }
-        app.shared.auth.refresh_or_warn().await;
+        app.shared.front.auth.refresh_or_warn().await;
     }
 }
 
 fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
-    let (auth, refusals) = (app.shared.auth.clone(), app.shared.refusals.clone());
+    let (auth, refusals) = (app.shared.front.auth.clone(), app.shared.refusals.clone());
     let workers = Workers::routes(app.handle.clone(), terms, auth, refusals);
     routes::router()
         .route(OPENAPI_PATH, get(routes::document))

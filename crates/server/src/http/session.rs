@@ -42,13 +42,14 @@ pub async fn sign_in(
     let now = app.handle.now();
     let (caller, right) = match shown {
         BoardSignIn { token: Some(token), code: None } => {
-            let caller = app.shared.auth.check_token(token.trim()).map_err(IntoResponse::into_response)?;
+            let caller =
+                app.shared.front.auth.check_token(token.trim()).map_err(IntoResponse::into_response)?;
             let right = right_of(&caller);
             (caller, right)
         }
         BoardSignIn { token: None, code: Some(code) } => {
             let right = app.shared.sessions.redeem(&code, now);
-            let found = right.and_then(|right| Some((app.shared.auth.of_right(&right)?, right)));
+            let found = right.and_then(|right| Some((app.shared.front.auth.of_right(&right)?, right)));
             found.ok_or(Denied::Code).map_err(IntoResponse::into_response)?
         }
         _ => {

@@ -41,7 +41,7 @@ pub async fn list(
     Query(query): Query<TokensQuery>,
 ) -> Result<(WallClock, Json<Page<Token>>), ApiError> {
     let limit = page_size(query.limit)?;
-    let all = app.shared.auth.tokens().into_iter();
+    let all = app.shared.front.auth.tokens().into_iter();
     let some = all.filter(|token| query.cursor.as_ref().is_none_or(|after| token.id > *after));
     let some = some.filter(|token| query.user.as_ref().is_none_or(|user| token.user == *user));
     let page = part(some.take(limit + 1).collect(), limit, |token: &Token| token.id.clone());
@@ -57,7 +57,7 @@ pub async fn create(
     Extension(caller): Extension<Caller>,
     JsonBody(request): JsonBody<CreateToken>,
 ) -> Result<(StatusCode, WallClock, Json<CreatedToken>), ApiError> {
-    let made = app.shared.auth.create(request, &caller).await.map_err(|error| match error {
+    let made = app.shared.front.auth.create(request, &caller).await.map_err(|error| match error {
         TokenError::Bad(why) => ApiError::new(ErrorCode::BadRequest, why),
         TokenError::Full => ApiError::new(ErrorCode::Conflict, error.to_string()),
         TokenError::Random(_) => ApiError::new(ErrorCode::Internal, error.to_string()),
@@ -74,7 +74,7 @@ pub async fn revoke(
     State(app): State<App>,
     Path(id): Path<String>,
 ) -> Result<(WallClock, Json<Token>), ApiError> {
-    let revoked = app.shared.auth.revoke(&id).await?;
+    let revoked = app.shared.front.auth.revoke(&id).await?;
     tell_other_servers(&app).await;
     revoked.map(|token| (wall_clock(), Json(token))).ok_or_else(|| {
         ApiError::new(ErrorCode::NotFound, format!("there is no token '{id}'"))

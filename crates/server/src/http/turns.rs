@@ -57,7 +57,7 @@ impl IntoResponse for NoTurn {
 /// The turns of all users.
 #[derive(Default)]
 pub(super) struct Turns {
-    users: Mutex<BTreeMap<String, Weak<TurnsOfUser>>>,
+    users: PerUser<TurnsOfUser>,
 }
 
 struct TurnsOfUser {
@@ -105,21 +105,44 @@ impl Turns {
 
     /// Users with requests under way or in line.
     pub fn user_count(&self) -> usize {
-        let users = self.users.lock();
-        users.values().filter(|own| own.strong_count() > 0).count()
+        self.users.count()
     }
 
     fn of_user(&self, user: &str) -> Arc<TurnsOfUser> {
-        let mut users = self.users.lock();
+        let of = |max| Arc::new(Semaphore::new(max));
+        self.users.of(user, || TurnsOfUser {
+            under_way: of(UNDER_WAY_MAX),
+            in_line: of(IN_LINE_MAX),
+            long: of(LONG_MAX),
+        })
+    }
+}
+
+/// Something of each user, for as long as a request of the user has it.
+pub(super) struct PerUser<T>(Mutex<BTreeMap<String, Weak<T>>>);
+
+impl<T> Default for PerUser<T> {
+    fn default() -> Self {
+        PerUser(Mutex::default())
+    }
+}
+
+impl<T> PerUser<T> {
+    /// What this user has, made where the user has none.
+    pub fn of(&self, user: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut users = self.0.lock();
         if let Some(own) = users.get(user).and_then(Weak::upgrade) {
             return own;
         }
         users.retain(|_, own| own.strong_count() > 0);
-        let of = |max| Arc::new(Semaphore::new(max));
-        let own = TurnsOfUser { under_way: of(UNDER_WAY_MAX), in_line: of(IN_LINE_MAX), long: of(LONG_MAX) };
-        let own = Arc::new(own);
+        let own = Arc::new(make());
         users.insert(user.to_owned(), Arc::downgrade(&own));
         own
+    }
+
+    /// Users who have one.
+    pub fn count(&self) -> usize {
+        self.0.lock().values().filter(|own| own.strong_count() > 0).count()
     }
 }
 
@@ -202,7 +225,7 @@ mod tests {
         assert_eq!(turns.take(&ann).await.err(), Some(NoTurn::Line));
         drop((held, full, line));
         drop(taken(&bob));
-        assert_eq!(turns.users.lock().len(), 1, "users without requests are forgotten");
+        assert_eq!(turns.users.0.lock().len(), 1, "users without requests are forgotten");
     }
 
     #[test]

@@ -37,12 +37,10 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
         cpus: FarmCpus { total: cores(total_cpu), booked: cores(booked_cpu), by_queue: by_queue(engine) },
         tasks: engine.counts().into(),
         jobs: active_jobs(engine),
-        ended: None,
         waiting: waiting.collect(),
-        per_minute: AttemptRates::default(),
-        wait_ms: windlass_api::figures::Quantiles::default(),
         holds: holds(engine, &workers),
         workers,
+        ..Overview::default()
     }
 }
 
@@ -178,16 +176,11 @@ pub fn scheduler(engine: &Engine, now: Time) -> SchedulerFigures {
     }
     SchedulerFigures {
         time_ms: now.as_ms(),
-        decisions_per_s: 0.0,
-        rounds_per_s: 0.0,
-        round_ms: windlass_api::figures::Quantiles::default(),
-        commit_ms: windlass_api::figures::Quantiles::default(),
-        late_results: 0,
-        store_failures: 0,
         leases,
         reservations: engine.planner().reservations().holders().count(),
         left_out,
         stranded_cores: cores(engine.planner().stranded_cpu()),
+        ..SchedulerFigures::default()
     }
 }
 

@@ -85,7 +85,7 @@ fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -> RequestHe
         role: caller.role,
         worker: caller.worker,
         // The token that this process alone knows is its administrator's, as the unix socket is.
-        token: caller.token.filter(|id| !app.shared.auth.is_own(id)),
+        token: caller.token.filter(|id| !app.shared.front.auth.is_own(id)),
         session,
         peer,
         key: if looks { None } else { new_key() },

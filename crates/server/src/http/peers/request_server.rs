@@ -57,7 +57,7 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
             // Dropped, the tasks end.
             () = handle.ends() => return,
             notice = listener.next() => match notice {
-                Notice::Said { channel, .. } if channel == TOKENS => server.runner.app.shared.auth.refresh_or_warn().await,
+                Notice::Said { channel, .. } if channel == TOKENS => server.runner.app.shared.front.auth.refresh_or_warn().await,
                 Notice::Said { .. } => server.take_in().await,
                 Notice::Listens => {
                     server.after = AskId(0);
@@ -274,12 +274,12 @@ async fn open(app: &App, asked: &Asked) -> Result<(RequestHead, Caller, Request<
 /// The caller; `None` if the token is not in force. The other server's word counts for a caller without a token alone.
 async fn caller_of(app: &App, head: &RequestHead) -> Option<Caller> {
     let Some(id) = &head.token else { return Some(head.caller()) };
-    if let Some(caller) = app.shared.auth.of_id(id) {
+    if let Some(caller) = app.shared.front.auth.of_id(id) {
         return Some(caller);
     }
     // Another server may have just made it.
-    app.shared.auth.refresh_or_warn().await;
-    app.shared.auth.of_id(id)
+    app.shared.front.auth.refresh_or_warn().await;
+    app.shared.front.auth.of_id(id)
 }
 
 /// The answer to a row that is not served. It is noted, with what the row asks.
