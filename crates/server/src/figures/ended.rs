@@ -1,7 +1,7 @@
 //! The attempts that ended last, for figures about the past: a bounded ring in memory, filled from the store at the start.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use windlass_api::figures::{Durations, ExpensiveTask, FailureCause, History, WorkerRecord};
 use windlass_core::engine::{Engine, Fact};
@@ -9,7 +9,8 @@ use windlass_core::job::{End, JobSpec, TaskResult, TaskState};
 use windlass_core::{TaskId, Time, WorkerId, worker};
 use windlass_store::{EndedJob, Store};
 
-/// Attempts that are remembered: at most 3 MB of them, and what their names take, which have at most 255 bytes each.
+/// Attempts that are remembered: at most 3 MB of them, and the names of their steps. Attempts of a step that end one after
+/// the other share these; where those of many steps alternate, names of 255 bytes take 15 MB.
 const ENDED_MAX: usize = 20_000;
 /// Jobs, active ones and those that ended last, whose attempts are read from the store.
 const ENDED_JOBS_MAX: usize = 500;
@@ -87,16 +88,16 @@ struct EndedAttempt {
     peak_bytes: Option<u64>,
     outcome: Outcome,
     cause: Cause,
-    names: StepNames,
+    names: Arc<StepNames>,
     worker: Arc<str>,
 }
 
 /// Whose an attempt was.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct StepNames {
-    step: Arc<str>,
-    queue: Arc<str>,
-    user: Arc<str>,
+    step: String,
+    queue: String,
+    user: String,
 }
 
 /// The attempts that ended last.
@@ -107,10 +108,8 @@ pub struct EndedAttempts(Mutex<EndedRing>);
 struct EndedRing {
     /// In the order in which they ended.
     attempts: VecDeque<EndedAttempt>,
-    /// Each name once, shared by the attempts that it stands in.
-    names: BTreeSet<Arc<str>>,
-    /// The step of the last attempt, whose names the next one has as a rule.
-    last: Option<(TaskId, StepNames)>,
+    /// The first task of the last attempt's step, whose names the next attempt has as a rule.
+    last: Option<(TaskId, Arc<StepNames>)>,
 }
 
 /// Which attempts a history is about.
@@ -138,8 +137,7 @@ impl EndedAttempts {
             let step = job.step_of(task.index);
             let first = TaskId { job: task.job, index: job.steps[usize::from(step)].base };
             let names = ring.names_of(first, &job.spec, step);
-            let worker =
-                engine.workers().get(worker).map_or_else(|| ring.intern(""), |known| known.name.clone());
+            let worker = engine.workers().get(worker).map_or_else(|| "".into(), |known| known.name.clone());
             ring.push(task, (names, worker), cpu, state, result, now);
         }
     }
@@ -147,32 +145,32 @@ impl EndedAttempts {
     /// Takes in what a store has of earlier times, before anything else is taken. `workers` are those that the store knows.
     /// What cannot be read is lacking in figures about the past, and nothing else.
     pub async fn restore_from(&self, store: &Store, workers: &[worker::WorkerRecord]) {
-        let names: BTreeMap<WorkerId, &str> = workers.iter().map(|known| (known.id, &*known.name)).collect();
+        let names: BTreeMap<WorkerId, Arc<str>> =
+            workers.iter().map(|known| (known.id, Arc::from(&*known.name))).collect();
         match store.last_ended(ENDED_JOBS_MAX, ENDED_MAX).await {
-            Ok(jobs) => self.restore(&jobs, |id| names.get(&id).map(|name| (*name).to_owned())),
+            Ok(jobs) => self.restore(&jobs, &names),
             Err(error) => tracing::warn!("the history of attempts begins again: {error}"),
         }
     }
 
-    fn restore(&self, jobs: &[EndedJob], worker_name: impl Fn(WorkerId) -> Option<String>) {
+    fn restore(&self, jobs: &[EndedJob], workers: &BTreeMap<WorkerId, Arc<str>>) {
         let mut ring = self.0.lock();
         for EndedJob { view, tasks, attempts } in jobs {
             for task in tasks {
                 let (row, Some(result)) = (&task.row, &task.result) else { continue };
                 let index = TaskId { job: view.id, index: row.index };
                 let cpu = row.amounts.map(|(cpu, _)| cpu);
-                ring.restore_one(&view.spec, index, (row.worker, cpu), row.state, result, &worker_name);
+                ring.restore_one(&view.spec, index, (row.worker, cpu), row.state, result, workers);
             }
             for (index, attempt) in attempts {
                 let task = TaskId { job: view.id, index: *index };
                 let by = (attempt.worker, None);
-                ring.restore_one(&view.spec, task, by, TaskState::Ready, &attempt.result, &worker_name);
+                ring.restore_one(&view.spec, task, by, TaskState::Ready, &attempt.result, workers);
             }
         }
         ring.attempts.make_contiguous().sort_by_key(|attempt| attempt.at_ms);
-        while ring.attempts.len() > ENDED_MAX {
-            ring.pop();
-        }
+        let over = ring.attempts.len().saturating_sub(ENDED_MAX);
+        ring.attempts.drain(..over);
     }
 
     /// What came of them. `may_read` says of a user whether the caller may see that user's tasks by name; what others'
@@ -211,8 +209,8 @@ impl EndedAttempt {
         ExpensiveTask {
             job: self.task.job.0,
             task: self.task.to_string(),
-            step: self.names.step.to_string(),
-            queue: self.names.queue.to_string(),
+            step: self.names.step.clone(),
+            queue: self.names.queue.clone(),
             worker: self.worker.to_string(),
             ms: self.ran_ms.unwrap_or(0),
             cpus: f64::from(self.cpu) / 100.0,
@@ -225,7 +223,7 @@ impl EndedRing {
     fn push(
         &mut self,
         task: TaskId,
-        (names, worker): (StepNames, Arc<str>),
+        (names, worker): (Arc<StepNames>, Arc<str>),
         cpu: u32,
         state: TaskState,
         result: &TaskResult,
@@ -233,7 +231,7 @@ impl EndedRing {
     ) {
         // It never began, and nobody waited for it.
         if result.end == End::Recalled {
-            return self.forget_unused([worker]);
+            return;
         }
         let outcome = match (state, &result.end) {
             (TaskState::Succeeded, _) => Outcome::Succeeded,
@@ -242,7 +240,7 @@ impl EndedRing {
         };
         let ran = result.started.zip(result.finished);
         if self.attempts.len() >= ENDED_MAX {
-            self.pop();
+            self.attempts.pop_front();
         }
         self.attempts.push_back(EndedAttempt {
             at_ms: result.finished.unwrap_or(now).as_ms(),
@@ -264,57 +262,25 @@ impl EndedRing {
         (worker, cpu): (WorkerId, Option<u32>),
         state: TaskState,
         result: &TaskResult,
-        worker_name: impl Fn(WorkerId) -> Option<String>,
+        workers: &BTreeMap<WorkerId, Arc<str>>,
     ) {
         let Some((step, base)) = step_of(spec, task.index) else { return };
         let names = self.names_of(TaskId { job: task.job, index: base }, spec, step);
-        let worker = self.intern(&worker_name(worker).unwrap_or_default());
+        let worker = workers.get(&worker).cloned().unwrap_or_else(|| "".into());
         let cpu = cpu.unwrap_or(spec.steps[usize::from(step)].request.cpu);
         // Without a time it is as old as can be.
         self.push(task, (names, worker), cpu, state, result, Time(0));
     }
 
     /// The names of a step whose first task that is.
-    fn names_of(&mut self, first: TaskId, spec: &JobSpec, step: u16) -> StepNames {
+    fn names_of(&mut self, first: TaskId, spec: &JobSpec, step: u16) -> Arc<StepNames> {
         if let Some((_, names)) = self.last.as_ref().filter(|(last, _)| *last == first) {
             return names.clone();
         }
-        let step = spec.steps.get(usize::from(step)).map_or("", |step| &step.name);
-        let names = StepNames {
-            step: self.intern(step),
-            queue: self.intern(&spec.queue),
-            user: self.intern(&spec.user),
-        };
-        if let Some((_, StepNames { step, queue, user })) = self.last.replace((first, names.clone())) {
-            self.forget_unused([step, queue, user]);
-        }
+        let step = spec.steps.get(usize::from(step)).map_or("", |step| &step.name).to_owned();
+        let names = Arc::new(StepNames { step, queue: spec.queue.clone(), user: spec.user.clone() });
+        self.last = Some((first, names.clone()));
         names
-    }
-
-    fn intern(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(name) {
-            return known.clone();
-        }
-        let name: Arc<str> = name.into();
-        self.names.insert(name.clone());
-        name
-    }
-
-    /// Forgets those of these names that nothing else has.
-    fn forget_unused<const N: usize>(&mut self, names: [Arc<str>; N]) {
-        for name in names {
-            // This one, and that of the set. A worker's name may be the engine's.
-            let is_last = Arc::strong_count(&name) == 2;
-            if is_last && self.names.get(&name).is_some_and(|known| Arc::ptr_eq(known, &name)) {
-                self.names.remove(&name);
-            }
-        }
-    }
-
-    /// Forgets the oldest, and the names that nothing else has.
-    fn pop(&mut self) {
-        let Some(EndedAttempt { names, worker, .. }) = self.attempts.pop_front() else { return };
-        self.forget_unused([names.step, names.queue, names.user, worker]);
     }
 }
 
@@ -412,8 +378,7 @@ mod tests {
         };
         let mut ring = attempts.0.lock();
         let names = ring.names_of(TaskId { index: 0, ..task }, &spec(user, &format!("step{job}")), 0);
-        let worker = ring.intern(&format!("box{job}"));
-        ring.push(task, (names, worker), 100, state, &result, Time(0));
+        ring.push(task, (names, format!("box{job}").into()), 100, state, &result, Time(0));
     }
 
     fn all() -> HistoryQuestion {
@@ -449,17 +414,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_remembered_than_may_be_and_names_go_with_what_had_them() {
+    fn no_more_is_remembered_than_may_be() {
         let attempts = EndedAttempts::default();
         for job in 0..ENDED_MAX as u64 + 500 {
             end(&attempts, ("anna", 1_000_000 + job, 0), End::Recalled, job);
             end(&attempts, ("anna", job, 0), End::Exited(0), job);
         }
-        let ring = attempts.0.lock();
-        assert_eq!(ring.attempts.len(), ENDED_MAX);
-        // A step and a worker of each, and queue and user.
-        assert_eq!(ring.names.len(), 2 * ENDED_MAX + 2);
-        drop(ring);
+        assert_eq!(attempts.0.lock().attempts.len(), ENDED_MAX);
         let history = attempts.history(&all(), |_| true);
         assert_eq!((history.tasks, history.since_ms), (ENDED_MAX as u64, 1_500));
         assert_eq!(history.expensive.len(), EXPENSIVE_MAX);
