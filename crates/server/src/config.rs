@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use windlass_api::SetQueue;
 
-/// All settings of `server.toml`.
+/// All settings.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -53,13 +53,13 @@ pub struct Config {
     /// How many connections there may be over TCP.
     pub connections: Connections,
     /// The board in a browser.
-    pub board: BoardOptions,
+    pub board: BoardConfig,
     /// Where traces go.
     pub telemetry: TelemetryConfig,
     /// The interface of Compass CI.
     pub compass: CompassConfig,
     /// What one user may have, administrators excepted.
-    pub users: UserLimits,
+    pub users: Users,
     /// The interfaces of other systems that listen at addresses of their own.
     pub gateway: GatewayConfig,
     /// Settings of queues, by name. They hold from each start on, and only the file changes them.
@@ -110,6 +110,34 @@ fn yes() -> bool {
     true
 }
 
+/// What one user may have, administrators excepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Users {
+    /// Submissions a minute.
+    pub submissions_per_minute: u32,
+    /// Jobs, ended ones that are still kept too.
+    pub jobs: u64,
+    /// Bytes of these jobs in the store.
+    pub bytes: u64,
+    /// The highest priority of a job.
+    pub priority: i32,
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Users { submissions_per_minute: 6_000, jobs: 1_000_000, bytes: 4 << 30, priority: 1_000 }
+    }
+}
+
+impl Users {
+    /// For the interface.
+    pub fn limits(self) -> UserLimits {
+        let Users { submissions_per_minute, jobs, bytes, priority } = self;
+        UserLimits { submissions_per_minute, jobs, bytes, priority }
+    }
+}
+
 /// Whose output and commands a user reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -117,7 +145,7 @@ pub enum Reads {
     /// Of their own jobs.
     #[default]
     Own,
-    /// Of the jobs of all users.
+    /// Of everybody's.
     All,
 }
 
@@ -129,6 +157,38 @@ pub struct Connections {
     pub max: Option<usize>,
     /// Of one machine, on which nobody was let in yet; by default 1024.
     pub per_machine_max: Option<usize>,
+}
+
+/// The board in a browser.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BoardConfig {
+    /// False where the server has no board.
+    pub enabled: bool,
+    /// Names, `HOST` or `HOST:PORT`, under which browsers reach a server that listens on a loopback address, besides
+    /// the machine's own: those of a reverse proxy.
+    pub hosts: Vec<String>,
+}
+
+impl Default for BoardConfig {
+    fn default() -> Self {
+        BoardConfig { enabled: true, hosts: Vec::new() }
+    }
+}
+
+impl BoardConfig {
+    /// For the interface.
+    pub fn options(&self) -> BoardOptions {
+        BoardOptions { enabled: self.enabled, hosts: self.hosts.clone() }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let is_bad = |host: &&String| host.is_empty() || host.contains(['/', ' ', '@', '*']);
+        match self.hosts.iter().find(is_bad) {
+            Some(host) => Err(format!("board.hosts must be HOST or HOST:PORT each, not '{host}'")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The interface of Compass CI.
@@ -155,13 +215,13 @@ pub struct CompassConfig {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Lease {
-    /// Seconds, from 1 on.
+    /// So many seconds.
     Seconds(f64),
     /// Until an operator says that it is gone.
     Never(Never),
 }
 
-/// The word `never` in the place of a number.
+/// The word `never`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Never {
@@ -194,7 +254,7 @@ impl FromStr for Lease {
     fn from_str(text: &str) -> Result<Self, String> {
         let lease = match text {
             "never" => Lease::Never(Never::Never),
-            _ => Lease::Seconds(text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?),
+            _ => Lease::Seconds(text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?),
         };
         lease.check().map(|()| lease)
     }
@@ -254,12 +314,23 @@ pub struct AuthConfig {
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ConfigError {
+    /// It cannot be read.
     #[error("cannot read {}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is not what a config is.
     #[error("{}: {why}", path.display())]
-    Parse { path: PathBuf, why: String },
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        why: String,
+    },
 }
 
 impl Default for Worker {
@@ -296,10 +367,10 @@ impl Default for Config {
             tls: Tls::default(),
             auth: AuthConfig::default(),
             connections: Connections::default(),
-            board: BoardOptions::default(),
+            board: BoardConfig::default(),
             telemetry: TelemetryConfig::default(),
             compass: CompassConfig::default(),
-            users: UserLimits::default(),
+            users: Users::default(),
             gateway: GatewayConfig::default(),
             queues: BTreeMap::new(),
         }
@@ -307,7 +378,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads and checks a file.
+    /// Reads a file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -345,9 +416,7 @@ impl Config {
         config.load.check()?;
         config.reservation.check()?;
         config.cache.check()?;
-        if let Some(host) = config.board.hosts.iter().find(|host| !is_host(host)) {
-            return Err(format!("board.hosts must be HOST or HOST:PORT each, not '{host}'"));
-        }
+        config.board.check()?;
         config.telemetry.check()?;
         if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
             return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
@@ -393,10 +462,6 @@ impl Config {
     pub fn idle(&self) -> Option<Duration> {
         self.idle_minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0))
     }
-}
-
-fn is_host(host: &str) -> bool {
-    !host.is_empty() && !host.contains(['/', ' ', '@', '*'])
 }
 
 fn check_queue(name: &str, queue: &SetQueue) -> Result<(), String> {

@@ -58,8 +58,8 @@ pub use activity::OpenRequest;
 pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
-    AuthConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig, TelemetryConfig,
-    Tls as TlsConfig,
+    AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig,
+    TelemetryConfig, Tls as TlsConfig,
 };
 pub use connections::RoomLimits;
 pub use door::{BoardOptions, TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};

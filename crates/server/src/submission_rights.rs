@@ -4,7 +4,6 @@ use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::handle::Handle;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use windlass_api::ErrorCode;
@@ -16,8 +15,7 @@ const RATES_MAX: usize = 10_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Limits of one user. Administrators and submitters have none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UserLimits {
     /// Submissions a minute.
     pub submissions_per_minute: u32,
@@ -27,12 +25,6 @@ pub struct UserLimits {
     pub bytes: u64,
     /// The highest priority of a job.
     pub priority: i32,
-}
-
-impl Default for UserLimits {
-    fn default() -> Self {
-        UserLimits { submissions_per_minute: 6_000, jobs: 1_000_000, bytes: 4 << 30, priority: 1_000 }
-    }
 }
 
 /// How often users did something lately, and how often they may within a minute.

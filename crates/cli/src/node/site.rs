@@ -235,10 +235,10 @@ impl Site {
             terms: WorkerTerms { lease: config.lease.duration(), report: config.load.report() },
             gateways,
             room: RoomLimits::new(config.connections.max, config.connections.per_machine_max),
-            user_limits: config.users,
+            user_limits: config.users.limits(),
             read_all: config.auth.read == Reads::All,
             audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
-            board: config.board.clone(),
+            board: config.board.options(),
             queues: config.queues.clone(),
             key: Some(self.key.clone()),
         }

@@ -1,5 +1,6 @@
-//! Settings of how places are chosen: whose turn it is, what load does, which policy ranks workers, and what is kept free
-//! for work that is hard to place.
+//! Settings of how places are chosen: whose turn it is, what load does, which policy ranks workers, what is
+//! kept free for
+//! work that is hard to place.
 
 use super::Config;
 use serde::Deserialize;
@@ -12,9 +13,10 @@ use windlass_core::plan::Policy;
 use windlass_core::plan::ReservationSettings;
 use windlass_core::queues::TurnSettings;
 use windlass_core::score::policy::{self, DEFAULT_POLICY};
-use windlass_core::time::NS_PER_MS;
 use windlass_core::worker::Saturation;
 
+/// Nanoseconds of a millisecond.
+const NS_PER_MS: u64 = 1_000_000;
 /// Milliseconds between two reports.
 const REPORT_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// Reports that may be missing.

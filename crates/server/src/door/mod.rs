@@ -16,13 +16,10 @@ mod token_door;
 
 pub use token_door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 
-use serde::Deserialize;
-
-/// The board in a browser.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// How the board is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoardOptions {
-    /// False where the server has no board.
+    /// Whether it is there at all.
     pub enabled: bool,
     /// Names, `HOST` or `HOST:PORT`, under which browsers reach a server that listens on a loopback address, besides
     /// the machine's own: those of a reverse proxy.
