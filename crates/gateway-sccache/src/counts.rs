@@ -3,8 +3,8 @@
 use crate::farm::Farm;
 use crate::wire::ServerId;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
+use windlass_server::MetricFamily;
 
 /// Build servers with counts of their own. Further ones are counted together.
 const SERVERS_MAX: usize = 1_000;
@@ -40,52 +40,54 @@ impl Counts {
         self.servers.entry(server).or_default()
     }
 
-    /// Writes all counts in the format of OpenMetrics, without the last line.
+    /// Adds the lines of all counts to the text of metrics.
     pub fn write(&self, farm: &Farm, waiting: usize, out: &mut String) {
-        let farm_status = farm.status();
-        gauge(out, "servers", "Build servers of sccache", farm_status.num_servers);
-        gauge(out, "jobs", "Compiles that are allocated and not complete", farm_status.in_progress);
-        gauge(out, "waiting", "Clients that wait for a place", waiting as u64);
-        _ = writeln!(out, "# TYPE windlass_sccache_fallbacks counter");
-        _ = writeln!(
+        let status = farm.status();
+        MetricFamily::gauge("windlass_sccache_servers", "Build servers of sccache")
+            .write_one(out, status.num_servers as f64);
+        MetricFamily::gauge("windlass_sccache_jobs", "Compiles that are allocated and not complete")
+            .write_one(out, status.in_progress as f64);
+        MetricFamily::gauge("windlass_sccache_waiting", "Clients that wait for a place")
+            .write_one(out, waiting as f64);
+        MetricFamily::counter(
+            "windlass_sccache_fallbacks",
+            "Clients that were told to compile by themselves",
+        )
+        .write_one(out, self.fallbacks as f64);
+        self.write_each(
             out,
-            "# HELP windlass_sccache_fallbacks Clients that were told to compile by themselves"
+            MetricFamily::counter("windlass_sccache_taken", "Jobs that the build server took"),
+            |counts| counts.taken as f64,
         );
-        _ = writeln!(out, "windlass_sccache_fallbacks_total {}", self.fallbacks);
-        type Count = fn(&ServerCounts) -> f64;
-        let families: [(&str, &str, Count); 4] = [
-            ("taken", "Jobs that the build server took", |counts| counts.taken as f64),
-            ("fallbacks_avoided", "Jobs whose clients waited for a place there", |counts| {
-                counts.waited as f64
-            }),
-            ("wait_seconds", "How long these clients waited", |counts| counts.wait.as_secs_f64()),
-            ("refused", "Jobs that the build server did not take", |counts| counts.failed as f64),
-        ];
-        for (name, help, count) in families {
-            _ = writeln!(out, "# TYPE windlass_sccache_{name} counter");
-            _ = writeln!(out, "# HELP windlass_sccache_{name} {help}");
-            for (server, counts) in &self.servers {
-                _ = writeln!(out, "windlass_sccache_{name}_total{{server=\"{server}\"}} {}", count(counts));
-            }
-            if self.others != ServerCounts::default() {
-                _ = writeln!(
-                    out,
-                    "windlass_sccache_{name}_total{{server=\"others\"}} {}",
-                    count(&self.others)
-                );
-            }
-        }
-        _ = writeln!(out, "# TYPE windlass_sccache_server_jobs gauge");
-        _ = writeln!(out, "# HELP windlass_sccache_server_jobs Compiles of the build server");
-        for (server, _) in farm.servers().take(SERVERS_MAX) {
-            let jobs = farm.jobs_of(server).count();
-            _ = writeln!(out, "windlass_sccache_server_jobs{{server=\"{server}\"}} {jobs}");
-        }
+        let avoided = MetricFamily::counter(
+            "windlass_sccache_fallbacks_avoided",
+            "Jobs whose clients waited for a place there",
+        );
+        self.write_each(out, avoided, |counts| counts.waited as f64);
+        let wait = MetricFamily::counter("windlass_sccache_wait_seconds", "How long these clients waited");
+        self.write_each(out, wait, |counts| counts.wait.as_secs_f64());
+        let refused =
+            MetricFamily::counter("windlass_sccache_refused", "Jobs that the build server did not take");
+        self.write_each(out, refused, |counts| counts.failed as f64);
+        let jobs: Vec<(String, f64)> = farm
+            .servers()
+            .take(SERVERS_MAX)
+            .map(|(server, _)| (server.to_string(), farm.jobs_of(server).count() as f64))
+            .collect();
+        MetricFamily::gauge("windlass_sccache_server_jobs", "Compiles of the build server").write(
+            out,
+            "server",
+            jobs.iter().map(|(server, jobs)| (server.as_str(), *jobs)),
+        );
     }
-}
 
-fn gauge(out: &mut String, name: &str, help: &str, value: u64) {
-    _ = writeln!(out, "# TYPE windlass_sccache_{name} gauge");
-    _ = writeln!(out, "# HELP windlass_sccache_{name} {help}");
-    _ = writeln!(out, "windlass_sccache_{name} {value}");
+    /// A line for each build server, and one for those without counts of their own.
+    fn write_each(&self, out: &mut String, family: MetricFamily, count: fn(&ServerCounts) -> f64) {
+        let mut samples: Vec<(String, f64)> =
+            self.servers.iter().map(|(server, counts)| (server.to_string(), count(counts))).collect();
+        if self.others != ServerCounts::default() {
+            samples.push(("others".to_owned(), count(&self.others)));
+        }
+        family.write(out, "server", samples.iter().map(|(server, value)| (server.as_str(), *value)));
+    }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use windlass_core::JobId;
 use windlass_core::engine::{Event, Reply};
-use windlass_server::{Counting, Front, Gateway, Handle, Starting, Unavailable, WorkerMessage};
+use windlass_server::{Counting, Front, Gateway, Handle, MetricFamily, Starting, Unavailable, WorkerMessage};
 
 /// The interval at which machines and builds are checked.
 const LOOK: Duration = Duration::from_millis(500);
@@ -299,44 +299,37 @@ impl Service {
         }
     }
 
-    /// The metrics, in the format of OpenMetrics without the last line.
+    /// The lines of this gateway in the text of metrics.
     fn metrics(&self) -> String {
-        use std::fmt::Write as _;
         let state = self.state();
         let Counts { accepted, postponed, declined, succeeded, failed, not_connected, lost, joined } =
             state.counts;
         let (machines, out) = state.machines.counts();
         let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, samples: &[(&str, u64)]| {
-            _ = writeln!(text, "# HELP windlass_nix_{name} {help}\n# TYPE windlass_nix_{name} {kind}");
-            let suffix = if kind == "counter" { "_total" } else { "" };
-            for (label, value) in samples {
-                _ = writeln!(text, "windlass_nix_{name}{suffix}{label} {value}");
-            }
-        };
-        let answers = [
-            (r#"{answer="accept"}"#, accepted),
-            (r#"{answer="postpone"}"#, postponed),
-            (r#"{answer="decline"}"#, declined),
-        ];
-        family("tries", "counter", "Derivations that hooks asked for, by answer.", &answers);
-        let ends = [
-            (r#"{how="succeeded"}"#, succeeded),
-            (r#"{how="failed"}"#, failed),
-            (r#"{how="not_connected"}"#, not_connected),
-            (r#"{how="lost"}"#, lost),
-        ];
-        family("attempts", "counter", "Attempts at builds that ended, by how.", &ends);
-        family(
-            "joined",
-            "counter",
-            "Builds that waited for another build of their derivation.",
-            &[("", joined)],
+        let tries = [("accept", accepted), ("postpone", postponed), ("decline", declined)];
+        MetricFamily::counter("windlass_nix_tries", "Derivations that hooks asked for, by answer").write(
+            &mut text,
+            "answer",
+            tries.map(|(answer, count)| (answer, count as f64)),
         );
-        let builds = state.held.values().sum::<usize>() as u64;
-        family("builds", "gauge", "Builds that wait or run.", &[("", builds)]);
-        let machines = [(r#"{state="in"}"#, (machines - out) as u64), (r#"{state="out"}"#, out as u64)];
-        family("machines", "gauge", "Machines of clients; those out could not be connected.", &machines);
+        let ends =
+            [("succeeded", succeeded), ("failed", failed), ("not_connected", not_connected), ("lost", lost)];
+        MetricFamily::counter("windlass_nix_attempts", "Attempts at builds that ended, by how").write(
+            &mut text,
+            "how",
+            ends.map(|(how, count)| (how, count as f64)),
+        );
+        MetricFamily::counter(
+            "windlass_nix_joined",
+            "Builds that waited for another build of their derivation",
+        )
+        .write_one(&mut text, joined as f64);
+        let builds = state.held.values().sum::<usize>();
+        MetricFamily::gauge("windlass_nix_builds", "Builds that wait or run")
+            .write_one(&mut text, builds as f64);
+        let machines = [("in", (machines - out) as f64), ("out", out as f64)];
+        MetricFamily::gauge("windlass_nix_machines", "Machines of clients; those out could not be connected")
+            .write(&mut text, "state", machines);
         text
     }
 }

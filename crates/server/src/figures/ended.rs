@@ -9,8 +9,8 @@ use windlass_core::job::{End, JobSpec, TaskResult, TaskState};
 use windlass_core::{TaskId, Time, WorkerId, worker};
 use windlass_store::{EndedJob, Store};
 
-/// Attempts that are remembered: at most 3 MB of them, and the names of their steps. Attempts of a step that end one after
-/// the other share these; where those of many steps alternate, names of 255 bytes take 15 MB.
+/// Attempts that are remembered: at most 3 MB of them, and their names. Attempts of a step that end one after the other share
+/// its names. Where many steps alternate, and all names have 255 bytes, they take 20 MB.
 const ENDED_MAX: usize = 20_000;
 /// Jobs, active ones and those that ended last, whose attempts are read from the store.
 const ENDED_JOBS_MAX: usize = 500;
@@ -137,7 +137,7 @@ impl EndedAttempts {
             let step = job.step_of(task.index);
             let first = TaskId { job: task.job, index: job.steps[usize::from(step)].base };
             let names = ring.names_of(first, &job.spec, step);
-            let worker = engine.workers().get(worker).map_or_else(|| "".into(), |known| known.name.clone());
+            let worker = Arc::from(engine.workers().get(worker).map_or("", |known| &*known.name));
             ring.push(task, (names, worker), cpu, state, result, now);
         }
     }
