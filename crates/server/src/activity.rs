@@ -25,7 +25,6 @@ impl Activity {
         OpenRequest(self.clone())
     }
 
-    /// True while a request is under way.
     pub fn is_busy(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }

@@ -62,41 +62,30 @@ pub fn certificate_names(certificate: &CertificateDer<'_>, worker: &str) -> bool
 
 /// Why a request is not let in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 pub enum Denied {
-    /// The request shows neither a token nor a session.
     #[error("this server asks for a token, and the request has none")]
     Missing,
-    /// The text does not have the form of a token.
     #[error("malformed token")]
     Malformed,
-    /// No token has this id and secret.
     #[error("this token is not known here")]
     Unknown,
-    /// Its time is over.
     #[error("this token has expired")]
     Expired,
-    /// An administrator revoked the token.
     #[error("this token was revoked")]
     Revoked,
-    /// The certificate says another name.
     #[error("the client certificate is not the one of the worker that this token speaks for")]
     Certificate,
-    /// It came as a password, which browsers repeat by themselves.
     #[error("a token is taken as a password only where machines boot and where lists are looked at")]
     Password,
-    /// The caller has as many connections as one user may.
     #[error("this user has too many connections open")]
     Connections,
-    /// The session has ended, or never was.
     #[error("this session has ended")]
     Session,
-    /// The code was used, has expired, or never was.
     #[error("this code is not valid: each signs in once, within a minute")]
     Code,
-    /// A browser sends it, but not for the board's own page.
     #[error(transparent)]
     CrossSite(#[from] CrossSite),
-    /// Known, but not for this.
     #[error("this token's role does not allow it")]
     Role,
 }
@@ -132,17 +121,14 @@ impl Denied {
 
 /// Why a token is not made.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 pub enum TokenError {
-    /// The request for the token is not valid.
     #[error("{0}")]
     Bad(String),
-    /// As many tokens are in force as there may be.
     #[error("there are {TOKENS_MAX} tokens in force; revoke some")]
     Full,
-    /// No random numbers come from the operating system.
     #[error(transparent)]
     Random(#[from] NoRandom),
-    /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -11,7 +11,6 @@ use tokio_util::task::AbortOnDropHandle;
 pub(crate) struct Background(Handle);
 
 impl Background {
-    /// The runtime of the caller.
     pub fn here() -> Background {
         Background(Handle::current())
     }

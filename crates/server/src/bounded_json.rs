@@ -23,16 +23,10 @@ impl JsonLimits {
 
 /// Why a text is not read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 pub enum BadJson {
-    /// More than the limit.
     #[error("it holds more than {max} {what}; give fewer")]
-    TooMany {
-        /// The things that are counted.
-        what: &'static str,
-        /// How many there may be.
-        max: usize,
-    },
-    /// It is not JSON, or not what was expected.
+    TooMany { what: &'static str, max: usize },
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }

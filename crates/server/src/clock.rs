@@ -33,7 +33,6 @@ impl Clock {
         Clock(Mutex::new(Follower { shown: wall, boot, wall }))
     }
 
-    /// The time by this clock.
     pub fn now(&self) -> Time {
         let (boot, wall) = read();
         Time(self.0.lock().at(boot, wall))

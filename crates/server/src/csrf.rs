@@ -13,19 +13,14 @@ use windlass_api::BOARD_HEADER;
 /// Why a request is not taken for the board's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CrossSite {
-    /// `Origin` is another, or none where one must be.
     #[error("this request does not come from the board's own page: its Origin is not the server's address")]
     Origin,
-    /// `Sec-Fetch-Site` says that another site's page sent it.
     #[error("this request does not come from the board's own page: its Sec-Fetch-Site says so")]
     FetchSite,
-    /// The header of the board's script is missing.
     #[error("a request that changes something with a session needs the header {BOARD_HEADER}: 1")]
     Mark,
-    /// The body is what a form sends.
     #[error("the body of a request with a session must be application/json")]
     ContentType,
-    /// An attacker's DNS could have answered for the name.
     #[error("the board is not served under this name")]
     Host,
 }

@@ -28,7 +28,6 @@ impl Events {
         Events { sender: broadcast::channel(EVENTS_MAX).0 }
     }
 
-    /// Listens from now on.
     pub fn subscribe(&self) -> Subscription {
         self.sender.subscribe()
     }

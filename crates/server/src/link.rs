@@ -92,17 +92,14 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The connection to a worker.
     pub fn get(&self, worker: WorkerId) -> Option<Arc<dyn WorkerLink>> {
         self.open.lock().get(&worker).cloned()
     }
 
-    /// The connections to all workers.
     pub fn all(&self) -> Vec<Arc<dyn WorkerLink>> {
         self.open.lock().values().cloned().collect()
     }
 
-    /// How many workers are reached.
     pub fn len(&self) -> usize {
         self.open.lock().len()
     }
@@ -112,7 +109,6 @@ impl Links {
         self.open.lock().insert(worker, link)
     }
 
-    /// The worker is not reached any more.
     pub fn remove(&self, worker: WorkerId) {
         self.open.lock().remove(&worker);
     }

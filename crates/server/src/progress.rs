@@ -15,7 +15,6 @@ pub(crate) struct ProgressBoard {
 }
 
 impl ProgressBoard {
-    /// The last progress of an attempt.
     pub fn get(&self, task: TaskId, attempt: u32) -> Option<Progress> {
         let said = self.said.lock();
         said.get(&task).filter(|(number, _)| *number == attempt).map(|(_, progress)| progress.clone())
@@ -29,7 +28,6 @@ impl ProgressBoard {
         }
     }
 
-    /// Tasks of which it is kept.
     pub fn len(&self) -> usize {
         self.said.lock().len()
     }

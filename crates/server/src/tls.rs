@@ -10,19 +10,12 @@ use std::sync::Arc;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 pub enum TlsError {
-    /// A file is not there, or not what it should be.
     #[error("cannot use {} for TLS: {why}; 'windlass ca' makes such files", path.display())]
-    File {
-        /// The certificate or key file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The certificate and the key do not belong together, or are of a kind that nobody uses.
+    File { path: PathBuf, why: String },
     #[error("the certificate and the key cannot be used")]
     Pair(#[source] rustls::Error),
-    /// The certificates that are to vouch for clients cannot.
     #[error("the certificates for clients cannot be used")]
     ClientCa(#[source] VerifierBuilderError),
 }

@@ -51,11 +51,10 @@ const LIMITS: PortLimits = PortLimits {
 
 /// Why a door is not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 pub enum TokenDoorError {
-    /// Other machines could look without a token.
     #[error("the board at {0} can be reached from other machines, and needs a token file")]
     Open(SocketAddr),
-    /// The token could be guessed.
     #[error(
         "the board's token is shorter than {TOKEN_CHARS_MIN} characters; 'openssl rand -hex 32' makes a good one"
     )]

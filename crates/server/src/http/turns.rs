@@ -31,13 +31,10 @@ const LONG_MAX: usize = 4_096;
 /// Why a request has no turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum NoTurn {
-    /// Its turn did not come.
     #[error("{UNDER_WAY_MAX} requests of this user are under way, and others waited for {} s", LINE_PATIENCE.as_secs())]
     Waited,
-    /// Too many wait before it.
     #[error("{UNDER_WAY_MAX} requests of this user are under way, and {IN_LINE_MAX} wait for their turn")]
     Line,
-    /// Too many last.
     #[error("{LONG_MAX} waits for jobs, event streams and outputs of this user are under way")]
     Long,
 }

@@ -19,10 +19,8 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(1);
 /// Why a body is not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// It takes or pauses for too long.
     #[error("the body of the request comes too slowly")]
     Slow,
-    /// Its share of the budget went to a later request.
     #[error("too many requests are under way")]
     GaveWay,
     #[error("the body of the request does not come: {0}")]

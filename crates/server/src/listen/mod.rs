@@ -103,44 +103,29 @@ enum Socket {
 
 /// Why the server does not listen there.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 pub enum ListenError {
-    /// It would be open to everybody.
     #[error(
         "refusing to listen on {0}: it can be reached from other machines, and --trust-this-machine asks nobody for a \
          token. Listen on 127.0.0.1 or on unix:PATH, or leave it out and give --tls-cert and --tls-key"
     )]
     Open(SocketAddr),
-    /// Tokens could be read on the way.
     #[error(
         "refusing to listen on {0}: tokens would cross the network in plain text. \
          Give --tls-cert and --tls-key ('windlass ca' makes them), or --insecure-plaintext if the network is safe"
     )]
     Plaintext(SocketAddr),
-    /// The text is not an address.
     #[error("'{0}' is not an address to listen on; give HOST:PORT or unix:PATH")]
     Address(String),
-    /// Another server listens there.
     #[error("a server listens on {0} already")]
     Taken(String),
-    /// The file that keeps two servers off one socket cannot be locked.
     #[error(
         "cannot lock {}, which keeps two servers off one socket; delete it if no server listens there",
         path.display()
     )]
-    Lock {
-        /// The lock file, beside the socket.
-        path: PathBuf,
-        /// Why it cannot be locked.
-        source: io::Error,
-    },
-    /// The operating system refuses.
+    Lock { path: PathBuf, source: io::Error },
     #[error("cannot listen on {address}")]
-    Io {
-        /// The address as it was given.
-        address: String,
-        /// Why the socket cannot listen there.
-        source: io::Error,
-    },
+    Io { address: String, source: io::Error },
 }
 
 impl Listener {
