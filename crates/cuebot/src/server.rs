@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tonic::Status;
 use windlass_server::auth::Peer;
-use windlass_server::{PortLimits, serve_port_to};
+use windlass_server::{PortLimits, serve_port};
 
 /// Limits of the port. A host holds one connection, and all hosts of a farm may have one address. Three of the
 /// largest requests fit at a time, and many small ones beside them.
@@ -38,7 +38,7 @@ impl Cuebot {
     pub async fn serve(self: Arc<Cuebot>, listener: tokio::net::TcpListener) -> std::io::Result<()> {
         let cuebot = self.clone();
         let refuses = move |peer: &Peer| cuebot.refusal(peer.address);
-        serve_port_to(listener, self.routes(), LIMITS, None, Some(Arc::new(refuses))).await
+        serve_port(listener, self.routes(), LIMITS, None, Some(Arc::new(refuses))).await
     }
 
     /// The calls as routes of HTTP, without the port and its limits.

@@ -218,7 +218,7 @@ impl Service {
         }
         if let Some(listener) = self.metrics {
             let routes = metrics::routes(self.instance.metrics());
-            serving.spawn(serve_port(listener, routes, metrics::LIMITS, None));
+            serving.spawn(serve_port(listener, routes, metrics::LIMITS, None, None));
         }
         if let Some(OpenBoard { listener, door, pool }) = self.board {
             let routes = Board::new(pool, &self.instance).routes();

@@ -38,7 +38,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
     let closing = scheduler.closing();
     let router = Router::new().fallback(of_port).with_state(scheduler);
-    if let Err(error) = serve_port(listener, router, LIMITS, Some(closing)).await {
+    if let Err(error) = serve_port(listener, router, LIMITS, Some(closing), None).await {
         tracing::error!("sccache's clients and build servers are not heard: {error}");
     }
 }

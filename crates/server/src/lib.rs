@@ -72,7 +72,7 @@ pub use http::{Admission, OPENAPI_PATH, ServeOptions, StandBy, openapi, serve};
 pub use link::{
     Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink, WorkerMessage,
 };
-pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, serve_port, serve_port_to};
+pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, serve_port};
 pub use metric_text::MetricFamily;
 pub use panics::end_process_on_panic;
 pub use peers::{KnownOwner, NoServerKey, OwnerWatch, ServerKey, since_boot};

@@ -112,7 +112,7 @@ impl TokenDoor {
     /// Serves the board's pages, sign-in, and `routes` to clients that are let in, until it is dropped. Handlers have a
     /// [`SignedInBy`] among the extensions of their requests.
     pub async fn serve(self, listener: TcpListener, routes: Router) {
-        if let Err(error) = serve_port(listener, self.guard(routes), LIMITS, None).await {
+        if let Err(error) = serve_port(listener, self.guard(routes), LIMITS, None, None).await {
             tracing::error!("the board's port does not answer: {error}");
         }
     }

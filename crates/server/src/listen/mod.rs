@@ -11,7 +11,7 @@ pub(crate) mod budget;
 mod port;
 mod unix_socket;
 
-pub use port::{PortLimits, PortRefusal, serve_port, serve_port_to};
+pub use port::{PortLimits, PortRefusal, serve_port};
 
 use crate::auth::{Entrance, Peer, WORKER_PATHS};
 use crate::connections::{Crowd, Room, RoomLimits};

@@ -47,31 +47,18 @@ pub struct PortLimits {
     pub requests_bytes_max: usize,
 }
 
+/// The answer to a caller whose requests are refused, whatever they are; `None` lets them in.
+pub type PortRefusal = Arc<dyn Fn(&Peer) -> Option<Response> + Send + Sync>;
+
 /// Serves a port until `closing` turns true and the requests under way are answered; without `closing`, until it is
-/// dropped. Requests have a [`ConnectInfo`](axum::extract::ConnectInfo) with a [`Peer`](crate::auth::Peer) among their
-/// extensions, and their bodies have come when the router gets them.
+/// dropped. Of a request that `refuses` refuses nothing is read but its head. The others have a
+/// [`ConnectInfo`](axum::extract::ConnectInfo) with a [`Peer`](crate::auth::Peer) among their extensions, and their bodies
+/// have come when the router gets them.
 ///
 /// # Errors
 ///
 /// The socket cannot be used.
 pub async fn serve_port(
-    listener: TcpListener,
-    router: Router,
-    limits: PortLimits,
-    closing: Option<watch::Receiver<bool>>,
-) -> io::Result<()> {
-    serve_port_to(listener, router, limits, closing, None).await
-}
-
-/// The answer to a caller whose requests are refused, whatever they are; `None` lets them in.
-pub type PortRefusal = Arc<dyn Fn(&Peer) -> Option<Response> + Send + Sync>;
-
-/// The same, for some callers alone. Nothing of another's request is read but its head.
-///
-/// # Errors
-///
-/// The socket cannot be used.
-pub async fn serve_port_to(
     listener: TcpListener,
     router: Router,
     limits: PortLimits,
@@ -210,7 +197,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = Router::new().route("/large", post(length)).route("/small", post(length));
-        serving.spawn(serve_port(listener, routes, LIMITS, None));
+        serving.spawn(serve_port(listener, routes, LIMITS, None, None));
         address
     }
 
