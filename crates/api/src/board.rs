@@ -1,4 +1,4 @@
-//! The board: what waits, what runs, what was decided with which scores, and how loaded workers are. Every body of the
+//! The board: what waits, what was decided with which scores, and how loaded workers are. Every body of the
 //! board is `{"error": false, "message": …}`. The names follow the boards of build farms. There, an evaluation or a
 //! build stands for a job, an organisation for a queue, and the name of a package for that of a step.
 

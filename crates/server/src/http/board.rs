@@ -1,4 +1,4 @@
-//! The board: what waits, what runs, what was decided and by how much, what workers have.
+//! The board: pending steps, decisions with their scores, and workers.
 
 use super::extract::Query;
 use super::{App, PAGE_DEFAULT, PAGE_MAX, within};

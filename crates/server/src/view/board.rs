@@ -1,4 +1,4 @@
-//! What waits, what runs, and how it was decided.
+//! Pending steps, decisions and workers, as the board shows them.
 
 use crate::figures::{PlacedNames, PlacedSteps};
 use std::collections::BTreeMap;
