@@ -3,7 +3,7 @@
 use crate::auth::{Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
 use crate::link::{
-    Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, WorkerLink, WorkerMessage,
+    BadReport, Delivery, LogChunk, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use crate::refusals::Refusals;
 use crate::spans;
@@ -21,13 +21,12 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status, Streaming};
 use windlass_api::wire::{
     BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, OUTPUTS_MAX, Order,
-    ReadLog, Refused, Report, Task, ToWorker, cut, order, order_to_wire, report, workers_server,
+    ReadLog, Refused, Report, Task, ToWorker, order, order_to_wire, report, workers_server,
 };
 use windlass_api::{Params, StepBody};
+use windlass_core::JobId;
 use windlass_core::bounds::HELD_MAX;
-use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{BadHello, CheckedHello};
-use windlass_core::{Epoch, JobId, Time};
 
 /// Streams of workers that may be open at a time.
 const LINKS_MAX: usize = 50_000;
@@ -301,20 +300,15 @@ impl WorkerReader {
         messages.is_empty() || self.handle.worker_tells(self.link.id, messages).await
     }
 
-    /// What the worker measured, unless the numbers cannot be. The stream goes on, because the next report is
-    /// built from scratch. The log says it once, because the next report may be as bad.
-    fn believe<T>(&mut self, measured: Result<T, BadLoad>, what: &'static str) -> Option<T> {
-        let bad = match measured {
-            Ok(measured) => return Some(measured),
-            Err(bad) => bad,
-        };
+    /// The worker measured what cannot be. The stream goes on, because the next report is built from scratch. The log
+    /// says it once, because the next report may be as bad.
+    fn disbelieve(&mut self, what: &'static str, bad: &BadLoad) {
         self.handle.parts().metrics.load_reports_refused.inc();
         if self.disbelieved.insert(what) {
             self.blame(&format!("its {what} is not taken: {bad}"));
         } else {
             self.link.refusals.count();
         }
-        None
     }
 
     /// Logs what the client that opened the stream did wrong.
@@ -377,7 +371,7 @@ impl WorkerReader {
     }
 
     fn take(&mut self, what: report::What) -> Result<Option<WorkerMessage>, BadWorker> {
-        let message = match what {
+        match what {
             report::What::Hello(hello) => {
                 let version = hello.version.clone();
                 let hello = hello.into_core()?;
@@ -387,54 +381,25 @@ impl WorkerReader {
                 self.name = Some(hello.name().to_owned());
                 // The keeper may be another than before, which has no bodies.
                 self.link.bodies.lock().clear();
-                Some(WorkerMessage::Hello { hello, link: self.link.clone() })
+                Ok(Some(WorkerMessage::Hello { hello, link: self.link.clone() }))
             }
-            report::What::Beat(beat) => {
-                let inventory = beat.inventory.unwrap_or_default().into_core()?;
-                Some(WorkerMessage::Beat { sent: beat.sent, inventory })
-            }
-            report::What::Started(started) => started.task.map(|task| {
-                let (task, attempt) = task.key();
-                let (epoch, at) = (Epoch(started.epoch), Time(started.at));
-                WorkerMessage::Started { task, attempt, epoch, at }
-            }),
-            report::What::Finished(finished) => finished.task.map(|task| {
-                let (task, attempt) = task.key();
-                let (epoch, result) = (Epoch(finished.epoch), finished.result());
-                WorkerMessage::Finished { task, attempt, epoch, result }
-            }),
-            report::What::Reclaimed(reclaimed) => reclaimed.task.map(|task| {
-                let (task, attempt) = task.key();
-                WorkerMessage::Reclaimed { task, attempt, epoch: Epoch(reclaimed.epoch) }
-            }),
-            report::What::Progress(said) => said.task.map(|task| {
-                let (task, attempt) = task.key();
-                let progress = Progress {
-                    percent: said.percent.filter(|percent| percent.is_finite()),
-                    status: said.status.map(cut),
-                };
-                WorkerMessage::Progress { task, attempt, epoch: Epoch(said.epoch), progress }
-            }),
-            report::What::Load(load) => {
-                let report = load.into_core();
-                self.believe(report, "load").map(|report| WorkerMessage::Load(Box::new(report)))
-            }
-            report::What::Caches(caches) => {
-                let keys = caches.into_core();
-                let keys = self.believe(keys, "caches");
-                keys.map(|keys| WorkerMessage::Caches(CacheKeys::of(keys.keys())))
-            }
-            report::What::Lost(_) => Some(WorkerMessage::Lost),
             report::What::Log(part) => {
                 self.link.log_arrives(part);
-                None
+                Ok(None)
             }
             report::What::Outputs(outputs) => {
                 self.look_for_jobs(outputs.jobs);
-                None
+                Ok(None)
             }
-        };
-        Ok(message)
+            what => match WorkerMessage::from_report(what) {
+                Ok(message) => Ok(message),
+                Err(BadReport::Message(bad)) => Err(bad.into()),
+                Err(BadReport::Measured(what, bad)) => {
+                    self.disbelieve(what, &bad);
+                    Ok(None)
+                }
+            },
+        }
     }
 }
 
@@ -497,10 +462,7 @@ impl RemoteLink {
         if let Some(order::What::Start(message)) = &mut wire.what {
             let (Some(start), Some(task)) = (start, &message.task) else { return };
             self.give_body((task.job, message.step as u16), &start.body, &start.job.user, into);
-            message.network_bound = start.is_network_bound(message.step as u16);
-            message.value = start.value;
-            message.chunk_values = start.chunk_values;
-            message.values = start.params.into_iter().map(Into::into).collect();
+            start.fill_in(message);
         }
         into.push(wire);
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use windlass_api::wire::{BadLoad, BadMessage, Start, cut, report};
 use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{CheckedHello, Inventory, WorkerCommand};
@@ -142,8 +143,16 @@ pub struct StartInfo {
 
 impl StartInfo {
     /// True if this step, which is the task's, is marked as network-bound.
-    pub fn is_network_bound(&self, step: u16) -> bool {
-        self.job.steps.get(usize::from(step)).is_some_and(|step| step.hints.network_bound)
+    fn is_network_bound(&self, step: u32) -> bool {
+        self.job.steps.get(step as usize).is_some_and(|step| step.hints.network_bound)
+    }
+
+    /// Adds to the message of a start its values, and what is known of its step. The body goes before it.
+    pub fn fill_in(self, message: &mut Start) {
+        message.network_bound = self.is_network_bound(message.step);
+        message.value = self.value;
+        message.chunk_values = self.chunk_values;
+        message.values = self.params.into_iter().map(Into::into).collect();
     }
 }
 
@@ -177,6 +186,66 @@ pub enum WorkerMessage {
     Caches(CacheKeys),
     /// An attempt has the cpus again that it lent.
     Reclaimed { task: TaskId, attempt: u32, epoch: Epoch },
+}
+
+/// Why a worker's report is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum BadReport {
+    /// The worker holds what it cannot.
+    #[error(transparent)]
+    Message(#[from] BadMessage),
+    /// It measured what cannot be: its load, or its caches. The next report may be a good one.
+    #[error("its {0} is not taken: {1}")]
+    Measured(&'static str, BadLoad),
+}
+
+impl WorkerMessage {
+    /// The message of a report. `None` if the report lacks its task, or is not for the engine: a hello, which needs a
+    /// way back, a part of output, and a question about old output.
+    ///
+    /// # Errors
+    /// If the inventory is above the bounds, or a measured number cannot be.
+    pub fn from_report(what: report::What) -> Result<Option<WorkerMessage>, BadReport> {
+        use report::What;
+        Ok(match what {
+            What::Beat(beat) => {
+                let inventory = beat.inventory.unwrap_or_default().into_core()?;
+                Some(WorkerMessage::Beat { sent: beat.sent, inventory })
+            }
+            What::Started(started) => started.task.map(|task| {
+                let (task, attempt) = task.key();
+                let (epoch, at) = (Epoch(started.epoch), Time(started.at));
+                WorkerMessage::Started { task, attempt, epoch, at }
+            }),
+            What::Finished(finished) => finished.task.map(|task| {
+                let (task, attempt) = task.key();
+                let (epoch, result) = (Epoch(finished.epoch), finished.result());
+                WorkerMessage::Finished { task, attempt, epoch, result }
+            }),
+            What::Reclaimed(reclaimed) => reclaimed.task.map(|task| {
+                let (task, attempt) = task.key();
+                WorkerMessage::Reclaimed { task, attempt, epoch: Epoch(reclaimed.epoch) }
+            }),
+            What::Progress(said) => said.task.map(|task| {
+                let (task, attempt) = task.key();
+                let progress = Progress {
+                    percent: said.percent.filter(|percent| percent.is_finite()),
+                    status: said.status.map(cut),
+                };
+                WorkerMessage::Progress { task, attempt, epoch: Epoch(said.epoch), progress }
+            }),
+            What::Load(load) => {
+                let report = load.into_core().map_err(|bad| BadReport::Measured("load", bad))?;
+                Some(WorkerMessage::Load(Box::new(report)))
+            }
+            What::Caches(caches) => {
+                let keys = caches.into_core().map_err(|bad| BadReport::Measured("caches", bad))?;
+                Some(WorkerMessage::Caches(CacheKeys::of(keys.keys())))
+            }
+            What::Lost(_) => Some(WorkerMessage::Lost),
+            What::Hello(_) | What::Log(_) | What::Outputs(_) => None,
+        })
+    }
 }
 
 /// A part of an attempt's output.

@@ -12,13 +12,14 @@ use crate::keeper::{KeeperFile, MARKER, RETRY_WITHOUT, TAKEN, socket_path};
 use crate::logs::LogDir;
 use crate::measure::{MeasureCore, Measured};
 use crate::process;
-use crate::protocol::{FromKeeper, Hidden, Lines, TaskRef, ToKeeper, WireResult, to_line};
+use crate::protocol::{FromKeeper, Hidden, Lines, TaskRef, ToKeeper, to_line};
 use crate::random::fresh_number;
 use crate::watch::{Due, LOOK_EVERY, Watch};
+use crate::wire::{inventory, report_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -30,8 +31,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use windlass_api::wire::{Hello, Lost, attributes_to_wire, report};
 use windlass_core::Resources;
-use windlass_core::load::pressure::LoadReport;
+use windlass_core::tags::Attributes;
 
 /// How long a keeper may take to answer before it counts as stuck.
 const KEEPER_ANSWER: Duration = Duration::from_secs(10);
@@ -45,8 +47,14 @@ pub struct AgentOptions {
     pub state: PathBuf,
     /// The executable that the agent runs as the keeper, with the argument `keeper`.
     pub program: PathBuf,
+    /// The worker's name, unique on the farm.
+    pub name: String,
+    /// Number that tells this machine from another with the same name.
+    pub identity: u64,
     /// The capacity that all tasks may use together.
     pub capacity: Resources,
+    /// Detected attributes and the tags of the operator.
+    pub attributes: Attributes,
     /// Whether the keeper and all tasks end with this process.
     pub die_with_agent: bool,
     /// Bytes that are kept of one output file; the middle of a longer one is dropped.
@@ -66,80 +74,27 @@ pub struct AgentOptions {
     pub hide: Option<Hidden>,
 }
 
-/// A report of the agent to the server.
+/// What an agent tells its server, in the messages of the worker protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FromAgent {
     /// The keeper's answer to a hello. An incarnation other than the previous one means that the earlier
     /// keeper is dead, and every task under it.
     Hello {
+        /// The worker, and every attempt that its keeper has.
+        hello: Box<Hello>,
         /// Number of the connection to the keeper. Messages are sent on one connection only.
         connection: u64,
-        /// The keeper's incarnation, which no other keeper has.
-        incarnation: u64,
-        /// The largest message number that the keeper has seen.
-        seq: u64,
-        /// The inventory: every attempt that the keeper has.
-        held: Vec<crate::protocol::Held>,
         /// Restrictions that the keeper found when it started, for the log.
         notes: Vec<String>,
-        /// When the hello was sent, in nanoseconds since boot.
-        sent: u64,
-        /// Whether the keeper ends its tasks by itself when its lease runs out.
-        fences: bool,
-        /// Whether the keeper runs another executable than this agent.
-        differs: bool,
     },
-    /// The answer to [`ToKeeper::Beat`].
-    Beat {
-        /// `sent` of the beat that this answers.
-        sent: u64,
-        /// The largest message number that the keeper has seen.
-        seq: u64,
-        /// The inventory: every attempt that the keeper has.
-        held: Vec<crate::protocol::Held>,
-    },
-    /// The connection to the keeper is lost. The agent looks for a keeper again.
-    Lost,
-    /// A task's program runs.
-    Started {
-        /// The attempt that the report is about.
-        task: TaskRef,
-        /// Epoch of the attempt's start.
-        epoch: u64,
-        /// Nanoseconds since the Unix epoch.
-        at: u64,
-    },
-    /// All processes of an attempt have ended.
-    Finished {
-        /// The attempt that the report is about.
-        task: TaskRef,
-        /// Epoch of the attempt's start.
-        epoch: u64,
-        /// How the attempt ended, and what it used.
-        result: WireResult,
-    },
-    /// Progress that a task printed.
-    Progress {
-        /// The attempt that the report is about.
-        task: TaskRef,
-        /// Epoch of the attempt's start.
-        epoch: u64,
-        /// Percent done, 0 to 100.
-        percent: Option<f64>,
-        /// Status text, for people.
-        status: Option<String>,
-    },
-    /// Load of this machine.
-    Load(Box<LoadReport>),
-    /// All cache keys of this worker, with their size in bytes.
-    Caches(BTreeMap<String, u64>),
-    /// A task that lent its cpus has them again.
-    Reclaimed {
-        /// The attempt that the report is about.
-        task: TaskRef,
-        /// Epoch of the attempt's start.
-        epoch: u64,
-    },
+    /// Any other report. After `Lost` the agent looks for a keeper again.
+    Report(Box<report::What>),
+}
+
+impl FromAgent {
+    fn report(what: report::What) -> FromAgent {
+        FromAgent::Report(Box::new(what))
+    }
 }
 
 /// Why an agent has no keeper.
@@ -242,7 +197,7 @@ impl Agent {
                         this.listen(stream, &mut on);
                         this.shared.writer().stream = None;
                         if !this.shared.stopped.load(Ordering::Relaxed) {
-                            on(&this, vec![FromAgent::Lost]);
+                            on(&this, vec![FromAgent::report(report::What::Lost(Lost {}))]);
                         }
                     }
                     Err(e) => {
@@ -265,7 +220,7 @@ impl Agent {
         spawn("load", move || {
             let AgentOptions { capacity, state, .. } = &this.shared.options;
             this.shared.measured.tell_load(capacity, state, |load| {
-                lock(&tell)(&this, vec![FromAgent::Load(Box::new(load))]);
+                lock(&tell)(&this, vec![FromAgent::report(report::What::Load(load.into()))]);
             });
         })?;
         if self.shared.options.measure_core != MeasureCore::Never {
@@ -278,7 +233,9 @@ impl Agent {
         let (this, tell) = (self.clone(), on.clone());
         spawn("caches", move || {
             let dirs = &this.shared.options.caches;
-            this.shared.measured.tell_caches(dirs, |keys| lock(&tell)(&this, vec![FromAgent::Caches(keys)]));
+            this.shared.measured.tell_caches(dirs, |keys| {
+                lock(&tell)(&this, vec![FromAgent::report(report::What::Caches(keys.into()))]);
+            });
         })
     }
 
@@ -302,8 +259,8 @@ impl Agent {
         for message in messages {
             match message {
                 ToKeeper::Lease { until } => self.shared.watch.leased(*until),
-                ToKeeper::Start { task, network_bound: true, .. } => {
-                    self.shared.measured.expect_fetches(*task)
+                ToKeeper::Start(start) if start.network_bound => {
+                    self.shared.measured.expect_fetches(start.task);
                 }
                 ToKeeper::Hello { .. } | ToKeeper::Beat { .. } => self.shared.watch.asked(boot_ns()),
                 _ => {}
@@ -405,13 +362,15 @@ impl Agent {
 
     /// Tells a keeper of another program to become this one. It is told once, because a keeper that failed
     /// would fail again.
-    fn upgrade(&self, connection: u64, messages: &[FromAgent]) {
-        let differs = |message: &FromAgent| matches!(message, FromAgent::Hello { differs: true, .. });
+    fn upgrade(&self, connection: u64, messages: &[FromKeeper]) {
+        let differs = messages.iter().any(|message| match message {
+            FromKeeper::State { program: Some(theirs), .. } => {
+                process::program_of_this_process().is_some_and(|own| own != *theirs)
+            }
+            _ => false,
+        });
         let options = &self.shared.options;
-        if options.die_with_agent
-            || !messages.iter().any(differs)
-            || self.shared.upgraded.swap(true, Ordering::Relaxed)
-        {
+        if options.die_with_agent || !differs || self.shared.upgraded.swap(true, Ordering::Relaxed) {
             return;
         }
         tracing::info!("the keeper goes on as {}", options.program.display());
@@ -421,7 +380,7 @@ impl Agent {
     /// A hello, which the keeper answers with its inventory.
     pub fn hello(&self) -> ToKeeper {
         let options = &self.shared.options;
-        let (capacity, hide) = (options.capacity.clone().into(), options.hide.clone());
+        let (capacity, hide) = (options.capacity.clone(), options.hide.clone());
         ToKeeper::Hello { capacity, sent: boot_ns(), hide }
     }
 
@@ -497,11 +456,10 @@ impl Agent {
                             *lock(&self.shared.held) = held.iter().map(|held| held.task).collect();
                         }
                     }
-                    let messages: Vec<FromAgent> =
-                        messages.into_iter().filter_map(|message| from_keeper(message, connection)).collect();
                     self.upgrade(connection, &messages);
-                    let greets = messages.iter().any(|message| matches!(message, FromAgent::Hello { .. }));
-                    on(self, messages);
+                    let greets = messages.iter().any(|message| matches!(message, FromKeeper::State { .. }));
+                    let messages = messages.into_iter();
+                    on(self, messages.filter_map(|message| self.pass_up(message, connection)).collect());
                     if greets {
                         self.shared.measured.say_caches();
                     }
@@ -512,6 +470,29 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// The report of a keeper's message, if it has one.
+    fn pass_up(&self, message: FromKeeper, connection: u64) -> Option<FromAgent> {
+        let (incarnation, seq, held, notes, sent, fences) = match message {
+            FromKeeper::State { incarnation, seq, held, notes, sent, fences, .. } => {
+                (incarnation, seq, held, notes, sent, fences)
+            }
+            other => return report_of(other).map(FromAgent::report),
+        };
+        let options = &self.shared.options;
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: options.name.clone(),
+            identity: options.identity,
+            incarnation,
+            fences,
+            sent,
+            capacity: Some(options.capacity.clone().into()),
+            attributes: attributes_to_wire(&options.attributes),
+            inventory: Some(inventory(seq, held)),
+        };
+        Some(FromAgent::Hello { hello: Box::new(hello), connection, notes })
     }
 
     /// A connection to a living keeper, which is started if there is none.
@@ -609,25 +590,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
     spawned.map(drop).map_err(|e| AgentError::Start(e.to_string()))
-}
-
-/// The report for the server, if the message has one.
-fn from_keeper(message: FromKeeper, connection: u64) -> Option<FromAgent> {
-    Some(match message {
-        FromKeeper::State { incarnation, seq, held, notes, sent, fences, program } => {
-            let own = process::program_of_this_process();
-            let differs = program.is_some() && own.is_some() && program != own;
-            FromAgent::Hello { connection, incarnation, seq, held, notes, sent, fences, differs }
-        }
-        FromKeeper::Beat { sent, seq, held } => FromAgent::Beat { sent, seq, held },
-        FromKeeper::Started { task, epoch, at } => FromAgent::Started { task, epoch, at },
-        FromKeeper::Finished { task, epoch, result } => FromAgent::Finished { task, epoch, result },
-        FromKeeper::Progress { task, epoch, percent, status } => {
-            FromAgent::Progress { task, epoch, percent, status }
-        }
-        FromKeeper::Fetched { .. } => return None,
-        FromKeeper::Reclaimed { task, epoch } => FromAgent::Reclaimed { task, epoch },
-    })
 }
 
 /// Renames the directory of output to `logs-of-STORE`, in the place of what was put aside for that store

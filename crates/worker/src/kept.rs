@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use windlass_core::Resources;
 
 /// Keeps a descriptor open through an exec.
 pub fn keep_open(file: &impl AsFd) -> io::Result<()> {
@@ -133,20 +132,5 @@ pub mod pairs {
         deserializer: D,
     ) -> Result<BTreeMap<K, V>, D::Error> {
         Ok(Vec::<(K, V)>::deserialize(deserializer)?.into_iter().collect())
-    }
-}
-
-/// [`Resources`] in the form that agent and keeper exchange.
-pub mod amounts {
-    use super::{Deserialize, Resources, Serialize};
-    use crate::protocol::Amounts;
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(amounts: &Resources, serializer: S) -> Result<S::Ok, S::Error> {
-        Amounts::from(amounts.clone()).serialize(serializer)
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Resources, D::Error> {
-        Amounts::deserialize(deserializer).map(Into::into)
     }
 }

@@ -117,11 +117,15 @@ impl LogDir {
         _ = std::fs::remove_file(self.path(task, stream));
     }
 
-    /// Removes all output of a job.
-    pub fn remove_job(&self, job: u64) -> io::Result<()> {
-        match std::fs::remove_dir_all(self.job_dir(job)) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => Ok(()),
+    /// Removes all output of these jobs. What cannot be removed is logged, and found again by its age.
+    pub fn remove_jobs(&self, jobs: impl IntoIterator<Item = u64>) {
+        for job in jobs {
+            match std::fs::remove_dir_all(self.job_dir(job)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!("cannot delete the output of job {job}: {e}");
+                }
+                _ => {}
+            }
         }
     }
 

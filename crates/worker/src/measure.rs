@@ -412,22 +412,8 @@ mod tests {
     }
 
     fn finished(index: u32) -> FromKeeper {
-        FromKeeper::Finished { task: task(index), epoch: 1, result: succeeded() }
-    }
-
-    fn succeeded() -> WireResult {
-        WireResult {
-            end: WireEnd::Exited(0),
-            started: None,
-            finished: None,
-            cpu_ms: None,
-            peak_memory: None,
-            out_bytes: 0,
-            err_bytes: 0,
-            message: None,
-            disk_bytes: None,
-            job_at_fault: false,
-        }
+        let result = WireResult { end: WireEnd::Exited(0), ..WireResult::default() };
+        FromKeeper::Finished { task: task(index), epoch: 1, result }
     }
 
     fn network_mbit_s(measured: &Measured, at_s: u64) -> Option<f64> {

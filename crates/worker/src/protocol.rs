@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::error::Category;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use windlass_api::wire::Task;
 use windlass_api::{Session, TaskValue};
-use windlass_core::job::{End, LaunchFault, TaskResult};
-use windlass_core::{JobId, Resources, TaskId, Time, engine};
+use windlass_core::{Resources, TaskId};
 
 /// Bytes of one line; a longer one ends the connection.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
@@ -50,10 +50,17 @@ impl TaskRef {
     pub fn new(task: TaskId, attempt: u32) -> Self {
         TaskRef { job: task.job.0, index: task.index, attempt }
     }
+}
 
-    /// The task, in the core's type.
-    pub fn task(&self) -> TaskId {
-        TaskId { job: JobId(self.job), index: self.index }
+impl From<Task> for TaskRef {
+    fn from(Task { job, index, attempt }: Task) -> Self {
+        TaskRef { job, index, attempt }
+    }
+}
+
+impl From<TaskRef> for Task {
+    fn from(TaskRef { job, index, attempt }: TaskRef) -> Self {
+        Task { job, index, attempt }
     }
 }
 
@@ -73,7 +80,8 @@ pub enum ToKeeper {
     /// The first message on a connection. The keeper answers with `State`.
     Hello {
         /// The capacity that all tasks may use together.
-        capacity: Amounts,
+        #[serde(with = "Amounts")]
+        capacity: Resources,
         /// Time of sending in nanoseconds since boot; the answer returns it.
         #[serde(default)]
         sent: u64,
@@ -92,30 +100,7 @@ pub enum ToKeeper {
         until: Option<u64>,
     },
     /// The command of a step's tasks. It comes before the step's first start.
-    Body {
-        /// Number of the job in its store.
-        job: u64,
-        /// Index of the step in the job.
-        step: u16,
-        /// Program and arguments, with placeholders.
-        command: Vec<String>,
-        /// Environment of the command, by variable name.
-        env: BTreeMap<String, String>,
-        /// Working directory of the command, on this worker.
-        cwd: String,
-        /// The session that the step's tasks share on this worker; `None` for tasks without one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        session: Option<Session>,
-        /// The user whose rights the tasks have; `None` for the keeper's own user.
-        #[serde(default)]
-        run_as: Option<RunAs>,
-        /// Why the tasks must not run here, for people.
-        #[serde(default)]
-        refused: Option<String>,
-        /// Whether `refused` is this worker's fault and passes, and not the submission's.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        refused_now: bool,
-    },
+    Body(BodyMessage),
     /// Forgets the body of a step. The server sends it again before another start of that step.
     DropBody {
         /// Number of the job in its store.
@@ -124,75 +109,17 @@ pub enum ToKeeper {
         step: u16,
     },
     /// Runs an attempt as soon as there is room, in the order of starts.
-    Start {
-        /// The attempt that the message is about.
-        task: TaskRef,
-        /// Index of the step in the job.
-        step: u16,
-        /// The worker's epoch, which reports about this attempt carry.
-        epoch: u64,
-        /// Number of this message. A start is ignored unless its number is above all that the keeper has seen.
-        seq: u64,
-        /// The amounts that are booked for the attempt.
-        request: Amounts,
-        /// Memory in bytes beyond which it is killed; 0 for none. `None` means the memory of `request`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        memory_limit: Option<u64>,
-        /// Run time in milliseconds after which it is killed.
-        time_limit_ms: Option<u64>,
-        /// Replaces the placeholders of the command.
-        value: Option<String>,
-        /// Values that references in a session's texts stand for.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        params: Vec<TaskValue>,
-        /// The tasks with which it starts; `None` of one that starts by itself.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        nodes: Option<Nodes>,
-        /// The other tasks that its process runs.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        riders: Vec<Rider>,
-        /// Values that take the place of an argument that is `{}`; empty where there is one value.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        chunk_values: Vec<String>,
-        /// Whether its step is marked as network-bound. For the agent, which measures the network meanwhile.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        network_bound: bool,
-    },
+    Start(StartMessage),
     /// Ends an attempt with all of its processes.
-    Kill {
-        /// The attempt that the message is about.
-        task: TaskRef,
-        /// Number of this message.
-        seq: u64,
-    },
+    Kill(TaskCommand),
     /// Ends an attempt if it has not started.
-    Recall {
-        /// The attempt that the message is about.
-        task: TaskRef,
-        /// Number of this message.
-        seq: u64,
-    },
+    Recall(TaskCommand),
     /// The result of an attempt is durable; the keeper forgets it.
-    Ack {
-        /// The attempt that the message is about.
-        task: TaskRef,
-        /// Number of this message.
-        seq: u64,
-    },
+    Ack(TaskCommand),
     /// A task lends its cpus, because it waits for jobs of its own.
-    Lend {
-        /// The attempt that the message is about.
-        task: TaskRef,
-        /// Number of this message.
-        seq: u64,
-    },
+    Lend(TaskCommand),
     /// A task wants its cpus back. It gets them before any attempt starts, and the keeper reports that.
-    Reclaim {
-        /// The attempt that the message is about.
-        task: TaskRef,
-        /// Number of this message.
-        seq: u64,
-    },
+    Reclaim(TaskCommand),
     /// The keeper becomes this program, under running tasks.
     Upgrade {
         /// Path of the program.
@@ -204,6 +131,80 @@ pub enum ToKeeper {
     ShutdownIfIdle,
     /// The keeper ends if no attempt waits or runs. Results are dropped, because no server will acknowledge them.
     ShutdownIfEnded,
+}
+
+/// The command of a step's tasks, and as whom they run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct BodyMessage {
+    /// Number of the job in its store.
+    pub job: u64,
+    /// Index of the step in the job.
+    pub step: u16,
+    /// Program and arguments, with placeholders.
+    pub command: Vec<String>,
+    /// Environment of the command, by variable name.
+    pub env: BTreeMap<String, String>,
+    /// Working directory of the command, on this worker.
+    pub cwd: String,
+    /// The session that the step's tasks share on this worker; `None` for tasks without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
+    /// The user whose rights the tasks have; `None` for the keeper's own user.
+    #[serde(default)]
+    pub run_as: Option<RunAs>,
+    /// Why the tasks must not run here, for people.
+    #[serde(default)]
+    pub refused: Option<String>,
+    /// Whether `refused` is this worker's fault and passes, and not the submission's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused_now: bool,
+}
+
+/// The start of an attempt.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct StartMessage {
+    /// The attempt to run.
+    pub task: TaskRef,
+    /// Index of the step in the job.
+    pub step: u16,
+    /// The worker's epoch, which reports about this attempt carry.
+    pub epoch: u64,
+    /// Number of this message. A start is ignored unless its number is above all that the keeper has seen.
+    pub seq: u64,
+    /// The amounts that are booked for the attempt.
+    #[serde(with = "Amounts")]
+    pub request: Resources,
+    /// Memory in bytes beyond which it is killed; 0 for none. `None` means the memory of `request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<u64>,
+    /// Run time in milliseconds after which it is killed.
+    pub time_limit_ms: Option<u64>,
+    /// Replaces the placeholders of the command.
+    pub value: Option<String>,
+    /// Values that references in a session's texts stand for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub params: Vec<TaskValue>,
+    /// The tasks with which it starts; `None` of one that starts by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Nodes>,
+    /// The other tasks that its process runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub riders: Vec<Rider>,
+    /// Values that take the place of an argument that is `{}`; empty where there is one value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chunk_values: Vec<String>,
+    /// Whether its step is marked as network-bound. For the agent, which measures the network meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub network_bound: bool,
+}
+
+/// A command about one attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TaskCommand {
+    /// The attempt that the command is about.
+    pub task: TaskRef,
+    /// Number of this message.
+    pub seq: u64,
 }
 
 /// Messages from keeper to agent.
@@ -345,57 +346,23 @@ fn known_held<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Held>, D::Error>
     Ok(held.collect())
 }
 
-impl Held {
-    /// The attempt in the engine's type.
-    pub fn into_core(self) -> engine::Held {
-        use windlass_core::engine::HeldPhase as Phase;
-        let Held { task, phase } = self;
-        let phase = match phase {
-            HeldPhase::Queued => Phase::Queued,
-            HeldPhase::Running(at) => Phase::Running(Time(at)),
-            HeldPhase::Lent(at) => Phase::Lent(Time(at)),
-            HeldPhase::Ended => Phase::Ended,
-            HeldPhase::Unknown => Phase::Unknown,
-        };
-        engine::Held { task: task.task(), attempt: task.attempt, phase }
-    }
-}
-
-/// [`Resources`] as JSON.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+/// The JSON of [`Resources`], whose units it has. An amount that is absent is 0.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Resources")]
 pub struct Amounts {
-    /// Hundredths of a core.
-    pub cpu: u32,
-    /// Amount in bytes; 0 if absent.
+    cpu: u32,
     #[serde(default)]
-    pub memory: u64,
-    /// Number of whole devices; 0 if absent.
+    memory: u64,
     #[serde(default)]
-    pub gpus: u32,
-    /// Amount in bytes; 0 if absent.
+    gpus: u32,
     #[serde(default)]
-    pub gpu_memory: u64,
-    /// Amounts of resources that an operator named.
+    gpu_memory: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub custom: BTreeMap<String, u64>,
-}
-
-impl From<Resources> for Amounts {
-    fn from(from: Resources) -> Self {
-        let Resources { cpu, memory, gpus, gpu_memory, custom } = from;
-        Amounts { cpu, memory, gpus, gpu_memory, custom }
-    }
-}
-
-impl From<Amounts> for Resources {
-    fn from(from: Amounts) -> Self {
-        let Amounts { cpu, memory, gpus, gpu_memory, custom } = from;
-        Resources { cpu, memory, gpus, gpu_memory, custom }
-    }
+    custom: BTreeMap<String, u64>,
 }
 
 /// How an attempt ended, as JSON.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireEnd {
     /// Exited by itself, with this code.
@@ -415,11 +382,12 @@ pub enum WireEnd {
     /// Killed because the lease ran out.
     Fenced,
     /// An end that a later release added.
+    #[default]
     Unknown,
 }
 
 /// The result of an attempt, as JSON. Times are nanoseconds since the Unix epoch. `None` is unknown.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct WireResult {
     /// The end of the first process, or why none started.
     #[serde(deserialize_with = "known_end")]
@@ -445,37 +413,6 @@ pub struct WireResult {
     /// Whether it did not start because of what its job asked for, which says nothing about this worker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_at_fault: bool,
-}
-
-impl From<WireResult> for TaskResult {
-    fn from(from: WireResult) -> Self {
-        let end = match from.end {
-            WireEnd::Exited(code) => End::Exited(code),
-            WireEnd::Signaled(signal) => End::Signaled(signal),
-            WireEnd::TimeLimit => End::TimeLimit,
-            WireEnd::OutOfMemory => End::OutOfMemory,
-            WireEnd::Canceled => End::Canceled,
-            WireEnd::Recalled => End::Recalled,
-            WireEnd::NotStarted(why) if from.job_at_fault => End::refused(why),
-            WireEnd::NotStarted(why) => End::NotStarted { why, fault: LaunchFault::Worker },
-            WireEnd::Fenced => End::Lost,
-            WireEnd::Unknown => End::NotStarted {
-                why: "it ended in a way that this worker's agent does not know".to_owned(),
-                fault: LaunchFault::Unknown,
-            },
-        };
-        TaskResult {
-            end,
-            started: from.started.map(Time),
-            finished: from.finished.map(Time),
-            cpu_ms: from.cpu_ms,
-            peak_memory: from.peak_memory,
-            disk_bytes: from.disk_bytes,
-            out_bytes: from.out_bytes,
-            err_bytes: from.err_bytes,
-            message: from.message,
-        }
-    }
 }
 
 /// Splits a stream of bytes into lines.
@@ -531,9 +468,9 @@ mod tests {
         /// The same messages come out, however the bytes are cut.
         #[test]
         fn lines_survive_any_cut(cuts in prop::collection::vec(1usize..40, 1..60)) {
-            let sent: Vec<ToKeeper> = (0..20).map(|n| ToKeeper::Ack {
+            let sent: Vec<ToKeeper> = (0..20).map(|n| ToKeeper::Ack(TaskCommand {
                 task: TaskRef { job: n, index: 1, attempt: 1 }, seq: n * 3,
-            }).collect();
+            })).collect();
             let mut bytes = Vec::new();
             sent.iter().for_each(|message| to_line(message, &mut bytes));
             let (mut lines, mut got, mut rest) = (Lines::default(), Vec::new(), &bytes[..]);
@@ -571,7 +508,7 @@ mod tests {
 {"kill":{"task":"none"}}
 "#;
         let task = TaskRef { job: 1, index: 0, attempt: 1 };
-        assert_eq!(read(to_keeper), Ok(vec![ToKeeper::Kill { task, seq: 4 }]));
+        assert_eq!(read(to_keeper), Ok(vec![ToKeeper::Kill(TaskCommand { task, seq: 4 })]));
         let from_keeper = r#"{"beat":{"sent":1,"seq":2,"held":[
             {"task":{"job":1,"index":0,"attempt":1},"phase":{"paused":7}},
             {"task":{"job":1,"index":0,"attempt":1},"phase":{"running":7}}]}}"#;

@@ -13,11 +13,11 @@ use crate::measure::{LOAD_EVERY, MeasureCore};
 use crate::names::{Names, Resolved};
 use crate::old_output::{ASK_EVERY, OldOutput, ServerClock};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
-use crate::protocol::{Hidden, TaskRef, ToKeeper};
+use crate::protocol::{BodyMessage, Hidden, TaskRef, ToKeeper};
 use crate::random::fresh_number;
 use crate::server_rotation::{Ending, ServerRotation};
 use crate::users::{BadUser, UserMap};
-use crate::wire::{Introduction, report_to_wire, start_from_wire, task_from_wire};
+use crate::wire::keeper_message;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
@@ -322,7 +322,10 @@ impl Remote {
         let options = AgentOptions {
             state: self.options.state.clone(),
             program: self.options.program.clone(),
+            name: self.options.name.clone(),
+            identity: self.options.identity,
             capacity: self.options.capacity.clone(),
+            attributes: self.options.attributes.clone(),
             die_with_agent: false,
             log_bytes_max: self.options.log_bytes_max,
             store,
@@ -407,23 +410,24 @@ impl StreamSession<'_> {
     async fn pass_up(&mut self, messages: Vec<FromAgent>) -> Result<(), RemoteError> {
         let mut reports = Vec::with_capacity(messages.len());
         for message in messages {
-            if let FromAgent::Hello { connection, notes, fences, .. } = &message {
-                self.connection = *connection;
-                // Starts before the answer to this hello may be for a keeper that is gone, or lack their
-                // body. The server sends them again after it.
-                self.epoch = 0;
-                let mut warnings = notes.clone();
-                if !fences && self.greeting.lease_ms.is_some() {
-                    warnings.push(WITHOUT_LEASE.to_owned());
+            let what = match message {
+                FromAgent::Report(what) => *what,
+                FromAgent::Hello { hello, connection, notes: mut warnings } => {
+                    self.connection = connection;
+                    // Starts before the answer to this hello may be for a keeper that is gone, or lack their
+                    // body. The server sends them again after it.
+                    self.epoch = 0;
+                    if !hello.fences && self.greeting.lease_ms.is_some() {
+                        warnings.push(WITHOUT_LEASE.to_owned());
+                    }
+                    if self.remote.warned != warnings {
+                        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                        self.remote.warned = warnings;
+                    }
+                    report::What::Hello(*hello)
                 }
-                if self.remote.warned != warnings {
-                    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                    self.remote.warned = warnings;
-                }
-            }
-            let RemoteOptions { name, identity, capacity, attributes, .. } = &self.remote.options;
-            let worker = Introduction { name, identity: *identity, capacity, attributes };
-            reports.push(report_to_wire(message, &worker));
+            };
+            reports.push(Report { what: Some(what) });
         }
         let sent = self.reports.first.send(FromWorker { reports }).await;
         sent.map_err(|_| self.remote.gone("the stream ended"))
@@ -517,7 +521,17 @@ impl StreamSession<'_> {
             Ok(run_as) => (run_as, None),
             Err(bad) => (None, Some(bad.to_string())),
         };
-        Some(ToKeeper::Body { job, step, command, env, cwd, session, run_as, refused, refused_now })
+        Some(ToKeeper::Body(BodyMessage {
+            job,
+            step,
+            command,
+            env,
+            cwd,
+            session,
+            run_as,
+            refused,
+            refused_now,
+        }))
     }
 
     fn order(&mut self, seq: u64, what: order::What) -> Option<ToKeeper> {
@@ -529,17 +543,6 @@ impl StreamSession<'_> {
                 return None;
             }
             What::Lease(lease) => ToKeeper::Lease { until: Some(lease_end(lease, self.greeting.lease_ms?)) },
-            What::DropBody(body) => {
-                ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? }
-            }
-            // Before the welcome there is no epoch to report under. The server sends the start again.
-            What::Start(_) if self.epoch == 0 => return None,
-            What::Start(start) => start_from_wire(start, self.epoch, seq)?,
-            What::Kill(task) => ToKeeper::Kill { task: task_from_wire(task), seq },
-            What::Recall(task) => ToKeeper::Recall { task: task_from_wire(task), seq },
-            What::Ack(task) => ToKeeper::Ack { task: task_from_wire(task), seq },
-            What::Lend(task) => ToKeeper::Lend { task: task_from_wire(task), seq },
-            What::Reclaim(task) => ToKeeper::Reclaim { task: task_from_wire(task), seq },
             What::Resync(_) => self.agent.hello(),
             What::ReadLog(read) => {
                 self.read_log(read);
@@ -547,17 +550,11 @@ impl StreamSession<'_> {
             }
             What::DropLogs(drop) => {
                 let logs = self.agent.logs();
-                tokio::task::spawn_blocking(move || {
-                    for job in drop.jobs {
-                        if let Err(e) = logs.remove_job(job) {
-                            tracing::warn!("cannot delete the output of job {job}: {e}");
-                        }
-                    }
-                });
+                tokio::task::spawn_blocking(move || logs.remove_jobs(drop.jobs));
                 return None;
             }
             // Bodies are passed on by `go_on`, once their user is known.
-            What::Greeting(_) | What::Refused(_) | What::Body(_) => return None,
+            what => keeper_message(Order { seq, what: Some(what) }, self.epoch)?,
         })
     }
 
@@ -586,7 +583,7 @@ impl StreamSession<'_> {
     fn read_log(&self, read: ReadLog) {
         let (logs, reports) = (self.agent.logs(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
-            let task = read.task.map_or(TaskRef { job: 0, index: 0, attempt: 0 }, task_from_wire);
+            let task = TaskRef::from(read.task.unwrap_or_default());
             let stream = if read.stderr { crate::Stream::Err } else { crate::Stream::Out };
             let bytes_max = (read.bytes_max as usize).min(PART_BYTES_MAX);
             let mut part = LogPart { id: read.id, ..LogPart::default() };

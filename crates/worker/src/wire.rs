@@ -1,63 +1,41 @@
-//! Conversion between the messages of the keeper and the worker protocol of `windlass-api`. `remote` uses it
-//! in both directions. It is pure, and drops what it cannot express.
+//! Conversion between the keeper's messages and the worker protocol of `windlass-api`. An agent speaks the messages of
+//! that protocol to its server, also where the server is in the same process. This module is pure, and drops what it
+//! cannot express.
 
-use crate::agent::FromAgent;
-use crate::protocol::{Held, HeldPhase, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult};
-use windlass_api::wire::{
-    self, Beat, Caches, Finished, Hello, Inventory, Lost, Progress, Reclaimed, Report, Start, Started, Task,
-    attributes_to_wire, finished, held, report,
+use crate::protocol::{
+    FromKeeper, Held, HeldPhase, Nodes, Rider, StartMessage, TaskCommand, ToKeeper, WireEnd, WireResult,
 };
-use windlass_core::Resources;
-use windlass_core::tags::Attributes;
+use windlass_api::wire::{
+    self, Beat, Finished, Inventory, Order, Progress, Reclaimed, Start, Started, Task, finished, held, order,
+    report,
+};
 
-/// A worker's description of itself, which its hello carries.
-pub struct Introduction<'a> {
-    /// The worker's name, unique on the farm.
-    pub name: &'a str,
-    /// Number that tells this machine from another with the same name.
-    pub identity: u64,
-    /// The amounts that tasks may use together.
-    pub capacity: &'a Resources,
-    /// Detected attributes and the tags of the operator.
-    pub attributes: &'a Attributes,
-}
-
-/// A report for the server.
-pub fn report_to_wire(message: FromAgent, worker: &Introduction<'_>) -> Report {
+/// The report of a keeper's message. `None` if it has none: what tasks fetched is the agent's to count, and the answer
+/// to a hello is a part of the agent's own.
+pub fn report_of(message: FromKeeper) -> Option<report::What> {
     use report::What;
-    let what = match message {
-        FromAgent::Hello { incarnation, seq, held, sent, fences, .. } => What::Hello(Hello {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            name: worker.name.to_owned(),
-            identity: worker.identity,
-            incarnation,
-            fences,
-            sent,
-            capacity: Some(worker.capacity.clone().into()),
-            attributes: attributes_to_wire(worker.attributes),
-            inventory: Some(inventory(seq, held)),
-        }),
-        FromAgent::Beat { sent, seq, held } => {
+    Some(match message {
+        FromKeeper::Beat { sent, seq, held } => {
             What::Beat(Beat { sent, inventory: Some(inventory(seq, held)) })
         }
-        FromAgent::Lost => What::Lost(Lost {}),
-        FromAgent::Started { task, epoch, at } => {
-            What::Started(Started { task: Some(task_to_wire(task)), epoch, at })
+        FromKeeper::Started { task, epoch, at } => {
+            What::Started(Started { task: Some(task.into()), epoch, at })
         }
-        FromAgent::Finished { task, epoch, result } => What::Finished(finished_to_wire(task, epoch, result)),
-        FromAgent::Progress { task, epoch, percent, status } => {
-            What::Progress(Progress { task: Some(task_to_wire(task)), epoch, percent, status })
+        FromKeeper::Finished { task, epoch, result } => {
+            What::Finished(finished_to_wire(task.into(), epoch, result))
         }
-        FromAgent::Load(report) => What::Load((*report).into()),
-        FromAgent::Caches(keys) => What::Caches(Caches::from(keys)),
-        FromAgent::Reclaimed { task, epoch } => {
-            What::Reclaimed(Reclaimed { task: Some(task_to_wire(task)), epoch })
+        FromKeeper::Progress { task, epoch, percent, status } => {
+            What::Progress(Progress { task: Some(task.into()), epoch, percent, status })
         }
-    };
-    Report { what: Some(what) }
+        FromKeeper::Reclaimed { task, epoch } => {
+            What::Reclaimed(Reclaimed { task: Some(task.into()), epoch })
+        }
+        FromKeeper::State { .. } | FromKeeper::Fetched { .. } => return None,
+    })
 }
 
-fn inventory(seq: u64, all: Vec<Held>) -> Inventory {
+/// The inventory of a keeper that has seen messages up to number `seq`.
+pub fn inventory(seq: u64, all: Vec<Held>) -> Inventory {
     let held = all.into_iter().map(|Held { task, phase }| {
         let (phase, started) = match phase {
             HeldPhase::Queued => (held::Phase::Queued, 0),
@@ -66,12 +44,12 @@ fn inventory(seq: u64, all: Vec<Held>) -> Inventory {
             HeldPhase::Ended => (held::Phase::Ended, 0),
             HeldPhase::Unknown => (held::Phase::Unknown, 0),
         };
-        wire::Held { task: Some(task_to_wire(task)), phase: phase.into(), started }
+        wire::Held { task: Some(task.into()), phase: phase.into(), started }
     });
     Inventory { seq, held: held.collect() }
 }
 
-fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
+fn finished_to_wire(task: Task, epoch: u64, result: WireResult) -> Finished {
     use finished::{End, Other};
     let end = match result.end {
         WireEnd::Exited(code) => End::Exited(code),
@@ -85,7 +63,7 @@ fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
         WireEnd::Unknown => End::Other(Other::Unknown.into()),
     };
     Finished {
-        task: Some(task_to_wire(task)),
+        task: Some(task),
         epoch,
         end: Some(end),
         started: result.started,
@@ -100,14 +78,40 @@ fn finished_to_wire(task: TaskRef, epoch: u64, result: WireResult) -> Finished {
     }
 }
 
-/// A start for the keeper; `None` if it lacks the attempt or the request.
-pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
-    Some(ToKeeper::Start {
-        task: task_from_wire(start.task?),
+/// The keeper's message of a server's order. `None` if the order is not for the keeper as it is, or lacks a required
+/// field. A start before the welcome has none either: there is no epoch to report under, so the server sends it again.
+pub fn keeper_message(order: Order, epoch: u64) -> Option<ToKeeper> {
+    use order::What;
+    let Order { seq, what } = order;
+    let about = |task: Task| TaskCommand { task: task.into(), seq };
+    Some(match what? {
+        What::Start(_) if epoch == 0 => return None,
+        What::Start(start) => ToKeeper::Start(start_from_wire(start, epoch, seq)?),
+        What::DropBody(body) => ToKeeper::DropBody { job: body.job, step: u16::try_from(body.step).ok()? },
+        What::Kill(task) => ToKeeper::Kill(about(task)),
+        What::Recall(task) => ToKeeper::Recall(about(task)),
+        What::Ack(task) => ToKeeper::Ack(about(task)),
+        What::Lend(task) => ToKeeper::Lend(about(task)),
+        What::Reclaim(task) => ToKeeper::Reclaim(about(task)),
+        // The agent acts on these itself, or asks others before the keeper gets a message.
+        What::Greeting(_)
+        | What::Refused(_)
+        | What::Welcome(_)
+        | What::Lease(_)
+        | What::Body(_)
+        | What::Resync(_)
+        | What::ReadLog(_)
+        | What::DropLogs(_) => return None,
+    })
+}
+
+fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<StartMessage> {
+    Some(StartMessage {
+        task: start.task?.into(),
         step: u16::try_from(start.step).ok()?,
         epoch,
         seq,
-        request: Resources::from(start.request?).into(),
+        request: start.request?.into(),
         memory_limit: start.memory_limit,
         time_limit_ms: start.time_limit_ms,
         value: start.value,
@@ -119,10 +123,41 @@ pub fn start_from_wire(start: Start, epoch: u64, seq: u64) -> Option<ToKeeper> {
     })
 }
 
-pub fn task_from_wire(task: Task) -> TaskRef {
-    TaskRef { job: task.job, index: task.index, attempt: task.attempt }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::TaskRef;
+    use windlass_api::wire::{Amounts, Body, Lease};
 
-fn task_to_wire(task: TaskRef) -> Task {
-    Task { job: task.job, index: task.index, attempt: task.attempt }
+    #[test]
+    fn a_command_keeps_its_number_and_a_start_needs_the_epoch_of_a_welcome() {
+        let task = TaskRef { job: 3, index: 1, attempt: 2 };
+        let order = |what| Order { seq: 7, what: Some(what) };
+        let kill = order(order::What::Kill(task.into()));
+        assert_eq!(keeper_message(kill, 0), Some(ToKeeper::Kill(TaskCommand { task, seq: 7 })));
+        let request = Some(Amounts { cpu: 100, ..Amounts::default() });
+        let start = |step| {
+            order(order::What::Start(Start {
+                task: Some(task.into()),
+                step,
+                request: request.clone(),
+                ..Start::default()
+            }))
+        };
+        assert_eq!(keeper_message(start(1), 0), None);
+        let Some(ToKeeper::Start(message)) = keeper_message(start(1), 5) else { panic!("it has an epoch") };
+        assert_eq!((message.task, message.epoch, message.seq, message.request.cpu), (task, 5, 7, 100));
+        assert_eq!(keeper_message(start(1 << 16), 5), None, "a job has fewer steps");
+    }
+
+    #[test]
+    fn an_order_that_the_agent_acts_on_has_no_message() {
+        let lease = Order::plain(order::What::Lease(Lease { sent: 1, lasts_ns: 1 }));
+        let body = Order::plain(order::What::Body(Body::default()));
+        let lacking = Order::plain(order::What::Start(Start::default()));
+        let later = Order { seq: 1, what: None };
+        for order in [lease, body, lacking, later] {
+            assert_eq!(keeper_message(order.clone(), 5), None, "{order:?}");
+        }
+    }
 }

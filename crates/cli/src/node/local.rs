@@ -10,16 +10,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
-use windlass_core::cache_keys::CacheKeys;
-use windlass_core::engine::{CheckedHello, Hello, Inventory, SERVABLE, WorkerCommand};
-use windlass_core::tags::{Attributes, CORE_SCORE};
-use windlass_core::{Epoch, JobId, Resources, Time};
+use windlass_api::StepBody;
+use windlass_api::wire::{Hello, order, order_to_wire, report};
+use windlass_core::JobId;
+use windlass_core::engine::{CheckedHello, SERVABLE};
+use windlass_core::tags::CORE_SCORE;
 use windlass_server::{
-    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
-    WorkerMessage,
+    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, CacheDir, FromAgent, Held, MeasureCore, Nodes, Rider, Stream, TaskRef, ToKeeper,
+    Agent, AgentOptions, BodyMessage, CacheDir, FromAgent, MeasureCore, Stream, TaskRef, ToKeeper,
+    keeper_message,
 };
 
 /// The worker of this machine.
@@ -30,12 +31,9 @@ pub struct LocalWorker {
 /// State that both directions share.
 struct KeeperLink {
     name: String,
-    identity: u64,
     /// The connection to the keeper, and its number as the engine knows it.
     connection: Mutex<(u64, u64)>,
     handle: Handle,
-    capacity: Resources,
-    attributes: Attributes,
     /// Sent to when the engine has registered the worker for the first time.
     welcomed: Mutex<Option<oneshot::Sender<()>>>,
     /// The epoch of the last registration: starts carry it, and reports return it.
@@ -67,12 +65,9 @@ pub async fn start(
     let identity = windlass_worker::identity(state)?;
     let (welcomed, welcome) = oneshot::channel();
     let link = Arc::new(KeeperLink {
-        name,
-        identity,
+        name: name.clone(),
         connection: Mutex::default(),
         handle: handle.clone(),
-        capacity: capacity.clone(),
-        attributes,
         welcomed: Mutex::new(Some(welcomed)),
         epoch: AtomicU64::new(0),
         told: AtomicU64::new(0),
@@ -82,7 +77,10 @@ pub async fn start(
     let options = AgentOptions {
         state: state.to_owned(),
         program: std::env::current_exe().context("cannot find this program")?,
+        name,
+        identity,
         capacity,
+        attributes,
         die_with_agent: life == Life::OfThisRun,
         log_bytes_max,
         store: handle.store().id(),
@@ -120,60 +118,28 @@ impl KeeperLink {
     }
 
     fn message(self: &Arc<Self>, agent: &Agent, message: FromAgent) -> Option<WorkerMessage> {
-        Some(match message {
-            FromAgent::Hello { connection, incarnation, seq, held, notes, .. } => {
-                self.tell(incarnation, &notes);
-                let hello = Hello {
-                    name: self.name.clone(),
-                    identity: self.identity,
-                    incarnation,
-                    // The agent here notices when the keeper dies, so no lease is needed.
-                    fences: false,
-                    sent: 0,
-                    new_link: true,
-                    capacity: self.capacity.clone(),
-                    attributes: self.attributes.clone(),
-                    inventory: Inventory { seq, held: held.into_iter().map(Held::into_core).collect() },
-                };
+        match message {
+            FromAgent::Hello { hello, connection, notes } => {
+                self.tell(hello.incarnation, &notes);
                 let id = self.link_id(connection);
                 // The keeper may be a new one, which has no bodies.
                 let bodies = Mutex::new(SentBodies::default());
                 let link = LocalLink { id, link: self.clone(), agent: agent.clone(), connection, bodies };
-                // The server's owner starts it, and may have it serve whom they like.
-                match CheckedHello::of_agent(hello, &SERVABLE) {
-                    Ok(hello) => WorkerMessage::Hello { hello, link: Arc::new(link) },
+                match checked(*hello) {
+                    Ok(hello) => Some(WorkerMessage::Hello { hello, link: Arc::new(link) }),
                     Err(why) => {
-                        link.refuse(&why.to_string());
-                        return None;
+                        link.refuse(&why);
+                        None
                     }
                 }
             }
-            FromAgent::Beat { .. } => return None,
-            FromAgent::Lost => WorkerMessage::Lost,
-            FromAgent::Started { task, epoch, at } => WorkerMessage::Started {
-                task: task.task(),
-                attempt: task.attempt,
-                epoch: Epoch(epoch),
-                at: Time(at),
-            },
-            FromAgent::Finished { task, epoch, result } => WorkerMessage::Finished {
-                task: task.task(),
-                attempt: task.attempt,
-                epoch: Epoch(epoch),
-                result: result.into(),
-            },
-            FromAgent::Progress { task, epoch, percent, status } => WorkerMessage::Progress {
-                task: task.task(),
-                attempt: task.attempt,
-                epoch: Epoch(epoch),
-                progress: Progress { percent, status },
-            },
-            FromAgent::Load(report) => WorkerMessage::Load(report),
-            FromAgent::Caches(keys) => WorkerMessage::Caches(CacheKeys::of(keys.keys())),
-            FromAgent::Reclaimed { task, epoch } => {
-                WorkerMessage::Reclaimed { task: task.task(), attempt: task.attempt, epoch: Epoch(epoch) }
-            }
-        })
+            // The agent asks for a beat to see whether the keeper lives. Without a lease the engine needs none.
+            FromAgent::Report(what) if matches!(*what, report::What::Beat(_)) => None,
+            FromAgent::Report(what) => WorkerMessage::from_report(*what).unwrap_or_else(|bad| {
+                tracing::warn!("a report of the worker of this machine is not taken: {bad}");
+                None
+            }),
+        }
     }
 
     /// The engine's number of a connection to the keeper: a repeated hello on one connection has the same number.
@@ -200,95 +166,49 @@ impl KeeperLink {
 
     fn order(&self, delivery: Delivery, agent: &Agent, bodies: &mut SentBodies, into: &mut Vec<ToKeeper>) {
         let Delivery { seq, order, start } = delivery;
-        match order {
-            WorkerCommand::Registered { epoch } => {
-                self.epoch.store(epoch.0, Ordering::Relaxed);
+        let mut order = order_to_wire(seq, order);
+        match &mut order.what {
+            Some(order::What::Welcome(welcome)) => {
+                self.epoch.store(welcome.epoch, Ordering::Relaxed);
                 if let Some(welcomed) = lock(&self.welcomed).take() {
                     _ = welcomed.send(());
                 }
             }
-            WorkerCommand::Start {
-                task,
-                step,
-                attempt,
-                request,
-                memory_limit,
-                time_limit_ms,
-                gang,
-                riders,
-            } => {
-                let Some(start) = start else { return };
-                let network_bound = start.is_network_bound(step);
-                self.give_body(bodies, (task.job.0, step), &start, into);
-                into.push(ToKeeper::Start {
-                    task: TaskRef::new(task, attempt),
-                    step,
-                    epoch: self.epoch.load(Ordering::Relaxed),
-                    seq,
-                    request: request.into(),
-                    memory_limit: Some(memory_limit.unwrap_or(0)),
-                    time_limit_ms,
-                    value: start.value,
-                    params: start.params,
-                    riders: riders.into_iter().map(|(index, attempt)| Rider { index, attempt }).collect(),
-                    chunk_values: start.chunk_values,
-                    nodes: gang.map(|gang| Nodes { rank: gang.rank, workers: gang.workers }),
-                    network_bound,
-                });
+            Some(order::What::Start(message)) => {
+                let (Some(start), Some(task)) = (start, &message.task) else { return };
+                self.give_body(bodies, (task.job, message.step as u16), &start.body, into);
+                start.fill_in(message);
             }
-            WorkerCommand::Kill { task, attempt } => {
-                into.push(ToKeeper::Kill { task: TaskRef::new(task, attempt), seq })
-            }
-            WorkerCommand::Recall { task, attempt } => {
-                into.push(ToKeeper::Recall { task: TaskRef::new(task, attempt), seq });
-            }
-            WorkerCommand::Ack { task, attempt } => {
-                into.push(ToKeeper::Ack { task: TaskRef::new(task, attempt), seq })
-            }
-            WorkerCommand::Lend { task, attempt } => {
-                into.push(ToKeeper::Lend { task: TaskRef::new(task, attempt), seq })
-            }
-            WorkerCommand::Reclaim { task, attempt } => {
-                into.push(ToKeeper::Reclaim { task: TaskRef::new(task, attempt), seq });
-            }
-            // The agent is in this process: its keeper does not fence, and gets no lease.
-            WorkerCommand::Lease { .. } => {}
-            WorkerCommand::Resync => into.push(agent.hello()),
+            Some(order::What::Resync(_)) => into.push(agent.hello()),
+            _ => {}
         }
+        // A lease becomes no message: this agent is in the server's process, and its keeper does not fence.
+        into.extend(keeper_message(order, self.epoch.load(Ordering::Relaxed)));
     }
 
     /// Sends a step's body before the first start that needs it.
-    fn give_body(
-        &self,
-        bodies: &mut SentBodies,
-        key: (u64, u16),
-        start: &StartInfo,
-        into: &mut Vec<ToKeeper>,
-    ) {
+    fn give_body(&self, bodies: &mut SentBodies, key: (u64, u16), body: &StepBody, into: &mut Vec<ToKeeper>) {
         if bodies.has(key) {
             return;
         }
-        for (job, step) in bodies.add(key, start.body.sent_bytes()) {
+        for (job, step) in bodies.add(key, body.sent_bytes()) {
             into.push(ToKeeper::DropBody { job, step });
         }
         let (job, step) = key;
-        let body = &start.body;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
-        let (command, cwd, session) = (body.command.clone(), body.cwd.clone(), body.session.clone());
-        // Only separate workers map users: other users can traverse their directory.
-        let (run_as, refused) = (None, None);
-        into.push(ToKeeper::Body {
+        into.push(ToKeeper::Body(BodyMessage {
             job,
             step,
-            command,
+            command: body.command.clone(),
             env,
-            cwd,
-            session,
-            run_as,
-            refused,
+            cwd: body.cwd.clone(),
+            session: body.session.clone(),
+            // Only separate workers map users: other users can traverse their directory.
+            run_as: None,
+            refused: None,
             refused_now: false,
-        });
+        }));
     }
 }
 
@@ -341,14 +261,16 @@ impl WorkerLink for LocalLink {
 
     fn drop_logs(&self, jobs: &[JobId]) {
         let (logs, jobs) = (self.agent.logs(), jobs.to_vec());
-        tokio::task::spawn_blocking(move || {
-            for job in jobs {
-                if let Err(e) = logs.remove_job(job.0) {
-                    tracing::warn!("cannot delete the output of job {job}: {e}");
-                }
-            }
-        });
+        tokio::task::spawn_blocking(move || logs.remove_jobs(jobs.into_iter().map(|job| job.0)));
     }
+}
+
+/// The hello for the engine. The agent here notices when the keeper dies, so no lease is needed. The server's owner
+/// starts this worker, and may let it serve every kind of client.
+fn checked(mut hello: Hello) -> Result<CheckedHello, String> {
+    (hello.fences, hello.sent) = (false, 0);
+    let hello = hello.into_core().map_err(|bad| bad.to_string())?;
+    CheckedHello::of_agent(hello, &SERVABLE).map_err(|bad| bad.to_string())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

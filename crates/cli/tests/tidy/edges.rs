@@ -352,6 +352,7 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
     ("caches", &[]),
     ("clock", &[]),
     ("detect", &[]),
+    ("kept", &[]),
     ("lib", &[]),
     ("mounts", &[]),
     ("network", &[]),
@@ -367,10 +368,10 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
     ("names", &["users"]),
     ("process", &["syscall", "users"]),
     ("protocol", &["users"]),
-    ("kept", &["protocol"]),
     ("logs", &["protocol"]),
     ("mask", &["protocol", "unshare"]),
     ("cgroup", &["kept", "mounts"]),
+    ("wire", &["protocol"]),
     ("keep", &["logs", "protocol"]),
     ("launcher", &["mask", "process", "syscall", "users"]),
     ("old_output", &["logs"]),
@@ -389,10 +390,9 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
         "agent",
         &[
             "caches", "cgroup", "clock", "identity", "keep", "keeper", "logs", "measure", "process",
-            "protocol", "random", "watch",
+            "protocol", "random", "watch", "wire",
         ],
     ),
-    ("wire", &["agent", "protocol"]),
     (
         "remote",
         &[

@@ -10,7 +10,7 @@ use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
 use crate::mask::Mask;
 use crate::process::{self, Command, Setup, SpawnError, Step};
-use crate::protocol::{Hidden, TaskRef, ToKeeper};
+use crate::protocol::{BodyMessage, Hidden, TaskRef};
 use crate::spawn::{Launch, spawn};
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
@@ -62,24 +62,17 @@ impl Body {
         }
     }
 
-    /// The body in a message; `None` for other messages. Adds `HOME`, and for another user `USER` and
-    /// `LOGNAME`, where the step does not set them.
-    pub fn from_message(message: ToKeeper) -> Option<Body> {
-        match message {
-            ToKeeper::Body { command, mut env, cwd, session, run_as, refused, refused_now, .. } => {
-                if let Some(who) = &run_as {
-                    for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
-                        env.entry(name.to_owned()).or_insert_with(|| value.clone());
-                    }
-                } else if let Some(home) =
-                    std::env::home_dir().and_then(|home| home.to_str().map(str::to_owned))
-                {
-                    env.entry("HOME".to_owned()).or_insert(home);
-                }
-                Some(Body { command, env, cwd, session, run_as, refused, refused_now })
+    /// The body in a message. Adds `HOME`, and for another user `USER` and `LOGNAME`, where the step does not set them.
+    pub fn from_message(message: BodyMessage) -> Body {
+        let BodyMessage { command, mut env, cwd, session, run_as, refused, refused_now, .. } = message;
+        if let Some(who) = &run_as {
+            for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
+                env.entry(name.to_owned()).or_insert_with(|| value.clone());
             }
-            _ => None,
+        } else if let Some(home) = std::env::home_dir().and_then(|home| home.to_str().map(str::to_owned)) {
+            env.entry("HOME".to_owned()).or_insert(home);
         }
+        Body { command, env, cwd, session, run_as, refused, refused_now }
     }
 }
 

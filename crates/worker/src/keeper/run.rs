@@ -282,7 +282,7 @@ impl Keeper {
     fn handle(&mut self, message: ToKeeper) {
         match message {
             ToKeeper::Hello { capacity, sent, hide } => {
-                self.tasks.capacity = capacity.into();
+                self.tasks.capacity = capacity;
                 self.hide(hide);
                 self.link.send(&FromKeeper::State {
                     incarnation: self.options.incarnation,
@@ -302,7 +302,7 @@ impl Keeper {
             ToKeeper::Lease { until } => self.lease.set(until),
             // It may have been under way when the lease ran out, and its task may run elsewhere by now. The server sends
             // it again if it does not.
-            ToKeeper::Start { seq, .. } if !self.lease.holds() => self.tasks.note_seq(seq),
+            ToKeeper::Start(start) if !self.lease.holds() => self.tasks.note_seq(start.seq),
             ToKeeper::Upgrade { program } => self.upgrade_to = Some(program),
             ToKeeper::Shutdown => self.done = true,
             ToKeeper::ShutdownIfIdle => self.done |= self.tasks.held().is_empty(),

@@ -20,7 +20,8 @@ use crate::kept;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{
-    FromKeeper, Held, HeldPhase, Hidden, Nodes, Rider, TaskRef, ToKeeper, WireEnd, WireResult,
+    Amounts, FromKeeper, Held, HeldPhase, Hidden, Nodes, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper,
+    WireEnd, WireResult,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -67,7 +68,7 @@ pub struct Tasks {
 struct Waiting {
     task: TaskRef,
     epoch: u64,
-    #[serde(with = "kept::amounts")]
+    #[serde(with = "Amounts")]
     request: Resources,
     #[serde(default)]
     memory_limit: MemoryLimit,
@@ -102,7 +103,7 @@ impl MemoryLimit {
 #[derive(Serialize, Deserialize)]
 struct Running {
     epoch: u64,
-    #[serde(with = "kept::amounts")]
+    #[serde(with = "Amounts")]
     request: Resources,
     #[serde(default)]
     memory_limit: MemoryLimit,
@@ -157,11 +158,11 @@ fn yes() -> bool {
 /// The state that a keeper hands over to a newer program.
 #[derive(Serialize, Deserialize)]
 pub struct SavedTasks {
-    #[serde(with = "kept::amounts")]
+    #[serde(with = "Amounts")]
     capacity: Resources,
     seq: u64,
     sessions: Sessions,
-    #[serde(with = "kept::amounts")]
+    #[serde(with = "Amounts")]
     booked: Resources,
     bodies: VecDeque<((u64, u16), Rc<Body>)>,
     waiting: VecDeque<Waiting>,
@@ -274,24 +275,23 @@ impl Tasks {
     /// Handles a message that concerns tasks. All other messages are ignored.
     pub fn handle(&mut self, message: ToKeeper, link: &mut Link) {
         let seq = match &message {
-            ToKeeper::Start { seq, .. }
-            | ToKeeper::Kill { seq, .. }
-            | ToKeeper::Recall { seq, .. }
-            | ToKeeper::Ack { seq, .. }
-            | ToKeeper::Lend { seq, .. }
-            | ToKeeper::Reclaim { seq, .. } => *seq,
+            ToKeeper::Start(start) => start.seq,
+            ToKeeper::Kill(command)
+            | ToKeeper::Recall(command)
+            | ToKeeper::Ack(command)
+            | ToKeeper::Lend(command)
+            | ToKeeper::Reclaim(command) => command.seq,
             _ => 0,
         };
         let fresh = seq > self.seq;
         self.note_seq(seq);
         match message {
-            ToKeeper::Body { job, step, .. } => {
-                if let Some(body) = Body::from_message(message) {
-                    self.forget_body((job, step));
-                    self.bodies.push_back(((job, step), Rc::new(body)));
-                    if self.bodies.len() > BODIES_MAX {
-                        self.bodies.pop_front();
-                    }
+            ToKeeper::Body(body) => {
+                let step = (body.job, body.step);
+                self.forget_body(step);
+                self.bodies.push_back((step, Rc::new(Body::from_message(body))));
+                if self.bodies.len() > BODIES_MAX {
+                    self.bodies.pop_front();
                 }
             }
             ToKeeper::DropBody { job, step } => {
@@ -299,13 +299,15 @@ impl Tasks {
                 self.sessions.end_step((job, step));
             }
             // A late or repeated start may be of an attempt that has ended and is forgotten.
-            ToKeeper::Start { .. } if !fresh => {}
-            start @ ToKeeper::Start { .. } => self.enlist(start, link),
-            ToKeeper::Kill { task, .. } => self.kill(task, link),
-            ToKeeper::Recall { task, .. } => self.unqueue(task, (WireEnd::Recalled, false), link),
-            ToKeeper::Ack { task, .. } => _ = self.ended.remove(&task),
-            ToKeeper::Lend { task, .. } => self.lend(task),
-            ToKeeper::Reclaim { task, .. } => {
+            ToKeeper::Start(_) if !fresh => {}
+            ToKeeper::Start(start) => self.enlist(start, link),
+            ToKeeper::Kill(TaskCommand { task, .. }) => self.kill(task, link),
+            ToKeeper::Recall(TaskCommand { task, .. }) => {
+                self.unqueue(task, (WireEnd::Recalled, false), link);
+            }
+            ToKeeper::Ack(TaskCommand { task, .. }) => _ = self.ended.remove(&task),
+            ToKeeper::Lend(TaskCommand { task, .. }) => self.lend(task),
+            ToKeeper::Reclaim(TaskCommand { task, .. }) => {
                 if self.running.contains_key(&task) && !self.reclaims.contains(&task) {
                     self.reclaims.push_back(task);
                 }
@@ -321,24 +323,8 @@ impl Tasks {
     }
 
     /// Queues the attempt of a start.
-    fn enlist(&mut self, start: ToKeeper, link: &mut Link) {
-        let ToKeeper::Start {
-            task,
-            step,
-            epoch,
-            request,
-            memory_limit,
-            time_limit_ms,
-            value,
-            params,
-            nodes,
-            riders,
-            chunk_values,
-            ..
-        } = start
-        else {
-            return;
-        };
+    fn enlist(&mut self, start: StartMessage, link: &mut Link) {
+        let StartMessage { task, step, epoch, riders, .. } = start;
         // A start is repeated where the server does not know that it arrived. The first one counts, with those that ride with
         // it, and whatever its step's body has become since.
         if self.knows(task) {
@@ -354,14 +340,14 @@ impl Tasks {
         self.waiting.push_back(Waiting {
             task,
             epoch,
-            request: request.into(),
-            memory_limit: MemoryLimit(memory_limit),
-            time_limit: time_limit_ms.map(Duration::from_millis),
-            value,
-            params,
-            nodes,
+            request: start.request,
+            memory_limit: MemoryLimit(start.memory_limit),
+            time_limit: start.time_limit_ms.map(Duration::from_millis),
+            value: start.value,
+            params: start.params,
+            nodes: start.nodes,
             riders,
-            chunk_values,
+            chunk_values: start.chunk_values,
             step,
             body,
             parked: false,
@@ -411,18 +397,7 @@ impl Tasks {
         (end, job_at_fault): (WireEnd, bool),
         link: &mut Link,
     ) {
-        let result = WireResult {
-            end,
-            job_at_fault,
-            started: None,
-            finished: Some(unix_ns()),
-            cpu_ms: None,
-            peak_memory: None,
-            out_bytes: 0,
-            err_bytes: 0,
-            message: None,
-            disk_bytes: None,
-        };
+        let result = WireResult { end, job_at_fault, finished: Some(unix_ns()), ..WireResult::default() };
         self.finish(task, epoch, result, link);
     }
 

@@ -78,15 +78,13 @@ mod tests {
         let riders = [Rider { index: 11, attempt: 1 }, Rider { index: 12, attempt: 2 }];
         let result = WireResult {
             end: WireEnd::Exited(0),
-            job_at_fault: false,
             started: Some(100),
             finished: Some(400),
             cpu_ms: Some(9),
             peak_memory: Some(7),
             out_bytes: 5,
             err_bytes: 6,
-            message: None,
-            disk_bytes: None,
+            ..WireResult::default()
         };
         let parts = parts(head, &riders, result);
         let times: Vec<_> =
