@@ -16,6 +16,7 @@ use crate::protocol::{FromKeeper, Hidden, Lines, TaskRef, ToKeeper, to_line};
 use crate::random::fresh_number;
 use crate::watch::{Due, LOOK_EVERY, Watch};
 use crate::wire::{inventory, report_of};
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -27,8 +28,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use windlass_api::wire::{Hello, Lost, attributes_to_wire, report};
@@ -189,13 +190,13 @@ impl Agent {
         spawn("logs", move || this.keep_room())?;
         let this = agent.clone();
         let listen = move || {
-            let mut on = |agent: &Agent, messages| lock(&on)(agent, messages);
+            let mut on = |agent: &Agent, messages| on.lock()(agent, messages);
             let mut stream = Some(first);
             while !this.shared.stopped.load(Ordering::Relaxed) {
                 match stream.take().map_or_else(|| this.connect(), Ok) {
                     Ok(stream) => {
                         this.listen(stream, &mut on);
-                        this.shared.writer().stream = None;
+                        this.shared.writer.lock().stream = None;
                         if !this.shared.stopped.load(Ordering::Relaxed) {
                             on(&this, vec![FromAgent::report(report::What::Lost(Lost {}))]);
                         }
@@ -220,7 +221,7 @@ impl Agent {
         spawn("load", move || {
             let AgentOptions { capacity, state, .. } = &this.shared.options;
             this.shared.measured.tell_load(capacity, state, |load| {
-                lock(&tell)(&this, vec![FromAgent::report(report::What::Load(load.into()))]);
+                tell.lock()(&this, vec![FromAgent::report(report::What::Load(load.into()))]);
             });
         })?;
         if self.shared.options.measure_core != MeasureCore::Never {
@@ -234,7 +235,7 @@ impl Agent {
         spawn("caches", move || {
             let dirs = &this.shared.options.caches;
             this.shared.measured.tell_caches(dirs, |keys| {
-                lock(&tell)(&this, vec![FromAgent::report(report::What::Caches(keys.into()))]);
+                tell.lock()(&this, vec![FromAgent::report(report::What::Caches(keys.into()))]);
             });
         })
     }
@@ -244,15 +245,10 @@ impl Agent {
         self.shared.measured.set_load_every(every);
     }
 
-    /// The directory of this worker's files, which the keeper locks.
-    pub fn state(&self) -> &Path {
-        &self.shared.options.state
-    }
-
     /// Sends messages on one connection, all in one write. They are lost if that connection is gone. The next
     /// connection begins with a hello, and the server sends again what is missing from its inventory.
     pub fn send(&self, connection: u64, messages: &[ToKeeper]) {
-        let mut writer = self.shared.writer();
+        let mut writer = self.shared.writer.lock();
         if writer.connection != connection {
             return;
         }
@@ -283,13 +279,13 @@ impl Agent {
     fn keep_room(&self) {
         let mut looked = Instant::now();
         while !self.shared.stopped.load(Ordering::Relaxed) {
-            self.shared.measured.look_at_space(self.state());
+            self.shared.measured.look_at_space(&self.shared.options.state);
             thread::sleep(LOOK_EVERY);
             if looked.elapsed() < keep::EVERY {
                 continue;
             }
             looked = Instant::now();
-            let held = lock(&self.shared.held).clone();
+            let held = self.shared.held.lock().clone();
             match keep::make_room(&self.logs(), self.shared.options.logs_bytes_max, &held) {
                 Ok(0) => {}
                 Ok(bytes) => {
@@ -320,7 +316,7 @@ impl Agent {
     /// Asks the keeper whether it is alive. Never waits, because a stopped keeper does not read.
     fn ask(&self) {
         self.shared.watch.asked(boot_ns());
-        let Ok(mut writer) = self.shared.writer.try_lock() else { return };
+        let Some(mut writer) = self.shared.writer.try_lock() else { return };
         let mut line = Vec::new();
         to_line(&ToKeeper::Beat { sent: boot_ns() }, &mut line);
         let Some(stream) = &writer.stream else { return };
@@ -356,7 +352,7 @@ impl Agent {
 
     /// As [`Agent::send`], on the current connection.
     pub fn send_now(&self, messages: &[ToKeeper]) {
-        let connection = self.shared.writer().connection;
+        let connection = self.shared.writer.lock().connection;
         self.send(connection, messages);
     }
 
@@ -431,7 +427,7 @@ impl Agent {
     }
 
     fn listen(&self, mut stream: UnixStream, on: &mut impl FnMut(&Agent, Vec<FromAgent>)) {
-        let connection = self.shared.writer().connection;
+        let connection = self.shared.writer.lock().connection;
         let mut lines = Lines::default();
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -453,7 +449,7 @@ impl Agent {
                     messages.iter().for_each(|message| self.shared.measured.hear(message));
                     for message in &messages {
                         if let FromKeeper::State { held, .. } | FromKeeper::Beat { held, .. } = message {
-                            *lock(&self.shared.held) = held.iter().map(|held| held.task).collect();
+                            *self.shared.held.lock() = held.iter().map(|held| held.task).collect();
                         }
                     }
                     self.upgrade(connection, &messages);
@@ -521,7 +517,7 @@ impl Agent {
         stream.set_read_timeout(Some(KEEPER_ANSWER)).map_err(io)?;
         stream.set_write_timeout(Some(KEEPER_ANSWER)).map_err(io)?;
         let connection = {
-            let mut writer = self.shared.writer();
+            let mut writer = self.shared.writer.lock();
             writer.connection += 1;
             writer.stream = Some(stream.try_clone().map_err(io)?);
             writer.connection
@@ -575,16 +571,6 @@ impl Agent {
         _ = child.wait();
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
-}
-
-impl Shared {
-    fn writer(&self) -> std::sync::MutexGuard<'_, Writer> {
-        lock(&self.writer)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), AgentError> {

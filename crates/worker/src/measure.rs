@@ -11,9 +11,9 @@ use crate::keeper::{KeeperFile, SESSIONS};
 use crate::load::LoadReader;
 use crate::network::{FetchRun, LinkLoad, LinkRates, Links};
 use crate::protocol::{FromKeeper, HeldPhase, TaskRef};
+use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use windlass_core::Resources;
 use windlass_core::load::pressure::{DiskSpace, LoadReport};
@@ -121,7 +121,7 @@ impl Measured {
     }
 
     fn hear_at(&self, now_ns: u64, message: &FromKeeper) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.follow(message);
         self.follow_fetches(&mut state, now_ns);
         match message {
@@ -151,17 +151,17 @@ impl Measured {
 
     /// Finds the speed of a core, again and again while the machine is too busy, until it is known or the end.
     pub fn find_core_score(&self, state: &Path, when: MeasureCore) {
-        self.lock().core_score = core_speed::known(state);
+        self.state.lock().core_score = core_speed::known(state);
         let mut not_before = Instant::now();
         while self.wait_to_measure(when, not_before) {
-            self.lock().core_score = core_speed::measure_and_keep(state);
+            self.state.lock().core_score = core_speed::measure_and_keep(state);
             not_before = Instant::now() + MEASURE_AGAIN;
         }
     }
 
     /// An attempt that is marked as network-bound is sent to the keeper.
     pub fn expect_fetches(&self, task: TaskRef) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.network_bound.len() < NETWORK_BOUND_MAX {
             state.network_bound.insert(task);
         }
@@ -196,25 +196,25 @@ impl Measured {
         let of_state = keep::space(state).ok();
         // Until the first session there is no such directory.
         let of_sessions = keep::space(&state.join(SESSIONS)).ok().or(of_state);
-        let mut known = self.lock();
+        let mut known = self.state.lock();
         (known.state_space, known.session_space) = (Seen::now(of_state), Seen::now(of_sessions));
     }
 
     /// Makes the caches due, because the server has just heard a hello.
     pub fn say_caches(&self) {
-        self.lock().caches_unsaid = true;
+        self.state.lock().caches_unsaid = true;
         self.changed.notify_all();
     }
 
     /// Sets the interval between two reports of load.
     pub fn set_load_every(&self, every: Duration) {
-        self.lock().load_every = Some(every);
+        self.state.lock().load_every = Some(every);
         self.changed.notify_all();
     }
 
     /// Asks the threads that measure to end.
     pub fn end(&self) {
-        self.lock().ended = true;
+        self.state.lock().ended = true;
         self.changed.notify_all();
     }
 
@@ -240,13 +240,13 @@ impl Measured {
         let (mut last_scan, mut last_told) = (None, None);
         while let Some(due) = self.wait_for_caches(last_scan, last_told) {
             if due == RescanReason::Scan {
-                self.lock().fetched.leave_to_scan(dirs);
+                self.state.lock().fetched.leave_to_scan(dirs);
                 scanned = scan(dirs);
                 let spaces = dirs.iter().filter_map(|dir| keep::space(&dir.dir).ok());
-                self.lock().cache_space = Seen::now(spaces.min_by_key(|space| space.free_bytes));
+                self.state.lock().cache_space = Seen::now(spaces.min_by_key(|space| space.free_bytes));
                 last_scan = Some(Instant::now());
             }
-            let keys = self.lock().fetched.with(&scanned);
+            let keys = self.state.lock().fetched.with(&scanned);
             if due == RescanReason::Unsaid || said.as_ref() != Some(&keys) {
                 last_told = Some(Instant::now());
                 tell(keys.clone());
@@ -256,7 +256,7 @@ impl Measured {
     }
 
     fn with_speeds(&self, now_ns: u64, report: LoadReport) -> LoadReport {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.look_at_links(&mut state, now_ns);
         let rates = state.link_load.update(self.links.read(now_ns));
         LoadReport {
@@ -275,20 +275,20 @@ impl Measured {
 
     /// Waits for the next report of load; false at the end.
     fn wait_for_load(&self, last: Instant) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let at = last + state.load_every.unwrap_or(LOAD_EVERY);
             match at.checked_duration_since(Instant::now()) {
                 _ if state.ended => return false,
                 None | Some(Duration::ZERO) => return true,
-                Some(left) => state = self.wait(state, left),
+                Some(left) => _ = self.changed.wait_for(&mut state, left),
             }
         }
     }
 
     /// Waits until the speed of a core may be measured; false if it is known, and at the end.
     fn wait_to_measure(&self, when: MeasureCore, not_before: Instant) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let began = Instant::now();
         loop {
             if state.ended || state.core_score.is_some() {
@@ -301,7 +301,7 @@ impl Measured {
                 return true;
             }
             // The end of the last task wakes it, too.
-            state = self.wait(state, if left.is_zero() { MEASURE_AGAIN } else { left });
+            self.changed.wait_for(&mut state, if left.is_zero() { MEASURE_AGAIN } else { left });
         }
     }
 
@@ -311,7 +311,7 @@ impl Measured {
         last_scan: Option<Instant>,
         last_told: Option<Instant>,
     ) -> Option<RescanReason> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.ended {
                 return None;
@@ -335,16 +335,8 @@ impl Measured {
                 return Some(RescanReason::News);
             }
             let left = news_at.map_or(scan_at, |at| at.min(scan_at)).saturating_duration_since(now);
-            state = self.wait(state, left);
+            self.changed.wait_for(&mut state, left);
         }
-    }
-
-    fn wait<'a>(&'a self, state: MutexGuard<'a, ScanState>, most: Duration) -> MutexGuard<'a, ScanState> {
-        self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ScanState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -479,7 +471,7 @@ mod tests {
         let state =
             FromKeeper::State { incarnation: 2, seq: 0, held, notes, sent: 0, fences: true, program: None };
         measured.hear_at(2 * SECOND_NS, &state);
-        let known = measured.lock();
+        let known = measured.state.lock();
         assert!(known.network_bound.is_empty() && known.running.is_empty() && known.fetch_run.is_none());
         assert!(known.fetchers.is_empty() && known.must_scan, "what they fetched is looked for");
     }

@@ -18,11 +18,11 @@ use crate::random::fresh_number;
 use crate::server_rotation::{Ending, ServerRotation};
 use crate::users::{BadUser, UserMap};
 use crate::wire::keeper_message;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
@@ -96,10 +96,10 @@ pub struct RemoteOptions {
 /// Why there is no stream to the server.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// The address, the token, a certificate or the directory is unusable. Another attempt does not help.
+    /// The address, the token or a certificate is unusable. Another attempt does not help.
     #[error("cannot use {what}: {why}; correct it and start the worker again")]
     Setup {
-        /// The address, token, certificate or directory at fault.
+        /// The address, token or certificate at fault.
         what: String,
         /// The reason, in words for an administrator.
         why: String,
@@ -164,7 +164,7 @@ pub async fn run_remote(options: RemoteOptions, stop: impl Future<Output = ()>) 
             ended = remote.session() => ended,
             () = &mut stop => break,
         };
-        *lock(&remote.up) = None;
+        *remote.up.lock() = None;
         let Err(error) = ended else { continue };
         let (how, owner) = match &error {
             RemoteError::Setup { .. } => return Err(error),
@@ -239,7 +239,7 @@ impl Remote {
         let mut orders = self.open(outgoing).await?;
         let greeting = self.greeting(&mut orders).await?;
         let (up, mut said) = mpsc::channel(SAID_MAX);
-        *lock(&self.up) = Some(up);
+        *self.up.lock() = Some(up);
         let (agent, is_new) = self.agent_for(greeting.store).await?;
         tracing::info!("connected to {} (version {})", self.server().url, greeting.version);
         if greeting.lease_ms.is_none() {
@@ -348,7 +348,7 @@ impl Remote {
                 agent.stop(false);
             }
             Agent::start(options, move |_, messages| {
-                let sender = lock(&up).clone();
+                let sender = up.lock().clone();
                 if let Some(sender) = sender {
                     // The stream has just ended. The keeper repeats the messages on the next one.
                     _ = sender.blocking_send(messages);
@@ -657,16 +657,6 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl From<io::Error> for RemoteError {
-    fn from(e: io::Error) -> Self {
-        RemoteError::Setup { what: "the worker's directory".to_owned(), why: e.to_string() }
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! the agent kills it, and the kernel ends everything under it. The agent calls [`Watch::look`] every
 //! [`LOOK_EVERY`]; nothing here sends a message or a signal.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 /// Interval between two looks.
@@ -45,7 +45,7 @@ pub enum Due {
 impl Watch {
     /// Notes a renewal of the lease. As in the keeper, an earlier end does not shorten the lease.
     pub fn leased(&self, until: Option<u64>) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.until = match (state.until, until) {
             (Some(before), Some(now)) => Some(before.max(now)),
             (_, now) => now,
@@ -54,18 +54,18 @@ impl Watch {
 
     /// Notes a question that the keeper has to answer.
     pub fn asked(&self, now: u64) {
-        self.lock().asked.get_or_insert(now);
+        self.0.lock().asked.get_or_insert(now);
     }
 
     /// Notes any message of the keeper.
     pub fn heard(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         (state.asked, state.said) = (None, false);
     }
 
     /// The action that is due now.
     pub fn look(&self, now: u64) -> Due {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let due = state.due(now);
         match due {
             Due::Say => state.said = true,
@@ -74,10 +74,6 @@ impl Watch {
             Due::Nothing | Due::Ask => {}
         }
         due
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WatchState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
