@@ -62,7 +62,7 @@ pub type Entry = extern "C" fn(*mut c_void) -> !;
 /// # Safety
 /// `stack_top` is the aligned end of a stack, and that and what `arg` and `cleared` point to are reserved for the new
 /// process until the kernel sets `cleared` to 0. The flags must neither make a thread nor change the thread's storage.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub unsafe fn clone(
     entry: Entry,
     stack_top: *mut c_void,
@@ -70,68 +70,11 @@ pub unsafe fn clone(
     arg: *mut c_void,
     cleared: *mut i32,
 ) -> c_int {
-    let result: isize;
-    // SAFETY: follows the kernel's calling convention on x86-64. In the new process the result is 0, and the stack is
-    // another; the other registers are as before. There the entry is called with an aligned stack, and never returns.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, {arg}",
-            "call {entry}",
-            "ud2",
-            "2:",
-            arg = in(reg) arg,
-            entry = in(reg) entry,
-            inlateout("rax") libc::SYS_clone as isize => result,
-            in("rdi") flags as usize,
-            in("rsi") stack_top,
-            in("rdx") 0,
-            in("r10") cleared,
-            in("r8") 0,
-            out("rcx") _,
-            out("r11") _,
-        );
-    }
-    result as c_int
-}
-
-/// As on x86-64.
-///
-/// # Safety
-/// As on x86-64.
-#[cfg(target_arch = "aarch64")]
-pub unsafe fn clone(
-    entry: Entry,
-    stack_top: *mut c_void,
-    flags: c_int,
-    arg: *mut c_void,
-    cleared: *mut i32,
-) -> c_int {
-    let result: isize;
-    // SAFETY: follows the kernel's calling convention on arm64, and is otherwise as on x86-64.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            "cbnz x0, 2f",
-            "mov x29, xzr",
-            "mov x0, {arg}",
-            "blr {entry}",
-            "brk 1",
-            "2:",
-            arg = in(reg) arg,
-            entry = in(reg) entry,
-            in("x8") libc::SYS_clone,
-            inlateout("x0") flags as isize => result,
-            in("x1") stack_top,
-            in("x2") 0,
-            in("x3") 0,
-            in("x4") cleared,
-        );
-    }
-    result as c_int
+    // `cleared` is the fourth argument on one machine and the fifth on the other. The kernel does not read the other one
+    // of these two, the thread's storage, without CLONE_SETTLS.
+    let args = [flags as usize, stack_top as usize, 0, cleared as usize, cleared as usize];
+    // SAFETY: the arguments are as clone(2) requires, and the caller vouches for what they point to.
+    unsafe { make_process(libc::SYS_clone, args, entry, arg) }
 }
 
 /// The same through the C library.
@@ -149,15 +92,8 @@ pub unsafe fn clone(
     // SAFETY: a function that never returns may stand for one that returns a number. The rest is the caller's promise.
     let made = unsafe {
         let entry: extern "C" fn(*mut c_void) -> c_int = std::mem::transmute(entry);
-        libc::clone(
-            entry,
-            stack_top,
-            flags,
-            arg,
-            std::ptr::null_mut::<i32>(),
-            std::ptr::null_mut::<u8>(),
-            cleared,
-        )
+        let (parent_tid, tls) = (std::ptr::null_mut::<i32>(), std::ptr::null_mut::<u8>());
+        libc::clone(entry, stack_top, flags, arg, parent_tid, tls, cleared)
     };
     if made < 0 { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN) } else { made }
 }
@@ -194,7 +130,7 @@ pub unsafe fn clone_into(
     arg: *mut c_void,
     cleared: *mut i32,
 ) -> c_int {
-    let args = CloneArgs {
+    let request = CloneArgs {
         flags: (flags & !libc::CSIGNAL) as u64 | CLONE_INTO_CGROUP,
         child_tid: cleared as u64,
         exit_signal: if flags & libc::CLONE_PARENT == 0 { (flags & libc::CSIGNAL) as u64 } else { 0 },
@@ -203,16 +139,21 @@ pub unsafe fn clone_into(
         cgroup: group as u64,
         ..CloneArgs::default()
     };
+    let args = [std::ptr::from_ref(&request) as usize, size_of::<CloneArgs>(), 0, 0, 0];
     // SAFETY: the arguments are as clone3(2) requires, and the caller vouches for what they point to.
-    unsafe { clone3(entry, &raw const args, arg) }
+    unsafe { make_process(libc::SYS_clone3, args, entry, arg) }
 }
 
+/// Calls `number` with `args`, and lets the process that it made run `entry(arg)`. Returns that process's number, or a
+/// negated error number.
+///
 /// # Safety
-/// As [`clone_into`].
+/// The system call gives the process a stack. The rest is as [`clone()`].
 #[cfg(target_arch = "x86_64")]
-unsafe fn clone3(entry: Entry, args: *const CloneArgs, arg: *mut c_void) -> c_int {
+unsafe fn make_process(number: libc::c_long, args: [usize; 5], entry: Entry, arg: *mut c_void) -> c_int {
     let result: isize;
-    // SAFETY: as in `clone`.
+    // SAFETY: follows the kernel's calling convention on x86-64. In the new process the result is 0, and the stack is
+    // another; the other registers are as before. There the entry is called with an aligned stack, and never returns.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -225,9 +166,12 @@ unsafe fn clone3(entry: Entry, args: *const CloneArgs, arg: *mut c_void) -> c_in
             "2:",
             arg = in(reg) arg,
             entry = in(reg) entry,
-            inlateout("rax") libc::SYS_clone3 as isize => result,
-            in("rdi") args,
-            in("rsi") size_of::<CloneArgs>(),
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
             out("rcx") _,
             out("r11") _,
         );
@@ -235,12 +179,14 @@ unsafe fn clone3(entry: Entry, args: *const CloneArgs, arg: *mut c_void) -> c_in
     result as c_int
 }
 
+/// As on x86-64.
+///
 /// # Safety
-/// As [`clone_into`].
+/// As on x86-64.
 #[cfg(target_arch = "aarch64")]
-unsafe fn clone3(entry: Entry, args: *const CloneArgs, arg: *mut c_void) -> c_int {
+unsafe fn make_process(number: libc::c_long, args: [usize; 5], entry: Entry, arg: *mut c_void) -> c_int {
     let result: isize;
-    // SAFETY: as in `clone`.
+    // SAFETY: follows the kernel's calling convention on arm64, and is otherwise as on x86-64.
     unsafe {
         std::arch::asm!(
             "svc 0",
@@ -252,18 +198,23 @@ unsafe fn clone3(entry: Entry, args: *const CloneArgs, arg: *mut c_void) -> c_in
             "2:",
             arg = in(reg) arg,
             entry = in(reg) entry,
-            in("x8") libc::SYS_clone3,
-            inlateout("x0") args as isize => result,
-            in("x1") size_of::<CloneArgs>(),
+            in("x8") number,
+            inlateout("x0") args[0] as isize => result,
+            in("x1") args[1],
+            in("x2") args[2],
+            in("x3") args[3],
+            in("x4") args[4],
         );
     }
     result as c_int
 }
 
+/// Fails: the convention of this machine is not written here.
+///
 /// # Safety
 /// None is needed.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn clone3(_: Entry, _: *const CloneArgs, _: *mut c_void) -> c_int {
+unsafe fn make_process(_: libc::c_long, _: [usize; 5], _: Entry, _: *mut c_void) -> c_int {
     -libc::ENOSYS
 }
 
