@@ -6,7 +6,7 @@
 //! namespace. Where no group can be made, [`Cgroups::open`] says why, and the keeper uses process groups and
 //! `/proc` instead. Only [`sweep`] touches the groups of another keeper.
 
-use crate::kept;
+use crate::kept::KeptFile;
 use crate::mounts::{AGENT_GROUP, MAIN_GROUP, Mounts};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -44,14 +44,10 @@ pub struct Slot {
     /// because it compares the group's kills with those of the group of the maker. Processes that join it live.
     #[serde(skip)]
     was_killed: Cell<bool>,
-    #[serde(with = "kept::file")]
-    procs: File,
-    #[serde(with = "kept::file")]
-    events: File,
-    #[serde(with = "kept::file")]
-    kill: File,
-    #[serde(with = "kept::file")]
-    cpu: File,
+    procs: KeptFile,
+    events: KeptFile,
+    kill: KeptFile,
+    cpu: KeptFile,
     memory: Option<SlotMemory>,
 }
 
@@ -69,8 +65,7 @@ struct SlotMemory {
     v1: bool,
     /// File of a v1 group that a process writes to in order to join; `None` on v2, where the slot's group has
     /// the limit.
-    #[serde(with = "kept::optional_file")]
-    procs: Option<File>,
+    procs: Option<KeptFile>,
     ooms: u64,
     limit: Option<u64>,
 }
@@ -140,10 +135,10 @@ impl Cgroups {
         Ok(Slot {
             group: Some(File::open(&dir)?),
             was_killed: Cell::new(false),
-            procs: OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?,
-            events: File::open(dir.join("cgroup.events"))?,
-            kill: OpenOptions::new().write(true).open(dir.join("cgroup.kill"))?,
-            cpu: File::open(dir.join("cpu.stat"))?,
+            procs: KeptFile(OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?),
+            events: KeptFile(File::open(dir.join("cgroup.events"))?),
+            kill: KeptFile(OpenOptions::new().write(true).open(dir.join("cgroup.kill"))?),
+            cpu: KeptFile(File::open(dir.join("cpu.stat"))?),
             memory,
             dir,
         })
@@ -185,13 +180,13 @@ impl Slot {
     /// with `limit`.
     pub fn join_fds(&self, limit: bool) -> [Option<RawFd>; 2] {
         let memory = self.memory.as_ref().filter(|_| limit).and_then(|m| m.procs.as_ref());
-        [Some(self.procs.as_raw_fd()), memory.map(AsRawFd::as_raw_fd)]
+        [Some(self.procs.as_raw_fd()), memory.map(|file| file.as_raw_fd())]
     }
 
     /// Kills all processes of the group in one write.
     pub fn kill(&self) {
         self.was_killed.set(true);
-        _ = (&self.kill).write(b"1");
+        _ = (&*self.kill).write(b"1");
     }
 
     /// Whether no process is left, including zombies that the kernel still tears down.
@@ -228,7 +223,7 @@ impl SlotMemory {
     fn v1(dir: PathBuf) -> io::Result<SlotMemory> {
         make_dir(&dir)?;
         let procs = OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?;
-        Ok(SlotMemory { dir, v1: true, procs: Some(procs), ooms: 0, limit: None })
+        Ok(SlotMemory { dir, v1: true, procs: Some(KeptFile(procs)), ooms: 0, limit: None })
     }
 
     fn set(&mut self, limit: Option<u64>) -> io::Result<()> {

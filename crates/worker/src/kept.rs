@@ -2,9 +2,10 @@
 //! through the exec, and points in time are stored relative to now.
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Keeps a descriptor open through an exec.
@@ -13,67 +14,35 @@ pub fn keep_open(file: &impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfd(file, flags - FdFlags::CLOEXEC)?)
 }
 
-/// A file as the number of its descriptor, which stays open through an exec.
-pub mod file {
-    use super::{AsRawFd, BorrowedFd, Deserialize, File, RawFd, fcntl_dupfd_cloexec, keep_open};
-    use serde::{Deserializer, Serializer};
+/// A file that is saved as the number of its descriptor, which stays open through an exec.
+pub struct KeptFile(pub File);
 
-    pub fn serialize<S: Serializer>(file: &File, serializer: S) -> Result<S::Ok, S::Error> {
-        keep_open(file).map_err(serde::ser::Error::custom)?;
-        serializer.serialize_i32(file.as_raw_fd())
+impl Deref for KeptFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
     }
+}
 
+impl Serialize for KeptFile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        keep_open(&self.0).map_err(serde::ser::Error::custom)?;
+        serializer.serialize_i32(self.0.as_raw_fd())
+    }
+}
+
+impl<'d> Deserialize<'d> for KeptFile {
     /// Duplicates the descriptor. The original stays open, so that a program that fails on the rest of the
     /// state can leave everything to the program before.
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<File, D::Error> {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<KeptFile, D::Error> {
         let fd = RawFd::deserialize(deserializer)?;
         if fd < 0 {
             return Err(serde::de::Error::custom("a negative descriptor"));
         }
         // SAFETY: the earlier program kept this descriptor open.
         let kept = unsafe { BorrowedFd::borrow_raw(fd) };
-        fcntl_dupfd_cloexec(kept, 3).map(File::from).map_err(serde::de::Error::custom)
-    }
-}
-
-#[derive(Serialize)]
-struct KeptRef<'a>(#[serde(with = "file")] &'a File);
-
-#[derive(Deserialize)]
-struct KeptFile(#[serde(with = "file")] File);
-
-/// Several files as the numbers of their descriptors.
-pub mod files {
-    use super::{Deserialize, File, KeptFile, KeptRef};
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<'a, S: Serializer>(
-        files: impl IntoIterator<Item = &'a File>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(files.into_iter().map(KeptRef))
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>, T: TryFrom<Vec<File>>>(
-        deserializer: D,
-    ) -> Result<T, D::Error> {
-        let files: Vec<KeptFile> = Vec::deserialize(deserializer)?;
-        let files: Vec<File> = files.into_iter().map(|KeptFile(file)| file).collect();
-        T::try_from(files).map_err(|_| serde::de::Error::custom("another number of files"))
-    }
-}
-
-/// A file that may be absent.
-pub mod optional_file {
-    use super::{Deserialize, File, KeptFile, KeptRef, Serialize};
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(file: &Option<File>, serializer: S) -> Result<S::Ok, S::Error> {
-        file.as_ref().map(KeptRef).serialize(serializer)
-    }
-
-    pub fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<File>, D::Error> {
-        Ok(Option::<KeptFile>::deserialize(deserializer)?.map(|KeptFile(file)| file))
+        fcntl_dupfd_cloexec(kept, 3).map(|fd| KeptFile(fd.into())).map_err(serde::de::Error::custom)
     }
 }
 

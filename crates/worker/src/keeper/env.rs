@@ -5,7 +5,7 @@
 use super::log::write_line;
 use super::nodes::{NODES, NodeFiles};
 use crate::cgroup::{Cgroups, Slot};
-use crate::kept;
+use crate::kept::KeptFile;
 use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
 use crate::mask::Mask;
@@ -116,8 +116,7 @@ pub struct Started {
     /// Its control group; `None` without control groups.
     pub slot: Option<Slot>,
     /// Standard output and standard error.
-    #[serde(with = "kept::files")]
-    pub output: [File; 2],
+    pub output: [KeptFile; 2],
     /// Processor time that the group had used before, in microseconds.
     pub cpu_before_us: u64,
     /// Whether the memory limit is held by sampling.
@@ -180,8 +179,14 @@ impl KeeperEnv {
         }
         let watch_memory = memory.is_some() && !enforced;
         let cpu_before_us = slot.as_ref().and_then(Slot::cpu_us).unwrap_or(0);
-        let mut started =
-            Started { pid: 0, slot, output: [out, err], cpu_before_us, watch_memory, launch: None };
+        let mut started = Started {
+            pid: 0,
+            slot,
+            output: [out, err].map(KeptFile),
+            cpu_before_us,
+            watch_memory,
+            launch: None,
+        };
         match self.go_on(command, &mut started, memory) {
             Ok(()) => Ok(started),
             Err(refused) => {

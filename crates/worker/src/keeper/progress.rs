@@ -2,7 +2,7 @@
 //! straight to files, so the keeper reads each file again from the end of its last look. `session` and `tasks` act on
 //! the result. Lines in any other form are the task's own, and this module never changes a file.
 
-use crate::kept;
+use crate::kept::KeptFile;
 use crate::logs::{LogDir, Stream, read_at};
 use crate::protocol::TaskRef;
 use serde::{Deserialize, Serialize};
@@ -54,8 +54,7 @@ pub struct Tail {
 
 #[derive(Serialize, Deserialize)]
 struct TailReader {
-    #[serde(with = "kept::file")]
-    file: File,
+    file: KeptFile,
     at: u64,
     /// Beginning of a line whose end is not yet written.
     line: Vec<u8>,
@@ -99,7 +98,7 @@ impl Tail {
 
 impl TailReader {
     fn open(logs: &LogDir, task: TaskRef, stream: Stream) -> io::Result<TailReader> {
-        let file = File::open(logs.path(task, stream))?;
+        let file = KeptFile(File::open(logs.path(task, stream))?);
         Ok(TailReader { file, at: 0, line: Vec::new(), skip: false })
     }
 

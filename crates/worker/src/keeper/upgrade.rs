@@ -13,7 +13,7 @@ use super::run::{Keeper, KeeperOptions};
 use super::session::Sessions;
 use super::tasks::{SavedTasks, Tasks};
 use crate::cgroup::Cgroups;
-use crate::kept;
+use crate::kept::{self, KeptFile};
 use crate::process;
 use crate::protocol::Hidden;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -34,11 +34,10 @@ struct Saved {
     lease_until: Option<u64>,
     namespaced: bool,
     notes: Vec<String>,
-    #[serde(with = "kept::file")]
-    listener: File,
+    listener: KeptFile,
     /// Holds the worker's directory.
-    #[serde(default, with = "kept::optional_file")]
-    lock: Option<File>,
+    #[serde(default)]
+    lock: Option<KeptFile>,
     /// Soft and hard limit of open files that tasks get; `None` if unknown.
     files_before: Option<(u64, u64)>,
     /// The files that the last agent asked to hide from tasks.
@@ -51,7 +50,7 @@ impl Keeper {
     pub fn become_program(&mut self, options: &KeeperOptions, program: &Path) -> io::Error {
         write_line(format_args!("goes on as {}", program.display()));
         let listener = match self.link.listener().try_clone_to_owned() {
-            Ok(listener) => File::from(listener),
+            Ok(listener) => KeptFile(File::from(listener)),
             Err(e) => return e,
         };
         let (tasks, cgroups) = self.tasks.save();
@@ -62,14 +61,14 @@ impl Keeper {
             namespaced: self.namespaced,
             notes: self.notes.clone(),
             listener,
-            lock: self.lock.take(),
+            lock: self.lock.take().map(KeptFile),
             files_before: process::files_before(),
             hidden: self.hidden.clone(),
         };
         let why = hand_over(&saved, options, program);
         // Without the new program nothing uses these descriptors, and tasks must not inherit them.
         close_at_exec();
-        self.lock = saved.lock;
+        self.lock = saved.lock.map(|kept| kept.0);
         self.tasks.put_back(saved.tasks, saved.cgroups);
         why
     }
@@ -87,11 +86,11 @@ impl Keeper {
         }
         let mut lease = Lease::new()?;
         lease.set(saved.lease_until);
-        let link = Link::resume(OwnedFd::from(saved.listener).into());
+        let link = Link::resume(OwnedFd::from(saved.listener.0).into());
         let mut tasks = Tasks::new(Keeper::keeper_env(options, None, saved.namespaced)?, Sessions::default());
         tasks.put_back(saved.tasks, saved.cgroups);
         let mut keeper = Keeper::with(options, (tasks, link, lease), saved.namespaced, saved.notes)?;
-        keeper.lock = saved.lock;
+        keeper.lock = saved.lock.map(|kept| kept.0);
         close_kept();
         keeper.hide(saved.hidden);
         Ok(keeper)
