@@ -100,7 +100,15 @@ pub enum ToKeeper {
         until: Option<u64>,
     },
     /// The command of a step's tasks. It comes before the step's first start.
-    Body(BodyMessage),
+    Body {
+        /// Number of the job in its store.
+        job: u64,
+        /// Index of the step in the job.
+        step: u16,
+        /// The command, as whom it runs, and the session.
+        #[serde(flatten)]
+        body: Body,
+    },
     /// Forgets the body of a step. The server sends it again before another start of that step.
     DropBody {
         /// Number of the job in its store.
@@ -135,11 +143,7 @@ pub enum ToKeeper {
 
 /// The command of a step's tasks, and as whom they run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct BodyMessage {
-    /// Number of the job in its store.
-    pub job: u64,
-    /// Index of the step in the job.
-    pub step: u16,
+pub struct Body {
     /// Program and arguments, with placeholders.
     pub command: Vec<String>,
     /// Environment of the command, by variable name.

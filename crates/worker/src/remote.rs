@@ -13,7 +13,7 @@ use crate::measure::{LOAD_EVERY, MeasureCore};
 use crate::names::{Names, Resolved};
 use crate::old_output::{ASK_EVERY, OldOutput, ServerClock};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
-use crate::protocol::{BodyMessage, Hidden, TaskRef, ToKeeper};
+use crate::protocol::{self, Hidden, TaskRef, ToKeeper};
 use crate::random::fresh_number;
 use crate::server_rotation::{Ending, ServerRotation};
 use crate::users::{BadUser, UserMap};
@@ -521,17 +521,8 @@ impl StreamSession<'_> {
             Ok(run_as) => (run_as, None),
             Err(bad) => (None, Some(bad.to_string())),
         };
-        Some(ToKeeper::Body(BodyMessage {
-            job,
-            step,
-            command,
-            env,
-            cwd,
-            session,
-            run_as,
-            refused,
-            refused_now,
-        }))
+        let body = protocol::Body { command, env, cwd, session, run_as, refused, refused_now };
+        Some(ToKeeper::Body { job, step, body })
     }
 
     fn order(&mut self, seq: u64, what: order::What) -> Option<ToKeeper> {

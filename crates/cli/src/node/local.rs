@@ -19,8 +19,7 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, BodyMessage, CacheDir, FromAgent, MeasureCore, Stream, TaskRef, ToKeeper,
-    keeper_message,
+    Agent, AgentOptions, Body, CacheDir, FromAgent, MeasureCore, Stream, TaskRef, ToKeeper, keeper_message,
 };
 
 /// The worker of this machine.
@@ -197,9 +196,7 @@ impl KeeperLink {
         let (job, step) = key;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
-        into.push(ToKeeper::Body(BodyMessage {
-            job,
-            step,
+        let body = Body {
             command: body.command.clone(),
             env,
             cwd: body.cwd.clone(),
@@ -208,7 +205,8 @@ impl KeeperLink {
             run_as: None,
             refused: None,
             refused_now: false,
-        }));
+        };
+        into.push(ToKeeper::Body { job, step, body });
     }
 }
 

@@ -10,7 +10,7 @@ use crate::launcher::Launcher;
 use crate::logs::{LogDir, Stream};
 use crate::mask::Mask;
 use crate::process::{self, Command, Setup, SpawnError, Step};
-use crate::protocol::{BodyMessage, Hidden, TaskRef};
+use crate::protocol::{Body, Hidden, TaskRef};
 use crate::spawn::{Launch, spawn};
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use windlass_api::{Session, fill_in};
+use windlass_api::fill_in;
 
 /// Environment variable that marks every process of a keeper. Processes are found by it where there is no namespace.
 pub const MARKER: &str = "WINDLASS_KEEPER";
@@ -35,26 +35,9 @@ const MAPPED_BYTES_MORE: u64 = 4 << 30;
 /// Bytes that one argument may have once the value replaces every placeholder.
 const FILLED_BYTES_MAX: usize = 64 << 20;
 
-/// The command of a step's tasks.
-#[derive(Serialize, Deserialize)]
-pub struct Body {
-    pub command: Vec<String>,
-    pub env: BTreeMap<String, String>,
-    pub cwd: String,
-    /// The session that the step's tasks share on this worker; `None` for tasks without a session.
-    pub session: Option<Session>,
-    /// The user whose rights the tasks have; `None` for the keeper's own user.
-    pub run_as: Option<RunAs>,
-    /// Why the tasks must not run here, for people.
-    refused: Option<String>,
-    /// Whether the reason is this worker's, and not the submission's.
-    #[serde(default)]
-    refused_now: bool,
-}
-
 impl Body {
     /// An error if the tasks must not run here.
-    pub fn check(&self) -> Result<(), Refused> {
+    pub(super) fn check(&self) -> Result<(), Refused> {
         match &self.refused {
             None => Ok(()),
             Some(why) if self.refused_now => Err(Refused::Worker(why.clone())),
@@ -62,17 +45,15 @@ impl Body {
         }
     }
 
-    /// The body in a message. Adds `HOME`, and for another user `USER` and `LOGNAME`, where the step does not set them.
-    pub fn from_message(message: BodyMessage) -> Body {
-        let BodyMessage { command, mut env, cwd, session, run_as, refused, refused_now, .. } = message;
-        if let Some(who) = &run_as {
+    /// Adds `HOME`, and for another user `USER` and `LOGNAME`, where the step does not set them.
+    pub(super) fn name_user(&mut self) {
+        if let Some(who) = &self.run_as {
             for (name, value) in [("HOME", &who.home), ("USER", &who.name), ("LOGNAME", &who.name)] {
-                env.entry(name.to_owned()).or_insert_with(|| value.clone());
+                self.env.entry(name.to_owned()).or_insert_with(|| value.clone());
             }
         } else if let Some(home) = std::env::home_dir().and_then(|home| home.to_str().map(str::to_owned)) {
-            env.entry("HOME".to_owned()).or_insert(home);
+            self.env.entry("HOME".to_owned()).or_insert(home);
         }
-        Body { command, env, cwd, session, run_as, refused, refused_now }
     }
 }
 

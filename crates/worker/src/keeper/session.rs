@@ -7,14 +7,14 @@
 //! the next task then begins another session. Leaving takes no room, and writes to output files of its own
 //! beside those of the job's tasks. A session never spans two steps or two workers.
 
-use super::env::{Body, EMPTY_POLL, KeeperEnv, Refused, SESSIONS, Started, refuse_spawn};
+use super::env::{EMPTY_POLL, KeeperEnv, Refused, SESSIONS, Started, refuse_spawn};
 use super::log::write_line;
 use super::progress::{Fetch, Said, Tail};
 use crate::clock::unix_ns;
 use crate::kept;
 use crate::logs::Stream;
 use crate::process::{self, Command, Exit, NewFile};
-use crate::protocol::TaskRef;
+use crate::protocol::{Body, TaskRef};
 use crate::spawn::{Launch, LaunchState};
 use crate::users::RunAs;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ mod chunk;
 mod ending;
 mod launch;
 
-use super::env::{Body, EMPTY_POLL, KeeperEnv, Refused, Started};
+use super::env::{EMPTY_POLL, KeeperEnv, Refused, Started};
 use super::link::Link;
 use super::log::write_line;
 use super::progress::{Fetch, Said, Tail};
@@ -20,8 +20,8 @@ use crate::kept;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{
-    Amounts, FromKeeper, Held, HeldPhase, Hidden, Nodes, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper,
-    WireEnd, WireResult,
+    Amounts, Body, FromKeeper, Held, HeldPhase, Hidden, Nodes, Rider, StartMessage, TaskCommand, TaskRef,
+    ToKeeper, WireEnd, WireResult,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -286,10 +286,10 @@ impl Tasks {
         let fresh = seq > self.seq;
         self.note_seq(seq);
         match message {
-            ToKeeper::Body(body) => {
-                let step = (body.job, body.step);
-                self.forget_body(step);
-                self.bodies.push_back((step, Rc::new(Body::from_message(body))));
+            ToKeeper::Body { job, step, mut body } => {
+                body.name_user();
+                self.forget_body((job, step));
+                self.bodies.push_back(((job, step), Rc::new(body)));
                 if self.bodies.len() > BODIES_MAX {
                     self.bodies.pop_front();
                 }
