@@ -77,11 +77,8 @@ fn needed(ok: bool, what: &str, detail: impl Into<String>, advice: &str) -> Find
 }
 
 fn namespaces() -> Finding {
-    // In another process, because `unshare` would change this one.
-    let tries = [&["--pid", "--mount", "--fork", "true"][..], &["-U", "-r", "--pid", "--fork", "true"][..]];
-    let ok = tries
-        .iter()
-        .any(|args| Command::new("unshare").args(*args).output().is_ok_and(|o| o.status.success()));
+    let ok = can_unshare(&["--pid", "--mount", "--fork", "true"])
+        || can_unshare(&["-U", "-r", "--pid", "--fork", "true"]);
     found(
         ok,
         "PID namespaces",
@@ -90,6 +87,11 @@ fn namespaces() -> Finding {
          are tied to the keeper by parent-death signals, and a worker has no lease: 'windlass worker forget' \
          says that it is gone",
     )
+}
+
+/// Tries it in another process, because `unshare` would change this one.
+fn can_unshare(args: &[&str]) -> bool {
+    Command::new("unshare").args(args).output().is_ok_and(|output| output.status.success())
 }
 
 fn cgroups() -> Finding {
@@ -209,10 +211,7 @@ fn users(entries: &[UserEntry], as_root: bool) -> Finding {
 
 /// Checks whether the worker's token and the output of tasks can be hidden from tasks.
 fn hiding() -> Finding {
-    let tries = [&["--mount", "true"][..], &["-U", "-r", "--mount", "true"]];
-    let ok = tries
-        .iter()
-        .any(|args| Command::new("unshare").args(*args).output().is_ok_and(|o| o.status.success()));
+    let ok = can_unshare(&["--mount", "true"]) || can_unshare(&["-U", "-r", "--mount", "true"]);
     found(
         ok,
         "mount namespaces",
@@ -255,7 +254,7 @@ fn keeper(state: &Path, program: &Path) -> Finding {
 fn stands_still(pid: i32) -> Option<&'static str> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     match stat.rsplit(')').next()?.split_whitespace().next()? {
-        "T" | "t" => Some("somebody stopped it"),
+        "T" | "t" => Some("a signal stopped it"),
         "D" => Some("the kernel waits with it for a disk or a file system"),
         _ => None,
     }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stepped_aside_was_started_one_group_up() {
+    fn a_process_that_stepped_aside_was_started_one_group_up() {
         let home = |own: &str| Group { mount: "/g".into(), own: own.into() }.home().to_owned();
         assert_eq!(home("/g/a.service/windlass-agent"), Path::new("/g/a.service"));
         assert_eq!(home("/g/windlass-main"), Path::new("/g"));

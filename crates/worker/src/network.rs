@@ -32,8 +32,8 @@ const WINDOW_NS_MIN: u64 = 100_000_000;
 const NEARLY_FASTEST: f64 = 0.5;
 /// Windows of a run that are compared. After these it is as if the run ended and another began.
 const WINDOWS_MAX: usize = 60;
-/// Nanoseconds over which the use of links is averaged, as the kernel averages pressure: a burst of a second is no
-/// reason to keep work away.
+/// Nanoseconds over which the use of links is averaged, as the kernel averages pressure. A burst of a second does not
+/// keep work away.
 const MEAN_NS: f64 = 10e9;
 /// Bits of a byte, and of a megabit.
 const BITS: f64 = 8.0;
@@ -246,12 +246,11 @@ impl FetchRun {
         }
         let least = self.last.speed().map_or(0.0, |link| link * WINDOW_PART_MIN);
         let fastest = windows.iter().map(|window| window.rate()).fold(0.0, f64::max);
-        let counts = |window: &&Window| {
+        for window in windows {
             let rate = window.rate();
-            window.bytes >= WINDOW_BYTES_MIN && rate >= least && rate >= fastest * NEARLY_FASTEST
-        };
-        for window in windows.iter().filter(counts) {
-            speed.add(self.last.at_ns, window.bytes, window.took_ns);
+            if window.bytes >= WINDOW_BYTES_MIN && rate >= least && rate >= fastest * NEARLY_FASTEST {
+                speed.add(self.last.at_ns, window.bytes, window.took_ns);
+            }
         }
     }
 }

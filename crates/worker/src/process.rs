@@ -95,13 +95,13 @@ pub struct SpawnError {
 /// A step between fork and exec. A report has its index in [`Step::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Reading the command.
+    /// Reading the command as a request of the keeper.
     Read,
     /// Making the process, or setting up its session, groups, files and limits.
     Make,
-    /// Becoming its user.
+    /// Taking over the numbers and groups of its user.
     BecomeUser,
-    /// Writing its files.
+    /// Writing the files of its session.
     WriteFiles,
     /// Entering its working directory.
     EnterDir,

@@ -211,7 +211,7 @@ pub struct TaskCommand {
     pub seq: u64,
 }
 
-/// Messages from keeper to agent.
+/// Messages from keeper to agent. `epoch` is that of the start of `task`, the attempt that a message is about.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromKeeper {
@@ -236,39 +236,30 @@ pub enum FromKeeper {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<String>,
     },
-    /// The answer to `Beat`.
+    /// The answer to `Beat`, whose `sent` it returns.
     Beat {
-        /// `sent` of the question.
         sent: u64,
-        /// The largest message number that the keeper has seen.
         seq: u64,
-        /// Every attempt that the keeper has.
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
     },
     /// A task's program runs.
     Started {
-        /// The attempt that the message is about.
         task: TaskRef,
-        /// Epoch of the attempt's start.
         epoch: u64,
         /// Nanoseconds since the Unix epoch.
         at: u64,
     },
     /// An attempt ended. Repeated on every connection until it is acknowledged.
     Finished {
-        /// The attempt that the message is about.
         task: TaskRef,
-        /// Epoch of the attempt's start.
         epoch: u64,
         /// How the attempt ended, and what it used.
         result: WireResult,
     },
     /// Progress that a task printed.
     Progress {
-        /// The attempt that the message is about.
         task: TaskRef,
-        /// Epoch of the attempt's start.
         epoch: u64,
         /// Percent done, 0 to 100.
         #[serde(default)]
@@ -279,7 +270,6 @@ pub enum FromKeeper {
     },
     /// A task says that it fetched a cache key.
     Fetched {
-        /// The attempt that the message is about.
         task: TaskRef,
         /// The key as jobs name it.
         key: String,
@@ -290,9 +280,7 @@ pub enum FromKeeper {
     },
     /// A task that lent its cpus has them again.
     Reclaimed {
-        /// The attempt that the message is about.
         task: TaskRef,
-        /// Epoch of the attempt's start.
         epoch: u64,
     },
 }

@@ -52,7 +52,7 @@ const LOAD_EVERY_MAX: Duration = Duration::from_secs(60);
 /// A server's address and this worker's credentials.
 #[derive(Clone, Default)]
 pub struct ServerAddress {
-    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    /// The form is `http://HOST:PORT` or `https://HOST:PORT`.
     pub url: String,
     /// The worker's token; `None` for a server that asks for none.
     pub token: Option<String>,
@@ -457,12 +457,13 @@ impl StreamSession<'_> {
         if self.waiting.is_empty() {
             return;
         }
-        let is_lease = |order: &Order| matches!(order.what, Some(order::What::Lease(_)));
-        let (leases, rest) = std::mem::take(&mut self.waiting).into_iter().partition(is_lease);
-        self.waiting = rest;
-        let leases: VecDeque<Order> = leases;
-        let messages = leases.into_iter().filter_map(|order| self.order(order.seq, order.what?));
-        let messages: Vec<ToKeeper> = messages.collect();
+        let mut messages = Vec::new();
+        for order in std::mem::take(&mut self.waiting) {
+            match order.what {
+                Some(what @ order::What::Lease(_)) => messages.extend(self.order(order.seq, what)),
+                _ => self.waiting.push_back(order),
+            }
+        }
         self.agent.send(self.connection, &messages);
     }
 

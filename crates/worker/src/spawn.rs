@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How long a process may take from fork to its program.
 pub const LAUNCH_MAX: Duration = Duration::from_secs(10);
 /// How long the keeper waits for a process to end before it looks at its report. A task that is shorter costs it one
-/// wakeup instead of two. That a longer one has started is told so much later.
+/// wakeup instead of two. The start of a longer task is reported by this much later.
 const REPORT_DELAY: Duration = Duration::from_millis(5);
 /// Bytes that are read of a process's report.
 const REPORT_BYTES_MAX: u64 = 4096;
@@ -115,11 +115,10 @@ pub fn spawn(
 
 /// Turns a forked child into its program. If that fails, it reports the reason and exits.
 fn become_child(command: &Command, setup: &Setup, mask: Option<&Mask>, report: RawFd) -> ! {
-    let become_it = || match mask.map_or(Ok(()), Mask::enter) {
+    let failed = std::panic::catch_unwind(AssertUnwindSafe(|| match mask.map_or(Ok(()), Mask::enter) {
         Ok(()) => become_program(command, setup, &command.pointers()),
         Err(e) => (Step::Make, Errno::from_io_error(&e).unwrap_or(Errno::IO)),
-    };
-    let failed = std::panic::catch_unwind(AssertUnwindSafe(become_it));
+    }));
     report_and_end(report, failed.unwrap_or((Step::Make, Errno::IO)))
 }
 

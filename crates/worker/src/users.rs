@@ -102,7 +102,7 @@ pub enum BadUser {
 }
 
 impl UserEntry {
-    /// The entry `submitter=user`.
+    /// An entry that maps one submitter, or `*`, to one user, or to `*`.
     pub fn new(submitter: &str, user: &str) -> Self {
         UserEntry { submitter: submitter.to_owned(), user: user.to_owned() }
     }
@@ -140,7 +140,6 @@ impl UserMap {
         let user = user.ok_or_else(|| BadUser::NotMapped(submitter.to_owned()))?;
         let is_same_name = user == SAME_NAME;
         let user = if is_same_name { submitter } else { user };
-        let unknown = || BadUser::Unknown { submitter: submitter.to_owned(), user: user.to_owned() };
         let mut found = look_up(user);
         for _ in 1..LOOK_UPS_MAX {
             if found.is_ok() {
@@ -149,7 +148,9 @@ impl UserMap {
             found = look_up(user);
         }
         let found = found.map_err(|e| BadUser::LookUp { user: user.to_owned(), why: e.to_string() })?;
-        let found = found.ok_or_else(unknown)?;
+        let Some(found) = found else {
+            return Err(BadUser::Unknown { submitter: submitter.to_owned(), user: user.to_owned() });
+        };
         check(submitter, &found, &admin_sockets(Path::new(&found.home)))?;
         if is_same_name && found.uid < PEOPLE_UID_MIN {
             return Err(BadUser::System(submitter.to_owned()));
@@ -203,7 +204,7 @@ impl FromStr for UserEntry {
             Some((submitter, user)) if !submitter.is_empty() && !user.is_empty() => {
                 Ok(UserEntry::new(submitter, user))
             }
-            _ => Err(format!("'{text}' is no mapping; one looks like SUBMITTER=USER or *=USER")),
+            _ => Err(format!("'{text}' is not a valid mapping; one looks like SUBMITTER=USER or *=USER")),
         }
     }
 }
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_mapped_is_refused() {
+    fn a_submitter_that_is_not_mapped_is_refused() {
         let map = map(&["alice=nobody"]);
         assert_eq!(map.resolve("alice").unwrap().unwrap().name, "nobody");
         assert_eq!(map.resolve("bob"), Err(BadUser::NotMapped("bob".to_owned())));

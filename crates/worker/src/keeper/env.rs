@@ -288,12 +288,17 @@ impl KeeperEnv {
                 *until = now + STUCK_POLL;
             }
         }
-        let ended = |started: &mut Started| match &started.slot {
-            Some(slot) => slot.is_empty(),
-            None => process::start_ticks(started.pid).is_none(),
-        };
-        let over: Vec<Started> = self.stuck.extract_if(.., ended).collect();
-        over.into_iter().for_each(|started| self.give_back(started.slot));
+        for started in std::mem::take(&mut self.stuck) {
+            let has_ended = match &started.slot {
+                Some(slot) => slot.is_empty(),
+                None => process::start_ticks(started.pid).is_none(),
+            };
+            if has_ended {
+                self.give_back(started.slot);
+            } else {
+                self.stuck.push(started);
+            }
+        }
     }
 
     /// When [`KeeperEnv::settle`] is due again; `None` if nothing waits for it.
@@ -335,10 +340,12 @@ impl KeeperEnv {
                     .collect()
             }
             Some(value) => {
-                let most = |arg: &String| arg.len() + arg.matches('{').count().saturating_mul(value.len());
-                if body.command.iter().any(|arg| most(arg) > FILLED_BYTES_MAX) {
-                    let why = "its arguments may be too long once its value is filled in";
-                    return Err(Refused::Job(why.to_owned()));
+                for arg in &body.command {
+                    let bytes = arg.len() + arg.matches('{').count().saturating_mul(value.len());
+                    if bytes > FILLED_BYTES_MAX {
+                        let why = "its arguments may be too long once its value is filled in";
+                        return Err(Refused::Job(why.to_owned()));
+                    }
                 }
                 body.command.iter().map(|arg| fill_in(arg, value)).collect()
             }

@@ -88,7 +88,7 @@ fn resume(options: KeeperOptions, memory: i32) -> ExitCode {
         Err(e) => {
             write_line(format_args!("cannot go on with the state of the earlier program: {e}"));
             if let Some(old) = options.fallback {
-                let e = upgrade::fall_back(&options, memory, old);
+                let Err(e) = upgrade::fall_back(&options, memory, old);
                 write_line(format_args!("the earlier program cannot be executed again: {e}"));
             }
             ExitCode::FAILURE

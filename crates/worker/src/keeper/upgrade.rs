@@ -18,6 +18,7 @@ use crate::process;
 use crate::protocol::Hidden;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -65,7 +66,7 @@ impl Keeper {
             files_before: process::files_before(),
             hidden: self.hidden.clone(),
         };
-        let why = hand_over(&saved, options, program);
+        let Err(why) = hand_over(&saved, options, program);
         // Without the new program nothing uses these descriptors, and tasks must not inherit them.
         close_at_exec();
         self.lock = saved.lock.map(|kept| kept.0);
@@ -98,24 +99,16 @@ impl Keeper {
 }
 
 /// Executes the program with the state in a memory file. Returns only if that failed.
-fn hand_over(saved: &Saved, options: &KeeperOptions, program: &Path) -> io::Error {
-    let write = || -> io::Result<(File, File)> {
-        let old = File::open("/proc/self/exe")?;
-        let mut memory = File::from(memfd_create("keeper", MemfdFlags::CLOEXEC)?);
-        serde_json::to_writer(&mut memory, saved)?;
-        kept::keep_open(&old)?;
-        kept::keep_open(&memory)?;
-        Ok((old, memory))
-    };
-    match write() {
-        Ok((old, memory)) => {
-            let mut arguments = arguments(options);
-            arguments.extend(["--resume".to_owned(), memory.as_raw_fd().to_string()]);
-            arguments.extend(["--fallback".to_owned(), old.as_raw_fd().to_string()]);
-            execute(program, &arguments)
-        }
-        Err(e) => e,
-    }
+fn hand_over(saved: &Saved, options: &KeeperOptions, program: &Path) -> io::Result<Infallible> {
+    let old = File::open("/proc/self/exe")?;
+    let mut memory = File::from(memfd_create("keeper", MemfdFlags::CLOEXEC)?);
+    serde_json::to_writer(&mut memory, saved)?;
+    kept::keep_open(&old)?;
+    kept::keep_open(&memory)?;
+    let mut arguments = arguments(options);
+    arguments.extend(["--resume".to_owned(), memory.as_raw_fd().to_string()]);
+    arguments.extend(["--fallback".to_owned(), old.as_raw_fd().to_string()]);
+    execute(program, &arguments)
 }
 
 /// Sets all open descriptors to close at the next exec.
@@ -141,7 +134,7 @@ fn close_kept() {
 }
 
 /// Executes the program before this one, with the state that it handed over. Returns only if that failed.
-pub fn fall_back(options: &KeeperOptions, memory: RawFd, old: RawFd) -> io::Error {
+pub fn fall_back(options: &KeeperOptions, memory: RawFd, old: RawFd) -> io::Result<Infallible> {
     let mut arguments = arguments(options);
     arguments.extend(["--resume".to_owned(), memory.to_string()]);
     execute(Path::new(&format!("/proc/self/fd/{old}")), &arguments)
@@ -162,21 +155,15 @@ fn arguments(options: &KeeperOptions) -> Vec<String> {
 }
 
 /// Executes a program with this environment. Returns only if that failed.
-fn execute(program: &Path, arguments: &[String]) -> io::Error {
-    let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
-    let made = || -> io::Result<(CString, Vec<CString>)> {
-        let program = text(program.as_os_str().as_bytes())?;
-        let rest = arguments.iter().map(|argument| text(argument.as_bytes()));
-        let all = std::iter::once(Ok(program.clone())).chain(rest).collect::<io::Result<_>>()?;
-        Ok((program, all))
-    };
-    let (program, all) = match made() {
-        Ok(made) => made,
-        Err(e) => return e,
-    };
+fn execute(program: &Path, arguments: &[String]) -> io::Result<Infallible> {
+    let program = CString::new(program.as_os_str().as_bytes())?;
+    let mut all = vec![program.clone()];
+    for argument in arguments {
+        all.push(CString::new(argument.as_bytes())?);
+    }
     let argv: Vec<*const libc::c_char> =
         all.iter().map(|argument| argument.as_ptr()).chain([std::ptr::null()]).collect();
     // SAFETY: the strings end with NUL, the list ends with a null pointer, and both outlive the call.
     unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
-    io::Error::last_os_error()
+    Err(io::Error::last_os_error())
 }

@@ -23,14 +23,12 @@ impl Tasks {
                 self.end_unstarted(task, waiting.epoch, (WireEnd::Recalled, false), link);
             }
         }
-        // A task between two actions of its session must not begin the next one.
-        let goes_on = |running: &&mut Running| {
-            running.exit.is_none()
-                || running.task_session.as_ref().is_some_and(|(task_session, _)| task_session.is_entering())
-        };
-        for running in self.running.values_mut().filter(goes_on) {
-            running.cause = Some(WireEnd::Fenced);
-            running.kill_at = Some(Instant::now());
+        for running in self.running.values_mut() {
+            // A task between two actions of its session must not begin the next one.
+            if running.exit.is_none() || running.is_entering() {
+                running.cause = Some(WireEnd::Fenced);
+                running.kill_at = Some(Instant::now());
+            }
         }
         self.sessions.fence();
     }
@@ -74,10 +72,14 @@ impl Tasks {
 }
 
 impl Running {
+    /// Whether the task still enters environments of its session.
+    fn is_entering(&self) -> bool {
+        self.task_session.as_ref().is_some_and(|(task_session, _)| task_session.is_entering())
+    }
+
     /// Asks the task to end, once; the kill follows.
     pub(super) fn ask_to_end(&mut self, cause: WireEnd, keeper_env: &mut KeeperEnv) {
-        let entering = self.task_session.as_ref().is_some_and(|(task_session, _)| task_session.is_entering());
-        if self.cause.is_some() || (self.exit.is_some() && !entering) {
+        if self.cause.is_some() || (self.exit.is_some() && !self.is_entering()) {
             return;
         }
         self.cause = Some(cause);
