@@ -60,9 +60,6 @@ pub struct AgentOptions {
     pub die_with_agent: bool,
     /// Bytes that are kept of one output file; the middle of a longer one is dropped.
     pub log_bytes_max: u64,
-    /// Id of the store that the jobs come from. A keeper and output of another store's jobs are not taken
-    /// over, because the same job number means another job there.
-    pub store: i64,
     /// Directories whose entries are reported as cache keys.
     pub caches: Vec<CacheDir>,
     /// Bytes that all output files may take together. `None` leaves it to the free space of the disk.
@@ -167,9 +164,12 @@ struct Writer {
 
 impl Agent {
     /// Connects to a keeper, or starts one, and starts the agent's threads. `on` is called on these threads,
-    /// never by two at a time, with all messages that arrived together.
+    /// never by two at a time, with all messages that arrived together. `store` is the id of the store that the jobs
+    /// come from. A keeper and output of another store's jobs are not taken over, because the same job number means
+    /// another job there.
     pub fn start(
         options: AgentOptions,
+        store: i64,
         on: impl FnMut(&Agent, Vec<FromAgent>) + Send + 'static,
     ) -> Result<Agent, AgentError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&options.state);
@@ -180,7 +180,7 @@ impl Agent {
         let held = Mutex::default();
         let shared = Shared { options, writer, stopped, upgraded, measured, watch, held };
         let agent = Agent { shared: Arc::new(shared) };
-        agent.leave_other_store()?;
+        agent.leave_other_store(store)?;
         let first = agent.connect()?;
         let on = Arc::new(Mutex::new(on));
         agent.measure(&on)?;
@@ -399,10 +399,10 @@ impl Agent {
     /// Ends a keeper that has only finished attempts of another store's jobs, or with `adopt` any, and moves
     /// the output of those jobs aside. The output is kept because the server may have been started with the
     /// wrong store.
-    fn leave_other_store(&self) -> Result<(), AgentError> {
+    fn leave_other_store(&self, store: i64) -> Result<(), AgentError> {
         let state = &self.shared.options.state;
         let io = |source| AgentError::State { path: state.clone(), source };
-        let (path, ours) = (state.join("store-id"), self.shared.options.store.to_string());
+        let (path, ours) = (state.join("store-id"), store.to_string());
         let theirs = fs::read_to_string(&path).unwrap_or_default();
         if theirs == ours {
             return Ok(());

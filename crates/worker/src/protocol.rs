@@ -279,10 +279,7 @@ pub enum FromKeeper {
         ms: u64,
     },
     /// A task that lent its cpus has them again.
-    Reclaimed {
-        task: TaskRef,
-        epoch: u64,
-    },
+    Reclaimed { task: TaskRef, epoch: u64 },
 }
 
 /// One attempt of a keeper's inventory.

@@ -7,20 +7,18 @@
 //! restore. It decides nothing about tasks.
 
 use crate::agent::{Agent, AgentError, AgentOptions, FromAgent};
-use crate::caches::CacheDir;
 use crate::clock::boot_ns;
-use crate::measure::{LOAD_EVERY, MeasureCore};
+use crate::measure::LOAD_EVERY;
 use crate::names::{Names, Resolved};
 use crate::old_output::{ASK_EVERY, OldOutput, ServerClock};
 use crate::outgoing::{self, Outgoing, PART_BYTES_MAX, Reports};
-use crate::protocol::{self, Hidden, TaskRef, ToKeeper};
+use crate::protocol::{self, TaskRef, ToKeeper};
 use crate::random::fresh_number;
 use crate::server_rotation::{Ending, ServerRotation};
 use crate::users::{BadUser, UserMap};
 use crate::wire::keeper_message;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,8 +32,6 @@ use windlass_api::wire::{
     Body, FromWorker, Greeting, Lease, LogPart, Order, Outputs, ReadLog, Report, ToWorker, order, report,
 };
 use windlass_api::{OWNER_METADATA, StepBody};
-use windlass_core::Resources;
-use windlass_core::tags::{Attributes, CORE_SCORE};
 
 /// Interval of HTTP/2 pings on a silent connection, and the time for their answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -67,30 +63,10 @@ pub struct RemoteOptions {
     /// The servers of its farm, at least one, in the order in which they are tried. It works for the one that owns the
     /// scheduling.
     pub servers: Vec<ServerAddress>,
-    /// Name of the worker, unique on the farm.
-    pub name: String,
-    /// Number that tells this machine from another with the same name.
-    pub identity: u64,
-    /// The directory of this worker's files.
-    pub state: PathBuf,
-    /// The executable that runs as the keeper.
-    pub program: PathBuf,
-    /// The capacity that all tasks may use together.
-    pub capacity: Resources,
-    /// Attributes of this worker.
-    pub attributes: Attributes,
     /// Which submitter's tasks run as which user.
     pub users: UserMap,
-    /// Bytes that are kept of one output file.
-    pub log_bytes_max: u64,
-    /// Directories whose entries are reported as cache keys.
-    pub caches: Vec<CacheDir>,
-    /// Bytes that all output files may take together. `None` leaves it to the free space of the disk.
-    pub logs_bytes_max: Option<u64>,
-    /// Whether tasks of another store's jobs are ended at once, instead of when their lease is over.
-    pub adopt: bool,
-    /// Files that tasks must not read, such as that of the token. Tasks see them empty, where the kernel lets that be.
-    pub secrets: Vec<PathBuf>,
+    /// The worker itself, and how its keeper runs tasks.
+    pub agent: AgentOptions,
 }
 
 /// Why there is no stream to the server.
@@ -319,35 +295,13 @@ impl Remote {
         if let Some((_, agent)) = self.agent.as_ref().filter(|(known, _)| *known == store) {
             return Ok((agent.clone(), false));
         }
-        let options = AgentOptions {
-            state: self.options.state.clone(),
-            program: self.options.program.clone(),
-            name: self.options.name.clone(),
-            identity: self.options.identity,
-            capacity: self.options.capacity.clone(),
-            attributes: self.options.attributes.clone(),
-            die_with_agent: false,
-            log_bytes_max: self.options.log_bytes_max,
-            store,
-            caches: self.options.caches.clone(),
-            logs_bytes_max: self.options.logs_bytes_max,
-            adopt: self.options.adopt,
-            measure_core: match self.options.attributes.contains_key(CORE_SCORE) {
-                true => MeasureCore::Never,
-                false => MeasureCore::AtOnce,
-            },
-            hide: Some(Hidden {
-                files: self.options.secrets.clone(),
-                kept: self.options.caches.iter().map(|cache| cache.dir.clone()).collect(),
-            }),
-        };
-        let (before, up) = (self.agent.take(), self.up.clone());
+        let (options, before, up) = (self.options.agent.clone(), self.agent.take(), self.up.clone());
         let start = move || {
             // Tasks of the other store go on until their lease is over: a server may have started with the wrong store.
             if let Some((_, agent)) = before {
                 agent.stop(false);
             }
-            Agent::start(options, move |_, messages| {
+            Agent::start(options, store, move |_, messages| {
                 let sender = up.lock().clone();
                 if let Some(sender) = sender {
                     // The stream has just ended. The keeper repeats the messages on the next one.

@@ -82,7 +82,6 @@ pub async fn start(
         attributes,
         die_with_agent: life == Life::OfThisRun,
         log_bytes_max,
-        store: handle.store().id(),
         caches,
         logs_bytes_max: None,
         // The store is that of this directory. If it differs from the keeper's, the earlier store is gone.
@@ -91,8 +90,9 @@ pub async fn start(
         // Clients in tasks reach this server by its directory, and its tasks are those of its own user.
         hide: None,
     };
+    let store = handle.store().id();
     let agent = tokio::task::spawn_blocking(move || {
-        Agent::start(options, move |agent, messages| link.pass_up(agent, messages))
+        Agent::start(options, store, move |agent, messages| link.pass_up(agent, messages))
     });
     let agent = agent.await.context("the agent failed")??;
     agent.set_load_every(report);

@@ -16,8 +16,10 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use windlass_api::{Address, Addresses};
-use windlass_core::tags::{Attributes, EXCLUSIVE, FOR_QUEUE, SERVES};
-use windlass_worker::{CacheDir, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote};
+use windlass_core::tags::{Attributes, CORE_SCORE, EXCLUSIVE, FOR_QUEUE, SERVES};
+use windlass_worker::{
+    AgentOptions, CacheDir, Hidden, MeasureCore, RemoteOptions, ServerAddress, UserEntry, UserMap, run_remote,
+};
 
 /// Bytes that are kept of one output file by default.
 const LOG_BYTES_MAX: u64 = 1 << 30;
@@ -153,28 +155,39 @@ pub async fn start(server: Option<&Addresses>, args: StartArgs) -> Result<(), Cl
         check_passable(&state)?;
     }
     let in_state = || format!("cannot write in the worker's directory {}", state.display());
-    let options = RemoteOptions {
-        servers,
+    let caches = args.caches.into_iter().chain(nix.as_ref().map(|_| NixMachine::store()));
+    let caches: Vec<CacheDir> = caches.collect();
+    let agent = AgentOptions {
         name: windlass_worker::name(&state, args.name, host).with_context(in_state)?,
         identity: windlass_worker::identity(&state).with_context(in_state)?,
         state: state.clone(),
         program: std::env::current_exe().context("cannot find this program")?,
         capacity: nix.iter().fold(capacity(args.cpus, args.memory, args.gpus), |all, nix| nix.add_to(all)),
-        attributes,
-        users: UserMap::new(args.map_user).map_err(anyhow::Error::from)?,
+        die_with_agent: false,
         log_bytes_max: args.log_bytes_max.unwrap_or(LOG_BYTES_MAX),
-        caches: args.caches.into_iter().chain(nix.map(|_| NixMachine::store())).collect(),
         logs_bytes_max: args.logs_bytes_max,
         adopt: args.adopt,
-        secrets: secret_files(),
+        measure_core: match attributes.contains_key(CORE_SCORE) {
+            true => MeasureCore::Never,
+            false => MeasureCore::AtOnce,
+        },
+        attributes,
+        // Tasks see these files empty, where the kernel lets that be.
+        hide: Some(Hidden {
+            files: secret_files(),
+            kept: caches.iter().map(|cache| cache.dir.clone()).collect(),
+        }),
+        caches,
     };
-    message!("windlass worker '{}' works for {named}, state in {}", options.name, state.display());
-    if !is_root && works_for_others(named, &options.servers) {
+    let users = UserMap::new(args.map_user).map_err(anyhow::Error::from)?;
+    message!("windlass worker '{}' works for {named}, state in {}", agent.name, state.display());
+    if !is_root && works_for_others(named, &servers) {
         message!("{SHARED_USER}");
     }
     let stop = stop_signal().context("cannot install the signal handlers")?;
     watchdog::ready();
     tokio::spawn(watchdog::watch_runtime());
+    let options = RemoteOptions { servers, users, agent };
     Ok(run_remote(options, stop).await.map_err(anyhow::Error::from)?)
 }
 

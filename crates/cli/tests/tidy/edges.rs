@@ -397,7 +397,6 @@ pub const WORKER_EDGES: [(&str, &[&str]); 34] = [
         "remote",
         &[
             "agent",
-            "caches",
             "clock",
             "measure",
             "names",
