@@ -196,7 +196,7 @@ impl KeeperLink {
         let (job, step) = key;
         let mut env = body.env.clone();
         env.extend(self.env.clone());
-        let body = Body {
+        let message = Body {
             command: body.command.clone(),
             env,
             cwd: body.cwd.clone(),
@@ -206,7 +206,7 @@ impl KeeperLink {
             refused: None,
             refused_now: false,
         };
-        into.push(ToKeeper::Body { job, step, body });
+        into.push(ToKeeper::Body { job, step, body: message });
     }
 }
 
