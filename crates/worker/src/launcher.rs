@@ -22,6 +22,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
 };
+use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -273,30 +274,34 @@ extern "C" fn go(task: *mut c_void) -> ! {
     report_and_end(*report, become_program(command, setup, texts))
 }
 
+/// The first line of a request, as JSON. The texts of the command stand behind it.
+#[derive(Serialize, Deserialize)]
+struct LaunchRequest {
+    /// How many of the texts are files to try, arguments and variables.
+    counts: [usize; 3],
+    run_as: Option<RunAs>,
+    data_limit: Option<u64>,
+    die_with: Option<i32>,
+    /// Whether the request has a descriptor of the group to begin in, and of each of the two groups to join.
+    groups: [bool; 3],
+}
+
 /// Encodes a command. `None` if it is too large, or if it writes files first, which allocates memory.
 fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
     let (texts, counts) = command.packed();
     if !command.files.is_empty() || texts.len() > REQUEST_BYTES_MAX {
         return None;
     }
+    let request = LaunchRequest {
+        counts,
+        run_as: command.run_as.clone(),
+        data_limit: setup.data_limit,
+        die_with: setup.die_with,
+        groups: [setup.group, setup.join[0], setup.join[1]].map(|fd| fd.is_some()),
+    };
     let mut bytes = Vec::with_capacity(texts.len() + 256);
-    let number = |bytes: &mut Vec<u8>, n: u64| bytes.extend(n.to_le_bytes());
-    number(&mut bytes, setup.data_limit.map_or(0, |limit| limit.max(1)));
-    number(&mut bytes, setup.die_with.map_or(0, |pid| pid as u64));
-    let fds = [setup.group, setup.join[0], setup.join[1]];
-    let there = fds.iter().enumerate().map(|(place, fd)| u64::from(fd.is_some()) << place).sum();
-    number(&mut bytes, there);
-    match &command.run_as {
-        None => number(&mut bytes, 0),
-        Some(who) => {
-            number(&mut bytes, 1);
-            number(&mut bytes, u64::from(who.uid));
-            number(&mut bytes, u64::from(who.gid));
-            number(&mut bytes, who.groups.len() as u64);
-            who.groups.iter().for_each(|group| number(&mut bytes, u64::from(*group)));
-        }
-    }
-    counts.iter().for_each(|count| number(&mut bytes, *count as u64));
+    serde_json::to_writer(&mut bytes, &request).ok()?;
+    bytes.push(b'\n');
     bytes.extend_from_slice(texts);
     (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
 }
@@ -304,53 +309,21 @@ fn encode(command: &Command, setup: &Setup) -> Option<Vec<u8>> {
 /// Decodes a command, with the descriptors that came with it. The last part of the result is where the
 /// process reports.
 fn decode(bytes: &[u8], fds: &[OwnedFd]) -> Option<(Command, Setup, RawFd)> {
-    let mut rest = Rest(bytes);
-    let data_limit = Some(rest.number()?).filter(|limit| *limit > 0);
-    let die_with = i32::try_from(rest.number()?).ok()?;
-    let there = rest.number()?;
-    let run_as = match rest.number()? {
-        0 => None,
-        _ => {
-            let (uid, gid, count) = (rest.number()?, rest.number()?, rest.number()?);
-            let groups = (0..count).map(|_| u32::try_from(rest.number()?).ok()).collect::<Option<_>>()?;
-            let (uid, gid) = (u32::try_from(uid).ok()?, u32::try_from(gid).ok()?);
-            Some(RunAs { uid, gid, groups, name: String::new(), home: String::new() })
-        }
-    };
-    let mut counts = [0; 3];
-    for count in &mut counts {
-        *count = usize::try_from(rest.number()?).ok()?;
-    }
-    let command = Command::from_packed(rest.0.to_vec(), counts, run_as)?;
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let LaunchRequest { counts, run_as, data_limit, die_with, groups: has_group } =
+        serde_json::from_slice(&bytes[..end]).ok()?;
+    let command = Command::from_packed(bytes[end + 1..].to_vec(), counts, run_as)?;
     let mut raw = fds.iter().map(AsRawFd::as_raw_fd);
     let (out, err, report) = (raw.next()?, raw.next()?, raw.next()?);
     let mut groups = [None; 3];
-    for (place, fd) in groups.iter_mut().enumerate() {
-        if there & (1 << place) != 0 {
-            *fd = Some(raw.next()?);
+    for (group, is_there) in groups.iter_mut().zip(has_group) {
+        if is_there {
+            *group = Some(raw.next()?);
         }
     }
     let [group, join @ ..] = groups;
-    let setup = Setup {
-        null: libc::STDIN_FILENO,
-        out,
-        err,
-        group,
-        join,
-        data_limit,
-        die_with: Some(die_with).filter(|pid| *pid > 0),
-    };
+    let setup = Setup { null: libc::STDIN_FILENO, out, err, group, join, data_limit, die_with };
     Some((command, setup, report))
-}
-
-struct Rest<'a>(&'a [u8]);
-
-impl Rest<'_> {
-    fn number(&mut self) -> Option<u64> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*first))
-    }
 }
 
 #[cfg(test)]
@@ -362,7 +335,7 @@ mod tests {
         let argv = ["prog", argument].map(str::to_owned);
         let env = [("A", "1"), ("PATH", "/bin:/usr/bin")];
         let mut command = Command::new(&argv, env.into_iter(), "/tmp").unwrap();
-        let (name, home) = (String::new(), String::new());
+        let (name, home) = ("ann".to_owned(), "/home/a\nn".to_owned());
         command.run_as = Some(RunAs { uid: 7, gid: u32::MAX - 1, groups: vec![1, 2], name, home });
         command
     }
