@@ -96,16 +96,12 @@ impl FromAgent {
 }
 
 /// Why an agent has no keeper.
+#[allow(missing_docs, reason = "the texts of the errors show what each field is")]
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The worker's directory cannot be used.
     #[error("cannot use the worker's directory {}", path.display())]
-    State {
-        /// The directory that was given as the state directory.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    State { path: PathBuf, source: io::Error },
     /// The keeper did not start.
     #[error("the keeper did not start: {0}")]
     Start(String),
@@ -114,10 +110,7 @@ pub enum AgentError {
         "the keeper (process {pid}) does not answer; its tasks may be running, so no other is started. If it \
          is stuck, end it with 'kill -9 {pid}'"
     )]
-    Stuck {
-        /// Number of the process that does not answer.
-        pid: i32,
-    },
+    Stuck { pid: i32 },
     /// Another keeper has the worker's directory, and does not say which process it is.
     #[error("another keeper starts or ends in the worker's directory; trying again")]
     Taken,
@@ -126,12 +119,7 @@ pub enum AgentError {
         "this worker runs tasks for a server of another database (it was {was}, this one is {is}); they end when \
          their lease is over. 'windlass worker start --adopt' ends them at once"
     )]
-    OtherStore {
-        /// Id of the store that the tasks belong to.
-        was: String,
-        /// Id of this server's store.
-        is: String,
-    },
+    OtherStore { was: String, is: String },
     /// Processes of an earlier keeper were killed and have not ended.
     #[error("processes of an earlier keeper do not end")]
     Leftovers,

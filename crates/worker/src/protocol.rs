@@ -74,6 +74,7 @@ pub struct Hidden {
 }
 
 /// Messages from agent to keeper.
+#[allow(missing_docs, reason = "a field that is named by its type says no more")]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToKeeper {
@@ -101,21 +102,13 @@ pub enum ToKeeper {
     },
     /// The command of a step's tasks. It comes before the step's first start.
     Body {
-        /// Number of the job in its store.
         job: u64,
-        /// Index of the step in the job.
         step: u16,
-        /// The command, as whom it runs, and the session.
         #[serde(flatten)]
         body: Body,
     },
     /// Forgets the body of a step. The server sends it again before another start of that step.
-    DropBody {
-        /// Number of the job in its store.
-        job: u64,
-        /// Index of the step in the job.
-        step: u16,
-    },
+    DropBody { job: u64, step: u16 },
     /// Runs an attempt as soon as there is room, in the order of starts.
     Start(StartMessage),
     /// Ends an attempt with all of its processes.
@@ -129,10 +122,7 @@ pub enum ToKeeper {
     /// A task wants its cpus back. It gets them before any attempt starts, and the keeper reports that.
     Reclaim(TaskCommand),
     /// The keeper becomes this program, under running tasks.
-    Upgrade {
-        /// Path of the program.
-        program: PathBuf,
-    },
+    Upgrade { program: PathBuf },
     /// The keeper kills all tasks and ends.
     Shutdown,
     /// The keeper ends if it has no attempts.

@@ -70,42 +70,21 @@ pub struct RemoteOptions {
 }
 
 /// Why there is no stream to the server.
+#[allow(missing_docs, reason = "the texts of the errors show what each field is")]
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// The address, the token or a certificate is unusable. Another attempt does not help.
     #[error("cannot use {what}: {why}; correct it and start the worker again")]
-    Setup {
-        /// The address, token or certificate at fault.
-        what: String,
-        /// The reason, in words for an administrator.
-        why: String,
-    },
+    Setup { what: String, why: String },
     /// The server cannot be reached, or the connection to it broke.
     #[error("the server at {url} is not reached: {why}")]
-    Unreachable {
-        /// The address of the server that was tried.
-        url: String,
-        /// The reason, in words for an administrator.
-        why: String,
-    },
-    /// The server is one of several of its farm, and another one owns the scheduling.
+    Unreachable { url: String, why: String },
+    /// The server is one of several of its farm, and another one owns the scheduling: at `owner`, if it knows that.
     #[error("the server at {url} does not own the scheduling: {why}")]
-    NotOwner {
-        /// The address of the server that was tried.
-        url: String,
-        /// The reason, as the server gave it.
-        why: String,
-        /// The owner's address, if the server knows it.
-        owner: Option<String>,
-    },
+    NotOwner { url: String, why: String, owner: Option<String> },
     /// The server refuses this worker.
     #[error("the server at {url} does not let this worker in: {why}")]
-    Refused {
-        /// The address of the server that was tried.
-        url: String,
-        /// The reason, as the server gave it.
-        why: String,
-    },
+    Refused { url: String, why: String },
     /// There is no keeper.
     #[error(transparent)]
     Agent(#[from] AgentError),

@@ -53,6 +53,7 @@ pub struct RunAs {
 }
 
 /// Why a submitter's tasks do not run on this worker.
+#[allow(missing_docs, reason = "the texts of the errors show what each field is")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadUser {
     /// The submitter has no entry.
@@ -60,12 +61,7 @@ pub enum BadUser {
     NotMapped(String),
     /// The entry names a user that this machine does not have.
     #[error("submitter '{submitter}' is mapped to user '{user}', which this worker does not have")]
-    Unknown {
-        /// Name of the submitter whose tasks are mapped.
-        submitter: String,
-        /// The user of the entry.
-        user: String,
-    },
+    Unknown { submitter: String, user: String },
     /// The submitter is mapped to the user of the same name, which is an account of the system.
     #[error("submitter '{0}' is mapped to an account of the system; its operator adds --map-user {0}=USER")]
     System(String),
@@ -73,12 +69,7 @@ pub enum BadUser {
     #[error(
         "user '{user}' cannot be looked up on this worker: {why}; submit it again when its user database answers"
     )]
-    LookUp {
-        /// The user of the entry.
-        user: String,
-        /// The reason, in words for an administrator.
-        why: String,
-    },
+    LookUp { user: String, why: String },
     /// The entry names root, or a user who is in root's group.
     #[error("submitter '{0}' is mapped to root, or to a user in root's group, which is never done")]
     Root(String),
@@ -88,14 +79,7 @@ pub enum BadUser {
          server a user of its own, or map the submitter to another",
         .socket.display()
     )]
-    Administrator {
-        /// Name of the submitter whose tasks are mapped.
-        submitter: String,
-        /// The user of the entry.
-        user: String,
-        /// The socket by which it is administered.
-        socket: PathBuf,
-    },
+    Administrator { submitter: String, user: String, socket: PathBuf },
     /// Only root can become another user.
     #[error("submitters can be mapped to users only by a worker that runs as root")]
     NotRoot,
