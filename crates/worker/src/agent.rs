@@ -22,7 +22,7 @@ use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
@@ -549,15 +549,13 @@ impl Agent {
         // `SIGCHLD` of this child may be unhandled in the caller, so the child is collected here.
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| AgentError::Start(e.to_string()))?;
-        let mut said = Vec::new();
-        if let Some(mut stdout) = child.stdout.take() {
-            let mut byte = [0];
-            while stdout.read(&mut byte).is_ok_and(|n| n == 1) && byte != *b"\n" {
-                said.push(byte[0]);
-            }
+        let mut said = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            // What cannot be read says nothing, and then the keeper did not start.
+            _ = BufReader::new(stdout).read_line(&mut said);
         }
         _ = child.wait();
-        Ok(String::from_utf8_lossy(&said).into_owned())
+        Ok(said)
     }
 }
 
