@@ -532,17 +532,13 @@ pub fn tree(root: Option<i32>, marker: &str) -> Vec<i32> {
     while std::mem::take(&mut grown) {
         for (pid, parent, session) in &all {
             let ours = tree.contains(parent) || tree.contains(session);
-            if !tree.contains(pid) && (ours || has_marker(*pid, marker)) {
+            if !tree.contains(pid) && (ours || environ_has(*pid, |pair| pair == marker.as_bytes())) {
                 grown |= tree.insert(*pid);
             }
         }
     }
     let alive: BTreeSet<i32> = all.iter().map(|(pid, ..)| *pid).collect();
     tree.intersection(&alive).copied().collect()
-}
-
-fn has_marker(pid: i32, marker: &str) -> bool {
-    environ_has(pid, |pair| pair == marker.as_bytes())
 }
 
 /// Whether a variable of the environment that the process was started with satisfies `is_it`.

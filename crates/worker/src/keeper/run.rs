@@ -316,14 +316,14 @@ impl Keeper {
     /// Hides the files that the agent names from tasks.
     pub(super) fn hide(&mut self, hidden: Option<Hidden>) {
         if let Some(hidden) = &hidden {
-            self.tasks.hide(&self.options.state, hidden);
+            self.tasks.keeper_env.hide(&self.options.state, hidden);
         }
         self.hidden = hidden;
     }
 
     /// Restrictions that the keeper found when it was set up, for the log.
     fn notes(&self) -> Vec<String> {
-        let exposed = self.tasks.exposed().map(|why| {
+        let exposed = self.tasks.keeper_env.exposed.as_ref().map(|why| {
             format!(
                 "nothing is hidden from tasks ({why}): those that run as the worker's own user can read its token \
                  and the output of all tasks"

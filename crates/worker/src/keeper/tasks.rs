@@ -20,8 +20,8 @@ use crate::kept;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{
-    Amounts, Body, FromKeeper, Held, HeldPhase, Hidden, Nodes, Rider, StartMessage, TaskCommand, TaskRef,
-    ToKeeper, WireEnd, WireResult,
+    Amounts, Body, FromKeeper, Held, HeldPhase, Nodes, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper,
+    WireEnd, WireResult,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -49,7 +49,7 @@ pub struct Tasks {
     pub capacity: Resources,
     /// The largest message number seen.
     pub seq: u64,
-    keeper_env: KeeperEnv,
+    pub(super) keeper_env: KeeperEnv,
     sessions: Sessions,
     booked: Resources,
     /// Bodies by step, the one that was sent last at the end.
@@ -226,16 +226,6 @@ impl Tasks {
         let alive = self.running.iter().filter(|(_, running)| running.exit.is_none());
         self.by_pid = alive.map(|(task, running)| (running.started.pid, *task)).collect();
         self.next_sample = (!self.running.is_empty()).then(|| Instant::now() + SAMPLE_LIMIT);
-    }
-
-    /// Hides the worker's directory and these files from processes to come.
-    pub fn hide(&mut self, state: &Path, hidden: &Hidden) {
-        self.keeper_env.hide(state, hidden);
-    }
-
-    /// The reason for which files that were to be hidden are not.
-    pub fn exposed(&self) -> Option<&str> {
-        self.keeper_env.exposed.as_deref()
     }
 
     /// Whether any process of a task runs or is to be started.
