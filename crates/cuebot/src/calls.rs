@@ -4,19 +4,25 @@
 //! - Each call is one query, or one short transaction that counts frames, cores and procs as all others do.
 //! - Lists and texts have bounds, and a text fits its column before it is sent to PostgreSQL.
 
-/// A call that sets one value of one row. It has a name, its messages, the field of the request with the row, a
-/// statement with the row's key as `$1` and the value as `$2`, and the value.
-macro_rules! setter {
-    ($(#[$doc:meta])* $call:ident: $ask:ty => $answer:ty, $row:ident, $statement:expr, |$given:ident| $value:expr) => {
-        $(#[$doc])*
-        pub(crate) async fn $call(
-            cuebot: std::sync::Arc<$crate::cuebot::Cuebot>,
-            $given: $ask,
-        ) -> Result<$answer, $crate::trouble::CallError> {
-            let value = $value;
-            let key = $given.$row.as_ref().map(|row| &row.id);
-            $crate::calls::set(&cuebot, $statement, stringify!($row), key, &value).await?;
-            Ok(<$answer>::default())
+/// The calls of an interface that set one value of the row that their requests name in one field. Each has its name,
+/// its request, the value, and a statement with the row's key as `$1` and the value as `$2`.
+macro_rules! setters {
+    ($interface:literal, $row:ident { $($call:literal: $ask:ty, |$given:ident| $value:expr, $statement:expr;)* }) => {
+        fn setters(routes: $crate::routes::Routes) -> $crate::routes::Routes {
+            routes$(.route(
+                concat!("/", $interface, "/", $call),
+                {
+                    async fn call(
+                        cuebot: std::sync::Arc<$crate::cuebot::Cuebot>,
+                        $given: $ask,
+                    ) -> $crate::calls::Answer<()> {
+                        let value = $value;
+                        let key = $given.$row.as_ref().map(|row| &row.id);
+                        $crate::calls::set(&cuebot, $statement, stringify!($row), key, &value).await
+                    }
+                    $crate::routes::unary(call)
+                },
+            ))*
         }
     };
 }
@@ -30,7 +36,7 @@ macro_rules! frame_stats {
         let (lost_s, clock_s): (i64, i64) = ($row.get("int_core_time_fail"), $row.get("clock_s"));
         let (gpu_s, gpu_lost_s): (i64, i64) = ($row.get("int_gpu_time_success"), $row.get("int_gpu_time_fail"));
         let core_mean_s = done_s.checked_div(rendered).unwrap_or(0);
-        wire::$stats {
+        $crate::generated::job::$stats {
             waiting_frames: waiting,
             running_frames: $row.get("running"),
             dead_frames: $row.get("dead"),
@@ -88,6 +94,9 @@ use tokio_postgres::types::ToSql;
 const ROWS_MAX: i64 = 100_000;
 /// Entries of a list that a client sends. A job may have this number of frames.
 const ENTRIES_MAX: usize = super::frames::FRAMES_MAX;
+
+/// What a call answers. `()` is a message without fields: calls that only change something answer with it.
+type Answer<T> = Result<T, CallError>;
 
 /// Adds the calls of clients to the table of paths.
 pub(crate) fn routes(routes: Routes) -> Routes {
@@ -212,6 +221,12 @@ fn text(what: &'static str, given: &str, max: usize) -> Result<(), CallError> {
         return Err(CallError::Value(format!("the {what} has a NUL character, which no table holds")));
     }
     Ok(())
+}
+
+/// A text that fits its column.
+fn fitting(what: &'static str, given: &str, max: usize) -> Result<String, CallError> {
+    text(what, given, max)?;
+    Ok(given.to_owned())
 }
 
 /// Refuses a name that is empty, has more than one line, or does not fit its column.

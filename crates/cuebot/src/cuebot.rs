@@ -41,7 +41,7 @@ pub struct Cuebot {
     pub settings: Settings,
     pub(crate) hosts: Arc<dyn HostCalls>,
     /// Procs whose hosts reported their ends lately.
-    pub(crate) ended: Arc<EndedProcs>,
+    pub(crate) ended: EndedProcs,
     /// Networks of its callers; `None` is all.
     pub(crate) clients: Option<Vec<Network>>,
     /// Warnings of callers from other networks.
@@ -59,7 +59,7 @@ impl Cuebot {
             pool,
             settings,
             hosts,
-            ended: Arc::default(),
+            ended: EndedProcs::default(),
             clients: None,
             outsiders: Seldom::default(),
             false_reports: Seldom::default(),
@@ -72,17 +72,19 @@ impl Cuebot {
         Cuebot { clients, ..self }
     }
 
-    /// Runs `work` in a transaction and commits it. It may run several times, and only the last one counts.
-    pub(crate) async fn transact<T, F>(&self, work: F) -> Result<T, CallError>
+    /// Runs `work` on what is given in a transaction, and commits it. It may run several times, and only the last one
+    /// counts.
+    pub(crate) async fn transact<D, T, F>(&self, given: D, work: F) -> Result<T, CallError>
     where
-        F: for<'t> Fn(&'t Transaction<'_>) -> Work<'t, T> + Send + Sync,
+        F: for<'t> Fn(&'t Transaction<'_>, &'t D) -> Work<'t, T> + Send + Sync,
+        D: Send + Sync,
         T: Send,
     {
         let mut attempt = 1;
         loop {
             let mut client = self.pool.get().await?;
             let transaction = client.transaction().await?;
-            let done = match work(&transaction).await {
+            let done = match work(&transaction, &given).await {
                 Ok(value) => transaction.commit().await.map(|()| value).map_err(CallError::from),
                 Err(error) => Err(error),
             };

@@ -33,12 +33,8 @@ impl Cuebot {
     ///
     /// The tables cannot hold what is reported, or PostgreSQL failed.
     pub async fn share_host(&self, host: RenderHost) -> Result<(), CallError> {
-        let known = Arc::new(host::Known::read(host, None)?);
-        self.transact(move |tx| {
-            let known = known.clone();
-            Box::pin(async move { host::share(tx, &known).await })
-        })
-        .await
+        let known = host::Known::read(host, None)?;
+        self.transact(known, |tx, known| Box::pin(host::share(tx, known))).await
     }
 
     /// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
@@ -47,12 +43,8 @@ impl Cuebot {
     ///
     /// PostgreSQL failed.
     pub async fn clear(&self, proc_id: &str, exit_status: i32) -> Result<(), CallError> {
-        let proc_id = proc_id.to_owned();
-        self.transact(move |tx| {
-            let proc_id = proc_id.clone();
-            Box::pin(async move { clear(tx, &proc_id, i64::from(exit_status)).await })
-        })
-        .await
+        let exit_status = i64::from(exit_status);
+        self.transact(proc_id, move |tx, proc_id| Box::pin(clear(tx, proc_id, exit_status))).await
     }
 
     /// Takes in the report of a command that ended.
@@ -61,12 +53,7 @@ impl Cuebot {
     ///
     /// PostgreSQL failed.
     pub async fn complete(&self, report: FrameCompleteReport) -> Result<Completion, CallError> {
-        let report = Arc::new(report);
-        self.transact(move |tx| {
-            let report = report.clone();
-            Box::pin(async move { complete(tx, &report).await })
-        })
-        .await
+        self.transact(report, |tx, report| Box::pin(complete(tx, report))).await
     }
 }
 
@@ -84,43 +71,29 @@ fn refuse_for_worker(cuebot: &Cuebot, host: &str) -> Result<(), CallError> {
     )))
 }
 
-async fn started(
-    cuebot: Arc<Cuebot>,
-    ask: wire::RqdReportRqdStartupRequest,
-) -> Result<wire::RqdReportRqdStartupResponse, CallError> {
+async fn started(cuebot: Arc<Cuebot>, ask: wire::RqdReportRqdStartupRequest) -> Result<(), CallError> {
     let report = ask.boot_report.unwrap_or_default();
     let host = report.host.unwrap_or_default();
     refuse_for_worker(&cuebot, &host.name)?;
     let name = host.name.clone();
-    let known = Arc::new(host::Known::read(host, report.core_info)?);
-    let runs = cuebot
-        .transact(move |tx| {
-            let known = known.clone();
-            Box::pin(async move { host::started(tx, &known).await })
-        })
-        .await?;
+    let known = host::Known::read(host, report.core_info)?;
+    let runs = cuebot.transact(known, |tx, known| Box::pin(host::started(tx, known))).await?;
     cuebot.hosts.ask_survivors(name, runs);
-    Ok(wire::RqdReportRqdStartupResponse {})
+    Ok(())
 }
 
-async fn status(
-    cuebot: Arc<Cuebot>,
-    ask: wire::RqdReportStatusRequest,
-) -> Result<wire::RqdReportStatusResponse, CallError> {
+async fn status(cuebot: Arc<Cuebot>, ask: wire::RqdReportStatusRequest) -> Result<(), CallError> {
     let report = ask.host_report.unwrap_or_default();
     let host = report.host.unwrap_or_default();
     refuse_for_worker(&cuebot, &host.name)?;
     let name = host.name.clone();
-    let known = Arc::new(host::Known::read(host, report.core_info)?);
+    let known = host::Known::read(host, report.core_info)?;
     if report.frames.len() > host::FRAMES_MAX {
         return Err(CallError::Value(format!("a host reports more than {} frames", host::FRAMES_MAX)));
     }
-    let (frames, ended) = (Arc::new(report.frames), cuebot.ended.clone());
+    let given = (known, report.frames, &cuebot.ended);
     let strays = cuebot
-        .transact(move |tx| {
-            let (known, frames, ended) = (known.clone(), frames.clone(), ended.clone());
-            Box::pin(async move { host::status(tx, &known, &frames, &ended).await })
-        })
+        .transact(given, |tx, (known, frames, ended)| Box::pin(host::status(tx, known, frames, ended)))
         .await?;
     if !strays.is_empty() {
         if let Some(left_out) = cuebot.stray_reports.tell(Instant::now()) {
@@ -134,13 +107,13 @@ async fn status(
         }
         cuebot.hosts.end_strays(name, strays);
     }
-    Ok(wire::RqdReportStatusResponse {})
+    Ok(())
 }
 
 async fn ended(
     cuebot: Arc<Cuebot>,
     ask: wire::RqdReportRunningFrameCompletionRequest,
-) -> Result<wire::RqdReportRunningFrameCompletionResponse, CallError> {
+) -> Result<(), CallError> {
     let report = ask.frame_complete_report.unwrap_or_default();
     if let Some(host) = &report.host {
         refuse_for_worker(&cuebot, &host.name)?;
@@ -157,5 +130,5 @@ async fn ended(
     }
     let outcome = cuebot.complete(report).await?;
     tracing::debug!(?outcome, "a frame's command ended");
-    Ok(wire::RqdReportRunningFrameCompletionResponse {})
+    Ok(())
 }

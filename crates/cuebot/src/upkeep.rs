@@ -60,14 +60,12 @@ impl Cuebot {
         }
         let mut cleared = 0;
         for row in &left {
-            let proc_id: String = row.get(0);
-            let is_cleared = self.transact(move |tx| {
-                let proc_id = proc_id.clone();
+            let is_cleared = self.transact(row.get::<_, &str>(0), |tx, proc_id| {
                 Box::pin(async move {
-                    if tx.query_opt(IS_LEFT, &[&proc_id, &SILENT_S]).await?.is_none() {
+                    if tx.query_opt(IS_LEFT, &[proc_id, &SILENT_S]).await?.is_none() {
                         return Ok(false);
                     }
-                    clear(tx, &proc_id, i64::from(EXIT_HOST_DOWN)).await?;
+                    clear(tx, proc_id, i64::from(EXIT_HOST_DOWN)).await?;
                     Ok(true)
                 })
             });

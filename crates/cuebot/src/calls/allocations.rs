@@ -1,8 +1,9 @@
 //! Facilities, and their allocations: sets of hosts.
 
-use super::{ROWS_MAX, all_cores, hosts, id};
+use super::{Answer, ROWS_MAX, all_cores, hosts, id};
 use crate::cuebot::Cuebot;
-use crate::generated::{facility, host};
+use crate::generated::facility::*;
+use crate::generated::host;
 use crate::names;
 use crate::report::write_tags;
 use crate::routes::{Routes, unary};
@@ -14,7 +15,7 @@ use tokio_postgres::Row;
 const WIDTHS: (usize, usize) = (36, 24);
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    setters(routes)
         .route("/facility.AllocationInterface/GetAll", unary(all))
         .route("/facility.AllocationInterface/Get", unary(get))
         .route("/facility.AllocationInterface/Find", unary(find))
@@ -25,7 +26,6 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/facility.AllocationInterface/Create", unary(create))
         .route("/facility.AllocationInterface/SetName", unary(set_name))
         .route("/facility.AllocationInterface/SetTag", unary(set_tag))
-        .route("/facility.AllocationInterface/SetBillable", unary(set_billable))
         .route("/facility.AllocationInterface/SetDefault", unary(set_default))
         .route("/facility.FacilityInterface/Get", unary(get_facility))
         .route("/facility.FacilityInterface/Create", unary(create_facility))
@@ -46,16 +46,16 @@ SELECT a.pk_alloc, a.str_name, coalesce(a.str_tag, '') AS tag, f.str_name AS fac
        count(*) FILTER (WHERE s.str_state = 'DOWN')::int AS down_hosts
   FROM alloc a JOIN facility f USING (pk_facility) LEFT JOIN host h USING (pk_alloc) LEFT JOIN host_stat s USING (pk_host)";
 
-fn alloc(row: &Row) -> facility::Allocation {
+fn alloc(row: &Row) -> Allocation {
     let (all, idle): (i64, i64) = (row.get("cores"), row.get("idle"));
     let (gpus, idle_gpus): (i64, i64) = (row.get("gpus"), row.get("idle_gpus"));
-    facility::Allocation {
+    Allocation {
         id: row.get("pk_alloc"),
         name: row.get("str_name"),
         tag: row.get("tag"),
         facility: row.get("facility"),
         billable: row.get("b_billable"),
-        stats: Some(facility::AllocationStats {
+        stats: Some(AllocationStats {
             cores: all_cores(all),
             available_cores: all_cores(row.get("free")),
             idle_cores: all_cores(idle),
@@ -73,11 +73,7 @@ fn alloc(row: &Row) -> facility::Allocation {
     }
 }
 
-async fn list(
-    cuebot: &Cuebot,
-    which: &'static str,
-    key: &str,
-) -> Result<Vec<facility::Allocation>, CallError> {
+async fn list(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Vec<Allocation>, CallError> {
     let statement = format!(
         "{ALLOCS} WHERE a.b_enabled IS NOT FALSE AND {which} GROUP BY a.pk_alloc, f.str_name ORDER BY a.str_name
          LIMIT {ROWS_MAX}"
@@ -86,48 +82,36 @@ async fn list(
     Ok(rows.iter().map(alloc).collect())
 }
 
-async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<facility::Allocation, CallError> {
+async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Allocation, CallError> {
     let found = list(cuebot, which, key).await?.into_iter().next();
     found.ok_or_else(|| CallError::Missing { what: "allocation", name: key.to_owned() })
 }
 
-pub(crate) async fn all(
-    cuebot: Arc<Cuebot>,
-    _: facility::AllocGetAllRequest,
-) -> Result<facility::AllocGetAllResponse, CallError> {
+async fn all(cuebot: Arc<Cuebot>, _: AllocGetAllRequest) -> Answer<AllocGetAllResponse> {
     let allocations = list(&cuebot, "$1 = ''", "").await?;
-    Ok(facility::AllocGetAllResponse { allocations: Some(facility::AllocationSeq { allocations }) })
+    Ok(AllocGetAllResponse { allocations: Some(AllocationSeq { allocations }) })
 }
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocGetRequest,
-) -> Result<facility::AllocGetResponse, CallError> {
+async fn get(cuebot: Arc<Cuebot>, ask: AllocGetRequest) -> Answer<AllocGetResponse> {
     let allocation = one(&cuebot, "a.pk_alloc = $1", &ask.id).await?;
-    Ok(facility::AllocGetResponse { allocation: Some(allocation) })
+    Ok(AllocGetResponse { allocation: Some(allocation) })
 }
 
-pub(crate) async fn find(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocFindRequest,
-) -> Result<facility::AllocFindResponse, CallError> {
+async fn find(cuebot: Arc<Cuebot>, ask: AllocFindRequest) -> Answer<AllocFindResponse> {
     let allocation = one(&cuebot, "a.str_name = $1", &ask.name).await?;
-    Ok(facility::AllocFindResponse { allocation: Some(allocation) })
+    Ok(AllocFindResponse { allocation: Some(allocation) })
 }
 
 /// The allocation of new hosts.
-pub(crate) async fn get_default(
-    cuebot: Arc<Cuebot>,
-    _: facility::AllocGetDefaultRequest,
-) -> Result<facility::AllocGetDefaultResponse, CallError> {
+async fn get_default(cuebot: Arc<Cuebot>, _: AllocGetDefaultRequest) -> Answer<AllocGetDefaultResponse> {
     let allocation = one(&cuebot, "a.b_default AND $1 = 'default'", "default").await?;
-    Ok(facility::AllocGetDefaultResponse { allocation: Some(allocation) })
+    Ok(AllocGetDefaultResponse { allocation: Some(allocation) })
 }
 
 /// The hosts of a search among those of an allocation.
 async fn hosts_in(
     cuebot: &Cuebot,
-    alloc: Option<&facility::Allocation>,
+    alloc: Option<&Allocation>,
     r: host::HostSearchCriteria,
 ) -> Result<host::HostSeq, CallError> {
     let key = id("allocation", alloc.map(|alloc| &alloc.id))?;
@@ -136,37 +120,24 @@ async fn hosts_in(
     Ok(host::HostSeq { hosts: hosts::search(cuebot, &r).await? })
 }
 
-pub(crate) async fn hosts_of(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocGetHostsRequest,
-) -> Result<facility::AllocGetHostsResponse, CallError> {
+async fn hosts_of(cuebot: Arc<Cuebot>, ask: AllocGetHostsRequest) -> Answer<AllocGetHostsResponse> {
     let hosts = hosts_in(&cuebot, ask.allocation.as_ref(), host::HostSearchCriteria::default()).await?;
-    Ok(facility::AllocGetHostsResponse { hosts: Some(hosts) })
+    Ok(AllocGetHostsResponse { hosts: Some(hosts) })
 }
 
-pub(crate) async fn find_hosts(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocFindHostsRequest,
-) -> Result<facility::AllocFindHostsResponse, CallError> {
+async fn find_hosts(cuebot: Arc<Cuebot>, ask: AllocFindHostsRequest) -> Answer<AllocFindHostsResponse> {
     let hosts = hosts_in(&cuebot, ask.allocation.as_ref(), ask.r.unwrap_or_default()).await?;
-    Ok(facility::AllocFindHostsResponse { hosts: Some(hosts) })
+    Ok(AllocFindHostsResponse { hosts: Some(hosts) })
 }
 
-pub(crate) async fn take_hosts(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocReparentHostsRequest,
-) -> Result<facility::AllocReparentHostsResponse, CallError> {
+async fn take_hosts(cuebot: Arc<Cuebot>, ask: AllocReparentHostsRequest) -> Answer<()> {
     let alloc = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?.to_owned();
     let hosts = ask.hosts.map(|seq| seq.hosts).unwrap_or_default();
-    hosts::give(&cuebot, hosts.into_iter().map(|host| host.id).collect(), alloc).await?;
-    Ok(facility::AllocReparentHostsResponse {})
+    hosts::give(&cuebot, hosts.into_iter().map(|host| host.id).collect(), alloc).await
 }
 
 /// Adds an allocation to a facility. Its name begins with the facility's.
-pub(crate) async fn create(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocCreateRequest,
-) -> Result<facility::AllocCreateResponse, CallError> {
+async fn create(cuebot: Arc<Cuebot>, ask: AllocCreateRequest) -> Answer<AllocCreateResponse> {
     let facility = ask.facility.unwrap_or_default();
     let key = id("facility", Some(&facility.id))?;
     let tag = names::plain("tag", &ask.tag, 1, WIDTHS.1)?;
@@ -183,14 +154,11 @@ pub(crate) async fn create(
     drop(client);
     CallError::unless_found(made, "facility", key)?;
     let allocation = one(&cuebot, "a.str_name = $1", &name).await?;
-    Ok(facility::AllocCreateResponse { allocation: Some(allocation) })
+    Ok(AllocCreateResponse { allocation: Some(allocation) })
 }
 
 /// Renames an allocation. Its facility's name stays before its own.
-pub(crate) async fn set_name(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocSetNameRequest,
-) -> Result<facility::AllocSetNameResponse, CallError> {
+async fn set_name(cuebot: Arc<Cuebot>, ask: AllocSetNameRequest) -> Answer<()> {
     let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
     let known = one(&cuebot, "a.pk_alloc = $1", key).await?;
     let prefix = format!("{}.", known.facility);
@@ -199,21 +167,16 @@ pub(crate) async fn set_name(
     let statement = "UPDATE alloc SET str_name = $2 WHERE pk_alloc = $1";
     let renamed = cuebot.pool.get().await?.execute(statement, &[&key, &name]).await;
     renamed.map_err(|error| CallError::taken(error, "allocation", &name))?;
-    Ok(facility::AllocSetNameResponse {})
+    Ok(())
 }
 
 /// Changes the tag of an allocation's hosts, in their rows, too.
-pub(crate) async fn set_tag(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocSetTagRequest,
-) -> Result<facility::AllocSetTagResponse, CallError> {
-    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?.to_owned();
-    let given = Arc::new((key, names::plain("tag", &ask.tag, 1, WIDTHS.1)?));
+async fn set_tag(cuebot: Arc<Cuebot>, ask: AllocSetTagRequest) -> Answer<()> {
+    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
+    let tag = names::plain("tag", &ask.tag, 1, WIDTHS.1)?;
     cuebot
-        .transact(move |tx| {
-            let given = given.clone();
+        .transact((key, tag), |tx, (key, tag)| {
             Box::pin(async move {
-                let (key, tag) = &*given;
                 let set = "UPDATE alloc SET str_tag = $2 WHERE pk_alloc = $1";
                 CallError::unless_found(tx.execute(set, &[key, tag]).await?, "allocation", key)?;
                 let of_hosts = "UPDATE host_tag SET str_tag = $2 WHERE upper(str_tag_type) = 'ALLOC'
@@ -222,64 +185,51 @@ pub(crate) async fn set_tag(
                 write_tags(tx, "pk_alloc", key).await
             })
         })
-        .await?;
-    Ok(facility::AllocSetTagResponse {})
+        .await
 }
 
-setter!(
-    /// Says whether the use of an allocation is billed.
-    set_billable: facility::AllocSetBillableRequest => facility::AllocSetBillableResponse,
-    allocation, "UPDATE alloc SET b_billable = $2 WHERE pk_alloc = $1", |ask| ask.value
-);
+setters!("facility.AllocationInterface", allocation {
+    "SetBillable": AllocSetBillableRequest, |ask| ask.value,
+        "UPDATE alloc SET b_billable = $2 WHERE pk_alloc = $1";
+});
 
 /// Makes an allocation the one of new hosts.
-pub(crate) async fn set_default(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocSetDefaultRequest,
-) -> Result<facility::AllocSetDefaultResponse, CallError> {
+async fn set_default(cuebot: Arc<Cuebot>, ask: AllocSetDefaultRequest) -> Answer<()> {
     let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
     one(&cuebot, "a.pk_alloc = $1", key).await?;
     let statement = "UPDATE alloc SET b_default = (pk_alloc = $1) WHERE b_default OR pk_alloc = $1";
     cuebot.pool.get().await?.execute(statement, &[&key]).await?;
-    Ok(facility::AllocSetDefaultResponse {})
+    Ok(())
 }
 
-async fn facility_of(cuebot: &Cuebot, name: &str) -> Result<facility::Facility, CallError> {
+async fn facility_of(cuebot: &Cuebot, name: &str) -> Result<Facility, CallError> {
     let statement =
         "SELECT pk_facility, str_name FROM facility WHERE str_name = $1 OR pk_facility = $1 LIMIT 1";
     let row = cuebot.pool.get().await?.query_opt(statement, &[&name]).await?;
     let row = row.ok_or_else(|| CallError::Missing { what: "facility", name: name.to_owned() })?;
-    Ok(facility::Facility { id: row.get(0), name: row.get(1) })
+    Ok(Facility { id: row.get(0), name: row.get(1) })
 }
 
 /// A facility by its name or its id.
-pub(crate) async fn get_facility(
-    cuebot: Arc<Cuebot>,
-    ask: facility::FacilityGetRequest,
-) -> Result<facility::FacilityGetResponse, CallError> {
-    Ok(facility::FacilityGetResponse { facility: Some(facility_of(&cuebot, &ask.name).await?) })
+async fn get_facility(cuebot: Arc<Cuebot>, ask: FacilityGetRequest) -> Answer<FacilityGetResponse> {
+    Ok(FacilityGetResponse { facility: Some(facility_of(&cuebot, &ask.name).await?) })
 }
 
-pub(crate) async fn create_facility(
-    cuebot: Arc<Cuebot>,
-    ask: facility::FacilityCreateRequest,
-) -> Result<facility::FacilityCreateResponse, CallError> {
+async fn create_facility(cuebot: Arc<Cuebot>, ask: FacilityCreateRequest) -> Answer<FacilityCreateResponse> {
     let name = names::plain("facility name", &ask.name, 1, names::width::FACILITY)?;
     let statement = "INSERT INTO facility (pk_facility, str_name) SELECT gen_random_uuid()::text, $1::text
         WHERE NOT EXISTS (SELECT 1 FROM facility WHERE str_name = $1::text)";
     if cuebot.pool.get().await?.execute(statement, &[&name]).await? == 0 {
         return Err(CallError::Exists { what: "facility", name });
     }
-    Ok(facility::FacilityCreateResponse { facility: Some(facility_of(&cuebot, &name).await?) })
+    Ok(FacilityCreateResponse { facility: Some(facility_of(&cuebot, &name).await?) })
 }
 
-pub(crate) async fn of_facility(
+async fn of_facility(
     cuebot: Arc<Cuebot>,
-    ask: facility::FacilityGetAllocationsRequest,
-) -> Result<facility::FacilityGetAllocationsResponse, CallError> {
+    ask: FacilityGetAllocationsRequest,
+) -> Answer<FacilityGetAllocationsResponse> {
     let key = id("facility", ask.facility.as_ref().map(|facility| &facility.id))?;
     let allocations = list(&cuebot, "a.pk_facility = $1", key).await?;
-    Ok(facility::FacilityGetAllocationsResponse {
-        allocations: Some(facility::AllocationSeq { allocations }),
-    })
+    Ok(FacilityGetAllocationsResponse { allocations: Some(AllocationSeq { allocations }) })
 }

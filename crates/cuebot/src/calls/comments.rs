@@ -1,10 +1,8 @@
 //! Comments on jobs and hosts.
 
-use super::{ROWS_MAX, id, name, text};
+use super::{Answer, ROWS_MAX, id, name, text};
 use crate::cuebot::Cuebot;
-use crate::generated::comment::{
-    Comment, CommentDeleteRequest, CommentDeleteResponse, CommentSaveRequest, CommentSaveResponse, CommentSeq,
-};
+use crate::generated::comment::*;
 use crate::generated::{host, job};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -79,60 +77,42 @@ async fn list(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Comment
     Ok(CommentSeq { comments: rows.iter().map(of).collect() })
 }
 
-pub(crate) async fn add_to_job(
-    cuebot: Arc<Cuebot>,
-    ask: job::JobAddCommentRequest,
-) -> Result<job::JobAddCommentResponse, CallError> {
-    add(&cuebot, ADD_TO_JOB, ("job", ask.job.as_ref().map(|job| &job.id)), ask.new_comment).await?;
-    Ok(job::JobAddCommentResponse {})
+async fn add_to_job(cuebot: Arc<Cuebot>, ask: job::JobAddCommentRequest) -> Answer<()> {
+    add(&cuebot, ADD_TO_JOB, ("job", ask.job.as_ref().map(|job| &job.id)), ask.new_comment).await
 }
 
-pub(crate) async fn add_to_host(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostAddCommentRequest,
-) -> Result<host::HostAddCommentResponse, CallError> {
-    add(&cuebot, ADD_TO_HOST, ("host", ask.host.as_ref().map(|host| &host.id)), ask.new_comment).await?;
-    Ok(host::HostAddCommentResponse {})
+async fn add_to_host(cuebot: Arc<Cuebot>, ask: host::HostAddCommentRequest) -> Answer<()> {
+    add(&cuebot, ADD_TO_HOST, ("host", ask.host.as_ref().map(|host| &host.id)), ask.new_comment).await
 }
 
-pub(crate) async fn of_job(
-    cuebot: Arc<Cuebot>,
-    ask: job::JobGetCommentsRequest,
-) -> Result<job::JobGetCommentsResponse, CallError> {
+async fn of_job(cuebot: Arc<Cuebot>, ask: job::JobGetCommentsRequest) -> Answer<job::JobGetCommentsResponse> {
     let key = id("job", ask.job.as_ref().map(|job| &job.id))?;
     Ok(job::JobGetCommentsResponse { comments: Some(list(&cuebot, "pk_job = $1", key).await?) })
 }
 
-pub(crate) async fn of_host(
+async fn of_host(
     cuebot: Arc<Cuebot>,
     ask: host::HostGetCommentsRequest,
-) -> Result<host::HostGetCommentsResponse, CallError> {
+) -> Answer<host::HostGetCommentsResponse> {
     let key = id("host", ask.host.as_ref().map(|host| &host.id))?;
     Ok(host::HostGetCommentsResponse { comments: Some(list(&cuebot, "pk_host = $1", key).await?) })
 }
 
 /// Changes what a comment says.
-pub(crate) async fn save(
-    cuebot: Arc<Cuebot>,
-    ask: CommentSaveRequest,
-) -> Result<CommentSaveResponse, CallError> {
+async fn save(cuebot: Arc<Cuebot>, ask: CommentSaveRequest) -> Answer<()> {
     let comment = ask.comment.unwrap_or_default();
     let key = id("comment", Some(&comment.id))?;
     check(&comment)?;
     let statement = "UPDATE comments SET str_subject = $2, str_message = $3 WHERE pk_comment = $1";
     let client = cuebot.pool.get().await?;
     let changed = client.execute(statement, &[&key, &comment.subject, &comment.message]).await?;
-    CallError::unless_found(changed, "comment", key)?;
-    Ok(CommentSaveResponse {})
+    CallError::unless_found(changed, "comment", key)
 }
 
-pub(crate) async fn delete(
-    cuebot: Arc<Cuebot>,
-    ask: CommentDeleteRequest,
-) -> Result<CommentDeleteResponse, CallError> {
+async fn delete(cuebot: Arc<Cuebot>, ask: CommentDeleteRequest) -> Answer<()> {
     let key = id("comment", ask.comment.as_ref().map(|comment| &comment.id))?;
     if cuebot.pool.get().await?.query_opt(DELETE, &[&key]).await?.is_none() {
         return Err(CallError::Missing { what: "comment", name: key.to_owned() });
     }
-    Ok(CommentDeleteResponse {})
+    Ok(())
 }

@@ -1,44 +1,93 @@
 //! Dependencies between rows of the tables: lists, and how people change them.
 
-use super::{ROWS_MAX, id};
+use super::{Answer, ROWS_MAX, id};
 use crate::cuebot::Cuebot;
 use crate::depends::{self, End};
-use crate::generated::depend::{
-    Depend, DependGetDependRequest, DependGetDependResponse, DependSatisfyRequest, DependSatisfyResponse,
-    DependSeq, DependTarget, DependType, DependUnsatisfyRequest, DependUnsatisfyResponse,
-};
-use crate::generated::job as wire;
+use crate::generated::depend::*;
+use crate::generated::job::*;
 use crate::routes::{Routes, unary};
-use crate::spec::DependKind;
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::{Row, Transaction};
+
+/// A call that lists the dependencies of the job, layer or frame that its request names.
+macro_rules! listed {
+    ($ask:ty => $answer:ident, $of:ident, $which:expr) => {{
+        async fn call(cuebot: Arc<Cuebot>, ask: $ask) -> Answer<$answer> {
+            let key = id(stringify!($of), ask.$of.as_ref().map(|of| &of.id))?;
+            Ok($answer { depends: Some(list(&cuebot, $which, key).await?) })
+        }
+        unary(call)
+    }};
+}
+
+/// A call that adds a dependency: the sides, and the request's field with each.
+macro_rules! creates {
+    ($ask:ty => $answer:ident, $from:ident $waits:ident, $on:ident $awaited:ident) => {{
+        async fn call(cuebot: Arc<Cuebot>, ask: $ask) -> Answer<$answer> {
+            let from = Side::$from(id(stringify!($waits), ask.$waits.as_ref().map(|of| &of.id))?.to_owned());
+            let on = Side::$on(id(stringify!($awaited), ask.$awaited.as_ref().map(|of| &of.id))?.to_owned());
+            let kind = kind(&from, &on);
+            Ok($answer { depend: Some(create(&cuebot, (from, on), (kind, false)).await?) })
+        }
+        unary(call)
+    }};
+}
+
+/// A call that closes the dependencies of a job, a layer or a frame.
+macro_rules! drops {
+    ($ask:ty, $of:ident, $which:expr) => {{
+        async fn call(cuebot: Arc<Cuebot>, ask: $ask) -> Answer<()> {
+            let key = id(stringify!($of), ask.$of.as_ref().map(|of| &of.id))?;
+            drop_those(&cuebot, $which, key, ask.target).await
+        }
+        unary(call)
+    }};
+}
 
 pub(super) fn routes(routes: Routes) -> Routes {
     routes
         .route("/depend.DependInterface/GetDepend", unary(get))
         .route("/depend.DependInterface/Satisfy", unary(satisfy))
         .route("/depend.DependInterface/Unsatisfy", unary(unsatisfy))
-        .route("/job.JobInterface/GetDepends", unary(all_of_job))
-        .route("/job.JobInterface/GetWhatDependsOnThis", unary(on_job))
-        .route("/job.JobInterface/GetWhatThisDependsOn", unary(of_job))
-        .route("/job.LayerInterface/GetWhatDependsOnThis", unary(on_layer))
-        .route("/job.LayerInterface/GetWhatThisDependsOn", unary(of_layer))
-        .route("/job.FrameInterface/GetWhatDependsOnThis", unary(on_frame))
-        .route("/job.FrameInterface/GetWhatThisDependsOn", unary(of_frame))
-        .route("/job.JobInterface/CreateDependencyOnJob", unary(job_on_job))
-        .route("/job.JobInterface/CreateDependencyOnLayer", unary(job_on_layer))
-        .route("/job.JobInterface/CreateDependencyOnFrame", unary(job_on_frame))
-        .route("/job.LayerInterface/CreateDependencyOnJob", unary(layer_on_job))
-        .route("/job.LayerInterface/CreateDependencyOnLayer", unary(layer_on_layer))
-        .route("/job.LayerInterface/CreateDependencyOnFrame", unary(layer_on_frame))
+        .route("/job.JobInterface/GetDepends",
+            listed!(JobGetDependsRequest => JobGetDependsResponse, job, ALL_OF_JOB))
+        .route("/job.JobInterface/GetWhatDependsOnThis",
+            listed!(JobGetWhatDependsOnThisRequest => JobGetWhatDependsOnThisResponse, job, ON_JOB))
+        .route("/job.JobInterface/GetWhatThisDependsOn",
+            listed!(JobGetWhatThisDependsOnRequest => JobGetWhatThisDependsOnResponse, job, OF_JOB))
+        .route("/job.LayerInterface/GetWhatDependsOnThis",
+            listed!(LayerGetWhatDependsOnThisRequest => LayerGetWhatDependsOnThisResponse, layer, ON_LAYER))
+        .route("/job.LayerInterface/GetWhatThisDependsOn",
+            listed!(LayerGetWhatThisDependsOnRequest => LayerGetWhatThisDependsOnResponse, layer, OF_LAYER))
+        .route("/job.FrameInterface/GetWhatDependsOnThis",
+            listed!(FrameGetWhatDependsOnThisRequest => FrameGetWhatDependsOnThisResponse, frame, ON_FRAME))
+        .route("/job.FrameInterface/GetWhatThisDependsOn",
+            listed!(FrameGetWhatThisDependsOnRequest => FrameGetWhatThisDependsOnResponse, frame, OF_FRAME))
+        .route("/job.JobInterface/CreateDependencyOnJob",
+            creates!(JobCreateDependencyOnJobRequest => JobCreateDependencyOnJobResponse, Job job, Job on_job))
+        .route("/job.JobInterface/CreateDependencyOnLayer",
+            creates!(JobCreateDependencyOnLayerRequest => JobCreateDependencyOnLayerResponse, Job job, Layer layer))
+        .route("/job.JobInterface/CreateDependencyOnFrame",
+            creates!(JobCreateDependencyOnFrameRequest => JobCreateDependencyOnFrameResponse, Job job, Frame frame))
+        .route("/job.LayerInterface/CreateDependencyOnJob",
+            creates!(LayerCreateDependOnJobRequest => LayerCreateDependOnJobResponse, Layer layer, Job job))
+        .route("/job.LayerInterface/CreateDependencyOnLayer",
+            creates!(LayerCreateDependOnLayerRequest => LayerCreateDependOnLayerResponse, Layer layer, Layer depend_on_layer))
+        .route("/job.LayerInterface/CreateDependencyOnFrame",
+            creates!(LayerCreateDependOnFrameRequest => LayerCreateDependOnFrameResponse, Layer layer, Frame frame))
         .route("/job.LayerInterface/CreateFrameByFrameDependency", unary(frame_by_frame))
-        .route("/job.FrameInterface/CreateDependencyOnJob", unary(frame_on_job))
-        .route("/job.FrameInterface/CreateDependencyOnLayer", unary(frame_on_layer))
-        .route("/job.FrameInterface/CreateDependencyOnFrame", unary(frame_on_frame))
-        .route("/job.JobInterface/DropDepends", unary(drop_of_job))
-        .route("/job.LayerInterface/DropDepends", unary(drop_of_layer))
-        .route("/job.FrameInterface/DropDepends", unary(drop_of_frame))
+        .route("/job.FrameInterface/CreateDependencyOnJob",
+            creates!(FrameCreateDependencyOnJobRequest => FrameCreateDependencyOnJobResponse, Frame frame, Job job))
+        .route("/job.FrameInterface/CreateDependencyOnLayer",
+            creates!(FrameCreateDependencyOnLayerRequest => FrameCreateDependencyOnLayerResponse, Frame frame, Layer layer))
+        .route("/job.FrameInterface/CreateDependencyOnFrame",
+            creates!(FrameCreateDependencyOnFrameRequest => FrameCreateDependencyOnFrameResponse, Frame frame, Frame depend_on_frame))
+        .route("/job.JobInterface/DropDepends", drops!(JobDropDependsRequest, job, "pk_job_depend_er = $1"))
+        .route("/job.LayerInterface/DropDepends",
+            drops!(LayerDropDependsRequest, layer, "pk_layer_depend_er = $1"))
+        .route("/job.FrameInterface/DropDepends",
+            drops!(FrameDropDependsRequest, frame, "pk_frame_depend_er = $1"))
 }
 
 /// Dependencies with the names of both sides. A condition is appended.
@@ -91,33 +140,11 @@ async fn one(cuebot: &Cuebot, key: &str) -> Result<Depend, CallError> {
     found.ok_or_else(|| CallError::Missing { what: "dependency", name: key.to_owned() })
 }
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: DependGetDependRequest,
-) -> Result<DependGetDependResponse, CallError> {
+async fn get(cuebot: Arc<Cuebot>, ask: DependGetDependRequest) -> Answer<DependGetDependResponse> {
     Ok(DependGetDependResponse { depend: Some(one(&cuebot, &ask.id).await?) })
 }
 
-/// A call that lists the dependencies of what its request names.
-macro_rules! listed {
-    ($call:ident: $ask:ident => $answer:ident, $of:ident, $which:expr) => {
-        pub(crate) async fn $call(cuebot: Arc<Cuebot>, ask: wire::$ask) -> Result<wire::$answer, CallError> {
-            let key = id(stringify!($of), ask.$of.as_ref().map(|of| &of.id))?;
-            Ok(wire::$answer { depends: Some(list(&cuebot, $which, key).await?) })
-        }
-    };
-}
-
-listed!(all_of_job: JobGetDependsRequest => JobGetDependsResponse, job, ALL_OF_JOB);
-listed!(on_job: JobGetWhatDependsOnThisRequest => JobGetWhatDependsOnThisResponse, job, ON_JOB);
-listed!(of_job: JobGetWhatThisDependsOnRequest => JobGetWhatThisDependsOnResponse, job, OF_JOB);
-listed!(on_layer: LayerGetWhatDependsOnThisRequest => LayerGetWhatDependsOnThisResponse, layer, ON_LAYER);
-listed!(of_layer: LayerGetWhatThisDependsOnRequest => LayerGetWhatThisDependsOnResponse, layer, OF_LAYER);
-listed!(on_frame: FrameGetWhatDependsOnThisRequest => FrameGetWhatDependsOnThisResponse, frame, ON_FRAME);
-listed!(of_frame: FrameGetWhatThisDependsOnRequest => FrameGetWhatThisDependsOnResponse, frame, OF_FRAME);
-
 /// One side of a new dependency, by its key.
-#[derive(Clone)]
 enum Side {
     Job(String),
     Layer(String),
@@ -139,17 +166,17 @@ async fn end(tx: &Transaction<'_>, side: &Side) -> Result<End, CallError> {
     Ok(End { job: row.get(0), layer: row.get(1), frame: row.get(2) })
 }
 
-fn kind(from: &Side, on: &Side) -> DependKind {
+fn kind(from: &Side, on: &Side) -> DependType {
     match (from, on) {
-        (Side::Job(_), Side::Job(_)) => DependKind::JobOnJob,
-        (Side::Job(_), Side::Layer(_)) => DependKind::JobOnLayer,
-        (Side::Job(_), Side::Frame(_)) => DependKind::JobOnFrame,
-        (Side::Layer(_), Side::Job(_)) => DependKind::LayerOnJob,
-        (Side::Layer(_), Side::Layer(_)) => DependKind::LayerOnLayer,
-        (Side::Layer(_), Side::Frame(_)) => DependKind::LayerOnFrame,
-        (Side::Frame(_), Side::Job(_)) => DependKind::FrameOnJob,
-        (Side::Frame(_), Side::Layer(_)) => DependKind::FrameOnLayer,
-        (Side::Frame(_), Side::Frame(_)) => DependKind::FrameOnFrame,
+        (Side::Job(_), Side::Job(_)) => DependType::JobOnJob,
+        (Side::Job(_), Side::Layer(_)) => DependType::JobOnLayer,
+        (Side::Job(_), Side::Frame(_)) => DependType::JobOnFrame,
+        (Side::Layer(_), Side::Job(_)) => DependType::LayerOnJob,
+        (Side::Layer(_), Side::Layer(_)) => DependType::LayerOnLayer,
+        (Side::Layer(_), Side::Frame(_)) => DependType::LayerOnFrame,
+        (Side::Frame(_), Side::Job(_)) => DependType::FrameOnJob,
+        (Side::Frame(_), Side::Layer(_)) => DependType::FrameOnLayer,
+        (Side::Frame(_), Side::Frame(_)) => DependType::FrameOnFrame,
     }
 }
 
@@ -157,14 +184,12 @@ fn kind(from: &Side, on: &Side) -> DependKind {
 async fn create(
     cuebot: &Cuebot,
     sides: (Side, Side),
-    (kind, any_frame): (DependKind, bool),
+    (kind, any_frame): (DependType, bool),
 ) -> Result<Depend, CallError> {
-    let sides = Arc::new(sides);
     let made = cuebot
-        .transact(move |tx| {
-            let sides = sides.clone();
+        .transact(sides, move |tx, (from, on)| {
             Box::pin(async move {
-                let (from, on) = (end(tx, &sides.0).await?, end(tx, &sides.1).await?);
+                let (from, on) = (end(tx, from).await?, end(tx, on).await?);
                 if (&from.job, &from.layer, &from.frame) == (&on.job, &on.layer, &on.frame) {
                     return Err(CallError::Value("nothing can wait for itself".to_owned()));
                 }
@@ -180,43 +205,17 @@ async fn create(
     one(cuebot, &made).await
 }
 
-/// A call that adds a dependency: the sides, and the request's field with each.
-macro_rules! creates {
-    ($call:ident: $ask:ident => $answer:ident, $from:ident $waits:ident, $on:ident $awaited:ident) => {
-        pub(crate) async fn $call(cuebot: Arc<Cuebot>, ask: wire::$ask) -> Result<wire::$answer, CallError> {
-            let from = Side::$from(id(stringify!($waits), ask.$waits.as_ref().map(|of| &of.id))?.to_owned());
-            let on = Side::$on(id(stringify!($awaited), ask.$awaited.as_ref().map(|of| &of.id))?.to_owned());
-            let kind = kind(&from, &on);
-            Ok(wire::$answer { depend: Some(create(&cuebot, (from, on), (kind, false)).await?) })
-        }
-    };
-}
-
-creates!(job_on_job: JobCreateDependencyOnJobRequest => JobCreateDependencyOnJobResponse, Job job, Job on_job);
-creates!(job_on_layer: JobCreateDependencyOnLayerRequest => JobCreateDependencyOnLayerResponse, Job job, Layer layer);
-creates!(job_on_frame: JobCreateDependencyOnFrameRequest => JobCreateDependencyOnFrameResponse, Job job, Frame frame);
-creates!(layer_on_job: LayerCreateDependOnJobRequest => LayerCreateDependOnJobResponse, Layer layer, Job job);
-creates!(layer_on_layer: LayerCreateDependOnLayerRequest => LayerCreateDependOnLayerResponse,
-    Layer layer, Layer depend_on_layer);
-creates!(layer_on_frame: LayerCreateDependOnFrameRequest => LayerCreateDependOnFrameResponse,
-    Layer layer, Frame frame);
-creates!(frame_on_job: FrameCreateDependencyOnJobRequest => FrameCreateDependencyOnJobResponse, Frame frame, Job job);
-creates!(frame_on_layer: FrameCreateDependencyOnLayerRequest => FrameCreateDependencyOnLayerResponse,
-    Frame frame, Layer layer);
-creates!(frame_on_frame: FrameCreateDependencyOnFrameRequest => FrameCreateDependencyOnFrameResponse,
-    Frame frame, Frame depend_on_frame);
-
 /// Adds a dependency of each frame of a layer on the frame of the same number in another. With `any_frame` one of
 /// them is enough.
-pub(crate) async fn frame_by_frame(
+async fn frame_by_frame(
     cuebot: Arc<Cuebot>,
-    ask: wire::LayerCreateFrameByFrameDependRequest,
-) -> Result<wire::LayerCreateFrameByFrameDependResponse, CallError> {
+    ask: LayerCreateFrameByFrameDependRequest,
+) -> Answer<LayerCreateFrameByFrameDependResponse> {
     let from = Side::Layer(id("layer", ask.layer.as_ref().map(|layer| &layer.id))?.to_owned());
     let on = Side::Layer(id("layer", ask.depend_layer.as_ref().map(|layer| &layer.id))?.to_owned());
-    let kind = if ask.any_frame { DependKind::LayerOnLayer } else { DependKind::FrameByFrame };
+    let kind = if ask.any_frame { DependType::LayerOnLayer } else { DependType::FrameByFrame };
     let depend = create(&cuebot, (from, on), (kind, ask.any_frame)).await?;
-    Ok(wire::LayerCreateFrameByFrameDependResponse { depend: Some(depend) })
+    Ok(LayerCreateFrameByFrameDependResponse { depend: Some(depend) })
 }
 
 async fn drop_those(cuebot: &Cuebot, which: &'static str, key: &str, target: i32) -> Result<(), CallError> {
@@ -225,62 +224,31 @@ async fn drop_those(cuebot: &Cuebot, which: &'static str, key: &str, target: i32
         Ok(DependTarget::AnyTarget) | Err(_) => None,
         Ok(target) => Some(target.as_str_name()),
     };
-    let given = Arc::new((key.to_owned(), target));
     cuebot
-        .transact(move |tx| {
-            let given = given.clone();
+        .transact((key, target), move |tx, (key, target)| {
             Box::pin(async move {
                 let which = format!("{which} AND ($2::text IS NULL OR upper(str_target) = $2::text)");
-                depends::close(tx, &which, &[&given.0, &given.1]).await?;
+                depends::close(tx, &which, &[key, target]).await?;
                 Ok(())
             })
         })
         .await
 }
 
-/// A call that closes the dependencies of a job, a layer or a frame.
-macro_rules! drops {
-    ($call:ident: $ask:ident => $answer:ident, $of:ident, $which:expr) => {
-        pub(crate) async fn $call(cuebot: Arc<Cuebot>, ask: wire::$ask) -> Result<wire::$answer, CallError> {
-            let key = id(stringify!($of), ask.$of.as_ref().map(|of| &of.id))?;
-            drop_those(&cuebot, $which, key, ask.target).await?;
-            Ok(wire::$answer {})
-        }
-    };
-}
-
-drops!(drop_of_job: JobDropDependsRequest => JobDropDependsResponse, job, "pk_job_depend_er = $1");
-drops!(drop_of_layer: LayerDropDependsRequest => LayerDropDependsResponse, layer, "pk_layer_depend_er = $1");
-drops!(drop_of_frame: FrameDropDependsRequest => FrameDropDependsResponse, frame, "pk_frame_depend_er = $1");
-
 /// Closes one dependency, and those between its frames.
-pub(crate) async fn satisfy(
-    cuebot: Arc<Cuebot>,
-    ask: DependSatisfyRequest,
-) -> Result<DependSatisfyResponse, CallError> {
+async fn satisfy(cuebot: Arc<Cuebot>, ask: DependSatisfyRequest) -> Answer<()> {
     let key = id("dependency", ask.depend.as_ref().map(|depend| &depend.id))?;
-    drop_those(&cuebot, "(pk_depend = $1 OR pk_parent = $1)", key, DependTarget::AnyTarget.into()).await?;
-    Ok(DependSatisfyResponse {})
+    drop_those(&cuebot, "(pk_depend = $1 OR pk_parent = $1)", key, DependTarget::AnyTarget.into()).await
 }
 
 /// Opens one dependency again.
-pub(crate) async fn unsatisfy(
-    cuebot: Arc<Cuebot>,
-    ask: DependUnsatisfyRequest,
-) -> Result<DependUnsatisfyResponse, CallError> {
-    let key = Arc::new(id("dependency", ask.depend.as_ref().map(|depend| &depend.id))?.to_owned());
-    let opened = key.clone();
-    let is_open = cuebot
-        .transact(move |tx| {
-            let key = opened.clone();
-            Box::pin(async move { depends::open(tx, &key).await })
-        })
-        .await?;
-    if !is_open {
+async fn unsatisfy(cuebot: Arc<Cuebot>, ask: DependUnsatisfyRequest) -> Answer<()> {
+    let key = id("dependency", ask.depend.as_ref().map(|depend| &depend.id))?;
+    if !cuebot.transact(key, |tx, key| Box::pin(depends::open(tx, key))).await? {
         let why = format!(
             "dependency '{key}' is open, unknown, or one between the frames of layers; open those between frames"
         );
         return Err(CallError::Value(why));
     }
-    Ok(DependUnsatisfyResponse {})
+    Ok(())
 }

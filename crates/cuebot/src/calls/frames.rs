@@ -1,10 +1,10 @@
 //! Frames: lists, and what people do with them.
 
-use super::{ROWS_MAX, few, id};
+use super::{Answer, ROWS_MAX, few, id};
 use crate::cuebot::Cuebot;
 use crate::depends::{self, Done};
 use crate::frames::parse;
-use crate::generated::job as wire;
+use crate::generated::job::*;
 use crate::hosts::Victim;
 use crate::report::{OPEN_FRAMES, finish_job, stop};
 use crate::routes::{Routes, unary};
@@ -18,26 +18,17 @@ use tokio_postgres::{Row, Transaction};
 const PAGE: i32 = 1_000;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    actions(routes)
         .route("/job.JobInterface/GetFrames", unary(list))
         .route("/job.JobInterface/GetUpdatedFrames", unary(updated))
-        .route("/job.JobInterface/KillFrames", unary(kill))
-        .route("/job.JobInterface/RetryFrames", unary(retry))
-        .route("/job.JobInterface/EatFrames", unary(eat))
         .route("/job.JobInterface/Kill", unary(kill_job))
         .route("/job.JobInterface/MarkAsWaiting", unary(mark_waiting))
         .route("/job.JobInterface/MarkDoneFrames", unary(mark_done))
         .route("/job.LayerInterface/GetFrames", unary(list_of_layer))
-        .route("/job.LayerInterface/KillFrames", unary(kill_layer))
-        .route("/job.LayerInterface/RetryFrames", unary(retry_layer))
-        .route("/job.LayerInterface/EatFrames", unary(eat_layer))
         .route("/job.LayerInterface/MarkdoneFrames", unary(mark_layer_done))
         .route("/job.FrameInterface/GetFrame", unary(get))
         .route("/job.FrameInterface/FindFrame", unary(find))
         .route("/job.FrameInterface/GetFrames", unary(list_by_name))
-        .route("/job.FrameInterface/Kill", unary(kill_frame))
-        .route("/job.FrameInterface/Retry", unary(retry_frame))
-        .route("/job.FrameInterface/Eat", unary(eat_frame))
         .route("/job.FrameInterface/MarkAsWaiting", unary(mark_frame_waiting))
         .route("/job.FrameInterface/MarkAsDepend", unary(mark_frame_depend))
 }
@@ -66,13 +57,13 @@ fn resource(row: &Row) -> String {
     if host.is_empty() { host } else { format!("{host}/{cores:.2}") }
 }
 
-fn state(row: &Row) -> wire::FrameState {
-    wire::FrameState::from_str_name(row.get("str_state")).unwrap_or(wire::FrameState::Setup)
+fn state(row: &Row) -> FrameState {
+    FrameState::from_str_name(row.get("str_state")).unwrap_or(FrameState::Setup)
 }
 
-fn frame(row: &Row) -> wire::Frame {
-    let checkpoint = wire::CheckpointState::from_str_name(row.get("str_checkpoint_state"));
-    wire::Frame {
+fn frame(row: &Row) -> Frame {
+    let checkpoint = CheckpointState::from_str_name(row.get("str_checkpoint_state"));
+    Frame {
         id: row.get("pk_frame"),
         name: row.get("str_name"),
         layer_name: row.get("layer"),
@@ -91,7 +82,7 @@ fn frame(row: &Row) -> wire::Frame {
         max_gpu_memory: row.get("int_gpu_mem_max_used"),
         used_gpu_memory: row.get("int_gpu_mem_used"),
         last_resource: resource(row),
-        checkpoint_state: checkpoint.unwrap_or(wire::CheckpointState::Disabled).into(),
+        checkpoint_state: checkpoint.unwrap_or(CheckpointState::Disabled).into(),
         checkpoint_count: row.get("checkpoints"),
         total_core_time: row.get("int_total_past_core_time"),
         total_gpu_time: row.get("int_total_past_gpu_time"),
@@ -124,23 +115,20 @@ const WANTED: &str = "($1::text IS NULL OR frame.pk_job = $1::text)
    AND (cardinality($7::text[]) = 0 OR frame.pk_layer::text = ANY($7::text[]))";
 
 impl Wanted {
-    pub(super) fn of_job(
-        job: Option<&wire::Job>,
-        r: Option<wire::FrameSearchCriteria>,
-    ) -> Result<Wanted, CallError> {
+    pub(super) fn of_job(job: Option<&Job>, r: Option<FrameSearchCriteria>) -> Result<Wanted, CallError> {
         let job = id("job", job.map(|job| &job.id))?.to_owned();
         Ok(Wanted { job: Some(job), ..Wanted::read(r.unwrap_or_default())? })
     }
 
     pub(super) fn of_layer(
-        layer: Option<&wire::Layer>,
-        r: Option<wire::FrameSearchCriteria>,
+        layer: Option<&Layer>,
+        r: Option<FrameSearchCriteria>,
     ) -> Result<Wanted, CallError> {
         let layer = id("layer", layer.map(|layer| &layer.id))?.to_owned();
         Ok(Wanted { layer_ids: vec![layer], ..Wanted::read(r.unwrap_or_default())? })
     }
 
-    fn of_frame(frame: Option<&wire::Frame>) -> Result<Wanted, CallError> {
+    fn of_frame(frame: Option<&Frame>) -> Result<Wanted, CallError> {
         Ok(Wanted::of_ids(vec![id("frame", frame.map(|frame| &frame.id))?.to_owned()]))
     }
 
@@ -149,14 +137,14 @@ impl Wanted {
         Wanted { ids, ..Wanted::default() }
     }
 
-    fn read(r: wire::FrameSearchCriteria) -> Result<Wanted, CallError> {
+    fn read(r: FrameSearchCriteria) -> Result<Wanted, CallError> {
         few("frames or layers", r.ids.len() + r.frames.len() + r.layers.len())?;
         let numbers = match r.frame_range.as_str() {
             "" => Vec::new(),
             range => parse(range)?,
         };
         let states = r.states.map(|states| states.frame_states).unwrap_or_default();
-        let states = states.into_iter().filter_map(|state| wire::FrameState::try_from(state).ok());
+        let states = states.into_iter().filter_map(|state| FrameState::try_from(state).ok());
         Ok(Wanted {
             job: None,
             ids: r.ids,
@@ -178,72 +166,57 @@ async fn page(
     cuebot: &Cuebot,
     wanted: &Wanted,
     (page, limit, offset): (i32, i32, i32),
-) -> Result<wire::FrameSeq, CallError> {
+) -> Result<FrameSeq, CallError> {
     let rows = i64::from(if limit > 0 { limit } else { PAGE }).min(ROWS_MAX);
     let skipped = i64::from(page.max(1) - 1) * rows + i64::from(offset.max(0));
     let statement = format!(
         "{FRAMES} WHERE {WANTED} ORDER BY frame.int_layer_order, frame.int_dispatch_order LIMIT {rows} OFFSET {skipped}"
     );
     let rows = cuebot.pool.get().await?.query(&statement, &wanted.values()).await?;
-    Ok(wire::FrameSeq { frames: rows.iter().map(frame).collect() })
+    Ok(FrameSeq { frames: rows.iter().map(frame).collect() })
 }
 
-fn place(r: Option<&wire::FrameSearchCriteria>) -> (i32, i32, i32) {
+fn place(r: Option<&FrameSearchCriteria>) -> (i32, i32, i32) {
     r.map_or((1, 0, 0), |r| (r.page, r.limit, r.offset))
 }
 
 /// The frames of a job, a page at a time.
-pub(crate) async fn list(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobGetFramesRequest,
-) -> Result<wire::JobGetFramesResponse, CallError> {
+async fn list(cuebot: Arc<Cuebot>, ask: JobGetFramesRequest) -> Answer<JobGetFramesResponse> {
     let place = place(ask.req.as_ref());
     let wanted = Wanted::of_job(ask.job.as_ref(), ask.req)?;
-    Ok(wire::JobGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
+    Ok(JobGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
 }
 
 /// The frames of a layer, a page at a time.
-pub(crate) async fn list_of_layer(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerGetFramesRequest,
-) -> Result<wire::LayerGetFramesResponse, CallError> {
+async fn list_of_layer(cuebot: Arc<Cuebot>, ask: LayerGetFramesRequest) -> Answer<LayerGetFramesResponse> {
     let place = place(ask.s.as_ref());
     let wanted = Wanted::of_layer(ask.layer.as_ref(), ask.s)?;
-    Ok(wire::LayerGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
+    Ok(LayerGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
 }
 
 /// The frames of a pending job by its name.
-pub(crate) async fn list_by_name(
-    cuebot: Arc<Cuebot>,
-    ask: wire::FrameGetFramesRequest,
-) -> Result<wire::FrameGetFramesResponse, CallError> {
+async fn list_by_name(cuebot: Arc<Cuebot>, ask: FrameGetFramesRequest) -> Answer<FrameGetFramesResponse> {
     let statement = "SELECT pk_job FROM job WHERE str_visible_name = $1";
     let row = cuebot.pool.get().await?.query_opt(statement, &[&ask.job]).await?;
     let job = row.ok_or(CallError::Missing { what: "pending job", name: ask.job })?.get(0);
     let place = place(ask.r.as_ref());
     let wanted = Wanted { job: Some(job), ..Wanted::read(ask.r.unwrap_or_default())? };
-    Ok(wire::FrameGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
+    Ok(FrameGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
 }
 
-pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Frame, CallError> {
+pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Frame, CallError> {
     let statement = format!("{FRAMES} WHERE frame.pk_frame = $1");
     let row = cuebot.pool.get().await?.query_opt(&statement, &[&key]).await?;
     let row = row.ok_or_else(|| CallError::Missing { what: "frame", name: key.to_owned() })?;
     Ok(frame(&row))
 }
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: wire::FrameGetFrameRequest,
-) -> Result<wire::FrameGetFrameResponse, CallError> {
-    Ok(wire::FrameGetFrameResponse { frame: Some(by_id(&cuebot, &ask.id).await?) })
+async fn get(cuebot: Arc<Cuebot>, ask: FrameGetFrameRequest) -> Answer<FrameGetFrameResponse> {
+    Ok(FrameGetFrameResponse { frame: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
 /// A frame of a pending job by job, layer and number.
-pub(crate) async fn find(
-    cuebot: Arc<Cuebot>,
-    ask: wire::FrameFindFrameRequest,
-) -> Result<wire::FrameFindFrameResponse, CallError> {
+async fn find(cuebot: Arc<Cuebot>, ask: FrameFindFrameRequest) -> Answer<FrameFindFrameResponse> {
     let statement = format!(
         "{FRAMES} WHERE layer.str_name = $2 AND frame.int_number = $3
             AND frame.pk_job = (SELECT pk_job FROM job WHERE str_visible_name = $1)"
@@ -252,7 +225,7 @@ pub(crate) async fn find(
     let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.job, &ask.layer, &number]).await?;
     let name = format!("{}/{} {number}", ask.job, ask.layer);
     let row = row.ok_or(CallError::Missing { what: "frame", name })?;
-    Ok(wire::FrameFindFrameResponse { frame: Some(frame(&row)) })
+    Ok(FrameFindFrameResponse { frame: Some(frame(&row)) })
 }
 
 /// The frames of a job that changed since a second, that second included. A client asks again with the time of the
@@ -267,10 +240,10 @@ SELECT frame.pk_frame, str_state, int_retries::int AS retries, int_exit_status::
  ORDER BY ts_updated, pk_frame LIMIT $4";
 
 /// The frames that changed since a client's last look.
-pub(crate) async fn updated(
+async fn updated(
     cuebot: Arc<Cuebot>,
-    ask: wire::JobGetUpdatedFramesRequest,
-) -> Result<wire::JobGetUpdatedFramesResponse, CallError> {
+    ask: JobGetUpdatedFramesRequest,
+) -> Answer<JobGetUpdatedFramesResponse> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
     let layers = ask.layer_filter.map(|seq| seq.layers).unwrap_or_default();
     few("layers", layers.len())?;
@@ -283,7 +256,7 @@ pub(crate) async fn updated(
     let row = row.ok_or_else(|| CallError::Missing { what: "job", name: job.to_owned() })?;
     let since = f64::from(ask.last_check);
     let rows = client.query(UPDATED, &[&job, &since, &layers, &ROWS_MAX]).await?;
-    let of = |row: &Row| wire::UpdatedFrame {
+    let of = |row: &Row| UpdatedFrame {
         id: row.get("pk_frame"),
         state: state(row).into(),
         retry_count: row.get("retries"),
@@ -299,16 +272,16 @@ pub(crate) async fn updated(
         last_resource: resource(row),
         ..Default::default()
     };
-    Ok(wire::JobGetUpdatedFramesResponse {
-        state: wire::JobState::from_str_name(row.get(0)).unwrap_or(wire::JobState::Pending).into(),
+    Ok(JobGetUpdatedFramesResponse {
+        state: JobState::from_str_name(row.get(0)).unwrap_or(JobState::Pending).into(),
         server_time: row.get(1),
-        updated_frames: Some(wire::UpdatedFrameSeq { updated_frames: rows.iter().map(of).collect() }),
+        updated_frames: Some(UpdatedFrameSeq { updated_frames: rows.iter().map(of).collect() }),
     })
 }
 
 /// What a client has done to frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Action {
     /// Running frames end, and wait again.
     Kill,
     /// Frames of any state run again, with all their retries.
@@ -318,7 +291,11 @@ pub(super) enum Deed {
 }
 
 /// Applies an action to frames of pending jobs. Returns the commands to be ended on hosts.
-pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Result<Vec<Victim>, CallError> {
+pub(super) async fn apply(
+    tx: &Transaction<'_>,
+    w: &Wanted,
+    action: Action,
+) -> Result<Vec<Victim>, CallError> {
     let statement = format!(
         "SELECT frame.pk_frame, frame.str_state, coalesce(frame.str_host, ''), frame.pk_job FROM frame
            JOIN layer ON layer.pk_layer = frame.pk_layer JOIN job ON job.pk_job = frame.pk_job
@@ -327,7 +304,7 @@ pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Resul
     let frames = tx.query(&statement, &w.values()).await?;
     let (mut victims, mut changed) = (Vec::new(), Vec::new());
     let mut jobs: BTreeSet<String> = w.job.iter().cloned().collect();
-    let state = if deed == Deed::Eat { "EATEN" } else { "WAITING" };
+    let state = if action == Action::Eat { "EATEN" } else { "WAITING" };
     for row in frames {
         let (frame, before, host): (String, String, String) = (row.get(0), row.get(1), row.get(2));
         jobs.insert(row.get(3));
@@ -337,22 +314,22 @@ pub(super) async fn apply(tx: &Transaction<'_>, w: &Wanted, deed: Deed) -> Resul
             let left = "UPDATE proc SET pk_frame = NULL WHERE pk_frame = $1 RETURNING pk_proc";
             let proc_id = tx.query_opt(left, &[&frame]).await?.map(|row| row.get(0));
             victims.push(Victim { host, frame: frame.clone(), proc_id });
-        } else if deed == Deed::Kill {
+        } else if action == Action::Kill {
             continue;
         }
         changed.push(frame);
     }
-    if deed != Deed::Kill {
+    if action != Action::Kill {
         let statement = "UPDATE frame SET str_state = $2::text, ts_updated = current_timestamp, int_version = int_version + 1
               WHERE pk_frame = ANY($1::text[]) AND str_state <> $2::text";
         tx.execute(statement, &[&changed, &state]).await?;
     }
-    if deed == Deed::Retry {
+    if action == Action::Retry {
         let statement =
             "UPDATE frame SET int_retries = 0, int_exit_status = -1 WHERE pk_frame = ANY($1::text[])";
         tx.execute(statement, &[&changed]).await?;
     }
-    if deed == Deed::Eat {
+    if action == Action::Eat {
         for job in &jobs {
             settle(tx, job).await?;
         }
@@ -373,97 +350,65 @@ async fn settle(tx: &Transaction<'_>, job: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-async fn act(cuebot: &Cuebot, wanted: Wanted, deed: Deed, why: &str) -> Result<(), CallError> {
-    let wanted = Arc::new(wanted);
-    let victims = cuebot
-        .transact(move |tx| {
-            let wanted = wanted.clone();
-            Box::pin(async move { apply(tx, &wanted, deed).await })
-        })
-        .await?;
+async fn act(cuebot: &Cuebot, wanted: Wanted, action: Action, why: &str) -> Result<(), CallError> {
+    let victims = cuebot.transact(wanted, move |tx, wanted| Box::pin(apply(tx, wanted, action))).await?;
     cuebot.hosts.end(victims, why.to_owned());
     Ok(())
-}
-
-/// A call that applies an action to the frames that its request picks.
-macro_rules! deed {
-    ($(#[$doc:meta])* $call:ident: $ask:ident => $answer:ident, $deed:ident, |$given:ident| $wanted:expr, $why:expr) => {
-        $(#[$doc])*
-        pub(crate) async fn $call(cuebot: Arc<Cuebot>, $given: wire::$ask) -> Result<wire::$answer, CallError> {
-            act(&cuebot, $wanted?, Deed::$deed, $why).await?;
-            Ok(wire::$answer {})
-        }
-    };
 }
 
 const RETRIED: &str = "a client retried the frame";
 const EATEN: &str = "a client ate the frame";
 
-deed!(
-    /// Ends running frames, which then wait again.
-    kill: JobKillFramesRequest => JobKillFramesResponse,
-    Kill, |ask| Wanted::of_job(ask.job.as_ref(), ask.req), &ask.reason
-);
-deed!(
-    /// Lets frames run again.
-    retry: JobRetryFramesRequest => JobRetryFramesResponse,
-    Retry, |ask| Wanted::of_job(ask.job.as_ref(), ask.req), RETRIED
-);
-deed!(
-    /// Lets frames count as done.
-    eat: JobEatFramesRequest => JobEatFramesResponse,
-    Eat, |ask| Wanted::of_job(ask.job.as_ref(), ask.req), EATEN
-);
-deed!(
-    /// Ends the running frames of a layer, which then wait again.
-    kill_layer: LayerKillFramesRequest => LayerKillFramesResponse,
-    Kill, |ask| Wanted::of_layer(ask.layer.as_ref(), None), &ask.reason
-);
-deed!(
-    /// Lets the frames of a layer run again.
-    retry_layer: LayerRetryFramesRequest => LayerRetryFramesResponse,
-    Retry, |ask| Wanted::of_layer(ask.layer.as_ref(), None), RETRIED
-);
-deed!(
-    /// Lets the frames of a layer count as done.
-    eat_layer: LayerEatFramesRequest => LayerEatFramesResponse,
-    Eat, |ask| Wanted::of_layer(ask.layer.as_ref(), None), EATEN
-);
-deed!(
-    /// Ends a running frame, which then waits again.
-    kill_frame: FrameKillRequest => FrameKillResponse,
-    Kill, |ask| Wanted::of_frame(ask.frame.as_ref()), &ask.reason
-);
-deed!(
-    /// Lets a frame run again.
-    retry_frame: FrameRetryRequest => FrameRetryResponse,
-    Retry, |ask| Wanted::of_frame(ask.frame.as_ref()), RETRIED
-);
-deed!(
-    /// Lets a frame count as done.
-    eat_frame: FrameEatRequest => FrameEatResponse,
-    Eat, |ask| Wanted::of_frame(ask.frame.as_ref()), EATEN
-);
+/// The calls that apply an action to the frames that their requests pick: path, request, action, frames, and the reason
+/// that hosts get.
+macro_rules! actions {
+    ($($path:literal: $ask:ty, $action:ident, |$given:ident| $wanted:expr, $why:expr;)*) => {
+        fn actions(routes: Routes) -> Routes {
+            routes$(.route($path, {
+                async fn call(cuebot: Arc<Cuebot>, $given: $ask) -> Answer<()> {
+                    act(&cuebot, $wanted?, Action::$action, $why).await
+                }
+                unary(call)
+            }))*
+        }
+    };
+}
+
+actions! {
+    "/job.JobInterface/KillFrames": JobKillFramesRequest, Kill,
+        |ask| Wanted::of_job(ask.job.as_ref(), ask.req), &ask.reason;
+    "/job.JobInterface/RetryFrames": JobRetryFramesRequest, Retry,
+        |ask| Wanted::of_job(ask.job.as_ref(), ask.req), RETRIED;
+    "/job.JobInterface/EatFrames": JobEatFramesRequest, Eat,
+        |ask| Wanted::of_job(ask.job.as_ref(), ask.req), EATEN;
+    "/job.LayerInterface/KillFrames": LayerKillFramesRequest, Kill,
+        |ask| Wanted::of_layer(ask.layer.as_ref(), None), &ask.reason;
+    "/job.LayerInterface/RetryFrames": LayerRetryFramesRequest, Retry,
+        |ask| Wanted::of_layer(ask.layer.as_ref(), None), RETRIED;
+    "/job.LayerInterface/EatFrames": LayerEatFramesRequest, Eat,
+        |ask| Wanted::of_layer(ask.layer.as_ref(), None), EATEN;
+    "/job.FrameInterface/Kill": FrameKillRequest, Kill,
+        |ask| Wanted::of_frame(ask.frame.as_ref()), &ask.reason;
+    "/job.FrameInterface/Retry": FrameRetryRequest, Retry,
+        |ask| Wanted::of_frame(ask.frame.as_ref()), RETRIED;
+    "/job.FrameInterface/Eat": FrameEatRequest, Eat, |ask| Wanted::of_frame(ask.frame.as_ref()), EATEN;
+}
 
 /// Ends a job. It is finished at once, and hosts end its commands.
-pub(crate) async fn kill_job(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobKillRequest,
-) -> Result<wire::JobKillResponse, CallError> {
-    let job = Arc::new(id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned());
-    let all = Arc::new(Wanted::of_job(ask.job.as_ref(), None)?);
+async fn kill_job(cuebot: Arc<Cuebot>, ask: JobKillRequest) -> Answer<()> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let all = Wanted::of_job(ask.job.as_ref(), None)?;
     let victims = cuebot
-        .transact(move |tx| {
-            let (job, all) = (job.clone(), all.clone());
+        .transact((job, all), |tx, (job, all)| {
             Box::pin(async move {
-                let victims = apply(tx, &all, Deed::Kill).await?;
-                finish_job(tx, &job).await?;
+                let victims = apply(tx, all, Action::Kill).await?;
+                finish_job(tx, job).await?;
                 Ok(victims)
             })
         })
         .await?;
     cuebot.hosts.end(victims, ask.reason);
-    Ok(wire::JobKillResponse {})
+    Ok(())
 }
 
 /// Lets frames in the state DEPEND wait for hosts.
@@ -475,10 +420,8 @@ async fn free(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
               SELECT frame.pk_frame FROM frame JOIN layer ON layer.pk_layer = frame.pk_layer
                 JOIN job ON job.pk_job = frame.pk_job WHERE job.str_state = 'PENDING' AND {WANTED})"
     );
-    let (wanted, statement) = (Arc::new(wanted), Arc::new(statement));
     cuebot
-        .transact(move |tx| {
-            let (wanted, statement) = (wanted.clone(), statement.clone());
+        .transact((wanted, statement), |tx, (wanted, statement)| {
             Box::pin(async move {
                 tx.execute(statement.as_str(), &wanted.values()).await?;
                 Ok(())
@@ -488,21 +431,13 @@ async fn free(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
 }
 
 /// Lets frames of a job wait for hosts, whatever they depend on.
-pub(crate) async fn mark_waiting(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobMarkAsWaitingRequest,
-) -> Result<wire::JobMarkAsWaitingResponse, CallError> {
-    free(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await?;
-    Ok(wire::JobMarkAsWaitingResponse {})
+async fn mark_waiting(cuebot: Arc<Cuebot>, ask: JobMarkAsWaitingRequest) -> Answer<()> {
+    free(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await
 }
 
 /// Lets a frame wait for hosts, whatever it depends on.
-pub(crate) async fn mark_frame_waiting(
-    cuebot: Arc<Cuebot>,
-    ask: wire::FrameMarkAsWaitingRequest,
-) -> Result<wire::FrameMarkAsWaitingResponse, CallError> {
-    free(&cuebot, Wanted::of_frame(ask.frame.as_ref())?).await?;
-    Ok(wire::FrameMarkAsWaitingResponse {})
+async fn mark_frame_waiting(cuebot: Arc<Cuebot>, ask: FrameMarkAsWaitingRequest) -> Answer<()> {
+    free(&cuebot, Wanted::of_frame(ask.frame.as_ref())?).await
 }
 
 /// Counts the open dependencies of a frame again. A trigger lets it wait for them.
@@ -515,13 +450,10 @@ UPDATE frame SET int_depend_count = own.times FROM (
  WHERE frame.pk_frame = $1 AND frame.str_state = 'WAITING' AND own.times > 0";
 
 /// Lets a frame wait again for what it depends on.
-pub(crate) async fn mark_frame_depend(
-    cuebot: Arc<Cuebot>,
-    ask: wire::FrameMarkAsDependRequest,
-) -> Result<wire::FrameMarkAsDependResponse, CallError> {
+async fn mark_frame_depend(cuebot: Arc<Cuebot>, ask: FrameMarkAsDependRequest) -> Answer<()> {
     let frame = id("frame", ask.frame.as_ref().map(|frame| &frame.id))?;
     cuebot.pool.get().await?.execute(WAIT_AGAIN, &[&frame]).await?;
-    Ok(wire::FrameMarkAsDependResponse {})
+    Ok(())
 }
 
 /// Closes the dependencies on frames, and, of a layer, those on the whole layer: they count as done for others.
@@ -531,12 +463,10 @@ async fn done_for_others(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallErro
               JOIN layer ON layer.pk_layer = frame.pk_layer WHERE {WANTED})
             OR pk_frame_depend_on IS NULL AND pk_layer_depend_on::text = ANY($7::text[]))"
     );
-    let (wanted, which) = (Arc::new(wanted), Arc::new(which));
     cuebot
-        .transact(move |tx| {
-            let (wanted, which) = (wanted.clone(), which.clone());
+        .transact((wanted, which), |tx, (wanted, which)| {
             Box::pin(async move {
-                depends::close(tx, &which, &wanted.values()).await?;
+                depends::close(tx, which, &wanted.values()).await?;
                 Ok(())
             })
         })
@@ -544,19 +474,11 @@ async fn done_for_others(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallErro
 }
 
 /// Closes the dependencies on frames of a job.
-pub(crate) async fn mark_done(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobMarkDoneFramesRequest,
-) -> Result<wire::JobMarkDoneFramesResponse, CallError> {
-    done_for_others(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await?;
-    Ok(wire::JobMarkDoneFramesResponse {})
+async fn mark_done(cuebot: Arc<Cuebot>, ask: JobMarkDoneFramesRequest) -> Answer<()> {
+    done_for_others(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await
 }
 
 /// Closes the dependencies on a layer and its frames.
-pub(crate) async fn mark_layer_done(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerMarkdoneFramesRequest,
-) -> Result<wire::LayerMarkdoneFramesResponse, CallError> {
-    done_for_others(&cuebot, Wanted::of_layer(ask.layer.as_ref(), None)?).await?;
-    Ok(wire::LayerMarkdoneFramesResponse {})
+async fn mark_layer_done(cuebot: Arc<Cuebot>, ask: LayerMarkdoneFramesRequest) -> Answer<()> {
+    done_for_others(&cuebot, Wanted::of_layer(ask.layer.as_ref(), None)?).await
 }

@@ -4,9 +4,9 @@
 //!   the transaction that moves it.
 //! - Groups of a show are a tree below one that has no parent. Moves keep it a tree.
 
-use super::{ROWS_MAX, cores, few, hundredths_or_none, id, jobs, name};
+use super::{Answer, ROWS_MAX, cores, few, hundredths_or_none, id, jobs, name};
 use crate::cuebot::Cuebot;
-use crate::generated::job as wire;
+use crate::generated::job::*;
 use crate::generated::show;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -17,7 +17,7 @@ use tokio_postgres::{Row, Transaction};
 const NAME_CHARS_MAX: usize = 36;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    setters(routes)
         .route("/job.GroupInterface/GetGroup", unary(get))
         .route("/job.GroupInterface/FindGroup", unary(find))
         .route("/job.GroupInterface/GetGroups", unary(groups_of_group))
@@ -28,15 +28,6 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.GroupInterface/SetGroup", unary(set_parent))
         .route("/job.GroupInterface/ReparentGroups", unary(take_groups))
         .route("/job.GroupInterface/ReparentJobs", unary(take_jobs))
-        .route("/job.GroupInterface/SetMinCores", unary(set_min_cores))
-        .route("/job.GroupInterface/SetMaxCores", unary(set_max_cores))
-        .route("/job.GroupInterface/SetMinGpus", unary(set_min_gpus))
-        .route("/job.GroupInterface/SetMaxGpus", unary(set_max_gpus))
-        .route("/job.GroupInterface/SetDefaultJobMinCores", unary(set_job_min_cores))
-        .route("/job.GroupInterface/SetDefaultJobMaxCores", unary(set_job_max_cores))
-        .route("/job.GroupInterface/SetDefaultJobMinGpus", unary(set_job_min_gpus))
-        .route("/job.GroupInterface/SetDefaultJobMaxGpus", unary(set_job_max_gpus))
-        .route("/job.GroupInterface/SetDefaultJobPriority", unary(set_job_priority))
         .route("/show.ShowInterface/GetGroups", unary(groups_of_show))
         .route("/show.ShowInterface/GetRootGroup", unary(root_of_show))
 }
@@ -55,8 +46,8 @@ SELECT o.pk_folder, o.str_name, d.str_name AS dept, o.int_job_priority, o.int_jo
                     sum(int_waiting_count)::int AS waiting
                FROM job JOIN job_stat USING (pk_job) WHERE str_state = 'PENDING' GROUP BY 1) c USING (pk_folder)";
 
-fn group(row: &Row) -> wire::Group {
-    wire::Group {
+fn group(row: &Row) -> Group {
+    Group {
         id: row.get("pk_folder"),
         name: row.get("str_name"),
         department: row.get("dept"),
@@ -67,7 +58,7 @@ fn group(row: &Row) -> wire::Group {
         max_cores: cores(row.get("int_max_cores")),
         level: row.get("level"),
         parent_id: row.get("parent"),
-        group_stats: Some(wire::GroupStats {
+        group_stats: Some(GroupStats {
             running_frames: row.get("running"),
             dead_frames: row.get("dead"),
             depend_frames: row.get("depend"),
@@ -88,7 +79,7 @@ pub(super) async fn list(
     cuebot: &Cuebot,
     which: &'static str,
     keys: &[&str],
-) -> Result<Vec<wire::Group>, CallError> {
+) -> Result<Vec<Group>, CallError> {
     let statement =
         format!("{GROUPS} WHERE {which} ORDER BY level, o.f_order, o.str_name, o.pk_folder LIMIT {ROWS_MAX}");
     let mut values: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> = Vec::new();
@@ -99,72 +90,57 @@ pub(super) async fn list(
     Ok(rows.iter().map(group).collect())
 }
 
-async fn one(cuebot: &Cuebot, which: &'static str, keys: &[&str]) -> Result<wire::Group, CallError> {
+async fn one(cuebot: &Cuebot, which: &'static str, keys: &[&str]) -> Result<Group, CallError> {
     let found = list(cuebot, which, keys).await?.into_iter().next();
     found.ok_or_else(|| CallError::Missing { what: "group", name: keys.join("/") })
 }
 
 const BY_ID: &str = "o.pk_folder = $1";
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupGetGroupRequest,
-) -> Result<wire::GroupGetGroupResponse, CallError> {
-    Ok(wire::GroupGetGroupResponse { group: Some(one(&cuebot, BY_ID, &[&ask.id]).await?) })
+async fn get(cuebot: Arc<Cuebot>, ask: GroupGetGroupRequest) -> Answer<GroupGetGroupResponse> {
+    Ok(GroupGetGroupResponse { group: Some(one(&cuebot, BY_ID, &[&ask.id]).await?) })
 }
 
 /// A group by the names of its show and its own.
-pub(crate) async fn find(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupFindGroupRequest,
-) -> Result<wire::GroupFindGroupResponse, CallError> {
+async fn find(cuebot: Arc<Cuebot>, ask: GroupFindGroupRequest) -> Answer<GroupFindGroupResponse> {
     let which = "o.pk_show IN (SELECT pk_show FROM show WHERE str_name = $1) AND o.str_name = $2";
     let group = one(&cuebot, which, &[&ask.show, &ask.name]).await?;
-    Ok(wire::GroupFindGroupResponse { group: Some(group) })
+    Ok(GroupFindGroupResponse { group: Some(group) })
 }
 
-pub(crate) async fn groups_of_group(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupGetGroupsRequest,
-) -> Result<wire::GroupGetGroupsResponse, CallError> {
+async fn groups_of_group(cuebot: Arc<Cuebot>, ask: GroupGetGroupsRequest) -> Answer<GroupGetGroupsResponse> {
     let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
     let groups = list(&cuebot, "o.pk_parent_folder = $1", &[key]).await?;
-    Ok(wire::GroupGetGroupsResponse { groups: Some(wire::GroupSeq { groups }) })
+    Ok(GroupGetGroupsResponse { groups: Some(GroupSeq { groups }) })
 }
 
-pub(crate) async fn jobs_of_group(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupGetJobsRequest,
-) -> Result<wire::GroupGetJobsResponse, CallError> {
+async fn jobs_of_group(cuebot: Arc<Cuebot>, ask: GroupGetJobsRequest) -> Answer<GroupGetJobsResponse> {
     let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
     let jobs = jobs::pending(&cuebot, "job.pk_folder = $1", key).await?.iter().map(jobs::job).collect();
-    Ok(wire::GroupGetJobsResponse { jobs: Some(wire::JobSeq { jobs }) })
+    Ok(GroupGetJobsResponse { jobs: Some(JobSeq { jobs }) })
 }
 
-pub(crate) async fn groups_of_show(
+async fn groups_of_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetGroupsRequest,
-) -> Result<show::ShowGetGroupsResponse, CallError> {
+) -> Answer<show::ShowGetGroupsResponse> {
     let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
     let groups = list(&cuebot, "o.pk_show = $1", &[key]).await?;
-    Ok(show::ShowGetGroupsResponse { groups: Some(wire::GroupSeq { groups }) })
+    Ok(show::ShowGetGroupsResponse { groups: Some(GroupSeq { groups }) })
 }
 
 /// The root group of a show, which has no parent.
-pub(crate) async fn root_of_show(
+async fn root_of_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetRootGroupRequest,
-) -> Result<show::ShowGetRootGroupResponse, CallError> {
+) -> Answer<show::ShowGetRootGroupResponse> {
     let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
     let group = one(&cuebot, "o.pk_show = $1 AND o.pk_parent_folder IS NULL", &[key]).await?;
     Ok(show::ShowGetRootGroupResponse { group: Some(group) })
 }
 
 /// Adds a group to a group. The schema's triggers make its figures.
-pub(crate) async fn create(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupCreateSubGroupRequest,
-) -> Result<wire::GroupCreateSubGroupResponse, CallError> {
+async fn create(cuebot: Arc<Cuebot>, ask: GroupCreateSubGroupRequest) -> Answer<GroupCreateSubGroupResponse> {
     let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
     name("group name", &ask.name, NAME_CHARS_MAX)?;
     let statement = "INSERT INTO folder (pk_folder, pk_parent_folder, pk_show, str_name, pk_dept)
@@ -175,44 +151,17 @@ pub(crate) async fn create(
     let made = made.map_err(|error| CallError::taken(error, "group", &ask.name))?;
     let made = made.ok_or_else(|| CallError::Missing { what: "group", name: key.to_owned() })?;
     drop(client);
-    Ok(wire::GroupCreateSubGroupResponse { group: Some(one(&cuebot, BY_ID, &[made.get(0)]).await?) })
+    Ok(GroupCreateSubGroupResponse { group: Some(one(&cuebot, BY_ID, &[made.get(0)]).await?) })
 }
 
-pub(crate) async fn set_name(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupSetNameRequest,
-) -> Result<wire::GroupSetNameResponse, CallError> {
+async fn set_name(cuebot: Arc<Cuebot>, ask: GroupSetNameRequest) -> Answer<()> {
     let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
     name("group name", &ask.name, NAME_CHARS_MAX)?;
     let statement = "UPDATE folder SET str_name = $2 WHERE pk_folder = $1";
     let renamed = cuebot.pool.get().await?.execute(statement, &[&key, &ask.name]).await;
     let renamed = renamed.map_err(|error| CallError::taken(error, "group", &ask.name))?;
-    CallError::unless_found(renamed, "group", key)?;
-    Ok(wire::GroupSetNameResponse {})
+    CallError::unless_found(renamed, "group", key)
 }
-
-setter!(
-    /// Sets the cores that jobs of a group together get before others get more.
-    set_min_cores: wire::GroupSetMinCoresRequest => wire::GroupSetMinCoresResponse,
-    group, "UPDATE folder_resource SET int_min_cores = $2 WHERE pk_folder = $1",
-    |ask| hundredths_or_none(ask.min_cores)?.max(0)
-);
-setter!(
-    /// Sets the cores that jobs of a group together get at most; -1 is without a cap.
-    set_max_cores: wire::GroupSetMaxCoresRequest => wire::GroupSetMaxCoresResponse,
-    group, "UPDATE folder_resource SET int_max_cores = $2 WHERE pk_folder = $1",
-    |ask| hundredths_or_none(ask.max_cores)?
-);
-setter!(
-    /// Sets the gpus that jobs of a group together get before others get more.
-    set_min_gpus: wire::GroupSetMinGpusRequest => wire::GroupSetMinGpusResponse,
-    group, "UPDATE folder_resource SET int_min_gpus = $2 WHERE pk_folder = $1", |ask| ask.min_gpus.max(0)
-);
-setter!(
-    /// Sets the gpus that jobs of a group together get at most; -1 is without a cap.
-    set_max_gpus: wire::GroupSetMaxGpusRequest => wire::GroupSetMaxGpusResponse,
-    group, "UPDATE folder_resource SET int_max_gpus = $2 WHERE pk_folder = $1", |ask| ask.max_gpus.max(-1)
-);
 
 /// A default of a group is set for the jobs that are in it, too, unless it says that there is none.
 macro_rules! sets_default {
@@ -228,31 +177,26 @@ macro_rules! sets_default {
     };
 }
 
-setter!(
-    /// Sets the least cores of each job of a group.
-    set_job_min_cores: wire::GroupSetDefJobMinCoresRequest => wire::GroupSetDefJobMinCoresResponse,
-    group, sets_default!("int_job_min_cores", "int_min_cores"), |ask| hundredths_or_none(ask.min_cores)?
-);
-setter!(
-    /// Sets the most cores of each job of a group.
-    set_job_max_cores: wire::GroupSetDefJobMaxCoresRequest => wire::GroupSetDefJobMaxCoresResponse,
-    group, sets_default!("int_job_max_cores", "int_max_cores"), |ask| hundredths_or_none(ask.max_cores)?
-);
-setter!(
-    /// Sets the least gpus of each job of a group.
-    set_job_min_gpus: wire::GroupSetDefJobMinGpusRequest => wire::GroupSetDefJobMinGpusResponse,
-    group, sets_default!("int_job_min_gpus", "int_min_gpus"), |ask| ask.min_gpus.max(-1)
-);
-setter!(
-    /// Sets the most gpus of each job of a group.
-    set_job_max_gpus: wire::GroupSetDefJobMaxGpusRequest => wire::GroupSetDefJobMaxGpusResponse,
-    group, sets_default!("int_job_max_gpus", "int_max_gpus"), |ask| ask.max_gpus.max(-1)
-);
-setter!(
-    /// Sets the priority of each job of a group.
-    set_job_priority: wire::GroupSetDefJobPriorityRequest => wire::GroupSetDefJobPriorityResponse,
-    group, sets_default!("int_job_priority", "int_priority"), |ask| ask.priority.max(-1)
-);
+setters!("job.GroupInterface", group {
+    "SetMinCores": GroupSetMinCoresRequest, |ask| hundredths_or_none(ask.min_cores)?.max(0),
+        "UPDATE folder_resource SET int_min_cores = $2 WHERE pk_folder = $1";
+    "SetMaxCores": GroupSetMaxCoresRequest, |ask| hundredths_or_none(ask.max_cores)?,
+        "UPDATE folder_resource SET int_max_cores = $2 WHERE pk_folder = $1";
+    "SetMinGpus": GroupSetMinGpusRequest, |ask| ask.min_gpus.max(0),
+        "UPDATE folder_resource SET int_min_gpus = $2 WHERE pk_folder = $1";
+    "SetMaxGpus": GroupSetMaxGpusRequest, |ask| ask.max_gpus.max(-1),
+        "UPDATE folder_resource SET int_max_gpus = $2 WHERE pk_folder = $1";
+    "SetDefaultJobMinCores": GroupSetDefJobMinCoresRequest, |ask| hundredths_or_none(ask.min_cores)?,
+        sets_default!("int_job_min_cores", "int_min_cores");
+    "SetDefaultJobMaxCores": GroupSetDefJobMaxCoresRequest, |ask| hundredths_or_none(ask.max_cores)?,
+        sets_default!("int_job_max_cores", "int_max_cores");
+    "SetDefaultJobMinGpus": GroupSetDefJobMinGpusRequest, |ask| ask.min_gpus.max(-1),
+        sets_default!("int_job_min_gpus", "int_min_gpus");
+    "SetDefaultJobMaxGpus": GroupSetDefJobMaxGpusRequest, |ask| ask.max_gpus.max(-1),
+        sets_default!("int_job_max_gpus", "int_max_gpus");
+    "SetDefaultJobPriority": GroupSetDefJobPriorityRequest, |ask| ask.priority.max(-1),
+        sets_default!("int_job_priority", "int_priority");
+});
 
 /// Rows of figures are locked in the order of bookings: groups before jobs.
 const LOCK_FIGURES: [&str; 2] = [
@@ -276,12 +220,9 @@ UPDATE job SET pk_folder = $2::text FROM moved WHERE job.pk_job = moved.pk_job";
 /// Moves jobs to a group of their show. They get the defaults of the group where it has some.
 pub(super) async fn move_jobs(cuebot: &Cuebot, jobs: Vec<String>, group: String) -> Result<(), CallError> {
     few("jobs", jobs.len())?;
-    let given = Arc::new((jobs, group));
     cuebot
-        .transact(move |tx| {
-            let given = given.clone();
+        .transact((jobs, group), |tx, (jobs, group)| {
             Box::pin(async move {
-                let (jobs, group) = &*given;
                 let others = "SELECT str_name FROM job WHERE pk_job = ANY($1::text[])
                     AND pk_show IS DISTINCT FROM (SELECT pk_show FROM folder WHERE pk_folder = $2) LIMIT 1";
                 if let Some(row) = tx.query_opt(others, &[jobs, group]).await? {
@@ -299,14 +240,10 @@ pub(super) async fn move_jobs(cuebot: &Cuebot, jobs: Vec<String>, group: String)
         .await
 }
 
-pub(crate) async fn take_jobs(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupReparentJobsRequest,
-) -> Result<wire::GroupReparentJobsResponse, CallError> {
+async fn take_jobs(cuebot: Arc<Cuebot>, ask: GroupReparentJobsRequest) -> Answer<()> {
     let group = id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned();
     let jobs = ask.jobs.map(|seq| seq.jobs).unwrap_or_default();
-    move_jobs(&cuebot, jobs.into_iter().map(|job| job.id).collect(), group).await?;
-    Ok(wire::GroupReparentJobsResponse {})
+    move_jobs(&cuebot, jobs.into_iter().map(|job| job.id).collect(), group).await
 }
 
 /// The groups from a group up to the top, itself included.
@@ -352,13 +289,11 @@ async fn move_group(tx: &Transaction<'_>, group: &str, parent: &str) -> Result<(
 
 async fn move_groups(cuebot: &Cuebot, groups: Vec<String>, parent: String) -> Result<(), CallError> {
     few("groups", groups.len())?;
-    let given = Arc::new((groups, parent));
     cuebot
-        .transact(move |tx| {
-            let given = given.clone();
+        .transact((groups, parent), |tx, (groups, parent)| {
             Box::pin(async move {
-                for group in &given.0 {
-                    move_group(tx, group, &given.1).await?;
+                for group in groups {
+                    move_group(tx, group, parent).await?;
                 }
                 Ok(())
             })
@@ -366,24 +301,16 @@ async fn move_groups(cuebot: &Cuebot, groups: Vec<String>, parent: String) -> Re
         .await
 }
 
-pub(crate) async fn take_groups(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupReparentGroupsRequest,
-) -> Result<wire::GroupReparentGroupsResponse, CallError> {
+async fn take_groups(cuebot: Arc<Cuebot>, ask: GroupReparentGroupsRequest) -> Answer<()> {
     let parent = id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned();
     let groups = ask.groups.map(|seq| seq.groups).unwrap_or_default();
-    move_groups(&cuebot, groups.into_iter().map(|group| group.id).collect(), parent).await?;
-    Ok(wire::GroupReparentGroupsResponse {})
+    move_groups(&cuebot, groups.into_iter().map(|group| group.id).collect(), parent).await
 }
 
-pub(crate) async fn set_parent(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupSetGroupRequest,
-) -> Result<wire::GroupSetGroupResponse, CallError> {
+async fn set_parent(cuebot: Arc<Cuebot>, ask: GroupSetGroupRequest) -> Answer<()> {
     let group = id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned();
     let parent = id("parent group", ask.parent_group.as_ref().map(|group| &group.id))?.to_owned();
-    move_groups(&cuebot, vec![group], parent).await?;
-    Ok(wire::GroupSetGroupResponse {})
+    move_groups(&cuebot, vec![group], parent).await
 }
 
 /// A group that can be deleted: not the root, without pending jobs, procs and groups.
@@ -394,28 +321,22 @@ SELECT o.pk_parent_folder FROM folder o WHERE o.pk_folder = $1 AND o.pk_parent_f
    AND NOT EXISTS (SELECT 1 FROM job JOIN proc USING (pk_job) WHERE job.pk_folder = o.pk_folder) FOR UPDATE";
 
 /// Deletes an empty group. Its finished jobs go to its parent.
-pub(crate) async fn delete(
-    cuebot: Arc<Cuebot>,
-    ask: wire::GroupDeleteRequest,
-) -> Result<wire::GroupDeleteResponse, CallError> {
-    let key = Arc::new(id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned());
+async fn delete(cuebot: Arc<Cuebot>, ask: GroupDeleteRequest) -> Answer<()> {
+    let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
     cuebot
-        .transact(move |tx| {
-            let key = key.clone();
+        .transact(key, |tx, key| {
             Box::pin(async move {
-                let key = key.as_str();
-                let Some(row) = tx.query_opt(IS_EMPTY, &[&key]).await? else {
+                let Some(row) = tx.query_opt(IS_EMPTY, &[key]).await? else {
                     let why = "the group is not there, is its show's first, or has pending jobs or groups; move them";
                     return Err(CallError::Value(why.to_owned()));
                 };
                 let parent: String = row.get(0);
-                tx.execute("UPDATE job SET pk_folder = $2 WHERE pk_folder = $1", &[&key, &parent]).await?;
+                tx.execute("UPDATE job SET pk_folder = $2 WHERE pk_folder = $1", &[key, &parent]).await?;
                 for table in ["folder_level", "folder_resource", "folder"] {
-                    tx.execute(&format!("DELETE FROM {table} WHERE pk_folder = $1"), &[&key]).await?;
+                    tx.execute(&format!("DELETE FROM {table} WHERE pk_folder = $1"), &[key]).await?;
                 }
                 Ok(())
             })
         })
-        .await?;
-    Ok(wire::GroupDeleteResponse {})
+        .await
 }

@@ -1,8 +1,8 @@
 //! Hosts: lists, locks, tags, and where they belong.
 
-use super::{ROWS_MAX, all_cores, few, id, text};
+use super::{Answer, ROWS_MAX, all_cores, few, fitting, id};
 use crate::cuebot::Cuebot;
-use crate::generated::host;
+use crate::generated::host::*;
 use crate::report::write_tags;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -13,19 +13,14 @@ use tokio_postgres::{Row, Transaction};
 const OS_CHARS_MAX: usize = 32;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    setters(routes)
         .route("/host.HostInterface/GetHosts", unary(all_hosts))
         .route("/host.HostInterface/FindHost", unary(find_host))
         .route("/host.HostInterface/GetHost", unary(get_host))
-        .route("/host.HostInterface/Lock", unary(lock))
-        .route("/host.HostInterface/Unlock", unary(unlock))
         .route("/host.HostInterface/AddTags", unary(add_tags))
         .route("/host.HostInterface/RemoveTags", unary(remove_tags))
         .route("/host.HostInterface/RenameTag", unary(rename_tag))
         .route("/host.HostInterface/SetAllocation", unary(set_alloc))
-        .route("/host.HostInterface/SetHardwareState", unary(set_state))
-        .route("/host.HostInterface/SetThreadMode", unary(set_thread_mode))
-        .route("/host.HostInterface/SetOs", unary(set_os))
         .route("/host.HostInterface/Delete", unary(delete))
 }
 
@@ -38,10 +33,10 @@ SELECT h.pk_host, h.str_name, a.str_name AS alloc, h.b_nimby, h.b_comment, h.int
        ARRAY(SELECT str_tag::text FROM host_tag t WHERE t.pk_host = h.pk_host ORDER BY str_tag) AS tags
   FROM host h JOIN host_stat s USING (pk_host) JOIN alloc a USING (pk_alloc)";
 
-fn host_of(row: &Row) -> host::Host {
-    let state = host::HardwareState::from_str_name(row.get("str_state")).unwrap_or(host::HardwareState::Down);
-    let lock = host::LockState::from_str_name(row.get("str_lock_state")).unwrap_or(host::LockState::Locked);
-    host::Host {
+fn host_of(row: &Row) -> Host {
+    let state = HardwareState::from_str_name(row.get("str_state")).unwrap_or(HardwareState::Down);
+    let lock = LockState::from_str_name(row.get("str_lock_state")).unwrap_or(LockState::Locked);
+    Host {
         id: row.get("pk_host"),
         name: row.get("str_name"),
         alloc_name: row.get("alloc"),
@@ -75,15 +70,12 @@ fn host_of(row: &Row) -> host::Host {
 }
 
 /// The hosts of a search. An empty list of criteria matches all.
-pub(super) async fn search(
-    cuebot: &Cuebot,
-    r: &host::HostSearchCriteria,
-) -> Result<Vec<host::Host>, CallError> {
+pub(super) async fn search(cuebot: &Cuebot, r: &HostSearchCriteria) -> Result<Vec<Host>, CallError> {
     let states = r.states.as_ref().map(|seq| seq.state.iter()).into_iter().flatten();
-    let states = states.filter_map(|state| host::HardwareState::try_from(*state).ok());
+    let states = states.filter_map(|state| HardwareState::try_from(*state).ok());
     let states: Vec<&str> = states.map(|state| state.as_str_name()).collect();
     let locks = r.lock_states.as_ref().map(|seq| seq.state.iter()).into_iter().flatten();
-    let locks = locks.filter_map(|state| host::LockState::try_from(*state).ok());
+    let locks = locks.filter_map(|state| LockState::try_from(*state).ok());
     let locks: Vec<&str> = locks.map(|state| state.as_str_name()).collect();
     let lists = [&r.hosts, &r.regex, &r.substr, &r.ids, &r.allocs];
     few("hosts or allocations", lists.iter().map(|list| list.len()).sum())?;
@@ -106,85 +98,58 @@ pub(super) async fn search(
     Ok(rows.iter().map(host_of).collect())
 }
 
-pub(crate) async fn all_hosts(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostGetHostsRequest,
-) -> Result<host::HostGetHostsResponse, CallError> {
+async fn all_hosts(cuebot: Arc<Cuebot>, ask: HostGetHostsRequest) -> Answer<HostGetHostsResponse> {
     let hosts = search(&cuebot, &ask.r.unwrap_or_default()).await?;
-    Ok(host::HostGetHostsResponse { hosts: Some(host::HostSeq { hosts }) })
+    Ok(HostGetHostsResponse { hosts: Some(HostSeq { hosts }) })
 }
 
 pub(super) async fn one_host(
     cuebot: &Cuebot,
-    r: host::HostSearchCriteria,
+    r: HostSearchCriteria,
     name: String,
-) -> Result<host::Host, CallError> {
+) -> Result<Host, CallError> {
     let found = search(cuebot, &r).await?.into_iter().next();
     found.ok_or(CallError::Missing { what: "host", name })
 }
 
-pub(crate) async fn find_host(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostFindHostRequest,
-) -> Result<host::HostFindHostResponse, CallError> {
-    let r = host::HostSearchCriteria { hosts: vec![ask.name.clone()], ..Default::default() };
-    Ok(host::HostFindHostResponse { host: Some(one_host(&cuebot, r, ask.name).await?) })
+async fn find_host(cuebot: Arc<Cuebot>, ask: HostFindHostRequest) -> Answer<HostFindHostResponse> {
+    let r = HostSearchCriteria { hosts: vec![ask.name.clone()], ..Default::default() };
+    Ok(HostFindHostResponse { host: Some(one_host(&cuebot, r, ask.name).await?) })
 }
 
-pub(crate) async fn get_host(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostGetHostRequest,
-) -> Result<host::HostGetHostResponse, CallError> {
-    let r = host::HostSearchCriteria { ids: vec![ask.id.clone()], ..Default::default() };
-    Ok(host::HostGetHostResponse { host: Some(one_host(&cuebot, r, ask.id).await?) })
+async fn get_host(cuebot: Arc<Cuebot>, ask: HostGetHostRequest) -> Answer<HostGetHostResponse> {
+    let r = HostSearchCriteria { ids: vec![ask.id.clone()], ..Default::default() };
+    Ok(HostGetHostResponse { host: Some(one_host(&cuebot, r, ask.id).await?) })
 }
 
-setter!(
-    /// A host gets no new frames.
-    lock: host::HostLockRequest => host::HostLockResponse,
-    host, "UPDATE host SET str_lock_state = $2, str_lock_source = 'API' WHERE pk_host = $1", |ask| "LOCKED"
-);
-setter!(
-    /// A host gets frames again.
-    unlock: host::HostUnlockRequest => host::HostUnlockResponse,
-    host, "UPDATE host SET str_lock_state = $2, str_lock_source = 'API' WHERE pk_host = $1", |ask| "OPEN"
-);
-setter!(
-    /// Sets the state of a host. A report of the host replaces any state but `REPAIR`.
-    set_state: host::HostSetHardwareStateRequest => host::HostSetHardwareStateResponse,
-    host, "UPDATE host_stat SET str_state = $2 WHERE pk_host = $1",
-    |ask| host::HardwareState::try_from(ask.state).unwrap_or(host::HardwareState::Up).as_str_name()
-);
-setter!(
-    /// Sets which frames get all cores of a host.
-    set_thread_mode: host::HostSetThreadModeRequest => host::HostSetThreadModeResponse,
-    host, "UPDATE host SET int_thread_mode = $2 WHERE pk_host = $1",
-    |ask| i32::from(host::ThreadMode::try_from(ask.mode).unwrap_or(host::ThreadMode::Auto))
-);
-setter!(
-    /// Sets the operating system of a host, until it reports another.
-    set_os: host::HostSetOsRequest => host::HostSetOsResponse,
-    host, "UPDATE host_stat SET str_os = $2 WHERE pk_host = $1", |ask| {
-        text("operating system", &ask.os, OS_CHARS_MAX)?;
-        ask.os.clone()
-    }
-);
+setters!("host.HostInterface", host {
+    "Lock": HostLockRequest, |ask| "LOCKED",
+        "UPDATE host SET str_lock_state = $2, str_lock_source = 'API' WHERE pk_host = $1";
+    "Unlock": HostUnlockRequest, |ask| "OPEN",
+        "UPDATE host SET str_lock_state = $2, str_lock_source = 'API' WHERE pk_host = $1";
+    // A report of the host replaces any state but `REPAIR`.
+    "SetHardwareState": HostSetHardwareStateRequest,
+        |ask| HardwareState::try_from(ask.state).unwrap_or(HardwareState::Up).as_str_name(),
+        "UPDATE host_stat SET str_state = $2 WHERE pk_host = $1";
+    "SetThreadMode": HostSetThreadModeRequest,
+        |ask| i32::from(ThreadMode::try_from(ask.mode).unwrap_or(ThreadMode::Auto)),
+        "UPDATE host SET int_thread_mode = $2 WHERE pk_host = $1";
+    "SetOs": HostSetOsRequest, |ask| fitting("operating system", &ask.os, OS_CHARS_MAX)?,
+        "UPDATE host_stat SET str_os = $2 WHERE pk_host = $1";
+});
 
 /// Changes the tags of a host, in their table and in the host's own row.
 async fn change_tags(
     cuebot: &Cuebot,
-    host: Option<&host::Host>,
+    host: Option<&Host>,
     statement: &'static str,
     tags: Vec<String>,
 ) -> Result<(), CallError> {
     let key = id("host", host.map(|host| &host.id))?.to_owned();
     super::tags(&tags)?;
-    let given = Arc::new((key, tags));
     cuebot
-        .transact(move |tx| {
-            let given = given.clone();
+        .transact((key, tags), move |tx, (key, tags)| {
             Box::pin(async move {
-                let (key, tags) = &*given;
                 let known = tx.query_opt("SELECT 1 FROM host WHERE pk_host = $1 FOR UPDATE", &[key]).await?;
                 if known.is_none() {
                     return Err(CallError::Missing { what: "host", name: key.clone() });
@@ -208,40 +173,25 @@ const RENAME_TAG: &str = "
 UPDATE host_tag SET str_tag = ($2::text[])[2] WHERE pk_host = $1 AND str_tag::text = ($2::text[])[1] AND NOT b_constant
    AND upper(str_tag_type) NOT IN ('ALLOC', 'HOSTNAME')";
 
-pub(crate) async fn add_tags(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostAddTagsRequest,
-) -> Result<host::HostAddTagsResponse, CallError> {
-    change_tags(&cuebot, ask.host.as_ref(), ADD_TAGS, ask.tags).await?;
-    Ok(host::HostAddTagsResponse {})
+async fn add_tags(cuebot: Arc<Cuebot>, ask: HostAddTagsRequest) -> Answer<()> {
+    change_tags(&cuebot, ask.host.as_ref(), ADD_TAGS, ask.tags).await
 }
 
-pub(crate) async fn remove_tags(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostRemoveTagsRequest,
-) -> Result<host::HostRemoveTagsResponse, CallError> {
-    change_tags(&cuebot, ask.host.as_ref(), REMOVE_TAGS, ask.tags).await?;
-    Ok(host::HostRemoveTagsResponse {})
+async fn remove_tags(cuebot: Arc<Cuebot>, ask: HostRemoveTagsRequest) -> Answer<()> {
+    change_tags(&cuebot, ask.host.as_ref(), REMOVE_TAGS, ask.tags).await
 }
 
-pub(crate) async fn rename_tag(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostRenameTagRequest,
-) -> Result<host::HostRenameTagResponse, CallError> {
-    change_tags(&cuebot, ask.host.as_ref(), RENAME_TAG, vec![ask.old_tag, ask.new_tag]).await?;
-    Ok(host::HostRenameTagResponse {})
+async fn rename_tag(cuebot: Arc<Cuebot>, ask: HostRenameTagRequest) -> Answer<()> {
+    change_tags(&cuebot, ask.host.as_ref(), RENAME_TAG, vec![ask.old_tag, ask.new_tag]).await
 }
 
 /// Gives hosts to an allocation. A show's use of an allocation is counted by its procs, so a host that runs frames
 /// cannot move.
 pub(super) async fn give(cuebot: &Cuebot, hosts: Vec<String>, alloc: String) -> Result<(), CallError> {
     few("hosts", hosts.len())?;
-    let given = Arc::new((hosts, alloc));
     cuebot
-        .transact(move |tx| {
-            let given = given.clone();
+        .transact((hosts, alloc), |tx, (hosts, alloc)| {
             Box::pin(async move {
-                let (hosts, alloc) = &*given;
                 let tag = tx.query_opt("SELECT str_tag FROM alloc WHERE pk_alloc = $1", &[alloc]).await?;
                 let tag =
                     tag.ok_or_else(|| CallError::Missing { what: "allocation", name: alloc.clone() })?;
@@ -279,13 +229,9 @@ async fn give_one(
     write_tags(tx, "pk_host", host).await
 }
 
-pub(crate) async fn set_alloc(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostSetAllocationRequest,
-) -> Result<host::HostSetAllocationResponse, CallError> {
+async fn set_alloc(cuebot: Arc<Cuebot>, ask: HostSetAllocationRequest) -> Answer<()> {
     let key = id("host", ask.host.as_ref().map(|host| &host.id))?.to_owned();
-    give(&cuebot, vec![key], ask.allocation_id).await?;
-    Ok(host::HostSetAllocationResponse {})
+    give(&cuebot, vec![key], ask.allocation_id).await
 }
 
 /// Deletes the rows that belong to a host, and the host's own row last.
@@ -300,29 +246,24 @@ const DELETES: [&str; 7] = [
 ];
 
 /// Deletes a host that runs nothing. A host that reports again is registered again.
-pub(crate) async fn delete(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostDeleteRequest,
-) -> Result<host::HostDeleteResponse, CallError> {
-    let key = Arc::new(id("host", ask.host.as_ref().map(|host| &host.id))?.to_owned());
+async fn delete(cuebot: Arc<Cuebot>, ask: HostDeleteRequest) -> Answer<()> {
+    let key = id("host", ask.host.as_ref().map(|host| &host.id))?;
     cuebot
-        .transact(move |tx| {
-            let key = key.clone();
+        .transact(key, |tx, key| {
             Box::pin(async move {
                 let known = "SELECT EXISTS (SELECT 1 FROM proc WHERE proc.pk_host = host.pk_host)
                     FROM host WHERE pk_host = $1 FOR UPDATE";
-                let row = tx.query_opt(known, &[&key.as_str()]).await?;
+                let row = tx.query_opt(known, &[key]).await?;
                 let row = row.ok_or_else(|| CallError::Missing { what: "host", name: key.to_string() })?;
                 if row.get(0) {
                     let why = "frames run on the host; lock it, and delete it when they have ended";
                     return Err(CallError::Value(why.to_owned()));
                 }
                 for statement in DELETES {
-                    tx.execute(statement, &[&key.as_str()]).await?;
+                    tx.execute(statement, &[key]).await?;
                 }
                 Ok(())
             })
         })
-        .await?;
-    Ok(host::HostDeleteResponse {})
+        .await
 }

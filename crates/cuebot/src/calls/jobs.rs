@@ -1,8 +1,8 @@
 //! Jobs: lists, and what people set.
 
-use super::{ROWS_MAX, few, groups, hundredths, id};
+use super::{Answer, ROWS_MAX, few, groups, hundredths, id};
 use crate::cuebot::Cuebot;
-use crate::generated::job as wire;
+use crate::generated::job::*;
 use crate::report::{OPEN_FRAMES, finish_job};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -10,22 +10,14 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    setters(routes)
         .route("/job.JobInterface/GetJobs", unary(list))
         .route("/job.JobInterface/GetJobNames", unary(names))
         .route("/job.JobInterface/GetJob", unary(get))
         .route("/job.JobInterface/GetCurrent", unary(get_current))
         .route("/job.JobInterface/FindJob", unary(find))
         .route("/job.JobInterface/IsJobPending", unary(is_pending))
-        .route("/job.JobInterface/Pause", unary(pause))
-        .route("/job.JobInterface/Resume", unary(resume))
-        .route("/job.JobInterface/SetPriority", unary(set_priority))
-        .route("/job.JobInterface/SetMinCores", unary(set_min_cores))
-        .route("/job.JobInterface/SetMaxCores", unary(set_max_cores))
-        .route("/job.JobInterface/SetMinGpus", unary(set_min_gpus))
-        .route("/job.JobInterface/SetMaxGpus", unary(set_max_gpus))
         .route("/job.JobInterface/SetMaxRetries", unary(set_max_retries))
-        .route("/job.JobInterface/SetAutoEat", unary(set_auto_eat))
         .route("/job.JobInterface/SetGroup", unary(set_group))
         .route("/job.JobInterface/ShutdownIfCompleted", unary(finish_if_done))
 }
@@ -54,11 +46,11 @@ fn cores(hundredths: i32) -> f32 {
     hundredths as f32 / 100.0
 }
 
-pub(super) fn job(row: &Row) -> wire::Job {
-    let state = wire::JobState::from_str_name(row.get("str_state")).unwrap_or(wire::JobState::Pending);
+pub(super) fn job(row: &Row) -> Job {
+    let state = JobState::from_str_name(row.get("str_state")).unwrap_or(JobState::Pending);
     let stats =
         frame_stats!(JobStats of row { total_layers: "int_layer_count", total_frames: "int_frame_count" });
-    wire::Job {
+    Job {
         id: row.get("pk_job"),
         state: state.into(),
         name: row.get("str_name"),
@@ -68,7 +60,7 @@ pub(super) fn job(row: &Row) -> wire::Job {
         group: row.get("folder"),
         facility: row.get("facility"),
         os: row.get("os"),
-        uid_optional: row.get::<_, Option<i32>>("uid").map(wire::job::UidOptional::Uid),
+        uid_optional: row.get::<_, Option<i32>>("uid").map(job::UidOptional::Uid),
         priority: row.get("int_priority"),
         min_cores: cores(row.get("int_min_cores")),
         max_cores: cores(row.get("int_max_cores")),
@@ -87,10 +79,7 @@ pub(super) fn job(row: &Row) -> wire::Job {
 }
 
 /// The jobs of a search. An empty list of names matches all.
-pub(crate) async fn search(
-    cuebot: &Cuebot,
-    r: &wire::JobSearchCriteria,
-) -> Result<Vec<wire::Job>, CallError> {
+pub(super) async fn search(cuebot: &Cuebot, r: &JobSearchCriteria) -> Result<Vec<Job>, CallError> {
     let lists = [&r.ids, &r.jobs, &r.regex, &r.substr, &r.users, &r.shots, &r.shows];
     few("jobs, users, shots or shows", lists.iter().map(|list| list.len()).sum())?;
     let statement = format!(
@@ -127,145 +116,90 @@ pub(super) async fn pending(cuebot: &Cuebot, which: &'static str, key: &str) -> 
 }
 
 /// A job by its id, finished ones included.
-pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Job, CallError> {
+pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Job, CallError> {
     let statement = format!("{JOBS} WHERE job.pk_job = $1");
     let row = cuebot.pool.get().await?.query_opt(&statement, &[&key]).await?;
     let row = row.ok_or_else(|| CallError::Missing { what: "job", name: key.to_owned() })?;
     Ok(job(&row))
 }
 
-pub(crate) async fn list(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobGetJobsRequest,
-) -> Result<wire::JobGetJobsResponse, CallError> {
+async fn list(cuebot: Arc<Cuebot>, ask: JobGetJobsRequest) -> Answer<JobGetJobsResponse> {
     let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
-    Ok(wire::JobGetJobsResponse { jobs: Some(wire::JobSeq { jobs }) })
+    Ok(JobGetJobsResponse { jobs: Some(JobSeq { jobs }) })
 }
 
-pub(crate) async fn names(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobGetJobNamesRequest,
-) -> Result<wire::JobGetJobNamesResponse, CallError> {
+async fn names(cuebot: Arc<Cuebot>, ask: JobGetJobNamesRequest) -> Answer<JobGetJobNamesResponse> {
     let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
-    Ok(wire::JobGetJobNamesResponse { names: jobs.into_iter().map(|job| job.name).collect() })
+    Ok(JobGetJobNamesResponse { names: jobs.into_iter().map(|job| job.name).collect() })
 }
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobGetJobRequest,
-) -> Result<wire::JobGetJobResponse, CallError> {
-    Ok(wire::JobGetJobResponse { job: Some(by_id(&cuebot, &ask.id).await?) })
+async fn get(cuebot: Arc<Cuebot>, ask: JobGetJobRequest) -> Answer<JobGetJobResponse> {
+    Ok(JobGetJobResponse { job: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
 /// A pending job by its name. Finished jobs may share a name.
-pub(crate) async fn find(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobFindJobRequest,
-) -> Result<wire::JobFindJobResponse, CallError> {
-    let r = wire::JobSearchCriteria { jobs: vec![ask.name.clone()], ..Default::default() };
+async fn find(cuebot: Arc<Cuebot>, ask: JobFindJobRequest) -> Answer<JobFindJobResponse> {
+    let r = JobSearchCriteria { jobs: vec![ask.name.clone()], ..Default::default() };
     let found = search(&cuebot, &r).await?.into_iter().next();
     let missing = CallError::Missing { what: "job", name: ask.name };
-    Ok(wire::JobFindJobResponse { job: Some(found.ok_or(missing)?) })
+    Ok(JobFindJobResponse { job: Some(found.ok_or(missing)?) })
 }
 
-pub(crate) async fn is_pending(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobIsJobPendingRequest,
-) -> Result<wire::JobIsJobPendingResponse, CallError> {
-    let r = wire::JobSearchCriteria { jobs: vec![ask.name], ..Default::default() };
-    Ok(wire::JobIsJobPendingResponse { value: !search(&cuebot, &r).await?.is_empty() })
+async fn is_pending(cuebot: Arc<Cuebot>, ask: JobIsJobPendingRequest) -> Answer<JobIsJobPendingResponse> {
+    let r = JobSearchCriteria { jobs: vec![ask.name], ..Default::default() };
+    Ok(JobIsJobPendingResponse { value: !search(&cuebot, &r).await?.is_empty() })
 }
 
 /// The present state of a job that a client knows.
-pub(crate) async fn get_current(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobGetCurrentRequest,
-) -> Result<wire::JobGetCurrentResponse, CallError> {
+async fn get_current(cuebot: Arc<Cuebot>, ask: JobGetCurrentRequest) -> Answer<JobGetCurrentResponse> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    Ok(wire::JobGetCurrentResponse { job: Some(by_id(&cuebot, job).await?) })
+    Ok(JobGetCurrentResponse { job: Some(by_id(&cuebot, job).await?) })
 }
 
-setter!(
-    /// Lets no further frame of a job start.
-    pause: wire::JobPauseRequest => wire::JobPauseResponse,
-    job, "UPDATE job SET b_paused = $2 WHERE pk_job = $1", |ask| true
-);
-setter!(
-    /// Lets frames of a job start again.
-    resume: wire::JobResumeRequest => wire::JobResumeResponse,
-    job, "UPDATE job SET b_paused = $2 WHERE pk_job = $1", |ask| false
-);
-setter!(
-    set_priority: wire::JobSetPriorityRequest => wire::JobSetPriorityResponse,
-    job, "UPDATE job_resource SET int_priority = $2 WHERE pk_job = $1", |ask| ask.val
-);
-setter!(
-    /// Sets the cores that a job gets before others get more.
-    set_min_cores: wire::JobSetMinCoresRequest => wire::JobSetMinCoresResponse,
-    job, "UPDATE job_resource SET int_min_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
-);
-setter!(
-    /// Sets the cores that a job gets at most.
-    set_max_cores: wire::JobSetMaxCoresRequest => wire::JobSetMaxCoresResponse,
-    job, "UPDATE job_resource SET int_max_cores = $2 WHERE pk_job = $1", |ask| hundredths(ask.val)?
-);
-setter!(
-    /// Sets the gpus that a job gets before others get more.
-    set_min_gpus: wire::JobSetMinGpusRequest => wire::JobSetMinGpusResponse,
-    job, "UPDATE job_resource SET int_min_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(0)
-);
-setter!(
-    /// Sets the gpus that a job gets at most.
-    set_max_gpus: wire::JobSetMaxGpusRequest => wire::JobSetMaxGpusResponse,
-    job, "UPDATE job_resource SET int_max_gpus = $2 WHERE pk_job = $1", |ask| ask.val.max(-1)
-);
-setter!(
-    /// Sets whether frames that fail are eaten.
-    set_auto_eat: wire::JobSetAutoEatRequest => wire::JobSetAutoEatResponse,
-    job, "UPDATE job SET b_autoeat = $2 WHERE pk_job = $1", |ask| ask.value
-);
+setters!("job.JobInterface", job {
+    "Pause": JobPauseRequest, |ask| true, "UPDATE job SET b_paused = $2 WHERE pk_job = $1";
+    "Resume": JobResumeRequest, |ask| false, "UPDATE job SET b_paused = $2 WHERE pk_job = $1";
+    "SetPriority": JobSetPriorityRequest, |ask| ask.val,
+        "UPDATE job_resource SET int_priority = $2 WHERE pk_job = $1";
+    "SetMinCores": JobSetMinCoresRequest, |ask| hundredths(ask.val)?,
+        "UPDATE job_resource SET int_min_cores = $2 WHERE pk_job = $1";
+    "SetMaxCores": JobSetMaxCoresRequest, |ask| hundredths(ask.val)?,
+        "UPDATE job_resource SET int_max_cores = $2 WHERE pk_job = $1";
+    "SetMinGpus": JobSetMinGpusRequest, |ask| ask.val.max(0),
+        "UPDATE job_resource SET int_min_gpus = $2 WHERE pk_job = $1";
+    "SetMaxGpus": JobSetMaxGpusRequest, |ask| ask.val.max(-1),
+        "UPDATE job_resource SET int_max_gpus = $2 WHERE pk_job = $1";
+    "SetAutoEat": JobSetAutoEatRequest, |ask| ask.value, "UPDATE job SET b_autoeat = $2 WHERE pk_job = $1";
+});
 
 /// Sets the retries of a job's frames, up to the operator's maximum.
-pub(crate) async fn set_max_retries(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobSetMaxRetriesRequest,
-) -> Result<wire::JobSetMaxRetriesResponse, CallError> {
+async fn set_max_retries(cuebot: Arc<Cuebot>, ask: JobSetMaxRetriesRequest) -> Answer<()> {
     let retries = ask.max_retries.clamp(0, cuebot.settings.retries_max) as i16;
     let statement = "UPDATE job SET int_max_retries = $2 WHERE pk_job = $1";
-    super::set(&cuebot, statement, "job", ask.job.as_ref().map(|job| &job.id), &retries).await?;
-    Ok(wire::JobSetMaxRetriesResponse {})
+    super::set(&cuebot, statement, "job", ask.job.as_ref().map(|job| &job.id), &retries).await
 }
 
 /// Moves a job to another group of its show.
-pub(crate) async fn set_group(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobSetGroupRequest,
-) -> Result<wire::JobSetGroupResponse, CallError> {
+async fn set_group(cuebot: Arc<Cuebot>, ask: JobSetGroupRequest) -> Answer<()> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned();
-    groups::move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await?;
-    Ok(wire::JobSetGroupResponse {})
+    groups::move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await
 }
 
 /// Ends a job of which no frame is left to run.
-pub(crate) async fn finish_if_done(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobShutdownIfCompletedRequest,
-) -> Result<wire::JobShutdownIfCompletedResponse, CallError> {
-    let job = Arc::new(id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned());
+async fn finish_if_done(cuebot: Arc<Cuebot>, ask: JobShutdownIfCompletedRequest) -> Answer<()> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
     cuebot
-        .transact(move |tx| {
-            let job = job.clone();
+        .transact(job, |tx, job| {
             Box::pin(async move {
                 // Endings of frames take this lock, too.
                 let counts = format!("SELECT {OPEN_FRAMES} FROM job_stat WHERE pk_job = $1 FOR UPDATE");
-                let left = tx.query_opt(&counts, &[&job.as_str()]).await?;
+                let left = tx.query_opt(&counts, &[job]).await?;
                 let left = left.ok_or_else(|| CallError::Missing { what: "job", name: job.to_string() })?;
                 if left.get::<_, i64>(0) == 0 {
-                    finish_job(tx, &job).await?;
+                    finish_job(tx, job).await?;
                 }
                 Ok(())
             })
         })
-        .await?;
-    Ok(wire::JobShutdownIfCompletedResponse {})
+        .await
 }

@@ -1,8 +1,8 @@
 //! Layers: lists, and what people set.
 
-use super::{ROWS_MAX, cores, hundredths, id, limits, name, tags, text};
+use super::{Answer, ROWS_MAX, cores, fitting, hundredths, id, limits, name, tags};
 use crate::cuebot::Cuebot;
-use crate::generated::job as wire;
+use crate::generated::job::*;
 use crate::names::{self, words};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -23,25 +23,12 @@ const TIME_S_MAX: i64 = 253_402_300_799;
 const CORES_MAX: f32 = 1e5;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    setters(routes)
         .route("/job.JobInterface/GetLayers", unary(list))
         .route("/job.LayerInterface/GetLayer", unary(get))
         .route("/job.LayerInterface/FindLayer", unary(find))
-        .route("/job.LayerInterface/SetTags", unary(set_tags))
-        .route("/job.LayerInterface/SetMinCores", unary(set_min_cores))
-        .route("/job.LayerInterface/SetMaxCores", unary(set_max_cores))
-        .route("/job.LayerInterface/SetMinMemory", unary(set_min_memory))
-        .route("/job.LayerInterface/SetMinGpuMemory", unary(set_min_gpu_memory))
-        .route("/job.LayerInterface/SetMinGpus", unary(set_min_gpus))
-        .route("/job.LayerInterface/SetMaxGpus", unary(set_max_gpus))
-        .route("/job.LayerInterface/SetThreadable", unary(set_threadable))
-        .route("/job.LayerInterface/EnableMemoryOptimizer", unary(enable_optimizer))
-        .route("/job.LayerInterface/SetTimeout", unary(set_timeout))
-        .route("/job.LayerInterface/SetTimeoutLLU", unary(set_timeout_llu))
-        .route("/job.LayerInterface/SetDispatchOrder", unary(set_order))
         .route("/job.LayerInterface/SetStartAfter", unary(set_start_after))
         .route("/job.LayerInterface/AddLimit", unary(add_limit))
-        .route("/job.LayerInterface/DropLimit", unary(drop_limit))
         .route("/job.LayerInterface/GetLimits", unary(get_limits))
         .route("/job.LayerInterface/GetOutputPaths", unary(paths))
         .route("/job.LayerInterface/RegisterOutputPath", unary(add_path))
@@ -69,11 +56,11 @@ SELECT layer.pk_layer, layer.pk_job, layer.str_name, str_range, str_tags, int_co
   FROM layer JOIN layer_stat s ON s.pk_layer = layer.pk_layer JOIN layer_resource r ON r.pk_layer = layer.pk_layer
   JOIN layer_usage u ON u.pk_layer = layer.pk_layer JOIN layer_mem m ON m.pk_layer = layer.pk_layer";
 
-fn layer(row: &Row) -> wire::Layer {
+fn layer(row: &Row) -> Layer {
     let seconds = |name: &str| row.get::<_, Option<i32>>(name).unwrap_or(0);
     let stats =
         frame_stats!(LayerStats of row { total_frames: "total", low_frame_sec: "int_clock_time_low" });
-    wire::Layer {
+    Layer {
         id: row.get("pk_layer"),
         name: row.get("str_name"),
         range: row.get("str_range"),
@@ -85,7 +72,7 @@ fn layer(row: &Row) -> wire::Layer {
         min_gpu_memory: row.get("int_gpu_mem_min"),
         chunk_size: row.get("chunk"),
         dispatch_order: row.get("turn"),
-        r#type: wire::LayerType::from_str_name(row.get("kind")).unwrap_or(wire::LayerType::Render).into(),
+        r#type: LayerType::from_str_name(row.get("kind")).unwrap_or(LayerType::Render).into(),
         services: words(row.get("str_services"), &[',']).collect(),
         memory_optimizer_enabled: row.get("b_optimize"),
         layer_stats: Some(stats),
@@ -105,38 +92,27 @@ fn layer(row: &Row) -> wire::Layer {
 }
 
 /// The layers of a job, in order of dispatch.
-pub(crate) async fn list(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobGetLayersRequest,
-) -> Result<wire::JobGetLayersResponse, CallError> {
+async fn list(cuebot: Arc<Cuebot>, ask: JobGetLayersRequest) -> Answer<JobGetLayersResponse> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
     let statement =
         format!("{LAYERS} WHERE layer.pk_job = $1 ORDER BY layer.int_dispatch_order LIMIT {ROWS_MAX}");
     let rows = cuebot.pool.get().await?.query(&statement, &[&job]).await?;
-    Ok(wire::JobGetLayersResponse {
-        layers: Some(wire::LayerSeq { layers: rows.iter().map(layer).collect() }),
-    })
+    Ok(JobGetLayersResponse { layers: Some(LayerSeq { layers: rows.iter().map(layer).collect() }) })
 }
 
-pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<wire::Layer, CallError> {
+pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Layer, CallError> {
     let statement = format!("{LAYERS} WHERE layer.pk_layer = $1");
     let row = cuebot.pool.get().await?.query_opt(&statement, &[&key]).await?;
     let row = row.ok_or_else(|| CallError::Missing { what: "layer", name: key.to_owned() })?;
     Ok(layer(&row))
 }
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerGetLayerRequest,
-) -> Result<wire::LayerGetLayerResponse, CallError> {
-    Ok(wire::LayerGetLayerResponse { layer: Some(by_id(&cuebot, &ask.id).await?) })
+async fn get(cuebot: Arc<Cuebot>, ask: LayerGetLayerRequest) -> Answer<LayerGetLayerResponse> {
+    Ok(LayerGetLayerResponse { layer: Some(by_id(&cuebot, &ask.id).await?) })
 }
 
 /// A layer of a pending job, by the names of both.
-pub(crate) async fn find(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerFindLayerRequest,
-) -> Result<wire::LayerFindLayerResponse, CallError> {
+async fn find(cuebot: Arc<Cuebot>, ask: LayerFindLayerRequest) -> Answer<LayerFindLayerResponse> {
     let statement = format!(
         "{LAYERS} WHERE layer.str_name = $2
             AND layer.pk_job = (SELECT pk_job FROM job WHERE str_visible_name = $1)"
@@ -144,15 +120,13 @@ pub(crate) async fn find(
     let row = cuebot.pool.get().await?.query_opt(&statement, &[&ask.job, &ask.layer]).await?;
     let row =
         row.ok_or_else(|| CallError::Missing { what: "layer", name: format!("{}/{}", ask.job, ask.layer) })?;
-    Ok(wire::LayerFindLayerResponse { layer: Some(layer(&row)) })
+    Ok(LayerFindLayerResponse { layer: Some(layer(&row)) })
 }
 
 /// Tags as the column has them.
 fn joined(given: &[String]) -> Result<String, CallError> {
     tags(given)?;
-    let joined = given.join(" | ");
-    text("list of tags", &joined, TAGS_CHARS_MAX)?;
-    Ok(joined)
+    fitting("list of tags", &given.join(" | "), TAGS_CHARS_MAX)
 }
 
 /// Hundredths of cores of a frame. 0 is a whole host, and a negative number is a whole host without that number.
@@ -172,73 +146,38 @@ fn memory_kib(given: i64) -> Result<i64, CallError> {
     )))
 }
 
-setter!(
-    /// Sets the tags of which a host of the layer must have one.
-    set_tags: wire::LayerSetTagsRequest => wire::LayerSetTagsResponse,
-    layer, "UPDATE layer SET str_tags = $2 WHERE pk_layer = $1", |ask| joined(&ask.tags)?
-);
-setter!(
-    /// Sets the least cores of a frame.
-    set_min_cores: wire::LayerSetMinCoresRequest => wire::LayerSetMinCoresResponse,
-    layer, "UPDATE layer SET int_cores_min = $2 WHERE pk_layer = $1", |ask| cores_of_frame(ask.cores)?
-);
-setter!(
-    /// Sets the most cores of a frame; 0 is without a cap.
-    set_max_cores: wire::LayerSetMaxCoresRequest => wire::LayerSetMaxCoresResponse,
-    layer, "UPDATE layer SET int_cores_max = $2 WHERE pk_layer = $1", |ask| hundredths(ask.cores)?.max(0)
-);
-setter!(
-    /// Sets the memory of a frame.
-    set_min_memory: wire::LayerSetMinMemoryRequest => wire::LayerSetMinMemoryResponse,
-    layer, "UPDATE layer SET int_mem_min = $2 WHERE pk_layer = $1", |ask| memory_kib(ask.memory)?
-);
-setter!(
-    /// Sets the memory of a frame's gpus.
-    set_min_gpu_memory: wire::LayerSetMinGpuMemoryRequest => wire::LayerSetMinGpuMemoryResponse,
-    layer, "UPDATE layer SET int_gpu_mem_min = $2 WHERE pk_layer = $1", |ask| ask.gpu_memory.clamp(0, MEMORY_KIB_MAX)
-);
-setter!(
-    /// Sets the least gpus of a frame.
-    set_min_gpus: wire::LayerSetMinGpusRequest => wire::LayerSetMinGpusResponse,
-    layer, "UPDATE layer SET int_gpus_min = $2 WHERE pk_layer = $1", |ask| i64::from(ask.min_gpus.max(0))
-);
-setter!(
-    /// Sets the most gpus of a frame.
-    set_max_gpus: wire::LayerSetMaxGpusRequest => wire::LayerSetMaxGpusResponse,
-    layer, "UPDATE layer SET int_gpus_max = $2 WHERE pk_layer = $1", |ask| i64::from(ask.max_gpus.max(0))
-);
-setter!(
-    /// Sets whether frames may use more cores than they request.
-    set_threadable: wire::LayerSetThreadableRequest => wire::LayerSetThreadableResponse,
-    layer, "UPDATE layer SET b_threadable = $2 WHERE pk_layer = $1", |ask| ask.threadable
-);
-setter!(
-    /// Sets whether OpenCue may lower the memory of the layer.
-    enable_optimizer: wire::LayerEnableMemoryOptimizerRequest => wire::LayerEnableMemoryOptimizerResponse,
-    layer, "UPDATE layer SET b_optimize = $2 WHERE pk_layer = $1", |ask| ask.value
-);
-setter!(
-    /// Sets how long a frame may run, in minutes; 0 is unlimited.
-    set_timeout: wire::LayerSetTimeoutRequest => wire::LayerSetTimeoutResponse,
-    layer, "UPDATE layer SET int_timeout = $2 WHERE pk_layer = $1", |ask| ask.timeout.max(0)
-);
-setter!(
-    /// Sets how long a frame's log may be silent, in minutes; 0 is unlimited.
-    set_timeout_llu: wire::LayerSetTimeoutLluRequest => wire::LayerSetTimeoutLluResponse,
-    layer, "UPDATE layer SET int_timeout_llu = $2 WHERE pk_layer = $1", |ask| ask.timeout_llu.max(0)
-);
-setter!(
-    /// Sets the layer's place in its job, for its frames, too.
-    set_order: wire::LayerSetDispatchOrderRequest => wire::LayerSetDispatchOrderResponse,
-    layer, "WITH moved AS (UPDATE frame SET int_layer_order = $2::bigint WHERE pk_layer = $1)
-            UPDATE layer SET int_dispatch_order = $2::bigint WHERE pk_layer = $1", |ask| i64::from(ask.order)
-);
+setters!("job.LayerInterface", layer {
+    "SetTags": LayerSetTagsRequest, |ask| joined(&ask.tags)?,
+        "UPDATE layer SET str_tags = $2 WHERE pk_layer = $1";
+    "SetMinCores": LayerSetMinCoresRequest, |ask| cores_of_frame(ask.cores)?,
+        "UPDATE layer SET int_cores_min = $2 WHERE pk_layer = $1";
+    "SetMaxCores": LayerSetMaxCoresRequest, |ask| hundredths(ask.cores)?.max(0),
+        "UPDATE layer SET int_cores_max = $2 WHERE pk_layer = $1";
+    "SetMinMemory": LayerSetMinMemoryRequest, |ask| memory_kib(ask.memory)?,
+        "UPDATE layer SET int_mem_min = $2 WHERE pk_layer = $1";
+    "SetMinGpuMemory": LayerSetMinGpuMemoryRequest, |ask| ask.gpu_memory.clamp(0, MEMORY_KIB_MAX),
+        "UPDATE layer SET int_gpu_mem_min = $2 WHERE pk_layer = $1";
+    "SetMinGpus": LayerSetMinGpusRequest, |ask| i64::from(ask.min_gpus.max(0)),
+        "UPDATE layer SET int_gpus_min = $2 WHERE pk_layer = $1";
+    "SetMaxGpus": LayerSetMaxGpusRequest, |ask| i64::from(ask.max_gpus.max(0)),
+        "UPDATE layer SET int_gpus_max = $2 WHERE pk_layer = $1";
+    "SetThreadable": LayerSetThreadableRequest, |ask| ask.threadable,
+        "UPDATE layer SET b_threadable = $2 WHERE pk_layer = $1";
+    "EnableMemoryOptimizer": LayerEnableMemoryOptimizerRequest, |ask| ask.value,
+        "UPDATE layer SET b_optimize = $2 WHERE pk_layer = $1";
+    "SetTimeout": LayerSetTimeoutRequest, |ask| ask.timeout.max(0),
+        "UPDATE layer SET int_timeout = $2 WHERE pk_layer = $1";
+    "SetTimeoutLLU": LayerSetTimeoutLluRequest, |ask| ask.timeout_llu.max(0),
+        "UPDATE layer SET int_timeout_llu = $2 WHERE pk_layer = $1";
+    "SetDispatchOrder": LayerSetDispatchOrderRequest, |ask| i64::from(ask.order),
+        "WITH moved AS (UPDATE frame SET int_layer_order = $2::bigint WHERE pk_layer = $1)
+            UPDATE layer SET int_dispatch_order = $2::bigint WHERE pk_layer = $1";
+    "DropLimit": LayerDropLimitRequest, |ask| ask.limit_id.clone(),
+        "DELETE FROM layer_limit WHERE pk_layer = $1 AND pk_limit_record = $2";
+});
 
 /// Sets the time before which no frame of a layer starts; 0 is none.
-pub(crate) async fn set_start_after(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerSetStartAfterRequest,
-) -> Result<wire::LayerSetStartAfterResponse, CallError> {
+async fn set_start_after(cuebot: Arc<Cuebot>, ask: LayerSetStartAfterRequest) -> Answer<()> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
     name("user", &ask.username, names::width::USER)?;
     if !(0..=TIME_S_MAX).contains(&ask.start_after) {
@@ -251,15 +190,11 @@ pub(crate) async fn set_start_after(
         "UPDATE layer SET ts_start_after = CASE WHEN $2::bigint > 0 THEN to_timestamp($2::bigint) END,
             str_start_after_reason = CASE WHEN $2::bigint > 0 THEN $3::text END WHERE pk_layer = $1";
     let changed = cuebot.pool.get().await?.execute(statement, &[&layer, &ask.start_after, &reason]).await?;
-    CallError::unless_found(changed, "layer", layer)?;
-    Ok(wire::LayerSetStartAfterResponse {})
+    CallError::unless_found(changed, "layer", layer)
 }
 
 /// Puts frames of a layer under a limit.
-pub(crate) async fn add_limit(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerAddLimitRequest,
-) -> Result<wire::LayerAddLimitResponse, CallError> {
+async fn add_limit(cuebot: Arc<Cuebot>, ask: LayerAddLimitRequest) -> Answer<()> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
     let client = cuebot.pool.get().await?;
     let known = "SELECT 1 FROM layer CROSS JOIN limit_record WHERE pk_layer = $1 AND pk_limit_record = $2";
@@ -270,47 +205,32 @@ pub(crate) async fn add_limit(
         SELECT gen_random_uuid()::text, $1::text, $2::text
          WHERE NOT EXISTS (SELECT 1 FROM layer_limit WHERE pk_layer = $1::text AND pk_limit_record = $2::text)";
     client.execute(statement, &[&layer, &ask.limit_id]).await?;
-    Ok(wire::LayerAddLimitResponse {})
+    Ok(())
 }
 
-setter!(
-    /// Takes a layer out of a limit.
-    drop_limit: wire::LayerDropLimitRequest => wire::LayerDropLimitResponse,
-    layer, "DELETE FROM layer_limit WHERE pk_layer = $1 AND pk_limit_record = $2", |ask| ask.limit_id.clone()
-);
-
-pub(crate) async fn get_limits(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerGetLimitsRequest,
-) -> Result<wire::LayerGetLimitsResponse, CallError> {
+async fn get_limits(cuebot: Arc<Cuebot>, ask: LayerGetLimitsRequest) -> Answer<LayerGetLimitsResponse> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
     let which = "l.pk_limit_record IN (SELECT pk_limit_record FROM layer_limit WHERE pk_layer = $1)";
-    Ok(wire::LayerGetLimitsResponse { limits: limits::list(&cuebot, which, &[&layer]).await? })
+    Ok(LayerGetLimitsResponse { limits: limits::list(&cuebot, which, &[&layer]).await? })
 }
 
 /// The paths of a layer's output.
-pub(crate) async fn paths(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerGetOutputPathsRequest,
-) -> Result<wire::LayerGetOutputPathsResponse, CallError> {
+async fn paths(cuebot: Arc<Cuebot>, ask: LayerGetOutputPathsRequest) -> Answer<LayerGetOutputPathsResponse> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
     let statement = format!(
         "SELECT str_filespec FROM layer_output WHERE pk_layer = $1 ORDER BY ser_order LIMIT {ROWS_MAX}"
     );
     let rows = cuebot.pool.get().await?.query(&statement, &[&layer]).await?;
-    Ok(wire::LayerGetOutputPathsResponse { output_paths: rows.iter().map(|row| row.get(0)).collect() })
+    Ok(LayerGetOutputPathsResponse { output_paths: rows.iter().map(|row| row.get(0)).collect() })
 }
 
 /// Adds a path of a layer's output.
-pub(crate) async fn add_path(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerRegisterOutputPathRequest,
-) -> Result<wire::LayerRegisterOutputPathResponse, CallError> {
+async fn add_path(cuebot: Arc<Cuebot>, ask: LayerRegisterOutputPathRequest) -> Answer<()> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
     name("path", &ask.spec, PATH_CHARS_MAX)?;
     let statement = "INSERT INTO layer_output (pk_layer_output, pk_layer, pk_job, str_filespec)
         SELECT gen_random_uuid()::text, pk_layer, pk_job, $2::text FROM layer WHERE pk_layer = $1
         ON CONFLICT DO NOTHING";
     cuebot.pool.get().await?.execute(statement, &[&layer, &ask.spec]).await?;
-    Ok(wire::LayerRegisterOutputPathResponse {})
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! Limits: how many frames, or hosts, use something at a time.
 
-use super::{ROWS_MAX, name};
+use super::{Answer, ROWS_MAX, name};
 use crate::cuebot::Cuebot;
-use crate::generated::limit::{self, Limit, LimitType};
+use crate::generated::limit::*;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
@@ -58,11 +58,8 @@ pub(super) async fn list(
     Ok(rows.iter().map(limit).collect())
 }
 
-pub(crate) async fn all(
-    cuebot: Arc<Cuebot>,
-    _: limit::LimitGetAllRequest,
-) -> Result<limit::LimitGetAllResponse, CallError> {
-    Ok(limit::LimitGetAllResponse { limits: list(&cuebot, "true", &[]).await? })
+async fn all(cuebot: Arc<Cuebot>, _: LimitGetAllRequest) -> Answer<LimitGetAllResponse> {
+    Ok(LimitGetAllResponse { limits: list(&cuebot, "true", &[]).await? })
 }
 
 async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Limit, CallError> {
@@ -72,24 +69,15 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Limit, C
 
 const NAMED: &str = "l.str_name = $1";
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: limit::LimitGetRequest,
-) -> Result<limit::LimitGetResponse, CallError> {
-    Ok(limit::LimitGetResponse { limit: Some(one(&cuebot, "l.pk_limit_record = $1", &ask.id).await?) })
+async fn get(cuebot: Arc<Cuebot>, ask: LimitGetRequest) -> Answer<LimitGetResponse> {
+    Ok(LimitGetResponse { limit: Some(one(&cuebot, "l.pk_limit_record = $1", &ask.id).await?) })
 }
 
-pub(crate) async fn find(
-    cuebot: Arc<Cuebot>,
-    ask: limit::LimitFindRequest,
-) -> Result<limit::LimitFindResponse, CallError> {
-    Ok(limit::LimitFindResponse { limit: Some(one(&cuebot, NAMED, &ask.name).await?) })
+async fn find(cuebot: Arc<Cuebot>, ask: LimitFindRequest) -> Answer<LimitFindResponse> {
+    Ok(LimitFindResponse { limit: Some(one(&cuebot, NAMED, &ask.name).await?) })
 }
 
-pub(crate) async fn create(
-    cuebot: Arc<Cuebot>,
-    ask: limit::LimitCreateRequest,
-) -> Result<limit::LimitCreateResponse, CallError> {
+async fn create(cuebot: Arc<Cuebot>, ask: LimitCreateRequest) -> Answer<LimitCreateResponse> {
     name("limit name", &ask.name, NAME_CHARS_MAX)?;
     let is_of_hosts = ask.r#type == i32::from(LimitType::Host);
     let max = ask.max_value.max(0);
@@ -100,7 +88,7 @@ pub(crate) async fn create(
     if made == 0 {
         return Err(CallError::Exists { what: "limit", name: ask.name });
     }
-    Ok(limit::LimitCreateResponse { limit: Some(one(&cuebot, NAMED, &ask.name).await?) })
+    Ok(LimitCreateResponse { limit: Some(one(&cuebot, NAMED, &ask.name).await?) })
 }
 
 /// Runs a statement that changes the limit of a name.
@@ -115,59 +103,40 @@ async fn change(
 }
 
 /// Sets the number of frames, or of hosts, that a limit allows.
-pub(crate) async fn set_max(
-    cuebot: Arc<Cuebot>,
-    ask: limit::LimitSetMaxValueRequest,
-) -> Result<limit::LimitSetMaxValueResponse, CallError> {
+async fn set_max(cuebot: Arc<Cuebot>, ask: LimitSetMaxValueRequest) -> Answer<()> {
     let statement = "UPDATE limit_record SET int_max_value = $2 WHERE str_name = $1";
-    change(&cuebot, statement, &ask.name, &ask.max_value.max(0)).await?;
-    Ok(limit::LimitSetMaxValueResponse {})
+    change(&cuebot, statement, &ask.name, &ask.max_value.max(0)).await
 }
 
 /// Sets whether a limit counts frames, or hosts that run some.
-pub(crate) async fn set_type(
-    cuebot: Arc<Cuebot>,
-    ask: limit::LimitSetTypeRequest,
-) -> Result<limit::LimitSetTypeResponse, CallError> {
+async fn set_type(cuebot: Arc<Cuebot>, ask: LimitSetTypeRequest) -> Answer<()> {
     let is_of_hosts = ask.r#type == i32::from(LimitType::Host);
     let statement = "UPDATE limit_record SET b_host_limit = $2 WHERE str_name = $1";
-    change(&cuebot, statement, &ask.name, &is_of_hosts).await?;
-    Ok(limit::LimitSetTypeResponse {})
+    change(&cuebot, statement, &ask.name, &is_of_hosts).await
 }
 
-pub(crate) async fn rename(
-    cuebot: Arc<Cuebot>,
-    ask: limit::LimitRenameRequest,
-) -> Result<limit::LimitRenameResponse, CallError> {
+async fn rename(cuebot: Arc<Cuebot>, ask: LimitRenameRequest) -> Answer<()> {
     name("limit name", &ask.new_name, NAME_CHARS_MAX)?;
     let is_taken = !list(&cuebot, NAMED, &[&ask.new_name]).await?.is_empty();
     if is_taken {
         return Err(CallError::Exists { what: "limit", name: ask.new_name });
     }
     let statement = "UPDATE limit_record SET str_name = $2 WHERE str_name = $1";
-    change(&cuebot, statement, &ask.old_name, &ask.new_name).await?;
-    Ok(limit::LimitRenameResponse {})
+    change(&cuebot, statement, &ask.old_name, &ask.new_name).await
 }
 
 /// Deletes a limit. Its layers run without it.
-pub(crate) async fn delete(
-    cuebot: Arc<Cuebot>,
-    ask: limit::LimitDeleteRequest,
-) -> Result<limit::LimitDeleteResponse, CallError> {
-    let given = Arc::new(ask.name);
-    let limit = given.clone();
+async fn delete(cuebot: Arc<Cuebot>, ask: LimitDeleteRequest) -> Answer<()> {
     let gone = cuebot
-        .transact(move |tx| {
-            let limit = limit.clone();
+        .transact(ask.name.as_str(), |tx, limit| {
             Box::pin(async move {
                 let held = "DELETE FROM layer_limit WHERE pk_limit_record IN (
                     SELECT pk_limit_record FROM limit_record WHERE str_name = $1)";
-                tx.execute(held, &[&limit.as_str()]).await?;
+                tx.execute(held, &[limit]).await?;
                 let own = "DELETE FROM limit_record WHERE str_name = $1";
-                Ok(tx.execute(own, &[&limit.as_str()]).await?)
+                Ok(tx.execute(own, &[limit]).await?)
             })
         })
         .await?;
-    CallError::unless_found(gone, "limit", &given)?;
-    Ok(limit::LimitDeleteResponse {})
+    CallError::unless_found(gone, "limit", &ask.name)
 }

@@ -4,10 +4,10 @@
 //!   Otherwise they exchange the places that they have.
 //! - Each layer of a job is ordered separately.
 
-use super::id;
+use super::{Answer, id};
 use crate::cuebot::Cuebot;
 use crate::frames::chunk_starts;
-use crate::generated::job as wire;
+use crate::generated::job::*;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
@@ -97,12 +97,10 @@ async fn order(
         Whose::Job(id) => ("frame.pk_job = $1", id),
         Whose::Layer(id) => ("frame.pk_layer = $1", id),
     };
-    let given = Arc::new((format!("{CHOSEN}{which}{places}"), id.to_owned(), numbers));
+    let statement = format!("{CHOSEN}{which}{places}");
     cuebot
-        .transact(move |tx| {
-            let given = given.clone();
+        .transact((statement, id, numbers), |tx, (statement, id, numbers)| {
             Box::pin(async move {
-                let (statement, id, numbers) = &*given;
                 tx.execute(statement.as_str(), &[id, numbers]).await?;
                 Ok(())
             })
@@ -111,53 +109,37 @@ async fn order(
 }
 
 fn places(order: i32) -> &'static str {
-    match wire::Order::try_from(order) {
-        Ok(wire::Order::Last) => LAST,
-        Ok(wire::Order::Reverse) => REVERSE,
+    match Order::try_from(order) {
+        Ok(Order::Last) => LAST,
+        Ok(Order::Reverse) => REVERSE,
         _ => FIRST,
     }
 }
 
 /// Moves frames of a job to the front or the end of their layers, or turns them round.
-pub(crate) async fn reorder_job(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobReorderFramesRequest,
-) -> Result<wire::JobReorderFramesResponse, CallError> {
+async fn reorder_job(cuebot: Arc<Cuebot>, ask: JobReorderFramesRequest) -> Answer<()> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    order(&cuebot, Whose::Job(job), numbers(&ask.range)?, places(ask.order)).await?;
-    Ok(wire::JobReorderFramesResponse {})
+    order(&cuebot, Whose::Job(job), numbers(&ask.range)?, places(ask.order)).await
 }
 
 /// Moves frames of a layer to its front or its end, or turns them round.
-pub(crate) async fn reorder_layer(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerReorderFramesRequest,
-) -> Result<wire::LayerReorderFramesResponse, CallError> {
+async fn reorder_layer(cuebot: Arc<Cuebot>, ask: LayerReorderFramesRequest) -> Answer<()> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
-    order(&cuebot, Whose::Layer(layer), numbers(&ask.range)?, places(ask.order)).await?;
-    Ok(wire::LayerReorderFramesResponse {})
+    order(&cuebot, Whose::Layer(layer), numbers(&ask.range)?, places(ask.order)).await
 }
 
 /// Lets coarse frames of a job go before those between them.
-pub(crate) async fn stagger_job(
-    cuebot: Arc<Cuebot>,
-    ask: wire::JobStaggerFramesRequest,
-) -> Result<wire::JobStaggerFramesResponse, CallError> {
+async fn stagger_job(cuebot: Arc<Cuebot>, ask: JobStaggerFramesRequest) -> Answer<()> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
     let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
-    order(&cuebot, Whose::Job(job), numbers, BY_TURN).await?;
-    Ok(wire::JobStaggerFramesResponse {})
+    order(&cuebot, Whose::Job(job), numbers, BY_TURN).await
 }
 
 /// Lets coarse frames of a layer go before those between them.
-pub(crate) async fn stagger_layer(
-    cuebot: Arc<Cuebot>,
-    ask: wire::LayerStaggerFramesRequest,
-) -> Result<wire::LayerStaggerFramesResponse, CallError> {
+async fn stagger_layer(cuebot: Arc<Cuebot>, ask: LayerStaggerFramesRequest) -> Answer<()> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
     let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
-    order(&cuebot, Whose::Layer(layer), numbers, BY_TURN).await?;
-    Ok(wire::LayerStaggerFramesResponse {})
+    order(&cuebot, Whose::Layer(layer), numbers, BY_TURN).await
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Procs, the shares of hosts that frames hold: lists, and how people end them.
 
-use super::frames::{self, Deed, Wanted, apply};
-use super::{ROWS_MAX, few, hosts, id, jobs, layers};
+use super::frames::{self, Action, Wanted, apply};
+use super::{Answer, ROWS_MAX, few, hosts, id, jobs, layers};
 use crate::cuebot::Cuebot;
 use crate::generated::criterion::InRangeIntegerSearchCriterion as Range;
-use crate::generated::host::{self as wire, Proc};
+use crate::generated::host::*;
 use crate::names::words;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -82,7 +82,7 @@ fn ends(ranges: &[Range]) -> (Vec<i64>, Vec<i64>) {
 }
 
 /// The rows of the procs of a search, the longest booked first.
-async fn search(cuebot: &Cuebot, r: wire::ProcSearchCriteria) -> Result<Vec<Row>, CallError> {
+async fn search(cuebot: &Cuebot, r: ProcSearchCriteria) -> Result<Vec<Row>, CallError> {
     let lists = [&r.hosts, &r.jobs, &r.layers, &r.shows, &r.allocs];
     few("hosts, jobs, layers, shows or allocations", lists.iter().map(|list| list.len()).sum())?;
     let mut memory = r.memory_range;
@@ -118,26 +118,16 @@ async fn search(cuebot: &Cuebot, r: wire::ProcSearchCriteria) -> Result<Vec<Row>
     Ok(client.query(&statement, &values).await?)
 }
 
-pub(crate) async fn list(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcGetProcsRequest,
-) -> Result<wire::ProcGetProcsResponse, CallError> {
+async fn list(cuebot: Arc<Cuebot>, ask: ProcGetProcsRequest) -> Answer<ProcGetProcsResponse> {
     let rows = search(&cuebot, ask.r.unwrap_or_default()).await?;
-    Ok(wire::ProcGetProcsResponse {
-        procs: Some(wire::ProcSeq { procs: rows.iter().map(proc_of).collect() }),
-    })
+    Ok(ProcGetProcsResponse { procs: Some(ProcSeq { procs: rows.iter().map(proc_of).collect() }) })
 }
 
-pub(crate) async fn of_host(
-    cuebot: Arc<Cuebot>,
-    ask: wire::HostGetProcsRequest,
-) -> Result<wire::HostGetProcsResponse, CallError> {
+async fn of_host(cuebot: Arc<Cuebot>, ask: HostGetProcsRequest) -> Answer<HostGetProcsResponse> {
     let host = id("host", ask.host.as_ref().map(|host| &host.id))?;
     let statement = format!("{PROCS} WHERE p.pk_host = $1 ORDER BY p.ts_booked, p.pk_proc LIMIT {ROWS_MAX}");
     let rows = cuebot.pool.get().await?.query(&statement, &[&host]).await?;
-    Ok(wire::HostGetProcsResponse {
-        procs: Some(wire::ProcSeq { procs: rows.iter().map(proc_of).collect() }),
-    })
+    Ok(HostGetProcsResponse { procs: Some(ProcSeq { procs: rows.iter().map(proc_of).collect() }) })
 }
 
 /// The rows that a proc belongs to.
@@ -156,62 +146,48 @@ async fn owner(cuebot: &Cuebot, proc: Option<&Proc>) -> Result<Owner, CallError>
     Ok(Owner { host: row.get(0), job: row.get(1), layer: row.get(2), frame: row.get(3) })
 }
 
-pub(crate) async fn host_of(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcGetHostRequest,
-) -> Result<wire::ProcGetHostResponse, CallError> {
+async fn host_of(cuebot: Arc<Cuebot>, ask: ProcGetHostRequest) -> Answer<ProcGetHostResponse> {
     let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    let r = wire::HostSearchCriteria { ids: vec![owner.host.clone()], ..Default::default() };
-    Ok(wire::ProcGetHostResponse { host: Some(hosts::one_host(&cuebot, r, owner.host).await?) })
+    let r = HostSearchCriteria { ids: vec![owner.host.clone()], ..Default::default() };
+    Ok(ProcGetHostResponse { host: Some(hosts::one_host(&cuebot, r, owner.host).await?) })
 }
 
-pub(crate) async fn job_of(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcGetJobRequest,
-) -> Result<wire::ProcGetJobResponse, CallError> {
+async fn job_of(cuebot: Arc<Cuebot>, ask: ProcGetJobRequest) -> Answer<ProcGetJobResponse> {
     let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    Ok(wire::ProcGetJobResponse { job: Some(jobs::by_id(&cuebot, &owner.job).await?) })
+    Ok(ProcGetJobResponse { job: Some(jobs::by_id(&cuebot, &owner.job).await?) })
 }
 
-pub(crate) async fn layer_of(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcGetLayerRequest,
-) -> Result<wire::ProcGetLayerResponse, CallError> {
+async fn layer_of(cuebot: Arc<Cuebot>, ask: ProcGetLayerRequest) -> Answer<ProcGetLayerResponse> {
     let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    Ok(wire::ProcGetLayerResponse { layer: Some(layers::by_id(&cuebot, &owner.layer).await?) })
+    Ok(ProcGetLayerResponse { layer: Some(layers::by_id(&cuebot, &owner.layer).await?) })
 }
 
-pub(crate) async fn frame_of(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcGetFrameRequest,
-) -> Result<wire::ProcGetFrameResponse, CallError> {
+async fn frame_of(cuebot: Arc<Cuebot>, ask: ProcGetFrameRequest) -> Answer<ProcGetFrameResponse> {
     let key = id("proc", ask.proc.as_ref().map(|proc| &proc.id))?.to_owned();
     let frame = owner(&cuebot, ask.proc.as_ref()).await?.frame;
     let frame = frame.ok_or(CallError::Missing { what: "frame of proc", name: key })?;
-    Ok(wire::ProcGetFrameResponse { frame: Some(frames::by_id(&cuebot, &frame).await?) })
+    Ok(ProcGetFrameResponse { frame: Some(frames::by_id(&cuebot, &frame).await?) })
 }
 
 /// Marks procs as given up, and ends their frames where the client wants it; these wait again. A proc ends with its
 /// frame in any case, so the mark alone only records the client's wish.
 async fn give_up(cuebot: &Cuebot, procs: Vec<String>, kills_them: bool) -> Result<(), CallError> {
-    let procs = Arc::new(procs);
     let victims = cuebot
-        .transact(move |tx| {
-            let procs = procs.clone();
+        .transact(procs, move |tx, procs| {
             Box::pin(async move {
                 // Frames are locked before procs everywhere.
                 let mut victims = Vec::new();
                 if kills_them {
                     let running = "SELECT pk_frame FROM proc
                         WHERE pk_proc = ANY($1::text[]) AND pk_frame IS NOT NULL";
-                    let frames = tx.query(running, &[&*procs]).await?;
+                    let frames = tx.query(running, &[procs]).await?;
                     let frames: Vec<String> = frames.iter().map(|row| row.get(0)).collect();
                     if !frames.is_empty() {
-                        victims = apply(tx, &Wanted::of_ids(frames), Deed::Kill).await?;
+                        victims = apply(tx, &Wanted::of_ids(frames), Action::Kill).await?;
                     }
                 }
                 let mark = "UPDATE proc SET b_unbooked = true WHERE pk_proc = ANY($1::text[])";
-                tx.execute(mark, &[&*procs]).await?;
+                tx.execute(mark, &[procs]).await?;
                 Ok(victims)
             })
         })
@@ -227,38 +203,27 @@ async fn give_up_one(cuebot: &Cuebot, proc: Option<&Proc>, kills_it: bool) -> Re
 }
 
 /// Ends the frame of a proc, which then waits again.
-pub(crate) async fn kill(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcKillRequest,
-) -> Result<wire::ProcKillResponse, CallError> {
-    give_up_one(&cuebot, ask.proc.as_ref(), true).await?;
-    Ok(wire::ProcKillResponse {})
+async fn kill(cuebot: Arc<Cuebot>, ask: ProcKillRequest) -> Answer<()> {
+    give_up_one(&cuebot, ask.proc.as_ref(), true).await
 }
 
 /// Lets a proc end with its frame, or at once.
-pub(crate) async fn unbook(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcUnbookRequest,
-) -> Result<wire::ProcUnbookResponse, CallError> {
-    give_up_one(&cuebot, ask.proc.as_ref(), ask.kill).await?;
-    Ok(wire::ProcUnbookResponse {})
+async fn unbook(cuebot: Arc<Cuebot>, ask: ProcUnbookRequest) -> Answer<()> {
+    give_up_one(&cuebot, ask.proc.as_ref(), ask.kill).await
 }
 
 /// Lets the procs of a search end with their frames, or at once.
-pub(crate) async fn unbook_all(
-    cuebot: Arc<Cuebot>,
-    ask: wire::ProcUnbookProcsRequest,
-) -> Result<wire::ProcUnbookProcsResponse, CallError> {
+async fn unbook_all(cuebot: Arc<Cuebot>, ask: ProcUnbookProcsRequest) -> Answer<ProcUnbookProcsResponse> {
     let rows = search(&cuebot, ask.r.unwrap_or_default()).await?;
     let procs: Vec<String> = rows.iter().map(|row| row.get("pk_proc")).collect();
     let num_procs = i32::try_from(procs.len()).unwrap_or(i32::MAX);
     give_up(&cuebot, procs, ask.kill).await?;
-    Ok(wire::ProcUnbookProcsResponse { num_procs })
+    Ok(ProcUnbookProcsResponse { num_procs })
 }
 
-fn nested_proc(row: &Row) -> wire::NestedProc {
+fn nested_proc(row: &Row) -> NestedProc {
     let proc = proc_of(row);
-    wire::NestedProc {
+    NestedProc {
         id: proc.id,
         name: proc.name,
         show_name: proc.show_name,
@@ -284,8 +249,8 @@ fn nested_proc(row: &Row) -> wire::NestedProc {
     }
 }
 
-fn nested_host(host: wire::Host, procs: Vec<wire::NestedProc>) -> wire::NestedHost {
-    wire::NestedHost {
+fn nested_host(host: Host, procs: Vec<NestedProc>) -> NestedHost {
+    NestedHost {
         id: host.id,
         name: host.name,
         alloc_name: host.alloc_name,
@@ -313,25 +278,25 @@ fn nested_host(host: wire::Host, procs: Vec<wire::NestedProc>) -> wire::NestedHo
         state: host.state,
         lock_state: host.lock_state,
         thread_mode: host.thread_mode,
-        procs: Some(wire::NestedProcSeq { nested_procs: procs }),
+        procs: Some(NestedProcSeq { nested_procs: procs }),
         gpus: host.gpus,
         idle_gpus: host.idle_gpus,
     }
 }
 
 /// All hosts with their procs.
-pub(crate) async fn whiteboard(
+async fn whiteboard(
     cuebot: Arc<Cuebot>,
-    _: wire::HostGetHostWhiteboardRequest,
-) -> Result<wire::HostGetHostWhiteboardResponse, CallError> {
-    let mut by_host: BTreeMap<String, Vec<wire::NestedProc>> = BTreeMap::new();
-    for row in search(&cuebot, wire::ProcSearchCriteria::default()).await? {
+    _: HostGetHostWhiteboardRequest,
+) -> Answer<HostGetHostWhiteboardResponse> {
+    let mut by_host: BTreeMap<String, Vec<NestedProc>> = BTreeMap::new();
+    for row in search(&cuebot, ProcSearchCriteria::default()).await? {
         by_host.entry(row.get("pk_host")).or_default().push(nested_proc(&row));
     }
     let mut nested_hosts = Vec::new();
-    for host in hosts::search(&cuebot, &wire::HostSearchCriteria::default()).await? {
+    for host in hosts::search(&cuebot, &HostSearchCriteria::default()).await? {
         let procs = by_host.remove(&host.id).unwrap_or_default();
         nested_hosts.push(nested_host(host, procs));
     }
-    Ok(wire::HostGetHostWhiteboardResponse { nested_hosts: Some(wire::NestedHostSeq { nested_hosts }) })
+    Ok(HostGetHostWhiteboardResponse { nested_hosts: Some(NestedHostSeq { nested_hosts }) })
 }

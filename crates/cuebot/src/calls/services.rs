@@ -1,8 +1,8 @@
 //! Services: defaults for layers whose specs have none.
 
-use super::{ROWS_MAX, id, text};
+use super::{Answer, ROWS_MAX, fitting, id};
 use crate::cuebot::Cuebot;
-use crate::generated::service;
+use crate::generated::service::*;
 use crate::names;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -22,8 +22,8 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/service.ServiceInterface/Delete", unary(delete))
 }
 
-fn service(row: &Row) -> service::Service {
-    service::Service {
+fn service(row: &Row) -> Service {
+    Service {
         id: row.get("pk_service"),
         name: row.get("str_name"),
         threadable: row.get("b_threadable"),
@@ -40,33 +40,29 @@ fn service(row: &Row) -> service::Service {
     }
 }
 
-pub(crate) async fn list(
+async fn list(
     cuebot: Arc<Cuebot>,
-    _: service::ServiceGetDefaultServicesRequest,
-) -> Result<service::ServiceGetDefaultServicesResponse, CallError> {
+    _: ServiceGetDefaultServicesRequest,
+) -> Answer<ServiceGetDefaultServicesResponse> {
     let statement = format!("SELECT * FROM service ORDER BY str_name LIMIT {ROWS_MAX}");
     let rows = cuebot.pool.get().await?.query(&statement, &[]).await?;
     let services = rows.iter().map(service).collect();
-    Ok(service::ServiceGetDefaultServicesResponse { services: Some(service::ServiceSeq { services }) })
+    Ok(ServiceGetDefaultServicesResponse { services: Some(ServiceSeq { services }) })
 }
 
 /// A service by its name, or by its id.
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: service::ServiceGetServiceRequest,
-) -> Result<service::ServiceGetServiceResponse, CallError> {
+async fn get(cuebot: Arc<Cuebot>, ask: ServiceGetServiceRequest) -> Answer<ServiceGetServiceResponse> {
     let statement = "SELECT * FROM service WHERE str_name = $1 OR pk_service = $1 LIMIT 1";
     let row = cuebot.pool.get().await?.query_opt(statement, &[&ask.name]).await?;
     let row = row.ok_or(CallError::Missing { what: "service", name: ask.name })?;
-    Ok(service::ServiceGetServiceResponse { service: Some(service(&row)) })
+    Ok(ServiceGetServiceResponse { service: Some(service(&row)) })
 }
 
 /// A service as its columns have it: tags in one text, and memory in KiB as a whole number.
-fn check(service: &service::Service) -> Result<(String, i32), CallError> {
+fn check(service: &Service) -> Result<(String, i32), CallError> {
     names::plain("service name", &service.name, 1, WIDTHS.0)?;
     super::tags(&service.tags)?;
-    let tags = service.tags.join(" | ");
-    text("list of tags", &tags, WIDTHS.1)?;
+    let tags = fitting("list of tags", &service.tags.join(" | "), WIDTHS.1)?;
     let memory_kib = i32::try_from(service.min_memory).ok().filter(|kib| *kib > 0);
     let why = || CallError::Value(format!("{} KiB is not a valid memory of a service", service.min_memory));
     Ok((tags, memory_kib.ok_or_else(why)?))
@@ -82,7 +78,7 @@ UPDATE service SET str_name = $1, b_threadable = $2, int_cores_min = $3, int_cor
        int_gpus_max = $11, int_min_memory_increase = $12 WHERE pk_service = $13";
 
 /// The values of a service, in the order of [`CREATE`] and [`UPDATE`].
-fn values<'a>(s: &'a service::Service, checked: &'a (String, i32)) -> [&'a (dyn ToSql + Sync); 12] {
+fn values<'a>(s: &'a Service, checked: &'a (String, i32)) -> [&'a (dyn ToSql + Sync); 12] {
     let (tags, memory_kib) = checked;
     [
         &s.name,
@@ -100,24 +96,21 @@ fn values<'a>(s: &'a service::Service, checked: &'a (String, i32)) -> [&'a (dyn 
     ]
 }
 
-pub(crate) async fn create(
+async fn create(
     cuebot: Arc<Cuebot>,
-    ask: service::ServiceCreateServiceRequest,
-) -> Result<service::ServiceCreateServiceResponse, CallError> {
+    ask: ServiceCreateServiceRequest,
+) -> Answer<ServiceCreateServiceResponse> {
     let s = ask.data.unwrap_or_default();
     let checked = check(&s)?;
     let made = cuebot.pool.get().await?.execute(CREATE, &values(&s, &checked)).await?;
     if made == 0 {
         return Err(CallError::Exists { what: "service", name: s.name });
     }
-    let found = get(cuebot, service::ServiceGetServiceRequest { name: s.name }).await?;
-    Ok(service::ServiceCreateServiceResponse { service: found.service })
+    let found = get(cuebot, ServiceGetServiceRequest { name: s.name }).await?;
+    Ok(ServiceCreateServiceResponse { service: found.service })
 }
 
-pub(crate) async fn update(
-    cuebot: Arc<Cuebot>,
-    ask: service::ServiceUpdateRequest,
-) -> Result<service::ServiceUpdateResponse, CallError> {
+async fn update(cuebot: Arc<Cuebot>, ask: ServiceUpdateRequest) -> Answer<()> {
     let s = ask.service.unwrap_or_default();
     let key = id("service", Some(&s.id))?;
     let checked = check(&s)?;
@@ -125,19 +118,15 @@ pub(crate) async fn update(
     given.push(&key);
     let changed = cuebot.pool.get().await?.execute(UPDATE, &given).await;
     let changed = changed.map_err(|error| CallError::taken(error, "service", &s.name))?;
-    CallError::unless_found(changed, "service", key)?;
-    Ok(service::ServiceUpdateResponse {})
+    CallError::unless_found(changed, "service", key)
 }
 
 /// Deletes a service. Layers keep the values that they took from it.
-pub(crate) async fn delete(
-    cuebot: Arc<Cuebot>,
-    ask: service::ServiceDeleteRequest,
-) -> Result<service::ServiceDeleteResponse, CallError> {
+async fn delete(cuebot: Arc<Cuebot>, ask: ServiceDeleteRequest) -> Answer<()> {
     let key = id("service", ask.service.as_ref().map(|service| &service.id))?;
     let statement = "DELETE FROM service WHERE pk_service = $1 AND str_name <> 'default'";
     if cuebot.pool.get().await?.execute(statement, &[&key]).await? == 0 {
         return Err(CallError::Missing { what: "service but 'default' of the id", name: key.to_owned() });
     }
-    Ok(service::ServiceDeleteResponse {})
+    Ok(())
 }

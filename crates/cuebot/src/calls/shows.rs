@@ -1,8 +1,9 @@
 //! Shows: lists, new ones, and what operators switch.
 
-use super::{ROWS_MAX, hundredths, id, jobs, text};
+use super::{Answer, ROWS_MAX, fitting, hundredths, id, jobs};
 use crate::cuebot::Cuebot;
-use crate::generated::{job, show};
+use crate::generated::job;
+use crate::generated::show::*;
 use crate::names;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -15,21 +16,12 @@ const NAME_CHARS_MAX: usize = 36;
 const EMAIL_CHARS_MAX: usize = 1_024;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    setters(routes)
         .route("/show.ShowInterface/GetShows", unary(all_shows))
         .route("/show.ShowInterface/GetActiveShows", unary(active_shows))
         .route("/show.ShowInterface/FindShow", unary(find_show))
         .route("/show.ShowInterface/GetJobs", unary(jobs_of_show))
         .route("/show.ShowInterface/CreateShow", unary(create))
-        .route("/show.ShowInterface/SetSchedulerManaged", unary(set_managed))
-        .route("/show.ShowInterface/SetActive", unary(set_active))
-        .route("/show.ShowInterface/EnableBooking", unary(enable_booking))
-        .route("/show.ShowInterface/EnableDispatching", unary(enable_dispatching))
-        .route("/show.ShowInterface/SetCommentEmail", unary(set_email))
-        .route("/show.ShowInterface/SetDefaultMinCores", unary(set_min_cores))
-        .route("/show.ShowInterface/SetDefaultMaxCores", unary(set_max_cores))
-        .route("/show.ShowInterface/SetDefaultMinGpus", unary(set_min_gpus))
-        .route("/show.ShowInterface/SetDefaultMaxGpus", unary(set_max_gpus))
 }
 
 const SHOWS: &str = "
@@ -48,8 +40,8 @@ SELECT w.pk_show, w.str_name, w.int_default_min_cores, w.int_default_max_cores, 
   LEFT JOIN (SELECT pk_show, sum(int_cores)::int AS cores, sum(int_gpus)::int AS gpus FROM subscription GROUP BY 1) p
     USING (pk_show) LEFT JOIN show_stats t USING (pk_show)";
 
-fn show_of(row: &Row) -> show::Show {
-    show::Show {
+fn show_of(row: &Row) -> Show {
+    Show {
         id: row.get("pk_show"),
         name: row.get("str_name"),
         default_min_cores: row.get::<_, i32>("int_default_min_cores") as f32 / 100.0,
@@ -58,7 +50,7 @@ fn show_of(row: &Row) -> show::Show {
         booking_enabled: row.get("b_booking_enabled"),
         dispatch_enabled: row.get("b_dispatch_enabled"),
         active: row.get("b_active"),
-        show_stats: Some(show::ShowStats {
+        show_stats: Some(ShowStats {
             running_frames: row.get("running"),
             dead_frames: row.get("dead"),
             pending_frames: row.get("pending"),
@@ -76,11 +68,7 @@ fn show_of(row: &Row) -> show::Show {
     }
 }
 
-async fn shows(
-    cuebot: &Cuebot,
-    is_active: Option<bool>,
-    name: Option<&str>,
-) -> Result<Vec<show::Show>, CallError> {
+async fn shows(cuebot: &Cuebot, is_active: Option<bool>, name: Option<&str>) -> Result<Vec<Show>, CallError> {
     let statement = format!(
         "{SHOWS} WHERE ($1::bool IS NULL OR w.b_active = $1) AND ($2::text IS NULL OR w.str_name = $2)
          ORDER BY w.str_name LIMIT {ROWS_MAX}"
@@ -89,38 +77,29 @@ async fn shows(
     Ok(rows.iter().map(show_of).collect())
 }
 
-pub(crate) async fn all_shows(
-    cuebot: Arc<Cuebot>,
-    _: show::ShowGetShowsRequest,
-) -> Result<show::ShowGetShowsResponse, CallError> {
+async fn all_shows(cuebot: Arc<Cuebot>, _: ShowGetShowsRequest) -> Answer<ShowGetShowsResponse> {
     let shows = shows(&cuebot, None, None).await?;
-    Ok(show::ShowGetShowsResponse { shows: Some(show::ShowSeq { shows }) })
+    Ok(ShowGetShowsResponse { shows: Some(ShowSeq { shows }) })
 }
 
-pub(crate) async fn active_shows(
+async fn active_shows(
     cuebot: Arc<Cuebot>,
-    _: show::ShowGetActiveShowsRequest,
-) -> Result<show::ShowGetActiveShowsResponse, CallError> {
+    _: ShowGetActiveShowsRequest,
+) -> Answer<ShowGetActiveShowsResponse> {
     let shows = shows(&cuebot, Some(true), None).await?;
-    Ok(show::ShowGetActiveShowsResponse { shows: Some(show::ShowSeq { shows }) })
+    Ok(ShowGetActiveShowsResponse { shows: Some(ShowSeq { shows }) })
 }
 
-pub(crate) async fn find_show(
-    cuebot: Arc<Cuebot>,
-    ask: show::ShowFindShowRequest,
-) -> Result<show::ShowFindShowResponse, CallError> {
+async fn find_show(cuebot: Arc<Cuebot>, ask: ShowFindShowRequest) -> Answer<ShowFindShowResponse> {
     let found = shows(&cuebot, None, Some(&ask.name)).await?.into_iter().next();
     let missing = CallError::Missing { what: "show", name: ask.name };
-    Ok(show::ShowFindShowResponse { show: Some(found.ok_or(missing)?) })
+    Ok(ShowFindShowResponse { show: Some(found.ok_or(missing)?) })
 }
 
-pub(crate) async fn jobs_of_show(
-    cuebot: Arc<Cuebot>,
-    ask: show::ShowGetJobsRequest,
-) -> Result<show::ShowGetJobsResponse, CallError> {
+async fn jobs_of_show(cuebot: Arc<Cuebot>, ask: ShowGetJobsRequest) -> Answer<ShowGetJobsResponse> {
     let show = id("show", ask.show.as_ref().map(|show| &show.id))?;
     let jobs = jobs::pending(&cuebot, "job.pk_show = $1", show).await?.iter().map(jobs::job).collect();
-    Ok(show::ShowGetJobsResponse { jobs: Some(job::JobSeq { jobs }) })
+    Ok(ShowGetJobsResponse { jobs: Some(job::JobSeq { jobs }) })
 }
 
 /// A show with its counts, its first group, and the figures of its department. The schema's triggers make the rest.
@@ -144,17 +123,12 @@ WITH made AS (
 SELECT pk_show, (SELECT count(*) FROM usual) FROM made";
 
 /// Adds a show. It is not scheduled until an operator marks it as managed.
-pub(crate) async fn create(
-    cuebot: Arc<Cuebot>,
-    ask: show::ShowCreateShowRequest,
-) -> Result<show::ShowCreateShowResponse, CallError> {
-    let name = Arc::new(names::plain("show name", &ask.name, 1, NAME_CHARS_MAX)?);
-    let given = name.clone();
+async fn create(cuebot: Arc<Cuebot>, ask: ShowCreateShowRequest) -> Answer<ShowCreateShowResponse> {
+    let name = names::plain("show name", &ask.name, 1, NAME_CHARS_MAX)?;
     cuebot
-        .transact(move |tx| {
-            let name = given.clone();
+        .transact(name.as_str(), |tx, name| {
             Box::pin(async move {
-                let made = tx.query_opt(CREATE, &[&name.as_str()]).await?;
+                let made = tx.query_opt(CREATE, &[name]).await?;
                 let made = made.ok_or_else(|| CallError::Exists { what: "show", name: name.to_string() })?;
                 if made.get::<_, i64>(1) == 0 {
                     return Err(CallError::Missing { what: "department for show", name: name.to_string() });
@@ -163,55 +137,26 @@ pub(crate) async fn create(
             })
         })
         .await?;
-    let found = shows(&cuebot, None, Some(name.as_str())).await?.into_iter().next();
-    let missing = CallError::Missing { what: "show", name: name.to_string() };
-    Ok(show::ShowCreateShowResponse { show: Some(found.ok_or(missing)?) })
+    let found = find_show(cuebot, ShowFindShowRequest { name }).await?;
+    Ok(ShowCreateShowResponse { show: found.show })
 }
 
-setter!(
-    /// Gives a show to the scheduler of the farm, or back to Cuebot.
-    set_managed: show::ShowSetSchedulerManagedRequest => show::ShowSetSchedulerManagedResponse,
-    show, "UPDATE show SET b_scheduler_managed = $2 WHERE pk_show = $1", |ask| ask.enabled
-);
-setter!(
-    set_active: show::ShowSetActiveRequest => show::ShowSetActiveResponse,
-    show, "UPDATE show SET b_active = $2 WHERE pk_show = $1", |ask| ask.value
-);
-setter!(
-    /// Says whether frames of a show are booked.
-    enable_booking: show::ShowEnableBookingRequest => show::ShowEnableBookingResponse,
-    show, "UPDATE show SET b_booking_enabled = $2 WHERE pk_show = $1", |ask| ask.enabled
-);
-setter!(
-    /// Says whether procs of a show go on to the next frame, which only Cuebot does.
-    enable_dispatching: show::ShowEnableDispatchingRequest => show::ShowEnableDispatchingResponse,
-    show, "UPDATE show SET b_dispatch_enabled = $2 WHERE pk_show = $1", |ask| ask.enabled
-);
-setter!(
-    /// Sets the address that comments are sent to.
-    set_email: show::ShowSetCommentEmailRequest => show::ShowSetCommentEmailResponse,
-    show, "UPDATE show SET str_comment_email = $2 WHERE pk_show = $1", |ask| {
-        text("address", &ask.email, EMAIL_CHARS_MAX)?;
-        ask.email.clone()
-    }
-);
-setter!(
-    /// Sets the cores that new jobs get before others get more.
-    set_min_cores: show::ShowSetDefaultMinCoresRequest => show::ShowSetDefaultMinCoresResponse,
-    show, "UPDATE show SET int_default_min_cores = $2 WHERE pk_show = $1", |ask| hundredths(ask.min_cores)?
-);
-setter!(
-    /// Sets the cores that new jobs get at most.
-    set_max_cores: show::ShowSetDefaultMaxCoresRequest => show::ShowSetDefaultMaxCoresResponse,
-    show, "UPDATE show SET int_default_max_cores = $2 WHERE pk_show = $1", |ask| hundredths(ask.max_cores)?
-);
-setter!(
-    /// Sets the gpus that new jobs get before others get more.
-    set_min_gpus: show::ShowSetDefaultMinGpusRequest => show::ShowSetDefaultMinGpusResponse,
-    show, "UPDATE show SET int_default_min_gpus = $2 WHERE pk_show = $1", |ask| ask.min_gpus.max(0)
-);
-setter!(
-    /// Sets the gpus that new jobs get at most.
-    set_max_gpus: show::ShowSetDefaultMaxGpusRequest => show::ShowSetDefaultMaxGpusResponse,
-    show, "UPDATE show SET int_default_max_gpus = $2 WHERE pk_show = $1", |ask| ask.max_gpus.max(0)
-);
+setters!("show.ShowInterface", show {
+    "SetSchedulerManaged": ShowSetSchedulerManagedRequest, |ask| ask.enabled,
+        "UPDATE show SET b_scheduler_managed = $2 WHERE pk_show = $1";
+    "SetActive": ShowSetActiveRequest, |ask| ask.value, "UPDATE show SET b_active = $2 WHERE pk_show = $1";
+    "EnableBooking": ShowEnableBookingRequest, |ask| ask.enabled,
+        "UPDATE show SET b_booking_enabled = $2 WHERE pk_show = $1";
+    "EnableDispatching": ShowEnableDispatchingRequest, |ask| ask.enabled,
+        "UPDATE show SET b_dispatch_enabled = $2 WHERE pk_show = $1";
+    "SetCommentEmail": ShowSetCommentEmailRequest, |ask| fitting("address", &ask.email, EMAIL_CHARS_MAX)?,
+        "UPDATE show SET str_comment_email = $2 WHERE pk_show = $1";
+    "SetDefaultMinCores": ShowSetDefaultMinCoresRequest, |ask| hundredths(ask.min_cores)?,
+        "UPDATE show SET int_default_min_cores = $2 WHERE pk_show = $1";
+    "SetDefaultMaxCores": ShowSetDefaultMaxCoresRequest, |ask| hundredths(ask.max_cores)?,
+        "UPDATE show SET int_default_max_cores = $2 WHERE pk_show = $1";
+    "SetDefaultMinGpus": ShowSetDefaultMinGpusRequest, |ask| ask.min_gpus.max(0),
+        "UPDATE show SET int_default_min_gpus = $2 WHERE pk_show = $1";
+    "SetDefaultMaxGpus": ShowSetDefaultMaxGpusRequest, |ask| ask.max_gpus.max(0),
+        "UPDATE show SET int_default_max_gpus = $2 WHERE pk_show = $1";
+});

@@ -1,8 +1,8 @@
 //! Subscriptions: what a show gets of an allocation. Sizes and bursts are hundredths of cores in requests, too.
 
-use super::{ROWS_MAX, hundredths, id};
+use super::{Answer, ROWS_MAX, hundredths, id};
 use crate::cuebot::Cuebot;
-use crate::generated::subscription::{self as wire, Subscription};
+use crate::generated::subscription::*;
 use crate::generated::{facility, show};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -10,11 +10,9 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    setters(routes)
         .route("/subscription.SubscriptionInterface/Get", unary(get))
         .route("/subscription.SubscriptionInterface/Find", unary(find))
-        .route("/subscription.SubscriptionInterface/SetSize", unary(set_size))
-        .route("/subscription.SubscriptionInterface/SetBurst", unary(set_burst))
         .route("/subscription.SubscriptionInterface/Delete", unary(delete))
         .route("/show.ShowInterface/GetSubscriptions", unary(of_show))
         .route("/show.ShowInterface/CreateSubscription", unary(create))
@@ -58,40 +56,32 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Subscrip
 
 const BY_ID: &str = "s.pk_subscription = $1";
 
-pub(crate) async fn get(
-    cuebot: Arc<Cuebot>,
-    ask: wire::SubscriptionGetRequest,
-) -> Result<wire::SubscriptionGetResponse, CallError> {
-    Ok(wire::SubscriptionGetResponse { subscription: Some(one(&cuebot, BY_ID, &ask.id).await?) })
+async fn get(cuebot: Arc<Cuebot>, ask: SubscriptionGetRequest) -> Answer<SubscriptionGetResponse> {
+    Ok(SubscriptionGetResponse { subscription: Some(one(&cuebot, BY_ID, &ask.id).await?) })
 }
 
 /// A subscription by its name: that of the allocation, a dot, that of the show.
-pub(crate) async fn find(
-    cuebot: Arc<Cuebot>,
-    ask: wire::SubscriptionFindRequest,
-) -> Result<wire::SubscriptionFindResponse, CallError> {
+async fn find(cuebot: Arc<Cuebot>, ask: SubscriptionFindRequest) -> Answer<SubscriptionFindResponse> {
     let found = one(&cuebot, "a.str_name || '.' || w.str_name = $1", &ask.name).await?;
-    Ok(wire::SubscriptionFindResponse { subscription: Some(found) })
+    Ok(SubscriptionFindResponse { subscription: Some(found) })
 }
 
-pub(crate) async fn of_show(
+async fn of_show(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetSubscriptionRequest,
-) -> Result<show::ShowGetSubscriptionResponse, CallError> {
+) -> Answer<show::ShowGetSubscriptionResponse> {
     let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
     let subscriptions = list(&cuebot, "s.pk_show = $1", key).await?;
-    Ok(show::ShowGetSubscriptionResponse { subscriptions: Some(wire::SubscriptionSeq { subscriptions }) })
+    Ok(show::ShowGetSubscriptionResponse { subscriptions: Some(SubscriptionSeq { subscriptions }) })
 }
 
-pub(crate) async fn of_alloc(
+async fn of_alloc(
     cuebot: Arc<Cuebot>,
     ask: facility::AllocGetSubscriptionsRequest,
-) -> Result<facility::AllocGetSubscriptionsResponse, CallError> {
+) -> Answer<facility::AllocGetSubscriptionsResponse> {
     let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
     let subscriptions = list(&cuebot, "s.pk_alloc = $1", key).await?;
-    Ok(facility::AllocGetSubscriptionsResponse {
-        subscriptions: Some(wire::SubscriptionSeq { subscriptions }),
-    })
+    Ok(facility::AllocGetSubscriptionsResponse { subscriptions: Some(SubscriptionSeq { subscriptions }) })
 }
 
 /// The cores that frames of the show use there already count from the start.
@@ -106,10 +96,10 @@ SELECT gen_random_uuid()::text, w.pk_show, a.pk_alloc, $3::bigint, $4::bigint,
 RETURNING pk_subscription";
 
 /// Adds a subscription: a show may use an allocation.
-pub(crate) async fn create(
+async fn create(
     cuebot: Arc<Cuebot>,
     ask: show::ShowCreateSubscriptionRequest,
-) -> Result<show::ShowCreateSubscriptionResponse, CallError> {
+) -> Answer<show::ShowCreateSubscriptionResponse> {
     let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
     let (size, burst) = (i64::from(hundredths(ask.size)?.max(0)), i64::from(hundredths(ask.burst)?.max(0)));
     let client = cuebot.pool.get().await?;
@@ -124,24 +114,15 @@ pub(crate) async fn create(
     Ok(show::ShowCreateSubscriptionResponse { subscription: Some(made) })
 }
 
-setter!(
-    /// Sets the cores that a show gets before others get more.
-    set_size: wire::SubscriptionSetSizeRequest => wire::SubscriptionSetSizeResponse,
-    subscription, "UPDATE subscription SET int_size = $2 WHERE pk_subscription = $1",
-    |ask| i64::from(ask.new_size.max(0))
-);
-setter!(
-    /// Sets the cores that a show gets at most. Frames that run go on.
-    set_burst: wire::SubscriptionSetBurstRequest => wire::SubscriptionSetBurstResponse,
-    subscription, "UPDATE subscription SET int_burst = $2 WHERE pk_subscription = $1",
-    |ask| i64::from(ask.burst.max(0))
-);
+setters!("subscription.SubscriptionInterface", subscription {
+    "SetSize": SubscriptionSetSizeRequest, |ask| i64::from(ask.new_size.max(0)),
+        "UPDATE subscription SET int_size = $2 WHERE pk_subscription = $1";
+    "SetBurst": SubscriptionSetBurstRequest, |ask| i64::from(ask.burst.max(0)),
+        "UPDATE subscription SET int_burst = $2 WHERE pk_subscription = $1";
+});
 
 /// Deletes a subscription under which no frame runs.
-pub(crate) async fn delete(
-    cuebot: Arc<Cuebot>,
-    ask: wire::SubscriptionDeleteRequest,
-) -> Result<wire::SubscriptionDeleteResponse, CallError> {
+async fn delete(cuebot: Arc<Cuebot>, ask: SubscriptionDeleteRequest) -> Answer<()> {
     let key = id("subscription", ask.subscription.as_ref().map(|subscription| &subscription.id))?;
     let statement = "DELETE FROM subscription s WHERE pk_subscription = $1 AND NOT EXISTS (
         SELECT 1 FROM proc p JOIN host h USING (pk_host) WHERE p.pk_show = s.pk_show AND h.pk_alloc = s.pk_alloc)";
@@ -152,5 +133,5 @@ pub(crate) async fn delete(
             held.name
         )));
     }
-    Ok(wire::SubscriptionDeleteResponse {})
+    Ok(())
 }

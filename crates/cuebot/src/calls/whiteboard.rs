@@ -1,8 +1,8 @@
 //! A show as one tree: its groups, and the pending jobs of each.
 
-use super::{groups, id, jobs};
+use super::{Answer, groups, id, jobs};
 use crate::cuebot::Cuebot;
-use crate::generated::job as wire;
+use crate::generated::job::*;
 use crate::generated::show;
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
@@ -17,17 +17,17 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 /// The groups and pending jobs of a show. The answer has whole jobs, so that a client need not ask for each.
-pub(crate) async fn tree(
+async fn tree(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetJobWhiteboardRequest,
-) -> Result<show::ShowGetJobWhiteboardResponse, CallError> {
+) -> Answer<show::ShowGetJobWhiteboardResponse> {
     let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
     let all = groups::list(&cuebot, "o.pk_show = $1", &[key]).await?;
-    let mut jobs_by_group: BTreeMap<String, Vec<wire::Job>> = BTreeMap::new();
+    let mut jobs_by_group: BTreeMap<String, Vec<Job>> = BTreeMap::new();
     for row in jobs::pending(&cuebot, "job.pk_show = $1", key).await? {
         jobs_by_group.entry(row.get("pk_folder")).or_default().push(jobs::job(&row));
     }
-    let mut below: BTreeMap<String, Vec<wire::Group>> = BTreeMap::new();
+    let mut below: BTreeMap<String, Vec<Group>> = BTreeMap::new();
     for group in all {
         below.entry(group.parent_id.clone()).or_default().push(group);
     }
@@ -40,11 +40,11 @@ pub(crate) async fn tree(
 
 /// A group with its groups and jobs. Each group is taken once, so that a circle in the tables ends.
 fn nested(
-    group: wire::Group,
-    below: &mut BTreeMap<String, Vec<wire::Group>>,
-    jobs: &mut BTreeMap<String, Vec<wire::Job>>,
+    group: Group,
+    below: &mut BTreeMap<String, Vec<Group>>,
+    jobs: &mut BTreeMap<String, Vec<Job>>,
     levels: usize,
-) -> wire::NestedGroup {
+) -> NestedGroup {
     let inline_jobs = jobs.remove(&group.id).unwrap_or_default();
     let mut nested_groups = Vec::new();
     if levels > 0 {
@@ -52,7 +52,7 @@ fn nested(
             nested_groups.push(nested(child, below, jobs, levels - 1));
         }
     }
-    wire::NestedGroup {
+    NestedGroup {
         id: group.id,
         name: group.name,
         department: group.department,
@@ -63,7 +63,7 @@ fn nested(
         max_cores: group.max_cores,
         level: group.level,
         parent: None,
-        groups: Some(wire::NestedGroupSeq { nested_groups }),
+        groups: Some(NestedGroupSeq { nested_groups }),
         jobs: inline_jobs.iter().map(|job| job.id.clone()).collect(),
         stats: group.group_stats,
         default_job_min_gpus: group.default_job_min_gpus,
