@@ -5,8 +5,9 @@
 //! - A trigger of the schema lets a frame wait for a host when its count reaches 0.
 
 use super::frames;
-use super::spec::{DependEnd, DependKind, DependSpec};
+use super::spec::{DependEnd, DependSpec};
 use super::trouble::CallError;
+use crate::generated::depend::DependType;
 use std::collections::{HashMap, HashSet};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;
@@ -109,12 +110,12 @@ pub(crate) async fn make(
     tx: &Transaction<'_>,
     from: &End,
     on: &End,
-    (kind, any_frame): (DependKind, bool),
+    (kind, any_frame): (DependType, bool),
 ) -> Result<Option<String>, CallError> {
     // Frames that end at this moment either see the new dependency or are seen as done.
     tx.query("SELECT 1 FROM job_stat WHERE pk_job = $1 FOR UPDATE", &[&on.job]).await?;
-    let name = type_name(kind);
-    let composite = matches!(kind, DependKind::FrameByFrame | DependKind::PreviousFrame);
+    let name = kind.as_str_name();
+    let composite = matches!(kind, DependType::FrameByFrame | DependType::PreviousFrame);
     let target = if from.job == on.job { "INTERNAL" } else { "EXTERNAL" };
     // The signature of OpenCue keeps two dependencies from being one; it is as opaque as an id.
     let made = tx
@@ -214,7 +215,7 @@ async fn add_pairs(
     parent: &str,
     from: &End,
     on: &End,
-    kind: DependKind,
+    kind: DependType,
     target: &str,
 ) -> Result<(), CallError> {
     let (Some(from_layer), Some(on_layer)) = (&from.layer, &on.layer) else {
@@ -228,8 +229,8 @@ async fn add_pairs(
     let (mut from_frames, mut on_frames, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for (index, (frame, numbers)) in waiting.iter().enumerate() {
         let numbers = match kind {
-            DependKind::PreviousFrame if index == 0 => continue,
-            DependKind::PreviousFrame => &waiting[index - 1].1,
+            DependType::PreviousFrame if index == 0 => continue,
+            DependType::PreviousFrame => &waiting[index - 1].1,
             _ => numbers,
         };
         for other in numbers.iter().filter_map(|number| by_number.get(number)) {
@@ -260,21 +261,4 @@ async fn add_pairs(
     )
     .await?;
     Ok(())
-}
-
-fn type_name(kind: DependKind) -> &'static str {
-    match kind {
-        DependKind::JobOnJob => "JOB_ON_JOB",
-        DependKind::JobOnLayer => "JOB_ON_LAYER",
-        DependKind::JobOnFrame => "JOB_ON_FRAME",
-        DependKind::LayerOnJob => "LAYER_ON_JOB",
-        DependKind::LayerOnLayer => "LAYER_ON_LAYER",
-        DependKind::LayerOnFrame => "LAYER_ON_FRAME",
-        DependKind::LayerOnSimFrame => "LAYER_ON_SIM_FRAME",
-        DependKind::FrameOnJob => "FRAME_ON_JOB",
-        DependKind::FrameOnLayer => "FRAME_ON_LAYER",
-        DependKind::FrameOnFrame => "FRAME_ON_FRAME",
-        DependKind::FrameByFrame => "FRAME_BY_FRAME",
-        DependKind::PreviousFrame => "PREVIOUS_FRAME",
-    }
 }

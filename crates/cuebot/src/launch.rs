@@ -1,9 +1,10 @@
 //! A job spec becomes rows: jobs, layers, frames, dependencies. All rows of a document are written, or none.
 
 use super::depends;
-use super::spec::{JobSpec, LayerKind, LayerSpec, Spec};
+use super::spec::{JobSpec, LayerSpec, Spec};
 use super::trouble::CallError;
 use crate::cuebot::Settings;
+use crate::generated::job::LayerType;
 use std::collections::HashMap;
 use tokio_postgres::Transaction;
 
@@ -42,7 +43,7 @@ pub(crate) async fn launch(
     let mut jobs = HashMap::new();
     let mut ids = Vec::new();
     for job in &spec.jobs {
-        if job.layers.iter().any(|layer| layer.kind == LayerKind::Post) {
+        if job.layers.iter().any(|layer| layer.kind == LayerType::Post) {
             let why =
                 format!("job '{}' has a layer of the kind Post, which Windlass does not serve", job.name);
             return Err(CallError::Unserved(why));
@@ -203,15 +204,6 @@ async fn defaults(tx: &Transaction<'_>, show: &str, services: &[String]) -> Resu
     })
 }
 
-fn kind(kind: LayerKind) -> &'static str {
-    match kind {
-        LayerKind::Pre => "PRE",
-        LayerKind::Post => "POST",
-        LayerKind::Render => "RENDER",
-        LayerKind::Util => "UTIL",
-    }
-}
-
 async fn add_layer(
     tx: &Transaction<'_>,
     job: &str,
@@ -237,7 +229,7 @@ async fn add_layer(
                 &i64::from(layer.chunk_size),
                 &order,
                 &tags,
-                &kind(layer.kind),
+                &layer.kind.as_str_name(),
                 &i64::from(layer.cores_min.unwrap_or(own.cores_min)),
                 &layer.threadable.unwrap_or(own.threadable),
                 &layer.memory_kib.unwrap_or(own.memory_kib),

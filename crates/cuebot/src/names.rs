@@ -24,34 +24,18 @@ pub mod width {
 }
 
 /// A name that is refused.
+#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
     /// Other characters than letters, digits, `_`, `.` and `-`, or only dots.
     #[error("'{name}' is not a valid {what}; use letters, digits, dots and underscores")]
-    Characters {
-        /// The kind of name, for the message.
-        what: &'static str,
-        /// The name as it was given.
-        name: String,
-    },
+    Characters { what: &'static str, name: String },
     /// Fewer than three characters.
     #[error("the {what} '{name}' has fewer than 3 characters; OpenCue needs at least 3")]
-    Short {
-        /// The kind of name, for the message.
-        what: &'static str,
-        /// The name as it was given.
-        name: String,
-    },
+    Short { what: &'static str, name: String },
     /// More bytes than the database's column.
     #[error("the {what} has {length} bytes; at most {max} fit")]
-    Long {
-        /// The kind of name, for the message.
-        what: &'static str,
-        /// Bytes of the name.
-        length: usize,
-        /// Bytes that the column holds.
-        max: usize,
-    },
+    Long { what: &'static str, length: usize, max: usize },
 }
 
 /// A name that is used as it was given: show, user, facility, tag. `least` is its least length.

@@ -38,20 +38,12 @@ impl Cuebot {
     }
 
     /// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
-    ///
-    /// # Errors
-    ///
-    /// PostgreSQL failed.
     pub async fn clear(&self, proc_id: &str, exit_status: i32) -> Result<(), CallError> {
         let exit_status = i64::from(exit_status);
         self.transact(proc_id, move |tx, proc_id| Box::pin(clear(tx, proc_id, exit_status))).await
     }
 
     /// Takes in the report of a command that ended.
-    ///
-    /// # Errors
-    ///
-    /// PostgreSQL failed.
     pub async fn complete(&self, report: FrameCompleteReport) -> Result<Completion, CallError> {
         self.transact(report, |tx, report| Box::pin(complete(tx, report))).await
     }

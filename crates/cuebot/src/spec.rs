@@ -8,6 +8,8 @@ mod read;
 
 use super::frames::RangeError;
 use super::names::NameError;
+use crate::generated::depend::DependType;
+use crate::generated::job::LayerType;
 
 pub use read::parse;
 
@@ -35,6 +37,7 @@ pub const CORES_RESERVED: std::ops::RangeInclusive<i32> = 10..=2_400;
 pub const MEMORY_RESERVED_KIB: std::ops::RangeInclusive<i64> = 262_144..=52_428_800;
 
 /// Why a document is refused.
+#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
     /// A document of more than `SPEC_BYTES_MAX`.
@@ -48,40 +51,16 @@ pub enum SpecError {
     Xml(#[from] roxmltree::Error),
     /// An element or attribute that must be there.
     #[error("{place} has no {what}; add it")]
-    Missing {
-        /// The element that lacks it.
-        place: String,
-        /// The name of the missing element or attribute.
-        what: &'static str,
-    },
+    Missing { place: String, what: &'static str },
     /// A value that cannot be understood or does not fit.
     #[error("{place}: '{value}' is not a valid {what}")]
-    Value {
-        /// The element and its name, as messages show it.
-        place: String,
-        /// The kind of value that the element takes.
-        what: &'static str,
-        /// The value, shortened to what a message can show.
-        value: String,
-    },
+    Value { place: String, what: &'static str, value: String },
     /// More of something than its bound.
     #[error("{place} has more than {max} {what}; split it")]
-    Many {
-        /// The element and its name, as messages show it.
-        place: String,
-        /// The plural of what the element has too many of.
-        what: &'static str,
-        /// The greatest number that is taken.
-        max: usize,
-    },
+    Many { place: String, what: &'static str, max: usize },
     /// A layer's name that the job has already.
     #[error("job '{job}' has two layers '{layer}'; give them different names")]
-    Twice {
-        /// The name of the job.
-        job: String,
-        /// The name that both layers have.
-        layer: String,
-    },
+    Twice { job: String, layer: String },
     /// A job of root.
     #[error("jobs cannot run as root; submit as another user")]
     Root,
@@ -139,26 +118,13 @@ pub struct JobSpec {
     pub layers: Vec<LayerSpec>,
 }
 
-/// When the frames of a layer run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LayerKind {
-    /// Runs before the other layers of its job.
-    Pre,
-    /// In a job of its own, after all others ended.
-    Post,
-    /// The usual kind, for renders.
-    Render,
-    /// Small helpers beside the renders.
-    Util,
-}
-
 /// A layer of a job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LayerSpec {
     /// In lower case, with underscores for dashes.
     pub name: String,
     /// When the frames of the layer run.
-    pub kind: LayerKind,
+    pub kind: LayerType,
     /// The command line with OpenCue's tokens, such as `#IFRAME#`.
     pub command: String,
     /// The range as it was written.
@@ -194,35 +160,6 @@ pub struct LayerSpec {
     pub outputs: Vec<String>,
 }
 
-/// The kinds of both sides of a dependency.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DependKind {
-    /// A job on a job.
-    JobOnJob,
-    /// A job on a layer.
-    JobOnLayer,
-    /// A job on a frame.
-    JobOnFrame,
-    /// A layer on a job.
-    LayerOnJob,
-    /// A layer on a layer.
-    LayerOnLayer,
-    /// A layer on a frame.
-    LayerOnFrame,
-    /// A layer on one frame of a simulation.
-    LayerOnSimFrame,
-    /// A frame on a job.
-    FrameOnJob,
-    /// A frame on a layer.
-    FrameOnLayer,
-    /// A frame on a frame.
-    FrameOnFrame,
-    /// Each frame of a layer on the same frame of another layer.
-    FrameByFrame,
-    /// Each frame of a layer on the one before it in another layer.
-    PreviousFrame,
-}
-
 /// One side of a dependency.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DependEnd {
@@ -238,7 +175,7 @@ pub struct DependEnd {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DependSpec {
     /// What the two sides are.
-    pub kind: DependKind,
+    pub kind: DependType,
     /// True if one frame of the other layer is enough. Only between layers.
     pub any_frame: bool,
     /// The side that waits.

@@ -7,27 +7,18 @@ use tokio_postgres::error::SqlState;
 use tonic::{Code, Status};
 
 /// Why a call fails.
+#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// What a client names is not in the tables.
     #[error("there is no {what} '{name}'")]
-    Missing {
-        /// What kind of thing.
-        what: &'static str,
-        /// Its id or name, as the client gave it.
-        name: String,
-    },
+    Missing { what: &'static str, name: String },
     /// A value that the call cannot use. The text says which, and what to do.
     #[error("{0}")]
     Value(String),
     /// Something that is there already.
     #[error("there is a {what} '{name}' already; choose another name, or end that one")]
-    Exists {
-        /// What kind of thing.
-        what: &'static str,
-        /// The name that is taken.
-        name: String,
-    },
+    Exists { what: &'static str, name: String },
     /// A part of OpenCue that is not served. The text says what to do instead.
     #[error("{0}")]
     Unserved(String),

@@ -42,10 +42,6 @@ pub struct LostFrame {
 impl Cuebot {
     /// Marks silent hosts as down, and lets their frames wait again without spending a retry. Returns the number of
     /// frames.
-    ///
-    /// # Errors
-    ///
-    /// PostgreSQL failed.
     pub async fn clear_silent_hosts(&self) -> Result<usize, CallError> {
         let client = self.pool.get().await?;
         let down = client.query(DOWN, &[&SILENT_S]).await?.len();
@@ -75,10 +71,6 @@ impl Cuebot {
     }
 
     /// Ends procs whose frames were killed and whose ends were lost: their hosts report, and leave them out.
-    ///
-    /// # Errors
-    ///
-    /// PostgreSQL failed.
     pub async fn clear_freed_procs(&self) -> Result<(), CallError> {
         let freed = self.pool.get().await?.query(FREED, &[&LOST_S, &ROUND_MAX]).await?;
         for row in &freed {
@@ -88,10 +80,6 @@ impl Cuebot {
     }
 
     /// Frames that run by the tables, and that their hosts' reports leave out: their ends were lost.
-    ///
-    /// # Errors
-    ///
-    /// PostgreSQL failed.
     pub async fn lost_frames(&self) -> Result<Vec<LostFrame>, CallError> {
         let rows = self.pool.get().await?.query(LOST, &[&LOST_S, &ROUND_MAX]).await?;
         let lost =

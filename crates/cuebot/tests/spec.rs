@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 use windlass_cuebot::frames::{self, RangeError};
+use windlass_cuebot::generated::depend::DependType;
+use windlass_cuebot::generated::job::LayerType;
 use windlass_cuebot::names;
-use windlass_cuebot::spec::{self, DependKind, LayerKind, SpecError, parse};
+use windlass_cuebot::spec::{self, SpecError, parse};
 
 /// What pyoutline 1.37 sent as the field `spec` of `LaunchSpecAndWait`.
 const RECORDED: &str = include_str!("golden/pyoutline_1.37_spec.xml");
@@ -28,7 +30,7 @@ fn a_recorded_spec_of_pyoutline_is_understood() {
     let names: Vec<&str> = job.layers.iter().map(|layer| layer.name.as_str()).collect();
     assert_eq!(names, ["sim", "first", "second", "third"]);
     let first = &job.layers[1];
-    assert_eq!((first.kind, first.command.as_str()), (LayerKind::Render, "/bin/echo a&b #IFRAME#"));
+    assert_eq!((first.kind, first.command.as_str()), (LayerType::Render, "/bin/echo a&b #IFRAME#"));
     assert_eq!((first.cores_min, first.memory_kib), (Some(100), Some(512 * 1024)));
     assert_eq!(first.env, [("A".to_owned(), "1".to_owned())]);
     assert_eq!(first.tags, Some(vec!["general".to_owned(), "big_mem".to_owned()]));
@@ -37,8 +39,8 @@ fn a_recorded_spec_of_pyoutline_is_understood() {
         (&["nuke".to_owned()][..], &["shell".to_owned()][..])
     );
     assert_eq!((job.layers[2].chunk_size, job.layers[2].frames.as_slice()), (2, &[1, 3][..]));
-    let kinds: Vec<DependKind> = spec.depends.iter().map(|depend| depend.kind).collect();
-    assert_eq!(kinds, [DependKind::FrameByFrame, DependKind::LayerOnLayer]);
+    let kinds: Vec<DependType> = spec.depends.iter().map(|depend| depend.kind).collect();
+    assert_eq!(kinds, [DependType::FrameByFrame, DependType::LayerOnLayer]);
     assert_eq!(spec.depends[1].from.layer.as_deref(), Some("third"));
     assert_eq!(spec.depends[1].on.job, job.name);
 }

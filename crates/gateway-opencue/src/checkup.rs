@@ -60,20 +60,12 @@ const CLIENTS: &str =
 
 /// The first column that the schema lacks, and the migration that adds it. With `names_shows` the shows are in the
 /// config file, and need no mark.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
 pub async fn missing_column(client: &Client, names_shows: bool) -> Result<Option<(String, String)>, Error> {
     let row = client.query_opt(COLUMNS, &[&names_shows]).await?;
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }
 
 /// Checks the database. Nothing is changed.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
 pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Error> {
     if let Some((column, migration)) = missing_column(client, scope.shows.is_some()).await? {
         let detail = format!("there is no column {column}, which migration {migration} brings");

@@ -22,22 +22,19 @@ const LEAVE_TIME: Duration = Duration::from_secs(15);
 /// The time between looks for hosts that fell silent.
 const UPKEEP_TIME: Duration = Duration::from_secs(10);
 /// An error with which the gateway does not start, or ends.
+#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The password file cannot be read.
     #[error("the password file {path} cannot be read: {why}")]
     Password {
-        /// The path of the file.
         path: PathBuf,
-        /// The error of the operating system.
         why: std::io::Error,
     },
     /// The database does not answer, or refuses.
     #[error("the database {database} cannot be used: {why}; 'database' in the config file says where it is")]
     Database {
-        /// The database, as the settings name it.
         database: String,
-        /// The error of the connection, with its causes.
         why: String,
     },
     /// The database is not OpenCue's, or of an older release.
@@ -45,19 +42,14 @@ pub enum ServiceError {
         "the database {database} has no column {column}: OpenCue's migrations up to {migration} are needed"
     )]
     Schema {
-        /// The database, as the settings name it.
         database: String,
-        /// The column that is missing.
         column: String,
-        /// The migration that adds the column.
         migration: String,
     },
     /// An address cannot be listened at.
     #[error("{address} cannot be listened at: {why}")]
     Listen {
-        /// The address of the settings.
         address: SocketAddr,
-        /// The error of the operating system.
         why: std::io::Error,
     },
     /// The Windlass server of the workers cannot be asked.
@@ -69,9 +61,7 @@ pub enum ServiceError {
     /// The board's token file cannot be read.
     #[error("the board's token file {path} cannot be read: {why}")]
     BoardToken {
-        /// The path of the file.
         path: PathBuf,
-        /// The error of the operating system.
         why: std::io::Error,
     },
     /// The board would be open to every user of the network.
@@ -176,19 +166,11 @@ impl Service {
     }
 
     /// Plans once and returns what would be booked. Nothing is booked.
-    ///
-    /// # Errors
-    ///
-    /// The database failed.
     pub async fn preview(&mut self) -> Result<Vec<Preview>, ServiceError> {
         Ok(self.instance.preview().await?)
     }
 
     /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name.
-    ///
-    /// # Errors
-    ///
-    /// The database failed.
     pub async fn why(&self, job: &str, part: Option<&str>) -> Result<Vec<LayerReasons>, ServiceError> {
         Ok(self.instance.why(job, part).await?)
     }

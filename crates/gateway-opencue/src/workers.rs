@@ -132,10 +132,6 @@ impl Workers {
 
     /// Reads which hosts were registered as workers: none of them shall be asked for an RQD before the Windlass server
     /// has answered.
-    ///
-    /// # Errors
-    ///
-    /// PostgreSQL failed.
     pub async fn read_names(&self, client: &tokio_postgres::Client) -> Result<(), tokio_postgres::Error> {
         let rows = client.query(TAGGED, &[&WORKER_TAG]).await?;
         self.add_names(rows.iter().map(|row| row.get(0)));

@@ -91,13 +91,8 @@ fn job(tag: Node, spec: &Spec, frames_left: &mut usize) -> Result<JobSpec, SpecE
 }
 
 fn layer(tag: Node) -> Result<LayerSpec, SpecError> {
-    let kind = match attribute(tag, "type")?.to_ascii_uppercase().as_str() {
-        "PRE" => LayerKind::Pre,
-        "POST" => LayerKind::Post,
-        "RENDER" => LayerKind::Render,
-        "UTIL" => LayerKind::Util,
-        other => return Err(value(tag, "type", other)),
-    };
+    let kind = attribute(tag, "type")?.to_ascii_uppercase();
+    let kind = LayerType::from_str_name(&kind).ok_or_else(|| value(tag, "type", &kind))?;
     let (command, range) = (required(tag, "cmd")?, required(tag, "range")?);
     bounded(tag, "command", &command, TEXT_BYTES_MAX)?;
     bounded(tag, "range", &range, TEXT_BYTES_MAX)?;
@@ -191,10 +186,10 @@ fn tags(tag: Node) -> Result<Option<Vec<String>>, SpecError> {
 
 fn depend(tag: Node, spec: &Spec) -> Result<DependSpec, SpecError> {
     let text = attribute(tag, "type")?.to_ascii_uppercase();
-    let kind = depend_kind(&text).ok_or_else(|| value(tag, "type", &text))?;
+    let kind = DependType::from_str_name(&text).ok_or_else(|| value(tag, "type", &text))?;
     let from = depend_end(tag, spec, ["depjob", "deplayer", "depframe"])?;
     let on = depend_end(tag, spec, ["onjob", "onlayer", "onframe"])?;
-    use DependKind::*;
+    use DependType::*;
     let from_layer = matches!(
         kind,
         LayerOnJob | LayerOnLayer | LayerOnFrame | LayerOnSimFrame | FrameByFrame | PreviousFrame
@@ -216,24 +211,6 @@ fn depend(tag: Node, spec: &Spec) -> Result<DependSpec, SpecError> {
     }
     let any_frame = kind == LayerOnLayer && tag.attribute("anyframe").is_some_and(is_true);
     Ok(DependSpec { kind, any_frame, from, on })
-}
-
-fn depend_kind(text: &str) -> Option<DependKind> {
-    Some(match text {
-        "JOB_ON_JOB" => DependKind::JobOnJob,
-        "JOB_ON_LAYER" => DependKind::JobOnLayer,
-        "JOB_ON_FRAME" => DependKind::JobOnFrame,
-        "LAYER_ON_JOB" => DependKind::LayerOnJob,
-        "LAYER_ON_LAYER" => DependKind::LayerOnLayer,
-        "LAYER_ON_FRAME" => DependKind::LayerOnFrame,
-        "LAYER_ON_SIM_FRAME" => DependKind::LayerOnSimFrame,
-        "FRAME_ON_JOB" => DependKind::FrameOnJob,
-        "FRAME_ON_LAYER" => DependKind::FrameOnLayer,
-        "FRAME_ON_FRAME" => DependKind::FrameOnFrame,
-        "FRAME_BY_FRAME" => DependKind::FrameByFrame,
-        "PREVIOUS_FRAME" => DependKind::PreviousFrame,
-        _ => return None,
-    })
 }
 
 fn depend_end(tag: Node, spec: &Spec, fields: [&'static str; 3]) -> Result<DependEnd, SpecError> {

@@ -90,10 +90,6 @@ const COMMANDS: &str = "SELECT l.pk_layer, l.str_name, l.str_cmd, l.str_range, l
     FROM layer l JOIN job j USING (pk_job) JOIN show w USING (pk_show) WHERE l.pk_layer = ANY($2::text[]) AND ";
 
 /// The first waiting frames of layers in their order, for each layer the number in `counts`.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
 pub async fn waiting_frames(
     client: &Client,
     counts: &BTreeMap<String, i64>,
@@ -113,10 +109,6 @@ pub async fn waiting_frames(
 }
 
 /// The commands of these layers. A layer of a show that is not in scope is left out.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
 pub async fn commands(
     client: &Client,
     scope: &Scope,

@@ -73,6 +73,7 @@ const UNUSED: [&str; 33] = [
 ];
 
 /// An error of a config file.
+#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file is not valid YAML.
@@ -84,11 +85,8 @@ pub enum ConfigError {
     /// A value is of the wrong kind.
     #[error("{key} = {value}: this must be {expected}")]
     Value {
-        /// The dotted key of the value.
         key: String,
-        /// The value, as it is in the file.
         value: String,
-        /// The kind of value that the key takes.
         expected: &'static str,
     },
 }

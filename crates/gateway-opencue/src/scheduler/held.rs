@@ -23,20 +23,12 @@ const LIVE: &str = "SELECT count(DISTINCT objid) FROM pg_locks WHERE locktype = 
     AND objsubid = 2 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// Answers with what this instance leaves out.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
 pub async fn answer(client: &Client, instance: u32, held: &[HeldLayer]) -> Result<(), Error> {
     client.execute("SELECT pg_notify($1, $2)", &[&ANSWER, &encode(instance, held)]).await?;
     Ok(())
 }
 
 /// Asks the running instances what they leave out. It takes no time where none runs.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
 pub async fn ask(dialer: &Dialer, config: &tokio_postgres::Config) -> Result<Vec<HeldLayer>, Error> {
     let Dialed { client, mut notices, .. } = dialer.dial(config).await?;
     client.batch_execute(&format!("LISTEN {ANSWER}")).await?;

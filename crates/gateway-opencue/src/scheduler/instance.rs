@@ -268,10 +268,6 @@ impl Instance {
     }
 
     /// Plans once and returns what a pass would book. Nothing is booked.
-    ///
-    /// # Errors
-    ///
-    /// The database failed.
     pub async fn preview(&mut self) -> Result<Vec<Preview>, PassError> {
         let client = self.pool.get().await?;
         let snapshot = snapshot::read(&client, &self.settings.scope, false).await?;
@@ -298,10 +294,6 @@ impl Instance {
 
     /// The reasons why layers of a job wait: of all, of those of the name `part`, or of those with a frame of that
     /// name. Layers that this instance or a running one leaves out are among them.
-    ///
-    /// # Errors
-    ///
-    /// The database failed.
     pub async fn why(&self, job: &str, part: Option<&str>) -> Result<Vec<LayerReasons>, PassError> {
         let client = self.pool.get().await?;
         Ok(self.reasons().of(&client, job, part).await?)

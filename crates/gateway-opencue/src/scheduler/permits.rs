@@ -22,10 +22,6 @@ const LATER_LOOK_TIME: Duration = Duration::from_millis(20);
 /// Takes the free shows of a scope: no other instance plans them, and no other is next. If no show is free, it waits
 /// up to `wait` for one of them. Returns `None` if none is free by then: a pass over no show would read the farm in
 /// vain, and slow down the instances that plan. The caller releases all locks when its pass ends.
-///
-/// # Errors
-///
-/// The database failed.
 pub async fn take(
     client: &Client,
     scope: &Scope,

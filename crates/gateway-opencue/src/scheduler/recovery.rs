@@ -33,10 +33,6 @@ const ORPHANS: &str = "WITH live AS (
         AND NOT EXISTS (SELECT FROM live WHERE live.number = left(p.pk_proc, 8)) AND ";
 
 /// Asks hosts for the frames of instances that ended, and takes back those that do not run. Returns their number.
-///
-/// # Errors
-///
-/// PostgreSQL failed.
 pub async fn sweep(
     client: &Client,
     scope: &Scope,

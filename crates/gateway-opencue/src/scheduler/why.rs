@@ -48,10 +48,6 @@ pub struct Reasons {
 impl Reasons {
     /// What layers of a job wait for: all, or those of the name `part`, or with a frame of that name. Layers that
     /// this instance or a running one leaves out are included. Empty if the job or the part does not exist.
-    ///
-    /// # Errors
-    ///
-    /// PostgreSQL failed.
     pub async fn of(
         &self,
         client: &Client,

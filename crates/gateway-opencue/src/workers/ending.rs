@@ -16,9 +16,7 @@ const EXIT_SIGNALED: i32 = 1;
 pub(super) enum Outcome {
     /// The command ran to its end, with the numbers that RQD reports.
     Ended {
-        /// The exit status of the command; 0 is success.
         exit_status: i32,
-        /// The signal that ended the command; 0 where none did.
         exit_signal: i32,
     },
     /// The command never ran, by the fault of the frame or its worker. The text says why.
