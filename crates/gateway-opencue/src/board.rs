@@ -4,6 +4,8 @@
 //! - No statement counts frames. Counts are those that OpenCue keeps, lists have pages, and a page of frames is looked
 //!   up by their names. So what an answer costs does not follow the number of frames.
 //! - Cores are numbers of cores, memory is bytes, times are milliseconds of Unix time. What is not known is null.
+//! - PostgreSQL makes the JSON of an answer. A statement says by name what its entries have, and no other form of them
+//!   exists here.
 
 mod frames;
 mod hosts;
@@ -16,13 +18,17 @@ mod whys;
 use crate::scheduler::metrics::Metrics;
 use crate::scheduler::snapshot::Scope;
 use crate::scheduler::{Instance, Launcher, Reasons};
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::routing::get;
 use axum::{Extension, Json, Router};
 use deadpool_postgres::{Object, Pool};
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
+use tokio_postgres::Row;
 use trouble::BoardTrouble;
 use windlass_api::{BoardMe, Page, Role, SignedInBy};
 
@@ -38,10 +44,13 @@ const TEXT_CHARS_MAX: usize = 512;
 const WAIT_TIME: Duration = Duration::from_secs(5);
 /// Settings of the board's sessions, whatever they were before: read-only, and 5 s for a statement.
 const SESSION: &str = "SET default_transaction_read_only = on; SET statement_timeout = 5000";
-const KIB: i64 = 1 << 10;
 /// A host that reports and counts as up, in a statement about rows `s` of `host_stat`. `$1` is the age in seconds at
 /// which a host counts as silent.
 const IS_UP: &str = "coalesce(s.str_state = 'UP' AND s.ts_ping > now() - make_interval(secs => $1), false)";
+/// Frames by state as OpenCue counts them, in a statement about rows `s` of counts.
+const COUNTS: &str = "json_build_object('waiting', s.int_waiting_count, 'running', s.int_running_count,
+    'depend', s.int_depend_count, 'dead', s.int_dead_count, 'succeeded', s.int_succeeded_count,
+    'eaten', s.int_eaten_count, 'checkpoint', s.int_checkpoint_count)";
 
 /// The data that the board's requests are answered from.
 pub struct Board {
@@ -115,6 +124,28 @@ async fn me(Extension(by): Extension<SignedInBy>) -> Json<GatewayMe> {
     Json(GatewayMe { me, farm: "opencue" })
 }
 
+/// A statement with the parts that several have.
+fn statement(text: &str) -> String {
+    text.replace("{counts}", COUNTS).replace("{is_up}", IS_UP)
+}
+
+/// The first column of a row, which is JSON as text.
+fn entry(row: &Row) -> Value {
+    serde_json::from_str(row.get(0)).unwrap_or_default()
+}
+
+/// A page of rows, of which one more was read than it has. Each row is an entry and its cursor.
+fn page(rows: &[Row], size: usize) -> Page<Value> {
+    part(rows.iter().map(|row| (entry(row), row.get(1))).collect(), size)
+}
+
+fn part(mut entries: Vec<(Value, String)>, size: usize) -> Page<Value> {
+    let more = entries.len() > size;
+    entries.truncate(size);
+    let next = entries.last().filter(|_| more).map(|(_, cursor)| cursor.clone());
+    Page { items: entries.into_iter().map(|(entry, _)| entry).collect(), next }
+}
+
 /// The number of entries of a page.
 fn page_size(asked: Option<usize>) -> Result<usize, BoardTrouble> {
     match asked {
@@ -124,12 +155,10 @@ fn page_size(asked: Option<usize>) -> Result<usize, BoardTrouble> {
     }
 }
 
-/// A page of a list of which one entry more was read.
-fn part<T>(mut items: Vec<T>, size: usize, cursor: impl Fn(&T) -> String) -> Page<T> {
-    let more = items.len() > size;
-    items.truncate(size);
-    let next = items.last().filter(|_| more).map(cursor);
-    Page { items, next }
+/// The key in a path.
+fn key(path: Result<Path<String>, PathRejection>) -> Result<String, BoardTrouble> {
+    let Path(shown) = path?;
+    text("the path", Some(shown))?.ok_or_else(|| BoardTrouble::Asked("the path has no name".to_owned()))
 }
 
 /// A text of a request, which PostgreSQL can hold. An empty one is `None`.
@@ -144,65 +173,13 @@ fn text(name: &str, text: Option<String>) -> Result<Option<String>, BoardTrouble
     Ok(Some(text))
 }
 
-/// A cursor of a number and a key, as [`cursor`] writes it.
+/// A cursor of a number, a dot and a key.
 fn read_cursor(shown: Option<String>) -> Result<(Option<i64>, Option<String>), BoardTrouble> {
     let Some(shown) = text("cursor", shown)? else { return Ok((None, None)) };
     let parts = shown.split_once('.').and_then(|(number, key)| Some((number.parse().ok()?, key.to_owned())));
     let (number, key) =
         parts.ok_or_else(|| BoardTrouble::Asked(format!("'{shown}' is not a valid cursor")))?;
     Ok((Some(number), Some(key)))
-}
-
-fn cursor(number: i64, key: &str) -> String {
-    format!("{number}.{key}")
-}
-
-/// Cores from hundredths of a core.
-fn cores(hundredths: i64) -> f64 {
-    hundredths as f64 / 100.0
-}
-
-/// A maximum of cores of hundredths; below 1 there is none.
-fn cores_max(hundredths: i64) -> Option<f64> {
-    (hundredths > 0).then(|| cores(hundredths))
-}
-
-/// Bytes from a number of KiB.
-fn bytes(kib: i64) -> i64 {
-    kib.saturating_mul(KIB)
-}
-
-/// Frames by state, as OpenCue counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct FrameCounts {
-    waiting: i64,
-    running: i64,
-    /// They wait for frames that they depend on.
-    depend: i64,
-    dead: i64,
-    succeeded: i64,
-    eaten: i64,
-    checkpoint: i64,
-}
-
-/// The columns of [`FrameCounts`], of a row of counts `s`.
-const COUNTS: &str = "s.int_waiting_count::bigint, s.int_running_count::bigint, s.int_depend_count::bigint,
-    s.int_dead_count::bigint, s.int_succeeded_count::bigint, s.int_eaten_count::bigint,
-    s.int_checkpoint_count::bigint";
-
-impl FrameCounts {
-    /// Of a row whose column `first` is the first of them.
-    fn of(row: &tokio_postgres::Row, first: usize) -> FrameCounts {
-        FrameCounts {
-            waiting: row.get(first),
-            running: row.get(first + 1),
-            depend: row.get(first + 2),
-            dead: row.get(first + 3),
-            succeeded: row.get(first + 4),
-            eaten: row.get(first + 5),
-            checkpoint: row.get(first + 6),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -217,22 +194,19 @@ mod tests {
         for size in [0, PAGE_MAX + 1] {
             assert!(page_size(Some(size)).is_err(), "{size}");
         }
-        let all = part(vec![1, 2, 3], 2, i32::to_string);
-        assert_eq!((all.items, all.next), (vec![1, 2], Some("2".to_owned())));
-        let last = part(vec![3], 2, i32::to_string);
-        assert_eq!((last.items, last.next), (vec![3], None));
-    }
-
-    #[test]
-    fn a_maximum_below_one_is_none() {
-        assert_eq!((cores_max(-1), cores_max(0), cores_max(250)), (None, None, Some(2.5)));
-        assert_eq!((bytes(3), bytes(i64::MAX)), (3_072, i64::MAX));
+        let entries = |numbers: &[i32]| {
+            numbers.iter().map(|number| (Value::from(*number), number.to_string())).collect::<Vec<_>>()
+        };
+        let all = part(entries(&[1, 2, 3]), 2);
+        assert_eq!((all.items, all.next), (vec![Value::from(1), Value::from(2)], Some("2".to_owned())));
+        let last = part(entries(&[3]), 2);
+        assert_eq!((last.items, last.next), (vec![Value::from(3)], None));
     }
 
     proptest! {
         #[test]
         fn a_cursor_is_read_as_it_was_written(number: i64, key in "[!-~]{1,36}") {
-            let (read, read_key) = read_cursor(Some(cursor(number, &key))).unwrap();
+            let (read, read_key) = read_cursor(Some(format!("{number}.{key}"))).unwrap();
             prop_assert_eq!((read, read_key), (Some(number), Some(key)));
         }
 

@@ -1,13 +1,12 @@
 //! Why frames wait: what `--why` says, for the board.
 
-use super::jobs::key;
 use super::trouble::BoardTrouble;
-use super::{Board, WAIT_TIME, text};
-use crate::scheduler::LayerReasons;
+use super::{Board, WAIT_TIME, key, text};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Layers of a job that are answered for.
@@ -20,35 +19,18 @@ pub(super) struct WhyQuery {
     part: Option<String>,
 }
 
-/// The reasons of a job's layers.
-#[derive(Serialize)]
-pub(super) struct WhyAnswer {
-    layers: Vec<LayerAnswer>,
-    /// Number of layers that did not fit.
-    left_out: usize,
-}
-
-#[derive(Serialize)]
-struct LayerAnswer {
-    name: String,
-    /// Its frames by state, in words.
-    frames: String,
-    /// Sentences, the most telling one first. None where nothing waits.
-    reasons: Vec<String>,
-}
-
-/// Answers why a job, a layer or a frame waits.
+/// Answers why a job, a layer or a frame waits. `left_out` is the number of layers that did not fit.
 pub(super) async fn show(
     State(board): State<Arc<Board>>,
     id: Result<Path<String>, PathRejection>,
     query: Result<Query<WhyQuery>, QueryRejection>,
-) -> Result<Json<WhyAnswer>, BoardTrouble> {
+) -> Result<Json<Value>, BoardTrouble> {
     let (job, Query(asked)) = (key(id)?, query?);
     let part = text("part", asked.part)?;
     let turn = tokio::time::timeout(WAIT_TIME, board.explaining.acquire()).await;
     let _turn = turn.map_err(|_| BoardTrouble::Busy)?;
     let client = board.client().await?;
-    let mut found = board.reasons.of(&client, &job, part.as_deref()).await?;
+    let found = board.reasons.of(&client, &job, part.as_deref()).await?;
     if found.is_empty() {
         let what = match part {
             Some(part) => format!("layer or frame '{part}' of job '{job}'"),
@@ -56,11 +38,9 @@ pub(super) async fn show(
         };
         return Err(BoardTrouble::Missing(what));
     }
-    let left_out = found.len().saturating_sub(LAYERS_MAX);
-    found.truncate(LAYERS_MAX);
-    let layers = found
-        .into_iter()
-        .map(|LayerReasons { layer, frames, reasons }| LayerAnswer { name: layer, frames, reasons })
-        .collect();
-    Ok(Json(WhyAnswer { layers, left_out }))
+    let mut layers = Vec::new();
+    for why in found.iter().take(LAYERS_MAX) {
+        layers.push(json!({ "name": why.layer, "frames": why.frames, "reasons": why.reasons }));
+    }
+    Ok(Json(json!({ "layers": layers, "left_out": found.len() - layers.len() })))
 }
