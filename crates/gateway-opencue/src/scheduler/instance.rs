@@ -496,7 +496,7 @@ impl Instance {
             }
         };
         for planned in batch.into_iter().filter(|planned| booked.contains(&planned.booking.frame)) {
-            self.metrics.booked(&planned.show, 1);
+            self.metrics.booked(&planned.show);
             if self.settings.is_dry {
                 continue;
             }

@@ -165,7 +165,7 @@ impl Shared {
             self.hosts.launch(&launch).await
         };
         match launched {
-            Ok(()) => self.metrics.launched(),
+            Ok(()) => _ = self.metrics.launched.inc(),
             Err(status) => {
                 tracing::warn!(
                     host = launch.host,
@@ -174,7 +174,7 @@ impl Shared {
                     why = status.message(),
                     "a launch failed; the frame is killed there and waits again"
                 );
-                self.metrics.launch_failed();
+                self.metrics.launches_failed.inc();
                 if is_answer(&status) {
                     let began =
                         self.faults().refused(&launch.host_id, &layer, status.message(), Instant::now());

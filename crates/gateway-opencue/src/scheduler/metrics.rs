@@ -1,15 +1,20 @@
-//! Counts of the scheduler, as text for Prometheus. Names begin as those of OpenCue's own scheduler do, so that panels
-//! made for it go on.
+//! Counts of the scheduler, in OpenMetrics text. Names begin as those of OpenCue's own scheduler do, so that panels made
+//! for it go on.
 
 use super::rate::BookingRate;
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, StatusCode};
 use axum::routing::get;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use windlass_server::PortLimits;
 
@@ -21,21 +26,25 @@ pub const LIMITS: PortLimits = PortLimits {
     body_bytes_max: |_| 0,
     requests_bytes_max: 1 << 20,
 };
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Upper ends of the buckets of passes, in seconds.
+const PASS_BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
 
 /// Serves the counts at `/metrics`, and at `/health` whether the last pass reached the database.
 pub fn routes(metrics: Arc<Metrics>) -> Router {
-    let health = |State(metrics): State<Arc<Metrics>>| async move {
-        match metrics.is_healthy() {
-            true => (StatusCode::OK, "ok\n"),
-            false => (StatusCode::SERVICE_UNAVAILABLE, "the last pass did not reach the database\n"),
-        }
-    };
-    let text = |State(metrics): State<Arc<Metrics>>| async move { metrics.text() };
     Router::new().route("/metrics", get(text)).route("/health", get(health)).with_state(metrics)
 }
 
-/// Upper ends of the buckets of passes, in seconds.
-const PASS_BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
+async fn text(State(metrics): State<Arc<Metrics>>) -> ([(HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text())
+}
+
+async fn health(State(metrics): State<Arc<Metrics>>) -> (StatusCode, &'static str) {
+    match metrics.is_healthy() {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the last pass did not reach the database\n"),
+    }
+}
 
 /// What a pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,14 +62,29 @@ pub struct PassCounts {
 }
 
 /// The counts of an instance, since it started.
-#[derive(Default)]
 pub struct Metrics {
-    launched: AtomicU64,
-    launches_failed: AtomicU64,
-    recovered: AtomicU64,
-    passes_failed: AtomicU64,
+    registry: Registry,
+    /// Frames that a host took.
+    pub(crate) launched: Counter,
+    /// Frames that a host refused, or did not answer for.
+    pub(crate) launches_failed: Counter,
+    /// Bookings of instances that ended which were taken back.
+    pub(crate) recovered: Counter,
+    refused: Counter,
+    passes_failed: Counter,
+    hosts: Gauge,
+    layers_waiting: Gauge,
+    booked_of_shows: Family<[(&'static str, String); 1], Counter>,
+    pass_seconds: Histogram,
     is_failing: AtomicBool,
-    passes: Mutex<Passes>,
+    latest: Mutex<Latest>,
+}
+
+/// The last pass that read the farm, with the time of its end, and the rate of bookings.
+#[derive(Default)]
+struct Latest {
+    pass: Option<(SystemTime, PassCounts)>,
+    rate: BookingRate,
 }
 
 /// The counts that people look at.
@@ -80,37 +104,40 @@ pub struct Tally {
     pub is_healthy: bool,
 }
 
-#[derive(Default)]
-struct Passes {
-    last: PassCounts,
-    last_ended: Option<SystemTime>,
-    rate: BookingRate,
-    took_s: f64,
-    buckets: [u64; PASS_BUCKETS.len()],
-    count: u64,
-    refused: u64,
-    booked_of_shows: BTreeMap<String, u64>,
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("scheduler"),
+            launched: Counter::default(),
+            launches_failed: Counter::default(),
+            recovered: Counter::default(),
+            refused: Counter::default(),
+            passes_failed: Counter::default(),
+            hosts: Gauge::default(),
+            layers_waiting: Gauge::default(),
+            booked_of_shows: Family::default(),
+            pass_seconds: Histogram::new(PASS_BUCKETS),
+            is_failing: AtomicBool::default(),
+            latest: Mutex::default(),
+        };
+        let r = &mut metrics.registry;
+        r.register("frames_launched", "Frames that a host took", metrics.launched.clone());
+        r.register("launches_failed", "Frames that no host took", metrics.launches_failed.clone());
+        r.register("bookings_recovered", "Bookings of ended instances", metrics.recovered.clone());
+        r.register("bookings_refused", "Placements that no longer held", metrics.refused.clone());
+        r.register("passes_failed", "Passes without a database", metrics.passes_failed.clone());
+        r.register("hosts", "Hosts that are up and open", metrics.hosts.clone());
+        r.register("layers_waiting", "Layers with waiting frames", metrics.layers_waiting.clone());
+        r.register("frames_dispatched", "Frames that were booked", metrics.booked_of_shows.clone());
+        r.register("pass_duration_seconds", "Time of a pass", metrics.pass_seconds.clone());
+        metrics
+    }
 }
 
 impl Metrics {
-    /// A host took a frame.
-    pub fn launched(&self) {
-        self.launched.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A host refused a frame, or did not answer.
-    pub fn launch_failed(&self) {
-        self.launches_failed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A booking of an instance that ended was taken back.
-    pub fn recovered(&self) {
-        self.recovered.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// A pass came to nothing, for the database failed.
     pub fn pass_failed(&self) {
-        self.passes_failed.fetch_add(1, Ordering::Relaxed);
+        self.passes_failed.inc();
         self.is_failing.store(true, Ordering::Relaxed);
     }
 
@@ -122,88 +149,41 @@ impl Metrics {
     /// Counts a pass that reached the database.
     pub fn passed(&self, counts: PassCounts) {
         self.is_failing.store(false, Ordering::Relaxed);
-        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        passes.count += 1;
-        passes.took_s += counts.took_s;
-        passes.refused += counts.placed - counts.booked;
-        for (end_s, bucket) in PASS_BUCKETS.iter().zip(&mut passes.buckets) {
-            *bucket += u64::from(counts.took_s <= *end_s);
-        }
-        passes.last = counts;
-        passes.last_ended = Some(SystemTime::now());
-        passes.rate.add(counts.booked, Instant::now());
+        self.pass_seconds.observe(counts.took_s);
+        self.refused.inc_by(counts.placed - counts.booked);
+        self.hosts.set(counts.hosts as i64);
+        self.layers_waiting.set(counts.layers as i64);
+        let mut latest = self.latest();
+        latest.pass = Some((SystemTime::now(), counts));
+        latest.rate.add(counts.booked, Instant::now());
     }
 
     /// The counts that people look at, as they are now.
     pub fn tally(&self) -> Tally {
-        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.latest();
         Tally {
-            last: passes.last_ended.map(|at| (at, passes.last)),
-            booked_per_s: passes.rate.per_s(Instant::now()),
-            launched: self.launched.load(Ordering::Relaxed),
-            launches_failed: self.launches_failed.load(Ordering::Relaxed),
-            refused: passes.refused,
+            last: latest.pass,
+            booked_per_s: latest.rate.per_s(Instant::now()),
+            launched: self.launched.get(),
+            launches_failed: self.launches_failed.get(),
+            refused: self.refused.get(),
             is_healthy: self.is_healthy(),
         }
     }
 
-    /// Frames of a show were booked.
-    pub fn booked(&self, show: &str, frames: u64) {
-        let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        *passes.booked_of_shows.entry(show.to_owned()).or_default() += frames;
+    /// A frame of a show was booked.
+    pub fn booked(&self, show: &str) {
+        self.booked_of_shows.get_or_create(&[("show_name", show.to_owned())]).inc();
     }
 
     /// All of them as text.
     pub fn text(&self) -> String {
-        let passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut text = String::new();
-        let single = [
-            ("scheduler_frames_launched_total", "counter", "Frames that a host took.", count(&self.launched)),
-            (
-                "scheduler_launches_failed_total",
-                "counter",
-                "Frames that no host took.",
-                count(&self.launches_failed),
-            ),
-            (
-                "scheduler_bookings_recovered_total",
-                "counter",
-                "Bookings of ended instances.",
-                count(&self.recovered),
-            ),
-            (
-                "scheduler_bookings_refused_total",
-                "counter",
-                "Placements that no longer held.",
-                passes.refused,
-            ),
-            (
-                "scheduler_passes_failed_total",
-                "counter",
-                "Passes without a database.",
-                count(&self.passes_failed),
-            ),
-            ("scheduler_hosts", "gauge", "Hosts that are up and open.", passes.last.hosts),
-            ("scheduler_layers_waiting", "gauge", "Layers with waiting frames.", passes.last.layers),
-        ];
-        for (name, kind, help, value) in single {
-            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
-        }
-        text.push_str("# HELP scheduler_frames_dispatched_total Frames that were booked.\n");
-        text.push_str("# TYPE scheduler_frames_dispatched_total counter\n");
-        for (show, booked) in &passes.booked_of_shows {
-            let show = show.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = writeln!(text, "scheduler_frames_dispatched_total{{show_name=\"{show}\"}} {booked}");
-        }
-        let name = "scheduler_pass_duration_seconds";
-        let _ = write!(text, "# HELP {name} Time of a pass.\n# TYPE {name} histogram\n");
-        for (end_s, bucket) in PASS_BUCKETS.iter().zip(&passes.buckets) {
-            let _ = writeln!(text, "{name}_bucket{{le=\"{end_s}\"}} {bucket}");
-        }
-        let (took_s, count) = (passes.took_s, passes.count);
-        let _ =
-            write!(text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {took_s}\n{name}_count {count}\n");
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -54,7 +54,7 @@ pub async fn sweep(
             let FrameRun { frame, proc_id } = run;
             if launcher.undo(host.clone(), frame.clone(), proc_id) {
                 tracing::warn!(host, frame, "a frame was booked by an instance that ended, and does not run");
-                metrics.recovered();
+                metrics.recovered.inc();
                 lost += 1;
             }
         }
