@@ -20,12 +20,13 @@ pub use release::release;
 
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row, Transaction};
+use windlass_cuebot::Amounts;
 
 /// Frames of one transaction at most. Its locks on layers and jobs are held for as long as triggers count that many
 /// frames: a tenth of a second, or two on a slow machine.
 pub const BATCH_FRAMES_MAX: usize = 250;
 
-/// A frame that a plan gives to a host. Cores are hundredths, memory is in KiB.
+/// A frame that a plan gives to a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Booking {
     /// The proc's key, which the caller makes.
@@ -36,14 +37,8 @@ pub struct Booking {
     pub version: i32,
     /// The key of the host.
     pub host: String,
-    /// Hundredths of a core.
-    pub cores: i64,
-    /// Main memory in KiB.
-    pub mem_kib: i64,
-    /// Number of whole gpus.
-    pub gpus: i64,
-    /// Memory of the gpus in KiB.
-    pub gpu_mem_kib: i64,
+    /// What the frame gets of the host.
+    pub amounts: Amounts,
 }
 
 /// An error by which no frame of a batch is booked.
@@ -257,7 +252,8 @@ async fn grant<'a>(
     let mut granted = Vec::new();
     for &booking in taken {
         let Some(facts) = facts.get(&booking.frame) else { continue };
-        let needs = [booking.cores, booking.mem_kib, booking.gpus, booking.gpu_mem_kib];
+        let Amounts { cores, mem_kib, gpus, gpu_mem_kib } = booking.amounts;
+        let needs = [cores, mem_kib, gpus, gpu_mem_kib];
         let burst = bursts.get_mut(&format!("{}/{}", facts.show, facts.alloc));
         let (folder, job) = (folders.get_mut(&facts.folder), jobs.get_mut(&facts.job));
         let (Some(burst), Some(folder), Some(job), Some(idle)) =
@@ -265,20 +261,20 @@ async fn grant<'a>(
         else {
             continue;
         };
-        let is_sane = booking.cores > 0 && needs.iter().all(|need| *need >= 0);
+        let is_sane = cores > 0 && needs.iter().all(|need| *need >= 0);
         let has_room = idle.iter().zip(needs).all(|(idle, need)| *idle >= need);
         let is_allowed = limits.allow(&facts.layer, &booking.host);
         if is_allowed
             && is_sane
             && has_room
-            && *burst >= booking.cores
-            && allows(folder, booking)
-            && allows(job, booking)
+            && *burst >= cores
+            && allows(folder, booking.amounts)
+            && allows(job, booking.amounts)
         {
             limits.take(&facts.layer, &booking.host);
-            *burst -= booking.cores;
-            spend(folder, booking);
-            spend(job, booking);
+            *burst -= cores;
+            spend(folder, booking.amounts);
+            spend(job, booking.amounts);
             idle.iter_mut().zip(needs).for_each(|(idle, need)| *idle -= need);
             granted.push(booking);
         }
@@ -350,14 +346,14 @@ fn left(rows: &[Row]) -> BTreeMap<String, Left> {
         .collect()
 }
 
-fn allows(left: &Left, booking: &Booking) -> bool {
-    left.0.is_none_or(|cores| cores >= booking.cores)
-        && (booking.gpus == 0 || left.1.is_none_or(|gpus| gpus >= booking.gpus))
+fn allows(left: &Left, needs: Amounts) -> bool {
+    left.0.is_none_or(|cores| cores >= needs.cores)
+        && (needs.gpus == 0 || left.1.is_none_or(|gpus| gpus >= needs.gpus))
 }
 
-fn spend(left: &mut Left, booking: &Booking) {
-    left.0 = left.0.map(|cores| cores - booking.cores);
-    left.1 = left.1.map(|gpus| gpus - booking.gpus);
+fn spend(left: &mut Left, needs: Amounts) {
+    left.0 = left.0.map(|cores| cores - needs.cores);
+    left.1 = left.1.map(|gpus| gpus - needs.gpus);
 }
 
 /// Sets the frames to running. Another writer may have changed one since it was read.
@@ -414,10 +410,10 @@ async fn hold(
 
 fn amounts(bookings: &[&Booking]) -> [Vec<i64>; 4] {
     [
-        column(bookings.iter(), |booking| booking.cores),
-        column(bookings.iter(), |booking| booking.mem_kib),
-        column(bookings.iter(), |booking| booking.gpus),
-        column(bookings.iter(), |booking| booking.gpu_mem_kib),
+        column(bookings.iter(), |booking| booking.amounts.cores),
+        column(bookings.iter(), |booking| booking.amounts.mem_kib),
+        column(bookings.iter(), |booking| booking.amounts.gpus),
+        column(bookings.iter(), |booking| booking.amounts.gpu_mem_kib),
     ]
 }
 

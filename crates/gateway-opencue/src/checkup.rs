@@ -1,5 +1,6 @@
 //! Checks of an OpenCue database for a scheduler: schema, triggers, units, and other schedulers.
 
+use crate::scheduler::INSTANCE_LOCKS;
 use crate::scheduler::snapshot::Scope;
 use tokio_postgres::{Client, Error};
 
@@ -69,8 +70,7 @@ pub async fn missing_column(client: &Client, names_shows: bool) -> Result<Option
 pub async fn checkup(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Error> {
     if let Some((column, migration)) = missing_column(client, scope.shows.is_some()).await? {
         let detail = format!("there is no column {column}, which migration {migration} brings");
-        let advice = "run OpenCue's migrations up to V47 on this database";
-        return Ok(vec![Finding { what: "schema", severity: Severity::Wrong, detail, advice }]);
+        return Ok(vec![wrong("schema", detail, "run OpenCue's migrations up to V47 on this database")]);
     }
     let mut found = vec![ok("schema", "the columns up to migration V47 are there".to_owned())];
     found.extend(triggers(client).await?);
@@ -85,26 +85,32 @@ pub(crate) fn ok(what: &'static str, detail: String) -> Finding {
     Finding { what, severity: Severity::Ok, detail, advice: "" }
 }
 
+/// A finding about a farm that works, and could work better.
+pub(crate) fn note(what: &'static str, detail: String, advice: &'static str) -> Finding {
+    Finding { what, severity: Severity::Note, detail, advice }
+}
+
+/// A finding of a fault.
+pub(crate) fn wrong(what: &'static str, detail: String, advice: &'static str) -> Finding {
+    Finding { what, severity: Severity::Wrong, detail, advice }
+}
+
 async fn triggers(client: &Client) -> Result<Vec<Finding>, Error> {
     let without: Option<String> = client.query_one(UNCOUNTED, &[]).await?.get(0);
     let counting = match without {
         None => ok("triggers", "OpenCue's own count what is booked".to_owned()),
-        Some(tables) => Finding {
-            what: "triggers",
-            severity: Severity::Wrong,
-            detail: format!("these tables have no active trigger: {tables}"),
-            advice: "restore the schema from OpenCue's migrations: without its triggers all counts are wrong",
-        },
+        Some(tables) => wrong(
+            "triggers",
+            format!("these tables have no active trigger: {tables}"),
+            "restore the schema from OpenCue's migrations: without its triggers all counts are wrong",
+        ),
     };
     let wakes: i64 = client.query_one(WAKES, &[]).await?.get(0);
-    let waking = match wakes {
-        3.. => ok("wake-up", "triggers tell of work as it comes".to_owned()),
-        _ => Finding {
-            what: "wake-up",
-            severity: Severity::Note,
-            detail: "no triggers tell of work; it is looked for each second".to_owned(),
-            advice: "'windlass gateway opencue --install-wake' installs them",
-        },
+    let waking = if wakes >= 3 {
+        ok("wake-up", "triggers tell of work as it comes".to_owned())
+    } else {
+        let detail = "no triggers tell of work; it is looked for each second".to_owned();
+        note("wake-up", detail, "'windlass gateway opencue --install-wake' installs them")
     };
     Ok(vec![counting, waking])
 }
@@ -112,21 +118,15 @@ async fn triggers(client: &Client) -> Result<Vec<Finding>, Error> {
 async fn shows(client: &Client, scope: &Scope) -> Result<Finding, Error> {
     let row = client.query_one(&format!("{SHOWS}{}", scope.owned()), &[&scope.shows]).await?;
     let (all, without): (String, String) = (row.get(0), row.get(1));
-    Ok(match (all.is_empty(), without.is_empty()) {
-        (true, _) => Finding {
-            what: "shows",
-            severity: Severity::Wrong,
-            detail: "no active show is scheduled here".to_owned(),
-            advice: "'cueadmin -scheduler-managed SHOW on', or name shows in windlass.shows",
-        },
-        (false, false) => Finding {
-            what: "shows",
-            severity: Severity::Wrong,
-            detail: format!("these shows have no subscription with a burst, and get nothing: {without}"),
-            advice: "'cueadmin -create-sub' gives a show a part of an allocation",
-        },
-        (false, true) => ok("shows", all),
-    })
+    if all.is_empty() {
+        let advice = "'cueadmin -scheduler-managed SHOW on', or name shows in windlass.shows";
+        return Ok(wrong("shows", "no active show is scheduled here".to_owned(), advice));
+    }
+    if without.is_empty() {
+        return Ok(ok("shows", all));
+    }
+    let detail = format!("these shows have no subscription with a burst, and get nothing: {without}");
+    Ok(wrong("shows", detail, "'cueadmin -create-sub' gives a show a part of an allocation"))
 }
 
 async fn hosts(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Error> {
@@ -135,50 +135,42 @@ async fn hosts(client: &Client, scope: &Scope) -> Result<Vec<Finding>, Error> {
         (row.get(0), row.get(1), row.get(2), row.get(3));
     let detail =
         format!("{open} of {all} hosts are up, open, and have reported within {} s", scope.host_stale_s);
-    let present = match open {
-        0 => Finding {
-            what: "hosts",
-            severity: Severity::Wrong,
-            detail,
-            advice: "start RQD on the hosts; it reports to Cuebot, or to the gateway where that stands in for it",
-        },
-        _ => ok("hosts", detail),
+    let present = if open > 0 {
+        ok("hosts", detail)
+    } else {
+        let advice =
+            "start RQD on the hosts; it reports to Cuebot, or to the gateway where that stands in for it";
+        wrong("hosts", detail, advice)
     };
-    let units = match odd_cores + odd_memory {
-        0 => ok("units", "cores are hundredths, and memory is in KiB".to_owned()),
-        _ => Finding {
-            what: "units",
-            severity: Severity::Wrong,
-            detail: format!(
-                "{odd_cores} hosts have less than one core or more than 2,000, and {odd_memory} less than 64 MiB or more \
-                 than 64 TiB"
-            ),
-            advice: "cores must be hundredths of a core, and memory KiB: something else writes other units",
-        },
+    let units = if odd_cores + odd_memory == 0 {
+        ok("units", "cores are hundredths, and memory is in KiB".to_owned())
+    } else {
+        let detail = format!(
+            "{odd_cores} hosts have less than one core or more than 2,000, and {odd_memory} less than 64 MiB or more \
+             than 64 TiB"
+        );
+        let advice = "cores must be hundredths of a core, and memory KiB: something else writes other units";
+        wrong("units", detail, advice)
     };
     Ok(vec![present, units])
 }
 
 async fn others(client: &Client, scope: &Scope) -> Result<Finding, Error> {
     let sql = format!("{FOREIGN}{}", scope.owned());
-    let foreign: i64 =
-        client.query_one(&sql, &[&scope.shows, &crate::scheduler::INSTANCE_LOCKS]).await?.get(0);
+    let foreign: i64 = client.query_one(&sql, &[&scope.shows, &INSTANCE_LOCKS]).await?.get(0);
     let clients: String = client.query_one(CLIENTS, &[]).await?.get(0);
     let connected = if clients.is_empty() {
         "no other client is connected".to_owned()
     } else {
         format!("connected: {clients}")
     };
-    Ok(match foreign {
-        0 => ok("other schedulers", format!("none has booked these shows in ten minutes; {connected}")),
-        _ => Finding {
-            what: "other schedulers",
-            severity: Severity::Note,
-            detail: format!(
-                "{foreign} bookings of the last ten minutes are of no gateway that runs now; {connected}"
-            ),
-            advice: "mark the shows as managed so that Cuebot leaves them, and stop OpenCue's own scheduler; gateways that \
-                     were stopped leave such bookings too",
-        },
-    })
+    if foreign == 0 {
+        let detail = format!("none has booked these shows in ten minutes; {connected}");
+        return Ok(ok("other schedulers", detail));
+    }
+    let detail =
+        format!("{foreign} bookings of the last ten minutes are of no gateway that runs now; {connected}");
+    let advice = "mark the shows as managed so that Cuebot leaves them, and stop OpenCue's own scheduler; gateways that \
+                  were stopped leave such bookings too";
+    Ok(note("other schedulers", detail, advice))
 }

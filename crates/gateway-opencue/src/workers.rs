@@ -65,22 +65,10 @@ struct WorkersState {
 pub(crate) enum WorkersError {
     /// The Windlass server refused, or did not answer.
     #[error("the Windlass server: {}", .0.root())]
-    Server(ClientError),
+    Server(#[from] ClientError),
     /// OpenCue's tables could not be read or written.
     #[error("OpenCue's tables: {0}")]
-    Tables(CallError),
-}
-
-impl From<ClientError> for WorkersError {
-    fn from(error: ClientError) -> WorkersError {
-        WorkersError::Server(error)
-    }
-}
-
-impl From<CallError> for WorkersError {
-    fn from(error: CallError) -> WorkersError {
-        WorkersError::Tables(error)
-    }
+    Tables(#[from] CallError),
 }
 
 impl From<tokio_postgres::Error> for WorkersError {

@@ -2,6 +2,7 @@
 
 use crate::postgres::{self, Cluster};
 use tokio_postgres::{Client, NoTls};
+use windlass_cuebot::Amounts;
 use windlass_gateway_opencue::booking::{BATCH_FRAMES_MAX, Booking, BookingError, book, release};
 
 /// 20 hosts of 4 cores and 120 frames of one core, in two jobs of one folder.
@@ -39,10 +40,7 @@ fn booking(instance: usize, frame: usize, host: usize) -> Booking {
         frame: format!("frame{frame}"),
         version: 0,
         host: format!("host{host}"),
-        cores: 100,
-        mem_kib: 1_000_000,
-        gpus: 0,
-        gpu_mem_kib: 0,
+        amounts: Amounts { cores: 100, mem_kib: 1_000_000, ..Amounts::default() },
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::worker::Saturation;
+use windlass_cuebot::Amounts;
 use windlass_gateway_opencue::scheduler::amounts::AmountRules;
 use windlass_gateway_opencue::scheduler::planning::{Placement, Planning, PlanningRules};
 use windlass_gateway_opencue::scheduler::snapshot::{
@@ -22,15 +23,14 @@ fn rules(order: Order) -> PlanningRules {
 }
 
 fn host(number: usize, cores: i64) -> Host {
+    let size = Amounts { cores: cores * 100, mem_kib: 64 * GIB_KIB, ..Amounts::default() };
     Host {
         id: format!("h{number}"),
         name: format!("host{number}"),
         alloc: "alloc".to_owned(),
         facility: "fac".to_owned(),
-        cores: cores * 100,
-        cores_idle: cores * 100,
-        mem_kib: 64 * GIB_KIB,
-        mem_idle_kib: 64 * GIB_KIB,
+        size,
+        idle: size,
         tags: BTreeSet::from(["general".to_owned()]),
         ..Host::default()
     }
@@ -163,15 +163,16 @@ impl Farm {
     fn fill_in(&mut self, with_procs: bool) {
         for host in &mut self.snapshot.hosts {
             let held = self.running.iter().filter(|(placement, _)| placement.host == host.id);
-            host.cores_idle = host.cores - held.map(|(placement, _)| placement.cores).sum::<i64>();
-            assert!(host.cores_idle >= 0, "{} is overbooked", host.name);
+            host.idle.cores =
+                host.size.cores - held.map(|(placement, _)| placement.amounts.cores).sum::<i64>();
+            assert!(host.idle.cores >= 0, "{} is overbooked", host.name);
         }
         let frame_s = self.frame_s;
         let proc = |(placement, ends_us): &(Placement, i64)| Proc {
             host: placement.host.clone(),
             layer: placement.layer.clone(),
-            cores: placement.cores,
-            mem_kib: placement.mem_kib,
+            cores: placement.amounts.cores,
+            mem_kib: placement.amounts.mem_kib,
             began_us: ends_us - frame_s * S_US,
             mean_s: Some(frame_s as f64),
         };
@@ -233,9 +234,9 @@ proptest! {
             ..Snapshot::default()
         };
         let placements = Planning::new(rules(Order::default())).pass(&snapshot);
-        let sum = |keep: &dyn Fn(&Placement) -> bool| placements.iter().filter(|p| keep(p)).map(|p| p.cores).sum::<i64>();
+        let sum = |keep: &dyn Fn(&Placement) -> bool| placements.iter().filter(|p| keep(p)).map(|p| p.amounts.cores).sum::<i64>();
         for host in &snapshot.hosts {
-            prop_assert!(sum(&|placement| placement.host == host.id) <= host.cores);
+            prop_assert!(sum(&|placement| placement.host == host.id) <= host.size.cores);
         }
         let layer_of = |placement: &Placement| snapshot.layers.iter().find(|layer| layer.id == placement.layer).unwrap();
         for (show, burst) in shows.iter().zip(&bursts) {

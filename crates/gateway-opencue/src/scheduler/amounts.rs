@@ -57,20 +57,22 @@ pub fn cores(
 
 /// Cores in proportion to the part of the host's memory that the layer requests.
 fn by_memory(layer: &Layer, host: &Host) -> i64 {
-    let per_core_kib = host.mem_kib / (host.cores / CORE).max(1);
+    let per_core_kib = host.size.mem_kib / (host.size.cores / CORE).max(1);
     layer.mem_min_kib / per_core_kib.max(1) * CORE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_cuebot::Amounts;
 
     fn layer(cores_min: i64, mem_min_kib: i64) -> Layer {
         Layer { cores_min, mem_min_kib, is_threadable: true, ..Layer::default() }
     }
 
     fn host(thread_mode: i32) -> Host {
-        Host { thread_mode, cores: 3_200, mem_kib: 128 << 20, ..Host::default() }
+        let size = Amounts { cores: 3_200, mem_kib: 128 << 20, ..Amounts::default() };
+        Host { thread_mode, size, ..Host::default() }
     }
 
     fn rules() -> AmountRules {

@@ -4,7 +4,7 @@ use super::snapshot::Scope;
 use crate::rqd::RunFrame;
 use std::collections::{BTreeMap, HashMap};
 use tokio_postgres::{Client, Error, Row};
-use windlass_cuebot::frames;
+use windlass_cuebot::{Amounts, frames};
 
 /// Factors of the reserved memory at which a frame is ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,21 +54,6 @@ pub struct WaitingFrame {
     pub number: i64,
     /// The version of its row, which each writer raises.
     pub version: i32,
-}
-
-/// The share of a host that a frame got.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Given {
-    /// The key of the proc.
-    pub proc_id: String,
-    /// Hundredths of a core.
-    pub cores: i64,
-    /// Main memory in KiB.
-    pub mem_kib: i64,
-    /// Number of whole gpus.
-    pub gpus: i64,
-    /// Memory of the gpus in KiB.
-    pub gpu_mem_kib: i64,
 }
 
 const FRAMES: &str = "SELECT w.layer, f.pk_frame, f.str_name, f.int_number, f.int_version
@@ -155,18 +140,18 @@ impl LayerCommand {
         &self.show
     }
 
-    /// The order to run one frame. `start_ms` is Unix time in milliseconds.
+    /// The order to run one frame in a proc with these amounts. `start_ms` is Unix time in milliseconds.
     pub fn run_frame(
         &self,
         frame: &WaitingFrame,
-        given: &Given,
+        (proc_id, given): (&str, Amounts),
         factors: MemoryFactors,
         start_ms: i64,
     ) -> RunFrame {
         let chunk = self.chunk(frame.number);
         let limit = |factor: f64| (given.mem_kib as f64 * factor) as i64;
         RunFrame {
-            resource_id: given.proc_id.clone(),
+            resource_id: proc_id.to_owned(),
             job_id: self.job.clone(),
             job_name: self.job_name.clone(),
             frame_id: frame.id.clone(),
@@ -218,7 +203,7 @@ impl LayerCommand {
         tokens.iter().fold(self.command.clone(), |command, (token, value)| command.replace(token, value))
     }
 
-    fn environment_of(&self, frame: &WaitingFrame, given: &Given) -> HashMap<String, String> {
+    fn environment_of(&self, frame: &WaitingFrame, given: Amounts) -> HashMap<String, String> {
         let mut all = self.environment.clone();
         let own = [
             ("CUE3", "1".to_owned()),
@@ -283,8 +268,8 @@ mod tests {
     fn command(range: &str, chunk_size: usize, number: i64) -> String {
         let frame =
             WaitingFrame { id: "f".to_owned(), name: format!("{number:04}-beauty"), number, version: 0 };
-        let given = Given { proc_id: "p".to_owned(), cores: 250, mem_kib: 1_000, gpus: 1, gpu_mem_kib: 2 };
-        let run = layer(range, chunk_size).run_frame(&frame, &given, MemoryFactors::default(), 5);
+        let given = Amounts { cores: 250, mem_kib: 1_000, gpus: 1, gpu_mem_kib: 2 };
+        let run = layer(range, chunk_size).run_frame(&frame, ("p", given), MemoryFactors::default(), 5);
         assert_eq!((run.num_cores, run.soft_memory_limit, run.hard_memory_limit), (250, 1_600, 2_000));
         assert_eq!((run.environment["CUE_THREADS"].as_str(), run.environment["SCENE"].as_str()), ("2", "a"));
         assert_eq!(run.environment["CUE3"], "1", "a job cannot say what the farm says");

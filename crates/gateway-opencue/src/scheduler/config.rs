@@ -84,11 +84,7 @@ pub enum ConfigError {
     Long(usize),
     /// A value is of the wrong kind.
     #[error("{key} = {value}: this must be {expected}")]
-    Value {
-        key: String,
-        value: String,
-        expected: &'static str,
-    },
+    Value { key: String, value: String, expected: &'static str },
 }
 
 /// The connection to the database, as the file says it.

@@ -1,6 +1,6 @@
 //! An instance of the scheduler: it waits for work, plans it, books it and launches it.
 
-use super::command::{self, Given, LayerCommand, MemoryFactors, WaitingFrame};
+use super::command::{self, LayerCommand, MemoryFactors, WaitingFrame};
 use super::held;
 use super::hosts::Hosts;
 use super::lanes::{self, BookedBatch, LANES_MAX, Planned, is_conflict};
@@ -287,7 +287,7 @@ impl Instance {
                 cores: 0,
             });
             preview.frames += 1;
-            preview.cores += placement.cores;
+            preview.cores += placement.amounts.cores;
         }
         Ok(previews.into_values().collect())
     }
@@ -414,21 +414,11 @@ impl Instance {
     }
 
     fn planned(&mut self, placement: Placement, frame: WaitingFrame, command: &LayerCommand) -> Planned {
-        let Placement { host, cores, mem_kib, gpus, gpu_mem_kib, .. } = placement;
-        let given = Given { proc_id: self.proc_id(), cores, mem_kib, gpus, gpu_mem_kib };
+        let Placement { host, amounts, .. } = placement;
+        let proc_id = self.proc_id();
         let start_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
-        let run = command.run_frame(&frame, &given, self.settings.memory, start_ms);
-        let Given { proc_id, .. } = given;
-        let booking = Booking {
-            proc_id,
-            frame: frame.id,
-            version: frame.version,
-            host,
-            cores,
-            mem_kib,
-            gpus,
-            gpu_mem_kib,
-        };
+        let run = command.run_frame(&frame, (&proc_id, amounts), self.settings.memory, start_ms);
+        let booking = Booking { proc_id, frame: frame.id, version: frame.version, host, amounts };
         Planned { booking, run, show: command.show().to_owned() }
     }
 
@@ -500,9 +490,9 @@ impl Instance {
             if self.settings.is_dry {
                 continue;
             }
-            let Booking { host: host_id, mem_kib, gpu_mem_kib, .. } = planned.booking;
+            let Booking { host: host_id, amounts, .. } = planned.booking;
             let host = hosts.get(host_id.as_str()).copied().unwrap_or_default().to_owned();
-            self.launcher.start(Launch { host_id, host, frame: planned.run, mem_kib, gpu_mem_kib });
+            self.launcher.start(Launch { host_id, host, frame: planned.run, amounts });
         }
         Ok(booked.len())
     }

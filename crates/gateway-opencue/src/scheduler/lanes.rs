@@ -164,6 +164,7 @@ pub fn is_conflict(error: &tokio_postgres::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_cuebot::Amounts;
 
     fn planned(job: u32, frame: u32) -> Planned {
         let booking = Booking {
@@ -171,10 +172,7 @@ mod tests {
             frame: format!("{job}-{frame}"),
             version: 0,
             host: String::new(),
-            cores: 100,
-            mem_kib: 1,
-            gpus: 0,
-            gpu_mem_kib: 0,
+            amounts: Amounts { cores: 100, mem_kib: 1, ..Amounts::default() },
         };
         let run = RunFrame { job_id: job.to_string(), ..RunFrame::default() };
         Planned { booking, run, show: String::new() }

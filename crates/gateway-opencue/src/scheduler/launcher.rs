@@ -21,7 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_postgres::types::ToSql;
 use tonic::Status;
 use turns::CallTurns;
-use windlass_cuebot::FrameRun;
+use windlass_cuebot::{Amounts, FrameRun};
 
 /// Launches that wait or are under way at most: passes wait for these before they book more.
 pub const LAUNCHES_MAX: usize = 8_192;
@@ -47,10 +47,8 @@ pub struct Launch {
     pub host: String,
     /// The order to run the frame.
     pub frame: RunFrame,
-    /// Main memory of the proc in KiB.
-    pub mem_kib: i64,
-    /// Memory of the proc's gpus in KiB.
-    pub gpu_mem_kib: i64,
+    /// What the proc holds.
+    pub amounts: Amounts,
 }
 
 /// The launcher of an instance. Clones share its state.

@@ -20,6 +20,7 @@ use windlass_core::queues::{Charge, RoundFilter, TurnSettings};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::worker::{Saturation, Worker, WorkerRecord, WorkerState};
 use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
+use windlass_cuebot::Amounts;
 
 /// Frames that one pass places at most, so that a commit follows soon.
 pub const PASS_FRAMES_MAX: usize = 2_000;
@@ -47,14 +48,8 @@ pub struct Placement {
     pub layer: String,
     /// The key of the host.
     pub host: String,
-    /// Hundredths of a core.
-    pub cores: i64,
-    /// Main memory in KiB.
-    pub mem_kib: i64,
-    /// Number of whole gpus.
-    pub gpus: i64,
-    /// Memory of the gpus in KiB.
-    pub gpu_mem_kib: i64,
+    /// What the frame gets of the host.
+    pub amounts: Amounts,
 }
 
 /// A layer in the planner. A layer that asks for whole hosts is a step for each size of host, all with the same
@@ -189,8 +184,7 @@ impl Planning {
                     self.add_host(host)
                 }
             };
-            let (capacity, idle) = amounts_of(host);
-            let booked = capacity.less(&idle);
+            let booked = resources(host.size).less(&resources(host.idle));
             let is_changed = self
                 .plan
                 .workers
@@ -219,7 +213,7 @@ impl Planning {
             draining: false,
             note: None,
             lease_until: None,
-            capacity: amounts_of(host).0,
+            capacity: resources(host.size),
             attributes: attributes_of(host),
         };
         let worker = Worker { state: WorkerState::Up, connected: true, ..Worker::unheard(record) };
@@ -253,7 +247,7 @@ impl Planning {
     fn set_layers(&mut self, snapshot: &Snapshot) {
         self.caps.read(snapshot);
         let queues = queues_of(snapshot, self.rules.order, &mut self.plan.queues);
-        let sizes: BTreeSet<i64> = snapshot.hosts.iter().map(|host| host.cores).collect();
+        let sizes: BTreeSet<i64> = snapshot.hosts.iter().map(|host| host.size.cores).collect();
         let present: BTreeSet<&str> = snapshot.layers.iter().map(|layer| layer.id.as_str()).collect();
         let gone: Vec<JobId> =
             self.layers.iter().filter(|(_, q)| !present.contains(&*q.layer.id)).map(|(id, _)| *id).collect();
@@ -406,10 +400,7 @@ impl Work for Planning {
         out.push(Placement {
             layer: queued.layer.id.clone(),
             host: host.id.clone(),
-            cores,
-            mem_kib: queued.layer.mem_min_kib,
-            gpus: queued.layer.gpus_min,
-            gpu_mem_kib: queued.layer.gpu_mem_min_kib,
+            amounts: amounts_of(&queued.layer, cores),
         });
         let class = class.clone();
         let show = queued.layer.show.clone();
@@ -484,13 +475,7 @@ fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<
         needs.push(need(RQD, BTreeSet::new()));
     }
     let class = |cores: i64, needs: Vec<Need>| Class {
-        request: Resources {
-            cpu: narrow(cores),
-            memory: bytes(layer.mem_min_kib),
-            gpus: narrow(layer.gpus_min),
-            gpu_memory: bytes(layer.gpu_mem_min_kib),
-            ..Resources::default()
-        },
+        request: resources(amounts_of(layer, cores)),
         needs,
         ..Class::default()
     };
@@ -509,8 +494,7 @@ fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<
 fn is_same_machine(a: &Host, b: &Host) -> bool {
     (&a.name, &a.alloc, &a.facility, &a.oses, &a.tags, a.is_worker)
         == (&b.name, &b.alloc, &b.facility, &b.oses, &b.tags, b.is_worker)
-        && (a.thread_mode, a.cores, a.mem_kib, a.gpus, a.gpu_mem_kib)
-            == (b.thread_mode, b.cores, b.mem_kib, b.gpus, b.gpu_mem_kib)
+        && (a.thread_mode, a.size) == (b.thread_mode, b.size)
 }
 
 fn attributes_of(host: &Host) -> Attributes {
@@ -520,7 +504,7 @@ fn attributes_of(host: &Host) -> Attributes {
         ("facility".to_owned(), one(&host.facility)),
         ("tag".to_owned(), host.tags.clone()),
         ("os".to_owned(), host.oses.clone()),
-        ("cores".to_owned(), one(&host.cores.to_string())),
+        ("cores".to_owned(), one(&host.size.cores.to_string())),
     ]);
     if host.thread_mode != THREADS_ALL {
         attributes.insert("single_threaded".to_owned(), BTreeSet::new());
@@ -531,22 +515,21 @@ fn attributes_of(host: &Host) -> Attributes {
     attributes
 }
 
-/// All amounts of a host, and the idle ones.
-fn amounts_of(host: &Host) -> (Resources, Resources) {
-    let amounts = |cores: i64, mem_kib: i64, gpus: i64, gpu_mem_kib: i64| Resources {
-        cpu: narrow(cores),
-        memory: bytes(mem_kib),
-        gpus: narrow(gpus),
-        gpu_memory: bytes(gpu_mem_kib),
+/// What a frame of a layer gets with these cores.
+fn amounts_of(layer: &Layer, cores: i64) -> Amounts {
+    let Layer { mem_min_kib, gpus_min, gpu_mem_min_kib, .. } = layer;
+    Amounts { cores, mem_kib: *mem_min_kib, gpus: *gpus_min, gpu_mem_kib: *gpu_mem_min_kib }
+}
+
+/// Amounts of the tables in the units of the planner.
+fn resources(amounts: Amounts) -> Resources {
+    Resources {
+        cpu: narrow(amounts.cores),
+        memory: bytes(amounts.mem_kib),
+        gpus: narrow(amounts.gpus),
+        gpu_memory: bytes(amounts.gpu_mem_kib),
         ..Resources::default()
-    };
-    let idle = amounts(
-        host.cores_idle.min(host.cores),
-        host.mem_idle_kib.min(host.mem_kib),
-        host.gpus_idle.min(host.gpus),
-        host.gpu_mem_idle_kib.min(host.gpu_mem_kib),
-    );
-    (amounts(host.cores, host.mem_kib, host.gpus, host.gpu_mem_kib), idle)
+    }
 }
 
 fn narrow(amount: i64) -> u32 {

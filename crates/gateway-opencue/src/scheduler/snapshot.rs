@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Error, Row};
 use windlass_api::matches_name;
+use windlass_cuebot::Amounts;
 use windlass_cuebot::names::words;
 
 /// Layers of one pass at most: those of the highest priority. Others follow when these have no frame left.
@@ -65,22 +66,10 @@ pub struct Host {
     pub facility: String,
     /// OpenCue's mode of threads: 0 is automatic, 1 all, 2 variable.
     pub thread_mode: i32,
-    /// Hundredths of all its cores.
-    pub cores: i64,
-    /// Hundredths of cores that are not booked.
-    pub cores_idle: i64,
-    /// All its memory in KiB.
-    pub mem_kib: i64,
-    /// Memory that is neither booked nor, by the host's report, in use.
-    pub mem_idle_kib: i64,
-    /// Number of all its gpus.
-    pub gpus: i64,
-    /// Number of gpus that are not booked.
-    pub gpus_idle: i64,
-    /// Memory of all its gpus in KiB.
-    pub gpu_mem_kib: i64,
-    /// Memory of the gpus that is not in use.
-    pub gpu_mem_idle_kib: i64,
+    /// All that frames may have of it.
+    pub size: Amounts,
+    /// What is not booked. Of memory, what by the host's report is not in use either.
+    pub idle: Amounts,
     /// Operating systems whose frames it runs.
     pub oses: BTreeSet<String>,
     /// The tags that count for this gateway.
@@ -327,14 +316,8 @@ fn host(row: &Row, scope: &Scope) -> Host {
         alloc: row.get(2),
         facility: row.get(3),
         thread_mode: row.get(4),
-        cores: row.get(5),
-        cores_idle: row.get(6),
-        mem_kib: row.get(7),
-        mem_idle_kib: row.get(8),
-        gpus: row.get(9),
-        gpus_idle: row.get(10),
-        gpu_mem_kib: row.get(11),
-        gpu_mem_idle_kib: row.get(12),
+        size: Amounts { cores: row.get(5), mem_kib: row.get(7), gpus: row.get(9), gpu_mem_kib: row.get(11) },
+        idle: Amounts { cores: row.get(6), mem_kib: row.get(8), gpus: row.get(10), gpu_mem_kib: row.get(12) },
         oses: words(row.get(13), &[',', ' ']).collect(),
         is_worker: tags.iter().any(|tag| tag == WORKER_TAG),
         tags: tags.into_iter().filter(is_own).collect(),

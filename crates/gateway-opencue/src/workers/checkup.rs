@@ -2,7 +2,7 @@
 //! token, and whether it has workers for them.
 
 use super::{read_credentials, reports};
-use crate::checkup::{Finding, Severity, ok};
+use crate::checkup::{Finding, note, ok, wrong};
 use crate::scheduler::config::WorkersSettings;
 use std::time::Duration;
 use windlass_api::client::{Address, Client, ClientError, CredentialsError};
@@ -77,10 +77,6 @@ async fn in_time<T>(
     }
 }
 
-fn wrong(what: &'static str, detail: String, advice: &'static str) -> Finding {
-    Finding { what, severity: Severity::Wrong, detail, advice }
-}
-
 fn unreadable(error: &CredentialsError) -> Finding {
     let detail = match error {
         CredentialsError::Read { path, source } => format!("cannot read {}: {source}", path.display()),
@@ -115,12 +111,10 @@ fn role(role: Option<Role>) -> Finding {
     match role {
         None => ok(TOKEN, "the server asks for none".to_owned()),
         Some(Role::Submitter) => ok(TOKEN, "it is accepted, and has the role submitter".to_owned()),
-        Some(Role::Admin) => Finding {
-            what: TOKEN,
-            severity: Severity::Note,
-            detail: "it has the role admin: whoever reads it may do everything".to_owned(),
-            advice: MAKE_TOKEN,
-        },
+        Some(Role::Admin) => {
+            let detail = "it has the role admin: anyone who reads it may do everything";
+            note(TOKEN, detail.to_owned(), MAKE_TOKEN)
+        }
         Some(role) => {
             let detail = format!(
                 "it has the role {}; to submit frames as their users takes the role submitter",
@@ -157,12 +151,9 @@ fn hosts(workers: &[Worker], settings: &WorkersSettings) -> Finding {
         }
         (_, 0, _) => wrong(WORKERS, format!("{taking}: all of them are silent"), SEE_WORKERS),
         // An operator wants it so.
-        (_, _, 0) => Finding {
-            what: WORKERS,
-            severity: Severity::Note,
-            detail: format!("{taking}: those that are not silent are drained"),
-            advice: RESUME_WORKERS,
-        },
+        (_, _, 0) => {
+            note(WORKERS, format!("{taking}: those that are not silent are drained"), RESUME_WORKERS)
+        }
         _ => ok(WORKERS, taking),
     }
 }
@@ -171,6 +162,7 @@ fn hosts(workers: &[Worker], settings: &WorkersSettings) -> Finding {
 mod tests {
     use super::super::samples::{settings, worker};
     use super::*;
+    use crate::checkup::Severity;
     use std::path::PathBuf;
     use windlass_api::{Addresses, ErrorDetail};
 

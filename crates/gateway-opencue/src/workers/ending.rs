@@ -15,10 +15,7 @@ const EXIT_SIGNALED: i32 = 1;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     /// The command ran to its end, with the numbers that RQD reports.
-    Ended {
-        exit_status: i32,
-        exit_signal: i32,
-    },
+    Ended { exit_status: i32, exit_signal: i32 },
     /// The command never ran, by the fault of the frame or its worker. The text says why.
     Refused(String),
     /// The frame waits again and spends no retry; the exit status that says why.

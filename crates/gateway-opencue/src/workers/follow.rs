@@ -117,7 +117,7 @@ impl Follower {
         };
         if role == Some(Role::Admin) {
             tracing::warn!(
-                "the token of 'windlass.workers' is an administrator's: whoever reads it may do everything; \
+                "the token of 'windlass.workers' is an administrator's: anyone who reads it may do everything; \
                  'windlass token create --role submitter' makes one for the gateway"
             );
         }

@@ -79,9 +79,9 @@ pub(super) fn request(launch: &Launch, queue: &str) -> SubmitRequest {
         cwd: Some(DIR.to_owned()),
         resources: Some(Resources {
             cpus: f64::from(frame.num_cores) / 100.0,
-            memory: bytes(launch.mem_kib),
+            memory: bytes(launch.amounts.mem_kib),
             gpus: u32::try_from(frame.num_gpus).unwrap_or(0),
-            gpu_memory: bytes(launch.gpu_mem_kib),
+            gpu_memory: bytes(launch.amounts.gpu_mem_kib),
             custom: BTreeMap::new(),
         }),
         workers: vec![launch.host.clone()],
@@ -155,6 +155,7 @@ mod tests {
     use std::collections::HashMap;
     use std::path::Path;
     use std::process::{Command, Output};
+    use windlass_cuebot::Amounts;
 
     fn launch() -> Launch {
         let environment = [("PATH", "/film/bin"), ("CUE3", "1"), ("CUE_IFRAME", "7"), ("show", "other")];
@@ -173,7 +174,8 @@ mod tests {
             environment: HashMap::from(environment.map(|(name, value)| (name.to_owned(), value.to_owned()))),
             ..RunFrame::default()
         };
-        Launch { host_id: "H".to_owned(), host: "box1".to_owned(), frame, mem_kib: 1 << 20, gpu_mem_kib: 2 }
+        let amounts = Amounts { mem_kib: 1 << 20, gpu_mem_kib: 2, ..Amounts::default() };
+        Launch { host_id: "H".to_owned(), host: "box1".to_owned(), frame, amounts }
     }
 
     #[test]
