@@ -2,8 +2,8 @@
 //! it was made, or was on its way, while the command ended.
 
 use crate::names::width::{HOST, KEY};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
 /// Ends that are remembered, the latest. A farm has some hundred a second, and a report is on its way for seconds.
 const ENDED_MAX: usize = 16_384;
@@ -27,7 +27,7 @@ impl EndedProcs {
             return;
         }
         let key = (host.to_owned(), proc_id.to_owned());
-        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.0.lock();
         if !list.known.insert(key.clone()) {
             return;
         }
@@ -41,7 +41,7 @@ impl EndedProcs {
 
     /// True if the host reported the end of the proc.
     pub(crate) fn has(&self, host: &str, proc_id: &str) -> bool {
-        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = self.0.lock();
         list.known.contains(&(host.to_owned(), proc_id.to_owned()))
     }
 }
@@ -57,11 +57,11 @@ mod tests {
         ended.note("h1", "p");
         assert!(ended.has("h1", "p") && !ended.has("h2", "p") && !ended.has("h1", "q"));
         ended.note("h1", &"x".repeat(KEY + 1));
-        assert_eq!(ended.0.lock().unwrap().order.len(), 1, "no key is that long");
+        assert_eq!(ended.0.lock().order.len(), 1, "no key is that long");
         for number in 0..ENDED_MAX {
             ended.note("h1", &number.to_string());
         }
         assert!(!ended.has("h1", "p") && ended.has("h1", "0"));
-        assert_eq!(ended.0.lock().unwrap().known.len(), ENDED_MAX);
+        assert_eq!(ended.0.lock().known.len(), ENDED_MAX);
     }
 }

@@ -28,6 +28,7 @@ pub mod verdict;
 pub use cuebot::{Cuebot, Settings};
 pub use hosts::{Amounts, FrameRun, HostCalls, Victim};
 pub use networks::{NETWORKS_MAX, Network};
+pub use procs::RELEASE_PROCS;
 pub use report::{Completion, HOST_SYSTEM_KIB};
 pub use routes::{CALL_BYTES_MAX, LAUNCH_BYTES_MAX};
 pub use server::served_paths;

@@ -3,43 +3,47 @@
 use super::trouble::CallError;
 use tokio_postgres::Transaction;
 
-/// Deletes a proc and gives back what it held: to the host, and to the figures of subscription, layer, job, folder
-/// and department. One statement does it, so that all of it happens exactly once.
-const RELEASE: &str = "
-WITH gone AS (
-    DELETE FROM proc WHERE pk_proc = $1
-     RETURNING pk_host, pk_job, pk_layer, pk_show, int_cores_reserved AS cores, int_mem_reserved AS memory,
-               int_gpus_reserved AS gpus, int_gpu_mem_reserved AS gpu_memory
-), given AS (
-    UPDATE host h SET int_cores_idle = h.int_cores_idle + gone.cores, int_mem_idle = h.int_mem_idle + gone.memory,
-           int_gpus_idle = h.int_gpus_idle + gone.gpus,
-           int_gpu_mem_idle = h.int_gpu_mem_idle + gone.gpu_memory
-      FROM gone WHERE h.pk_host = gone.pk_host
-    RETURNING h.pk_alloc
-), place AS (
-    SELECT gone.*, given.pk_alloc, job.pk_folder, job.pk_dept
-      FROM gone CROSS JOIN given JOIN job ON job.pk_job = gone.pk_job
-), subscribed AS (
-    UPDATE subscription s SET int_cores = s.int_cores - p.cores, int_gpus = s.int_gpus - p.gpus
-      FROM place p WHERE s.pk_show = p.pk_show AND s.pk_alloc = p.pk_alloc
-), layered AS (
-    UPDATE layer_resource r SET int_cores = r.int_cores - p.cores, int_gpus = r.int_gpus - p.gpus
-      FROM place p WHERE r.pk_layer = p.pk_layer
-), jobbed AS (
-    UPDATE job_resource r SET int_cores = r.int_cores - p.cores, int_gpus = r.int_gpus - p.gpus
-      FROM place p WHERE r.pk_job = p.pk_job
-), foldered AS (
-    UPDATE folder_resource r SET int_cores = r.int_cores - p.cores, int_gpus = r.int_gpus - p.gpus
-      FROM place p WHERE r.pk_folder = p.pk_folder
-), pointed AS (
-    UPDATE point r SET int_cores = r.int_cores - p.cores, int_gpus = r.int_gpus - p.gpus
-      FROM place p WHERE r.pk_dept = p.pk_dept AND r.pk_show = p.pk_show
-)
-SELECT pg_notify('acct_release', json_build_object('show', pk_show, 'alloc', pk_alloc, 'folder', pk_folder,
-           'job', pk_job, 'layer', pk_layer, 'dept', pk_dept, 'cores', -(cores / 100), 'gpus', -gpus)::text)
-  FROM place";
+/// Deletes the procs with the keys `$1`, and gives back what they held: to hosts, and to the figures of subscriptions,
+/// folders, layers, jobs and departments. One statement does it, so that all of it happens exactly once. A selection
+/// from the deleted rows, `gone`, is appended.
+pub const RELEASE_PROCS: &str = "WITH gone AS (
+        DELETE FROM proc p USING host h, job j
+        WHERE p.pk_proc = ANY($1::text[]) AND h.pk_host = p.pk_host AND j.pk_job = p.pk_job
+        RETURNING p.pk_host, p.pk_show, p.pk_layer, p.pk_job, j.pk_folder, j.pk_dept, h.pk_alloc,
+            p.int_cores_reserved AS cores, p.int_mem_reserved AS mem, p.int_gpus_reserved AS gpus,
+            p.int_gpu_mem_reserved AS gpu_mem
+    ), h AS (
+        UPDATE host t SET int_cores_idle = int_cores_idle + s.cores, int_mem_idle = int_mem_idle + s.mem,
+            int_gpus_idle = int_gpus_idle + s.gpus, int_gpu_mem_idle = int_gpu_mem_idle + s.gpu_mem
+        FROM (SELECT pk_host, sum(cores) AS cores, sum(mem) AS mem, sum(gpus) AS gpus, sum(gpu_mem) AS gpu_mem
+            FROM gone GROUP BY 1) s WHERE t.pk_host = s.pk_host
+    ), s AS (
+        UPDATE subscription t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
+        FROM (SELECT pk_show, pk_alloc, sum(cores) AS cores, sum(gpus) AS gpus FROM gone GROUP BY 1, 2) s
+        WHERE t.pk_show = s.pk_show AND t.pk_alloc = s.pk_alloc
+    ), f AS (
+        UPDATE folder_resource t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
+        FROM (SELECT pk_folder, sum(cores) AS cores, sum(gpus) AS gpus FROM gone GROUP BY 1) s
+        WHERE t.pk_folder = s.pk_folder
+    ), l AS (
+        UPDATE layer_resource t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
+        FROM (SELECT pk_layer, sum(cores) AS cores, sum(gpus) AS gpus FROM gone GROUP BY 1) s
+        WHERE t.pk_layer = s.pk_layer
+    ), j AS (
+        UPDATE job_resource t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
+        FROM (SELECT pk_job, sum(cores) AS cores, sum(gpus) AS gpus FROM gone GROUP BY 1) s WHERE t.pk_job = s.pk_job
+    ), d AS (
+        UPDATE point t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
+        FROM (SELECT pk_show, pk_dept, sum(cores) AS cores, sum(gpus) AS gpus FROM gone GROUP BY 1, 2) s
+        WHERE t.pk_show = s.pk_show AND t.pk_dept = s.pk_dept
+    )";
+/// Tells schedulers what became free, as Cuebot does.
+const NOTIFY: &str = "SELECT pg_notify('acct_release', json_build_object('show', pk_show, 'alloc', pk_alloc,
+        'folder', pk_folder, 'job', pk_job, 'layer', pk_layer, 'dept', pk_dept, 'cores', -(cores / 100),
+        'gpus', -gpus)::text) FROM gone";
 
 /// Ends a proc and gives back what it held. False where it was gone already.
 pub(crate) async fn release(tx: &Transaction<'_>, proc: &str) -> Result<bool, CallError> {
-    Ok(!tx.query(RELEASE, &[&proc]).await?.is_empty())
+    let procs = [proc];
+    Ok(!tx.query(&format!("{RELEASE_PROCS} {NOTIFY}"), &[&procs.as_slice()]).await?.is_empty())
 }

@@ -1,6 +1,6 @@
 //! Warnings of what a caller can repeat as often as it likes: one is logged each 10 s, and the others are counted.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// The least time between two warnings of a kind.
@@ -19,7 +19,7 @@ struct State {
 impl Seldom {
     /// The number of warnings that were left out since the last one. `None` where this one is left out, too.
     pub(crate) fn tell(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if state.told.is_some_and(|told| now.saturating_duration_since(told) < PAUSE) {
             state.left_out += 1;
             return None;

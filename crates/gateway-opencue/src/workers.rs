@@ -25,8 +25,9 @@ use crate::scheduler::snapshot::WORKER_TAG;
 use deadpool_postgres::{Pool, PoolError};
 use frame::Run;
 use live::Live;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
 use windlass_api::client::{Client, ClientError, Credentials, CredentialsError, JobsQuery};
@@ -127,20 +128,16 @@ impl Workers {
     }
 
     fn add_names(&self, names: impl Iterator<Item = String>) {
-        self.state.names.write().unwrap_or_else(PoisonError::into_inner).extend(names);
+        self.state.names.write().extend(names);
     }
 
     fn names(&self) -> Vec<String> {
-        self.state.names.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
-    }
-
-    fn live(&self) -> MutexGuard<'_, Live> {
-        self.state.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.names.read().iter().cloned().collect()
     }
 
     /// True if a host is a worker.
     pub(crate) fn has(&self, host: &str) -> bool {
-        self.state.names.read().unwrap_or_else(PoisonError::into_inner).contains(host)
+        self.state.names.read().contains(host)
     }
 
     /// Submits the job of a frame.
@@ -194,7 +191,7 @@ impl Workers {
 
     /// Asks for the end of a frame, and returns its job. `None` where its proc is gone, and nothing is to be ended.
     async fn cancel(&self, run: &Run) -> Result<Option<u64>, WorkersError> {
-        let known = self.live().job(&run.proc_id);
+        let known = self.state.live.lock().job(&run.proc_id);
         let job = match known {
             Some(job) => job,
             None => match self.claim(run).await? {
@@ -261,7 +258,7 @@ impl Workers {
 
     /// A job runs a frame from now on.
     fn began(&self, job: u64, run: Run) {
-        if self.live().add(job, run) {
+        if self.state.live.lock().add(job, run) {
             self.tell(job);
         }
     }

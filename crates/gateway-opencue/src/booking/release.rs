@@ -5,6 +5,7 @@ use super::{
     SUBSCRIPTIONS, column,
 };
 use tokio_postgres::Client;
+use windlass_cuebot::RELEASE_PROCS;
 
 const PROCS: &str = "SELECT p.pk_show, h.pk_alloc, j.pk_folder, p.pk_job, p.pk_host
     FROM proc p JOIN host h USING (pk_host) JOIN job j ON j.pk_job = p.pk_job WHERE p.pk_proc = ANY($1::text[])";
@@ -14,36 +15,6 @@ const RETURN: &str = "UPDATE frame t SET str_state = 'WAITING', int_exit_status 
         ts_started = NULL, ts_stopped = NULL, int_version = int_version + 1
     FROM proc p WHERE p.pk_proc = ANY($1::text[]) AND t.pk_frame = p.pk_frame AND t.str_state = 'RUNNING'
     RETURNING t.pk_frame";
-const RELEASE: &str = "WITH d AS (
-        DELETE FROM proc p USING host h, job j
-        WHERE p.pk_proc = ANY($1::text[]) AND h.pk_host = p.pk_host AND j.pk_job = p.pk_job
-        RETURNING p.pk_host, p.pk_show, p.pk_layer, p.pk_job, j.pk_folder, j.pk_dept, h.pk_alloc,
-            p.int_cores_reserved AS cores, p.int_mem_reserved AS mem, p.int_gpus_reserved AS gpus,
-            p.int_gpu_mem_reserved AS gpu_mem
-    ), h AS (
-        UPDATE host t SET int_cores_idle = int_cores_idle + s.cores, int_mem_idle = int_mem_idle + s.mem,
-            int_gpus_idle = int_gpus_idle + s.gpus, int_gpu_mem_idle = int_gpu_mem_idle + s.gpu_mem
-        FROM (SELECT pk_host, sum(cores) AS cores, sum(mem) AS mem, sum(gpus) AS gpus, sum(gpu_mem) AS gpu_mem
-            FROM d GROUP BY 1) s WHERE t.pk_host = s.pk_host
-    ), s AS (
-        UPDATE subscription t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
-        FROM (SELECT pk_show, pk_alloc, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1, 2) s
-        WHERE t.pk_show = s.pk_show AND t.pk_alloc = s.pk_alloc
-    ), f AS (
-        UPDATE folder_resource t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
-        FROM (SELECT pk_folder, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1) s
-        WHERE t.pk_folder = s.pk_folder
-    ), l AS (
-        UPDATE layer_resource t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
-        FROM (SELECT pk_layer, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1) s
-        WHERE t.pk_layer = s.pk_layer
-    ), j AS (
-        UPDATE job_resource t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
-        FROM (SELECT pk_job, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1) s WHERE t.pk_job = s.pk_job
-    )
-    UPDATE point t SET int_cores = int_cores - s.cores, int_gpus = int_gpus - s.gpus
-    FROM (SELECT pk_show, pk_dept, sum(cores) AS cores, sum(gpus) AS gpus FROM d GROUP BY 1, 2) s
-    WHERE t.pk_show = s.pk_show AND t.pk_dept = s.pk_dept";
 
 /// Takes bookings back whose frames are known not to run: RQD refused them, or was told to kill them and answered.
 /// Returns the frames that wait again. A proc that is gone already gives nothing back a second time.
@@ -68,7 +39,7 @@ pub async fn release(client: &mut Client, procs: &[String]) -> Result<Vec<String
     transaction.query(FOLDERS, &[&text(2)]).await?;
     transaction.query(JOBS, &[&text(3)]).await?;
     transaction.query(HOSTS, &[&text(4)]).await?;
-    transaction.execute(RELEASE, &[&procs]).await?;
+    transaction.execute(&format!("{RELEASE_PROCS} SELECT FROM gone"), &[&procs]).await?;
     transaction.commit().await?;
     Ok(column(frames.iter(), |row| row.get(0)))
 }

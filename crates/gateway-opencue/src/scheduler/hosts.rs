@@ -4,10 +4,10 @@
 use super::launcher::Launch;
 use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
 use crate::workers::Workers;
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error as _;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -66,7 +66,7 @@ impl Hosts {
     }
 
     fn channel(&self, host: &str) -> Result<Channel, Status> {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channels = self.channels.lock();
         if let Some(channel) = channels.get(host) {
             return Ok(channel.clone());
         }

@@ -16,10 +16,11 @@ use crate::booking::{BATCH_FRAMES_MAX, Booking, BookingError};
 use crate::dial::{Dialed, Dialer};
 use crate::workers::Workers;
 use deadpool_postgres::{Object, Pool, PoolError, Timeouts};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Client;
@@ -324,7 +325,7 @@ impl Instance {
             return Ok(Passed { layers: 1, ..Passed::default() });
         };
         let scope = Scope { permitted: Some(permitted), ..self.settings.scope.clone() };
-        let wants_procs = self.planning().wants_procs();
+        let wants_procs = self.planning.get_mut().wants_procs();
         let mut snapshot = snapshot::read(client, &scope, wants_procs).await?;
         // A client may have taken the tag from a host.
         let hosts = self.launcher.hosts();
@@ -334,7 +335,7 @@ impl Instance {
             snapshot.hosts.retain(|host| !faults.is_host_held(&host.id, now));
             snapshot.layers.retain(|layer| !faults.is_layer_held(&layer.id, now));
         }
-        let placements = self.planning().pass(&snapshot);
+        let placements = self.planning.get_mut().pass(&snapshot);
         let mut passed = Passed { layers: snapshot.layers.len(), placed: placements.len(), booked: 0 };
         if !placements.is_empty() {
             let hosts: BTreeMap<&str, &str> =
@@ -495,10 +496,6 @@ impl Instance {
             self.launcher.start(Launch { host_id, host, frame: planned.run, amounts });
         }
         Ok(booked.len())
-    }
-
-    fn planning(&mut self) -> &mut Planning {
-        self.planning.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A key for a proc. It looks like OpenCue's own, and begins with the instance's number.

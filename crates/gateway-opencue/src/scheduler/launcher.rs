@@ -13,9 +13,10 @@ use super::metrics::Metrics;
 use crate::booking;
 use crate::rqd::RunFrame;
 use deadpool_postgres::Pool;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore};
 use tokio_postgres::types::ToSql;
@@ -118,7 +119,7 @@ impl Launcher {
 
     /// The record of failed launches.
     pub fn faults(&self) -> MutexGuard<'_, Faults> {
-        self.shared.faults()
+        self.shared.faults.lock()
     }
 
     /// Launches a frame, and returns at once.
@@ -136,14 +137,14 @@ impl Launcher {
     /// Kills a frame that may run, and takes its booking back. Returns at once; false if that is under way already.
     pub fn undo(&self, host: String, frame: String, proc_id: String) -> bool {
         let shared = self.shared.clone();
-        if !shared.undoing().insert(proc_id.clone()) {
+        if !shared.undoing.lock().insert(proc_id.clone()) {
             return false;
         }
         shared.pending.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             let run = FrameRun { frame, proc_id };
             shared.undo(&host, &run).await;
-            shared.undoing().remove(&run.proc_id);
+            shared.undoing.lock().remove(&run.proc_id);
             if shared.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
                 shared.settled.notify_waiters();
             }
@@ -175,24 +176,16 @@ impl Shared {
                 self.metrics.launches_failed.inc();
                 if is_answer(&status) {
                     let began =
-                        self.faults().refused(&launch.host_id, &layer, status.message(), Instant::now());
+                        self.faults.lock().refused(&launch.host_id, &layer, status.message(), Instant::now());
                     if let Some(reason) = began {
                         tracing::warn!(job, layer, reason, "a layer is left out for a while");
                     }
                 } else {
-                    self.faults().unanswered(&launch.host_id, Instant::now());
+                    self.faults.lock().unanswered(&launch.host_id, Instant::now());
                 }
                 self.undo(&launch.host, &run).await;
             }
         }
-    }
-
-    fn undoing(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.undoing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn faults(&self) -> MutexGuard<'_, Faults> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn retry_time(&self) -> Duration {

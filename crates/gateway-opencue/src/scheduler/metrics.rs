@@ -7,14 +7,15 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, StatusCode};
 use axum::routing::get;
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use windlass_server::PortLimits;
 
@@ -153,14 +154,14 @@ impl Metrics {
         self.refused.inc_by(counts.placed - counts.booked);
         self.hosts.set(counts.hosts as i64);
         self.layers_waiting.set(counts.layers as i64);
-        let mut latest = self.latest();
+        let mut latest = self.latest.lock();
         latest.pass = Some((SystemTime::now(), counts));
         latest.rate.add(counts.booked, Instant::now());
     }
 
     /// The counts that people look at, as they are now.
     pub fn tally(&self) -> Tally {
-        let mut latest = self.latest();
+        let mut latest = self.latest.lock();
         Tally {
             last: latest.pass,
             booked_per_s: latest.rate.per_s(Instant::now()),
@@ -181,9 +182,5 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text
-    }
-
-    fn latest(&self) -> MutexGuard<'_, Latest> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use super::{Workers, WorkersError};
 use crate::scheduler::Launcher;
 use futures_util::{StreamExt, stream};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass_api::client::{ClientError, JobsQuery};
@@ -60,7 +60,7 @@ type Reported = BTreeMap<String, (Share, Instant)>;
 impl Workers {
     /// Follows the Windlass server until the future is dropped. A second call returns at once.
     pub(crate) async fn follow(self, cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> {
-        let to_tell = self.state.to_tell.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let to_tell = self.state.to_tell.lock().take();
         let Some(to_tell) = to_tell else { return Ok(()) };
         let follower = Follower { workers: self, cuebot, launcher };
         tokio::join!(follower.look(), follower.listen(), follower.tell_ends(to_tell), follower.check_role());
@@ -159,7 +159,7 @@ impl Follower {
 
     /// Compares the jobs of frames with the procs on workers, and acts on the outcome.
     async fn compare(&self, marks: bool) -> Result<(), WorkersError> {
-        let known = self.workers.live().all();
+        let known = self.workers.state.live.lock().all();
         let jobs = self.jobs().await?;
         let procs = self.procs().await?;
         if jobs.len() >= COMPARED_MAX || procs.len() >= COMPARED_MAX {
@@ -195,7 +195,7 @@ impl Follower {
     fn forget(&self, known: BTreeSet<u64>, jobs: &[FrameJob], procs: &[HeldProc]) {
         let listed: BTreeSet<u64> = jobs.iter().map(|job| job.job).collect();
         let held: BTreeSet<&str> = procs.iter().map(|held| held.proc_id.as_str()).collect();
-        let mut live = self.workers.live();
+        let mut live = self.workers.state.live.lock();
         for job in known.difference(&listed) {
             if live.run(*job).is_some_and(|run| !held.contains(run.proc_id.as_str())) {
                 live.remove(*job);
@@ -240,7 +240,7 @@ impl Follower {
         let run = Run { frame: held.frame.unwrap_or_default(), proc_id: held.proc_id };
         let Some((job, is_own)) = self.workers.claim(&run).await? else { return Ok(()) };
         if is_own {
-            self.workers.live().add(job, run);
+            self.workers.state.live.lock().add(job, run);
             return self.tell_end(job).await;
         }
         self.workers.cancel_job(job).await?;
@@ -270,7 +270,7 @@ impl Follower {
         while let Some(event) = events.next().await {
             match event? {
                 ServerEvent::Job(event) if event.state.is_end() => {
-                    let is_known = self.workers.live().end(event.job);
+                    let is_known = self.workers.state.live.lock().end(event.job);
                     if is_known {
                         self.workers.tell(event.job);
                     }
@@ -294,7 +294,7 @@ impl Follower {
 
     /// Reports to OpenCue how the job of a frame ended. The next comparison finds what fails.
     async fn tell_end(&self, job: u64) -> Result<(), WorkersError> {
-        let Some(run) = self.workers.live().run(job) else { return Ok(()) };
+        let Some(run) = self.workers.state.live.lock().run(job) else { return Ok(()) };
         let task = match self.workers.state.client.task(&format!("{job}.0")).await {
             Ok(task) if !task.state.is_end() => return Ok(()),
             Ok(task) => Some(task),
@@ -311,7 +311,7 @@ impl Follower {
                 self.complete(&run, task.as_ref(), (EXIT_FAILED_LAUNCH, 0)).await?;
             }
         }
-        self.workers.live().remove(job);
+        self.workers.state.live.lock().remove(job);
         Ok(())
     }
 

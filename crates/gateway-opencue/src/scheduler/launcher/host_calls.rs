@@ -8,8 +8,6 @@
 
 use super::{FrameRun, Launcher, Shared};
 use crate::scheduler::hosts::is_answer;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::Status;
@@ -65,7 +63,7 @@ impl HostCalls for Launcher {
     fn end_strays(&self, host: String, mut strays: Vec<FrameRun>) {
         let shared = self.shared.clone();
         {
-            let mut waiting = shared.strays();
+            let mut waiting = shared.strays.lock();
             let others = waiting.iter().filter(|(other, _)| **other != host);
             let others: usize = others.map(|(_, strays)| strays.len()).sum();
             strays.truncate(STRAYS_MAX.saturating_sub(others));
@@ -91,7 +89,7 @@ impl HostCalls for Launcher {
     /// here.
     fn ask_survivors(&self, host: String, runs: Vec<FrameRun>) {
         // A host that is being asked has started twice. Upkeep finds what the first answer leaves out.
-        if runs.is_empty() || !self.shared.asking().insert(host.clone()) {
+        if runs.is_empty() || !self.shared.asking.lock().insert(host.clone()) {
             return;
         }
         let launcher = self.clone();
@@ -101,7 +99,7 @@ impl HostCalls for Launcher {
                 drop(launcher.shared.turns.take(&host, &run.frame).await);
             }
             let running = launcher.shared.hosts.running(&host).await;
-            launcher.shared.asking().remove(&host);
+            launcher.shared.asking.lock().remove(&host);
             if let Err(status) = &running {
                 tracing::warn!(host, why = status.message(), "a host that started does not say what it runs");
             }
@@ -143,20 +141,12 @@ impl Shared {
 
     /// The waiting strays of a host. Without any, the host is forgotten.
     fn next_strays(&self, host: &str) -> Option<Vec<FrameRun>> {
-        let mut waiting = self.strays();
+        let mut waiting = self.strays.lock();
         let next = waiting.get_mut(host).map(std::mem::take).unwrap_or_default();
         if next.is_empty() {
             waiting.remove(host);
             return None;
         }
         Some(next)
-    }
-
-    fn strays(&self) -> MutexGuard<'_, BTreeMap<String, Vec<FrameRun>>> {
-        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn asking(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
 //! Calls about one frame on one host come one after another. RQD knows a frame by its key alone, so a kill of an
 //! earlier run would end a later one whose launch overtook it.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Host and frame of the calls that are under way or come next: one for each launch and kill.
@@ -25,21 +25,17 @@ impl CallTurns {
         loop {
             // Made before the look: what is given back between both is heard.
             let given_back = self.given_back.notified();
-            if self.taken().insert(key.clone()) {
+            if self.taken.lock().insert(key.clone()) {
                 return CallTurn { turns: self, key };
             }
             given_back.await;
         }
     }
-
-    fn taken(&self) -> MutexGuard<'_, BTreeSet<(String, String)>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for CallTurn<'_> {
     fn drop(&mut self) {
-        self.turns.taken().remove(&self.key);
+        self.turns.taken.lock().remove(&self.key);
         self.turns.given_back.notify_waiters();
     }
 }
@@ -58,6 +54,6 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         drop(first);
         drop(second.await);
-        assert_eq!(turns.taken().len(), 2, "what was given back is forgotten");
+        assert_eq!(turns.taken.lock().len(), 2, "what was given back is forgotten");
     }
 }
