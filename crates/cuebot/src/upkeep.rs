@@ -29,13 +29,11 @@ const LOST: &str = "SELECT h.str_name, p.pk_frame, p.pk_proc FROM proc p JOIN ho
         AND s.ts_ping > now() - make_interval(secs => $1) LIMIT $2";
 
 /// A frame that runs by the tables, and that the reports of its host leave out.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostFrame {
-    /// The name of the host.
     pub host: String,
-    /// The key of the frame.
     pub frame: String,
-    /// The key of its proc.
     pub proc_id: String,
 }
 

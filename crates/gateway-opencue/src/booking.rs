@@ -27,17 +27,15 @@ use windlass_cuebot::Amounts;
 pub const BATCH_FRAMES_MAX: usize = 250;
 
 /// A frame that a plan gives to a host.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Booking {
     /// The proc's key, which the caller makes.
     pub proc_id: String,
-    /// The key of the frame.
     pub frame: String,
     /// The version of the frame as it was read.
     pub version: i32,
-    /// The key of the host.
     pub host: String,
-    /// What the frame gets of the host.
     pub amounts: Amounts,
 }
 

@@ -11,24 +11,21 @@ pub const LAUNCH: &str = "/rqd.RqdInterface/LaunchFrame";
 pub const KILL: &str = "/rqd.RqdInterface/KillRunningFrame";
 
 /// A frame to be run, with its command and its limits.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RunFrame {
     /// The key of the proc that it runs in.
     #[prost(string, tag = "1")]
     pub resource_id: String,
-    /// The key of its job.
     #[prost(string, tag = "2")]
     pub job_id: String,
-    /// The name of its job.
     #[prost(string, tag = "3")]
     pub job_name: String,
-    /// The key of the frame.
     #[prost(string, tag = "4")]
     pub frame_id: String,
     /// The name of the frame, as `NNNN-layer`.
     #[prost(string, tag = "5")]
     pub frame_name: String,
-    /// The key of its layer.
     #[prost(string, tag = "6")]
     pub layer_id: String,
     /// The command line, in which tokens are replaced.
@@ -37,13 +34,10 @@ pub struct RunFrame {
     /// The user that it runs as.
     #[prost(string, tag = "8")]
     pub user_name: String,
-    /// The directory of its log.
     #[prost(string, tag = "9")]
     pub log_dir: String,
-    /// The name of its show.
     #[prost(string, tag = "10")]
     pub show: String,
-    /// The shot of its job.
     #[prost(string, tag = "11")]
     pub shot: String,
     /// Time of the launch, in milliseconds of Unix time.
@@ -58,13 +52,10 @@ pub struct RunFrame {
     /// True if it runs even while a person works at the machine.
     #[prost(bool, tag = "20")]
     pub ignore_nimby: bool,
-    /// The variables of its environment.
     #[prost(map = "string, string", tag = "21")]
     pub environment: HashMap<String, String>,
-    /// Number of whole gpus.
     #[prost(int32, tag = "23")]
     pub num_gpus: i32,
-    /// The job's operating system.
     #[prost(string, tag = "25")]
     pub os: String,
     /// KiB beyond which the frame is asked to end.
@@ -79,17 +70,17 @@ pub struct RunFrame {
 }
 
 /// The request of the call [`LAUNCH`].
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LaunchRequest {
-    /// The frame to be started.
     #[prost(message, optional, tag = "1")]
     pub run_frame: Option<RunFrame>,
 }
 
 /// The request of the call [`KILL`].
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KillRequest {
-    /// The key of the frame.
     #[prost(string, tag = "1")]
     pub frame_id: String,
     /// The reason, for the frame's log.

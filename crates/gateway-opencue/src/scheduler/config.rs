@@ -88,15 +88,13 @@ pub enum ConfigError {
 }
 
 /// The connection to the database, as the file says it.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseSettings {
     /// A host, or a directory with a socket.
     pub host: String,
-    /// The port of the server.
     pub port: u16,
-    /// The name of the database.
     pub name: String,
-    /// The user of the database.
     pub user: String,
     /// The password, as the config file has it.
     pub password: Option<String>,

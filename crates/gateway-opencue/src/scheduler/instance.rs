@@ -78,24 +78,21 @@ pub enum PassError {
 }
 
 /// Counts of a pass.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Layers with frames that wait.
     pub layers: usize,
-    /// Frames that were placed.
     pub placed: usize,
-    /// Of these, the ones that were booked.
     pub booked: usize,
 }
 
 /// Frames of a layer that would be booked on a host.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
     /// The names of job and layer.
     pub layer: String,
-    /// The name of the host.
     pub host: String,
-    /// Number of the frames.
     pub frames: usize,
     /// Hundredths of a core that all of them get.
     pub cores: i64,

@@ -21,12 +21,10 @@ pub const LANES_MAX: usize = 2;
 const ATTEMPTS_MAX: u32 = 8;
 
 /// A booking, and the launch that follows if it holds.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 pub struct Planned {
-    /// The frame and the share of a host that it gets.
     pub booking: Booking,
-    /// The order that RQD gets.
     pub run: RunFrame,
-    /// The name of the frame's show.
     pub show: String,
 }
 

@@ -41,14 +41,12 @@ const HELD_BY_ANOTHER: &str = "SELECT EXISTS (SELECT FROM proc p JOIN host h USI
 const IS_BOOKED: &str = "SELECT EXISTS (SELECT FROM proc WHERE pk_proc = $1)";
 
 /// A launch of a frame that is running by the tables.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 pub struct Launch {
-    /// The key of the host.
     pub host_id: String,
     /// The name by which the host is reached.
     pub host: String,
-    /// The order to run the frame.
     pub frame: RunFrame,
-    /// What the proc holds.
     pub amounts: Amounts,
 }
 

@@ -47,18 +47,15 @@ async fn health(State(metrics): State<Arc<Metrics>>) -> (StatusCode, &'static st
     }
 }
 
-/// What a pass did.
+/// What a pass did: hosts that were up and open, layers with frames that wait, frames that were placed, and those of
+/// them that were booked.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PassCounts {
-    /// Hosts that were up and open.
     pub hosts: u64,
-    /// Layers with frames that wait.
     pub layers: u64,
-    /// Frames that were placed.
     pub placed: u64,
-    /// Of these, the ones that were booked.
     pub booked: u64,
-    /// Duration of the pass in seconds.
     pub took_s: f64,
 }
 

@@ -42,13 +42,11 @@ pub struct PlanningRules {
 }
 
 /// A placement: a frame of a layer on a host.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The key of the layer.
     pub layer: String,
-    /// The key of the host.
     pub host: String,
-    /// What the frame gets of the host.
     pub amounts: Amounts,
 }
 

@@ -1,5 +1,6 @@
 //! The state of the tables at one time, for the shows that this gateway schedules: hosts, subscriptions, layers that
-//! wait, and limits. Cores are hundredths of a core, memory is in KiB, times are microseconds of Unix time.
+//! wait, and limits. Cores are hundredths of a core, memory is in KiB, times are microseconds of Unix time. A field with
+//! the name of a table holds the key of one of its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Error, Row};
@@ -54,15 +55,13 @@ impl Scope {
 }
 
 /// A host that is up and open.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
-    /// The key of the host.
     pub id: String,
     /// The name by which the host is reached.
     pub name: String,
-    /// The key of its allocation.
     pub alloc: String,
-    /// The key of its facility.
     pub facility: String,
     /// OpenCue's mode of threads: 0 is automatic, 1 all, 2 variable.
     pub thread_mode: i32,
@@ -74,24 +73,20 @@ pub struct Host {
     pub oses: BTreeSet<String>,
     /// The tags that count for this gateway.
     pub tags: BTreeSet<String>,
-    /// True for a Windlass worker.
     pub is_worker: bool,
 }
 
 /// A subscription: what a show may use of an allocation.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subscription {
-    /// The key of the show.
     pub show: String,
-    /// The name of the show.
     pub show_name: String,
-    /// The key of the allocation.
     pub alloc: String,
     /// The share of the show, in hundredths of a core.
     pub size: i64,
     /// The cores that the show may hold at most.
     pub burst: i64,
-    /// The cores that the show holds.
     pub cores: i64,
 }
 
@@ -108,30 +103,23 @@ pub struct Used {
     pub gpus_max: i64,
 }
 
-/// A layer with frames that wait.
+/// A layer with frames that wait, and the priority, the time of submission, the cores and the gpus of its job. The order
+/// is its place among the layers of the job.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
-    /// The key of the layer.
     pub id: String,
-    /// The key of its job.
     pub job: String,
-    /// The key of its show.
     pub show: String,
-    /// The key of its job's folder.
     pub folder: String,
-    /// The key of its job's facility.
     pub facility: String,
-    /// Number of frames that wait.
     pub waiting: u32,
     /// Cores of a frame: above 0 a minimum, 0 a whole host, below 0 a whole host without that number.
     pub cores_min: i64,
     /// Cores that a frame gets at most; 0 is unlimited.
     pub cores_max: i64,
-    /// Memory that a frame requests.
     pub mem_min_kib: i64,
-    /// Number of gpus of a frame.
     pub gpus_min: i64,
-    /// Memory of a frame's gpus in KiB.
     pub gpu_mem_min_kib: i64,
     /// True if frames can use more cores than they request.
     pub is_threadable: bool,
@@ -141,32 +129,26 @@ pub struct Layer {
     pub services: Vec<String>,
     /// The operating systems that its job runs on; empty is any.
     pub oses: BTreeSet<String>,
-    /// The priority of its job.
     pub priority: i32,
-    /// Time of its job's submission.
     pub submitted_us: i64,
-    /// Its place among the job's layers.
     pub order: i64,
     /// Mean seconds of its frames that succeeded.
     pub mean_s: Option<f64>,
     /// Seconds after which its frames are ended; `None` is never.
     pub timeout_s: Option<u64>,
-    /// Cores and gpus of its job.
     pub job_used: Used,
     /// Cores that its job should have before others get more.
     pub job_cores_min: i64,
-    /// Cores and gpus of its folder.
     pub folder_used: Used,
     /// True if no frame of its job's user may run on a Windlass worker.
     pub needs_rqd: bool,
 }
 
 /// A limit on the number of frames, or on the number of hosts that run them.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitUse {
-    /// The name of the limit.
     pub name: String,
-    /// The number that it allows.
     pub max: i64,
     /// True if hosts are counted, and not frames.
     pub is_of_hosts: bool,
@@ -175,32 +157,25 @@ pub struct LimitUse {
 }
 
 /// A proc of a frame that runs.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proc {
-    /// The key of the host.
     pub host: String,
-    /// The key of the layer.
     pub layer: String,
-    /// Hundredths of its cores.
     pub cores: i64,
-    /// Its memory in KiB.
     pub mem_kib: i64,
-    /// Time of the launch.
     pub began_us: i64,
     /// Mean seconds of the layer's frames.
     pub mean_s: Option<f64>,
 }
 
 /// A snapshot of the tables.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// The time at the database.
     pub now_us: i64,
-    /// Hosts that are up and open.
     pub hosts: Vec<Host>,
-    /// Subscriptions of the shows.
     pub subscriptions: Vec<Subscription>,
-    /// Layers with frames that wait.
     pub layers: Vec<Layer>,
     /// Limits of these layers, by key.
     pub limits: BTreeMap<String, LimitUse>,
