@@ -84,16 +84,16 @@ mod subscriptions;
 mod system;
 mod whiteboard;
 
-use super::trouble::CallError;
 use crate::cuebot::Cuebot;
 use crate::names;
 use crate::routes::Routes;
+use crate::trouble::CallError;
 use tokio_postgres::types::ToSql;
 
 /// Rows of one list at most.
 const ROWS_MAX: i64 = 100_000;
 /// Entries of a list that a client sends. A job may have this number of frames.
-const ENTRIES_MAX: usize = super::frames::FRAMES_MAX;
+const ENTRIES_MAX: usize = crate::frames::FRAMES_MAX;
 
 /// What a call answers. `()` is a message without fields: calls that only change something answer with it.
 type Answer<T> = Result<T, CallError>;

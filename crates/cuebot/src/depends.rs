@@ -4,10 +4,10 @@
 //!   completion cannot count one down twice.
 //! - A trigger of the schema lets a frame wait for a host when its count reaches 0.
 
-use super::frames;
-use super::spec::{DependEnd, DependSpec};
-use super::trouble::CallError;
+use crate::frames;
 use crate::generated::depend::DependType;
+use crate::spec::{DependEnd, DependSpec};
+use crate::trouble::CallError;
 use std::collections::{HashMap, HashSet};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::ToSql;

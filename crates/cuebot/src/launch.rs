@@ -1,10 +1,10 @@
 //! A job spec becomes rows: jobs, layers, frames, dependencies. All rows of a document are written, or none.
 
-use super::depends;
-use super::spec::{JobSpec, LayerSpec, Spec};
-use super::trouble::CallError;
 use crate::cuebot::Settings;
+use crate::depends;
 use crate::generated::job::LayerType;
+use crate::spec::{JobSpec, LayerSpec, Spec};
+use crate::trouble::CallError;
 use std::collections::HashMap;
 use tokio_postgres::Transaction;
 

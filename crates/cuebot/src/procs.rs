@@ -1,6 +1,6 @@
 //! Procs: shares of hosts that frames hold.
 
-use super::trouble::CallError;
+use crate::trouble::CallError;
 use tokio_postgres::Transaction;
 
 /// Deletes the procs with the keys `$1`, and gives back what they held: to hosts, and to the figures of subscriptions,

@@ -4,10 +4,10 @@ mod complete;
 mod host;
 mod strays;
 
-use super::trouble::CallError;
 use crate::cuebot::Cuebot;
 use crate::generated::report::{self as wire, FrameCompleteReport, RenderHost};
 use crate::routes::{Routes, unary};
+use crate::trouble::CallError;
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -6,10 +6,10 @@
 
 mod read;
 
-use super::frames::RangeError;
-use super::names::NameError;
+use crate::frames::RangeError;
 use crate::generated::depend::DependType;
 use crate::generated::job::LayerType;
+use crate::names::NameError;
 
 pub use read::parse;
 

@@ -1,9 +1,9 @@
 //! Upkeep: hosts that fell silent are marked as down, and their frames wait again.
 
-use super::report::clear;
-use super::trouble::CallError;
-use super::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN};
 use crate::cuebot::Cuebot;
+use crate::report::clear;
+use crate::trouble::CallError;
+use crate::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN};
 
 /// Seconds without a report after which a host is down, as in OpenCue. RQD reports each minute.
 const SILENT_S: f64 = 300.0;

@@ -5,13 +5,15 @@ pub mod board;
 pub mod booking;
 mod checkup;
 mod dial;
+mod faults;
+mod finding;
 pub mod rqd;
 pub mod scheduler;
 pub mod schema;
 mod service;
 mod workers;
 
-pub use checkup::{Finding, Severity};
 pub use dial::Dialer;
+pub use finding::{Finding, Severity};
 pub use service::{Service, ServiceError, check_database};
-pub use workers::{NoServer, Workers, check_workers};
+pub use workers::{NoServer, Workers, WorkersSettings, check_workers};

@@ -2,6 +2,7 @@
 //! OpenCue's.
 
 use std::collections::HashMap;
+use windlass_cuebot::Amounts;
 
 /// The port on which RQD listens where the config names none.
 pub const PORT: u16 = 8444;
@@ -91,3 +92,13 @@ pub struct KillRequest {
 /// The answer of both calls, which has no fields.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Empty {}
+
+/// A launch of a frame that is running by the tables.
+#[allow(missing_docs, reason = "a field without a comment is what its name says")]
+pub struct Launch {
+    pub host_id: String,
+    /// The name by which the host is reached.
+    pub host: String,
+    pub frame: RunFrame,
+    pub amounts: Amounts,
+}

@@ -4,7 +4,6 @@ pub mod amounts;
 mod caps;
 pub mod command;
 pub mod config;
-mod faults;
 mod held;
 mod hosts;
 mod instance;
@@ -21,7 +20,6 @@ pub mod snapshot;
 mod why;
 
 pub use instance::{Instance, InstanceSettings, PassError, Passed, Preview};
-pub(crate) use launcher::Launch;
 pub use launcher::Launcher;
 pub use order::{JobOrder, Order};
 pub use recovery::LOCKS as INSTANCE_LOCKS;

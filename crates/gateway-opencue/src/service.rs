@@ -1,8 +1,9 @@
 //! The whole gateway as one service: the scheduler, Cuebot's calls, counts, and the board.
 
 use crate::board::{self, Board};
-use crate::checkup::{Finding, checkup, missing_column};
+use crate::checkup::{checkup, missing_column};
 use crate::dial::Dialer;
+use crate::finding::Finding;
 use crate::scheduler::config::{BoardSettings, Config, CuebotSettings, DatabaseSettings};
 use crate::scheduler::{Instance, Launcher, LayerReasons, PassError, Preview, metrics};
 use crate::schema;
@@ -178,7 +179,7 @@ impl Service {
             let cuebot = Arc::new(Cuebot::new(self.pool.clone(), settings, hosts).for_clients(clients));
             serving.spawn(cuebot.clone().serve(listener));
             if let Some(workers) = self.workers {
-                serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher()));
+                serving.spawn(workers.follow(cuebot.clone(), self.instance.launcher().shared_faults()));
             }
             serving.spawn(upkeep(cuebot, self.instance.launcher()));
         }

@@ -19,27 +19,52 @@ mod samples;
 
 pub use checkup::check_workers;
 
-use crate::scheduler::Launch;
-use crate::scheduler::config::WorkersSettings;
-use crate::scheduler::snapshot::WORKER_TAG;
+use crate::rqd::Launch;
 use deadpool_postgres::{Pool, PoolError};
 use frame::Run;
 use live::Live;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tonic::Status;
 use windlass_api::client::{Client, ClientError, Credentials, CredentialsError, JobsQuery};
-use windlass_api::{ErrorCode, JobState, matches_name};
+use windlass_api::{Addresses, ErrorCode, JobState, matches_name};
+use windlass_core::tags::Need;
 use windlass_cuebot::CallError;
 
+/// The tag of hosts that are Windlass workers.
+pub(crate) const WORKER_TAG: &str = "windlass";
 /// Ends of jobs that wait to be told to OpenCue. What does not fit is found by the next comparison.
 const ENDED_MAX: usize = 65_536;
 
 const USER: &str = "SELECT j.str_user::text FROM proc p JOIN job j USING (pk_job) WHERE p.pk_proc = $1";
 const TAGGED: &str =
     "SELECT DISTINCT h.str_name::text FROM host h JOIN host_tag t USING (pk_host) WHERE t.str_tag = $1";
+
+/// Settings of Windlass workers that are hosts of the farm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkersSettings {
+    /// The address of their server, or of each server that shares it.
+    pub server: Addresses,
+    /// A file with a token of the role submitter. A unix socket needs none.
+    pub token_file: Option<PathBuf>,
+    /// Certificates to trust for the server; `None` means those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// The attribute that makes a worker a host.
+    pub tag: Need,
+    /// The queue of the frames' jobs. No other work belongs in it.
+    pub queue: String,
+    /// Patterns of the users as whom frames on workers may run; `None` is all.
+    pub users: Option<Vec<String>>,
+    /// The allocation of a new worker; `None` is the default one.
+    pub allocation: Option<String>,
+    /// Further tags of a new worker.
+    pub tags: Vec<String>,
+    /// The operating system of workers, by which jobs choose hosts.
+    pub os: String,
+}
 
 /// The workers of a Windlass server.
 #[derive(Clone)]

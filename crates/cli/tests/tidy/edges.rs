@@ -456,3 +456,73 @@ pub const COMPASS_EDGES: [(&str, &[&str]); 24] = [
     ("gateway", &["app", "files", "http", "options", "paths"]),
     ("lib", &["gateway", "options"]),
 ];
+
+/// The modules of OpenCue's gateway that each of its modules may use. There is no circle.
+pub const OPENCUE_EDGES: [(&str, &[&str]); 12] = [
+    ("booking", &[]),
+    ("dial", &[]),
+    ("faults", &[]),
+    ("finding", &[]),
+    ("rqd", &[]),
+    ("schema", &[]),
+    ("workers", &["faults", "finding", "rqd"]),
+    ("scheduler", &["booking", "dial", "faults", "rqd", "workers"]),
+    ("board", &["scheduler"]),
+    ("checkup", &["finding", "scheduler"]),
+    ("service", &["board", "checkup", "dial", "finding", "scheduler", "schema", "workers"]),
+    ("lib", &[]),
+];
+
+/// The modules of Cuebot's calls that each of its modules may use. There is no circle.
+pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
+    ("frames", &[]),
+    ("generated", &[]),
+    ("hosts", &[]),
+    ("names", &[]),
+    ("networks", &[]),
+    ("schema", &[]),
+    ("seldom", &[]),
+    ("verdict", &[]),
+    ("ended", &["names"]),
+    ("spec", &["frames", "generated", "names"]),
+    ("trouble", &["frames", "names", "spec"]),
+    ("cuebot", &["ended", "hosts", "networks", "seldom", "trouble"]),
+    ("depends", &["frames", "generated", "spec", "trouble"]),
+    ("procs", &["trouble"]),
+    ("launch", &["cuebot", "depends", "generated", "spec", "trouble"]),
+    ("routes", &["cuebot", "spec", "trouble"]),
+    (
+        "report",
+        &[
+            "cuebot",
+            "depends",
+            "ended",
+            "generated",
+            "hosts",
+            "names",
+            "procs",
+            "routes",
+            "trouble",
+            "verdict",
+        ],
+    ),
+    (
+        "calls",
+        &[
+            "cuebot",
+            "depends",
+            "frames",
+            "generated",
+            "hosts",
+            "launch",
+            "names",
+            "report",
+            "routes",
+            "spec",
+            "trouble",
+        ],
+    ),
+    ("server", &["calls", "cuebot", "report", "routes"]),
+    ("upkeep", &["cuebot", "report", "trouble", "verdict"]),
+    ("lib", &[]),
+];

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use edges::{
-    API_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
+    API_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, CUEBOT_EDGES, EDGES, OPENCUE_EDGES, SERVER_EDGES,
+    STORE_EDGES, WORKER_EDGES,
 };
 
 fn root() -> PathBuf {
@@ -93,6 +94,8 @@ fn modules_use_only_what_they_may() {
     check_modules("crates/store/src/", &STORE_EDGES);
     check_modules("crates/server/src/", &SERVER_EDGES);
     check_modules("crates/gateway-compass/src/", &COMPASS_EDGES);
+    check_modules("crates/gateway-opencue/src/", &OPENCUE_EDGES);
+    check_modules("crates/cuebot/src/", &CUEBOT_EDGES);
     check_modules("crates/worker/src/", &WORKER_EDGES);
     check_modules("crates/cli/src/", &CLI_EDGES);
 }

@@ -1,8 +1,8 @@
 //! The XML of a job spec becomes a `Spec`.
 
-use super::super::frames;
-use super::super::names::{self, width};
 use super::*;
+use crate::frames;
+use crate::names::{self, width};
 use roxmltree::{Document, Node, ParsingOptions};
 use std::collections::HashSet;
 use std::str::FromStr;

@@ -8,12 +8,12 @@ use super::instance::InstanceSettings;
 use super::order::{JobOrder, Order};
 use super::planning::PlanningRules;
 use super::snapshot::Scope;
+use crate::workers::WorkersSettings;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio_postgres::config::SslMode;
 use values::Values;
-use windlass_api::Addresses;
 use windlass_core::tags::Need;
 use windlass_core::worker::Saturation;
 use windlass_cuebot::Network;
@@ -126,29 +126,6 @@ pub struct CuebotSettings {
     pub log_root: Option<String>,
     /// The greatest number of retries that a job may ask for; `None` is the default.
     pub retries_max: Option<i32>,
-}
-
-/// Settings of Windlass workers that are hosts of the farm.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkersSettings {
-    /// The address of their server, or of each server that shares it.
-    pub server: Addresses,
-    /// A file with a token of the role submitter. A unix socket needs none.
-    pub token_file: Option<PathBuf>,
-    /// Certificates to trust for the server; `None` means those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// The attribute that makes a worker a host.
-    pub tag: Need,
-    /// The queue of the frames' jobs. No other work belongs in it.
-    pub queue: String,
-    /// Patterns of the users as whom frames on workers may run; `None` is all.
-    pub users: Option<Vec<String>>,
-    /// The allocation of a new worker; `None` is the default one.
-    pub allocation: Option<String>,
-    /// Further tags of a new worker.
-    pub tags: Vec<String>,
-    /// The operating system of workers, by which jobs choose hosts.
-    pub os: String,
 }
 
 /// Settings of the board for browsers.

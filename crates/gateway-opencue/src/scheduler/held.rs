@@ -2,9 +2,9 @@
 //! question why a frame waits comes from another process. That process asks all instances by a notification of
 //! PostgreSQL, and they answer by another.
 
-use super::faults::HeldLayer;
 use super::recovery::LOCKS;
 use crate::dial::{Dialed, Dialer};
+use crate::faults::HeldLayer;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! Connections to RQD on the farm's hosts, and the three calls that a scheduler makes. Hosts that are Windlass
 //! workers have no RQD; their calls go to the Windlass server.
 
-use super::launcher::Launch;
-use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
+use crate::rqd::{Empty, KILL, KillRequest, LAUNCH, Launch, LaunchRequest};
 use crate::workers::Workers;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};

@@ -7,11 +7,11 @@
 mod host_calls;
 mod turns;
 
-use super::faults::Faults;
 use super::hosts::{Hosts, is_answer, is_refused};
 use super::metrics::Metrics;
 use crate::booking;
-use crate::rqd::RunFrame;
+use crate::faults::Faults;
+use crate::rqd::Launch;
 use deadpool_postgres::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_postgres::types::ToSql;
 use tonic::Status;
 use turns::CallTurns;
-use windlass_cuebot::{Amounts, FrameRun};
+use windlass_cuebot::FrameRun;
 
 /// Launches that wait or are under way at most: passes wait for these before they book more.
 pub const LAUNCHES_MAX: usize = 8_192;
@@ -40,16 +40,6 @@ const HELD_BY_ANOTHER: &str = "SELECT EXISTS (SELECT FROM proc p JOIN host h USI
     WHERE p.pk_frame = $1 AND p.pk_proc <> $2 AND h.str_name = $3)";
 const IS_BOOKED: &str = "SELECT EXISTS (SELECT FROM proc WHERE pk_proc = $1)";
 
-/// A launch of a frame that is running by the tables.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
-pub struct Launch {
-    pub host_id: String,
-    /// The name by which the host is reached.
-    pub host: String,
-    pub frame: RunFrame,
-    pub amounts: Amounts,
-}
-
 /// The launcher of an instance. Clones share its state.
 #[derive(Clone)]
 pub struct Launcher {
@@ -64,7 +54,7 @@ struct Shared {
     turns: CallTurns,
     pending: AtomicUsize,
     settled: Notify,
-    faults: Mutex<Faults>,
+    faults: Arc<Mutex<Faults>>,
     /// Procs that another part asked to take back.
     undoing: Mutex<BTreeSet<String>>,
     /// Strays by host: those of the next round, while a host is told to end others.
@@ -85,7 +75,7 @@ impl Launcher {
             turns: CallTurns::default(),
             pending: AtomicUsize::new(0),
             settled: Notify::new(),
-            faults: Mutex::default(),
+            faults: Arc::default(),
             undoing: Mutex::default(),
             strays: Mutex::default(),
             asking: Mutex::default(),
@@ -118,6 +108,11 @@ impl Launcher {
     /// The record of failed launches.
     pub fn faults(&self) -> MutexGuard<'_, Faults> {
         self.shared.faults.lock()
+    }
+
+    /// The same record, for another part that sees launches fail.
+    pub(crate) fn shared_faults(&self) -> Arc<Mutex<Faults>> {
+        self.shared.faults.clone()
     }
 
     /// Launches a frame, and returns at once.

@@ -2,6 +2,7 @@
 //! wait, and limits. Cores are hundredths of a core, memory is in KiB, times are microseconds of Unix time. A field with
 //! the name of a table holds the key of one of its rows.
 
+use crate::workers::WORKER_TAG;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Error, Row};
 use windlass_api::matches_name;
@@ -12,8 +13,6 @@ use windlass_cuebot::names::words;
 pub const LAYERS_MAX: i64 = 20_000;
 /// Hosts of one pass at most.
 pub const HOSTS_MAX: i64 = 100_000;
-/// The tag of hosts that are Windlass workers.
-pub const WORKER_TAG: &str = "windlass";
 /// Procs that are read at most, where work waits for a reserved host.
 pub const PROCS_MAX: i64 = 200_000;
 

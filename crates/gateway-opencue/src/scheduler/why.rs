@@ -1,11 +1,11 @@
 //! Why frames of a job wait, from the tables and by the planner's own predicates.
 
-use super::faults::HeldLayer;
 use super::held;
 use super::launcher::Launcher;
 use super::planning::{Planning, PlanningRules};
 use super::snapshot::{self, Scope, Snapshot};
 use crate::dial::Dialer;
+use crate::faults::HeldLayer;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use tokio_postgres::{Client, Error, Row};

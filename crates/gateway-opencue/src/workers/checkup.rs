@@ -1,9 +1,8 @@
 //! Checks of the Windlass server whose workers are hosts: whether it answers, whether it takes frames by the gateway's
 //! token, and whether it has workers for them.
 
-use super::{read_credentials, reports};
-use crate::checkup::{Finding, note, ok, wrong};
-use crate::scheduler::config::WorkersSettings;
+use super::{WorkersSettings, read_credentials, reports};
+use crate::finding::{Finding, note, ok, wrong};
 use std::time::Duration;
 use windlass_api::client::{Address, Client, ClientError, CredentialsError};
 use windlass_api::{ErrorCode, Role, Version, Worker, WorkerState};
@@ -162,7 +161,7 @@ fn hosts(workers: &[Worker], settings: &WorkersSettings) -> Finding {
 mod tests {
     use super::super::samples::{settings, worker};
     use super::*;
-    use crate::checkup::Severity;
+    use crate::finding::Severity;
     use std::path::PathBuf;
     use windlass_api::{Addresses, ErrorDetail};
 

@@ -6,8 +6,9 @@ use super::frame::Run;
 use super::live::{FrameJob, HeldProc, compare};
 use super::reports::{self, Share};
 use super::{Workers, WorkersError};
-use crate::scheduler::Launcher;
+use crate::faults::Faults;
 use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ const PLACE: &str = "SELECT pk_host::text, pk_layer::text FROM proc WHERE pk_pro
 struct Follower {
     workers: Workers,
     cuebot: Arc<Cuebot>,
-    launcher: Launcher,
+    faults: Arc<Mutex<Faults>>,
 }
 
 /// The last report of each worker, and its time.
@@ -59,10 +60,10 @@ type Reported = BTreeMap<String, (Share, Instant)>;
 
 impl Workers {
     /// Follows the Windlass server until the future is dropped. A second call returns at once.
-    pub(crate) async fn follow(self, cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> {
+    pub(crate) async fn follow(self, cuebot: Arc<Cuebot>, faults: Arc<Mutex<Faults>>) -> std::io::Result<()> {
         let to_tell = self.state.to_tell.lock().take();
         let Some(to_tell) = to_tell else { return Ok(()) };
-        let follower = Follower { workers: self, cuebot, launcher };
+        let follower = Follower { workers: self, cuebot, faults };
         tokio::join!(follower.look(), follower.listen(), follower.tell_ends(to_tell), follower.check_role());
         Ok(())
     }
@@ -353,7 +354,7 @@ impl Follower {
         let (host, layer): (String, Option<String>) = (row.get(0), row.get(1));
         let layer = layer.unwrap_or_default();
         tracing::warn!(frame = run.frame, why, "a worker did not run a frame");
-        let began = self.launcher.faults().refused(&host, &layer, why, Instant::now());
+        let began = self.faults.lock().refused(&host, &layer, why, Instant::now());
         if let Some(reason) = began {
             tracing::warn!(layer, reason, "a layer is left out for a while");
         }

@@ -1,7 +1,6 @@
 //! A frame as a job of Windlass: pinned to its worker, with RQD's variables and a script that does RQD's part.
 
-use crate::rqd::RunFrame;
-use crate::scheduler::Launch;
+use crate::rqd::{Launch, RunFrame};
 use std::collections::BTreeMap;
 use windlass_api::{Resources, StepRequest, SubmitRequest};
 use windlass_core::bounds::NAME_BYTES_MAX;

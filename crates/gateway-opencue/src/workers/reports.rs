@@ -1,7 +1,6 @@
 //! Workers as hosts in OpenCue's tables.
 
-use crate::scheduler::config::WorkersSettings;
-use crate::scheduler::snapshot::WORKER_TAG;
+use super::{WORKER_TAG, WorkersSettings};
 use std::collections::HashMap;
 use windlass_api::{Resources, Worker, WorkerState};
 use windlass_cuebot::generated::host::HardwareState;

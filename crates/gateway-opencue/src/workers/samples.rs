@@ -1,6 +1,6 @@
 //! Settings and a worker for the tests of several modules.
 
-use crate::scheduler::config::WorkersSettings;
+use super::WorkersSettings;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_api::{Addresses, Resources, Worker, WorkerState};
 use windlass_core::tags::Need;
