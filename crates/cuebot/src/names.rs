@@ -43,8 +43,9 @@ pub fn plain(what: &'static str, name: &str, least: usize, max: usize) -> Result
     if name.len() > max {
         return Err(NameError::Long { what, length: name.len(), max });
     }
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    if !name.bytes().all(known) || (!name.is_empty() && name.bytes().all(|byte| byte == b'.')) {
+    let mut bytes = name.bytes();
+    let is_plain = bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
+    if !is_plain || (!name.is_empty() && name.bytes().all(|byte| byte == b'.')) {
         return Err(NameError::Characters { what, name: name.to_owned() });
     }
     if name.len() < least {

@@ -217,12 +217,10 @@ fn connect(
     })?;
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_connect(connection.clone(), dialer.clone(), recycling);
-    let pool = Pool::builder(manager).max_size(connections_max).build();
-    let failed = |error: deadpool_postgres::BuildError| ServiceError::Database {
-        database: format!("{database:?}"),
-        why: error.to_string(),
-    };
-    Ok((pool.map_err(failed)?, connection))
+    let pool = Pool::builder(manager).max_size(connections_max).build().map_err(|error| {
+        ServiceError::Database { database: format!("{database:?}"), why: error.to_string() }
+    })?;
+    Ok((pool, connection))
 }
 
 /// Checks the database of a config file: schema, triggers, units, and who else books. Nothing is changed.

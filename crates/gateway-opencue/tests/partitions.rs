@@ -38,7 +38,7 @@ const FRAMES: u32 = 12;
 /// Only a hung test waits so long.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// SplitMix64.
+/// Numbers of the generator SplitMix64.
 struct Random(u64);
 
 impl Random {

@@ -67,14 +67,17 @@ async fn list(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Comment
                 str_subject, str_message FROM comments WHERE {which} ORDER BY ts_created, pk_comment LIMIT {ROWS_MAX}"
     );
     let rows = cuebot.pool.get().await?.query(&statement, &[&key]).await?;
-    let of = |row: &Row| Comment {
+    Ok(CommentSeq { comments: rows.iter().map(comment).collect() })
+}
+
+fn comment(row: &Row) -> Comment {
+    Comment {
         id: row.get("pk_comment"),
         timestamp: row.get("created"),
         user: row.get("str_user"),
         subject: row.get("str_subject"),
         message: row.get("str_message"),
-    };
-    Ok(CommentSeq { comments: rows.iter().map(of).collect() })
+    }
 }
 
 async fn add_to_job(cuebot: Arc<Cuebot>, ask: job::JobAddCommentRequest) -> Answer<()> {

@@ -256,7 +256,15 @@ async fn updated(
     let row = row.ok_or_else(|| CallError::Missing { what: "job", name: job.to_owned() })?;
     let since = f64::from(ask.last_check);
     let rows = client.query(UPDATED, &[&job, &since, &layers, &ROWS_MAX]).await?;
-    let of = |row: &Row| UpdatedFrame {
+    Ok(JobGetUpdatedFramesResponse {
+        state: JobState::from_str_name(row.get(0)).unwrap_or(JobState::Pending).into(),
+        server_time: row.get(1),
+        updated_frames: Some(UpdatedFrameSeq { updated_frames: rows.iter().map(updated_frame).collect() }),
+    })
+}
+
+fn updated_frame(row: &Row) -> UpdatedFrame {
+    UpdatedFrame {
         id: row.get("pk_frame"),
         state: state(row).into(),
         retry_count: row.get("retries"),
@@ -271,12 +279,7 @@ async fn updated(
         max_pss: row.get("pss_max"),
         last_resource: resource(row),
         ..Default::default()
-    };
-    Ok(JobGetUpdatedFramesResponse {
-        state: JobState::from_str_name(row.get(0)).unwrap_or(JobState::Pending).into(),
-        server_time: row.get(1),
-        updated_frames: Some(UpdatedFrameSeq { updated_frames: rows.iter().map(of).collect() }),
-    })
+    }
 }
 
 /// What a client has done to frames.

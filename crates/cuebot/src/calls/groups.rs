@@ -266,8 +266,8 @@ async fn move_group(tx: &Transaction<'_>, group: &str, parent: &str) -> Result<(
     let facts = "SELECT own.pk_show, own.pk_parent_folder IS NULL, own.pk_show = above.pk_show, own.str_name
         FROM folder own CROSS JOIN folder above WHERE own.pk_folder = $1 AND above.pk_folder = $2";
     let row = tx.query_opt(facts, &[&group, &parent]).await?;
-    let missing = || CallError::Missing { what: "group", name: format!("{group} or {parent}") };
-    let row = row.ok_or_else(missing)?;
+    let row =
+        row.ok_or_else(|| CallError::Missing { what: "group", name: format!("{group} or {parent}") })?;
     let (show, is_top, is_of_show): (String, bool, bool) = (row.get(0), row.get(1), row.get(2));
     let name: String = row.get(3);
     // Two moves at a time could close a circle that neither of them sees.

@@ -63,9 +63,10 @@ fn check(service: &Service) -> Result<(String, i32), CallError> {
     names::plain("service name", &service.name, 1, WIDTHS.0)?;
     super::tags(&service.tags)?;
     let tags = fitting("list of tags", &service.tags.join(" | "), WIDTHS.1)?;
-    let memory_kib = i32::try_from(service.min_memory).ok().filter(|kib| *kib > 0);
-    let why = || CallError::Value(format!("{} KiB is not a valid memory of a service", service.min_memory));
-    Ok((tags, memory_kib.ok_or_else(why)?))
+    match i32::try_from(service.min_memory) {
+        Ok(memory_kib) if memory_kib > 0 => Ok((tags, memory_kib)),
+        _ => Err(CallError::Value(format!("{} KiB is not a valid memory of a service", service.min_memory))),
+    }
 }
 
 const CREATE: &str = "

@@ -10,7 +10,6 @@ use windlass_cuebot::generated::report::{
     RunningFrameInfo,
 };
 
-/// Where hosts report.
 const SERVICE: &str = "report.RqdReportInterface";
 
 /// A host that reports.
@@ -22,7 +21,6 @@ impl Host {
         Host(Client::connect(farm).await)
     }
 
-    /// Calls `package.Interface/Call`.
     pub async fn call<Q, A>(&self, path: &str, ask: Q) -> Result<A, Status>
     where
         Q: Message + Default + 'static,

@@ -100,7 +100,6 @@ const WRONG: &str = "SELECT string_agg(what, ', ') FROM (
  ) AS found";
 
 impl Farm {
-    /// Runs statements.
     pub async fn run(&self, sql: &str) {
         self.pool
             .get()
@@ -171,7 +170,7 @@ impl Client {
         Client(Grpc::new(channel))
     }
 
-    /// Calls `package.Interface/Call`.
+    /// Calls a path such as `package.Interface/Call`.
     pub async fn call<Q, A>(&self, path: &str, ask: Q) -> Result<A, Status>
     where
         Q: Message + Default + 'static,

@@ -66,9 +66,10 @@ struct Search<'a> {
 
 /// OpenCue's word for a state of frames.
 fn state(asked: &str) -> Result<&'static str, BoardTrouble> {
-    let state = FrameState::from_str_name(&asked.to_ascii_uppercase());
-    let refused = || BoardTrouble::Asked(format!("'{asked}' is not a state of frames"));
-    Ok(state.ok_or_else(refused)?.as_str_name())
+    match FrameState::from_str_name(&asked.to_ascii_uppercase()) {
+        Some(state) => Ok(state.as_str_name()),
+        None => Err(BoardTrouble::Asked(format!("'{asked}' is not a state of frames"))),
+    }
 }
 
 /// Lists frames of a layer by number. A page may have few frames, or none, and still not be the last one.

@@ -61,15 +61,13 @@ impl Caps {
     /// out: layers of many jobs are one class then, for which a round looks once.
     pub fn limit_class(&self, class: Class, layer: &Layer, snapshot: &Snapshot) -> Class {
         let mut limits = BTreeSet::from([closed(&layer.show, class.request.cpu)]);
-        let is_tight = |used: &Used| {
-            let waiting = i64::from(layer.waiting);
-            let tight = |used: i64, max: i64, each: i64| max > 0 && max - used < waiting.saturating_mul(each);
-            // Threads may take more than the minimum.
-            layer.is_threadable && used.cores_max > 0
-                || tight(used.cores, used.cores_max, i64::from(class.request.cpu))
-                || tight(used.gpus, used.gpus_max, layer.gpus_min)
-        };
-        if is_tight(&layer.job_used) {
+        let (used, waiting) = (&layer.job_used, i64::from(layer.waiting));
+        let is_tight = |used: i64, max: i64, each: i64| max > 0 && max - used < waiting.saturating_mul(each);
+        // Threads may take more than the minimum.
+        if layer.is_threadable && used.cores_max > 0
+            || is_tight(used.cores, used.cores_max, i64::from(class.request.cpu))
+            || is_tight(used.gpus, used.gpus_max, layer.gpus_min)
+        {
             limits.insert(format!("job {}", layer.job));
         }
         if layer.folder_used.cores_max > 0 || layer.folder_used.gpus_max > 0 && layer.gpus_min > 0 {
@@ -99,15 +97,15 @@ impl Caps {
 
     /// The caps that leave too little for a frame of the class, by name.
     pub fn reached<'a>(&'a self, class: &'a Class) -> impl Iterator<Item = &'a str> {
-        let reached = |cap: &Cap| match cap {
-            Cap::Frames(left) => *left < 1,
-            Cap::Amounts { cores, gpus } => {
-                cores.is_some_and(|left| left < i64::from(class.request.cpu))
-                    || class.request.gpus > 0 && gpus.is_some_and(|left| left < i64::from(class.request.gpus))
+        let (cpu, class_gpus) = (i64::from(class.request.cpu), i64::from(class.request.gpus));
+        class.limits.iter().map(String::as_str).filter(move |name| match self.by_name.get(*name) {
+            Some(Cap::Frames(left)) => *left < 1,
+            Some(Cap::Amounts { cores, gpus }) => {
+                cores.is_some_and(|left| left < cpu)
+                    || class_gpus > 0 && gpus.is_some_and(|left| left < class_gpus)
             }
-        };
-        let has_too_little = move |name: &&String| self.by_name.get(*name).is_some_and(reached);
-        class.limits.iter().filter(has_too_little).map(String::as_str)
+            None => false,
+        })
     }
 
     /// Hundredths of a core that a frame of the class may get of an allocation.

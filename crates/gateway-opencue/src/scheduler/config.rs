@@ -257,7 +257,7 @@ fn check_workers(config: &Config) -> Result<(), ConfigError> {
                 key: "windlass.cuebot.listen".to_owned(),
                 value: listen.to_string(),
                 expected: "a loopback address, or beside 'windlass.cuebot.clients' with the networks that may call \
-                           it: whoever calls it chooses the users that frames on Windlass workers run as",
+                           it: its callers choose the users that frames on Windlass workers run as",
             })
         }
         _ => Ok(()),

@@ -146,13 +146,14 @@ impl Planning {
         }
         let mut hosts: BTreeMap<String, (usize, String)> = BTreeMap::new();
         for worker in self.plan.workers.iter() {
-            let rules_out = |class: &Class| placement::ineligibilities(class, worker, true).next();
-            // A layer that asks for whole hosts has a class for each size, and this host one size.
-            let of_size =
-                queued.classes.iter().filter(|class| class.needs.iter().all(|n| is_of_size(n, worker)));
-            for reason in of_size.filter_map(rules_out) {
-                let (count, _) = hosts.entry(host_reason(&reason)).or_insert((0, worker.name.to_string()));
-                *count += 1;
+            for class in &queued.classes {
+                // A layer that asks for whole hosts has a class for each size, and this host one size.
+                if !class.needs.iter().all(|need| is_of_size(need, worker)) {
+                    continue;
+                }
+                if let Some(reason) = placement::ineligibilities(class, worker, true).next() {
+                    hosts.entry(host_reason(&reason)).or_insert((0, worker.name.to_string())).0 += 1;
+                }
             }
         }
         let mut hosts: Vec<(String, (usize, String))> = hosts.into_iter().collect();
@@ -480,12 +481,15 @@ fn classes_of(layer: &Layer, snapshot: &Snapshot, sizes: &BTreeSet<i64>) -> Vec<
     if layer.cores_min > 0 {
         return vec![class(layer.cores_min, needs)];
     }
-    let of_size = |size: &i64| {
-        let cores = amounts::least(layer, *size)?;
-        let size = need("cores", BTreeSet::from([size.to_string()]));
-        Some(class(cores, needs.iter().cloned().chain([size]).collect()))
-    };
-    sizes.iter().filter_map(of_size).collect()
+    let mut classes = Vec::new();
+    for size in sizes {
+        if let Some(cores) = amounts::least(layer, *size) {
+            let mut needs = needs.clone();
+            needs.push(need("cores", BTreeSet::from([size.to_string()])));
+            classes.push(class(cores, needs));
+        }
+    }
+    classes
 }
 
 /// True if two states of a host differ in nothing but idle amounts.

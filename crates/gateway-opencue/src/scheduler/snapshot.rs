@@ -278,12 +278,13 @@ async fn read_limits(client: &Client, all: &mut Snapshot) -> Result<(), Error> {
 }
 
 fn host(row: &Row, scope: &Scope) -> Host {
-    let tags: Vec<String> = row.get(14);
+    let mut tags: BTreeSet<String> = row.get::<_, Vec<String>>(14).into_iter().collect();
     let alloc_tag: Option<String> = row.get(15);
-    let is_own = |tag: &String| {
+    let is_worker = tags.contains(WORKER_TAG);
+    tags.retain(|tag| {
         let is_listed = scope.manual_tags.is_empty() || scope.manual_tags.contains(tag);
         !scope.ignore_tags.contains(tag) && (is_listed || alloc_tag.as_ref() == Some(tag))
-    };
+    });
     Host {
         id: row.get(0),
         name: row.get(1),
@@ -293,15 +294,16 @@ fn host(row: &Row, scope: &Scope) -> Host {
         size: Amounts { cores: row.get(5), mem_kib: row.get(7), gpus: row.get(9), gpu_mem_kib: row.get(11) },
         idle: Amounts { cores: row.get(6), mem_kib: row.get(8), gpus: row.get(10), gpu_mem_kib: row.get(12) },
         oses: words(row.get(13), &[',', ' ']).collect(),
-        is_worker: tags.iter().any(|tag| tag == WORKER_TAG),
-        tags: tags.into_iter().filter(is_own).collect(),
+        tags,
+        is_worker,
     }
 }
 
 fn subscription(row: &Row, scope: &Scope) -> Option<Subscription> {
     let (show_name, tag): (String, Option<String>) = (row.get(1), row.get(6));
-    let is_listed = |(show, listed): &(String, String)| *show == show_name && tag.as_ref() == Some(listed);
-    let is_own = scope.alloc_tags.is_empty() || scope.alloc_tags.iter().any(is_listed);
+    let mut listed = scope.alloc_tags.iter();
+    let is_own = scope.alloc_tags.is_empty()
+        || listed.any(|(show, listed)| *show == show_name && tag.as_ref() == Some(listed));
     is_own.then(|| Subscription {
         show: row.get(0),
         show_name,

@@ -22,7 +22,6 @@ use windlass_gateway_opencue::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequ
 /// What it does with launches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mood {
-    /// It takes them.
     Takes,
     /// It answers that it will not.
     Refuses,
@@ -34,9 +33,7 @@ pub enum Mood {
     Hangs,
 }
 
-/// What it knows.
 pub struct Rqd {
-    /// Where it listens.
     pub port: u16,
     mood: Mutex<Mood>,
     changed: Notify,
@@ -136,7 +133,6 @@ impl Rqd {
 
 /// A host with a double of its own. It runs in a runtime of its own, so that its connections die with it.
 pub struct Machine {
-    /// Its double.
     pub rqd: Arc<Rqd>,
     address: SocketAddr,
     runtime: Option<Runtime>,
@@ -163,7 +159,6 @@ impl Machine {
         self.address.ip().to_string()
     }
 
-    /// It loses power.
     pub fn die(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -207,7 +202,6 @@ fn routes(rqd: Arc<Rqd>) -> Router {
         .with_state(rqd)
 }
 
-/// Of HTTP.
 pub type Answer = axum::http::Response<tonic::body::Body>;
 
 async fn launch(State(rqd): State<Arc<Rqd>>, request: HttpRequest) -> Answer {
