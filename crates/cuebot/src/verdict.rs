@@ -17,8 +17,6 @@ pub const EXIT_SKIP_RETRY: i32 = 286;
 pub const EXIT_HOST_DOWN: i32 = 399;
 /// The proc of the frame was cleared.
 pub const EXIT_CLEARED: i32 = 299;
-/// A running frame had no proc.
-pub const EXIT_ORPHANED: i32 = 301;
 /// The signal with which RQD ends frames whose command asks to run again.
 const SIGNAL_RETRY: i32 = 119;
 /// SIGTERM, with which RQD ends frames when a person sits down at the host.

@@ -58,11 +58,9 @@ UPDATE frame SET int_dispatch_order = other.place
   FROM ranked own JOIN ranked other ON other.pk_layer = own.pk_layer AND other.rank = own.wanted
  WHERE frame.pk_frame = own.pk_frame";
 
-/// The job or the layer whose frames are ordered.
-enum Whose<'a> {
-    Job(&'a str),
-    Layer(&'a str),
-}
+/// Frames of the job or the layer with the key `$1`.
+const OF_JOB: &str = "frame.pk_job = $1";
+const OF_LAYER: &str = "frame.pk_layer = $1";
 
 /// The numbers of a range, each once.
 fn numbers(range: &str) -> Result<Vec<i64>, CallError> {
@@ -89,14 +87,10 @@ fn staggered(numbers: &[i64], step: i32) -> Result<Vec<i64>, CallError> {
 
 async fn order(
     cuebot: &Cuebot,
-    whose: Whose<'_>,
+    (which, id): (&'static str, &str),
     numbers: Vec<i64>,
     places: &'static str,
 ) -> Result<(), CallError> {
-    let (which, id) = match whose {
-        Whose::Job(id) => ("frame.pk_job = $1", id),
-        Whose::Layer(id) => ("frame.pk_layer = $1", id),
-    };
     let statement = format!("{CHOSEN}{which}{places}");
     cuebot
         .transact((statement, id, numbers), |tx, (statement, id, numbers)| {
@@ -119,27 +113,27 @@ fn places(order: i32) -> &'static str {
 /// Moves frames of a job to the front or the end of their layers, or turns them round.
 async fn reorder_job(cuebot: Arc<Cuebot>, ask: JobReorderFramesRequest) -> Answer<()> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    order(&cuebot, Whose::Job(job), numbers(&ask.range)?, places(ask.order)).await
+    order(&cuebot, (OF_JOB, job), numbers(&ask.range)?, places(ask.order)).await
 }
 
 /// Moves frames of a layer to its front or its end, or turns them round.
 async fn reorder_layer(cuebot: Arc<Cuebot>, ask: LayerReorderFramesRequest) -> Answer<()> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
-    order(&cuebot, Whose::Layer(layer), numbers(&ask.range)?, places(ask.order)).await
+    order(&cuebot, (OF_LAYER, layer), numbers(&ask.range)?, places(ask.order)).await
 }
 
 /// Lets coarse frames of a job go before those between them.
 async fn stagger_job(cuebot: Arc<Cuebot>, ask: JobStaggerFramesRequest) -> Answer<()> {
     let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
     let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
-    order(&cuebot, Whose::Job(job), numbers, BY_TURN).await
+    order(&cuebot, (OF_JOB, job), numbers, BY_TURN).await
 }
 
 /// Lets coarse frames of a layer go before those between them.
 async fn stagger_layer(cuebot: Arc<Cuebot>, ask: LayerStaggerFramesRequest) -> Answer<()> {
     let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
     let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
-    order(&cuebot, Whose::Layer(layer), numbers, BY_TURN).await
+    order(&cuebot, (OF_LAYER, layer), numbers, BY_TURN).await
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use windlass_api::quantity::parse_seconds;
 use windlass_api::{Addresses, NAME_PATTERNS_MAX, is_name_pattern};
 use windlass_cuebot::{NETWORKS_MAX, Network};
 
@@ -158,13 +159,15 @@ impl Values {
         })
     }
 
-    /// Seconds, from a number with a unit.
+    /// Seconds, from a number or from a text with units.
     pub(super) fn seconds(&mut self, key: &str) -> Result<Option<f64>, ConfigError> {
-        let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3_600.0), ("d", 86_400.0), ("", 1.0)];
-        self.read(key, "a time such as 500ms, 30s, 5m or 3h", |value| with_unit(value, &units))
+        self.read(key, "a time such as 500ms, 30s, 5m or 3h", |value| {
+            let seconds = value.as_f64().or_else(|| parse_seconds(value.as_str()?).ok())?;
+            (seconds.is_finite() && seconds >= 0.0).then_some(seconds)
+        })
     }
 
-    /// KiB, from a number of bytes with a unit.
+    /// KiB, from a number of bytes with a unit. As in OpenCue's own scheduler, a unit without an `i` is decimal.
     pub(super) fn kib(&mut self, key: &str) -> Result<Option<i64>, ConfigError> {
         let units = [
             ("kib", 1.0),
