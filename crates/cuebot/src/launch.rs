@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use tokio_postgres::Transaction;
 
 /// Memory of a layer where neither its spec nor a service says any, in KiB: 3.2 GiB, as in OpenCue.
-const MEMORY_KIB: i64 = 3_355_443;
+const MEMORY_KIB: i32 = 3_355_443;
 
 /// The rows that all jobs of a document refer to.
 struct Place {
@@ -21,17 +21,26 @@ struct Place {
     cores_max: i32,
 }
 
-/// A service's values for layers whose specs have none.
-struct Defaults {
-    threadable: bool,
-    cores_min: i32,
-    memory_kib: i64,
-    tags: String,
-    gpus_min: i64,
-    gpu_memory_kib: i64,
-    timeout_min: i32,
-    timeout_llu_min: i32,
-}
+/// A layer. What its spec leaves out has the values of the first of its services that is known, of the show's own before
+/// all others, and else those of the service `default`, or OpenCue's own.
+const ADD_LAYER: &str = "
+WITH known AS (
+    SELECT str_name::text, b_threadable, int_cores_min, int_mem_min, str_tags::text, int_gpus_min, int_gpu_mem_min,
+           int_timeout, int_timeout_llu, 0 AS turn FROM show_service WHERE pk_show = $1::text
+    UNION ALL SELECT str_name, b_threadable, int_cores_min, int_mem_min, str_tags, int_gpus_min, int_gpu_mem_min,
+           int_timeout, int_timeout_llu, 1 FROM service
+    UNION ALL SELECT 'default', false, 100, $18::int, 'general', 0, 0, 0, 0, 2
+)
+INSERT INTO layer (pk_layer, pk_job, str_name, str_cmd, str_range, int_chunk_size, int_dispatch_order, str_type,
+       str_services, str_tags, int_cores_min, b_threadable, int_mem_min, int_gpus_min, int_gpu_mem_min, int_timeout,
+       int_timeout_llu)
+SELECT gen_random_uuid()::text, $2::text, $3::text, $4::text, $5::text, $6::bigint, $7::bigint, $8::text,
+       coalesce(nullif(array_to_string($9::text[], ','), ''), 'default'), coalesce($10::text, str_tags),
+       coalesce($11::int, int_cores_min), coalesce($12::boolean, b_threadable), coalesce($13::bigint, int_mem_min),
+       coalesce($14::int, int_gpus_min), coalesce($15::bigint, int_gpu_mem_min), coalesce($16::int, int_timeout),
+       coalesce($17::int, int_timeout_llu)
+  FROM known WHERE str_name = ANY($9::text[]) OR str_name = 'default'
+ ORDER BY array_position($9::text[], str_name) NULLS LAST, turn LIMIT 1 RETURNING pk_layer";
 
 /// Makes all jobs of a document. Returns their ids.
 pub(crate) async fn launch(
@@ -166,44 +175,6 @@ async fn add_job(
     Ok(id)
 }
 
-async fn defaults(tx: &Transaction<'_>, show: &str, services: &[String]) -> Result<Defaults, CallError> {
-    let row = tx
-        .query_opt(
-            "SELECT b_threadable, int_cores_min, int_mem_min::bigint, str_tags, int_gpus_min::bigint, int_gpu_mem_min,
-                    int_timeout, int_timeout_llu
-               FROM (SELECT str_name, b_threadable, int_cores_min, int_mem_min, str_tags, int_gpus_min, int_gpu_mem_min,
-                            int_timeout, int_timeout_llu, 0 AS turn FROM show_service WHERE pk_show = $1
-                     UNION ALL SELECT str_name, b_threadable, int_cores_min, int_mem_min, str_tags, int_gpus_min,
-                            int_gpu_mem_min, int_timeout, int_timeout_llu, 1 FROM service) AS known
-              WHERE str_name::text = ANY($2::text[]) OR str_name = 'default'
-              ORDER BY array_position($2::text[], str_name::text) NULLS LAST, turn LIMIT 1",
-            &[&show, &services],
-        )
-        .await?;
-    Ok(match row {
-        Some(row) => Defaults {
-            threadable: row.get(0),
-            cores_min: row.get(1),
-            memory_kib: row.get(2),
-            tags: row.get(3),
-            gpus_min: row.get(4),
-            gpu_memory_kib: row.get(5),
-            timeout_min: row.get(6),
-            timeout_llu_min: row.get(7),
-        },
-        None => Defaults {
-            threadable: false,
-            cores_min: 100,
-            memory_kib: MEMORY_KIB,
-            tags: "general".to_owned(),
-            gpus_min: 0,
-            gpu_memory_kib: 0,
-            timeout_min: 0,
-            timeout_llu_min: 0,
-        },
-    })
-}
-
 async fn add_layer(
     tx: &Transaction<'_>,
     job: &str,
@@ -211,33 +182,29 @@ async fn add_layer(
     order: i64,
     place: &Place,
 ) -> Result<(), CallError> {
-    let own = defaults(tx, &place.show, &layer.services).await?;
-    let tags = layer.tags.as_ref().map_or(own.tags, |tags| tags.join(" | "));
-    let services = if layer.services.is_empty() { "default".to_owned() } else { layer.services.join(",") };
+    let tags = layer.tags.as_ref().map(|tags| tags.join(" | "));
     let id: String = tx
         .query_one(
-            "INSERT INTO layer (pk_layer, pk_job, str_name, str_cmd, str_range, int_chunk_size, int_dispatch_order,
-                    str_tags, str_type, int_cores_min, b_threadable, int_mem_min, int_gpus_min, int_gpu_mem_min,
-                    str_services, int_timeout, int_timeout_llu)
-             VALUES (gen_random_uuid()::text, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
-             RETURNING pk_layer",
+            ADD_LAYER,
             &[
+                &place.show,
                 &job,
                 &layer.name,
                 &layer.command,
                 &layer.range,
                 &i64::from(layer.chunk_size),
                 &order,
-                &tags,
                 &layer.kind.as_str_name(),
-                &i64::from(layer.cores_min.unwrap_or(own.cores_min)),
-                &layer.threadable.unwrap_or(own.threadable),
-                &layer.memory_kib.unwrap_or(own.memory_kib),
-                &layer.gpus_min.map_or(own.gpus_min, i64::from),
-                &layer.gpu_memory_kib.unwrap_or(own.gpu_memory_kib),
-                &services,
-                &layer.timeout_min.unwrap_or(own.timeout_min),
-                &layer.timeout_llu_min.unwrap_or(own.timeout_llu_min),
+                &layer.services,
+                &tags,
+                &layer.cores_min,
+                &layer.threadable,
+                &layer.memory_kib,
+                &layer.gpus_min,
+                &layer.gpu_memory_kib,
+                &layer.timeout_min,
+                &layer.timeout_llu_min,
+                &MEMORY_KIB,
             ],
         )
         .await?
