@@ -22,7 +22,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use windlass_core::bounds::{NAME_BYTES_MAX, PREFERS_PER_STEP_MAX};
 use windlass_core::engine::{Event, Reply, Submit};
 use windlass_core::queues::QueueRecord;
