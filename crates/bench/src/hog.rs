@@ -121,8 +121,8 @@ async fn whole_run(setup: &Setup, work: Work, hog: Hog, pressure: bool) -> anyho
 async fn half_run(setup: &Setup, work: Work, hog: Hog, place: usize, pressure: bool) -> anyhow::Result<Run> {
     let dir = setup.dir.as_path();
     let mut groups = CoreGroup::pair(hog == Hog::Memory).map_err(anyhow::Error::msg)?;
-    let counts = format!("--pressure={pressure}");
-    let flags = ["--store", "memory", "--scoring-policy", "pressure", counts.as_str()];
+    let counts = format!("load.pressure={pressure}");
+    let flags = ["--store", "memory", "--set", "score.policy=pressure", "--set", counts.as_str()];
     let server = FarmServer::start(setup, free_port()?, &flags).await?;
     for (number, group) in groups.iter_mut().enumerate() {
         let name = format!("w{number}");

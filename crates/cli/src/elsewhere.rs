@@ -14,6 +14,11 @@ pub fn is_taken(_: &anyhow::Error) -> bool {
     false
 }
 
+/// None: no server starts here, so no flag of it is known.
+pub fn advise_on_flag(_: &clap::Error) -> Option<CliError> {
+    None
+}
+
 /// The answer to a command that needs Linux.
 pub fn needs_linux(command: &str) -> CliError {
     CliError::Usage {

@@ -315,7 +315,10 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
 /// Prints clap's output. Help and versions are data, the rest is a usage error.
 fn usage(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if !is_help && wants_json(std::env::args_os().skip(1)) {
+    let wants_json = !is_help && wants_json(std::env::args_os().skip(1));
+    if let Some(advice) = node::advise_on_flag(error) {
+        advice.print(wants_json);
+    } else if wants_json {
         let text = error.render().to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         CliError::usage(message).print(true);

@@ -46,7 +46,7 @@ impl Site {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut command = Command::new(windlass());
         command.args(["server", "start", "--no-worker", "--store", "memory", "--listen", &address]);
-        command.args(["--scoring-policy", "pressure", "--state"]).arg(dir.path().join("state")).args(flags);
+        command.args(["--set", "score.policy=pressure", "--state"]).arg(dir.path().join("state")).args(flags);
         let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let url = format!("http://{address}");
         let token = local_token(&dir.path().join("state"));
@@ -120,8 +120,8 @@ fn a_cpu_hog_keeps_work_away_only_where_pressure_counts() {
     let _machine = crate::machine();
     const TASKS: usize = 6;
     let mut at_the_hog = Vec::new();
-    for flag in ["--pressure=false", "--pressure=true"] {
-        let Some(site) = Site::start(false, &[flag]) else { return };
+    for setting in ["load.pressure=false", "load.pressure=true"] {
+        let Some(site) = Site::start(false, &["--set", setting]) else { return };
         let _hog = site.hog(Hog::Cpu);
         let mut count = 0;
         for _ in 0..TASKS {
@@ -148,8 +148,8 @@ fn a_cpu_hog_keeps_work_away_only_where_pressure_counts() {
 #[test]
 fn an_idle_worker_without_memory_gets_nothing_until_its_hog_ends() {
     let _machine = crate::machine();
-    let flags = ["--pressure=true", "--max-memory-pressure", MAX_MEMORY_PRESSURE];
-    let Some(site) = Site::start(true, &flags) else { return };
+    let setting = format!("load.max_memory_pressure={MAX_MEMORY_PRESSURE}");
+    let Some(site) = Site::start(true, &["--set", &setting]) else { return };
     let hog = site.hog(Hog::Memory);
     let held: f64 = MAX_MEMORY_PRESSURE.parse().unwrap();
     wait_until("memory is short", || number(&site.load("w0")["own"]["memory"]["some"]["avg10"]) > 1.2 * held);

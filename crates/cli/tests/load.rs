@@ -91,8 +91,8 @@ fn caches_and_speeds_are_told() {
     std::fs::create_dir(&cache).unwrap();
     std::fs::write(cache.join("a"), "a").unwrap();
     std::fs::write(cache.join("b"), "b").unwrap();
-    let named = format!("c={}", cache.display());
-    let farm = Farm::with_server(&["--name", "here", "--cache", &named]);
+    let named = format!("worker.caches=c={}", cache.display());
+    let farm = Farm::with_server(&["--name", "here", "--set", &named]);
     until(&farm, "both keys", |shown| shown["cache_keys"] == 2);
     // The first line names an entry of the directory, the second one elsewhere; the third is ignored.
     let fetch = format!(

@@ -16,7 +16,7 @@ fn parked(farm: &Farm) -> u64 {
 
 /// A server with room for four steps in memory, whose only slot is taken, and 40 jobs that wait for it.
 fn full_farm() -> (Farm, std::path::PathBuf) {
-    let farm = Farm::with_server(&["--cpus", "1", "--cache-steps", "4"]);
+    let farm = Farm::with_server(&["--cpus", "1", "--set", "cache.steps=4"]);
     let gate = farm.work().join("gate");
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
     farm.ok(&["submit", "--", "cat", gate.to_str().unwrap()]);

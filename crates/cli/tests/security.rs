@@ -73,7 +73,7 @@ fn forged_old_and_revoked_tokens_are_refused_with_the_reason() {
 
 #[test]
 fn a_client_without_a_certificate_is_refused_where_one_is_asked() {
-    let port = Port::with_tls(&["--tls-client-ca", "ca/ca.pem", "--tls-require-client-cert"]);
+    let port = Port::with_tls(&["--tls-client-ca", "ca/ca.pem", "--set", "tls.require_client_cert=true"]);
     let ann = port.token(&["--role", "user", "--user", "ann"]);
     let output = port.run_as(&ann, &["jobs"]);
     assert_eq!(output.status.code(), Some(5), "{}", show(&output));

@@ -230,7 +230,7 @@ fn in_force(farm: &Farm) -> (serde_json::Value, serde_json::Value) {
 }
 
 #[test]
-fn how_places_are_chosen_is_set_by_file_variable_and_flag() {
+fn how_places_are_chosen_is_set_by_file_variable_and_command_line() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("server.toml");
     std::fs::write(&config, "[score]\npolicy = 'simple'\n[load]\nmax_memory_pressure = 41\n").unwrap();
@@ -240,7 +240,7 @@ fn how_places_are_chosen_is_set_by_file_variable_and_flag() {
     drop(farm);
 
     let farm = Farm::with_server(
-        &[&file[..], &["--scoring-policy", "packing", "--max-memory-pressure", "43"]].concat(),
+        &[&file[..], &["--set", "score.policy=packing", "--set", "load.max_memory_pressure=43"]].concat(),
     );
     assert_eq!(in_force(&farm), (json!("packing"), json!(43.0)));
     drop(farm);
@@ -248,7 +248,7 @@ fn how_places_are_chosen_is_set_by_file_variable_and_flag() {
     let farm = Farm::new();
     let mut command = farm.command(&["server", "start"]);
     command.arg("--listen").arg(format!("unix:{}", farm.socket().display())).args(file);
-    command.env("WINDLASS_SCORING_POLICY", "pressure").env("WINDLASS_MAX_MEMORY_PRESSURE", "42");
+    command.env("WINDLASS_SCORE_POLICY", "pressure").env("WINDLASS_MAX_MEMORY_PRESSURE", "42");
     let mut server = command.stderr(std::process::Stdio::null()).spawn().unwrap();
     support::wait_until("the server answers", || farm.run(&["server", "status"]).status.success());
     assert_eq!(in_force(&farm), (json!("pressure"), json!(42.0)));
@@ -258,7 +258,7 @@ fn how_places_are_chosen_is_set_by_file_variable_and_flag() {
 
 #[test]
 fn an_unknown_policy_is_warned_of_once() {
-    let farm = Farm::with_server(&["--name", "here", "--scoring-policy", "best"]);
+    let farm = Farm::with_server(&["--name", "here", "--set", "score.policy=best"]);
     assert_eq!(in_force(&farm).0, "resource-aware");
     assert_eq!(
         farm.server_log().matches("there is no scoring policy 'best'").count(),
@@ -269,7 +269,7 @@ fn an_unknown_policy_is_warned_of_once() {
 }
 
 #[test]
-fn how_turns_are_taken_is_set_by_file_variable_and_flag() {
+fn how_turns_are_taken_is_set_by_file_variable_and_command_line() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("server.toml");
     std::fs::write(&config, "[turn]\ncharge = 'task'\nexpress = 0\n").unwrap();
@@ -281,10 +281,13 @@ fn how_turns_are_taken_is_set_by_file_variable_and_flag() {
         farm.json(&["queue", "show", "film"])["charge"].clone()
     };
     assert_eq!(charge(&Farm::with_server(&file)), json!("task"));
-    assert_eq!(charge(&Farm::with_server(&[&file[..], &["--charge", "time"]].concat())), json!("time"));
+    assert_eq!(
+        charge(&Farm::with_server(&[&file[..], &["--set", "turn.charge=time"]].concat())),
+        json!("time")
+    );
 
     let farm = Farm::new();
-    let mut command = farm.command(&["server", "start", "--express", "3"]);
+    let mut command = farm.command(&["server", "start", "--set", "turn.express=3"]);
     command.arg("--listen").arg(format!("unix:{}", farm.socket().display()));
     command.env("WINDLASS_CHARGE", "task");
     let mut server = command.stderr(std::process::Stdio::null()).spawn().unwrap();
@@ -292,4 +295,32 @@ fn how_turns_are_taken_is_set_by_file_variable_and_flag() {
     assert_eq!(charge(&farm), json!("task"));
     drop(farm);
     server.wait().unwrap();
+}
+
+#[test]
+fn a_flag_of_an_earlier_release_is_answered_with_its_setting() {
+    let farm = Farm::new();
+    for (flags, advice) in [
+        (&["--max-cpu-pressure", "70"][..], "--set load.max_cpu_pressure=VALUE"),
+        (&["--core-saturation"], "--set placement.core_saturation=true"),
+        (&["--keep-days=12h"], "--set keep_days=VALUE"),
+    ] {
+        let said = farm.fails(2, &[&["server", "start"], flags].concat());
+        assert!(said.contains(advice), "{flags:?}: {said}");
+    }
+}
+
+#[test]
+fn a_setting_that_makes_no_sense_is_refused_where_it_is_typed() {
+    let farm = Farm::new();
+    for (set, why) in [
+        ("load.max_cpu_pressure=hot", "'hot' is not a valid number"),
+        ("load.max_cpu_presure=70", "there is no setting 'load.max_cpu_presure'"),
+        ("load.max_cpu_pressure", "write SETTING=VALUE"),
+        ("store=postgres://windlass:secret@db.example/windlass", "a password belongs in the config file"),
+        ("queues.film.weight=5", "windlass queue set"),
+    ] {
+        let said = farm.fails(2, &["server", "start", "--set", set]);
+        assert!(said.contains(why), "{set}: {said}");
+    }
 }

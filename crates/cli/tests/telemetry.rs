@@ -34,7 +34,7 @@ mod without {
     #[test]
     fn the_variable_of_all_programs_only_makes_a_warning() {
         let farm = Farm::new();
-        let mut server = farm.command(&["server", "start", "--no-worker", "--idle-minutes", "0.001"]);
+        let mut server = farm.command(&["server", "start", "--no-worker", "--set", "idle_minutes=0.001"]);
         let server = server.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318").output().unwrap();
         let said = String::from_utf8_lossy(&server.stderr);
         assert!(server.status.success() && said.contains("OTEL_EXPORTER_OTLP_ENDPOINT is set"), "{said}");

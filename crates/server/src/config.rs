@@ -1,178 +1,170 @@
-//! The server's settings: one TOML file; every setting has a default, and flags go over the file.
+//! The server's settings: one TOML file. Every setting has a default. Variables, flags and `--set` go over the file.
 
 mod placement;
+mod setting;
 mod telemetry;
 
 pub use placement::{Cache, Charge, LoadConfig, Placement, Reservation, Score, Turn};
+pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
 
 use crate::door::BoardOptions;
 use crate::submission_rights::UserLimits;
 use serde::Deserialize;
+use setting::{SettingType as _, setting_of_flag, settings, words};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use windlass_api::SetQueue;
+use windlass_api::quantity::parse_seconds;
 
-/// All settings.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// Where to listen: `HOST:PORT`, or `unix:PATH`; by default a socket that belongs to the state directory.
-    pub listen: Option<String>,
-    /// `sqlite:PATH`, `postgres://HOST/DATABASE` or `memory`; by default `windlass.db` in the state directory.
-    pub store: Option<String>,
-    /// Days that ended jobs and their output are kept.
-    pub keep_days: f64,
-    /// Bytes of one output file that are kept: its beginning and its end.
-    pub log_bytes_max: u64,
-    /// Minutes without work or clients after which the server ends; absent is never.
-    pub idle_minutes: Option<f64>,
-    /// How long a worker's tasks may run without a word from it: seconds, or `never`.
-    pub lease: Lease,
-    /// The worker on this machine.
-    pub worker: Worker,
-    /// How turns are taken.
-    pub turn: Turn,
-    /// How places are chosen.
-    pub placement: Placement,
-    /// How workers with room are ranked.
-    pub score: Score,
-    /// What the load of workers' machines does.
-    pub load: LoadConfig,
-    /// What is kept free for work that is hard to place.
-    pub reservation: Reservation,
-    /// How much of what waits is held in memory.
-    pub cache: Cache,
-    /// Encryption of connections over TCP.
-    pub tls: Tls,
-    /// Who is let in.
-    pub auth: AuthConfig,
-    /// How many connections there may be over TCP.
-    pub connections: Connections,
-    /// The board in a browser.
-    pub board: BoardConfig,
-    /// Where traces go.
-    pub telemetry: TelemetryConfig,
-    /// The interface of Compass CI.
-    pub compass: CompassConfig,
-    /// What one user may have, administrators excepted.
-    pub users: Users,
+/// Least bytes kept of one output file: its first MiB and as much of its end.
+const LOG_BYTES_MIN: f64 = 2_097_152.0;
+/// Longest time that a client of sccache waits for a place, in seconds. Clients give up after 1200.
+const SCCACHE_WAIT_MAX_S: f64 = 1_000.0;
+
+settings! {
+    /// All settings of the server.
+    pub struct Config {
+        /// Address to listen on: `HOST:PORT`, or `unix:PATH`. By default a socket of the state directory, which only its
+        /// user can open. Other machines reach the server only with TLS.
+        listen: Option<String> = None;
+        /// Where jobs are kept: `sqlite:PATH`, `postgres://HOST/DATABASE` or `memory`. By default `windlass.db` in the
+        /// state directory.
+        store: Option<String> = None;
+        /// Days that ended jobs and their output are kept.
+        keep_days: f64 = 14.0, unit Days, within 0.0..=36_500.0;
+        /// Bytes kept of one output file: its first MiB and its end. A note marks the place where something was left
+        /// out.
+        log_bytes_max: u64 = 1 << 30, unit Bytes, within LOG_BYTES_MIN..=f64::INFINITY;
+        /// Minutes without work or clients after which the server ends. Absent: it never does.
+        idle_minutes: Option<f64> = None, unit Minutes, within 0.0..=1e6;
+        /// Time that a worker's tasks may run without contact to the server. With `never` they wait for an
+        /// administrator.
+        lease: Lease = Lease::Seconds(300.0), unit Seconds, within 1.0..=1e7;
+        /// The worker on this machine.
+        worker: Worker = Worker::default();
+        /// The queue that is served next.
+        turn: Turn = Turn::default();
+        /// Bin packing instead of spreading tasks over workers.
+        placement: Placement = Placement::default();
+        /// How workers with room are ranked.
+        score: Score = Score::default();
+        /// What the load of a worker's machine does, beyond bookings.
+        load: LoadConfig = LoadConfig::default();
+        /// Room for wide work in a stream of narrow work.
+        reservation: Reservation = Reservation::default();
+        /// Jobs that are kept in memory.
+        cache: Cache = Cache::default();
+        /// Encryption of connections over TCP, with files in PEM.
+        tls: Tls = Tls::default();
+        /// Access over TCP, and the audit log.
+        auth: AuthConfig = AuthConfig::default();
+        /// Bounds on connections over TCP.
+        connections: Connections = Connections::default();
+        /// The board in a browser.
+        board: BoardConfig = BoardConfig::default();
+        /// Traces for a collector, and the server's own log.
+        telemetry: TelemetryConfig = TelemetryConfig::default();
+        /// The interface of Compass CI.
+        compass: CompassConfig = CompassConfig::default();
+        /// What one user may have, administrators excepted.
+        users: Users = Users::default();
+        /// The interfaces of other systems that listen at addresses of their own.
+        gateway: GatewayConfig = GatewayConfig::default();
+        /// Settings of queues, by name, with the fields of [SetQueue](requests.md#setqueue). They hold from each start
+        /// on, and only the file changes them.
+        queues: BTreeMap<String, SetQueue> = BTreeMap::new();
+    }
+}
+
+settings! {
     /// The interfaces of other systems that listen at addresses of their own.
-    pub gateway: GatewayConfig,
-    /// Settings of queues, by name. They hold from each start on, and only the file changes them.
-    pub queues: BTreeMap<String, SetQueue>,
+    pub struct GatewayConfig {
+        /// The scheduler's side of sccache, if the table is there.
+        sccache: Option<SccacheConfig> = None;
+        /// The server's side of Nix's build hook.
+        nix: NixConfig = NixConfig::default();
+    }
 }
 
-/// The interfaces of other systems that listen at addresses of their own.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct GatewayConfig {
-    /// The scheduler's side of sccache; absent: there is none.
-    pub sccache: Option<SccacheConfig>,
+settings! {
     /// The server's side of Nix's build hook.
-    #[serde(default)]
-    pub nix: NixConfig,
+    pub struct NixConfig {
+        /// Whether the server takes builds. Its clients learn addresses of machines from this server.
+        enabled: bool = false;
+    }
 }
 
-/// The server's side of Nix's build hook.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NixConfig {
-    /// True where it takes builds. Its clients learn addresses of machines from this server.
-    pub enabled: bool,
+settings! {
+    /// The scheduler's side of sccache.
+    pub struct SccacheConfig {
+        /// File with the settings of a stock scheduler: its address and tokens.
+        config: PathBuf = PathBuf::new();
+        /// Seconds that a client may wait for a place.
+        wait_s: f64 = 30.0, unit Seconds, within 0.0..=SCCACHE_WAIT_MAX_S;
+        /// Whether a build server must speak from the address that its token names.
+        check_address: bool = true;
+        /// Proxies whose `X-Real-IP` is believed.
+        proxies: Vec<IpAddr> = Vec::new();
+    }
 }
 
-/// The scheduler's side of sccache.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SccacheConfig {
-    /// The settings of a stock scheduler: its address and tokens.
-    pub config: PathBuf,
-    /// Seconds that a client may wait for a place.
-    #[serde(default = "sccache_wait_s")]
-    pub wait_s: f64,
-    /// Whether a build server must speak from the address that its token names.
-    #[serde(default = "yes")]
-    pub check_address: bool,
-    /// Proxies whose `X-Real-IP` is believed.
-    #[serde(default)]
-    pub proxies: Vec<IpAddr>,
-}
-
-fn sccache_wait_s() -> f64 {
-    30.0
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// What one user may have, administrators excepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Users {
-    /// Submissions a minute.
-    pub submissions_per_minute: u32,
-    /// Jobs, ended ones that are still kept too.
-    pub jobs: u64,
-    /// Bytes of these jobs in the store.
-    pub bytes: u64,
-    /// The highest priority of a job.
-    pub priority: i32,
-}
-
-impl Default for Users {
-    fn default() -> Self {
-        Users { submissions_per_minute: 6_000, jobs: 1_000_000, bytes: 4 << 30, priority: 1_000 }
+settings! {
+    /// What one user may have, administrators excepted.
+    pub struct Users {
+        /// Submissions a minute.
+        submissions_per_minute: u32 = 6_000;
+        /// Jobs, including ended ones that are still kept.
+        jobs: u64 = 1_000_000;
+        /// Size of these jobs in the store: commands, environments, values.
+        bytes: u64 = 4 << 30, unit Bytes;
+        /// The highest priority of a job.
+        priority: i32 = 1_000;
     }
 }
 
 impl Users {
     /// For the interface.
-    pub fn limits(self) -> UserLimits {
-        let Users { submissions_per_minute, jobs, bytes, priority } = self;
+    pub fn limits(&self) -> UserLimits {
+        let Users { submissions_per_minute, jobs, bytes, priority } = *self;
         UserLimits { submissions_per_minute, jobs, bytes, priority }
     }
 }
 
-/// Whose output and commands a user reads.
+/// Jobs whose output and commands users and viewers read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reads {
-    /// Of their own jobs.
+    /// A user reads those of the user's own jobs.
     #[default]
     Own,
-    /// Of everybody's.
+    /// Everyone reads those of all jobs.
     All,
 }
 
-/// How many connections there may be over TCP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Connections {
-    /// Connections in all: 60000 by default. The limit on open files lowers it, for 512 files stay reserved.
-    pub max: Option<usize>,
-    /// Of one machine, on which nobody was let in yet; by default 1024.
-    pub per_machine_max: Option<usize>,
+words!(Reads, "`\"own\"` or `\"all\"`");
+
+settings! {
+    /// Bounds on connections over TCP.
+    pub struct Connections {
+        /// Connections in all: 60000 by default. The limit on open files lowers it, because 512 files stay reserved.
+        max: Option<usize> = None, within 16.0..=f64::INFINITY;
+        /// Connections of one machine from which no client has shown a token yet: 1024 by default.
+        per_machine_max: Option<usize> = None, within 1.0..=f64::INFINITY;
+    }
 }
 
-/// The board in a browser.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct BoardConfig {
-    /// False where the server has no board.
-    pub enabled: bool,
-    /// Names, `HOST` or `HOST:PORT`, under which browsers reach a server that listens on a loopback address, besides
-    /// the machine's own: those of a reverse proxy.
-    pub hosts: Vec<String>,
-}
-
-impl Default for BoardConfig {
-    fn default() -> Self {
-        BoardConfig { enabled: true, hosts: Vec::new() }
+settings! {
+    /// The board in a browser.
+    pub struct BoardConfig {
+        /// Whether the server has a board.
+        enabled: bool = true;
+        /// Names, `HOST` or `HOST:PORT`, under which browsers reach a server that listens on a loopback address, besides
+        /// the machine's own: those of a reverse proxy.
+        hosts: Vec<String> = Vec::new();
     }
 }
 
@@ -183,41 +175,42 @@ impl BoardConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        let is_bad = |host: &&String| host.is_empty() || host.contains(['/', ' ', '@', '*']);
-        match self.hosts.iter().find(is_bad) {
-            Some(host) => Err(format!("board.hosts must be HOST or HOST:PORT each, not '{host}'")),
-            None => Ok(()),
+        for host in &self.hosts {
+            if host.is_empty() || host.contains(['/', ' ', '@', '*']) {
+                return Err(format!("board.hosts must be HOST or HOST:PORT each, not '{host}'"));
+            }
         }
+        Ok(())
     }
 }
 
-/// The interface of Compass CI.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CompassConfig {
-    /// True where its clients, providers and machines come to this server.
-    pub enabled: bool,
-    /// The directory that is served as `/srv` and takes results; absent serves and takes none.
-    pub srv: Option<PathBuf>,
-    /// The beginning of the URLs that machines get; absent is how each machine reaches the server.
-    pub url: Option<String>,
-    /// True where packages that users' jobs upload may be what the machines of others boot.
-    pub shared_uploads: bool,
-    /// True where a bare machine is known by the address from which it booted; not behind a proxy.
-    pub trust_addresses: bool,
-    /// Bytes of one file that a job uploads: 1 GiB by default.
-    pub upload_bytes_max: Option<u64>,
-    /// Bytes of all files that one job uploads: 8 GiB by default.
-    pub results_bytes_max: Option<u64>,
+settings! {
+    /// The interface of Compass CI.
+    pub struct CompassConfig {
+        /// Whether its clients, providers and machines come to this server.
+        enabled: bool = false;
+        /// The directory that is served as `/srv` and takes results. Absent: the server serves and takes none.
+        srv: Option<PathBuf> = None;
+        /// The beginning of the URLs that machines get. By default how each machine reaches the server.
+        url: Option<String> = None;
+        /// Whether packages that users' jobs upload may be what the machines of others boot.
+        shared_uploads: bool = false;
+        /// Whether a bare machine is known by the address from which it booted; not behind a proxy.
+        trust_addresses: bool = false;
+        /// Bytes of one file that a job uploads: 1 GiB by default.
+        upload_bytes_max: Option<u64> = None, unit Bytes;
+        /// Bytes of all files that one job uploads: 8 GiB by default.
+        results_bytes_max: Option<u64> = None, unit Bytes;
+    }
 }
 
 /// How long a worker may be silent before its tasks are run elsewhere.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Lease {
-    /// So many seconds.
+    /// The time in seconds.
     Seconds(f64),
-    /// Until an operator says that it is gone.
+    /// Until an administrator says that the worker is gone.
     Never(Never),
 }
 
@@ -237,79 +230,100 @@ impl Lease {
             Lease::Never(_) => None,
         }
     }
-
-    fn check(self) -> Result<(), String> {
-        match self {
-            Lease::Seconds(seconds) if !(1.0..=1e7).contains(&seconds) => {
-                Err(format!("lease must be a number of seconds from 1 to 10000000 or never, not {seconds}"))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl FromStr for Lease {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let lease = match text {
-            "never" => Lease::Never(Never::Never),
-            _ => Lease::Seconds(text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?),
-        };
-        lease.check().map(|()| lease)
+        match text {
+            "never" => Ok(Lease::Never(Never::Never)),
+            _ => Ok(Lease::Seconds(parse_seconds(text)?)),
+        }
     }
 }
 
-/// The worker on this machine.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Worker {
-    /// False where this machine runs no tasks.
-    pub enabled: bool,
-    /// Its name; by default the machine's.
-    pub name: Option<String>,
-    /// Cores that tasks may hold; by default all.
-    pub cpus: Option<f64>,
-    /// Bytes of memory that tasks may hold; by default all.
-    pub memory: Option<u64>,
-    /// Devices that tasks may hold; by default all that nvidia-smi shows.
-    pub gpus: Option<u32>,
-    /// Tags besides what is detected: `key` or `key=value`.
-    pub tags: Vec<String>,
-    /// Root's worker may run the tasks of all who have a token as root.
-    pub as_root: bool,
-    /// Directories whose entries are caches, by the first part of their keys.
-    pub caches: BTreeMap<String, PathBuf>,
+settings! {
+    /// The worker on this machine.
+    pub struct Worker {
+        /// Whether this machine runs tasks.
+        enabled: bool = true;
+        /// The worker's name. By default the machine's.
+        name: Option<String> = None;
+        /// Cpus that tasks may hold. By default all.
+        cpus: Option<f64> = None, within 0.01..=1e6;
+        /// Memory that tasks may hold. By default all.
+        memory: Option<u64> = None, unit Bytes;
+        /// Gpus that tasks may hold. By default all that nvidia-smi shows.
+        gpus: Option<u32> = None;
+        /// Tags besides what is detected: `key` or `key=value`.
+        tags: Vec<String> = Vec::new();
+        /// Whether root's own worker may run the tasks of all users as root.
+        as_root: bool = false;
+        /// Directories whose [entries are a cache](../farm.md#load-and-caches), by the first part of their keys.
+        caches: BTreeMap<String, PathBuf> = BTreeMap::new();
+    }
 }
 
-/// Encryption of connections over TCP, with files in PEM.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tls {
-    /// The server's certificate, followed by those that lead to its authority.
-    pub cert: Option<PathBuf>,
-    /// Its key.
-    pub key: Option<PathBuf>,
-    /// Who vouches for clients; with it they are asked for a certificate.
-    pub client_ca: Option<PathBuf>,
-    /// Refuse clients that have none.
-    pub require_client_cert: bool,
+settings! {
+    /// Encryption of connections over TCP, with files in PEM.
+    pub struct Tls {
+        /// The server's certificate, followed by those that lead to its authority. `windlass ca` makes one.
+        cert: Option<PathBuf> = None;
+        /// The key of that certificate.
+        key: Option<PathBuf> = None;
+        /// Authorities that vouch for clients. With it the server asks clients for a certificate.
+        client_ca: Option<PathBuf> = None;
+        /// Whether clients without a certificate are refused.
+        require_client_cert: bool = false;
+    }
 }
 
-/// Who is let in.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuthConfig {
-    /// Requests over TCP need no token: every user of this machine is its administrator.
-    pub trust_this_machine: bool,
-    /// What was said before requests over TCP needed a token by themselves; only `true` is taken.
-    pub required: Option<bool>,
-    /// Tokens may go over the network in plain text.
-    pub insecure_plaintext: bool,
-    /// Whose output and commands users and viewers read: `own`, or `all`.
-    pub read: Reads,
-    /// Old files of the audit log that are kept.
-    pub audit_files: Option<u32>,
+impl Tls {
+    fn check(&self) -> Result<(), String> {
+        if self.cert.is_some() != self.key.is_some() {
+            return Err("tls.cert and tls.key go together: give both or neither".to_owned());
+        }
+        if self.client_ca.is_some() && self.cert.is_none() {
+            return Err("tls.client_ca needs tls.cert and tls.key".to_owned());
+        }
+        if self.require_client_cert && self.client_ca.is_none() {
+            return Err("tls.require_client_cert needs tls.client_ca".to_owned());
+        }
+        Ok(())
+    }
+}
+
+settings! {
+    /// Access over TCP, and the audit log.
+    pub struct AuthConfig {
+        /// Requests over TCP need no token: every user of this machine is its administrator.
+        trust_this_machine: bool = false;
+        /// A setting of releases in which requests over TCP needed no token by default. Only `true` is taken.
+        required: Option<bool> = None;
+        /// Whether tokens may go over the network in plain text.
+        insecure_plaintext: bool = false;
+        /// Jobs whose output and commands users and viewers read: their own, or all.
+        read: Reads = Reads::Own;
+        /// Old files of the audit log that are kept.
+        audit_files: u32 = 8;
+    }
+}
+
+impl AuthConfig {
+    fn check(&self) -> Result<(), String> {
+        match self.required {
+            Some(false) => {
+                Err("auth.required = false is gone: requests over TCP need tokens. Where every user of this \
+                 machine is to be trusted, set auth.trust_this_machine = true"
+                    .to_owned())
+            }
+            Some(true) if self.trust_this_machine => {
+                Err("auth.required and auth.trust_this_machine contradict each other".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Why a file is not used.
@@ -318,63 +332,19 @@ pub enum ConfigError {
     /// It cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
+        /// The file that was named.
         path: PathBuf,
-        /// Why.
+        /// What the system answered.
         source: std::io::Error,
     },
     /// It is not what a config is.
     #[error("{}: {why}", path.display())]
     Parse {
-        /// The file.
+        /// The file that was named.
         path: PathBuf,
-        /// Where and why.
+        /// The place in the file, and the reason.
         why: String,
     },
-}
-
-impl Default for Worker {
-    fn default() -> Self {
-        Worker {
-            enabled: true,
-            name: None,
-            cpus: None,
-            memory: None,
-            gpus: None,
-            tags: Vec::new(),
-            as_root: false,
-            caches: BTreeMap::new(),
-        }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            listen: None,
-            store: None,
-            keep_days: 14.0,
-            log_bytes_max: 1 << 30,
-            idle_minutes: None,
-            lease: Lease::Seconds(300.0),
-            worker: Worker::default(),
-            turn: Turn::default(),
-            placement: Placement::default(),
-            score: Score::default(),
-            load: LoadConfig::default(),
-            reservation: Reservation::default(),
-            cache: Cache::default(),
-            tls: Tls::default(),
-            auth: AuthConfig::default(),
-            connections: Connections::default(),
-            board: BoardConfig::default(),
-            telemetry: TelemetryConfig::default(),
-            compass: CompassConfig::default(),
-            users: Users::default(),
-            gateway: GatewayConfig::default(),
-            queues: BTreeMap::new(),
-        }
-    }
 }
 
 impl Config {
@@ -391,66 +361,55 @@ impl Config {
         Ok(config)
     }
 
+    /// All settings with their values, in the order of the manual. Tables come before what is in them.
+    pub fn settings(&self) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        self.list(Setting::default(), &mut settings);
+        settings
+    }
+
+    /// The setting that a flag of `server start` means, by its name in this release or an earlier one.
+    pub fn setting_of_flag(flag: &str) -> Option<Setting> {
+        setting_of_flag(Config::default().settings(), flag)
+    }
+
+    /// Sets the setting at `path`, such as `load.max_cpu_pressure`, from a text. [`Config::check`] says whether its value is
+    /// within its bounds.
+    ///
+    /// # Errors
+    /// If no setting is at that path, or if it does not take such a text.
+    pub fn set(&mut self, path: &str, text: &str) -> Result<(), String> {
+        let settings = self.settings();
+        let found = settings.iter().find(|setting| setting.path == path && !setting.is_table());
+        if let Some(unit) = found.map(|setting| setting.unit) {
+            return self.assign(path, text, unit).map_err(|why| format!("{path}: {why}"));
+        }
+        if path.starts_with("queues.") {
+            return Err("the file sets queues, and 'windlass queue set' does".to_owned());
+        }
+        let last = path.rsplit('.').next().unwrap_or(path);
+        Err(match setting_of_flag(settings, last) {
+            Some(near) => format!("there is no setting '{path}'; did you mean '{}'?", near.path),
+            None => format!("there is no setting '{path}'"),
+        })
+    }
+
     /// Says which setting makes no sense.
     pub fn check(&self) -> Result<(), String> {
-        let config = self;
-        if let Some(sccache) = &config.gateway.sccache
-            && !(0.0..=1_000.0).contains(&sccache.wait_s)
-        {
-            // Clients give up after 1200 seconds.
-            return Err(format!("gateway.sccache.wait_s must be from 0 to 1000, not {}", sccache.wait_s));
+        for setting in self.settings() {
+            setting.check()?;
         }
-        let days = config.keep_days;
-        if !days.is_finite() || !(0.0..=36_500.0).contains(&days) {
-            return Err(format!("keep_days must be a number from 0 to 36500, not {days}"));
-        }
-        if config.log_bytes_max < 2 << 20 {
-            return Err(format!("log_bytes_max must be at least 2097152, not {}", config.log_bytes_max));
-        }
-        for (name, queue) in &config.queues {
+        for (name, queue) in &self.queues {
             check_queue(name, queue).map_err(|why| format!("queues.{name}: {why}"))?;
         }
-        config.lease.check()?;
-        config.turn.check()?;
-        config.score.check()?;
-        config.load.check()?;
-        config.reservation.check()?;
-        config.cache.check()?;
-        config.board.check()?;
-        config.telemetry.check()?;
-        if let Some(minutes) = config.idle_minutes.filter(|m| !m.is_finite() || *m < 0.0 || *m > 1e6) {
-            return Err(format!("idle_minutes must be a number from 0 to 1000000, not {minutes}"));
+        if self.gateway.sccache.as_ref().is_some_and(|sccache| sccache.config.as_os_str().is_empty()) {
+            return Err("gateway.sccache.config is missing: give the file of a stock scheduler".to_owned());
         }
-        if let Some(cpus) = config.worker.cpus.filter(|c| !c.is_finite() || *c <= 0.0 || *c > 1e6) {
-            return Err(format!("worker.cpus must be a number above 0, not {cpus}"));
-        }
-        if let Some(max) = config.connections.max.filter(|max| *max < 16) {
-            return Err(format!("connections.max must be at least 16, not {max}"));
-        }
-        if config.connections.per_machine_max == Some(0) {
-            return Err("connections.per_machine_max must be at least 1, not 0".to_owned());
-        }
-        if config.auth.required == Some(false) {
-            return Err(
-                "auth.required = false is gone: requests over TCP need tokens. Where every user of this \
-                        machine is to be trusted, set auth.trust_this_machine = true"
-                    .to_owned(),
-            );
-        }
-        if config.auth.required == Some(true) && config.auth.trust_this_machine {
-            return Err("auth.required and auth.trust_this_machine contradict each other".to_owned());
-        }
-        let Tls { cert, key, client_ca, require_client_cert } = &config.tls;
-        if cert.is_some() != key.is_some() {
-            return Err("tls.cert and tls.key go together: give both or neither".to_owned());
-        }
-        if client_ca.is_some() && cert.is_none() {
-            return Err("tls.client_ca needs tls.cert and tls.key".to_owned());
-        }
-        if *require_client_cert && client_ca.is_none() {
-            return Err("tls.require_client_cert needs tls.client_ca".to_owned());
-        }
-        Ok(())
+        self.score.check()?;
+        self.board.check()?;
+        self.telemetry.check()?;
+        self.auth.check()?;
+        self.tls.check()
     }
 
     /// How long ended jobs are kept.
@@ -527,5 +486,88 @@ mod tests {
         assert_eq!(lease("lease = 3"), Some(Duration::from_secs(3)));
         assert_eq!(lease("lease = 'never'"), None);
         assert_eq!("2.5".parse::<Lease>().unwrap().duration(), Some(Duration::from_millis(2500)));
+        assert_eq!("5m".parse::<Lease>().unwrap().duration(), Some(Duration::from_secs(300)));
+    }
+
+    #[test]
+    fn settings_are_set_by_path() {
+        let mut config = Config::default();
+        for (path, text) in [
+            ("load.max_cpu_pressure", "70"),
+            ("load.min_free_bytes", "2GiB"),
+            ("keep_days", "12h"),
+            ("idle_minutes", "90s"),
+            ("lease", "never"),
+            ("turn.charge", "task"),
+            ("auth.read", "all"),
+            ("worker.enabled", "false"),
+            ("worker.tags", "ssd,rack=a4"),
+            ("worker.tags", "gpu"),
+            ("worker.caches", "nix=/nix/store"),
+            ("gateway.sccache.config", "/etc/scheduler.toml"),
+            ("gateway.sccache.proxies", "10.0.0.1"),
+        ] {
+            config.set(path, text).unwrap();
+        }
+        let by_file = Config::parse(
+            "keep_days = 0.5\nidle_minutes = 1.5\nlease = 'never'\n\
+             [load]\nmax_cpu_pressure = 70\nmin_free_bytes = 2147483648\n[turn]\ncharge = 'task'\n\
+             [auth]\nread = 'all'\n[worker]\nenabled = false\ntags = ['ssd', 'rack=a4', 'gpu']\n\
+             [worker.caches]\nnix = '/nix/store'\n\
+             [gateway.sccache]\nconfig = '/etc/scheduler.toml'\nproxies = ['10.0.0.1']",
+        );
+        assert_eq!(config, by_file.unwrap());
+    }
+
+    #[test]
+    fn mistakes_of_what_is_set_are_named() {
+        let refused = |path: &str, text: &str| Config::default().set(path, text).unwrap_err();
+        assert_eq!(
+            refused("max_cpu_pressure", "70"),
+            "there is no setting 'max_cpu_pressure'; did you mean 'load.max_cpu_pressure'?"
+        );
+        assert_eq!(refused("colour", "red"), "there is no setting 'colour'");
+        assert_eq!(refused("load", "1"), "there is no setting 'load'");
+        assert!(refused("queues.film.weight", "5").contains("windlass queue set"));
+        assert!(refused("load.max_cpu_pressure", "hot").contains("load.max_cpu_pressure: 'hot'"));
+        assert!(refused("worker.enabled", "perhaps").contains("neither true nor false"));
+        assert!(refused("turn.charge", "core").contains("`time` or `task`"));
+        assert!(refused("gateway.sccache.proxies", "box1").contains("box1"));
+        let mut config = Config::default();
+        config.set("load.stale_reports", "61").unwrap();
+        assert_eq!(config.check().unwrap_err(), "load.stale_reports must be from 1 to 60, not 61");
+        config = Config::default();
+        config.set("gateway.sccache.wait_s", "1m").unwrap();
+        assert!(config.check().unwrap_err().contains("gateway.sccache.config"));
+    }
+
+    #[test]
+    fn flags_of_earlier_releases_name_their_settings() {
+        for (flag, path) in [
+            ("max-cpu-pressure", "load.max_cpu_pressure"),
+            ("min-free", "load.min_free_bytes"),
+            ("pressure-release", "load.release"),
+            ("pressure", "load.pressure"),
+            ("scoring-policy", "score.policy"),
+            ("reservation-after-s", "reservation.after_s"),
+            ("cache-steps", "cache.steps"),
+            ("cache", "worker.caches"),
+            ("gpus", "worker.gpus"),
+            ("keep-days", "keep_days"),
+            ("tls-require-client-cert", "tls.require_client_cert"),
+        ] {
+            assert_eq!(Config::setting_of_flag(flag).unwrap().path, path, "{flag}");
+        }
+        assert_eq!(Config::setting_of_flag("colour"), None);
+    }
+
+    #[test]
+    fn variables_go_by_one_rule() {
+        let variables = |flag: &str| Config::setting_of_flag(flag).unwrap().variables().collect::<Vec<_>>();
+        assert_eq!(variables("keep-days"), ["WINDLASS_KEEP_DAYS"]);
+        assert_eq!(
+            variables("max-cpu-pressure"),
+            ["WINDLASS_LOAD_MAX_CPU_PRESSURE", "WINDLASS_MAX_CPU_PRESSURE"]
+        );
     }
 }

@@ -58,7 +58,7 @@ pub use activity::OpenRequest;
 pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
-    AuthConfig, BoardConfig, Charge, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig,
+    AuthConfig, BoardConfig, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig, Setting,
     TelemetryConfig, Tls as TlsConfig,
 };
 pub use connections::RoomLimits;

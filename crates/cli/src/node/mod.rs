@@ -16,7 +16,6 @@ pub mod nix_machine;
 pub mod otlp;
 pub mod own;
 pub mod paths;
-pub mod placement;
 pub mod remote;
 pub mod serve;
 pub mod site;
@@ -25,6 +24,8 @@ pub mod this_machine;
 #[cfg(feature = "otlp")]
 pub mod traces;
 pub mod watchdog;
+
+pub use serve::advise_on_flag;
 
 use clap::Parser;
 use std::ffi::OsString;

@@ -92,13 +92,14 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
     let output = open().with_context(|| format!("cannot write {}", log.display()))?;
     let before = output.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.args(["server", "start", "--idle-minutes"]).arg(idle_minutes());
+    command.args(["server", "start", "--set"]).arg(format!("idle_minutes={}", idle_minutes()));
     command.arg("--listen").arg(format!("unix:{}", paths.socket.display()));
     command.arg("--state").arg(&paths.state);
     // Variables for the caller's jobs must not reach the server, which serves other runs too.
     let for_jobs = [
         "WINDLASS_LISTEN",
         "WINDLASS_TRUST_THIS_MACHINE",
+        "WINDLASS_AUTH_TRUST_THIS_MACHINE",
         "WINDLASS_TASK",
         "WINDLASS_SERVER",
         "WINDLASS_KEEPER",

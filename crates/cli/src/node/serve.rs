@@ -4,11 +4,13 @@ use crate::node::life::{Life, stop_signal};
 use crate::node::local::{self, LocalWorker};
 use crate::node::member::{Lost, OwnStore};
 use crate::node::paths::Paths;
-use crate::node::placement::PlacementFlags;
 use crate::node::site::Site;
 use crate::node::{memory, telemetry, watchdog};
+use crate::ui::error::CliError;
 use crate::ui::message::message;
 use anyhow::Context as _;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,14 +20,14 @@ use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
 use windlass_server::{CompassConfig, Config, Handle, Lease, Retention, SccacheConfig, ShellOptions};
 use windlass_store::StoreError;
-use windlass_worker::{CacheDir, KeeperOptions, keeper_main};
+use windlass_worker::{KeeperOptions, keeper_main};
 
 /// The key of Compass CI's secrets, in the state directory.
 const COMPASS_KEY: &str = "compass.key";
 /// How long requests in progress may take when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Flags of `server start`; each overrides the config file.
+/// Flags of `server start`; each goes over the config file. Every other setting has [`ServeOptions::set`].
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ServeOptions {
     /// Address to listen on: HOST:PORT or unix:PATH [default: a socket of the state directory]
@@ -40,40 +42,29 @@ pub struct ServeOptions {
     /// Config file
     #[arg(long, env = "WINDLASS_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Set any setting of the config file, such as keep_days=30 or load.max_cpu_pressure=70; goes over the file, the
+    /// variables and all flags; may be repeated
+    #[arg(long, value_name = "SETTING=VALUE", value_parser = parse_set)]
+    pub set: Vec<(String, String)>,
     /// Cpus that tasks may use on this machine [default: all]
     #[arg(long, env = "WINDLASS_WORKER_CPUS", value_name = "N")]
     pub cpus: Option<f64>,
     /// Memory that tasks may use on this machine [default: all]
     #[arg(long, env = "WINDLASS_WORKER_MEMORY", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
     pub memory: Option<u64>,
-    /// Gpus that tasks may use on this machine [default: all that nvidia-smi shows]
-    #[arg(long, env = "WINDLASS_WORKER_GPUS", value_name = "N")]
-    pub gpus: Option<u32>,
     /// The worker's name [default: the machine's]
     #[arg(long, env = "WINDLASS_WORKER_NAME", value_name = "NAME")]
     pub name: Option<String>,
     /// Tag of the worker, KEY or KEY=VALUE; may be repeated
     #[arg(long = "tag", env = "WINDLASS_WORKER_TAGS", value_delimiter = ',', value_name = "TAG")]
     pub tags: Vec<String>,
-    /// Cache directory of the worker; may be repeated
-    #[arg(long = "cache", env = "WINDLASS_WORKER_CACHES", value_delimiter = ',', value_name = "NAME=DIR")]
-    pub caches: Vec<CacheDir>,
-    /// Time that ended jobs and their output are kept: 12h, 30d, or days [default: 14]
-    #[arg(long, env = "WINDLASS_KEEP_DAYS", value_name = "TIME", value_parser = windlass_api::quantity::parse_days)]
-    pub keep_days: Option<f64>,
-    /// Bytes kept of one output file: its first MiB and its end [default: 1GiB]
-    #[arg(long, env = "WINDLASS_LOG_BYTES_MAX", value_name = "SIZE", value_parser = windlass_api::quantity::parse_size)]
-    pub log_bytes_max: Option<u64>,
     /// Run no worker on this machine
     #[arg(long, env = "WINDLASS_NO_WORKER")]
     pub no_worker: bool,
     /// Lease: how long a worker's tasks may run without contact: 90s, 5m, or seconds; never waits for an operator
     /// [default: 300]
-    #[arg(long, env = "WINDLASS_LEASE", value_name = "TIME|never", value_parser = parse_lease)]
+    #[arg(long, env = "WINDLASS_LEASE", value_name = "TIME|never")]
     pub lease: Option<Lease>,
-    /// Time without work or clients after which the server stops: 90s, 1h, or minutes [default: never]
-    #[arg(long, env = "WINDLASS_IDLE_MINUTES", value_name = "TIME", value_parser = windlass_api::quantity::parse_minutes)]
-    pub idle_minutes: Option<f64>,
     /// Accept clients, providers and machines of Compass CI
     #[arg(long, env = "WINDLASS_COMPASS")]
     pub compass: bool,
@@ -85,22 +76,42 @@ pub struct ServeOptions {
     pub as_root: bool,
     #[command(flatten)]
     pub access: AccessFlags,
-    #[command(flatten)]
-    pub placement: PlacementFlags,
 }
 
-/// A lease from a duration, or `never`.
-fn parse_lease(text: &str) -> Result<Lease, String> {
-    match text {
-        "never" => text.parse(),
-        _ => windlass_api::quantity::parse_seconds(text)?.to_string().parse(),
+/// A setting's path and its value. Other users of the machine see command lines, so an address with a password is
+/// refused.
+fn parse_set(text: &str) -> Result<(String, String), String> {
+    let (path, value) =
+        text.split_once('=').ok_or("write SETTING=VALUE, such as load.max_cpu_pressure=70")?;
+    if value.contains("://") && (value.contains('@') || value.contains("password=")) {
+        return Err(
+            "other users of this machine can read it: a password belongs in the config file".to_owned()
+        );
     }
+    Config::default().set(path, value)?;
+    Ok((path.to_owned(), value.to_owned()))
+}
+
+/// The advice on a flag that `server start` does not have, if it is the name of a setting. Earlier releases had a flag for
+/// most of them.
+pub fn advise_on_flag(error: &clap::Error) -> Option<CliError> {
+    if error.kind() != ErrorKind::UnknownArgument || !super::words().iter().any(|word| word == "server") {
+        return None;
+    }
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let setting = Config::setting_of_flag(flag.trim_start_matches('-'))?;
+    let value = if setting.kind == "true or false" { "true" } else { "VALUE" };
+    let hint = Some(format!("give --set {}={value}, or set it in the config file", setting.path));
+    Some(CliError::Usage { message: format!("{flag} is a setting of the server, and not a flag"), hint })
 }
 
 impl ServeOptions {
     /// Whether the server may listen on TCP, as far as its flags tell.
     pub fn may_listen_on_tcp(&self) -> bool {
-        self.config.is_some() || self.listen.as_ref().is_some_and(|listen| !listen.starts_with("unix:"))
+        let is_set = self.set.iter().any(|(path, _)| path == "listen");
+        is_set
+            || self.config.is_some()
+            || self.listen.as_ref().is_some_and(|listen| !listen.starts_with("unix:"))
     }
 }
 
@@ -125,9 +136,6 @@ pub struct AccessFlags {
     /// CA certificates: ask clients for a certificate that one of these signed
     #[arg(long, env = "WINDLASS_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
-    /// Refuse clients without a certificate by --tls-client-ca
-    #[arg(long, env = "WINDLASS_TLS_REQUIRE_CLIENT_CERT")]
-    pub tls_require_client_cert: bool,
 }
 
 impl AccessFlags {
@@ -139,7 +147,6 @@ impl AccessFlags {
         config.tls.cert = self.tls_cert.or(config.tls.cert.take());
         config.tls.key = self.tls_key.or(config.tls.key.take());
         config.tls.client_ca = self.tls_client_ca.or(config.tls.client_ca.take());
-        config.tls.require_client_cert |= self.tls_require_client_cert;
     }
 }
 
@@ -194,29 +201,44 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
     Ok(())
 }
 
-/// The settings, from the config file overridden by flags, and the state directory.
+/// Sets what variables set: each setting has one by its path, such as `WINDLASS_KEEP_DAYS`. Those of flags are read with
+/// the flags.
+fn set_by_variables(config: &mut Config) -> anyhow::Result<()> {
+    let command = <ServeOptions as clap::Args>::augment_args(clap::Command::new("start"));
+    let of_flags: Vec<&OsStr> = command.get_arguments().filter_map(clap::Arg::get_env).collect();
+    for setting in config.settings().into_iter().filter(|setting| !setting.is_table()) {
+        for name in setting.variables() {
+            let value = std::env::var(&name).unwrap_or_default();
+            if !value.is_empty() && !of_flags.contains(&OsStr::new(&name)) {
+                config.set(&setting.path, &value).map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The settings and the state directory. Variables and flags go over the config file, and `--set` over all.
 pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
     let mut config = match &options.config {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
+    set_by_variables(&mut config)?;
     config.store = options.store.or(config.store);
     config.worker.cpus = options.cpus.or(config.worker.cpus);
     config.worker.memory = options.memory.or(config.worker.memory);
     config.worker.name = options.name.or(config.worker.name);
     config.worker.tags.extend(options.tags);
-    config.worker.caches.extend(options.caches.into_iter().map(|CacheDir { name, dir }| (name, dir)));
-    config.idle_minutes = options.idle_minutes.or(config.idle_minutes);
     config.worker.enabled &= !options.no_worker;
     config.worker.as_root |= options.as_root;
     config.lease = options.lease.unwrap_or(config.lease);
-    config.worker.gpus = options.gpus.or(config.worker.gpus);
-    config.keep_days = options.keep_days.unwrap_or(config.keep_days);
-    config.log_bytes_max = options.log_bytes_max.unwrap_or(config.log_bytes_max);
     config.compass.enabled |= options.compass;
     config.gateway.nix.enabled |= options.nix;
     options.access.override_config(&mut config);
-    options.placement.override_config(&mut config);
+    config.listen = options.listen.or(config.listen);
+    for (path, value) in &options.set {
+        config.set(path, value).map_err(anyhow::Error::msg)?;
+    }
     config.check().map_err(anyhow::Error::msg)?;
     let state = options.state.map(std::path::absolute).transpose()?;
     let paths = match (state, Paths::for_user()) {
@@ -224,9 +246,7 @@ pub fn settle(options: ServeOptions) -> anyhow::Result<(Config, PathBuf)> {
         (Some(state), _) => Paths::for_state(state),
         (None, own) => own?,
     };
-    let listen = options.listen.or(config.listen.take());
-    let listen = listen.unwrap_or_else(|| format!("unix:{}", paths.socket.display()));
-    config.listen = Some(listen);
+    config.listen.get_or_insert_with(|| format!("unix:{}", paths.socket.display()));
     Ok((config, paths.state))
 }
 

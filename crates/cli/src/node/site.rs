@@ -20,8 +20,6 @@ use windlass_server::{
 use windlass_store::Store;
 use windlass_worker::ADMIN_SOCKET;
 
-/// Old files of the audit log that are kept by default.
-const AUDIT_FILES: u32 = 8;
 /// The audit log, in the state directory.
 const AUDIT_LOG: &str = "audit.log";
 /// How long requests under way may take when a server that stands by ends.
@@ -237,7 +235,7 @@ impl Site {
             room: RoomLimits::new(config.connections.max, config.connections.per_machine_max),
             user_limits: config.users.limits(),
             read_all: config.auth.read == Reads::All,
-            audit_files: config.auth.audit_files.unwrap_or(AUDIT_FILES),
+            audit_files: config.auth.audit_files,
             board: config.board.options(),
             queues: config.queues.clone(),
             key: Some(self.key.clone()),

@@ -13,7 +13,7 @@ use windlass_api::wire::{
 };
 
 /// Loads are reported once and stay valid for the whole test.
-const LASTING: [&str; 5] = ["--pressure", "--report-ms", "60000", "--stale-reports", "60"];
+const LASTING: [&str; 4] = ["--set", "load.report_ms=60000", "--set", "load.stale_reports=60"];
 /// Much shorter than a worker may be silent.
 const BEAT: Duration = Duration::from_secs(1);
 
@@ -183,7 +183,12 @@ async fn a_worker_without_space_gets_no_work_and_one_with_a_full_link_no_network
         text.contains("too little free space in its session directory (3 MiB free, 640 MiB needed)"),
         "{text}"
     );
-    assert!(text.contains("of full until 640 MiB are free (3 MiB are), or lower '--min-free'"), "{text}");
+    assert!(
+        text.contains(
+            "of full until 640 MiB are free (3 MiB are), or lower the server's setting 'load.min_free_bytes'"
+        ),
+        "{text}"
+    );
     assert_eq!(get_json(&server, "/api/v1/workers/full/why")["reason"], "low_space");
     assert_eq!(
         (metric(&server, "windlass_workers_low_space"), metric(&server, "windlass_workers_saturated")),
@@ -323,7 +328,7 @@ async fn queues_tell_what_they_are_entitled_to_and_what_their_weights_count_as()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn decisions_are_told_and_summed_up() {
-    let server = Server::start(&["--scoring-policy", "pressure", "--pressure"]);
+    let server = Server::start(&["--set", "score.policy=pressure"]);
     let rules = board(&server, "/scoring/rules");
     let names: Vec<&str> =
         rules.as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap()).collect();

@@ -277,7 +277,7 @@ impl Ineligible {
             Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),
             Ineligible::LowSpace { directory, free, needs } => format!(
                 "delete files in the file system of the {directory} directory of {worker} until {} are free \
-                 ({} are), or lower '--min-free' of the server",
+                 ({} are), or lower the server's setting 'load.min_free_bytes'",
                 Bytes(*needs),
                 Bytes(*free)
             ),

@@ -1,10 +1,9 @@
-//! Settings of how places are chosen: whose turn it is, what load does, which policy ranks workers, what is
-//! kept free for
-//! work that is hard to place.
+//! Settings of how places are chosen: the turns of queues, what load does, the policy that ranks workers, and what is
+//! kept free for work that is hard to place.
 
 use super::Config;
+use super::setting::{settings, words};
 use serde::Deserialize;
-use std::str::FromStr;
 use std::time::Duration;
 use windlass_core::bounds;
 use windlass_core::engine::Settings;
@@ -17,18 +16,8 @@ use windlass_core::worker::Saturation;
 
 /// Nanoseconds of a millisecond.
 const NS_PER_MS: u64 = 1_000_000;
-/// Milliseconds between two reports.
-const REPORT_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
-/// Reports that may be missing.
-const STALE_REPORTS: std::ops::RangeInclusive<u32> = 1..=60;
-/// Steps that may be held in memory.
-const CACHE_STEPS: std::ops::RangeInclusive<u32> = 1..=100_000_000;
-/// Bytes of a policy's name.
+/// Most bytes of a policy's name.
 const POLICY_BYTES_MAX: usize = 64;
-/// Workers that may be reserved at a time.
-const HOLDERS_MAX: u32 = 1_000;
-/// Bookings of which one may be out of turn.
-const EXPRESS_MAX: u32 = 1_000_000;
 
 impl Config {
     /// What the engine has of these settings. A policy that is not known is warned of, and is the default.
@@ -52,14 +41,16 @@ impl Config {
     }
 }
 
-/// How turns are taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Turn {
-    /// What bookings cost their queue.
-    pub charge: Charge,
-    /// One booking in this number may go to a queue that has work again, out of turn; 0: none.
-    pub express: u32,
+settings! {
+    /// The queue that is served next.
+    pub struct Turn {
+        /// What a task is [charged](../queues.md#weights-and-what-a-task-costs): `time`, its share of the worker times its
+        /// run time, or `task`, one each.
+        charge: Charge = Charge::Time, formerly "charge";
+        /// At most one of this number of bookings in a band goes out of turn, to a queue that has just become backlogged;
+        /// 0 for none.
+        express: u32 = 8, within 0..=1_000_000, formerly "express";
+    }
 }
 
 /// What a booking costs its queue.
@@ -72,133 +63,75 @@ pub enum Charge {
     Task,
 }
 
-impl FromStr for Charge {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "time" => Ok(Charge::Time),
-            "task" => Ok(Charge::Task),
-            _ => Err(format!("charge is time or task, not '{text}'")),
-        }
-    }
-}
-
-impl Default for Turn {
-    fn default() -> Self {
-        Turn { charge: Charge::Time, express: 8 }
-    }
-}
+words!(Charge, "`\"time\"` or `\"task\"`");
 
 impl Turn {
     /// The settings as the core has them.
-    fn settings(self) -> TurnSettings {
+    fn settings(&self) -> TurnSettings {
         let charge = match self.charge {
             Charge::Time => windlass_core::queues::Charge::Time,
             Charge::Task => windlass_core::queues::Charge::Task,
         };
         TurnSettings { charge, express: Some(self.express).filter(|every| *every > 0) }
     }
+}
 
-    /// Says which setting makes no sense.
-    pub fn check(&self) -> Result<(), String> {
-        match self.express {
-            0..=EXPRESS_MAX => Ok(()),
-            every => Err(format!("turn.express must be from 0 to {EXPRESS_MAX}, not {every}")),
-        }
+settings! {
+    /// Jobs that are kept in memory.
+    pub struct Cache {
+        /// Steps [kept in memory](../server.md#more-jobs-than-memory) before jobs are parked.
+        steps: u32 = bounds::CACHE_STEPS as u32, within 1..=100_000_000;
     }
 }
 
-/// How much of what waits is held in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cache {
-    /// Steps of active jobs. Of jobs beyond that, that nothing happened to yet, the store keeps all but the
-    /// first of each queue and class.
-    pub steps: u32,
-}
-
-impl Default for Cache {
-    fn default() -> Self {
-        Cache { steps: bounds::CACHE_STEPS as u32 }
+settings! {
+    /// Bin packing instead of spreading tasks over workers.
+    pub struct Placement {
+        /// Fill the worker with the fewest free cpus first.
+        core_saturation: bool = false, formerly "core_saturation";
+        /// Fill the worker with the least free memory first.
+        memory_saturation: bool = false, formerly "memory_saturation";
     }
-}
-
-impl Cache {
-    /// Says which setting makes no sense.
-    pub fn check(&self) -> Result<(), String> {
-        if !CACHE_STEPS.contains(&self.steps) {
-            return Err(format!("cache.steps must be from 1 to 100000000, not {}", self.steps));
-        }
-        Ok(())
-    }
-}
-
-/// How places are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Placement {
-    /// Fill the worker with fewest free cpus first.
-    pub core_saturation: bool,
-    /// Fill the worker with least free memory first.
-    pub memory_saturation: bool,
 }
 
 impl Placement {
-    /// Which worker is filled first.
-    fn saturation(self) -> Saturation {
+    /// The resources of which the fullest worker is filled first.
+    fn saturation(&self) -> Saturation {
         Saturation { cores: self.core_saturation, memory: self.memory_saturation }
     }
 }
 
-/// What the load of workers' machines does.
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LoadConfig {
-    /// Pressure and what else uses a machine's cpus count; otherwise bookings alone do.
-    pub pressure: bool,
-    /// Percent of cpu pressure from which a worker gets no work.
-    pub max_cpu_pressure: f64,
-    /// Percent of memory pressure from which a worker gets no work.
-    pub max_memory_pressure: f64,
-    /// Percent of io pressure from which a worker gets no work.
-    pub max_io_pressure: f64,
-    /// Percent of a link's speed in use from which a worker gets no network-bound work.
-    pub max_network_use: f64,
-    /// Free bytes of a worker's state and session directories below which it gets no work; 0 for none. Where it is not
-    /// set, the size of the disk decides.
-    pub min_free_bytes: Option<u64>,
-    /// How much all of the time stalled for cpu adds to a worker's load, as a multiple of it.
-    pub cpu_pressure_weight: f64,
-    /// The same for memory.
-    pub memory_pressure_weight: f64,
-    /// The same for input and output.
-    pub io_pressure_weight: f64,
-    /// Part of a threshold below which a worker gets work again.
-    pub release: f64,
-    /// Milliseconds between two reports of a worker.
-    pub report_ms: u64,
-    /// Reports that are missing when a worker's pressure is unknown.
-    pub stale_reports: u32,
-}
-
-impl Default for LoadConfig {
-    fn default() -> Self {
-        let core = LoadSettings::default();
-        LoadConfig {
-            pressure: core.pressure,
-            max_cpu_pressure: core.max_cpu_pressure,
-            max_memory_pressure: core.max_memory_pressure,
-            max_io_pressure: core.max_io_pressure,
-            max_network_use: core.max_network_use,
-            min_free_bytes: core.min_free_bytes,
-            cpu_pressure_weight: core.cpu_pressure_weight,
-            memory_pressure_weight: core.memory_pressure_weight,
-            io_pressure_weight: core.io_pressure_weight,
-            release: core.release,
-            report_ms: core.report_ns / NS_PER_MS,
-            stale_reports: (core.stale_ns / core.report_ns) as u32,
-        }
+settings! {
+    /// What the load of a worker's machine does, beyond bookings.
+    pub struct LoadConfig {
+        /// Whether pressure and foreign load count. Otherwise bookings alone do.
+        pressure: bool = true, formerly "pressure";
+        /// Percent of cpu pressure from which a worker gets no work. It counts only after no task has run on the worker
+        /// for 30 seconds, because tasks cause cpu pressure themselves.
+        max_cpu_pressure: f64 = 80.0, within 1..=100, formerly "max_cpu_pressure";
+        /// Percent of memory pressure from which a worker gets no work. It always counts.
+        max_memory_pressure: f64 = 50.0, within 1..=100, formerly "max_memory_pressure";
+        /// Percent of io pressure from which a worker gets no work. It always counts.
+        max_io_pressure: f64 = 75.0, within 1..=100, formerly "max_io_pressure";
+        /// Percent of a network link's speed, as a mean of 10 seconds, from which a worker gets no network-bound work. Off
+        /// where no link tells its speed.
+        max_network_use: f64 = 90.0, within 1..=100, formerly "max_network_use";
+        /// Free space of a worker's state and session directories below which it gets no work; 0: it always does. By
+        /// default 512 MiB, or a fortieth of a disk of less than 20 GiB.
+        min_free_bytes: Option<u64> = None, unit Bytes, formerly "min_free";
+        /// How much a cpu pressure of 100 percent adds to a worker's load, as a multiple of the load.
+        cpu_pressure_weight: f64 = 2.0, within 0..=100, formerly "cpu_pressure_weight";
+        /// How much a memory pressure of 100 percent adds to a worker's load, as a multiple of the load.
+        memory_pressure_weight: f64 = 2.0, within 0..=100, formerly "memory_pressure_weight";
+        /// How much an io pressure of 100 percent adds to a worker's load, as a multiple of the load.
+        io_pressure_weight: f64 = 0.5, within 0..=100, formerly "io_pressure_weight";
+        /// Part of its threshold below which pressure must fall before a worker gets work again. Free space must rise to
+        /// the floor divided by it.
+        release: f64 = 0.8, within 0.1..=1.0, formerly "pressure_release";
+        /// Milliseconds between two load reports of a worker.
+        report_ms: u64 = 1_000, within 100..=60_000, formerly "report_ms";
+        /// Missing reports after which a worker's pressure is unknown. Bookings count on.
+        stale_reports: u32 = 3, within 1..=60, formerly "stale_reports";
     }
 }
 
@@ -222,39 +155,20 @@ impl LoadConfig {
         }
     }
 
-    /// Between two reports of a worker.
+    /// Time between two reports of a worker.
     pub fn report(&self) -> Duration {
         Duration::from_millis(self.report_ms)
     }
-
-    /// Says which setting makes no sense.
-    pub fn check(&self) -> Result<(), String> {
-        if !REPORT_MS.contains(&self.report_ms) {
-            return Err(format!("load.report_ms must be from 100 to 60000, not {}", self.report_ms));
-        }
-        if !STALE_REPORTS.contains(&self.stale_reports) {
-            return Err(format!("load.stale_reports must be from 1 to 60, not {}", self.stale_reports));
-        }
-        self.settings().check().map_err(|bad| {
-            let windlass_core::load::pressure::BadNumber { field, value, min, max } = bad;
-            format!("load.{field} must be a number from {min} to {max}, not {value}")
-        })
-    }
 }
 
-/// How workers with room are ranked.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Score {
-    /// The policy's name. One that is not known is said, and is the default.
-    pub policy: String,
-    /// Seconds after which a task that could start should have, where its step names no deadline.
-    pub wait_deadline_s: f64,
-}
-
-impl Default for Score {
-    fn default() -> Self {
-        Score { policy: "resource-aware".to_owned(), wait_deadline_s: 60.0 }
+settings! {
+    /// How workers with room are ranked.
+    pub struct Score {
+        /// The scoring policy: `simple`, `resource-aware`, `pressure` or `packing`. For an unknown name the server logs a
+        /// warning and takes the default.
+        policy: String = "resource-aware".to_owned(), formerly "scoring_policy";
+        /// Target for the queueing delay of steps that give no `--max-wait`.
+        wait_deadline_s: f64 = 60.0, unit Seconds, within 1.0..=1e7, formerly "wait_deadline_s";
     }
 }
 
@@ -273,32 +187,23 @@ impl Score {
         (self.wait_deadline_s * 1000.0).round() as u64
     }
 
-    /// Says which setting makes no sense.
-    pub fn check(&self) -> Result<(), String> {
-        let seconds = self.wait_deadline_s;
-        if !(1.0..=1e7).contains(&seconds) {
-            return Err(format!("score.wait_deadline_s must be a number from 1 to 10000000, not {seconds}"));
+    /// Says which setting makes no sense, beyond bounds.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.policy.len() {
+            1..=POLICY_BYTES_MAX => Ok(()),
+            _ => Err(format!("score.policy must have from 1 to {POLICY_BYTES_MAX} bytes")),
         }
-        if !(1..=POLICY_BYTES_MAX).contains(&self.policy.len()) {
-            return Err(format!("score.policy must have from 1 to {POLICY_BYTES_MAX} bytes"));
-        }
-        Ok(())
     }
 }
 
-/// What is kept free for work that is hard to place.
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Reservation {
-    /// Seconds for which smaller work may be placed where blocked work would fit.
-    pub after_s: f64,
-    /// Workers that may be reserved at a time; 0 for none.
-    pub holders: u32,
-}
-
-impl Default for Reservation {
-    fn default() -> Self {
-        Reservation { after_s: 60.0, holders: 8 }
+settings! {
+    /// Room for wide work in a stream of narrow work.
+    pub struct Reservation {
+        /// Time for which work may be blocked, while other work is placed out of turn where it would fit, before a worker
+        /// is reserved for it.
+        after_s: f64 = 60.0, unit Seconds, within 0.0..=1e7;
+        /// Workers that may be reserved at a time; 0 for none.
+        holders: u32 = 8, within 0..=1_000;
     }
 }
 
@@ -306,20 +211,6 @@ impl Reservation {
     /// For how long smaller work may be placed where blocked work would fit.
     pub fn after(&self) -> Duration {
         Duration::from_secs_f64(self.after_s)
-    }
-
-    /// Says which setting makes no sense.
-    pub fn check(&self) -> Result<(), String> {
-        if !(0.0..=1e7).contains(&self.after_s) {
-            return Err(format!(
-                "reservation.after_s must be a number from 0 to 10000000, not {}",
-                self.after_s
-            ));
-        }
-        if self.holders > HOLDERS_MAX {
-            return Err(format!("reservation.holders must be from 0 to {HOLDERS_MAX}, not {}", self.holders));
-        }
-        Ok(())
     }
 }
 

@@ -1,20 +1,21 @@
 //! Where traces go, and what is logged.
 
-use serde::Deserialize;
+use super::setting::settings;
 
 /// What may be logged, from least to most.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Where traces of the server go, and what it logs.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TelemetryConfig {
-    /// The URL of a collector that takes traces by OTLP over HTTP, such as `http://127.0.0.1:4318`; absent is what
-    /// `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it is set. Needs a build with the feature `otlp`.
-    pub otlp: Option<String>,
-    /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, for all or by part, as in
-    /// `info,windlass_store=debug`. The variable `WINDLASS_LOG` goes before it.
-    pub log: Option<String>,
+settings! {
+    /// Traces for a collector, and the server's own log.
+    pub struct TelemetryConfig {
+        /// The URL of a collector that takes [traces](../board.md#traces) by OTLP over HTTP, such as
+        /// `http://127.0.0.1:4318`. By default what `OTEL_EXPORTER_OTLP_ENDPOINT` names, if it is set. Needs a build with
+        /// the feature `otlp`.
+        otlp: Option<String> = None;
+        /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, for all or by part, as in
+        /// `info,windlass_store=debug`. The variable `WINDLASS_LOG` goes before it.
+        log: Option<String> = None;
+    }
 }
 
 impl TelemetryConfig {

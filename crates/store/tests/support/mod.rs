@@ -5,9 +5,7 @@ pub mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::Time;
 use windlass_core::engine::{Outbox, Write};
-use windlass_core::queues::QueueTurn;
 use windlass_store::{AskId, Store};
 
 /// A lease that no test outlives.
@@ -44,22 +42,4 @@ pub fn unsigned(_: AskId, _: &[u8]) -> Vec<u8> {
 /// Commits one batch; returns the indexes of the refused writes.
 pub async fn commit(store: &Store, writes: Vec<Write>) -> Vec<usize> {
     store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await.unwrap()
-}
-
-/// A turn that waits in band 3 and begins at this virtual time.
-pub fn turn(start: i128) -> QueueTurn {
-    QueueTurn {
-        band: 3,
-        start,
-        rest: 0,
-        weight: 100,
-        task: 1,
-        since: 1,
-        waits: true,
-        passed: false,
-        express: false,
-        ahead: 0,
-        rate: 0,
-        at: Time(7),
-    }
 }
