@@ -67,7 +67,7 @@ pub mod own {
             None
         }
 
-        /// Never asked.
+        /// Never asked: no such process is known.
         pub fn has_ended(&self) -> bool {
             match *self {}
         }
@@ -85,13 +85,13 @@ pub mod foreground {
         pub client: Client,
     }
 
-    /// Refuses.
+    /// Refuses, because a server needs Linux.
     pub async fn start() -> Result<Foreground, CliError> {
         Err(super::needs_linux("run --foreground"))
     }
 
     impl Foreground {
-        /// Never called.
+        /// Never called: none is started.
         pub async fn stop(self) {}
     }
 }
@@ -100,12 +100,12 @@ pub mod foreground {
 pub mod browser {
     use std::path::{Path, PathBuf};
 
-    /// None.
+    /// None: the person opens the address.
     pub fn opener() -> Option<PathBuf> {
         None
     }
 
-    /// Refuses.
+    /// Refuses, because opening needs Linux.
     pub fn open(_: &Path, _: &str) -> anyhow::Result<()> {
         anyhow::bail!("it needs Linux")
     }

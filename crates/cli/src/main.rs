@@ -124,12 +124,12 @@ enum Command {
     Why(why::WhyArgs),
     /// Show the farm live in the terminal, and steer it
     Top(top::TopArgs),
-    /// List the workers
+    /// List the workers of the farm
     Workers(worker::ListArgs),
     /// Show and manage workers
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
-    /// List the queues
+    /// List the queues of the farm
     Queues,
     /// Show and configure queues
     #[command(subcommand)]
@@ -158,7 +158,7 @@ enum Command {
     /// What runs a part of Windlass on this machine, or looks at it
     #[command(flatten)]
     Machine(MachineCommand),
-    /// Generate shell completions
+    /// Generate completions for a shell
     Completion(docs::CompletionArgs),
     /// Write a man page for each command
     Man(docs::ManArgs),
@@ -180,7 +180,7 @@ enum JobCommand {
     Retry(verbs::IdsArgs),
     /// Hold jobs: start no further task of them
     Hold(verbs::IdsArgs),
-    /// Release held jobs
+    /// Release held jobs: their tasks may start again
     Release(verbs::IdsArgs),
     /// Change the priority of jobs: their waiting tasks take their turn by it
     Priority(verbs::PriorityArgs),

@@ -64,7 +64,7 @@ fn a_stranger_gets_the_pages_and_no_answer() {
     assert!(asked > 30, "{asked} requests");
     assert_eq!(browser.get("/api/v1/nothing").status, 401);
     assert_eq!(browser.get("/assets/nothing.js").status, 401);
-    // Whether somebody is signed in is asked by every page that is opened, and refuses nobody anything.
+    // Every page that is opened asks whether a user is signed in. It is refused to no user.
     assert!(!port.log().contains("/board/me"), "{}", port.log());
 }
 
@@ -269,7 +269,7 @@ fn no_other_site_acts_through_a_session() {
     assert_eq!(browser.ask("GET", &script, &load, "").status, 403);
     let link = [site("cross-site"), ("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")];
     assert_eq!(browser.ask("GET", "/jobs/1", &link, "").status, 200);
-    // A name that somebody's DNS led here.
+    // A name that another owner's DNS led here.
     for path in ["/", script.as_str()] {
         assert_eq!(browser.ask("GET", path, &[("Host", "evil.example")], "").status, 403, "{path}");
     }
@@ -415,7 +415,7 @@ fn one_machine_s_server_opens_a_port_for_the_board() {
     let farm = Farm::with_server(&["--nix"]);
     let (mut browser, code) = opened(&farm);
     assert!(browser.host.starts_with("127.0.0.1:"), "{}", browser.host);
-    // Whoever finds the port gets the pages, and nothing without the code.
+    // A client that finds the port gets the pages, and nothing without the code.
     assert_eq!(browser.ask("GET", "/", &[], "").status, 200);
     for path in [ME, "/api/v1/jobs", "/api/v1/events", "/metrics", "/openapi.json"] {
         assert_eq!(browser.get(path).status, 401, "{path}");

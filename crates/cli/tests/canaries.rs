@@ -449,7 +449,7 @@ impl Site {
         for caller in &self.callers {
             for path in PATHS {
                 let mut stream = open(caller, path);
-                // Whoever has the head is told what happens from now on.
+                // A client that has the head is told what happens from now on.
                 stream.until("\r\n\r\n");
                 open_streams.push((caller, path.to_owned(), stream));
             }

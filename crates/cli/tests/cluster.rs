@@ -75,7 +75,7 @@ fn every_server_answers_and_another_one_takes_over() {
     assert_eq!(one.ok(&["run", "--", "echo", "hi"]), "hi\n");
     assert!(two.ok(&["scheduler", "list"]).contains("stands by, drained"));
     two.ok(&["scheduler", "resume", "two"]);
-    // Whoever ends in order gives it up at once.
+    // A server that ends in order gives it up at once.
     one.end("TERM");
     two.await_owner("two");
     assert_eq!(two.ok(&["run", "--", "echo", "hi"]), "hi\n");

@@ -100,7 +100,7 @@ fn script(blocks: &[Block], outputs: &Path, port: &str) -> String {
     script
 }
 
-/// The program prints an id for programs when its output is no terminal; people do not see that line.
+/// The program prints an id for programs when its output is not a terminal; people do not see that line.
 fn as_people_see_it(output: &str) -> String {
     let mut submitted = false;
     let shown = output.lines().filter(|line| {

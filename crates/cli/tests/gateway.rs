@@ -100,7 +100,7 @@ fn the_doctor_says_what_is_wrong_before_anything_runs() {
     // Something else listens there.
     let _other = TcpListener::bind(address).unwrap();
     let (is_well, said) = doctor(dir.path());
-    assert!(!is_well && said.contains("is no scheduler"), "{said}");
+    assert!(!is_well && said.contains("does not answer as a scheduler"), "{said}");
 }
 
 #[test]

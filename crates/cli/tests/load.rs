@@ -22,7 +22,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn the_load_is_told_anew_and_tasks_are_not_foreign() {
+fn the_load_is_told_again_and_tasks_are_not_foreign() {
     let _machine = crate::machine();
     let farm = Farm::with_server(&["--name", "here"]);
     let first = until(&farm, "a first report", |shown| !shown["load"].is_null());

@@ -95,7 +95,7 @@ fn doctor(config: &Path) -> BTreeMap<String, (String, String)> {
 }
 
 #[test]
-fn a_farm_is_booked_whoever_kills_the_gateway_and_metrics_tell() {
+fn a_farm_is_booked_through_kills_of_the_gateway_and_metrics_tell() {
     let Some(site) = Site::new(&[FARM, FRAMES]) else { return };
     let port = free_port();
     let config = site.config(&format!("rqd: {{dry_run_mode: true}}\nqueue: {{metrics_port: {port}}}"));
@@ -467,7 +467,7 @@ fn frames_run_on_a_windlass_worker_without_rqd() {
 }
 
 #[test]
-fn windlass_and_opencue_share_a_worker_and_each_frame_ends_once_whoever_kills_the_gateway() {
+fn windlass_and_opencue_share_a_worker_and_each_frame_ends_once_through_kills_of_the_gateway() {
     if !support::is_root("a killed gateway with a Windlass worker") {
         return;
     }

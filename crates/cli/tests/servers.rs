@@ -105,7 +105,7 @@ fn each_start_and_each_end_is_told_once_across_servers() {
     let mut events = events.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(events.stdout.take().unwrap());
     let _events = KillOnDrop(events);
-    wait_until("somebody listens", || proxies.iter().any(|proxy| proxy.was_sent("/events?")));
+    wait_until("a server listens", || proxies.iter().any(|proxy| proxy.was_sent("/events?")));
     std::fs::write(farm.work().join("go"), "").unwrap();
     let mut told: BTreeMap<(u64, String), usize> = BTreeMap::new();
     for line in lines.lines() {

@@ -175,7 +175,7 @@ fn m7_a_password_that_a_browser_repeats_changes_nothing() {
 }
 
 #[test]
-fn l1_a_name_of_somebody_else_s_is_refused_over_http2_too() {
+fn l1_a_name_of_another_owner_is_refused_over_http2_too() {
     // A client of the socket needs no token. A page in a browser on this machine is refused by its host name.
     let farm = support::Farm::with_server(&[]);
     let output = Command::new("curl")
@@ -188,7 +188,7 @@ fn l1_a_name_of_somebody_else_s_is_refused_over_http2_too() {
 }
 
 #[test]
-fn l3_whoever_speaks_plainly_to_a_port_with_tls_is_told() {
+fn l3_a_client_that_speaks_plainly_to_a_port_with_tls_is_told() {
     let port = Port::with_tls(&["--no-worker"]);
     let output = port.run_as("", &["--server", port.host(), "jobs"]);
     assert!(show(&output).contains("this port speaks TLS: write https://"), "{}", show(&output));

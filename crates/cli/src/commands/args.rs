@@ -111,7 +111,7 @@ pub struct TaskArgs {
 /// What a failed task does to the rest of its job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FailFastArg {
-    /// Running tasks finish.
+    /// Running tasks finish first.
     Finish,
     /// Running tasks are killed.
     Kill,

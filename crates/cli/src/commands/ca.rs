@@ -31,18 +31,16 @@ pub enum CaCommand {
     Issue(IssueArgs),
 }
 
-/// A new CA.
 #[derive(Args, Debug)]
 pub struct InitArgs {
     /// Directory for its files
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Days of validity
+    /// Days for which it is valid
     #[arg(long, value_name = "N", default_value_t = 3650, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
 }
 
-/// A new certificate.
 #[derive(Args, Debug)]
 pub struct IssueArgs {
     /// Directory of the CA; the new files go there too
@@ -54,7 +52,7 @@ pub struct IssueArgs {
     /// Worker certificate for the worker of this name
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     worker: Option<String>,
-    /// Days of validity
+    /// Days for which it is valid
     #[arg(long, value_name = "N", default_value_t = 825, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
 }

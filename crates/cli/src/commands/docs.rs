@@ -8,7 +8,6 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
-/// Generates shell completions.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: windlass completion bash > ~/.local/share/bash-completion/completions/windlass"

@@ -29,7 +29,6 @@ use windlass_worker::Finding;
 /// With less free space than this, a burst of output may fill the disk.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Diagnoses this machine.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DoctorArgs {

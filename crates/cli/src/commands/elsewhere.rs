@@ -20,25 +20,25 @@ pub struct Words {
 /// Commands of this machine.
 #[derive(Subcommand)]
 pub enum MachineCommand {
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Doctor(Words),
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Gateway(Words),
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Compass(Words),
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     NixHook(Words),
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Sim(Words),
 }
 
 impl MachineCommand {
-    /// Refuses.
+    /// Refuses, because the command needs Linux.
     pub async fn run(self, _: &Context) -> Result<(), CliError> {
         Err(needs_linux(match self {
             MachineCommand::Doctor(_) => "doctor",
@@ -53,21 +53,21 @@ impl MachineCommand {
 /// Commands of `windlass server` for the server's machine.
 #[derive(Subcommand)]
 pub enum ServerHere {
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Start(Words),
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Backup(Words),
 }
 
 impl ServerHere {
-    /// No server listens.
+    /// False: no server listens here.
     pub fn may_listen_on_tcp(&self) -> bool {
         false
     }
 
-    /// Refuses.
+    /// Refuses, because the command needs Linux.
     pub async fn run(self, _: &Context) -> Result<(), CliError> {
         Err(needs_linux(match self {
             ServerHere::Start(_) => "server start",
@@ -79,16 +79,16 @@ impl ServerHere {
 /// Commands of `windlass worker` for the worker's machine.
 #[derive(Subcommand, Debug)]
 pub enum WorkerHere {
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Start(Words),
-    /// Needs Linux
+    /// A command that needs Linux
     #[command(hide = true)]
     Detect(Words),
 }
 
 impl WorkerHere {
-    /// Refuses.
+    /// Refuses, because the command needs Linux.
     pub async fn run(
         self,
         _: &Context,

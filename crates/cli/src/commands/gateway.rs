@@ -19,7 +19,7 @@ use windlass_store::{StoreError, TlsDialer};
 /// The longest wait that a client outlasts.
 const WAIT_S_MAX: f64 = 1_000.0;
 
-/// The systems.
+/// The systems that have a gateway of their own.
 #[derive(Subcommand)]
 pub enum GatewayCommand {
     /// Schedule for stock clients and build servers of sccache, until it is stopped

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use windlass_api::quantity::{parse_cpus, parse_duration, parse_size};
 use windlass_api::{Kind, StepRequest};
 
-/// Limits and hints.
+/// Limits and hints of a step.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Placement")]
 pub struct HintArgs {
@@ -31,10 +31,9 @@ pub struct HintArgs {
     pub kind: Option<KindArg>,
 }
 
-/// Kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum KindArg {
-    /// Builds something.
+    /// It builds something, such as a package.
     Build,
     /// Finds out what to build.
     Evaluation,
@@ -59,7 +58,6 @@ impl HintArgs {
 /// Cpus of a task.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum CpusArg {
-    /// This number.
     Cores(f64),
     /// At least the first number, and up to the second of what is idle.
     Range(f64, f64),

@@ -14,7 +14,7 @@ use windlass_api::{Limit, SetLimit};
 /// Shows and configures limits.
 #[derive(Subcommand, Debug)]
 pub enum LimitCommand {
-    /// List the limits
+    /// List the limits and their use
     List,
     /// Set how many tasks may hold a limit at a time, and how they report that it is busy (administrators)
     Set(SetLimitArgs),
@@ -62,10 +62,9 @@ impl FromStr for Number {
     }
 }
 
-/// A limit.
 #[derive(Args, Debug)]
 pub struct RemoveArgs {
-    /// The limit's name
+    /// The limit's name, as in 'limit list'
     #[arg(value_name = "NAME")]
     name: String,
 }

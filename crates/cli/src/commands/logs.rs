@@ -33,10 +33,10 @@ pub struct LogsArgs {
     /// Follow the output until the task or the job has ended
     #[arg(long, short)]
     follow: bool,
-    /// Only standard output
+    /// Only what went to standard output
     #[arg(long, conflicts_with = "stderr")]
     stdout: bool,
-    /// Only standard error
+    /// Only what went to standard error
     #[arg(long)]
     stderr: bool,
     /// This attempt instead of the last

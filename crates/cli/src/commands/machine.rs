@@ -16,7 +16,7 @@ use windlass_gateway_compass::format::{SECTION_ORDER, section_order};
 /// Commands of this machine.
 #[derive(Subcommand)]
 pub enum MachineCommand {
-    /// Diagnose this machine
+    /// Diagnose whether this machine can run tasks
     Doctor(doctor::DoctorArgs),
     /// Move a farm from one store to another
     #[command(subcommand)]

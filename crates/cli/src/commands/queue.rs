@@ -13,9 +13,9 @@ use windlass_api::{Queue, SetQueue, TurnsBy};
 /// Shows and configures queues.
 #[derive(Subcommand, Debug)]
 pub enum QueueCommand {
-    /// List the queues
+    /// List the queues of the farm
     List,
-    /// Show one queue
+    /// Show one queue with its settings
     Show(QueueArgs),
     /// Set band, weight, quota, burst, users or turns of a queue (administrators)
     Set(SetQueueArgs),
@@ -25,10 +25,9 @@ pub enum QueueCommand {
     Resume(QueueArgs),
 }
 
-/// A queue.
 #[derive(Args, Debug)]
 pub struct QueueArgs {
-    /// The queue's name
+    /// The queue's name, as in 'queue list'
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -36,7 +35,7 @@ pub struct QueueArgs {
 /// A queue to pause, and the reason.
 #[derive(Args, Debug)]
 pub struct PauseArgs {
-    /// The queue's name
+    /// The queue's name, as in 'queue list'
     #[arg(value_name = "NAME")]
     name: String,
     /// Reason, shown to users who ask why their tasks wait

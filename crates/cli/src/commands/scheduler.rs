@@ -22,7 +22,6 @@ pub enum SchedulerCommand {
     Resume(NameArgs),
 }
 
-/// A server.
 #[derive(Args, Debug)]
 pub struct NameArgs {
     /// The server's name, as in 'scheduler list'

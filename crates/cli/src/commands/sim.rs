@@ -92,7 +92,7 @@ pub struct ReplayArgs {
 enum Cost {
     /// The time for which it holds its part of a worker.
     Time,
-    /// One each.
+    /// One for each task.
     Task,
     /// Nothing: all jobs stand in one line, in the order of submission.
     Order,

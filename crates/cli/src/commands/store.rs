@@ -15,7 +15,6 @@ pub enum StoreCommand {
     Copy(CopyArgs),
 }
 
-/// Both stores.
 #[derive(Args)]
 #[command(
     after_help = "A password is better in PGPASSWORD than in an address, which other users of this machine can see."

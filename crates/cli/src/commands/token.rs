@@ -28,7 +28,6 @@ pub enum TokenCommand {
     Revoke(RevokeArgs),
 }
 
-/// The new token.
 #[derive(Args, Debug)]
 pub struct CreateArgs {
     /// admin: everything; submitter: submit and manage jobs of the users of --for-users in --queue; user: submit, and
@@ -74,7 +73,6 @@ enum RoleWord {
     Worker,
 }
 
-/// A token.
 #[derive(Args, Debug)]
 pub struct RevokeArgs {
     /// Id of the token, as 'windlass token list' shows it

@@ -22,9 +22,9 @@ pub enum WorkerCommand {
     /// What is done on the worker's machine
     #[command(flatten)]
     Here(WorkerHere),
-    /// List the workers
+    /// List the workers of the farm
     List(ListArgs),
-    /// Show one worker
+    /// Show one worker with its load
     Show(WorkerArgs),
     /// Drain a worker: it gets no new work; running tasks go on
     Drain(DrainArgs),
@@ -37,15 +37,14 @@ pub enum WorkerCommand {
 /// Which workers to list.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ListArgs {
-    /// Include forgotten workers
+    /// Include workers that were forgotten
     #[arg(long)]
     all: bool,
 }
 
-/// A worker.
 #[derive(Args, Debug)]
 pub struct WorkerArgs {
-    /// The worker's name
+    /// The worker's name, as in 'worker list'
     #[arg(value_name = "NAME")]
     name: String,
 }
@@ -53,7 +52,7 @@ pub struct WorkerArgs {
 /// A worker to drain.
 #[derive(Args, Debug)]
 pub struct DrainArgs {
-    /// The worker's name
+    /// The worker's name, as in 'worker list'
     #[arg(value_name = "NAME")]
     name: String,
     /// Note for people, such as why: shown by 'worker show' and 'why' until the worker is resumed
@@ -64,7 +63,7 @@ pub struct DrainArgs {
 /// A worker that is gone.
 #[derive(Args, Debug)]
 pub struct ForgetArgs {
-    /// The worker's name
+    /// The worker's name, as in 'worker list'
     #[arg(value_name = "NAME")]
     name: String,
     /// Forget it even while it is connected: its tasks run elsewhere at once, and end on it when it comes back

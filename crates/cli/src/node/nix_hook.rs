@@ -15,7 +15,7 @@ use windlass_gateway_nix::hook::{self, CONNECT_MAX, HookOptions, IN_FLIGHT_MAX};
 /// The name under which this program is a build hook without arguments, for Nix before 2.11.
 const NAME: &str = "windlass-nix-hook";
 
-/// Flags of `nix-hook`.
+/// Flags of the command `nix-hook`.
 #[derive(Args, Clone, Debug)]
 pub struct NixHookArgs {
     /// Most builds of one run of Nix that may wait or run; 200 if its limit on open files allows

@@ -39,7 +39,7 @@ pub struct ServeOptions {
     /// State directory: the store, the output of tasks, the keeper's files
     #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Config file
+    /// Config file in TOML
     #[arg(long, env = "WINDLASS_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set any setting of the config file, such as keep_days=30 or load.max_cpu_pressure=70; goes over the file, the

@@ -17,11 +17,11 @@ pub enum Format {
     /// A table or text for people.
     #[default]
     Table,
-    /// One JSON value.
+    /// One JSON value for all.
     Json,
     /// One JSON object per line.
     Jsonl,
-    /// Ids alone.
+    /// Ids alone, one a line.
     Name,
 }
 

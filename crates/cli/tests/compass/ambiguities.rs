@@ -260,7 +260,7 @@ fn a14_an_urgent_job_need_not_wait_for_its_users_own_batch() {
 }
 
 #[test]
-fn a15_a_project_has_its_weight_whoever_submits_to_it_and_that_adds_to_nobodys_own() {
+fn a15_a_project_has_its_weight_for_all_submitters_and_that_adds_to_no_users_own() {
     let mut farm = one_at_a_time(Charge::Task);
     farm.weigh("project", 100);
     // Many users submit to the project, and one of them also has jobs in her own queue.

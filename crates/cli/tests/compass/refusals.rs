@@ -194,7 +194,7 @@ fn where_tokens_are_asked_for_all_ways_to_show_them_are_checked() {
         let whose = json!({"my_account": account, "my_token": token});
         lab.post(&format!("/scheduler/v1/jobs/{id}/cancel"), &whose).0
     };
-    assert_eq!(end(&id, "bob", &bob), 403, "somebody else's");
+    assert_eq!(end(&id, "bob", &bob), 403, "another user's");
     assert_eq!(end(&id, "ann", "wrong"), 401);
     assert_eq!(end(&id, "ann", &ann), 200);
 }

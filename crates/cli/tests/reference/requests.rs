@@ -180,7 +180,7 @@ fn the_page_of_requests_is_the_server_s() {
     page.push_str(
         "From [openapi.json](../openapi.json), which is for programs. [The HTTP interface](../http.md) explains lists, errors and\n\
          events. Roles are those of [tokens](../security.md#roles): a user may what a viewer may, and an administrator everything.\n\
-         Whoever can open a server's unix socket is its administrator. A field that may be absent is unknown then.\n",
+         A user who can open a server's unix socket is its administrator. A field that may be absent is unknown then.\n",
     );
     let (mut named, mut told) = (BTreeSet::new(), 0);
     let paths = document["paths"].as_object().unwrap();

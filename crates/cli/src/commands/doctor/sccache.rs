@@ -81,7 +81,7 @@ async fn address(address: SocketAddr) -> (Check, bool) {
             (
                 Check::missing(
                     WHAT,
-                    format!("{address} cannot be used, and is no scheduler: {error}"),
+                    format!("{address} cannot be used, and does not answer as a scheduler: {error}"),
                     advice,
                 ),
                 false,

@@ -27,7 +27,6 @@ pub struct Replayed {
 /// The result of one setting.
 #[derive(Serialize, Debug)]
 pub struct Outcome {
-    /// The setting's name.
     pub name: String,
     wait_s: Spreading,
     light_wait_s: Spreading,

@@ -49,31 +49,20 @@ pub enum Key {
     Char(char),
     /// A letter with Ctrl.
     Ctrl(char),
-    /// Enter.
     Enter,
-    /// Esc.
     Esc,
-    /// Tab.
     Tab,
-    /// Shift and Tab.
     BackTab,
-    /// The arrow up.
     Up,
-    /// The arrow down.
     Down,
     /// The arrow to the left.
     Left,
     /// The arrow to the right.
     Right,
-    /// A page up.
     PageUp,
-    /// A page down.
     PageDown,
-    /// Home.
     Home,
-    /// End.
     End,
-    /// Backspace.
     Backspace,
 }
 
@@ -120,9 +109,7 @@ pub enum Does {
     StepDown,
     /// Moves the selection one row up.
     StepUp,
-    /// A page down.
     PageDown,
-    /// A page up.
     PageUp,
     /// Selects the first row of the list.
     First,

@@ -67,11 +67,9 @@ pub enum Read {
     Overview,
     /// The farm over the last hour.
     Series,
-    /// All workers.
     Workers,
     /// A page of jobs.
     Jobs(JobsPart),
-    /// All queues.
     Queues,
     /// A job, and a page of its tasks.
     Job(u64, Option<String>),
@@ -101,11 +99,9 @@ pub enum Answer {
     Overview(Box<Overview>),
     /// The farm over the last hour.
     Series(Box<FarmSeries>),
-    /// All workers.
     Workers(Vec<WorkerRow>),
     /// A page of jobs.
     Jobs(Page<Job>),
-    /// All queues.
     Queues(Vec<QueueRow>),
     /// A job, and a page of its tasks.
     Job(Box<Job>, Vec<TaskRow>, Option<String>),

@@ -14,7 +14,6 @@ use windlass_api::{Counts, Job, JobState, Queue, Task, TaskState, WorkerState};
 /// of an earlier release.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SeenWorker {
-    /// The worker's name.
     pub name: String,
     /// Whether it gets new work.
     pub state: WorkerState,
@@ -147,17 +146,12 @@ impl Listed for WorkerRow {
 /// A row of the list of jobs.
 #[derive(Clone, Debug)]
 pub struct JobRow {
-    /// The job's id.
     pub id: u64,
-    /// Its name.
     pub name: String,
-    /// Its queue.
     pub queue: String,
     /// The user who submitted it.
     pub user: String,
-    /// Its priority.
     pub priority: i32,
-    /// Its state.
     pub state: JobState,
     /// Its tasks by state.
     pub counts: Counts,

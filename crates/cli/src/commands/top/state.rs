@@ -72,7 +72,6 @@ pub struct State {
     pub now: Moment,
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
-    /// The server's address.
     pub server: String,
     /// False if nothing is to be told by colour alone, nor with colours at all.
     pub colour: bool,
@@ -86,11 +85,8 @@ pub struct State {
     pub overview: Option<Box<Overview>>,
     /// The farm over the last hour.
     pub series: Option<Box<FarmSeries>>,
-    /// The workers.
     pub workers: RowList<WorkerRow>,
-    /// The jobs.
     pub jobs: JobPages,
-    /// The queues.
     pub queues: RowList<QueueRow>,
     /// The detail that Enter opened. It is shown on the screen of its kind.
     pub detail: Option<Detail>,

@@ -59,7 +59,7 @@ pub fn areas(state: &State) -> Areas {
     Areas { header, holds, caption, summary, heads, rows, footer: take(1) }
 }
 
-/// Draws everything.
+/// Draws the whole screen of the state.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
     let buffer = frame.buffer_mut();

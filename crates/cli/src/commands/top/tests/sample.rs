@@ -16,7 +16,6 @@ use windlass_api::{
 };
 use windlass_core::explain::Word;
 
-/// The server's clock.
 pub const WALL_MS: u64 = 1_700_000_000_000;
 /// Jobs of the farm.
 pub const JOBS: u64 = 450;
@@ -188,7 +187,6 @@ pub fn workers(count: usize) -> Vec<WorkerRow> {
     (0..count).map(row).collect()
 }
 
-/// A job.
 pub fn job(id: u64) -> Job {
     let states = [
         JobState::Running,
