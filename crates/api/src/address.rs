@@ -8,7 +8,7 @@ pub const ADDRESSES_MAX: usize = 32;
 /// The address of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
-    /// A unix socket.
+    /// The path of a unix socket.
     Unix(PathBuf),
     /// `http://HOST:PORT` or `https://HOST:PORT`, without a slash at the end.
     Http(String),
@@ -73,7 +73,7 @@ pub struct Addresses(Vec<Address>);
 /// Why a list of addresses is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadAddresses {
-    /// There is none.
+    /// The list names no server.
     #[error("'{0}' names no server: write HOST:PORT, or several separated by commas")]
     Empty(String),
     /// There are too many.

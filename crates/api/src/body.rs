@@ -135,9 +135,9 @@ pub struct ChunkedBody {
 /// The values of one process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChunkValues {
-    /// As one text.
+    /// The values as one text.
     pub value: Option<String>,
-    /// By name.
+    /// The values by parameter name.
     pub params: Vec<TaskValue>,
     /// Each by itself; empty where they are one text.
     pub each: Vec<String>,

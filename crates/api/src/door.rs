@@ -22,7 +22,7 @@ pub struct BoardSignIn {
 }
 
 impl fmt::Debug for BoardSignIn {
-    /// Without the secrets.
+    /// Leaves the secrets out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |secret: &Option<String>| secret.as_ref().map(|_| "…");
         f.debug_struct("BoardSignIn")
@@ -49,11 +49,11 @@ pub enum SignedInBy {
 /// Who the caller is, for the board.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoardMe {
-    /// The user's name.
+    /// Name of the user who is signed in.
     pub name: String,
     /// The rights of the user.
     pub role: Role,
-    /// The server's version.
+    /// Release of the server, such as `0.1.0`.
     pub version: String,
     /// The server's clock, in milliseconds since the Unix epoch.
     pub time_ms: u64,
@@ -76,7 +76,7 @@ pub struct BoardCode {
 }
 
 impl fmt::Debug for BoardCode {
-    /// Without the secret.
+    /// Leaves the secret out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoardCode")
             .field("expires_in_ms", &self.expires_in_ms)

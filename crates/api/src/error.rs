@@ -6,11 +6,11 @@ use utoipa::ToSchema;
 /// The body of every answer that is not a success.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// The error.
+    /// The error, for programs and for people.
     pub error: ErrorDetail,
 }
 
-/// One error.
+/// An error, for programs and for people.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
     /// The kind of error, for programs.

@@ -5,13 +5,13 @@ use crate::task::TaskState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An event.
+/// An event of the farm.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerEvent {
     /// A job was submitted, changed or ended.
     Job(JobEvent),
-    /// Tasks changed.
+    /// Tasks of one job changed.
     Tasks(TasksEvent),
     /// A worker connected, disconnected, or changed its state.
     Worker(WorkerEvent),
@@ -22,9 +22,9 @@ pub enum ServerEvent {
 /// A job was submitted, changed or ended.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobEvent {
-    /// The job's id.
+    /// Id of the job, unique on the farm.
     pub job: u64,
-    /// Its state.
+    /// State of the job now.
     pub state: JobState,
     /// How many tasks are in which state.
     pub counts: Counts,
@@ -33,11 +33,11 @@ pub struct JobEvent {
 /// Changes of one job's tasks that became durable together.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TasksEvent {
-    /// The job's id.
+    /// Id of the job, unique on the farm.
     pub job: u64,
     /// The job's counts after the changes.
     pub counts: Counts,
-    /// The changes.
+    /// The changes of single tasks.
     pub tasks: Vec<TaskEvent>,
 }
 
@@ -64,7 +64,7 @@ pub struct TaskEvent {
 /// A worker connected, disconnected, or changed its state.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkerEvent {
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub worker: String,
     /// The event, in a word.
     pub what: String,

@@ -6,27 +6,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 use windlass_core::job as core;
 
-/// A job.
+/// A job with its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Job {
-    /// The job's id.
+    /// Id of the job, unique on the farm.
     pub id: u64,
     /// The job's name, for people.
     pub name: String,
-    /// Its queue.
+    /// Name of its queue.
     pub queue: String,
     /// The user who submitted it.
     pub user: String,
     /// The priority inside the queue; higher goes first.
     pub priority: i32,
-    /// Its state.
+    /// State of the job now.
     pub state: JobState,
     /// Why no further task starts; absent if the job was not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     /// When it was accepted.
     pub created_ms: u64,
-    /// When it ended.
+    /// When it ended, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// How many of its tasks may run at a time; absent is any number.
@@ -40,7 +40,7 @@ pub struct Job {
     pub parent: Option<String>,
     /// The number of tasks in each state.
     pub counts: Counts,
-    /// Its steps.
+    /// The steps of the job.
     pub steps: Vec<Step>,
 }
 
@@ -62,7 +62,7 @@ pub enum JobState {
     Running,
     /// A user holds it.
     Held,
-    /// Every task succeeded.
+    /// All of its tasks succeeded.
     Succeeded,
     /// A task failed for good, or a job that it depends on did.
     Failed,
@@ -104,7 +104,7 @@ impl JobState {
 /// The number of tasks in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
-    /// All tasks.
+    /// Tasks in all states together.
     pub total: u32,
     /// Tasks that wait for another task, step or job.
     pub waiting: u32,
@@ -112,7 +112,7 @@ pub struct Counts {
     pub ready: u32,
     /// Booked or running tasks.
     pub running: u32,
-    /// Tasks that succeeded.
+    /// Tasks that ended with success.
     pub succeeded: u32,
     /// Tasks that failed, with their retries spent.
     pub failed: u32,
@@ -179,7 +179,7 @@ pub struct Step {
     /// Limits, such as licences, of which each task holds one while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
-    /// The step's hints.
+    /// Hints for the placement of its tasks.
     #[serde(flatten)]
     pub hints: Hints,
 }
@@ -284,7 +284,7 @@ fn depends_from(spec: &core::JobSpec, dependency: &core::Dependency) -> Depends 
 /// A page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
-    /// The entries.
+    /// The entries of this page.
     pub items: Vec<T>,
     /// Give this as `cursor` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -294,9 +294,9 @@ pub struct Page<T> {
 /// The server's version, and the caller as the server knows it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Version {
-    /// Always `windlass`.
+    /// The word `windlass`, by which a client knows a server.
     pub name: String,
-    /// The server's version.
+    /// Release of the server, such as `0.1.0`.
     pub version: String,
     /// The address of its store.
     pub store: String,

@@ -63,7 +63,7 @@ pub struct Load {
 /// Space of the file system that holds a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DiskSpace {
-    /// Free bytes.
+    /// Bytes that are free.
     pub free_bytes: u64,
     /// Bytes of the file system.
     pub total_bytes: u64,
@@ -81,7 +81,7 @@ pub struct Pressures {
     /// Stalls for a cpu.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Pressure>,
-    /// Stalls for memory.
+    /// Stalls of processes for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Pressure>,
     /// Stalls for input and output.

@@ -96,7 +96,7 @@ fn parse_in(text: &str, unit_ms: u64) -> Result<f64, BadQuantity> {
     }
 }
 
-/// `HH:MM:SS`.
+/// Milliseconds of a time `HH:MM:SS`.
 fn clock(text: &str) -> Option<u64> {
     let parts: Vec<&str> = text.split(':').collect();
     let [hours, minutes, seconds] = parts[..] else { return None };

@@ -129,7 +129,7 @@ pub(crate) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 pub struct BadCpus {
     /// The name of the field.
     pub field: &'static str,
-    /// The number.
+    /// The number that was given.
     pub cpus: f64,
 }
 

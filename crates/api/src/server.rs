@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 pub struct FarmServer {
     /// Its number; each start has one of its own.
     pub id: i64,
-    /// Its name.
+    /// Its name, for people.
     pub name: String,
     /// Where clients and workers reach it.
     pub addresses: Vec<String>,

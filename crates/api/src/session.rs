@@ -91,7 +91,7 @@ pub struct Action {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cancel {
-    /// Killed at once.
+    /// The process is killed at once.
     Terminate,
     /// Notified by a signal and a file, and killed after this many milliseconds.
     NotifyThenTerminate(u64),
@@ -114,7 +114,7 @@ pub struct PathRule {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PathFormat {
-    /// With slashes.
+    /// With slashes, as on Unix.
     #[default]
     Posix,
     /// With backslashes or slashes, and case-insensitive.
@@ -124,7 +124,7 @@ pub enum PathFormat {
 /// A named value of one task.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TaskValue {
-    /// The parameter's name.
+    /// Name of the task parameter.
     pub name: String,
     /// Its value, with path mapping rules applied.
     pub value: String,
@@ -141,9 +141,9 @@ pub enum SessionError {
     TooMany {
         /// The part that is too large.
         what: &'static str,
-        /// The number.
+        /// How many there are.
         is: usize,
-        /// The limit.
+        /// The most that is allowed.
         max: usize,
     },
     /// A file's name that is not a plain name, or given twice.

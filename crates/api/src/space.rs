@@ -24,7 +24,7 @@ pub enum Param {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The first number.
+    /// The first number of the range.
     pub start: i64,
     /// The upper end; the last number if the step meets it.
     pub end: i64,
@@ -68,7 +68,7 @@ pub struct TaskParam {
     /// Its values are paths: path mapping rules apply to `Task.Param`, and not to `Task.RawParam`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub path: bool,
-    /// Its values.
+    /// The values that it takes.
     pub values: Values,
 }
 

@@ -17,7 +17,7 @@ use windlass_core::{JobId, bounds};
 /// The most cpus of a task.
 const CPUS_MAX: f64 = 40_000_000.0;
 
-/// A new job.
+/// A job to be submitted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
@@ -51,7 +51,7 @@ pub struct SubmitRequest {
     /// Refuse the job if no worker of the farm could ever run one of its steps.
     #[serde(default)]
     pub placeable_only: bool,
-    /// The steps.
+    /// The steps of the job.
     pub steps: Vec<StepRequest>,
 }
 
@@ -178,7 +178,7 @@ pub struct ChunksRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Builds something.
+    /// It builds something, such as a package.
     #[default]
     Build,
     /// Finds out what to build.
@@ -194,7 +194,7 @@ impl From<core::Kind> for Kind {
     }
 }
 
-/// Amounts of resources.
+/// Amounts of resources, of a task or a worker.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
@@ -204,7 +204,7 @@ pub struct Resources {
     /// Bytes of memory. For a task also its limit. 0 books none and sets no limit.
     #[serde(default)]
     pub memory: u64,
-    /// Whole gpus.
+    /// Number of whole gpus.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gpus: u32,
     /// Bytes of gpu memory over all gpus.
@@ -252,7 +252,7 @@ pub enum By {
 /// The answer to a submission.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
-    /// The job's id.
+    /// Id of the job, unique on the farm.
     pub job: u64,
     /// True if the job was submitted before with the same key.
     pub existing: bool,
@@ -264,7 +264,7 @@ pub struct Submitted {
 /// A step that no worker of the farm could run.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Unplaceable {
-    /// The step's name.
+    /// Name of the step, unique in its job.
     pub step: String,
     /// The reasons for which workers are ineligible, with their numbers.
     pub reasons: Vec<crate::why::IneligibleWorkers>,
@@ -291,7 +291,6 @@ pub enum SubmitError {
         /// The fault, and what would be right.
         why: &'static str,
     },
-    /// An empty range.
     #[error("step '{step}': the range {start}-{end}:{by} is empty")]
     BadRange {
         step: String,

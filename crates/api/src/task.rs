@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::job as core;
 
-/// A task.
+/// A task of a job, with its last attempt.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Task {
     /// The task's id, `JOB.INDEX`.
@@ -18,7 +18,7 @@ pub struct Task {
     /// Its value, if the step has values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Its state.
+    /// State of the task now.
     pub state: TaskState,
     /// The progress that it reports, in percent; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +30,7 @@ pub struct Task {
     /// that has passed is that of a task that takes longer than others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_end_ms: Option<u64>,
-    /// The last attempt.
+    /// The last attempt, whose fields stand beside these.
     #[serde(flatten)]
     pub attempt: Attempt,
     /// Earlier attempts, and results that came too late; only if one task is requested.
@@ -48,9 +48,9 @@ pub enum TaskState {
     Ready,
     /// It is booked on a worker, which has not reported its start.
     Booked,
-    /// It runs.
+    /// Its process runs on a worker.
     Running,
-    /// It succeeded.
+    /// It ended with success.
     Succeeded,
     /// It failed, and its retries are spent.
     Failed,
@@ -101,7 +101,7 @@ impl TaskState {
 pub struct Attempt {
     /// The attempt's number, from 1; 0 if the task was never booked.
     pub attempt: u32,
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
     /// When it was booked.
@@ -113,7 +113,7 @@ pub struct Attempt {
     /// When its end was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_ms: Option<u64>,
-    /// How it ended.
+    /// How the attempt ended, in a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<End>,
     /// The exit code, or the code that a shell would report instead, such as 137 for SIGKILL.
@@ -151,7 +151,7 @@ pub enum End {
     TimeLimit,
     /// Killed at its memory limit.
     Oom,
-    /// Killed on request.
+    /// It was killed on request.
     Canceled,
     /// Recalled by the server before it started.
     Recalled,

@@ -7,13 +7,13 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Everything.
+    /// May do everything, also what changes the farm.
     Admin,
     /// Read everything, and submit and manage jobs of the users and in the queue that the token names.
     Submitter,
     /// Read everything, submit jobs, and manage the user's own jobs.
     User,
-    /// Read everything.
+    /// Read everything, and change nothing.
     Viewer,
     /// Connect as one worker.
     Worker,
@@ -31,7 +31,7 @@ impl Role {
         }
     }
 
-    /// All roles.
+    /// All roles that there are.
     pub const ALL: [Role; 5] = [Role::Admin, Role::Submitter, Role::User, Role::Viewer, Role::Worker];
 
     /// The role of a word; `None` if there is none.
@@ -75,7 +75,7 @@ pub struct Token {
     pub revoked_ms: Option<u64>,
 }
 
-/// A new token.
+/// A token to be created.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
@@ -100,7 +100,7 @@ pub struct CreateToken {
     /// Milliseconds after which it expires; absent is never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
-    /// A note.
+    /// A note of its creator for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }

@@ -12,7 +12,7 @@ use windlass_core::plan::placement as core;
 pub struct Why {
     /// The task's id, `JOB.INDEX`.
     pub task: String,
-    /// Its state.
+    /// State of the task now.
     pub state: TaskState,
     /// The reason in one word, for programs.
     pub reason: WhyWord,
@@ -46,9 +46,9 @@ pub struct Why {
 /// The place of a step in its queue, and of the queue in its band.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Turn {
-    /// The step's queue.
+    /// Name of the step's queue.
     pub queue: String,
-    /// The queue's band.
+    /// Band of the queue, 0 to 9.
     pub band: u8,
     /// Backlogged queues whose turn comes first.
     pub queues_ahead: usize,
@@ -59,7 +59,7 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come first.
     pub tasks_ahead: u32,
-    /// The queue's weight.
+    /// Weight of the queue, 1 to 10000.
     #[serde(default)]
     pub weight: u32,
     /// Cpus of all workers that could run it.
@@ -109,7 +109,7 @@ pub struct Change {
 /// A worker's score for the task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Judged {
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub worker: String,
     /// The sum of all points.
     pub score: f64,
@@ -122,7 +122,7 @@ pub struct Judged {
 /// The points that a rule gave.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RulePoints {
-    /// The rule's name.
+    /// Name of the scoring rule, which never changes.
     pub rule: String,
     /// Points; may be negative.
     pub points: f64,

@@ -15,7 +15,7 @@ macro_rules! on_the_wire {
         pub struct $name(pub $of);
 
         impl $name {
-            /// The word.
+            /// The word on the wire.
             pub fn as_str(self) -> &'static str {
                 self.0.as_str()
             }

@@ -10,7 +10,7 @@ use windlass_core::{Time, worker as core};
 /// A machine with its agent.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Worker {
-    /// The worker's id.
+    /// Id of the worker, unique on the farm.
     pub id: u64,
     /// The worker's name, unique on the farm.
     pub name: String,
@@ -74,7 +74,7 @@ const TASKS_MAX: usize = 1_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It gets work.
+    /// It may get new work.
     Up,
     /// It is drained: it gets no new work.
     Draining,

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// Why a worker gets no work, or that it does.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkerWhy {
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub worker: String,
     /// Whether it gets new work.
     pub state: WorkerState,
@@ -56,13 +56,13 @@ pub struct WorkerWhy {
     pub lost: Vec<LostTask>,
 }
 
-/// A reservation.
+/// The work that a worker is reserved for.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReservedFor {
     /// The job of the first step that it is reserved for; absent if none waits any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
-    /// That step's name.
+    /// Name of that step in its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// Since when that step waits.
@@ -76,11 +76,11 @@ pub struct ReservedFor {
 /// A waiting step, and why it is not on the worker.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PassedStep {
-    /// The step's job.
+    /// Id of the step's job.
     pub job: u64,
-    /// The step's name.
+    /// Name of the step, unique in its job.
     pub step: String,
-    /// The job's queue.
+    /// Name of the job's queue.
     pub queue: String,
     /// Ready tasks of the step.
     pub tasks: u32,
@@ -102,14 +102,14 @@ pub struct PassedStep {
 /// A task for which the worker was scored and another worker won.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LostTask {
-    /// The task's id.
+    /// Id of the task, `JOB.INDEX`.
     pub task: String,
     /// When the task was placed.
     pub at_ms: u64,
     /// The worker that won.
     pub winner: String,
-    /// The winner's points.
+    /// Points of the worker that won.
     pub winner_score: f64,
-    /// This worker's points.
+    /// Points of this worker for the task.
     pub score: f64,
 }

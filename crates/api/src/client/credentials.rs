@@ -21,9 +21,9 @@ pub enum CredentialsError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
+        /// The file that was named.
         path: PathBuf,
-        /// The reason.
+        /// What the system answered.
         source: std::io::Error,
     },
     /// A certificate without its key, or the other way round.

@@ -79,7 +79,7 @@ pub struct TasksQuery {
 /// The part of a task's output to get.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LogQuery {
-    /// `stdout` or `stderr`.
+    /// The stream: `stdout` or `stderr`.
     pub stream: &'static str,
     /// The attempt; by default the last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,7 +222,7 @@ impl Client {
         self.get("/api/v1/jobs", query).await
     }
 
-    /// One job.
+    /// A job by its id.
     pub async fn job(&self, id: u64) -> Result<Job, ClientError> {
         self.get(&format!("/api/v1/jobs/{id}"), &()).await
     }
@@ -313,7 +313,7 @@ impl Client {
         self.all(if all { "/api/v1/workers?all=true" } else { "/api/v1/workers" }).await
     }
 
-    /// One worker.
+    /// A worker by its name.
     pub async fn worker(&self, name: &str) -> Result<Worker, ClientError> {
         self.get(&format!("/api/v1/workers/{}", segment(name)), &()).await
     }
@@ -351,12 +351,12 @@ impl Client {
         self.post_only(&path, &()).await
     }
 
-    /// All queues.
+    /// All queues of the farm.
     pub async fn queues(&self) -> Result<Vec<Queue>, ClientError> {
         self.all("/api/v1/queues").await
     }
 
-    /// One queue.
+    /// A queue by its name.
     pub async fn queue(&self, name: &str) -> Result<Queue, ClientError> {
         self.get(&format!("/api/v1/queues/{}", segment(name)), &()).await
     }
@@ -367,12 +367,12 @@ impl Client {
             .await
     }
 
-    /// All limits.
+    /// All limits of the farm.
     pub async fn limits(&self) -> Result<Vec<Limit>, ClientError> {
         self.all("/api/v1/limits").await
     }
 
-    /// One limit.
+    /// A limit by its name.
     pub async fn limit(&self, name: &str) -> Result<Limit, ClientError> {
         self.get(&format!("/api/v1/limits/{}", segment(name)), &()).await
     }
@@ -383,7 +383,7 @@ impl Client {
         self.change(request.json(change)).await
     }
 
-    /// Removes a limit.
+    /// Removes a limit, which then bounds nothing.
     pub async fn remove_limit(&self, name: &str) -> Result<(), ClientError> {
         let path = format!("/api/v1/limits/{}", segment(name));
         // A second one would find none.
@@ -445,17 +445,17 @@ impl Client {
         }))
     }
 
-    /// Creates a token.
+    /// Creates a token. Only the answer has its secret.
     pub async fn create_token(&self, request: &CreateToken) -> Result<CreatedToken, ClientError> {
         self.once(self.request(Method::POST, "/api/v1/tokens").json(request)).await
     }
 
-    /// All tokens.
+    /// All tokens, without their secrets.
     pub async fn tokens(&self) -> Result<Vec<Token>, ClientError> {
         self.all("/api/v1/tokens").await
     }
 
-    /// Revokes a token.
+    /// Revokes a token from now on.
     pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
         self.change(self.request(Method::DELETE, &format!("/api/v1/tokens/{id}"))).await
     }

@@ -67,7 +67,7 @@ impl Call {
     }
 }
 
-/// A server.
+/// A server of the farm, and how requests reach it.
 #[derive(Debug)]
 pub(super) struct Server {
     pub address: Address,
