@@ -1,6 +1,7 @@
 //! The JSON of jobs.
 
 use crate::submit::{Depends, Kind, Resources, is_false};
+use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
@@ -87,18 +88,12 @@ impl JobState {
             core::JobState::Active => JobState::Pending,
         }
     }
+}
 
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            JobState::Pending => "pending",
-            JobState::Running => "running",
-            JobState::Held => "held",
-            JobState::Succeeded => "succeeded",
-            JobState::Failed => "failed",
-            JobState::Canceled => "canceled",
-        }
-    }
+words_of! {
+    JobState:
+    Pending "pending", Running "running", Held "held",
+    Succeeded "succeeded", Failed "failed", Canceled "canceled"
 }
 
 /// The number of tasks in each state.

@@ -1,5 +1,6 @@
 //! The JSON of tasks.
 
+use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use windlass_core::job as core;
@@ -60,36 +61,13 @@ pub enum TaskState {
     Skipped,
 }
 
-impl From<core::TaskState> for TaskState {
-    fn from(state: core::TaskState) -> Self {
-        match state {
-            core::TaskState::Waiting => TaskState::Waiting,
-            core::TaskState::Ready => TaskState::Ready,
-            core::TaskState::Booked => TaskState::Booked,
-            core::TaskState::Running => TaskState::Running,
-            core::TaskState::Succeeded => TaskState::Succeeded,
-            core::TaskState::Failed => TaskState::Failed,
-            core::TaskState::Canceled => TaskState::Canceled,
-            core::TaskState::Skipped => TaskState::Skipped,
-        }
-    }
+words_of! {
+    TaskState of core::TaskState:
+    Waiting "waiting", Ready "ready", Booked "booked", Running "running",
+    Succeeded "succeeded", Failed "failed", Canceled "canceled", Skipped "skipped"
 }
 
 impl TaskState {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaskState::Waiting => "waiting",
-            TaskState::Ready => "ready",
-            TaskState::Booked => "booked",
-            TaskState::Running => "running",
-            TaskState::Succeeded => "succeeded",
-            TaskState::Failed => "failed",
-            TaskState::Canceled => "canceled",
-            TaskState::Skipped => "skipped",
-        }
-    }
-
     /// True if the state changes only when a user retries the task.
     pub fn is_end(self) -> bool {
         self >= TaskState::Succeeded
@@ -161,20 +139,10 @@ pub enum End {
     Lost,
 }
 
-impl End {
-    /// The word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            End::Exited => "exited",
-            End::Signal => "signal",
-            End::TimeLimit => "time_limit",
-            End::Oom => "oom",
-            End::Canceled => "canceled",
-            End::Recalled => "recalled",
-            End::NotStarted => "not_started",
-            End::Lost => "lost",
-        }
-    }
+words_of! {
+    End:
+    Exited "exited", Signal "signal", TimeLimit "time_limit", Oom "oom",
+    Canceled "canceled", Recalled "recalled", NotStarted "not_started", Lost "lost"
 }
 
 impl Attempt {

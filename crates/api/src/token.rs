@@ -1,5 +1,6 @@
 //! The JSON of tokens.
 
+use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -19,24 +20,12 @@ pub enum Role {
     Worker,
 }
 
+words_of! { Role: Admin "admin", Submitter "submitter", User "user", Viewer "viewer", Worker "worker" }
+
 impl Role {
-    /// The word on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Role::Admin => "admin",
-            Role::Submitter => "submitter",
-            Role::User => "user",
-            Role::Viewer => "viewer",
-            Role::Worker => "worker",
-        }
-    }
-
-    /// All roles that there are.
-    pub const ALL: [Role; 5] = [Role::Admin, Role::Submitter, Role::User, Role::Viewer, Role::Worker];
-
     /// The role of a word; `None` if there is none.
     pub fn parse(word: &str) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.as_str() == word)
+        Role::ALL.iter().copied().find(|role| role.as_str() == word)
     }
 }
 

@@ -64,9 +64,56 @@ on_the_wire! {
     |word: &str| BlockedReason::ALL.iter().find(|(_, known)| *known == word).map(|(reason, _)| *reason)
 }
 
+/// Gives an enum without fields its words on the wire, as serde writes them; with `of`, also the conversion from the
+/// core's enum of the same variants.
+macro_rules! words_of {
+    ($name:ident of $core:ty: $($variant:ident $word:literal),+) => {
+        $crate::word::words_of!($name: $($variant $word),+);
+
+        impl From<$core> for $name {
+            fn from(from: $core) -> Self {
+                type Core = $core;
+                match from {
+                    $(Core::$variant => $name::$variant,)+
+                }
+            }
+        }
+    };
+    ($name:ident: $($variant:ident $word:literal),+) => {
+        impl $name {
+            /// All that there are, in their order.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            /// The word on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $($name::$variant => $word,)+
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use words_of;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_those_of_serde() {
+        use crate::{End, JobState, Role, TaskState, WorkerState};
+        fn check<T: Copy + Serialize>(all: &[T], as_str: fn(T) -> &'static str) {
+            for word in all {
+                assert_eq!(serde_json::to_value(word).unwrap(), as_str(*word));
+            }
+        }
+        check(End::ALL, End::as_str);
+        check(JobState::ALL, JobState::as_str);
+        check(Role::ALL, Role::as_str);
+        check(TaskState::ALL, TaskState::as_str);
+        check(WorkerState::ALL, WorkerState::as_str);
+    }
 
     #[test]
     fn words_are_texts_and_newer_ones_do_no_harm() {

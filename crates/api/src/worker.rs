@@ -2,6 +2,7 @@
 
 use crate::load::Load;
 use crate::submit::Resources;
+use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
@@ -86,16 +87,9 @@ pub enum WorkerState {
     Forgotten,
 }
 
-impl From<core::WorkerState> for WorkerState {
-    fn from(from: core::WorkerState) -> Self {
-        match from {
-            core::WorkerState::Up => WorkerState::Up,
-            core::WorkerState::Draining => WorkerState::Draining,
-            core::WorkerState::Suspect => WorkerState::Suspect,
-            core::WorkerState::Expired => WorkerState::Expired,
-            core::WorkerState::Forgotten => WorkerState::Forgotten,
-        }
-    }
+words_of! {
+    WorkerState of core::WorkerState:
+    Up "up", Draining "draining", Suspect "suspect", Expired "expired", Forgotten "forgotten"
 }
 
 impl Worker {

@@ -6,25 +6,21 @@ use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Format, Grid, or_dash, print_jsonl, print_lines, print_list};
 use crate::ui::quantity::{age, elapsed, now_ms};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
-use windlass_api::{Attempt, Counts, End, Job, Resources, Task};
+use windlass_api::{Attempt, Counts, End, Job, JobState, Resources, Task, TaskState};
 use windlass_core::resources::Bytes;
 
 /// Entries in one page of a list.
 const TASKS_PAGE: usize = 1000;
 /// Jobs in a table without --limit.
 const JOBS_IN_TABLE: usize = 50;
-/// Words for the states of jobs.
-const JOB_STATES: [&str; 6] = ["pending", "running", "held", "succeeded", "failed", "canceled"];
-/// Words for the states of tasks.
-const TASK_STATES: [&str; 8] =
-    ["waiting", "ready", "booked", "running", "succeeded", "failed", "canceled", "skipped"];
 
 /// Lists jobs, newest first.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
     /// Only jobs in these states, separated by commas: pending, running, held, succeeded, failed, canceled
-    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = JOB_STATES)]
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = words_of(JobState::ALL, JobState::as_str))]
     state: Vec<String>,
     /// Only jobs of this user
     #[arg(long, value_name = "NAME")]
@@ -46,7 +42,7 @@ pub struct TasksArgs {
     /// The job: 12, or last
     job: JobRef,
     /// Only tasks in these states, separated by commas
-    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = TASK_STATES)]
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = words_of(TaskState::ALL, TaskState::as_str))]
     state: Vec<String>,
     /// At most N tasks [default: all]
     #[arg(long, value_name = "N")]
@@ -221,6 +217,11 @@ pub fn counts(counts: &Counts) -> String {
     ];
     let some = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
     some.collect::<Vec<_>>().join(", ")
+}
+
+/// Takes the words of these states.
+fn words_of<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> PossibleValuesParser {
+    PossibleValuesParser::new(all.iter().map(|state| as_str(*state)))
 }
 
 fn words(states: &[String]) -> Option<String> {

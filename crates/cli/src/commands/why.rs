@@ -187,7 +187,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
 }
 
 fn worker_text(why: &WorkerWhy, now_ms: u64) -> String {
-    let state = paint(crate::commands::worker::worker_state(why.state));
+    let state = paint(why.state.as_str());
     let mut text = format!("worker {} is {state}: {}\n", fit(&why.worker, None), fit(&why.message, None));
     for line in worker_lines(why, now_ms).iter().chain(&passed_lines(why)) {
         // Writing to a string cannot fail.

@@ -103,7 +103,7 @@ fn workers_grid(workers: &[Worker]) -> Grid {
         let (has, used) = (&worker.capacity, &worker.booked);
         vec![
             worker.name.clone(),
-            worker_state(worker.state).to_owned(),
+            worker.state.as_str().to_owned(),
             format!("{}/{}", used.cpus, has.cpus),
             format!("{}/{}", Bytes(used.memory), Bytes(has.memory)),
             format!("{}/{}", used.gpus, has.gpus),
@@ -128,17 +128,6 @@ fn workers_grid(workers: &[Worker]) -> Grid {
 /// The time left until that moment.
 fn left(until_ms: u64) -> String {
     elapsed(until_ms.saturating_sub(now_ms()))
-}
-
-/// The word for a state.
-pub fn worker_state(state: WorkerState) -> &'static str {
-    match state {
-        WorkerState::Up => "up",
-        WorkerState::Draining => "draining",
-        WorkerState::Suspect => "suspect",
-        WorkerState::Expired => "expired",
-        WorkerState::Forgotten => "forgotten",
-    }
 }
 
 fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
@@ -270,7 +259,7 @@ fn pressure_in_words(load: &Load) -> String {
 
 /// The state, its consequence, and what to do.
 fn state_in_words(worker: &Worker) -> String {
-    let word = worker_state(worker.state);
+    let word = worker.state.as_str();
     match worker.state {
         WorkerState::Suspect if worker.lease_until_ms.is_none() => {
             format!("{word}: not heard from; run 'windlass worker forget {}' if it is gone", worker.name)

@@ -251,7 +251,7 @@ mod tests {
         ];
         for (method, path, roles) in requests {
             let access = access(&method.parse().unwrap(), path, Some(path));
-            for role in Role::ALL {
+            for &role in Role::ALL {
                 assert_eq!(
                     access.is_for(role),
                     roles.contains(&role.as_str()[..1]),

@@ -149,9 +149,7 @@ pub fn query_of(part: &JobsPart) -> JobsQuery {
 }
 
 fn is_states(words: &str) -> bool {
-    words
-        .split(',')
-        .all(|word| ["pending", "running", "held", "succeeded", "failed", "canceled"].contains(&word))
+    words.split(',').all(|word| JobState::ALL.iter().any(|state| state.as_str() == word))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use crate::commands::list::{how_ended, progress};
 use crate::commands::top::list::{ColumnSpec, Listed};
-use crate::commands::worker::worker_state;
 use serde::Deserialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -58,7 +57,7 @@ impl WorkerRow {
             let pressure =
                 load.as_ref().map(|load| [load.cpu_pressure, load.memory_pressure, load.io_pressure]);
             let reason = load.as_ref().and_then(|load| load.reason.clone());
-            let reason = reason.filter(|reason| !reason.starts_with(worker_state(WorkerState::Draining)));
+            let reason = reason.filter(|reason| !reason.starts_with(WorkerState::Draining.as_str()));
             let effective = load.and_then(|load| load.effective_load);
             WorkerRow { seen, booked, pressure: pressure.unwrap_or_default(), load: effective, reason }
         };
@@ -67,7 +66,7 @@ impl WorkerRow {
 
     /// Why it gets no work, in a few words; empty if it does.
     pub fn why(&self) -> String {
-        let state = worker_state(self.seen.state);
+        let state = self.seen.state.as_str();
         match (self.seen.state, &self.seen.note, &self.reason) {
             (WorkerState::Up, _, None) => String::new(),
             (WorkerState::Up, _, Some(reason)) => reason.clone(),
@@ -118,7 +117,7 @@ impl Listed for WorkerRow {
     fn field(&self, key: &str) -> Option<&str> {
         match key {
             "name" => Some(&self.seen.name),
-            "state" => Some(worker_state(self.seen.state)),
+            "state" => Some(self.seen.state.as_str()),
             _ => None,
         }
     }

@@ -6,7 +6,6 @@ use crate::commands::top::message::Subject;
 use crate::commands::why::{
     change_line, passed_lines, ruled_out_line, score_table, turn_lines, worker_lines,
 };
-use crate::commands::worker::worker_state;
 use windlass_api::{Job, JobState, Why, WorkerWhy};
 
 /// A line of an explanation.
@@ -102,7 +101,7 @@ pub fn task_lines(why: &Why, job: &Job, holds: &[String], now_ms: u64) -> Vec<Wh
 pub fn worker_why_lines(why: &WorkerWhy, now_ms: u64) -> Vec<WhyLine> {
     let text = |line: &String| WhyLine::Text(clean(line).into_owned());
     let mut lines = vec![
-        WhyLine::Title(clean(&format!("worker {} is {}", why.worker, worker_state(why.state))).into_owned()),
+        WhyLine::Title(clean(&format!("worker {} is {}", why.worker, why.state.as_str())).into_owned()),
         WhyLine::Reason(clean(&why.message).into_owned()),
     ];
     lines.extend(worker_lines(why, now_ms).iter().map(text));

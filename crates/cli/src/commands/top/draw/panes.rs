@@ -7,7 +7,6 @@ use crate::commands::top::draw::{Tone, areas, line, put, style};
 use crate::commands::top::message::Subject;
 use crate::commands::top::state::State;
 use crate::commands::top::why::{WhyLine, wrap};
-use crate::commands::worker::worker_state;
 use crate::ui::output::or_dash;
 use crate::ui::quantity::elapsed;
 use ratatui::buffer::Buffer;
@@ -69,7 +68,7 @@ fn of_job(buffer: &mut Buffer, state: &State, job: &Job, area: Rect) {
 
 fn of_worker(buffer: &mut Buffer, state: &State, worker: &Worker, series: &WorkerSeries, area: Rect) {
     let (has, used) = (&worker.capacity, &worker.booked);
-    let title = format!("worker {}, {}", worker.name, worker_state(worker.state));
+    let title = format!("worker {}, {}", worker.name, worker.state.as_str());
     put(buffer, area, 1, &title, style(state, Tone::Strong));
     let heard = worker.heard_ms.map(|at| elapsed(state.now.wall_ms.saturating_sub(at)));
     let gpus = if has.gpus > 0 { format!(", {}/{} gpus", used.gpus, has.gpus) } else { String::new() };
