@@ -146,11 +146,11 @@ fn is_path(part: &str) -> bool {
 
 /// True if the text behind a comma begins another address, even where a path could go on.
 fn begins_an_address(part: &str) -> bool {
-    let has_port = || {
-        let port = part.rsplit_once(':').map(|(_, port)| port);
-        port.is_some_and(|port| port.parse::<u16>().is_ok()) && !part.contains('/')
-    };
-    part.is_empty() || is_path(part) || part.contains("://") || has_port()
+    if part.is_empty() || is_path(part) || part.contains("://") {
+        return true;
+    }
+    let port = part.rsplit_once(':').map(|(_, port)| port);
+    port.is_some_and(|port| port.parse::<u16>().is_ok()) && !part.contains('/')
 }
 
 #[cfg(test)]

@@ -185,25 +185,15 @@ impl Client {
         }
     }
 
-    /// Says what a host of Compass CI is.
-    pub async fn register_compass_host(
+    /// Says what a host or a cluster of Compass CI is: `kind` is `hosts` or `clusters`.
+    pub async fn register_with_compass(
         &self,
+        kind: &str,
         name: &str,
         fields: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<(), ClientError> {
-        let (status, text) =
-            self.post_compass(&format!("/scheduler/v1/hosts/{}", segment(name)), fields, true).await?;
-        if status.is_success() { Ok(()) } else { Err(refused_by_compass(status.as_u16(), &text, None)) }
-    }
-
-    /// Says what machines a cluster of Compass CI has.
-    pub async fn register_compass_cluster(
-        &self,
-        name: &str,
-        fields: &serde_json::Map<String, serde_json::Value>,
-    ) -> Result<(), ClientError> {
-        let (status, text) =
-            self.post_compass(&format!("/scheduler/v1/clusters/{}", segment(name)), fields, true).await?;
+        let path = format!("/scheduler/v1/{kind}/{}", segment(name));
+        let (status, text) = self.post_compass(&path, fields, true).await?;
         if status.is_success() { Ok(()) } else { Err(refused_by_compass(status.as_u16(), &text, None)) }
     }
 
@@ -620,9 +610,13 @@ fn ahead_ms(headers: &HeaderMap, here_ms: i64) -> i64 {
 
 /// A name that users chose, percent-encoded as one segment of a path.
 fn segment(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_~".contains(&byte);
-    let each = name.bytes().map(|byte| match plain(byte) {
-        true => char::from(byte).to_string(),
+    percent_encoded(name.as_bytes(), b"-_~")
+}
+
+/// A text in which all bytes but letters, digits and `plain` are percent-encoded.
+pub fn percent_encoded(bytes: &[u8], plain: &[u8]) -> String {
+    let each = bytes.iter().map(|byte| match byte.is_ascii_alphanumeric() || plain.contains(byte) {
+        true => char::from(*byte).to_string(),
         false => format!("%{byte:02X}"),
     });
     each.collect()

@@ -138,9 +138,10 @@ impl Caches {
         if self.entries.len() > CACHE_KEYS_MAX {
             return Err(BadLoad::Keys(self.entries.len()));
         }
-        let fits = |key: &str| (1..=CACHE_KEY_BYTES_MAX).contains(&key.len());
-        if let Some(bad) = self.entries.iter().find(|entry| !fits(&entry.key)) {
-            return Err(BadLoad::Key(bad.key.len()));
+        for entry in &self.entries {
+            if !(1..=CACHE_KEY_BYTES_MAX).contains(&entry.key.len()) {
+                return Err(BadLoad::Key(entry.key.len()));
+            }
         }
         Ok(self.entries.into_iter().map(|Cached { key, bytes }| (key, bytes)).collect())
     }

@@ -54,25 +54,18 @@ pub async fn command(context: &Context, command: CompassCommand) -> Result<(), C
     let lab = Lab::read(&args.dir)?;
     let client = context.client().await?;
     let mut all = Vec::new();
-    for (file, host) in lab.hosts() {
-        let why = match host {
-            Err(why) => Some(why),
-            Ok(fields) => refusal(client.register_compass_host(name_of(&file), &fields).await)
-                .doing("register a host")?,
-        };
-        all.push(ImportedFile { file, registered: why.is_none(), why });
-    }
-    for (file, cluster) in lab.clusters() {
-        let why = match cluster {
-            Err(why) => Some(why),
-            Ok(fields) => refusal(client.register_compass_cluster(name_of(&file), &fields).await)
-                .doing("register a cluster")?,
-        };
-        all.push(ImportedFile { file, registered: why.is_none(), why });
+    for (kind, files) in [("hosts", lab.hosts()), ("clusters", lab.clusters())] {
+        for (file, fields) in files {
+            let why = match fields {
+                Err(why) => Some(why),
+                Ok(fields) => refusal(client.register_with_compass(kind, name_of(&file), &fields).await)
+                    .doing(format_args!("register {kind}"))?,
+            };
+            all.push(ImportedFile { file, registered: why.is_none(), why });
+        }
     }
     all.extend(lab.skipped);
-    print_list(context.format, &all, |one| one.file.clone(), grid)?;
-    Ok(())
+    print_list(context.format, &all, |one| one.file.clone(), grid)
 }
 
 /// Why a file is not taken; an error where no other would be taken either.
@@ -100,6 +93,14 @@ fn grid(all: &[ImportedFile]) -> Grid {
         header: &["FILE", "STATE", "REASON"],
         rows: all.iter().map(row).collect(),
         empty: "there are no files in hosts/, devices/ and cluster/ of this directory",
+    }
+}
+
+/// The machines of a cluster, as its file says them.
+fn cluster_of(text: &str) -> Result<Fields, String> {
+    match ClusterSpec::of_text(text).map(serde_json::to_value)? {
+        Ok(serde_json::Value::Object(fields)) => Ok(fields),
+        other => Err(format!("it cannot be sent: {other:?}")),
     }
 }
 
@@ -172,11 +173,7 @@ impl Lab {
     /// order.
     fn clusters(&self) -> Vec<(String, Result<Fields, String>)> {
         let files = self.texts.iter().filter(|(file, _)| file.starts_with(CLUSTERS));
-        let read = |text: &str| match ClusterSpec::of_text(text).map(serde_json::to_value)? {
-            Ok(serde_json::Value::Object(fields)) => Ok(fields),
-            other => Err(format!("it cannot be sent: {other:?}")),
-        };
-        files.map(|(file, text)| (file.clone(), read(text))).collect()
+        files.map(|(file, text)| (file.clone(), cluster_of(text))).collect()
     }
 
     fn over_device(&self, name: &str, own: Fields) -> Fields {

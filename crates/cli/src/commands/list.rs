@@ -219,9 +219,9 @@ pub fn counts(counts: &Counts) -> String {
     some.collect::<Vec<_>>().join(", ")
 }
 
-/// Takes the words of these states.
-fn words_of<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> PossibleValuesParser {
-    PossibleValuesParser::new(all.iter().map(|state| as_str(*state)))
+/// Takes the words of these values.
+pub fn words_of<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> PossibleValuesParser {
+    PossibleValuesParser::new(all.iter().map(|value| as_str(*value)))
 }
 
 fn words(states: &[String]) -> Option<String> {

@@ -13,6 +13,7 @@ pub mod list;
 pub mod logs;
 pub mod queue;
 #[cfg(test)]
+#[path = "tests/reference.rs"]
 mod reference;
 pub mod run;
 pub mod scheduler;

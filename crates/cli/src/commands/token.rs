@@ -2,6 +2,7 @@
 
 use crate::client::connect::connect_to;
 use crate::client::context::Context;
+use crate::commands::list::words_of;
 use crate::node::own;
 use crate::system;
 use crate::ui::error::{CliError, Doing};
@@ -9,7 +10,7 @@ use crate::ui::message::message;
 use crate::ui::output::{Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one};
 use crate::ui::quantity::{age, moment, now_ms};
 use anyhow::Context as _;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,8 +33,8 @@ pub enum TokenCommand {
 pub struct CreateArgs {
     /// admin: everything; submitter: submit and manage jobs of the users of --for-users in --queue; user: submit, and
     /// manage their own jobs; viewer: read only; worker: connect as a worker
-    #[arg(long, value_enum, value_name = "ROLE")]
-    role: RoleWord,
+    #[arg(long, value_name = "ROLE", value_parser = words_of(Role::ALL, Role::as_str))]
+    role: String,
     /// User of the token; required for the role user
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -62,15 +63,6 @@ pub struct CreateArgs {
     /// Note for the list of tokens
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     note: String,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum RoleWord {
-    Admin,
-    Submitter,
-    User,
-    Viewer,
-    Worker,
 }
 
 #[derive(Args, Debug)]
@@ -113,13 +105,7 @@ async fn client(context: &Context) -> Result<Client, CliError> {
 }
 
 async fn create(context: &Context, client: &Client, args: CreateArgs) -> Result<(), CliError> {
-    let role = match args.role {
-        RoleWord::Admin => Role::Admin,
-        RoleWord::Submitter => Role::Submitter,
-        RoleWord::User => Role::User,
-        RoleWord::Viewer => Role::Viewer,
-        RoleWord::Worker => Role::Worker,
-    };
+    let role = Role::parse(&args.role).context("there is no such role")?;
     let serves = [("nix", args.nix), ("sccache", args.sccache)];
     let serves = serves.into_iter().filter(|(_, is_given)| *is_given).map(|(system, _)| system.to_owned());
     let serves = serves.collect();

@@ -3,11 +3,11 @@
 use crate::node::paths::Paths;
 use crate::system;
 use anyhow::Context as _;
-use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use windlass_api::client::percent_encoded;
 
 /// The program that opens an address in the person's browser.
 const OPENER: &str = "xdg-open";
@@ -57,13 +57,7 @@ fn write(page: &Path, url: &str) -> std::io::Result<()> {
 
 /// The `file:` address of a path.
 fn file_url(path: &Path) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
-    let path: &OsStr = path.as_os_str();
-    let each = path.as_encoded_bytes().iter().map(|byte| match plain(*byte) {
-        true => char::from(*byte).to_string(),
-        false => format!("%{byte:02X}"),
-    });
-    format!("file://{}", each.collect::<String>())
+    format!("file://{}", percent_encoded(path.as_os_str().as_encoded_bytes(), b"/-_.~"))
 }
 
 #[cfg(test)]

@@ -88,8 +88,8 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
         // An older log is replaced.
         _ = std::fs::rename(&log, log.with_extension("log.1"));
     }
-    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&log);
-    let output = open().with_context(|| format!("cannot write {}", log.display()))?;
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&log);
+    let output = opened.with_context(|| format!("cannot write {}", log.display()))?;
     let before = output.metadata().map_or(0, |m| m.len());
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(["server", "start", "--set"]).arg(format!("idle_minutes={}", idle_minutes()));

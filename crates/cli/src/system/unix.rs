@@ -27,12 +27,16 @@ pub fn is_open_to_others(permissions: &Permissions) -> bool {
 /// The user's name without the environment: the one in /etc/passwd, else the user's number.
 pub fn account_name() -> String {
     let uid = rustix::process::getuid().as_raw().to_string();
-    let known = || {
-        let passwd = std::fs::read_to_string("/etc/passwd").ok()?;
-        let mut users = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        users.find(|fields| fields.get(2) == Some(&uid.as_str())).map(|fields| fields[0].to_owned())
-    };
-    known().unwrap_or(uid)
+    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    for line in passwd.lines() {
+        let mut fields = line.split(':');
+        if let (Some(name), Some(of_name)) = (fields.next(), fields.nth(1))
+            && of_name == uid
+        {
+            return name.to_owned();
+        }
+    }
+    uid
 }
 
 /// The kind of the terminal, if there is one to be told.
