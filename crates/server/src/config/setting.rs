@@ -1,11 +1,11 @@
-//! A setting is defined once, by the macro `settings`: its name, type, default, unit, bounds and meaning. From that definition
-//! come the type that the server's file is read into, assignment by path (`--set` and variables), the check of bounds,
-//! and the page of the manual.
+//! A setting is defined once, by the macro `settings`: its name, type, default, unit, bounds and meaning. From that
+//! definition come the type that the server's file is read into, assignment by path (`--set` and variables), the check
+//! of bounds, and the page of the manual.
 
 use super::Lease;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
-use serde::de::value::Error as WordError;
+use serde::de::value::{Error as WordError, StrDeserializer};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -173,11 +173,11 @@ macro_rules! integers {
             }
 
             fn assign(&mut self, _: &str, text: &str, unit: Unit) -> Result<(), String> {
-                let number = match unit {
-                    Unit::Bytes => <$integer>::try_from(parse_size(text)?).ok(),
-                    _ => text.parse().ok(),
+                let digits = match unit {
+                    Unit::Bytes => parse_size(text)?.to_string(),
+                    _ => text.to_owned(),
                 };
-                *self = number.ok_or_else(|| format!("'{text}' is not a valid whole number"))?;
+                *self = digits.parse().map_err(|_| format!("'{text}' is not a valid whole number"))?;
                 Ok(())
             }
         }
@@ -286,7 +286,8 @@ impl SettingType for Lease {
 
 /// Assigns one of the words that a type has in the file.
 pub(super) fn assign_word<T: for<'de> Deserialize<'de>>(setting: &mut T, text: &str) -> Result<(), String> {
-    *setting = T::deserialize(text.into_deserializer()).map_err(|why: WordError| why.to_string())?;
+    let word: StrDeserializer<'_, WordError> = text.into_deserializer();
+    *setting = T::deserialize(word).map_err(|why| why.to_string())?;
     Ok(())
 }
 
