@@ -4,7 +4,7 @@ mod placement;
 mod setting;
 mod telemetry;
 
-pub use placement::{Cache, Charge, LoadConfig, Placement, Reservation, Score, Turn};
+pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
 pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
 
