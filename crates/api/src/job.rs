@@ -1,6 +1,6 @@
 //! The JSON of jobs.
 
-use crate::submit::{Depends, Kind, Resources, is_false};
+use crate::submit::{Depends, Kind, Resources, is_default};
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,13 +190,13 @@ pub struct Hints {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub shape: String,
     /// The tasks mostly wait for the network.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub network_bound: bool,
     /// The tasks are short, and best run where their inputs are.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub prefer_local: bool,
     /// The tasks need a worker with the tag `fetch`.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub fetches: bool,
     /// The cache keys that its tasks read, each with its bytes; null is unknown.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -205,7 +205,7 @@ pub struct Hints {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// The requested cpus are only the first guess; later tasks are sized by the task profile.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub cpus_auto: bool,
     /// Cores that a task takes at most, of what is idle on its worker.
     #[serde(skip_serializing_if = "Option::is_none")]

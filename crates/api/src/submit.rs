@@ -130,13 +130,13 @@ pub struct StepRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// The tasks mostly wait for the network: prefer workers with a fast one.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub network_bound: bool,
     /// The tasks are short, and best run where their inputs are.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub prefer_local: bool,
     /// The tasks need a worker with the tag `fetch`.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub fetches: bool,
     /// The keys that its tasks read from caches of workers, each with its bytes; null is unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -145,7 +145,7 @@ pub struct StepRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
     /// The requested cpus are only the first guess; later tasks are sized by the task profile.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cpus_auto: bool,
     /// Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to
     /// this number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
@@ -205,26 +205,19 @@ pub struct Resources {
     #[serde(default)]
     pub memory: u64,
     /// Number of whole gpus.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub gpus: u32,
     /// Bytes of gpu memory over all gpus.
-    #[serde(default, skip_serializing_if = "is_zero_64")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub gpu_memory: u64,
     /// Amounts of other resources, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<String, u64>,
 }
 
-pub(crate) fn is_false(b: &bool) -> bool {
-    !b
-}
-
-fn is_zero(n: &u32) -> bool {
-    *n == 0
-}
-
-fn is_zero_64(n: &u64) -> bool {
-    *n == 0
+/// True of what an absent field means.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A dependency of one step on another.

@@ -43,7 +43,10 @@ pub fn print_list<T: Serialize>(
         Format::Json => print_json(&items),
         Format::Jsonl => items.iter().try_for_each(print_jsonl),
         Format::Name => print_lines(items.iter().map(name)),
-        Format::Table => print_text(&grid(items).render(cell_limit())),
+        Format::Table => {
+            let limit = io::stdout().is_terminal().then_some(CELL_CHARS_MAX);
+            print_text(&grid(items).render(limit))
+        }
     }
 }
 
@@ -85,10 +88,6 @@ pub fn print_lines(mut lines: impl Iterator<Item = String>) -> Result<(), CliErr
     let mut out = BufWriter::new(io::stdout().lock());
     let written = lines.try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
     written.map_err(CliError::output)
-}
-
-fn cell_limit() -> Option<usize> {
-    io::stdout().is_terminal().then_some(CELL_CHARS_MAX)
 }
 
 /// A table without borders.
