@@ -562,6 +562,21 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_earlier_releases_set_what_they_did() {
+        let words = "CHARGE EXPRESS CORE_SATURATION MEMORY_SATURATION SCORING_POLICY WAIT_DEADLINE_S PRESSURE \
+             MAX_CPU_PRESSURE MAX_MEMORY_PRESSURE MAX_IO_PRESSURE MAX_NETWORK_USE MIN_FREE CPU_PRESSURE_WEIGHT \
+             MEMORY_PRESSURE_WEIGHT IO_PRESSURE_WEIGHT PRESSURE_RELEASE REPORT_MS STALE_REPORTS RESERVATION_AFTER_S \
+             RESERVATION_HOLDERS CACHE_STEPS KEEP_DAYS LOG_BYTES_MAX IDLE_MINUTES WORKER_GPUS WORKER_CACHES \
+             TLS_REQUIRE_CLIENT_CERT";
+        let settings = Config::default().settings();
+        let known: Vec<String> = settings.iter().flat_map(Setting::variables).collect();
+        for word in words.split_whitespace() {
+            let uses = known.iter().filter(|name| **name == format!("WINDLASS_{word}"));
+            assert_eq!(uses.count(), 1, "{word}");
+        }
+    }
+
+    #[test]
     fn variables_go_by_one_rule() {
         let variables = |flag: &str| Config::setting_of_flag(flag).unwrap().variables().collect::<Vec<_>>();
         assert_eq!(variables("keep-days"), ["WINDLASS_KEEP_DAYS"]);
