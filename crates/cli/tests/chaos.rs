@@ -102,7 +102,6 @@ impl Chaos {
     }
 }
 
-/// The job's number.
 fn submit(chaos: &Chaos, token: &str, args: &[&str]) -> String {
     let args = [&["submit", "--quiet", "--cpus", "1"], args].concat();
     let output = chaos.command(token, &args).output().unwrap();

@@ -32,7 +32,6 @@ const MOST_AT_ONCE: &str = "SELECT coalesce(max(n), 0) FROM (
         SELECT worker, started AS at, 1 AS change FROM tasks WHERE started IS NOT NULL
         UNION ALL SELECT worker, finished, -1 FROM tasks WHERE started IS NOT NULL) AS changes) AS running";
 
-/// What is run.
 struct Scale {
     tasks: usize,
     workers: usize,

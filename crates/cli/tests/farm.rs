@@ -16,7 +16,6 @@ const LOCKED: &str = "exec 9>>locks/{}; \
                       [ $(({} % 20)) != 0 ] || setsid sleep 1000.5{} & \
                       [ $(({} % 40)) != 7 ] || sleep 4; i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
 
-/// Kinds of losses.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
     Server,
@@ -628,7 +627,6 @@ struct Worker {
     dir: PathBuf,
     state: String,
     token: PathBuf,
-    /// More flags.
     more: Vec<String>,
     agent: Option<Child>,
 }

@@ -9,7 +9,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// The user `nobody`.
 const NOBODY: u32 = 65534;
 /// What ann's task writes.
 const SECRET: &str = "the-secret-of-ann";

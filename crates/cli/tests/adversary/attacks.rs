@@ -18,7 +18,6 @@ use tokio_tungstenite::tungstenite::{Message, client};
 
 /// The target of the attacks, and the attacker's credentials.
 pub struct Target {
-    /// HOST:PORT.
     pub host: String,
     /// A directory that all users can use.
     pub dir: PathBuf,

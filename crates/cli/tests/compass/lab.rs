@@ -13,7 +13,6 @@ use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
 pub struct Lab {
     pub farm: Farm,
     server: Child,
-    /// HOST:PORT.
     pub address: String,
     flags: Vec<String>,
     starts: u32,
@@ -239,7 +238,6 @@ fn unchunked(mut body: &str) -> String {
     whole
 }
 
-/// A socket.
 pub struct Socket {
     socket: WebSocket<TcpStream>,
 }
@@ -253,7 +251,6 @@ impl Socket {
         self.socket.send(Message::text(text)).unwrap();
     }
 
-    /// The next message.
     pub fn next(&mut self) -> Value {
         loop {
             match self.socket.read().unwrap() {

@@ -116,7 +116,6 @@ fn why(server: &Server, args: &[&str]) -> String {
     server.farm.ok(&[&["--server", &server.url, "why"], args].concat())
 }
 
-/// A metric's value.
 fn metric(server: &Server, name: &str) -> f64 {
     let (_, text) = get(server, "/metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

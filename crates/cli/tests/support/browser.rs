@@ -4,7 +4,6 @@ use super::PATIENCE;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-/// An answer.
 pub struct Answer {
     pub status: u16,
     /// Names in lower case.
@@ -34,7 +33,6 @@ impl Answer {
 
 /// A browser with one page of one server open.
 pub struct Browser {
-    /// `HOST:PORT`.
     pub host: String,
     /// The session, as `NAME=VALUE`.
     pub cookie: String,

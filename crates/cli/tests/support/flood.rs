@@ -26,7 +26,6 @@ const BETWEEN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// What a flood is against.
 pub struct Victim {
-    /// HOST:PORT.
     pub host: String,
     /// The address that the flood comes from.
     pub from: String,

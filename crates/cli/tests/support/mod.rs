@@ -96,7 +96,6 @@ impl Farm {
         self.options = options.iter().map(|option| (*option).to_owned()).collect();
     }
 
-    /// The farm's directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -145,14 +144,12 @@ impl Farm {
         self.server.as_ref().expect("the test started one").id()
     }
 
-    /// The keeper's process.
     pub fn keeper_pid(&self) -> i32 {
         let json = std::fs::read(self.state().join("keeper.json")).unwrap();
         let file: serde_json::Value = serde_json::from_slice(&json).unwrap();
         i32::try_from(file["pid"].as_i64().unwrap()).unwrap()
     }
 
-    /// The server's log.
     pub fn server_log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
     }

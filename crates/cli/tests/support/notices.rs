@@ -13,7 +13,6 @@ const NOTIFICATION: u8 = b'A';
 
 /// Listens on a port of its own, and passes on everything but notifications.
 pub struct Deaf {
-    /// `HOST:PORT`.
     pub address: String,
     lost: Arc<AtomicU64>,
 }

@@ -53,7 +53,6 @@ impl Port {
         self.find_address();
     }
 
-    /// The server's process.
     pub fn pid(&self) -> u32 {
         self.server.id()
     }
@@ -127,7 +126,6 @@ impl Port {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
-    /// HOST:PORT.
     pub fn host(&self) -> &str {
         self.address.trim_start_matches("https://")
     }

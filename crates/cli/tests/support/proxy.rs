@@ -17,7 +17,6 @@ pub enum Behind {
 
 /// Listens on a port of its own and passes everything on.
 pub struct Proxy {
-    /// `HOST:PORT`.
     pub address: String,
     shared: Arc<Shared>,
 }
