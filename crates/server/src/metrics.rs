@@ -367,7 +367,7 @@ impl Gauges {
     }
 }
 
-fn floats<'a>((label, count): (&'a str, u32)) -> (&'a str, f64) {
+fn floats((label, count): (&str, u32)) -> (&str, f64) {
     (label, count.into())
 }
 

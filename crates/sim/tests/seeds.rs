@@ -67,7 +67,7 @@ fn run_for(time: Duration, first: u64) -> (u64, Result<(), Violation>) {
     };
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let broken = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(&run)).collect();
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(run)).collect();
         threads.into_iter().find_map(|thread| thread.join().unwrap())
     });
     (next.into_inner() - first, broken.map_or(Ok(()), Err))
