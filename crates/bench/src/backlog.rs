@@ -1,21 +1,20 @@
 //! A database of far more ready jobs than the engine keeps resident: the memory of a server over it, the users that it
 //! serves, and the cost of a decision beside that over a small database.
 
-use super::instant;
+use super::{cpu_time, mib, resident_bytes, work, workers};
 use anyhow::Context as _;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_api::StepBody;
 use windlass_core::engine::{Engine, Event, Outbox, Reply, Report, Settings, Submit, WorkerCommand, Write};
-use windlass_core::job::{BacklogCounts, End, JobSpec, Parked, QueuePos, StepSpec, TaskResult};
+use windlass_core::job::{BacklogCounts, End, JobSpec, Parked, QueuePos, TaskResult};
 use windlass_core::residency::subqueues::class_number;
-use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time};
-use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
-use windlass_store::{Memory, Store};
+use windlass_core::{Epoch, JobId, RequestId, TaskId, Time, WorkerId};
+use windlass_server::{Handle, ShellOptions};
+use windlass_store::Memory;
 
 /// Jobs of the small backlog, which is resident as a whole.
 const FEW: u64 = 1_000;
@@ -28,14 +27,12 @@ const FILL_BATCH: u64 = 2_000;
 /// Time since the epoch at which the first job was submitted, in nanoseconds.
 const FIRST_NS: u64 = 1_700_000_000_000_000_000;
 
-/// What is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog {
     /// Ready jobs of one task.
     pub jobs: u64,
     /// Users, each with a queue; they submit in turn.
     pub users: u64,
-    /// Resident steps.
     pub cache_steps: usize,
     /// Tasks that are placed and end.
     pub decisions: u64,
@@ -58,7 +55,7 @@ pub async fn run(dir: &Path, backlog: Backlog) -> anyhow::Result<()> {
     let path = dir.join("backlog.db");
     let clock = Instant::now();
     fill(&path, jobs, users, true).await?;
-    let size = std::fs::metadata(&path)?.len() as f64 / f64::from(1 << 20);
+    let size = mib(std::fs::metadata(&path)?.len());
     println!("  filled in {:.1} s, {size:.0} MiB", clock.elapsed().as_secs_f64());
     let many = measure(&path, backlog)?;
     let (mut engine_us, mut process_us) = (Vec::new(), Vec::new());
@@ -109,29 +106,19 @@ pub(super) fn measure(path: &Path, backlog: Backlog) -> anyhow::Result<Measured>
 
 /// Puts ready jobs into a store, parked as an engine parks them, or not.
 async fn fill(path: &Path, jobs: u64, users: u64, parked: bool) -> anyhow::Result<()> {
-    let store = Store::open(&format!("sqlite:{}", path.display()))?;
+    let store = work::open(path)?;
     let mut next = 1;
     while next <= jobs {
         let last = (next + FILL_BATCH - 1).min(jobs);
-        let writes = (next..=last).flat_map(|id| job(id, users, parked)).collect();
-        let refused = store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await?;
-        anyhow::ensure!(refused.is_empty(), "the store refused {refused:?}");
+        work::commit(&store, (next..=last).flat_map(|id| job(id, users, parked)).collect()).await?;
         next = last + 1;
     }
     Ok(())
 }
 
 fn spec(user: u64) -> JobSpec {
-    let body = StepBody { command: vec!["true".to_owned()], cwd: "/".to_owned(), ..StepBody::default() };
-    let step = StepSpec {
-        name: "main".to_owned(),
-        tasks: 1,
-        request: Resources::new(100, 0),
-        body: serde_json::to_vec(&body).unwrap_or_default().into(),
-        ..StepSpec::default()
-    };
     let user = format!("user-{user}");
-    JobSpec { name: "bench".to_owned(), queue: user.clone(), user, steps: vec![step], ..JobSpec::default() }
+    work::job(&user, &user, vec![work::step(1)])
 }
 
 fn job(number: u64, users: u64, parked: bool) -> Vec<Write> {
@@ -146,7 +133,7 @@ fn job(number: u64, users: u64, parked: bool) -> Vec<Write> {
 /// The process that is measured: a server's engine and store, and a worker that ends what it starts. Prints
 /// numbers alone.
 pub async fn over(path: PathBuf, backlog: Backlog) -> anyhow::Result<()> {
-    let store = Store::open(&format!("sqlite:{}", path.display()))?;
+    let store = work::open(&path)?;
     let settings = Settings { cache_steps: backlog.cache_steps, ..Settings::default() };
     let clock = Instant::now();
     let handle = windlass_server::start(store, ShellOptions { settings }).await?;
@@ -155,12 +142,12 @@ pub async fn over(path: PathBuf, backlog: Backlog) -> anyhow::Result<()> {
         tokio::task::yield_now().await;
     }
     let start_ms = clock.elapsed().as_secs_f64() * 1e3;
-    let (engine, process) = (engine_time()?, instant::cpu_time());
+    let (engine, process) = (engine_time()?, cpu_time());
     let served = serve(&handle, backlog.decisions).await?;
-    let (engine, process) = (engine_time()? - engine, instant::cpu_time() - process);
+    let (engine, process) = (engine_time()? - engine, cpu_time() - process);
     let held = handle.query(Engine::resident_steps).await?;
     let each = |time: Duration| time.as_secs_f64() * 1e6 / backlog.decisions as f64;
-    let resident_mib = instant::resident_bytes()? as f64 / f64::from(1 << 20);
+    let resident_mib = mib(resident_bytes()?);
     println!("{start_ms} {resident_mib} {held} {served} {} {}", each(engine), each(process));
     handle.stop().await;
     Ok(())
@@ -168,51 +155,23 @@ pub async fn over(path: PathBuf, backlog: Backlog) -> anyhow::Result<()> {
 
 /// Lets a worker run until this number of tasks has ended; returns how many users had one.
 async fn serve(handle: &Handle, decisions: u64) -> anyhow::Result<usize> {
-    let (parcels, inbox) = mpsc::channel();
+    let orders = workers::connect(handle, &[SLOTS]).await;
     let (done, over) = tokio::sync::oneshot::channel();
-    let (id, users) = (handle.next_link(), Arc::new(Mutex::new(BTreeSet::new())));
-    let link = Arc::new(BacklogLink { id, parcels, users: users.clone() });
     let up = handle.clone();
     std::thread::spawn(move || {
-        let (mut epoch, mut ended, mut done) = (Epoch(0), 0, Some(done));
-        while let Ok(parcel) = inbox.recv() {
-            let ends = instant::end_all(parcel, &mut epoch);
+        let (mut epoch, mut ended, mut users, mut done) = (Epoch(0), 0, BTreeSet::new(), Some(done));
+        while let Ok((id, parcel)) = orders.recv() {
+            let starts = parcel.iter().filter_map(|delivery| delivery.start.as_ref());
+            users.extend(starts.map(|start| start.job.user.clone()));
+            let ends = workers::end_all(parcel, &mut epoch);
             ended += ends.len() as u64;
             up.worker_says(id, ends);
             if ended >= decisions {
-                _ = done.take().map(|done| done.send(()));
+                _ = done.take().map(|done| done.send(users.len()));
             }
         }
     });
-    let hello = instant::hello("bench".to_owned(), id, SLOTS);
-    handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
-    over.await.context("the worker's thread ended")?;
-    let served = users.lock().unwrap_or_else(PoisonError::into_inner).len();
-    Ok(served)
-}
-
-struct BacklogLink {
-    id: u64,
-    parcels: mpsc::Sender<Vec<Delivery>>,
-    /// Whose tasks were started.
-    users: Arc<Mutex<BTreeSet<String>>>,
-}
-
-impl WorkerLink for BacklogLink {
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn deliver(&self, parcel: Vec<Delivery>) {
-        let starts = parcel.iter().filter_map(|delivery| delivery.start.as_ref());
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        users.extend(starts.map(|start| start.job.user.clone()));
-        _ = self.parcels.send(parcel);
-    }
-
-    fn refuse(&self, why: &str) {
-        panic!("the worker is refused: {why}");
-    }
+    over.await.context("the worker's thread ended")
 }
 
 /// Processor time of the threads of all engines.
@@ -243,13 +202,13 @@ pub fn count(decisions: u64, backlog: Backlog) {
         engine.handle(Time(number + 1), Event::Submit(Box::new(submit)), &mut out);
         settle(&mut engine, &store, &mut out, &mut running, Time(number + 1));
     }
-    engine.handle(Time(jobs + 1), Event::Hello(instant::hello("w".to_owned(), 1, 2).into_inner()), &mut out);
+    engine.handle(Time(jobs + 1), Event::Hello(workers::hello("w", 1, 2).into_inner()), &mut out);
     for number in 0..decisions {
         let now = Time(jobs + 2 + number);
         engine.round(now, 100, &mut out);
         settle(&mut engine, &store, &mut out, &mut running, now);
         let Some((task, attempt)) = running.pop_first() else { return };
-        let by = Report { worker: windlass_core::WorkerId(1), epoch: Epoch(1), task, attempt };
+        let by = Report { worker: WorkerId(1), epoch: Epoch(1), task, attempt };
         engine.handle(now, Event::Finished { by, result: TaskResult::bare(End::Exited(0)) }, &mut out);
     }
 }

@@ -1,21 +1,20 @@
 //! Baselines: the rows of a farm, written to the schema of its store in statements that were written by hand.
 
 use super::postgres::own;
+use super::work;
 use anyhow::Context as _;
 use rusqlite::Connection;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls};
-use windlass_core::engine::{Outbox, Write};
+use windlass_core::engine::Write;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 use windlass_store::Store;
 
 /// Books a task in SQLite.
 const BOOK_ONE: &str = "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
     VALUES (1, ?1, 1, 1, 1, 1, 1, 100, 0) ON CONFLICT DO NOTHING";
-/// Ends that task.
 const END_ONE: &str =
     "UPDATE tasks SET state = 2, failures = 0, losses = 0, end = 0, code = 0, out_bytes = 0, err_bytes = 0
     WHERE job = 1 AND idx = ?1 AND attempt = 1 AND state = 1";
@@ -36,7 +35,7 @@ const JOBS: [u64; 2] = [u64::MAX >> 2, (u64::MAX >> 2) - 1];
 /// ends one batch of rows and books the next.
 pub fn sqlite_rows(path: &Path, rows: u32, batch: u32) -> anyhow::Result<f64> {
     // The store makes the schema, and puts the file into WAL mode.
-    drop(Store::open(&format!("sqlite:{}", path.display()))?);
+    drop(work::open(path)?);
     let mut db = Connection::open(path)?;
     db.busy_timeout(Duration::from_secs(10))?;
     db.pragma_update(None, "synchronous", "full")?;
@@ -103,9 +102,7 @@ async fn take_turns(owner: &Store, client: &Client, rows: u32, batch: u32) -> an
         let range = turn * each..(turn + 1) * each;
         let clock = Instant::now();
         for first in range.clone().step_by(batch as usize) {
-            let writes = (first..(first + batch).min(range.end)).map(booking).collect();
-            let refused = owner.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await?;
-            anyhow::ensure!(refused.is_empty(), "the store refused {refused:?}");
+            work::commit(owner, (first..(first + batch).min(range.end)).map(booking).collect()).await?;
         }
         store += clock.elapsed();
         let clock = Instant::now();

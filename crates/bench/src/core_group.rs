@@ -122,7 +122,6 @@ fn remove(group: &Path) -> bool {
 /// The kind of process beside a worker.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hog {
-    /// Nothing.
     None,
     /// Wants the core all the time.
     Cpu,

@@ -1,51 +1,18 @@
 //! Real processes, through the real server and keeper.
 
-use super::{Setup, median, percentile};
+use super::server_process::ServerProcess;
+use super::{Setup, median, percentile, work};
 use anyhow::Context as _;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use windlass_api::client::{Address, Client, TasksQuery};
+use std::process::{Command, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use windlass_api::client::TasksQuery;
 use windlass_api::{StepRequest, SubmitRequest};
 use windlass_core::JobId;
-use windlass_store::Store;
-
-/// A server of its own, on two cpus.
-struct ExecServer {
-    child: Child,
-    client: Client,
-    state: std::path::PathBuf,
-}
-
-impl ExecServer {
-    async fn start(setup: &Setup, name: &str) -> anyhow::Result<ExecServer> {
-        let state = setup.dir.join(name);
-        let socket = setup.dir.join(format!("{name}.sock"));
-        let mut command = Command::new(&setup.windlass);
-        command
-            .args(["server", "start", "--cpus", "2", "--listen"])
-            .arg(format!("unix:{}", socket.display()));
-        command.arg("--state").arg(&state).stdin(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().with_context(|| setup.not_started())?;
-        let client = Client::new(Address::Unix(socket))?;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while client.version().await.is_err() {
-            anyhow::ensure!(Instant::now() < deadline, "the server does not answer");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        Ok(ExecServer { child, client, state })
-    }
-
-    async fn stop(mut self) -> anyhow::Result<std::path::PathBuf> {
-        self.client.shutdown().await?;
-        self.child.wait()?;
-        Ok(self.state)
-    }
-}
 
 /// Real processes, in turn with xargs.
 pub async fn run(setup: &Setup, tasks: u32, pairs: u32) -> anyhow::Result<()> {
     println!("{tasks} x /bin/true on 2 slots, control groups and logs on, beside xargs -P2");
-    let server = ExecServer::start(setup, "exec").await?;
+    let server = ServerProcess::with_worker(setup, "exec").await?;
     let (mut ratios, mut gaps_ms, mut last) = (Vec::new(), Vec::new(), 0);
     for pair in 1..=pairs {
         let (windlass, xargs) = (by_windlass(setup, &server, tasks)?, by_xargs(tasks)?);
@@ -55,7 +22,7 @@ pub async fn run(setup: &Setup, tasks: u32, pairs: u32) -> anyhow::Result<()> {
         last = server.client.jobs(&Default::default()).await?.items.first().map_or(0, |job| job.id);
     }
     let state = server.stop().await?;
-    let store = Store::open(&format!("sqlite:{}", state.join("windlass.db").display()))?;
+    let store = work::open(&state.join("windlass.db"))?;
     let rows = store.tasks(JobId(last), 0..tasks).await?;
     let spans = rows.iter().filter_map(|row| row.result.as_ref());
     let spans = spans.filter_map(|result| Some((result.started?.0, result.finished?.0)));
@@ -70,10 +37,10 @@ pub async fn run(setup: &Setup, tasks: u32, pairs: u32) -> anyhow::Result<()> {
 }
 
 /// Tasks a second of `windlass run`, as a user runs it.
-fn by_windlass(setup: &Setup, server: &ExecServer, tasks: u32) -> anyhow::Result<f64> {
+fn by_windlass(setup: &Setup, server: &ServerProcess, tasks: u32) -> anyhow::Result<f64> {
     let clock = Instant::now();
     let status = Command::new(&setup.windlass)
-        .args(["run", "--quiet", "--server", &server.client.address().to_string()])
+        .args(["run", "--quiet", "--server", &server.listen])
         .args(["--array", &format!("1-{tasks}"), "--", "/bin/true"])
         .env_remove("WINDLASS_TASK")
         .stdin(Stdio::null())
@@ -109,7 +76,7 @@ fn gaps(mut spans: Vec<(u64, u64)>, slots: usize, into: &mut Vec<f64>) {
 
 /// From submission to the start of the process, one job after the other.
 pub async fn latency(setup: &Setup, submissions: u32) -> anyhow::Result<()> {
-    let server = ExecServer::start(setup, "latency").await?;
+    let server = ServerProcess::with_worker(setup, "latency").await?;
     let mut latencies_ms = Vec::new();
     let step = StepRequest { command: vec!["/bin/true".to_owned()], ..StepRequest::default() };
     let request = SubmitRequest { steps: vec![step], ..SubmitRequest::default() };
@@ -123,7 +90,7 @@ pub async fn latency(setup: &Setup, submissions: u32) -> anyhow::Result<()> {
     let first = latencies_ms.first().map_or(0, |(job, _)| *job);
     anyhow::ensure!(!server.client.tasks(first, &query).await?.items.is_empty(), "the first job has no task");
     let state = server.stop().await?;
-    let store = Store::open(&format!("sqlite:{}", state.join("windlass.db").display()))?;
+    let store = work::open(&state.join("windlass.db"))?;
     let mut waits = Vec::new();
     for (job, submitted_ns) in latencies_ms {
         let row = store.tasks(JobId(job), 0..1).await?.pop().context("a task has no row")?;

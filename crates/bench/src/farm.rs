@@ -1,112 +1,31 @@
 //! Workers behind a connection: the server is a process of its own, and its workers are streams of this process that
 //! answer without starting anything.
 
-use super::instant::{cpu_time, resident_bytes, submit, workers as connect};
-use super::{Setup, percentile};
+use super::server_process::ServerProcess;
+use super::{Setup, cpu_time, mib, percentile, resident_bytes, work, workers};
 use anyhow::Context as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
-use windlass_api::client::{Address, Client, Credentials};
 use windlass_api::wire::workers_client::WorkersClient;
 use windlass_api::wire::{
     Amounts, Beat, DiskSpace, Finished, FromWorker, Hello, Inventory, Load, Pressure, Pressures, Report,
     Stall, finished, order, report,
 };
 use windlass_api::{JobState, Param, Range, StepRequest, SubmitRequest};
-use windlass_store::Store;
 
 /// Reports that may wait for the server.
 const REPORTS_MAX: usize = 64;
 
-/// A server of its own, without a worker.
-pub struct FarmServer {
-    child: Child,
-    /// Speaks to it.
-    pub client: Client,
-    /// Where workers find it.
-    pub url: String,
-    /// Lets workers in.
-    pub token: String,
-    /// Its directory.
-    pub state: PathBuf,
-}
-
-impl FarmServer {
-    /// Starts one with these flags and waits until it answers.
-    pub async fn start(setup: &Setup, port: u16, flags: &[&str]) -> anyhow::Result<FarmServer> {
-        let listen = format!("127.0.0.1:{port}");
-        let mut command = Command::new(&setup.windlass);
-        command.args(["server", "start", "--no-worker", "--listen", &listen]);
-        let state = setup.dir.join(format!("farm-{port}"));
-        command.arg("--state").arg(&state).args(flags);
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-        let child = child.with_context(|| setup.not_started())?;
-        let mut server = FarmServer {
-            child,
-            client: Client::new(Address::parse(&listen))?,
-            token: String::new(),
-            url: format!("http://{listen}"),
-            state,
-        };
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while server.client.version().await.is_err() {
-            anyhow::ensure!(Instant::now() < deadline, "the server does not answer");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let address = Address::parse(&listen);
-            if let Some(token) = local_token(&server.state) {
-                server.token = token;
-                let shown = Credentials { token: Some(server.token.clone()), ..Credentials::default() };
-                server.client = Client::with(address, &shown)?;
-            }
-        }
-        Ok(server)
-    }
-
-    /// Processor time that it has used so far.
-    fn cpu(&self) -> anyhow::Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-        let per_second = rustix::param::clock_ticks_per_second();
-        Ok(Duration::from_secs_f64((ticks(11) + ticks(12)) as f64 / per_second as f64))
-    }
-
-    async fn stop(mut self) -> anyhow::Result<()> {
-        self.client.shutdown().await?;
-        self.child.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for FarmServer {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-    }
-}
-
-/// The token that a server keeps for its own user in its state directory.
-fn local_token(state: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(state.join("local.token")).ok()?;
-    text.lines().nth(1).map(str::to_owned)
-}
-
-/// A port that no process listens on at this moment.
-pub fn free_port() -> anyhow::Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
 /// Tasks a second from submission until the last completion is durable, with one worker.
 pub async fn tasks(setup: &Setup, tasks: u32, slots: u32) -> anyhow::Result<()> {
     println!("{tasks} durable tasks with a worker on a loopback connection that starts nothing");
-    let server = FarmServer::start(setup, free_port()?, &[]).await?;
-    let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
-    let worker = tokio::spawn(work(channel, server.token.clone(), "bench-0".to_owned(), 1, slots, false));
-    wait_for_workers(&server, 1).await?;
+    let server = ServerProcess::without_worker(setup, &[]).await?;
+    let channel = Endpoint::from_shared(server.listen.clone())?.tcp_nodelay(true).connect().await?;
+    let worker = tokio::spawn(serve(channel, server.token.clone(), "bench-0".to_owned(), 1, slots, false));
+    server.wait_for_workers(1).await?;
     let (cpu, own_cpu, clock) = (server.cpu()?, cpu_time(), Instant::now());
     let step = StepRequest {
         command: vec!["true".to_owned()],
@@ -131,7 +50,8 @@ pub async fn tasks(setup: &Setup, tasks: u32, slots: u32) -> anyhow::Result<()> 
         each_us(cpu_time() - own_cpu)
     );
     worker.abort();
-    server.stop().await
+    server.stop().await?;
+    Ok(())
 }
 
 /// Processor time of the server for the beats of idle workers, alone and with a report of load each second.
@@ -145,14 +65,14 @@ pub async fn beats(setup: &Setup, workers: u32, seconds: u64) -> anyhow::Result<
 }
 
 async fn beats_cost(setup: &Setup, workers: u32, seconds: u64, with_load: bool) -> anyhow::Result<f64> {
-    let server = FarmServer::start(setup, free_port()?, &[]).await?;
+    let server = ServerProcess::without_worker(setup, &[]).await?;
     let mut all = tokio::task::JoinSet::new();
     for number in 0..workers {
-        let channel = Endpoint::from_shared(server.url.clone())?.tcp_nodelay(true).connect().await?;
+        let channel = Endpoint::from_shared(server.listen.clone())?.tcp_nodelay(true).connect().await?;
         let (token, name) = (server.token.clone(), format!("bench-{number}"));
-        all.spawn(work(channel, token, name, u64::from(number) + 1, 2, with_load));
+        all.spawn(serve(channel, token, name, u64::from(number) + 1, 2, with_load));
     }
-    wait_for_workers(&server, workers as usize).await?;
+    server.wait_for_workers(workers as usize).await?;
     let (cpu, clock) = (server.cpu()?, Instant::now());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let used = (server.cpu()? - cpu).as_secs_f64() / clock.elapsed().as_secs_f64();
@@ -163,23 +83,22 @@ async fn beats_cost(setup: &Setup, workers: u32, seconds: u64, with_load: bool) 
 
 /// Memory of idle workers in the server, and how soon a task starts among them.
 pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<()> {
-    let store = Store::open(&format!("sqlite:{}", dir.join("idle.db").display()))?;
-    let handle = windlass_server::start(store, Default::default()).await?;
+    let handle = windlass_server::start(work::open(&dir.join("idle.db"))?, Default::default()).await?;
     let before = resident_bytes()?;
-    let mut starts = connect(&handle, workers, 2).await?;
+    let mut starts = workers::connect_instant(&handle, workers as usize, 2).await?;
     let held = resident_bytes()?.saturating_sub(before);
     let mut latencies_ms = Vec::new();
     for _ in 0..submissions {
         let clock = Instant::now();
-        submit(&handle, 1).await?;
+        work::submit(&handle, work::job("bench", "bench", vec![work::step(1)])).await?;
         starts.recv().await.context("no worker is left")?;
         latencies_ms.push(clock.elapsed().as_secs_f64() * 1e3);
     }
     println!(
         "{workers} connected idle workers: {:.0} MiB more resident, {:.0} MiB in all; submission to start of \
          {submissions} tasks: p50 {:.2} ms, p99 {:.2} ms",
-        held as f64 / f64::from(1 << 20),
-        resident_bytes()? as f64 / f64::from(1 << 20),
+        mib(held),
+        mib(resident_bytes()?),
         percentile(&mut latencies_ms, 0.5),
         percentile(&mut latencies_ms, 0.99)
     );
@@ -187,18 +106,8 @@ pub async fn idle(dir: &Path, workers: u32, submissions: u32) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits until this number of workers has registered.
-pub async fn wait_for_workers(server: &FarmServer, count: usize) -> anyhow::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while server.client.workers(false).await?.len() < count {
-        anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
-}
-
 /// A worker that ends every task as soon as it hears of it.
-async fn work(
+async fn serve(
     channel: Channel,
     token: String,
     name: String,

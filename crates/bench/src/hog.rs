@@ -3,8 +3,8 @@
 
 use super::Setup;
 use super::core_group::{CoreGroup, Hog};
-use super::farm::{FarmServer, free_port, wait_for_workers};
 use super::median;
+use super::server_process::ServerProcess;
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::BTreeMap;
@@ -25,7 +25,6 @@ const SOURCES: usize = 20;
 /// The compiles of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// Number of compiles.
     pub compiles: usize,
     /// Compiles at a time.
     pub width: usize,
@@ -123,14 +122,14 @@ async fn half_run(setup: &Setup, work: Work, hog: Hog, place: usize, pressure: b
     let mut groups = CoreGroup::pair(hog == Hog::Memory).map_err(anyhow::Error::msg)?;
     let counts = format!("load.pressure={pressure}");
     let flags = ["--store", "memory", "--set", "score.policy=pressure", "--set", counts.as_str()];
-    let server = FarmServer::start(setup, free_port()?, &flags).await?;
+    let server = ServerProcess::without_worker(setup, &flags).await?;
     for (number, group) in groups.iter_mut().enumerate() {
         let name = format!("w{number}");
-        let (access, state) = ((server.url.as_str(), server.token.as_str()), server.state.join(&name));
+        let (access, state) = ((server.listen.as_str(), server.token.as_str()), server.state.join(&name));
         let started = group.start_worker(&setup.windlass, access, &name, &state);
         started.context("cannot start a worker")?;
     }
-    wait_for_workers(&server, groups.len()).await?;
+    server.wait_for_workers(groups.len()).await?;
     let bench = std::env::current_exe()?;
     let _hog = hog.start(&bench, &groups[place], &dir.join("pages")).context("cannot start the hog")?;
     tokio::time::sleep(SETTLE).await;

@@ -14,12 +14,17 @@ mod place;
 mod postgres;
 mod rounds;
 mod score;
+mod server_process;
 mod share;
+mod work;
+mod workers;
 
+use anyhow::Context as _;
 use clap::Parser;
 use core_group::Hog;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Measures Windlass: each figure beside its baseline from the same run. Without a name all benches run
 #[derive(Parser)]
@@ -208,30 +213,10 @@ enum Which {
 }
 
 /// The benches that run where none is named: those without a database, and without half an hour of compiles.
-fn all() -> Vec<Which> {
-    vec![
-        Which::Instant { tasks: 200_000, slots: vec![2, 64, 1000] },
-        Which::Exec { tasks: 10_000, pairs: 3 },
-        Which::Latency { submissions: 1_000 },
-        Which::Array { tasks: 1_000_000 },
-        Which::Farm { tasks: 200_000, slots: 64 },
-        Which::Beats { workers: 1_000, seconds: 20 },
-        Which::Idle { workers: 10_000, submissions: 1_000 },
-        Which::Score { candidates: 10_000 },
-        Which::Place { workers: 10_000, classes: 1_000, count: None },
-        Which::Rounds { count: None, pending: 10 },
-        Which::Share { runs: 101 },
-        Which::Backlog {
-            jobs: 1_000_000,
-            users: 1_000,
-            cache_steps: 10_000,
-            decisions: 20_000,
-            over: None,
-            count: None,
-        },
-        Which::Large { tasks: 10_000_000 },
-    ]
-}
+const ALL: [&str; 13] = [
+    "instant", "exec", "latency", "array", "farm", "beats", "idle", "score", "place", "rounds", "share",
+    "backlog", "large",
+];
 
 fn main() -> ExitCode {
     // Two providers could be linked in, and this one is used. No other was installed before.
@@ -271,7 +256,13 @@ async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let dir = dir.join(format!("windlass-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
     let setup = Setup { dir, windlass };
-    for which in args.which.map_or_else(all, |one| vec![one]) {
+    let benches = match args.which {
+        Some(one) => vec![one],
+        None => {
+            ALL.into_iter().filter_map(|name| BenchArgs::parse_from(["windlass-bench", name]).which).collect()
+        }
+    };
+    for which in benches {
         measure(&setup, which).await?;
     }
     _ = std::fs::remove_dir_all(&setup.dir);
@@ -334,4 +325,28 @@ fn percentile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let last = values.len().saturating_sub(1);
     values.get((part * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
+}
+
+/// Milliseconds that the work takes, and its result, whose drop is not counted.
+fn elapsed_ms<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let clock = Instant::now();
+    let result = std::hint::black_box(work());
+    (clock.elapsed().as_secs_f64() * 1e3, result)
+}
+
+/// Processor time of this process so far.
+fn cpu_time() -> Duration {
+    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(usage.tv_sec as u64, usage.tv_nsec as u32)
+}
+
+/// Resident memory of this process.
+fn resident_bytes() -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = text.split(' ').nth(1).context("statm has no second field")?.parse()?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }

@@ -13,7 +13,7 @@ use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::plan::Policy;
-use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest};
+use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, Reservation};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::history::{Sample, Signature};
 use windlass_core::score::policy::{ScoringPolicy, policy_by_name};
@@ -24,6 +24,7 @@ use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
 /// A step that prefers no worker.
 static NONE: BTreeSet<String> = BTreeSet::new();
+static NO_RESERVATIONS: BTreeMap<WorkerId, Reservation> = BTreeMap::new();
 
 const GIB: u64 = 1 << 30;
 /// Placements of the large farm.
@@ -33,7 +34,6 @@ const CLASSES: u32 = 1_000;
 /// Bookings of one round at most, as in the server.
 const BUDGET: usize = 1_000;
 
-/// All farms.
 pub fn run(workers: u64) {
     large_farm(workers);
     packing(1_000);
@@ -196,23 +196,31 @@ fn large_farm(workers: u64) {
 fn scan(policy: &'static dyn ScoringPolicy, workers: u64) -> f64 {
     let empty = plain_workers(workers);
     let class = class(1);
-    let reads = Reads::default();
+    let (reads, instance) = (Reads::default(), InstanceContext::default());
     let ask = ask(&class, &reads);
-    let (reserved, instance) = (BTreeMap::new(), InstanceContext::default());
-    let context = MatchContext {
-        now: Time(1),
-        workers: &empty,
-        reserved: &reserved,
-        policy,
-        instance: &instance,
-        known: None,
-        key_bytes: None,
-    };
+    let context = context(&empty, policy, &instance);
     let clock = Instant::now();
     for _ in 0..20 {
         black_box(best_by_scan(&ask, &context));
     }
     clock.elapsed().as_secs_f64() * 1e6 / 20.0
+}
+
+/// The context of a placement without reservations.
+fn context<'a>(
+    workers: &'a Workers,
+    policy: &'static dyn ScoringPolicy,
+    instance: &'a InstanceContext,
+) -> MatchContext<'a> {
+    MatchContext {
+        now: Time(1),
+        workers,
+        reserved: &NO_RESERVATIONS,
+        policy,
+        instance,
+        known: None,
+        key_bytes: None,
+    }
 }
 
 fn best_by_scan(ask: &PlacementRequest, context: &MatchContext) -> Option<WorkerId> {
@@ -308,22 +316,12 @@ fn fill(
     choose: impl Fn(&PlacementRequest, &MatchContext) -> Option<WorkerId>,
 ) -> (u64, f64) {
     let mut workers = plain_workers(count);
-    let reads = Reads::default();
-    let (reserved, instance) = (BTreeMap::new(), InstanceContext::default());
+    let (reads, instance) = (Reads::default(), InstanceContext::default());
     let ask = ask(class, &reads);
     let clock = Instant::now();
     let mut placed = 0;
     while clock.elapsed().as_secs() < 2 {
-        let context = MatchContext {
-            now: Time(1),
-            workers: &workers,
-            reserved: &reserved,
-            policy,
-            instance: &instance,
-            known: None,
-            key_bytes: None,
-        };
-        let Some(id) = choose(&ask, &context) else { break };
+        let Some(id) = choose(&ask, &context(&workers, policy, &instance)) else { break };
         let task = TaskId { job: JobId(1), index: placed as u32 };
         workers.update(id, |worker| worker.hold(task, ask.step, &class.request, 0, class.request.cpu));
         placed += 1;

@@ -1,16 +1,16 @@
 //! A farm on PostgreSQL: an engine, its shell and the store as in a server, and many workers inside this process that
 //! run nothing. A task counts as booked when its worker has the order to start it, so its row is durable by then.
 
-use super::{backlog, by_hand, instant};
+use super::workers::Orders;
+use super::{backlog, by_hand, work, workers};
 use anyhow::Context as _;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
-use windlass_api::StepBody;
-use windlass_core::engine::{Engine, Event, Reply, Settings, Submit, WorkerCommand};
-use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
+use windlass_core::engine::{Settings, WorkerCommand};
+use windlass_core::job::{End, StepSpec, TaskResult};
 use windlass_core::{Epoch, Resources, TaskId, Time};
-use windlass_server::{Delivery, Handle, ShellOptions, WorkerLink, WorkerMessage};
+use windlass_server::{Delivery, Handle, ShellOptions, WorkerMessage};
 use windlass_store::Store;
 
 /// The lease of the farm. Commits renew it.
@@ -200,27 +200,11 @@ impl PostgresFarm {
         let settings = Settings { lease_ns: None, ..Settings::default() };
         let handle = windlass_server::start(store.clone(), ShellOptions { settings }).await?;
         let (starts, begun) = tokio::sync::mpsc::unbounded_channel();
-        let (parcels, inbox) = mpsc::channel();
+        let orders = workers::connect(&handle, sizes).await;
         let up = handle.clone();
-        std::thread::spawn(move || serve(&up, &inbox, run, &starts));
-        for (number, cores) in sizes.iter().enumerate() {
-            let id = handle.next_link();
-            let hello = instant::hello(format!("bench-{number:05}"), id, *cores);
-            let link = Arc::new(PostgresLink { id, parcels: parcels.clone() });
-            handle.worker_tells(id, vec![WorkerMessage::Hello { hello, link }]).await;
-        }
-        let farm = PostgresFarm { handle, store, begun, started: 0, wide: false };
-        farm.await_workers(sizes.len()).await?;
-        Ok(farm)
-    }
-
-    async fn await_workers(&self, count: usize) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        while self.handle.query(|engine: &Engine| engine.workers().iter().count()).await? < count {
-            anyhow::ensure!(Instant::now() < deadline, "the workers did not register");
-            tokio::task::yield_now().await;
-        }
-        Ok(())
+        std::thread::spawn(move || serve(&up, &orders, run, &starts));
+        workers::registered(&handle, sizes.len()).await?;
+        Ok(PostgresFarm { handle, store, begun, started: 0, wide: false })
     }
 
     async fn hear(&mut self) -> anyhow::Result<()> {
@@ -262,42 +246,9 @@ impl PostgresFarm {
 
 /// Submits a job of `steps` steps, each of `tasks` tasks of `cores` cores.
 async fn submit(handle: &Handle, queue: &str, steps: u32, tasks: u32, cores: u32) -> anyhow::Result<()> {
-    let body = StepBody { command: vec!["true".to_owned()], cwd: "/".to_owned(), ..StepBody::default() };
-    let body: Arc<[u8]> = serde_json::to_vec(&body)?.into();
-    let step = |number: u32| StepSpec {
-        name: format!("step-{number}"),
-        tasks,
-        request: Resources::new(cores * 100, 0),
-        body: body.clone(),
-        ..StepSpec::default()
-    };
-    let (name, queue, user) = ("bench".to_owned(), queue.to_owned(), "bench".to_owned());
-    let spec = JobSpec { name, queue, user, steps: (0..steps).map(step).collect(), ..JobSpec::default() };
-    let submit = |request| Event::Submit(Box::new(Submit::new(request, spec)));
-    match handle.request(submit).await? {
-        Reply::Submitted { .. } => Ok(()),
-        other => anyhow::bail!("not accepted: {other:?}"),
-    }
-}
-
-/// A connection to one of many workers that share a thread.
-struct PostgresLink {
-    id: u64,
-    parcels: mpsc::Sender<(u64, Vec<Delivery>)>,
-}
-
-impl WorkerLink for PostgresLink {
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn deliver(&self, parcel: Vec<Delivery>) {
-        _ = self.parcels.send((self.id, parcel));
-    }
-
-    fn refuse(&self, why: &str) {
-        panic!("the worker is refused: {why}");
-    }
+    let step = StepSpec { request: Resources::new(cores * 100, 0), ..work::step(tasks) };
+    let steps = (0..steps).map(|number| StepSpec { name: format!("step-{number}"), ..step.clone() });
+    work::submit(handle, work::job("bench", queue, steps.collect())).await.map(|_| ())
 }
 
 /// A task that runs, ordered so that the one that ends first is the greatest.
@@ -312,7 +263,7 @@ struct RunningOrder {
 /// The thread of all workers.
 fn serve(
     up: &Handle,
-    inbox: &mpsc::Receiver<(u64, Vec<Delivery>)>,
+    orders: &Orders,
     run: Option<Duration>,
     starts: &tokio::sync::mpsc::UnboundedSender<BegunTasks>,
 ) {
@@ -321,7 +272,7 @@ fn serve(
     loop {
         let next =
             running.peek().map_or(PATIENCE, |first| first.ends.0.saturating_duration_since(Instant::now()));
-        match inbox.recv_timeout(next) {
+        match orders.recv_timeout(next) {
             Ok((link, parcel)) => {
                 let mut begun = BegunTasks { tasks: 0, has_wide: false };
                 for Delivery { order, start, .. } in parcel {
@@ -342,9 +293,9 @@ fn serve(
                     return;
                 }
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if starts.is_closed() => return,
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) if starts.is_closed() => return,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
         while running.peek().is_some_and(|first| first.ends.0 <= Instant::now()) {
             let Some(RunningOrder { link, task, attempt, .. }) = running.pop() else { break };

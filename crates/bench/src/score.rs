@@ -1,8 +1,6 @@
 //! Cost of judging pairs of step and worker.
 
-use super::median;
-use std::hint::black_box;
-use std::time::Instant;
+use super::{elapsed_ms, median};
 use windlass_core::cache_keys::Missing;
 use windlass_core::job::Kind;
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Pair, WorkerContext};
@@ -30,9 +28,9 @@ pub fn run(count: usize) {
     let pairs = || candidates.iter().enumerate().map(|(key, c)| (key, pair(c, &worker, &farm)));
     let (mut lean_ms, mut detailed_ms) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        let (ms, best) = timed(|| winner(policy, pairs()));
+        let (ms, best) = elapsed_ms(|| winner(policy, pairs()));
         lean_ms.push(ms);
-        let (ms, plain) = timed(|| plainly(policy, pairs()));
+        let (ms, plain) = elapsed_ms(|| plainly(policy, pairs()));
         detailed_ms.push(ms);
         assert_eq!(best, plain, "both ways find the same");
     }
@@ -55,13 +53,6 @@ fn plainly<'a>(
     all.sort_by(|a, b| b.1.total.total_cmp(&a.1.total).then(a.0.cmp(&b.0)));
     let best = all.iter().find(|(_, detail)| detail.holds().next().is_none());
     best.map(|(key, detail)| (*key, detail.total))
-}
-
-/// Milliseconds that the work took, and its result.
-fn timed<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let clock = Instant::now();
-    let result = black_box(work());
-    (clock.elapsed().as_secs_f64() * 1e3, result)
 }
 
 fn pair<'a>(candidate: &'a Candidate, worker: &'a WorkerContext, instance: &'a InstanceContext) -> Pair<'a> {

@@ -1,15 +1,12 @@
 //! Entitlement of many queues and loads of many domains, each beside a plain way to the same in this run.
 
-use super::median;
+use super::{elapsed_ms, median};
 use std::collections::BTreeMap;
-use std::hint::black_box;
-use std::time::Instant;
 use windlass_core::load::ledger::LoadAggregator;
 use windlass_core::load::share::{Apportion, Claim, level};
 
 /// Queues that share a pool.
 const QUEUES: u64 = 10_000;
-/// Domains with load.
 const DOMAINS: usize = 100_000;
 
 /// Domain, weight, duty cycle.
@@ -161,13 +158,6 @@ impl Maps {
         let capped = |(weight, duty): (&usize, &f64)| (*weight as f64).min(load / left) * duty;
         self.domains.values().map(|weights| weights.iter().map(capped).sum()).collect()
     }
-}
-
-/// Milliseconds that the work takes, and its result, whose drop is not counted.
-fn elapsed_ms<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let clock = Instant::now();
-    let result = black_box(work());
-    (clock.elapsed().as_secs_f64() * 1e3, result)
 }
 
 /// SplitMix64: the same numbers in every run.

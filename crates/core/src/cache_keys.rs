@@ -3,9 +3,10 @@
 //! A key is taken for its hash of 64 bits. Two keys of one hash are taken for the same, which costs a fetch that nobody
 //! foresaw.
 
+use crate::bounds::CACHE_KEYS_MAX;
 use crate::hash::Fnv;
 use crate::ids::{StepKey, WorkerId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of a key of unknown size, where the farm knows of none.
 const KEY_BYTES: u64 = 64 << 20;
@@ -197,6 +198,42 @@ impl Lacking {
 /// `key_bytes`.
 pub fn missing(reads: &Reads, held: &CacheKeys, key_bytes: Option<u64>) -> Missing {
     reads.lacking(held).missing(key_bytes)
+}
+
+/// The last [`CACHE_KEYS_MAX`] keys that a machine got, where others can name ever more of them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct RecentKeys {
+    known: BTreeSet<String>,
+    /// Oldest first.
+    order: VecDeque<String>,
+    learned: u64,
+}
+
+impl RecentKeys {
+    /// Adds a key, in place of the oldest if there are as many as may be. True if it is new.
+    pub fn add(&mut self, key: String) -> bool {
+        let is_new = self.known.insert(key.clone());
+        if is_new {
+            self.learned += 1;
+            self.order.push_back(key);
+        }
+        if self.order.len() > CACHE_KEYS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        is_new
+    }
+
+    /// The keys, in their own order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &String> {
+        self.known.iter()
+    }
+
+    /// The number of keys that were ever new.
+    pub fn learned(&self) -> u64 {
+        self.learned
+    }
 }
 
 #[cfg(test)]

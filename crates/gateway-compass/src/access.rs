@@ -7,7 +7,6 @@ use crate::format::{Fields, text_of};
 use crate::record::{BookedHost, Record};
 use axum::http::StatusCode;
 use std::net::IpAddr;
-use subtle::ConstantTimeEq as _;
 use windlass_core::JobId;
 use windlass_server::auth::{Caller, Role};
 use windlass_server::{Front, Handle, Unavailable};
@@ -21,7 +20,7 @@ fn speaks_for(
     token: Option<&str>,
     address: Option<IpAddr>,
 ) -> bool {
-    let knows = token.is_some_and(|token| bool::from(token.as_bytes().ct_eq(place.token.as_bytes())));
+    let knows = token.is_some_and(|token| place.has_token(token));
     let is_host = caller.is_some_and(|caller| {
         caller.role == Role::Worker && caller.worker.as_deref() == Some(place.host.as_str())
     });
@@ -37,9 +36,7 @@ pub(crate) async fn speaks_for_job(
     token: Option<&str>,
     address: Option<IpAddr>,
 ) -> Result<bool, Unavailable> {
-    let kept = handle.store().foreign_job(job).await.map_err(|error| Unavailable::from_store(&error))?;
-    let record = kept.and_then(|text| serde_json::from_str::<Record>(&text).ok());
-    let place = record.and_then(|record| record.place);
+    let place = Record::kept(handle, job).await?.and_then(|record| record.place);
     Ok(place.is_some_and(|place| speaks_for(&place, caller, token, address)))
 }
 
@@ -55,6 +52,14 @@ fn refuse(caller: Option<&Caller>) -> Refused {
 pub(crate) fn check_look(caller: Option<&Caller>) -> Result<&Caller, Refused> {
     match caller {
         Some(caller) if matches!(caller.role, Role::Admin | Role::User | Role::Viewer) => Ok(caller),
+        _ => Err(refuse(caller)),
+    }
+}
+
+/// Admits administrators, and no other caller.
+pub(crate) fn check_admin(caller: Option<&Caller>) -> Result<(), Refused> {
+    match caller {
+        Some(Caller { role: Role::Admin, .. }) => Ok(()),
         _ => Err(refuse(caller)),
     }
 }

@@ -1,7 +1,9 @@
 //! Answers that clients of Compass CI know.
 
+use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 use windlass_server::Unavailable;
 
 /// The engine answered a request with a reply of another request.
@@ -20,6 +22,17 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         *self.0
     }
+}
+
+impl From<Unavailable> for Refused {
+    fn from(why: Unavailable) -> Self {
+        unavailable(why).into()
+    }
+}
+
+/// An answer in JSON.
+pub(crate) fn tell(status: StatusCode, body: Value) -> Response {
+    (status, Json(body)).into_response()
 }
 
 /// An answer in plain text.

@@ -255,17 +255,8 @@ mod tests {
     use super::*;
 
     fn place(dc: bool) -> BookedHost {
-        BookedHost {
-            host: "h".to_owned(),
-            hw: false,
-            dc,
-            attempt: 1,
-            epoch: 1,
-            memory: 0,
-            token: "secret".to_owned(),
-            timeout_s: 1,
-            reached: crate::record::Reached::default(),
-        }
+        let token = "secret".to_owned();
+        BookedHost { host: "h".to_owned(), dc, token, attempt: 1, epoch: 1, ..BookedHost::default() }
     }
 
     fn fields() -> Fields {

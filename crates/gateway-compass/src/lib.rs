@@ -10,7 +10,6 @@ mod answer;
 mod app;
 mod boot;
 mod caller;
-mod closing;
 mod files;
 mod fill;
 pub mod format;

@@ -2,8 +2,8 @@
 //! user.
 
 use crate::format::{Fields, is_compass, text_of};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use tokio::sync::MutexGuard;
 use windlass_api::StepBody;
 use windlass_core::JobId;
@@ -64,7 +64,7 @@ impl MaxRuns {
 
     /// Counts a stored job. A job on several nodes counts once, by its first node.
     pub fn add(&self, job: JobId, fields: &Fields) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let Some(all) = known.as_mut() else { return };
         if let Some(sum) = sum_of(fields) {
             all.insert((sum, job.0));
@@ -77,7 +77,7 @@ impl MaxRuns {
     /// Reads the stored jobs, unless they were read. Jobs that are added meanwhile count, too.
     async fn look(&self, handle: &Handle) -> Result<(), Unavailable> {
         {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known.lock();
             if known.is_some() {
                 return Ok(());
             }
@@ -85,7 +85,7 @@ impl MaxRuns {
         }
         let looked = self.look_all(handle).await;
         if looked.is_err() {
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.known.lock() = None;
         }
         looked
     }
@@ -114,7 +114,7 @@ impl MaxRuns {
     async fn count(&self, handle: &Handle, sum: &str) -> Result<usize, Unavailable> {
         let Ok(sum) = u128::from_str_radix(sum, 16) else { return Ok(0) };
         let jobs: Vec<u64> = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.lock();
             let all = known.iter().flat_map(|all| all.range((sum, 0)..=(sum, u64::MAX)));
             all.map(|(_, job)| *job).take(LIMIT_MAX as usize).collect()
         };
@@ -125,7 +125,7 @@ impl MaxRuns {
             match there {
                 Some(_) => total += 1,
                 None => {
-                    let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut known = self.known.lock();
                     known.as_mut().map(|all| all.remove(&(sum, job)));
                 }
             }

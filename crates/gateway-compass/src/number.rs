@@ -23,7 +23,6 @@ pub(crate) fn task_of(number: JobId) -> TaskId {
     TaskId { job: JobId(number.0 % COMPASS_NODE_NUMBERS), index }
 }
 
-/// The step of a task.
 pub(crate) fn step_of(task: TaskId) -> u16 {
     u16::try_from(task.index).unwrap_or(u16::MAX)
 }

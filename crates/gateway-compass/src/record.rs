@@ -4,6 +4,9 @@ use crate::format::{Fields, Health, Readiness, Stage, TboxType};
 use crate::time::time_text;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use subtle::ConstantTimeEq as _;
+use windlass_core::JobId;
+use windlass_server::{Handle, Unavailable};
 
 /// Milestones of one job.
 const MILESTONES_MAX: usize = 256;
@@ -31,7 +34,7 @@ const PARAMETERS: [&str; 9] = [
 pub(crate) type Params = BTreeMap<String, String>;
 
 /// A job's progress, and the host that has it. Times are in seconds since the Unix epoch.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub stage: Stage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,7 +90,7 @@ pub(crate) struct Reached {
 }
 
 /// A job's attempt at a host.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BookedHost {
     pub host: String,
     pub hw: bool,
@@ -129,34 +132,30 @@ pub(crate) enum BadUpdate {
     Unavailable(String),
 }
 
+impl BookedHost {
+    /// True if this is the job's token.
+    pub fn has_token(&self, token: &str) -> bool {
+        token.as_bytes().ct_eq(self.token.as_bytes()).into()
+    }
+}
+
 impl Record {
+    /// The stored record of a job. One that cannot be read counts as none.
+    pub async fn kept(handle: &Handle, job: JobId) -> Result<Option<Record>, Unavailable> {
+        let kept = handle.store().foreign_job(job).await.map_err(|error| Unavailable::from_store(&error))?;
+        Ok(kept.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+
     /// The record of a job that the engine just gave to a host.
     pub fn dispatched(place: BookedHost, waited: Option<Fields>, now: u64) -> Record {
-        let mut record = Record::untold(Stage::Submit, None, Readiness::None);
-        (record.waited, record.place) = (waited, Some(place));
+        let mut record = Record { waited, place: Some(place), ..Record::default() };
         record.enter(Stage::Dispatch, now);
         record
     }
 
     /// The record of a job of which no host has reported.
     pub fn untold(stage: Stage, health: Option<Health>, readiness: Readiness) -> Record {
-        Record {
-            stage,
-            health,
-            readiness,
-            last_success_stage: None,
-            step: None,
-            milestones: Vec::new(),
-            times: BTreeMap::new(),
-            ssh_port: None,
-            ip: None,
-            terminated: false,
-            renew_to: None,
-            waited: None,
-            place: None,
-            filled: None,
-            why: None,
-        }
+        Record { stage, health, readiness, ..Record::default() }
     }
 
     /// The record as JSON.
@@ -354,14 +353,10 @@ mod tests {
     fn running() -> Record {
         let place = BookedHost {
             host: "h".to_owned(),
-            hw: false,
             dc: true,
             attempt: 1,
-            epoch: 1,
-            memory: 0,
-            token: "t".to_owned(),
             timeout_s: 900,
-            reached: Reached::default(),
+            ..BookedHost::default()
         };
         Record::dispatched(place, None, 100)
     }

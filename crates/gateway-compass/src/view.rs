@@ -78,9 +78,7 @@ impl View {
         let body = handle.store().body(task.job, step_of(task)).await.map_err(failed)?;
         let body = body.and_then(|raw| serde_json::from_slice::<StepBody>(&raw).ok());
         let submitted = body.and_then(|body| body.compass).unwrap_or_default();
-        let kept = handle.store().foreign_job(number_of(task)).await.map_err(failed)?;
-        let kept = kept.and_then(|text| serde_json::from_str::<Record>(&text).ok());
-        let record = effective(kept, state, open);
+        let record = effective(Record::kept(handle, number_of(task)).await?, state, open);
         Ok(Some(View { spec: job.spec, submitted, record }))
     }
 
@@ -197,7 +195,7 @@ fn effective(kept: Option<Record>, state: JobState, open: Option<Option<u32>>) -
     if open.is_some_and(|booked| booked != attempt) {
         // The record belongs to an earlier attempt. The job is back in its queue, or goes to another host.
         let waited = record.waited.take();
-        return Record { waited, ..Record::untold(Stage::Submit, None, Readiness::None) };
+        return Record { waited, ..Record::default() };
     }
     match state {
         _ if record.stage.is_end() || state == JobState::Active => {}
@@ -219,19 +217,7 @@ mod tests {
     use crate::record::BookedHost;
 
     fn at_host(attempt: u32) -> Record {
-        let host = "h".to_owned();
-        let (token, reached) = (String::new(), crate::record::Reached::default());
-        let place = BookedHost {
-            host,
-            hw: false,
-            dc: true,
-            attempt,
-            epoch: 1,
-            memory: 0,
-            token,
-            timeout_s: 1,
-            reached,
-        };
+        let place = BookedHost { host: "h".to_owned(), dc: true, attempt, ..BookedHost::default() };
         Record::dispatched(place, None, 1)
     }
 

@@ -1,7 +1,6 @@
 //! Jobs that wait for others. The engine holds them until the others meet the conditions. They are given up if one
 //! never will.
 
-use crate::closing::ended;
 use crate::format::{Fields, Health, Readiness, Stage, WaitSpec, Waited};
 use crate::number::{number_of, task_of};
 use crate::record::Record;
@@ -66,7 +65,6 @@ struct WaitingClient {
 
 impl WaitingClient {
     async fn run(mut self, mut inbox: mpsc::Receiver<JobId>, mut heard: broadcast::Receiver<JobId>) {
-        let mut closing = self.handle.closing();
         let mut events = None;
         let mut again: BTreeSet<JobId> = self.held().await;
         loop {
@@ -97,7 +95,7 @@ impl WaitingClient {
                     Err(_) => self.changed(None, &mut again),
                 },
                 () = tokio::time::sleep(RETRY), if !again.is_empty() => {}
-                () = ended(&mut closing) => return,
+                () = self.handle.ends() => return,
             }
         }
     }
@@ -183,7 +181,7 @@ impl WaitingClient {
 
     /// Releases a job whose conditions are all met.
     async fn release(&mut self, job: JobId, nodes: usize, told: Fields) -> Result<(), Unavailable> {
-        let record = Record { waited: Some(told), ..Record::untold(Stage::Submit, None, Readiness::None) };
+        let record = Record { waited: Some(told), ..Record::default() };
         // Written before the job may start, because its host's updates change the record afterwards.
         self.keep(job, nodes, &record).await?;
         self.handle.request(move |request| Event::Hold { request, job, held: false }).await?;

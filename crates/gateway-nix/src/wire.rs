@@ -19,26 +19,16 @@ pub const TEXT_BYTES_MAX: usize = 1_024;
 pub const LISTED_MAX: usize = 128;
 
 /// Why a request is not valid.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadRequest {
     /// A text of the request is too long.
     #[error("{what} has {is} bytes, and at most {TEXT_BYTES_MAX} are allowed")]
-    Long {
-        /// The name of the text.
-        what: &'static str,
-        /// The size of the text in bytes.
-        is: usize,
-    },
+    Long { what: &'static str, is: usize },
     /// A list of the request is too long.
     #[error("{what}: {is} are more than the limit of {max}")]
-    Many {
-        /// The name of the list.
-        what: &'static str,
-        /// The number of entries in the list.
-        is: usize,
-        /// The largest number of entries.
-        max: usize,
-    },
+    Many { what: &'static str, is: usize, max: usize },
     /// A text has line breaks or other control characters.
     #[error("{0} contains control characters")]
     Control(&'static str),
@@ -121,13 +111,15 @@ impl Wanted {
 /// A hook's question whether a derivation may be accepted, for Nix's `try`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct TryRequest {
-    /// The derivation's requirements.
+    /// What the derivation requires of its machine.
     pub wanted: Wanted,
     /// The largest number of this client's builds that wait or run; 0 sets no bound.
     pub in_flight_max: usize,
 }
 
 /// The answer to a [`TryRequest`].
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
 pub enum TryAnswer {
@@ -136,16 +128,13 @@ pub enum TryAnswer {
     /// Too many builds of this client wait. Nix should ask again later.
     Postpone,
     /// The farm has no machine that could ever build it.
-    Decline {
-        /// The reason, for people.
-        why: String,
-    },
+    Decline { why: String },
 }
 
 /// A hook's request for a place.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct BuildRequest {
-    /// The derivation's requirements.
+    /// What the derivation requires of its machine.
     pub wanted: Wanted,
     /// A random number of the hook. A hook that lost its connection asks again with it, and gets the same build.
     pub key: String,
@@ -197,33 +186,19 @@ impl BuildRequest {
 }
 
 /// The server's messages to a hook about its build.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum BuildEvent {
     /// The build has a job.
-    Job {
-        /// The number of the job.
-        job: u64,
-    },
+    Job { job: u64 },
     /// The build waits for a place.
-    Waits {
-        /// The reason, for people.
-        why: String,
-    },
+    Waits { why: String },
     /// The build has a place.
-    Place {
-        /// The number of the attempt.
-        attempt: u32,
-        /// The name of the worker.
-        worker: String,
-        /// The URI of the worker's store.
-        uri: String,
-    },
+    Place { attempt: u32, worker: String, uri: String },
     /// The attempt is over or has to end. Another place may follow.
-    Stop {
-        /// The number of the attempt.
-        attempt: u32,
-    },
+    Stop { attempt: u32 },
     /// The job has ended. Nothing follows.
     End {
         /// The job's state: `succeeded`, `failed` or `canceled`.
@@ -231,7 +206,6 @@ pub enum BuildEvent {
     },
     /// The server refuses the build.
     Refused {
-        /// The reason, for people.
         why: String,
         /// True if the server may accept it later.
         is_temporary: bool,
@@ -248,6 +222,8 @@ pub struct Report {
 }
 
 /// The progress of an attempt.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum Outcome {
@@ -259,19 +235,12 @@ pub enum Outcome {
     Failed {
         /// The exit code: 100, or 101 for a time limit.
         code: i32,
-        /// The reason, for people.
         message: String,
     },
     /// The machine could not be connected.
-    NotConnected {
-        /// The reason, for people.
-        message: String,
-    },
+    NotConnected { message: String },
     /// The machine was lost during the build.
-    Lost {
-        /// The reason, for people.
-        message: String,
-    },
+    Lost { message: String },
     /// The server or the user ended the attempt.
     Canceled,
 }

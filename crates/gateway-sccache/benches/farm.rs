@@ -150,7 +150,6 @@ async fn cycle() -> Option<Duration> {
     Some(waited)
 }
 
-/// A scheduler's process.
 struct Scheduler {
     name: &'static str,
     child: Child,

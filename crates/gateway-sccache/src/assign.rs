@@ -2,13 +2,14 @@
 //! heartbeat named.
 
 use crate::wire::{self, AssignJobResult, JobId, ServerId, Toolchain};
+use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 
@@ -66,12 +67,12 @@ impl Assigner {
 
     /// Drops the connections of a build server that is gone.
     pub fn forget(&self, server: ServerId) {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).remove(&server);
+        self.clients.lock().remove(&server);
     }
 
     /// The client of a build server. It trusts one certificate, so it is made again when the certificate changes.
     fn client(&self, server: ServerId, digest: &[u8]) -> Result<reqwest::Client, NotAssigned> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if let Some((_, client)) = clients.get(&server).filter(|(known, _)| known == digest) {
             return Ok(client.clone());
         }

@@ -4,11 +4,12 @@ use crate::config::ClientAuth;
 use crate::known::Known;
 use crate::tokens::{BadToken, ClientToken};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
@@ -27,6 +28,8 @@ const TOKEN_BYTES_MAX: usize = 8 << 10;
 const SUBJECT_CHARS_MAX: usize = 64;
 
 /// Why a client is not admitted.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum NotLetIn {
     /// The client's token is not valid.
@@ -34,12 +37,7 @@ pub enum NotLetIn {
     Token(#[from] BadToken),
     /// The issuer does not tell whether the token is valid. The client compiles by itself.
     #[error("cannot ask {url} about the client's token: {why}")]
-    Unasked {
-        /// The URL of the issuer.
-        url: String,
-        /// The reason why the question failed.
-        why: String,
-    },
+    Unasked { url: String, why: String },
 }
 
 /// The way in which clients authenticate.
@@ -152,7 +150,7 @@ impl Signed {
     }
 
     fn key(&self, kid: &str) -> Option<DecodingKey> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner).get(kid).cloned()
+        self.keys.lock().get(kid).cloned()
     }
 
     /// Reads the issuer's keys, unless they were read just now.
@@ -177,7 +175,7 @@ impl Signed {
             let made = DecodingKey::from_rsa_components(&key.n?, &key.e?).ok()?;
             Some((key.kid?, made))
         });
-        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = rsa.collect();
+        *self.keys.lock() = rsa.collect();
         *read_at = Some(Instant::now());
         Ok(())
     }

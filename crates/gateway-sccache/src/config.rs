@@ -16,6 +16,8 @@ pub struct SchedulerConfig {
 }
 
 /// The authentication of clients.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum ClientAuth {
@@ -24,10 +26,7 @@ pub enum ClientAuth {
     Insecure,
     /// One token is shared by all.
     #[serde(rename = "token")]
-    Token {
-        /// The shared token.
-        token: String,
-    },
+    Token { token: String },
     /// A JWT that an issuer signed.
     #[serde(rename = "jwt_validate")]
     JwtValidate {
@@ -35,7 +34,6 @@ pub enum ClientAuth {
         audience: String,
         /// The issuer that it must name.
         issuer: String,
-        /// The URL of the issuer's keys.
         jwks_url: String,
     },
     /// A token about which an issuer is asked.
@@ -49,6 +47,8 @@ pub enum ClientAuth {
 }
 
 /// The authentication of build servers.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum ServerAuth {
@@ -63,24 +63,18 @@ pub enum ServerAuth {
     },
     /// One token is shared by all.
     #[serde(rename = "token")]
-    Token {
-        /// The shared token.
-        token: String,
-    },
+    Token { token: String },
 }
 
 /// Why a file of settings is refused.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum BadConfig {
     /// The file is not valid TOML, or not the settings of a scheduler. The line is not shown, because it may contain a
     /// token.
     #[error("these are not the settings of an sccache scheduler, line {line}: {why}")]
-    Toml {
-        /// The number of the line, from 1.
-        line: usize,
-        /// The error in the line.
-        why: String,
-    },
+    Toml { line: usize, why: String },
     /// The file is not valid JSON, or not the settings of a scheduler.
     #[error("these are not the settings of an sccache scheduler: {0}")]
     Json(#[from] serde_json::Error),

@@ -2,9 +2,9 @@
 //! which the caller has to act.
 
 use crate::wire::{AssignJobResult, Heartbeat, JobId, JobState, SchedulerStatus, ServerId, ServerNonce};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use windlass_core::bounds::CACHE_KEYS_MAX;
+use windlass_core::cache_keys::RecentKeys;
 
 /// The time without a heartbeat after which a build server is gone. Stock servers send one every 30 seconds.
 pub const SILENCE_MAX: Duration = Duration::from_secs(90);
@@ -54,34 +54,9 @@ pub struct Server {
     /// The time of the last heartbeat.
     seen: Uptime,
     jobs: BTreeSet<JobId>,
-    toolchains: Toolchains,
+    /// Bounded, because clients name them. The build server itself drops old ones.
+    toolchains: RecentKeys,
     record: Record,
-}
-
-/// The toolchains of a build server: the last [`CACHE_KEYS_MAX`] that it got. The number is bounded because clients
-/// name them. The build server itself drops old ones.
-#[derive(Clone, PartialEq, Debug, Default)]
-struct Toolchains {
-    known: BTreeSet<String>,
-    /// The toolchains, oldest first.
-    order: VecDeque<String>,
-    /// The number of toolchains that it ever got.
-    learned: u64,
-}
-
-impl Toolchains {
-    fn add(&mut self, toolchain: String) {
-        if !self.known.insert(toolchain.clone()) {
-            return;
-        }
-        self.learned += 1;
-        self.order.push_back(toolchain);
-        if self.order.len() > CACHE_KEYS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-    }
 }
 
 /// The recent record of a build server.
@@ -188,6 +163,8 @@ pub enum StateChange {
 }
 
 /// Why a job's state is refused. The words are those of a stock scheduler.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadState {
     /// The build server is not known, and too many unknown ones have reported jobs.
@@ -195,20 +172,10 @@ pub enum BadState {
     Server(ServerId),
     /// The job belongs to another build server.
     #[error("Job id {job:?} is not registered on server {server}")]
-    NotIts {
-        /// The number of the job.
-        job: JobId,
-        /// The build server that reported it.
-        server: ServerId,
-    },
+    NotIts { job: JobId, server: ServerId },
     /// A job cannot change its state so.
     #[error("Invalid job state transition from {from:?} to {to:?}")]
-    Transition {
-        /// The job's former state.
-        from: JobState,
-        /// The reported state.
-        to: JobState,
-    },
+    Transition { from: JobState, to: JobState },
 }
 
 /// All build servers and their jobs.
@@ -241,17 +208,15 @@ impl Farm {
         self.servers.get(&id).into_iter().flat_map(|server| server.jobs.iter().copied())
     }
 
-    /// The toolchains of a build server, oldest first.
+    /// The toolchains that a build server got last.
     pub fn toolchains_of(&self, id: ServerId) -> impl Iterator<Item = &str> {
-        self.servers
-            .get(&id)
-            .into_iter()
-            .flat_map(|server| server.toolchains.known.iter().map(String::as_str))
+        let server = self.servers.get(&id).into_iter();
+        server.flat_map(|server| server.toolchains.iter().map(String::as_str))
     }
 
     /// A number that changes when a build server gets a new toolchain.
     pub fn toolchains_learned(&self, id: ServerId) -> u64 {
-        self.servers.get(&id).map_or(0, |server| server.toolchains.learned)
+        self.servers.get(&id).map_or(0, |server| server.toolchains.learned())
     }
 
     /// The sums over the farm that the status shows.
@@ -277,7 +242,7 @@ impl Farm {
         let before = self.servers.remove(&id);
         let is_new = before.as_ref().is_none_or(|before| before.nonce != nonce);
         let is_changed = is_new || before.as_ref().is_some_and(|before| before.num_cpus != num_cpus);
-        let (mut jobs, mut toolchains, mut lost) = (BTreeSet::new(), Toolchains::default(), Vec::new());
+        let (mut jobs, mut toolchains, mut lost) = (BTreeSet::new(), RecentKeys::default(), Vec::new());
         let mut record = Record::default();
         if let Some(before) = before {
             record = before.record;
@@ -482,6 +447,7 @@ impl Farm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_core::bounds::CACHE_KEYS_MAX;
 
     const READY: AssignJobResult = AssignJobResult { state: JobState::Ready, need_toolchain: false };
     const PENDING: AssignJobResult = AssignJobResult { state: JobState::Pending, need_toolchain: true };

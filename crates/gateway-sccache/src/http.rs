@@ -11,9 +11,9 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use windlass_server::auth::Peer;
@@ -36,7 +36,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Serves the port until the server ends.
 pub async fn serve(listener: TcpListener, scheduler: Scheduler) {
-    let closing = scheduler.closing();
+    let closing = scheduler.handle().closing();
     let router = Router::new().fallback(of_port).with_state(scheduler);
     if let Err(error) = serve_port(listener, router, LIMITS, Some(closing), None).await {
         tracing::error!("sccache's clients and build servers are not heard: {error}");
@@ -56,7 +56,7 @@ async fn of_port(
 static LOGGED: Mutex<Option<(Instant, u32)>> = Mutex::new(None);
 
 fn may_log() -> bool {
-    let (now, mut logged) = (Instant::now(), LOGGED.lock().unwrap_or_else(PoisonError::into_inner));
+    let (now, mut logged) = (Instant::now(), LOGGED.lock());
     let (since, count) = logged.filter(|(since, _)| now - *since < MINUTE).unwrap_or((now, 0));
     *logged = Some((since, count.saturating_add(1)));
     count < LOGGED_PER_MINUTE

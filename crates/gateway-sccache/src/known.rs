@@ -7,13 +7,15 @@
 
 use crate::clients::{NotLetIn, http, short_hash};
 use crate::tokens::BadToken;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
+use windlass_server::PerKey;
 
 /// How long a question waits for its place, and how long the issuer may take to answer it.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -39,7 +41,7 @@ pub struct Known {
     of_known: Semaphore,
     of_new: Semaphore,
     /// The places of the addresses that ask about new tokens now.
-    of_addresses: Mutex<BTreeMap<IpAddr, Arc<Semaphore>>>,
+    of_addresses: PerKey<IpAddr, Semaphore>,
 }
 
 /// The times of the issuer's last answers.
@@ -98,7 +100,7 @@ impl Known {
             answers: Mutex::default(),
             of_known: Semaphore::new(KNOWN_QUESTIONS_MAX),
             of_new: Semaphore::new(NEW_QUESTIONS_MAX),
-            of_addresses: Mutex::default(),
+            of_addresses: PerKey::default(),
         }
     }
 
@@ -115,7 +117,7 @@ impl Known {
             Standing::New => self.ask_about_new(token, &hash, &self.places_of(from)).await,
         };
         let is_known = asked?;
-        lock(&self.answers).note(hash, is_known, Instant::now());
+        self.answers.lock().note(hash, is_known, Instant::now());
         if is_known { Ok(short_hash(token)) } else { Err(BadToken::Client.into()) }
     }
 
@@ -149,24 +151,17 @@ impl Known {
         }
     }
 
-    /// The places of an address. Those of addresses without questions are forgotten.
     fn places_of(&self, address: IpAddr) -> Arc<Semaphore> {
-        let mut all = lock(&self.of_addresses);
-        all.retain(|_, places| Arc::strong_count(places) > 1);
-        all.entry(address).or_insert_with(|| Arc::new(Semaphore::new(ADDRESS_QUESTIONS_MAX))).clone()
+        self.of_addresses.of(address, || Semaphore::new(ADDRESS_QUESTIONS_MAX))
     }
 
     fn standing(&self, hash: &TokenHash) -> Standing {
-        lock(&self.answers).standing(hash, Instant::now(), self.remember)
+        self.answers.lock().standing(hash, Instant::now(), self.remember)
     }
 
     fn unasked(&self, why: String) -> NotLetIn {
         NotLetIn::Unasked { url: self.url.clone(), why }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -207,20 +202,6 @@ mod tests {
         assert_eq!((answers.consents.len(), answers.refusals.len()), (1, ANSWERS_MAX));
         assert!(!answers.refusals.contains_key(&token(2)), "the oldest is forgotten first");
         assert_eq!(answers.standing(&token(0), now, None), Standing::KnownBefore);
-    }
-
-    #[test]
-    fn an_address_is_forgotten_when_it_does_not_ask_any_more() {
-        let known = Known::new("http://127.0.0.1:1", None);
-        let address = |last: u8| IpAddr::from([127, 0, 0, last]);
-        let (one, two) = (known.places_of(address(1)), known.places_of(address(1)));
-        assert!(Arc::ptr_eq(&one, &two));
-        drop(one);
-        _ = known.places_of(address(2));
-        assert_eq!(lock(&known.of_addresses).len(), 2);
-        drop(two);
-        _ = known.places_of(address(3));
-        assert_eq!(lock(&known.of_addresses).keys().copied().collect::<Vec<_>>(), [address(3)]);
     }
 
     /// An issuer that knows all tokens but those that begin with `slow`, about which it never answers.

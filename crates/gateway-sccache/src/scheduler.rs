@@ -10,10 +10,11 @@ use crate::tokens::{self, BadKey, BadToken, ServerTokens};
 use crate::wire::{
     AllocJobResult, JobAlloc, JobId, JobState, SchedulerStatus, ServerCertificate, ServerId, Toolchain,
 };
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -142,7 +143,7 @@ impl Scheduler {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     /// Drops the connections to a build server that is gone.
@@ -158,11 +159,6 @@ impl Scheduler {
     /// The settings in which the scheduler differs from a stock one.
     pub(crate) fn options(&self) -> &Options {
         &self.shared.options
-    }
-
-    /// Turns true when the server ends.
-    pub(crate) fn closing(&self) -> tokio::sync::watch::Receiver<bool> {
-        self.shared.handle.closing()
     }
 
     /// Admits clients that ask from this address. Returns the identity in the token; `None` if all clients have the

@@ -36,7 +36,6 @@ pub(crate) struct Link {
     own: Option<u64>,
     /// The worker, once the engine has it.
     pub(crate) worker: Option<WorkerId>,
-    /// The number of its places.
     places: u32,
 }
 
@@ -165,11 +164,10 @@ impl Scheduler {
     /// Looks for build servers and jobs that are gone, for workers that observe build servers, and for build servers
     /// that should have more or fewer places, until the server ends.
     pub async fn look_after(self) {
-        let mut closing = self.closing();
         for round in (1..=ADJUSTS_PER_LOOK).cycle() {
             tokio::select! {
                 () = tokio::time::sleep(ADJUST) => {}
-                _ = closing.wait_for(|closing| *closing) => return,
+                () = self.handle().ends() => return,
             }
             self.adjust_places().await;
             if round < ADJUSTS_PER_LOOK {

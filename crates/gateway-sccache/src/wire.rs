@@ -169,22 +169,19 @@ pub struct JobAlloc {
 }
 
 /// The answer to a client that asks for a place.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum AllocJobResult {
     /// The client has a place.
     Success {
-        /// The place for the compile.
         job_alloc: JobAlloc,
         /// True if the client must send the toolchain first.
         need_toolchain: bool,
-        /// SHA-256 of the build server's certificate.
         cert_digest: Vec<u8>,
     },
     /// The client has no place, and compiles by itself.
-    Fail {
-        /// The reason, for the client's log.
-        msg: String,
-    },
+    Fail { msg: String },
 }
 
 /// A build server's certificate.
@@ -203,22 +200,21 @@ pub enum JobState {
     Pending,
     /// The job may be started.
     Ready,
-    /// The job compiles.
+    /// The job compiles until it is complete.
     Started,
     /// The job is over, successful or not.
     Complete,
 }
 
 /// The answer to a build server that reports a job's state.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum UpdateJobStateResult {
     /// The state was accepted.
     Success,
     /// The state was refused.
-    Fail {
-        /// The reason, for logs.
-        msg: String,
-    },
+    Fail { msg: String },
 }
 
 /// The sums over a farm.

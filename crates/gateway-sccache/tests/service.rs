@@ -465,7 +465,6 @@ async fn issuer_that_counts(asked: Arc<AtomicUsize>) -> SocketAddr {
     address
 }
 
-/// The issuer's answer.
 async fn issued(
     request: axum::http::Request<hyper::body::Incoming>,
 ) -> Result<axum::http::Response<axum::body::Body>, Infallible> {

@@ -13,39 +13,23 @@ pub const DUTY_MAX: f64 = 1e9;
 const RUN_MAX: usize = 256;
 
 /// The reason why a record is refused. A refused record changes nothing.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
     /// A machine without cpus.
     #[error("domain {domain}: there are 0 cpus to divide; give LoadAggregator::new at least 1")]
-    NoCpus {
-        /// The domain.
-        domain: usize,
-    },
+    NoCpus { domain: usize },
     /// A weight of 0.
     #[error("domain {domain}: weight 0 is less than 1; leave out what must not count")]
-    NoWeight {
-        /// The domain.
-        domain: usize,
-    },
+    NoWeight { domain: usize },
     /// Not a number, infinite, negative, or too large.
     #[error("domain {domain}, weight {weight}: duty cycle {duty} is not a number from 0 to {DUTY_MAX}")]
-    BadDuty {
-        /// The domain.
-        domain: usize,
-        /// The weight.
-        weight: usize,
-        /// The duty cycle.
-        duty: f64,
-    },
+    BadDuty { domain: usize, weight: usize, duty: f64 },
     /// The domain has load of that weight already.
     #[error("domain {domain} has load of weight {weight} already; record the sum of its duty cycles once")]
-    Duplicate {
-        /// The domain.
-        domain: usize,
-        /// The weight.
-        weight: usize,
-    },
+    Duplicate { domain: usize, weight: usize },
 }
 
 /// Domain and weight of a record. Weight 0 says only that the domain exists.

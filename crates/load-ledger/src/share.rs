@@ -28,7 +28,7 @@ pub struct Level {
 /// An exact share: `whole + part / of` slots, with `part < of`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// Whole slots.
+    /// The number of whole slots.
     pub whole: u64,
     /// Numerator of the fraction beyond them.
     pub part: u64,
@@ -128,7 +128,7 @@ pub struct Apportion {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("claims must come by rising id, each once: {id} comes after {before}")]
 pub struct Unordered {
-    /// The id before.
+    /// The id of the claim before.
     pub before: u64,
     /// The id that is not larger.
     pub id: u64,
@@ -297,7 +297,6 @@ mod tests {
         assert_eq!(had, [3, 3, 3, 3, 3, 3, 3, 7]);
     }
 
-    /// Pool, claims, slots.
     type Vector = (u64, &'static [(u32, u64)], &'static [u64]);
 
     #[test]

@@ -2,7 +2,6 @@
 
 use windlass_load_ledger::share::{Apportion, Claim, Level, level};
 
-/// SplitMix64.
 struct Random(u64);
 
 impl Random {

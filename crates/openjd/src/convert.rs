@@ -116,7 +116,7 @@ impl Converter<'_> {
     fn action(&self, from: &job::Action, notify_ms: u64) -> Result<Action, String> {
         let seconds = |text: &FormatString| {
             let text = self.text(text);
-            text.parse::<u64>().map_err(|_| format!("'{text}' is no number of seconds"))
+            text.parse::<u64>().map_err(|_| format!("'{text}' is not a number of seconds"))
         };
         let period = |text: &Option<FormatString>| match text {
             Some(text) => seconds(text).map(|s| s.saturating_mul(1000)),

@@ -13,6 +13,8 @@ use std::io;
 const MISTAKES_MAX: usize = 20;
 
 /// Why a template cannot be submitted.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     /// The template, or values of its parameters, break rules.
@@ -20,20 +22,10 @@ pub enum TemplateError {
     Mistakes(Vec<Mistake>),
     /// A parameter of the command line is malformed.
     #[error("-p {text}: {reason}")]
-    Parameter {
-        /// The parameter as it was given.
-        text: String,
-        /// The reason.
-        reason: String,
-    },
+    Parameter { text: String, reason: String },
     /// A file cannot be read.
     #[error("cannot read {path}")]
-    File {
-        /// Path of the file.
-        path: String,
-        /// The cause.
-        source: io::Error,
-    },
+    File { path: String, source: io::Error },
 }
 
 /// A mistake in a template.
@@ -92,7 +84,7 @@ impl Source<'_> {
             let long =
                 format!("The document is not a valid {prefix} document consisting of key-value pairs. ");
             if let Some(rest) = reason.strip_prefix(&long) {
-                reason = format!("this is no {prefix}: {rest}");
+                reason = format!("this is not {prefix}: {rest}");
             }
         }
         let mistake = Mistake { file: self.file.to_owned(), line, path: String::new(), reason };

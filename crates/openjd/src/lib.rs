@@ -31,9 +31,9 @@ const EXTENSIONS: [&str; 1] = ["TASK_CHUNKING"];
 /// Syntax of a template's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// YAML.
+    /// A text in YAML.
     Yaml,
-    /// JSON.
+    /// A text in JSON.
     Json,
 }
 

@@ -46,7 +46,7 @@ fn from_file(
     let values = fields.map(|(name, value)| match value {
         Value::String(text) => Ok((name.clone(), text.clone())),
         Value::Number(_) | Value::Bool(_) => Ok((name.clone(), value.to_string())),
-        _ => Err(bad(&format!("the value of '{name}' is no text and no number"))),
+        _ => Err(bad(&format!("the value of '{name}' is neither a text nor a number"))),
     });
     values.collect()
 }
@@ -66,7 +66,7 @@ pub fn path_mapping(path: &Path) -> Result<Vec<PathRule>, TemplateError> {
         return Err(bad("the version is not pathmapping-1.0"));
     }
     let rules =
-        document["path_mapping_rules"].as_array().ok_or_else(|| bad("path_mapping_rules is no list"))?;
+        document["path_mapping_rules"].as_array().ok_or_else(|| bad("path_mapping_rules is not a list"))?;
     let rules = rules.iter().map(|rule| {
         let text = |name: &str| {
             let text = rule[name].as_str().filter(|text| !text.is_empty());

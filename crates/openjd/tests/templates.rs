@@ -383,7 +383,7 @@ fn mistakes_have_lines() {
     refuse(
         "name: [",
         &[],
-        expect!["job.yaml:1: this is no YAML: error: line 1 column 7: unclosed bracket '['"],
+        expect!["job.yaml:1: this is not YAML: error: line 1 column 7: unclosed bracket '['"],
     );
     refuse(
         "a: 1\n",
@@ -470,7 +470,7 @@ fn values_come_from_files() {
     assert_eq!(values, ["Kind=a=b", "N=5", "On=true"]);
     std::fs::write(&path, "N: [1]\n").unwrap();
     let error = given(format!("@{}", path.display())).unwrap_err().to_string();
-    assert!(error.ends_with("the value of 'N' is no text and no number"), "{error}");
+    assert!(error.ends_with("the value of 'N' is neither a text nor a number"), "{error}");
     assert!(given("@/no/such/file".to_owned()).is_err());
 }
 

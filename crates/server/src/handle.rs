@@ -275,7 +275,7 @@ impl Handle {
     }
 
     /// Returns once the server ends.
-    pub(crate) async fn ends(&self) {
+    pub async fn ends(&self) {
         _ = self.closing().wait_for(|closing| *closing).await;
     }
 

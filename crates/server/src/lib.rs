@@ -41,6 +41,7 @@ mod panics;
 mod parsers;
 mod peer;
 mod peers;
+mod per_key;
 mod process_owner;
 mod progress;
 mod random;
@@ -77,6 +78,7 @@ pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, ser
 pub use metric_text::MetricFamily;
 pub use panics::end_process_on_panic;
 pub use peers::{KnownOwner, NoServerKey, OwnerWatch, ServerKey, since_boot};
+pub use per_key::PerKey;
 pub use random::{NoRandom, random};
 pub use reader::Reader;
 pub use retention::Retention;

@@ -20,9 +20,7 @@ pub enum MachineMessage {
     Hello(Box<Hello>),
     /// The worker's clock at sending, and its inventory.
     Beat(u64, Inventory),
-    /// An attempt started.
     Started(AttemptKey, Epoch, Time),
-    /// An attempt ended.
     Finished(AttemptKey, Epoch, TaskResult),
     /// A task has the cpus again that it lent.
     Reclaimed(AttemptKey, Epoch),
@@ -37,7 +35,6 @@ pub enum MachineMessage {
 pub enum Effect {
     /// The worker sends a message.
     Say(MachineMessage),
-    /// A process starts.
     Starts(AttemptKey),
     /// A process ends, or an attempt ends without one.
     Ends(AttemptKey, End),
@@ -71,7 +68,7 @@ struct Hold {
 }
 
 /// The part of a worker that owns its processes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Keeper {
     /// Differs for each keeper.
     pub incarnation: u64,
@@ -84,8 +81,7 @@ pub struct Keeper {
     reclaims: VecDeque<AttemptKey>,
 }
 
-/// A simulated worker.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Machine {
     /// Unique name by which scripts address the machine.
     pub label: String,
@@ -122,14 +118,12 @@ pub struct Machine {
     pub load: Option<Box<LoadReport>>,
     /// Its caches; `None` if it reports no caches.
     pub cache: Option<Cache>,
-    /// Its defect.
     pub defect: Defect,
 }
 
 /// A defect of a machine, which spoils its tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Defect {
-    /// Nothing.
     #[default]
     None,
     /// Every task that runs there fails.
@@ -190,21 +184,10 @@ impl Machine {
             capacity,
             attributes,
             identity: number,
-            fences: false,
-            skew_ns: 0,
-            lies: false,
             repeats: true,
-            drift_permille: 0,
-            away_until_ns: 0,
-            retired: false,
-            keeper: None,
             // No two keepers of the farm have the same number.
             keepers: number << 16,
-            link: None,
-            welcomed: false,
-            load: None,
-            cache: None,
-            defect: Defect::None,
+            ..Machine::default()
         };
         machine.start_keeper();
         machine
@@ -213,15 +196,7 @@ impl Machine {
     /// A new keeper, which has none of the earlier one's tasks.
     pub fn start_keeper(&mut self) {
         self.keepers += 1;
-        self.keeper = Some(Keeper {
-            incarnation: self.keepers,
-            epoch: None,
-            lease_until: None,
-            seq: 0,
-            holds: BTreeMap::new(),
-            queue: VecDeque::new(),
-            reclaims: VecDeque::new(),
-        });
+        self.keeper = Some(Keeper { incarnation: self.keepers, ..Keeper::default() });
     }
 
     /// Kills the keeper and all of its processes. Returns what ran.
@@ -337,7 +312,7 @@ impl Machine {
         all.into_iter().flat_map(|key| self.end_one(key, now, end.clone())).collect()
     }
 
-    /// The attempt whose process runs this one; itself as a rule.
+    /// True if the process of another attempt runs this one.
     pub fn rides(&self, key: AttemptKey) -> bool {
         self.keeper
             .as_ref()

@@ -36,7 +36,6 @@ enum Ask {
 enum ParentStage {
     /// It submits its job, repeatedly until that is answered.
     Submitting(Arc<JobSpec>),
-    /// It waits for the job.
     Waiting(JobId),
     /// It wants its cpus back, and repeats that until it has them.
     Reclaiming,
@@ -44,7 +43,6 @@ enum ParentStage {
     Done,
 }
 
-/// All clients.
 #[derive(Default)]
 pub(crate) struct People {
     next_request: u64,
@@ -96,7 +94,6 @@ impl People {
         }
     }
 
-    /// One random request.
     pub fn act(&mut self, world: &mut World) {
         if world.seed % 8 == 5 && self.known.len() < 4 {
             self.submit_stream(world);

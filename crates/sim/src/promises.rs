@@ -216,7 +216,6 @@ impl Promises {
         Ok(())
     }
 
-    /// Checks that a granted lease does not last much longer than the durable one.
     /// Checks the lease that a worker has, which ends `until` on the clock of the scheduler. `more_ns` is by how much a
     /// scheduler before this one may have granted longer leases, to a worker that was forgotten since.
     pub fn lease(&self, store: &Memory, worker: WorkerId, until: Time, more_ns: u64) -> Checked {

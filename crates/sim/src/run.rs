@@ -33,7 +33,7 @@ const RIVALS_MAX: usize = 3;
 /// Outcome of a run without a broken promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
     /// Jobs that were accepted and not deleted.
     pub jobs: u64,
@@ -45,11 +45,11 @@ pub struct Summary {
     pub hash: u64,
 }
 
-/// A broken promise.
+/// A promise that broke, and when.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}\n\nseed {seed}, step {step}: {what}\nagain: {replay}", .trace.join("\n"))]
 pub struct Violation {
-    /// The seed.
+    /// The seed of the run.
     pub seed: u64,
     /// Number of the step.
     pub step: u64,

@@ -310,7 +310,6 @@ impl World {
         }
     }
 
-    /// The scheduler's clock.
     pub(crate) fn clock(&self) -> Time {
         let skew_ns = self.scheduler.as_ref().map_or(self.clock_skew_ns, |s| s.clock_skew_ns);
         Time((CLOCK_START + self.now_ns).saturating_add_signed(skew_ns))

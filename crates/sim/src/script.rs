@@ -35,24 +35,16 @@ const READ: u64 = 60 * MS;
 const UNSEEN: u64 = 10 * S;
 
 /// The reason why a script stopped.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// A line is not a valid command.
     #[error("line {line}: {what}")]
-    Command {
-        /// Number of the line, from 1.
-        line: usize,
-        /// Its fault.
-        what: String,
-    },
-    /// A promise broke.
+    Command { line: usize, what: String },
+    /// A promise of the simulation broke.
     #[error("line {line}: a promise broke: {what}")]
-    Violation {
-        /// Number of the line, from 1.
-        line: usize,
-        /// The promise, and what happened instead.
-        what: String,
-    },
+    Violation { line: usize, what: String },
 }
 
 /// Runs the commands of a transcript, the lines that start with `> `, and returns the transcript as it should

@@ -63,7 +63,6 @@ pub enum SimEvent {
     ReadEnds(u64, Event),
     /// The scheduler of this life has the body for which the orders of a link wait.
     BodyRead(u64, u64),
-    /// A scheduler starts.
     SchedulerStarts,
     /// The store's disk has room again.
     DiskHasRoom,
@@ -87,7 +86,6 @@ pub enum Alarm {
 /// A message to the driver of the world.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Observation {
-    /// A reply to a request.
     Reply(RequestId, Reply),
     /// A request failed, because the store took no writes.
     Unavailable(RequestId),
@@ -103,86 +101,64 @@ pub enum Observation {
     SchedulerDied,
 }
 
-/// Number of events of each kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
-    /// Entries of the list that were carried out.
-    pub steps: u64,
-    /// Processes that started.
-    pub starts: u64,
-    /// Batches that the store applied.
-    pub commits: u64,
-    /// Batches that the store did not apply.
-    pub failed_commits: u64,
-    /// Batches that it applied, and said that it had not.
-    pub unknown_commits: u64,
-    /// Starts that waited for a body.
-    pub bodies_read: u64,
-    /// Machines that never came back.
-    pub retired: u64,
-    /// Pages of parked jobs that were read.
-    pub pages: u64,
-    /// Reads of the store that failed.
-    pub failed_reads: u64,
-    /// Schedulers that died.
-    pub scheduler_deaths: u64,
-    /// Keepers that died.
-    pub keeper_deaths: u64,
-    /// Links that were cut.
-    pub cut_links: u64,
-    /// Messages that were lost.
-    pub lost_messages: u64,
-    /// Bookings that another scheduler made first.
-    pub refused_writes: u64,
-    /// Steps of the scheduler's clock.
-    pub clock_steps: u64,
-    /// Hellos that were refused because another machine has the name.
-    pub refused_names: u64,
-    /// Workers whose lease ran out.
-    pub expiries: u64,
-    /// Attempts that a keeper ended because its lease ran out.
-    pub fencings: u64,
-    /// Workers that were forgotten.
-    pub forgotten: u64,
-    /// Jobs that were deleted for their age.
-    pub deleted: u64,
-    /// Ends that a lying machine reported.
-    pub lies: u64,
-    /// Clients that hung up while their request for a place waited.
-    pub hang_ups: u64,
-    /// Results that a machine lost.
-    pub lost_results: u64,
-    /// Bookings of other schedulers that became durable after the epoch of their worker had ended.
-    pub late_bookings: u64,
+crate::faults::numbers! {
+    /// Number of events of each kind.
+    Tally: u64 {
+        /// Entries of the list that were carried out.
+        steps,
+        /// Processes that machines started.
+        starts,
+        /// Batches that the store applied.
+        commits,
+        /// Batches that the store did not apply.
+        failed_commits,
+        /// Batches that it applied, and said that it had not.
+        unknown_commits,
+        /// Starts that waited for a body.
+        bodies_read,
+        /// Machines that never came back.
+        retired,
+        /// Pages of parked jobs that were read.
+        pages,
+        /// Reads of the store that failed.
+        failed_reads,
+        /// Schedulers that were killed.
+        scheduler_deaths,
+        /// Keepers that were killed.
+        keeper_deaths,
+        /// Links that were cut.
+        cut_links,
+        /// Messages that were lost.
+        lost_messages,
+        /// Bookings that another scheduler made first.
+        refused_writes,
+        /// Steps of the scheduler's clock.
+        clock_steps,
+        /// Hellos that were refused because another machine has the name.
+        refused_names,
+        /// Workers whose lease ran out.
+        expiries,
+        /// Attempts that a keeper ended because its lease ran out.
+        fencings,
+        /// Workers that were forgotten.
+        forgotten,
+        /// Jobs that were deleted for their age.
+        deleted,
+        /// Ends that a lying machine reported.
+        lies,
+        /// Clients that hung up while their request for a place waited.
+        hang_ups,
+        /// Results that a machine lost.
+        lost_results,
+        /// Bookings of other schedulers that became durable after the epoch of their worker had ended.
+        late_bookings,
+    }
 }
 
 impl Tally {
     /// Adds another run's counts.
     pub fn add(&mut self, other: &Tally) {
-        self.steps += other.steps;
-        self.starts += other.starts;
-        self.commits += other.commits;
-        self.failed_commits += other.failed_commits;
-        self.unknown_commits += other.unknown_commits;
-        self.bodies_read += other.bodies_read;
-        self.retired += other.retired;
-        self.pages += other.pages;
-        self.failed_reads += other.failed_reads;
-        self.scheduler_deaths += other.scheduler_deaths;
-        self.keeper_deaths += other.keeper_deaths;
-        self.cut_links += other.cut_links;
-        self.lost_messages += other.lost_messages;
-        self.refused_writes += other.refused_writes;
-        self.clock_steps += other.clock_steps;
-        self.refused_names += other.refused_names;
-        self.expiries += other.expiries;
-        self.fencings += other.fencings;
-        self.forgotten += other.forgotten;
-        self.deleted += other.deleted;
-        self.lies += other.lies;
-        self.hang_ups += other.hang_ups;
-        self.lost_results += other.lost_results;
-        self.late_bookings += other.late_bookings;
+        *self = self.zip(other, |own, more| own + more);
     }
 }
 
@@ -289,7 +265,6 @@ impl World {
         self.trace.at(self.now_ns);
     }
 
-    /// The clock of a machine.
     pub(crate) fn machine_clock(&self, machine: usize) -> Time {
         let Machine { skew_ns, drift_permille, .. } = self.machines[machine];
         let drift_ns = self.now_ns as i64 / 1000 * drift_permille;

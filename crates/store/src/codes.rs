@@ -1,9 +1,19 @@
-//! Numbers that stand for states and ends in SQL. `read` and `write` convert with them. They are part of the
+//! Numbers that stand for states and ends in SQL. Both databases convert with them. They are part of the
 //! schema, so a number never changes its meaning.
 
-use windlass_core::JobId;
-use windlass_core::job::{End, JobState, LaunchFault, Stop, TaskState};
+use windlass_core::job::{End, JobState, LaunchFault, Stop, TaskResult, TaskState};
 use windlass_core::worker::WorkerState;
+use windlass_core::{JobId, Time};
+
+/// The integers of both databases are signed. The cast is undone by the same cast when the number is read.
+pub fn int(n: u64) -> i64 {
+    n as i64
+}
+
+/// A time in nanoseconds since the Unix epoch.
+pub fn time(at: Time) -> i64 {
+    int(at.0)
+}
 
 pub fn job_state(state: JobState) -> i64 {
     match state {
@@ -95,6 +105,19 @@ pub fn end(end: &End) -> (i64, Option<i64>, Option<&str>) {
         End::NotStarted { why, .. } => (6, None, Some(why)),
         End::Lost => (7, None, None),
     }
+}
+
+/// The start and the end, CPU time, peak of memory, bytes of output and of errors, and bytes on disk.
+pub fn usage(result: &TaskResult) -> [Option<i64>; 7] {
+    [
+        result.started.map(time),
+        result.finished.map(time),
+        result.cpu_ms.map(int),
+        result.peak_memory.map(int),
+        Some(int(result.out_bytes)),
+        Some(int(result.err_bytes)),
+        result.disk_bytes.map(int),
+    ]
 }
 
 /// The inverse of [`end`]; `None` for a number that this version does not know.

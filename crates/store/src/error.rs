@@ -23,9 +23,7 @@ pub enum StoreError {
          upgrade, or use another store"
     )]
     Newer {
-        /// The file or the database.
         store: String,
-        /// Version of its schema.
         found: i32,
         /// The newest version that this program knows.
         known: i32,
@@ -79,11 +77,7 @@ pub enum StoreError {
         "{database} does not let the user in: {why}; give the password in PGPASSWORD, in the file that \
          WINDLASS_POSTGRES_PASSWORD_FILE names or by ?passfile=, and see pg_hba.conf on the database's host"
     )]
-    Login {
-        database: String,
-        /// The words of PostgreSQL.
-        why: String,
-    },
+    Login { database: String, why: String },
     /// The database does not exist.
     #[error(
         "{database} does not exist; create it with 'createdb', owned by the user that the server connects as"
@@ -93,10 +87,7 @@ pub enum StoreError {
     #[error(
         "the database refuses: {why}; make the server's user the owner of the database, or grant it what is missing"
     )]
-    Privilege {
-        /// The words of PostgreSQL.
-        why: String,
-    },
+    Privilege { why: String },
     /// The database has no connection left.
     #[error(
         "{database} has no connection left for this server; raise max_connections, or stop what holds them \
@@ -111,18 +102,13 @@ pub enum StoreError {
     #[error("all {connections} connections to {database} were busy for {seconds} s; try again")]
     Busy {
         database: String,
-        /// Size of the pool.
         connections: usize,
         /// How long a connection was waited for.
         seconds: u64,
     },
     /// The farm has an owner that is alive, so the store cannot be copied.
     #[error("{database} is in use by the server '{by}'; stop that one, or wait until its lease has run out")]
-    Owned {
-        database: String,
-        /// Name of the owner.
-        by: String,
-    },
+    Owned { database: String, by: String },
     /// Another server has taken the farm. This server commits nothing from now on. A batch that a lost connection
     /// committed before belongs to the next owner.
     #[error("another server has taken the farm; this server must stop deciding for it")]

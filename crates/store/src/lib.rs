@@ -19,6 +19,7 @@ mod mailbox;
 mod memory;
 mod ownership;
 mod postgres;
+mod rows;
 mod spec;
 mod sqlite;
 mod store;

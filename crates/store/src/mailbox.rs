@@ -28,7 +28,7 @@ pub struct AskId(pub i64);
 /// A request that was not answered yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asked {
-    /// Its number.
+    /// The number of the request.
     pub id: AskId,
     /// The server that has it.
     pub by: ServerId,
@@ -44,10 +44,10 @@ pub struct Asked {
     pub verify_key: Option<Vec<u8>>,
 }
 
-/// An answer.
+/// The owner's answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answered {
-    /// The request's number.
+    /// The number of the request.
     pub id: AskId,
     /// The status of the answer, as defined by the servers.
     pub status: i32,
@@ -69,7 +69,7 @@ pub struct Answers {
 pub enum Notice {
     /// A notification of a server.
     Said {
-        /// The channel.
+        /// The name of its channel.
         channel: String,
         /// Its text; the channel's constant says what it means.
         payload: String,

@@ -4,6 +4,7 @@
 
 use crate::done::{DoneRequest, DoneRow, DoneRows};
 use crate::gather::Gather;
+use crate::rows;
 use crate::spec::spec_to_json;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, JobView,
@@ -29,15 +30,24 @@ use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// A store in memory; clones share it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Memory {
+    id: i64,
     tables: Arc<Mutex<Tables>>,
 }
 
+impl Default for Memory {
+    fn default() -> Self {
+        // The keys of a hasher are the only randomness in the standard library.
+        let id = (RandomState::new().build_hasher().finish() >> 1) as i64;
+        Memory { id, tables: Arc::default() }
+    }
+}
+
+#[derive(Default)]
 struct Tables {
-    id: i64,
     next_job: u64,
-    /// With empty bodies.
+    /// Their specs have empty bodies.
     jobs: BTreeMap<JobId, JobView>,
     bodies: BTreeMap<(JobId, u16), Arc<[u8]>>,
     tasks: BTreeMap<TaskId, StoredTask>,
@@ -69,7 +79,7 @@ type SubqueueKey = (String, u64);
 #[allow(missing_docs)]
 impl Memory {
     pub fn id(&self) -> i64 {
-        self.lock().id
+        self.id
     }
 
     /// Applies all writes whose guard holds; returns the indexes of the others.
@@ -106,7 +116,7 @@ impl Memory {
             ground: StoredState {
                 workers: tables.workers.values().cloned().collect(),
                 jobs: active.filter_map(|id| tables.record(id)).collect(),
-                parked: tables.counts(),
+                parked: counts(&tables.parked_counts),
                 history: tables.history_newest_first(),
                 queues: tables.queues.values().cloned().collect(),
                 limits: tables.limits.clone(),
@@ -139,7 +149,7 @@ impl Memory {
     }
 
     pub fn parked_counts(&self) -> Vec<ParkedCount> {
-        self.lock().counts()
+        counts(&self.lock().parked_counts)
     }
 
     pub fn audit_parked(&self) -> Vec<ParkedDrift> {
@@ -151,13 +161,7 @@ impl Memory {
                 *backlog = backlog.plus(parked.backlog);
             }
         }
-        let keys: BTreeSet<_> = found.keys().chain(tables.parked_counts.keys()).cloned().collect();
-        let drifts = keys.into_iter().filter_map(|key| {
-            let backlog = |of: &BTreeMap<_, BacklogCounts>| of.get(&key).copied().unwrap_or_default();
-            let (counted, found) = (backlog(&tables.parked_counts), backlog(&found));
-            (counted != found).then_some(ParkedDrift { queue: key.0, class: key.1, counted, found })
-        });
-        let drifts = drifts.collect();
+        let drifts = rows::drifts(counts(&tables.parked_counts), counts(&found));
         tables.parked_counts = found;
         drifts
     }
@@ -375,36 +379,6 @@ impl Memory {
     }
 }
 
-impl Default for Tables {
-    fn default() -> Self {
-        Tables {
-            // The keys of a hasher are the only randomness in the standard library.
-            id: (RandomState::new().build_hasher().finish() >> 1) as i64,
-            next_job: 0,
-            jobs: BTreeMap::new(),
-            bodies: BTreeMap::new(),
-            numbers: BTreeMap::new(),
-            series: BTreeMap::new(),
-            tasks: BTreeMap::new(),
-            history: BTreeMap::new(),
-            workers: BTreeMap::new(),
-            tokens: BTreeMap::new(),
-            samples: BTreeMap::new(),
-            queues: BTreeMap::new(),
-            turns: BTreeMap::new(),
-            clocks: BTreeMap::new(),
-            limits: BTreeMap::new(),
-            foreign_jobs: BTreeMap::new(),
-            foreign_hosts: BTreeMap::new(),
-            back_offs: BTreeMap::new(),
-            parked: BTreeMap::new(),
-            subqueues: BTreeMap::new(),
-            parked_counts: BTreeMap::new(),
-            done: DoneRows::default(),
-        }
-    }
-}
-
 impl JobFilter {
     fn accepts(&self, job: &JobView) -> bool {
         (self.states.is_empty() || self.states.contains(&job.state))
@@ -532,15 +506,6 @@ impl Tables {
             self.parked_counts.remove(&key);
         }
         true
-    }
-
-    fn counts(&self) -> Vec<ParkedCount> {
-        let count = |((queue, class), backlog): (&SubqueueKey, &BacklogCounts)| ParkedCount {
-            queue: queue.clone(),
-            class: *class,
-            backlog: *backlog,
-        };
-        self.parked_counts.iter().map(count).collect()
     }
 
     fn save_turns(&mut self, saved: &SavedTurns) -> bool {
@@ -688,4 +653,13 @@ impl Tables {
             ..JobRecord::new(id, job.spec.clone(), job.created)
         }))
     }
+}
+
+fn counts(parked: &BTreeMap<SubqueueKey, BacklogCounts>) -> Vec<ParkedCount> {
+    let count = |((queue, class), backlog): (&SubqueueKey, &BacklogCounts)| ParkedCount {
+        queue: queue.clone(),
+        class: *class,
+        backlog: *backlog,
+    };
+    parked.iter().map(count).collect()
 }

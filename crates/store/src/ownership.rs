@@ -12,7 +12,7 @@ pub struct ServerId(pub i64);
 /// epoch.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ownership {
-    /// The owner.
+    /// The server that owns the farm.
     pub server: ServerId,
     /// Rises with each owner.
     pub epoch: u64,
@@ -23,9 +23,9 @@ pub struct Ownership {
 /// A server that uses the store.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServerRow {
-    /// Its number.
+    /// The number of its run.
     pub id: ServerId,
-    /// Its name.
+    /// Its name, as people see it.
     pub name: String,
     /// The addresses at which clients reach it.
     pub addresses: Vec<String>,

@@ -2,6 +2,7 @@
 //! not serializable by design, so these types mirror it at the store's boundary. Stored text of every earlier
 //! version must stay readable: fields are only added, each with a default. Bodies are never part of it.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use windlass_core::job::{
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
-use windlass_core::tags::{Attributes, EXECUTOR, Need};
+use windlass_core::tags::{EXECUTOR, Need};
 use windlass_core::worker::Origin;
 use windlass_core::{JobId, Resources, TaskId, Time};
 
@@ -139,7 +140,7 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
         max_running: spec.max_running,
         steps: spec.steps.iter().map(step_to_json).collect(),
     };
-    serde_json::to_string(&json).expect("strings, numbers and lists always serialize")
+    to_json(&json)
 }
 
 /// How many tasks one process runs.
@@ -283,20 +284,22 @@ fn resources_from(from: ResourcesJson) -> Resources {
     Resources { cpu, memory, gpus, gpu_memory, custom }
 }
 
+/// A value that is its own JSON, such as a set of names.
+pub fn to_json<T: Serialize>(from: &T) -> String {
+    serde_json::to_string(from).expect("strings, numbers and lists always serialize")
+}
+
+/// The inverse of [`to_json`].
+pub fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
 pub fn resources_to_json(from: &Resources) -> String {
-    serde_json::to_string(&resources_to(from)).expect("numbers and strings always serialize")
+    to_json(&resources_to(from))
 }
 
 pub fn resources_from_json(text: &str) -> Result<Resources, serde_json::Error> {
     serde_json::from_str(text).map(resources_from)
-}
-
-pub fn attributes_to_json(from: &Attributes) -> String {
-    serde_json::to_string(from).expect("strings always serialize")
-}
-
-pub fn attributes_from_json(text: &str) -> Result<Attributes, serde_json::Error> {
-    serde_json::from_str(text)
 }
 
 /// A sample: peak memory in bytes, milliseconds of cpu time and of run time, bytes of disk traffic, whether
@@ -305,7 +308,7 @@ type SampleJson = (Option<u64>, Option<u64>, Option<u64>, Option<u64>, bool);
 
 pub fn samples_to_json(from: &[Sample]) -> String {
     let rows = from.iter().map(|s| (s.peak_memory, s.cpu_ms, s.wall_ms, s.disk_bytes, s.oom));
-    serde_json::to_string(&rows.collect::<Vec<SampleJson>>()).expect("numbers always serialize")
+    to_json(&rows.collect::<Vec<SampleJson>>())
 }
 
 pub fn samples_from_json(text: &str) -> Result<Vec<Sample>, serde_json::Error> {
@@ -320,38 +323,12 @@ pub fn samples_from_json(text: &str) -> Result<Vec<Sample>, serde_json::Error> {
     Ok(rows.into_iter().map(sample).collect())
 }
 
-pub fn exits_to_json(from: &BTreeSet<i32>) -> String {
-    serde_json::to_string(from).expect("numbers always serialize")
-}
-
-pub fn exits_from_json(text: &str) -> Result<BTreeSet<i32>, serde_json::Error> {
-    serde_json::from_str(text)
-}
-
-pub fn names_to_json(from: &BTreeSet<String>) -> String {
-    serde_json::to_string(from).expect("strings always serialize")
-}
-
-/// The users of a queue from JSON. `None` is an empty list.
-pub fn names_from_json(text: Option<String>) -> Result<BTreeSet<String>, serde_json::Error> {
-    text.map_or(Ok(BTreeSet::new()), |text| serde_json::from_str(&text))
-}
-
-pub fn user_weights_to_json(from: &BTreeMap<String, u32>) -> String {
-    serde_json::to_string(from).expect("strings and numbers always serialize")
-}
-
-/// The weights of a queue's users from JSON. `None` means that no weights are set.
-pub fn user_weights_from_json(text: Option<String>) -> Result<BTreeMap<String, u32>, serde_json::Error> {
-    text.map_or(Ok(BTreeMap::new()), |text| serde_json::from_str(&text))
-}
-
 /// A step that backs off: its index, the limit, since when and until when in nanoseconds, how many times in a row.
 type BackOffJson = (u16, String, u64, u64, u32);
 
 pub fn back_offs_to_json(from: &BTreeMap<u16, BackOff>) -> String {
     let rows = from.iter().map(|(step, b)| (*step, b.limit.clone(), b.since.0, b.until.0, b.times));
-    serde_json::to_string(&rows.collect::<Vec<BackOffJson>>()).expect("numbers and strings always serialize")
+    to_json(&rows.collect::<Vec<BackOffJson>>())
 }
 
 pub fn back_offs_from_json(text: &str) -> Result<BTreeMap<u16, BackOff>, serde_json::Error> {
@@ -365,7 +342,7 @@ pub fn back_offs_from_json(text: &str) -> Result<BTreeMap<u16, BackOff>, serde_j
 /// Ranges of tasks as JSON: pairs of first index and count.
 pub fn ranges_to_json(from: &RangeSet) -> String {
     let pairs = from.ranges().map(|range| (range.start, range.end - range.start));
-    serde_json::to_string(&pairs.collect::<Vec<(u32, u32)>>()).expect("numbers always serialize")
+    to_json(&pairs.collect::<Vec<(u32, u32)>>())
 }
 
 pub fn ranges_from_json(text: &str) -> Result<RangeSet, serde_json::Error> {

@@ -26,13 +26,13 @@ pub struct Snapshot {
 /// A job as users see it, with empty bodies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobView {
-    /// The job.
+    /// The number of the job.
     pub id: JobId,
     /// As submitted, with empty bodies.
     pub spec: Arc<JobSpec>,
     /// When it was submitted.
     pub created: Time,
-    /// Its state.
+    /// Active, or how it ended.
     pub state: JobState,
     /// Why no further task of it starts; `None` while tasks may start.
     pub stop: Option<Stop>,
@@ -44,7 +44,7 @@ pub struct JobView {
     pub counts: Option<Counts>,
 }
 
-/// A parked job.
+/// A parked job as users see it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ParkedView {
     /// As submitted, with empty bodies.
@@ -60,9 +60,9 @@ pub struct ParkedView {
 pub struct JobFilter {
     /// In one of these states.
     pub states: Vec<JobState>,
-    /// Of this user.
+    /// Submitted by this user.
     pub user: Option<String>,
-    /// Of this queue.
+    /// In the queue of this name.
     pub queue: Option<String>,
     /// With this text in their name.
     pub name: Option<String>,
@@ -78,7 +78,7 @@ impl JobFilter {
 /// Number of jobs by the state in which they ended. Deleted jobs are not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndedTotals {
-    /// Every task succeeded.
+    /// Every task of the job succeeded.
     pub succeeded: u64,
     /// A task failed for good, or a job that this one came after did.
     pub failed: u64,
@@ -123,7 +123,7 @@ pub struct SeriesRow {
 /// A task that was ever booked.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StoredTask {
-    /// Its row.
+    /// Its row, as engines read it.
     pub row: TaskRow,
     /// How its last attempt ended; `None` while that runs.
     pub result: Option<TaskResult>,
@@ -132,7 +132,7 @@ pub struct StoredTask {
 /// A job with some of its ended attempts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EndedJob {
-    /// The job.
+    /// The job, with empty bodies.
     pub view: JobView,
     /// Tasks whose last attempt ended.
     pub tasks: Vec<StoredTask>,
@@ -145,26 +145,21 @@ pub struct EndedJob {
 pub const FOREIGN_NODE_NUMBERS: u64 = 1_000_000_000_000;
 
 /// A change of the state of another system's jobs and hosts. `doc` is text that only the server reads.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ForeignWrite {
     /// Replaces the document of a job, or of one of its nodes.
     Job {
-        /// Its number.
         job: JobId,
         /// Whether the job may still change.
         open: bool,
-        /// The document.
         doc: String,
     },
     /// Deletes the document of a job.
     Forget(JobId),
     /// Replaces the document of a host.
-    Host {
-        /// Name of the host.
-        name: String,
-        /// The document.
-        doc: String,
-    },
+    Host { name: String, doc: String },
 }
 
 /// A bearer token, without its secret.
@@ -198,7 +193,7 @@ pub struct TokenRecord {
 
 /// A change of tokens.
 pub enum TokenWrite {
-    /// A new token.
+    /// Adds a token, without its secret.
     Create(Box<TokenRecord>),
     /// The id of a token to revoke, and when.
     Revoke(String, Time),
@@ -215,6 +210,6 @@ pub struct AttemptView {
     pub epoch: Epoch,
     /// Whether the result came after this attempt had lost its booking.
     pub late: bool,
-    /// How it ended.
+    /// How the attempt ended.
     pub result: TaskResult,
 }

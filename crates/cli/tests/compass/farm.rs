@@ -88,7 +88,7 @@ impl Farm {
             inventory: Inventory::default(),
         })));
         let worker = self.worker(name);
-        self.tell(Event::Caches { worker, keys: CacheKeys::of(request.caches().keys()) });
+        self.tell(Event::Caches { worker, keys: CacheKeys::of(request.cache_dirs.iter()) });
         self.say_free(name, gib);
     }
 

@@ -47,7 +47,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
     ("time", &[]),
     ("bounds", &["time"]),
     ("load", &["time"]),
-    ("cache_keys", &["hash", "ids"]),
+    ("cache_keys", &["bounds", "hash", "ids"]),
     ("class", &["ids", "resources", "tags"]),
     ("job", &["bounds", "cache_keys", "ids", "ranges", "resources", "tags", "time"]),
     ("worker", &["bounds", "cache_keys", "ids", "load", "resources", "tags", "time"]),
@@ -204,23 +204,36 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
 ];
 
 /// The modules of the store that each of its modules may use. There is no circle.
-pub const STORE_EDGES: [(&str, &[&str]); 16] = [
+pub const STORE_EDGES: [(&str, &[&str]); 17] = [
     ("codes", &[]),
     ("error", &[]),
     ("gather", &[]),
     ("ownership", &[]),
     ("spec", &[]),
-    ("turns", &[]),
+    ("turns", &["codes"]),
     ("view", &[]),
     ("done", &["ownership"]),
     ("join", &["gather"]),
     ("mailbox", &["ownership"]),
-    ("memory", &["done", "gather", "spec", "view"]),
+    ("rows", &["codes", "spec", "turns", "view"]),
+    ("memory", &["done", "gather", "rows", "spec", "view"]),
     (
         "postgres",
-        &["codes", "done", "error", "gather", "join", "mailbox", "ownership", "spec", "turns", "view"],
+        &[
+            "codes",
+            "done",
+            "error",
+            "gather",
+            "join",
+            "mailbox",
+            "ownership",
+            "rows",
+            "spec",
+            "turns",
+            "view",
+        ],
     ),
-    ("sqlite", &["codes", "error", "gather", "join", "spec", "turns", "view"]),
+    ("sqlite", &["codes", "error", "gather", "join", "rows", "spec", "turns", "view"]),
     ("store", &["done", "error", "mailbox", "memory", "ownership", "postgres", "sqlite", "view"]),
     ("copy", &["error", "postgres", "sqlite", "store"]),
     (
@@ -230,7 +243,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 16] = [
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 47] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -244,6 +257,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 47] = [
     ("network", &[]),
     ("noted_path", &[]),
     ("panics", &[]),
+    ("per_key", &[]),
     ("process_owner", &[]),
     ("random", &[]),
     ("refusals", &[]),
@@ -334,6 +348,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 47] = [
             "panics",
             "parsers",
             "peers",
+            "per_key",
             "random",
             "reader",
             "refusals",
@@ -424,10 +439,9 @@ pub const CLI_EDGES: [(&str, &[&str]); 7] = [
 ];
 
 /// The modules of Compass CI's gateway that each of its modules may use. There is no circle.
-pub const COMPASS_EDGES: [(&str, &[&str]); 24] = [
+pub const COMPASS_EDGES: [(&str, &[&str]); 23] = [
     ("answer", &[]),
     ("caller", &[]),
-    ("closing", &[]),
     ("number", &[]),
     ("options", &[]),
     ("paths", &[]),
@@ -442,19 +456,32 @@ pub const COMPASS_EDGES: [(&str, &[&str]); 24] = [
     ("view", &["format", "number", "record", "time"]),
     ("fill", &["files", "format", "record", "time"]),
     ("packages", &["files", "format"]),
-    ("waits", &["closing", "format", "number", "record", "view"]),
+    ("waits", &["format", "number", "record", "view"]),
     ("boot", &["fill", "format", "record"]),
-    ("lab", &["boot", "closing", "files", "fill", "format", "number", "record", "time"]),
+    ("lab", &["boot", "files", "fill", "format", "number", "record", "time"]),
     ("app", &["files", "lab", "max_run", "waits"]),
     (
         "http",
         &[
-            "access", "answer", "app", "boot", "caller", "closing", "files", "fill", "format", "lab",
-            "max_run", "number", "packages", "parcel", "record", "time", "view",
+            "access", "answer", "app", "boot", "caller", "files", "fill", "format", "lab", "max_run",
+            "number", "packages", "parcel", "record", "time", "view",
         ],
     ),
     ("gateway", &["app", "files", "http", "options", "paths"]),
     ("lib", &["gateway", "options"]),
+];
+
+/// The modules of Nix's gateway that each of its modules may use. There is no circle.
+pub const NIX_EDGES: [(&str, &[&str]); 4] =
+    [("wire", &[]), ("hook", &["wire"]), ("service", &["wire"]), ("lib", &["service"])];
+
+/// The modules of the reader of templates that each of its modules may use. There is no circle.
+pub const OPENJD_EDGES: [(&str, &[&str]); 5] = [
+    ("locate", &[]),
+    ("parameters", &[]),
+    ("convert", &["locate"]),
+    ("error", &["locate"]),
+    ("lib", &["convert", "error", "parameters"]),
 ];
 
 /// The modules of OpenCue's gateway that each of its modules may use. There is no circle.

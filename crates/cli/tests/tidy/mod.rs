@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use edges::{
-    API_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, CUEBOT_EDGES, EDGES, OPENCUE_EDGES, SERVER_EDGES,
-    STORE_EDGES, WORKER_EDGES,
+    API_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, CUEBOT_EDGES, EDGES, NIX_EDGES, OPENCUE_EDGES,
+    OPENJD_EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
 };
 
 fn root() -> PathBuf {
@@ -94,6 +94,8 @@ fn modules_use_only_what_they_may() {
     check_modules("crates/store/src/", &STORE_EDGES);
     check_modules("crates/server/src/", &SERVER_EDGES);
     check_modules("crates/gateway-compass/src/", &COMPASS_EDGES);
+    check_modules("crates/gateway-nix/src/", &NIX_EDGES);
+    check_modules("crates/openjd/src/", &OPENJD_EDGES);
     check_modules("crates/gateway-opencue/src/", &OPENCUE_EDGES);
     check_modules("crates/cuebot/src/", &CUEBOT_EDGES);
     check_modules("crates/worker/src/", &WORKER_EDGES);
@@ -154,7 +156,7 @@ const TYPES_WITH_MORE: [(&str, &str, usize); 6] = [
     ("api", "Client", 61),
     ("core", "Engine", 206),
     ("core", "Queues", 85),
-    ("gateway-compass", "Lab", 63),
+    ("gateway-compass", "Lab", 62),
     ("sim", "World", 61),
     ("store", "Store", 65),
 ];
@@ -346,7 +348,7 @@ const LISTENING: [&str; 6] = [
     "crates/gateway-sccache/src/lib.rs",
     "crates/worker/src/keeper/link.rs",
     "crates/cli/src/commands/doctor/sccache.rs",
-    "crates/bench/src/farm.rs",
+    "crates/bench/src/server_process.rs",
 ];
 
 #[test]

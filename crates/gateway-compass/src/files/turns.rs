@@ -1,15 +1,15 @@
 //! A bound on concurrent transfers: of all together, and of each job or address, so that none of these takes all
 //! places.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use windlass_server::PerKey;
 
 /// The places for transfers, by the job or address that they belong to.
 pub struct Turns<K> {
     all: Arc<Semaphore>,
     each: usize,
-    own: Mutex<BTreeMap<K, Weak<Semaphore>>>,
+    own: PerKey<K, Semaphore>,
 }
 
 /// A transfer's place. Dropping it frees the place.
@@ -21,26 +21,14 @@ pub struct Turn {
 impl<K: Ord> Turns<K> {
     /// Places for `all` transfers in total, and for `each` of one key.
     pub fn new(all: usize, each: usize) -> Turns<K> {
-        Turns { all: Arc::new(Semaphore::new(all)), each, own: Mutex::default() }
+        Turns { all: Arc::new(Semaphore::new(all)), each, own: PerKey::default() }
     }
 
     /// Waits for a place of the key, and then for one of all. In this order a waiting transfer holds no place that
     /// another key could use.
     pub async fn take(&self, key: K) -> Option<Turn> {
-        let own = {
-            let mut known = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-            match known.get(&key).and_then(Weak::upgrade) {
-                Some(own) => own,
-                None => {
-                    known.retain(|_, own| own.strong_count() > 0);
-                    let own = Arc::new(Semaphore::new(self.each));
-                    known.insert(key, Arc::downgrade(&own));
-                    own
-                }
-            }
-        };
         // The semaphores are never closed.
-        let own = own.acquire_owned().await.ok()?;
+        let own = self.own.of(key, || Semaphore::new(self.each)).acquire_owned().await.ok()?;
         Some(Turn { _own: own, _all: self.all.clone().acquire_owned().await.ok()? })
     }
 }

@@ -1,7 +1,7 @@
 //! The bytes and files that jobs have uploaded, and their limits.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use windlass_core::JobId;
 
 /// Files that one job may upload.
@@ -47,12 +47,12 @@ impl Usage {
 
     /// Counts a job's uploads unless they are remembered. `count` returns bytes and files.
     pub fn remember(&self, job: JobId, count: impl FnOnce() -> (u64, usize)) {
-        if self.used.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&job) {
+        if self.used.lock().contains_key(&job) {
             return;
         }
         // Counted without the lock, because counting reads the directory.
         let (bytes, files) = count();
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         if used.len() >= REMEMBERED_MAX {
             used.pop_first();
         }
@@ -61,7 +61,7 @@ impl Usage {
 
     /// Refuses a further file once the job has the largest number of files.
     pub fn check_files(&self, job: JobId) -> Result<(), OverLimit> {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = self.used.lock();
         match used.get(&job) {
             Some(used) if used.files >= RESULT_FILES_MAX => Err(OverLimit::Files),
             _ => Ok(()),
@@ -83,7 +83,7 @@ impl Written<'_> {
     /// Counts further bytes of the file.
     pub fn add(&mut self, bytes: u64) -> Result<(), OverLimit> {
         let max = self.usage.bytes_max;
-        let mut used = self.usage.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.usage.used.lock();
         let used = used.entry(self.job).or_default();
         if used.files >= RESULT_FILES_MAX {
             return Err(OverLimit::Files);
@@ -104,7 +104,7 @@ impl Written<'_> {
 
 impl Drop for Written<'_> {
     fn drop(&mut self) {
-        let mut used = self.usage.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.usage.used.lock();
         let Some(used) = used.get_mut(&self.job) else { return };
         match self.kept {
             true => used.files += 1,

@@ -6,6 +6,8 @@ use super::testbox::BadTestbox;
 pub const JOB_BYTES_MAX: usize = 4 << 20;
 
 /// Why a job is refused.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadJob {
     /// A required field is missing.
@@ -13,20 +15,10 @@ pub enum BadJob {
     Missing(&'static str),
     /// A field has the wrong type.
     #[error("invalid type, expect {expect}: Job[{field}]")]
-    Type {
-        /// The name of the field.
-        field: String,
-        /// The type that it must have.
-        expect: &'static str,
-    },
+    Type { field: String, expect: &'static str },
     /// A field has an invalid value.
     #[error("Job Format Error: {field}: {why}")]
-    Field {
-        /// The name of the field.
-        field: String,
-        /// Why the value is invalid.
-        why: String,
-    },
+    Field { field: String, why: String },
     /// The name of the testbox is not valid.
     #[error("Job Format Error: {0}")]
     Testbox(#[from] BadTestbox),

@@ -5,7 +5,7 @@ use super::names::EXECUTOR_NAME;
 use super::quantity::parse_memory;
 use super::testbox::{TboxType, Testbox, group_of};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX, NAME_BYTES_MAX};
 use windlass_core::tags::{Attributes, EXECUTOR};
 
@@ -93,11 +93,6 @@ impl HostRequest {
     pub fn attributes(&self) -> Attributes {
         let types = self.tbox_types.iter().map(|kind| kind.as_str().to_owned()).collect();
         attributes(&self.hostname, &self.arch, types, &self.tags, &self.devices)
-    }
-
-    /// The keys of its caches for the engine. Their sizes are not known, so they are 0.
-    pub fn caches(&self) -> BTreeMap<String, u64> {
-        self.cache_dirs.iter().map(|dir| (dir.clone(), 0)).collect()
     }
 
     /// Attributes, cpus and bytes of memory of a bare-metal machine that boots: from its registered `fields`, else from
@@ -216,7 +211,7 @@ mod tests {
         assert!(attributes["tbox_type"].contains("vm") && attributes["tbox_type"].contains("dc"));
         assert!(attributes["tbox_group"].contains("taishan200-2280-2s48p-256g"));
         assert!(attributes["tag"].contains("ssd") && attributes["executor"].contains("compass-ci"));
-        assert_eq!(host.caches().len(), 1);
+        assert_eq!(host.cache_dirs.len(), 1);
     }
 
     #[test]

@@ -150,8 +150,6 @@ pub struct CompassJob {
     pub secrets: Fields,
     /// The account of the submitter.
     pub account: String,
-    /// The token that the submitter gave for the account.
-    pub token: Option<String>,
     /// The queue, if the job names one.
     pub queue: Option<String>,
     /// The testbox that it asks for.
@@ -182,7 +180,7 @@ impl CompassJob {
             return Err(BadJob::TooLarge(bytes));
         }
         check_types(&fields)?;
-        let (token, secrets) = (text_of(&fields, "my_token"), secrets_of(&mut fields)?);
+        let secrets = secrets_of(&mut fields)?;
         for key in STALE.iter().chain(&SECRET) {
             fields.remove(*key);
         }
@@ -209,7 +207,6 @@ impl CompassJob {
         fields.insert("all_params_md5".to_owned(), all_params_md5(&fields).into());
         Ok(CompassJob {
             account,
-            token,
             queue: word(&fields, "queue")?,
             machines,
             arch,

@@ -7,7 +7,7 @@ use windlass_core::job::{End, JobState, LaunchFault};
 macro_rules! numbered {
     ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $value:ident = $number:literal $word:literal,)+ }) => {
         $(#[$about])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
         pub enum $name {
             $($(#[$doc])* #[serde(rename = $word)] $value = $number,)+
         }
@@ -46,6 +46,7 @@ numbered! {
     /// The stage of a job. Stages follow each other in this order, and may be skipped. Those from `Finish` on are ends.
     Stage {
         /// Waits for its turn, or for other jobs.
+        #[default]
         Submit = 0 "submit",
         /// It was sent to a machine.
         Dispatch = 1 "dispatch",
@@ -80,6 +81,7 @@ numbered! {
     /// The readiness of a job's results.
     Readiness {
         /// There are no results yet.
+        #[default]
         None = 0 "N/A",
         /// They are being uploaded.
         Uploading = 1 "uploading",
@@ -98,6 +100,7 @@ numbered! {
     /// The health of a job.
     Health {
         /// No health was reported.
+        #[default]
         Unknown = 0 "unknown",
         /// The job's program succeeded.
         Success = 1 "success",
@@ -200,19 +203,6 @@ impl Health {
             _ => End::Exited(1),
         }
     }
-
-    /// The health of a job whose attempt had this end: the inverse of [`Health::to_end`].
-    pub fn from_end(end: &End) -> Health {
-        match end {
-            End::Exited(0) => Health::Success,
-            End::Exited(_) | End::Signaled(_) => Health::Fail,
-            End::TimeLimit => Health::TimeoutRunning,
-            End::OutOfMemory => Health::Oom,
-            End::Canceled | End::Recalled => Health::Terminate,
-            End::NotStarted { .. } => Health::AbortProvider,
-            End::Lost => Health::Abort,
-        }
-    }
 }
 
 /// The end of a job that did not start. A host does not report whether it or the job's kernel and archives are at
@@ -238,15 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn stages_and_ends_are_mapped_both_ways() {
+    fn health_and_stage_make_an_end() {
         assert_eq!(Health::to_end(None, Stage::Finish), End::Exited(0));
         assert_eq!(Health::to_end(Some(Health::Fail), Stage::Finish), End::Exited(1));
         assert_eq!(Health::to_end(Some(Health::Oom), Stage::Finish), End::Exited(1));
         assert_eq!(Health::to_end(Some(Health::TimeoutBoot), Stage::Finish), End::TimeLimit);
         assert!(matches!(Health::to_end(None, Stage::AbortProvider), End::NotStarted { .. }));
-        for end in [End::Exited(0), End::Exited(1), End::TimeLimit, End::Canceled] {
-            assert_eq!(Health::to_end(Some(Health::from_end(&end)), Stage::Finish), end);
-        }
+        assert_eq!(Health::to_end(Some(Health::Terminate), Stage::Finish), End::Canceled);
         assert_eq!(Stage::of_untold(JobState::Canceled).0, Stage::Cancel);
     }
 }

@@ -64,6 +64,8 @@ pub struct Testbox {
 }
 
 /// Why the name of a testbox is refused.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadTestbox {
     /// The name is empty, too long, or has characters that names must not have.
@@ -74,12 +76,7 @@ pub enum BadTestbox {
     Name(String),
     /// The name has a size that no machine has.
     #[error("testbox '{name}': invalid size '{part}': give one such as 2p8g")]
-    Size {
-        /// The name of the testbox.
-        name: String,
-        /// The part of the name that is not a valid size.
-        part: String,
-    },
+    Size { name: String, part: String },
 }
 
 impl Testbox {

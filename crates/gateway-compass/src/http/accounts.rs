@@ -2,7 +2,7 @@
 
 use super::table::{LOOKED_MAX, Words, table};
 use crate::access::check_look;
-use crate::answer::{Refused, unavailable};
+use crate::answer::{Refused, tell};
 use crate::app::App;
 use crate::caller::{Who, who};
 use crate::format::{Fields, text_of};
@@ -62,7 +62,7 @@ pub(super) async fn create(
             TokenError::Full => StatusCode::CONFLICT,
             TokenError::Random(_) | TokenError::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        (status, Json(json!({"error": failed.to_string(), "account_name": name}))).into_response()
+        tell(status, json!({"error": failed.to_string(), "account_name": name}))
     })?;
     let message = left_out(&fields).join("; ");
     let answer =
@@ -81,7 +81,7 @@ fn left_out(fields: &Fields) -> Vec<String> {
 }
 
 fn error(status: StatusCode, why: &str) -> Response {
-    (status, Json(json!({"error": why}))).into_response()
+    tell(status, json!({"error": why}))
 }
 
 /// The administrator that the header or the fields show, if any.
@@ -136,7 +136,7 @@ pub(super) async fn list(
         };
         names.iter().map(row).collect::<Vec<Fields>>()
     };
-    let mut rows = app.handle.query(all).await.map_err(unavailable)?;
+    let mut rows = app.handle.query(all).await?;
     for row in &mut rows {
         let name = text_of(row, "my_account").unwrap_or_default();
         row.insert("nr_tokens".to_owned(), tokens.get(&name).copied().unwrap_or(0).into());

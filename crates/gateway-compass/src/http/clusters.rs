@@ -1,7 +1,7 @@
 //! The clusters of a laboratory: named sets of machines for jobs that run on several nodes.
 
-use crate::access::check_look;
-use crate::answer::{Refused, say, unavailable};
+use crate::access::{check_admin, check_look};
+use crate::answer::{Refused, say, tell};
 use crate::app::App;
 use crate::caller::{Who, who};
 use crate::format::{ClusterSpec, check_cluster_name};
@@ -13,7 +13,6 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use windlass_server::auth::Role;
 
 /// Bytes of one cluster's specification.
 const SPEC_BYTES_MAX: usize = 256 << 10;
@@ -25,14 +24,7 @@ pub(super) async fn register(
     Path(name): Path<String>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Refused> {
-    match who(&caller).map(|caller| caller.role) {
-        Some(Role::Admin) => {}
-        Some(_) => return Err(say(StatusCode::FORBIDDEN, "clusters are registered by administrators").into()),
-        None => {
-            let why = "this server asks for a token, and the request has none";
-            return Err(say(StatusCode::UNAUTHORIZED, why).into());
-        }
-    }
+    check_admin(who(&caller))?;
     let bad = |why: String| Refused::from(say(StatusCode::BAD_REQUEST, why));
     let body = body.map_err(|rejection| rejection.into_response())?;
     check_cluster_name(&name).map_err(bad)?;
@@ -42,7 +34,7 @@ pub(super) async fn register(
     let spec = app.front.parse(body, |body| ClusterSpec::of_text(&String::from_utf8_lossy(body))).await;
     let spec = spec.map_err(|why| bad(format!("cluster '{name}': {why}")))?;
     let ask = |reply| Ask::Cluster { name: name.clone(), spec, reply };
-    app.compass.ask(ask).await.map_err(unavailable)?.map_err(bad)?;
+    app.compass.ask(ask).await?.map_err(bad)?;
     Ok(say(StatusCode::OK, format!("Cluster registered successfully: {name}")))
 }
 
@@ -55,11 +47,8 @@ pub(super) async fn show(
     check_look(who(&caller))?;
     let wanted = name.clone();
     let found = app.compass.look(move |lab| lab.clusters.get(&wanted).cloned()).await;
-    Ok(match found.map_err(unavailable)? {
+    Ok(match found? {
         Some(spec) => Json(spec).into_response(),
-        None => {
-            let body = json!({"error": "Cluster not found", "cluster": name});
-            (StatusCode::NOT_FOUND, Json(body)).into_response()
-        }
+        None => tell(StatusCode::NOT_FOUND, json!({"error": "Cluster not found", "cluster": name})),
     })
 }

@@ -3,7 +3,7 @@
 
 use super::table::Words;
 use crate::access::{check_look, speaks_for_job};
-use crate::answer::{say, unavailable};
+use crate::answer::{Refused, say};
 use crate::app::App;
 use crate::caller::{MaybePeer, Who, peer_address, who};
 use crate::files::{FileError, InnerPath, Turn};
@@ -45,7 +45,7 @@ pub(super) async fn get_file(
         let (id, token) = archive.split_once('/').unwrap_or((archive, ""));
         let shown =
             Some(token).filter(|token| !token.is_empty()).or(query.get("job_token").map(String::as_str));
-        return archive_of(&app, &caller, address, id, shown).await;
+        return archive_of(&app, &caller, address, id, shown).await.into_response();
     }
     let Some(inner) = InnerPath::parse(&path) else {
         return say(StatusCode::FORBIDDEN, "Invalid file path");
@@ -53,7 +53,7 @@ pub(super) async fn get_file(
     if inner.is_in("result")
         && let Err(refused) = may_read_results(&app, &caller, address, &query, &inner).await
     {
-        return refused;
+        return refused.into_response();
     }
     if inner.is_in("scheduler") && !inner.is_in(PACKAGES) {
         return say(StatusCode::NOT_FOUND, "File not found");
@@ -105,26 +105,26 @@ async fn may_read_results(
     address: Option<IpAddr>,
     query: &Words,
     path: &InnerPath,
-) -> Result<(), Response> {
+) -> Result<(), Refused> {
     let refused = match check_look(who(caller)) {
         Ok(caller) => {
             let reader = app.front.reader(caller);
-            let user = user_of_results(app, path).await.map_err(unavailable)?;
+            let user = user_of_results(app, path).await?;
             if user.as_deref().map_or(reader.reads_all(), |user| reader.may_read(user)) {
                 return Ok(());
             }
             let why =
                 "these results are another user's, or their job is not kept any more: ask an administrator";
-            say(StatusCode::FORBIDDEN, why)
+            say(StatusCode::FORBIDDEN, why).into()
         }
-        Err(refused) => refused.into_response(),
+        Err(refused) => refused,
     };
     let Some(id) = query.get("job_id").and_then(|id| id.parse().ok()).map(JobId) else { return Err(refused) };
     let token = query.get("job_token").map(String::as_str);
-    if !speaks_for_job(&app.handle, id, who(caller), token, address).await.map_err(unavailable)? {
+    if !speaks_for_job(&app.handle, id, who(caller), token, address).await? {
         return Err(refused);
     }
-    match View::find(&app.handle, id).await.map_err(unavailable)? {
+    match View::find(&app.handle, id).await? {
         Some(view) if path.is_in(&view.result_root(id)) => Ok(()),
         _ => Err(refused),
     }
@@ -153,7 +153,7 @@ pub(super) async fn get_archive(
     peer: MaybePeer,
     Path(id): Path<String>,
     Query(query): Query<Words>,
-) -> Response {
+) -> Result<Response, Refused> {
     archive_of(&app, &caller, peer_address(&peer), &id, query.get("job_token").map(String::as_str)).await
 }
 
@@ -164,36 +164,25 @@ async fn archive_of(
     address: Option<IpAddr>,
     id: &str,
     token: Option<&str>,
-) -> Response {
+) -> Result<Response, Refused> {
     let denied = || {
         say(StatusCode::UNAUTHORIZED, "Unauthorized - this is neither the job's machine nor its job_token")
     };
-    let Ok(job) = id.parse().map(JobId) else { return denied() };
-    match speaks_for_job(&app.handle, job, who(caller), token, address).await {
-        Ok(true) => {}
-        Ok(false) => return denied(),
-        Err(why) => return unavailable(why),
+    let job = id.parse().map(JobId).map_err(|_| denied())?;
+    if !speaks_for_job(&app.handle, job, who(caller), token, address).await? {
+        return Err(denied().into());
     }
-    let view = match View::find(&app.handle, job).await {
-        Ok(Some(view)) => view,
-        Ok(None) => return denied(),
-        Err(why) => return unavailable(why),
-    };
+    let view = View::find(&app.handle, job).await?.ok_or_else(denied)?;
     if !view.record.is_booting() || view.record.filled.is_none() {
-        return say(StatusCode::LOCKED, "the job's machine does not boot now");
+        return Err(say(StatusCode::LOCKED, "the job's machine does not boot now").into());
     }
     let secrets = match text_of(&view.submitted, SEALED_SECRETS) {
         None => Fields::new(),
-        Some(sealed) => match app.files.seal().open(&view.spec.user, &sealed) {
-            Ok(secrets) => secrets,
-            Err(error) => {
-                tracing::error!("job {job} does not get its secrets: {error}");
-                return say(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "the job's secrets cannot be opened; see the server's log",
-                );
-            }
-        },
+        Some(sealed) => app.files.seal().open(&view.spec.user, &sealed).map_err(|error| {
+            tracing::error!("job {job} does not get its secrets: {error}");
+            let why = "the job's secrets cannot be opened; see the server's log";
+            say(StatusCode::INTERNAL_SERVER_ERROR, why)
+        })?,
     };
     let fields = machine_fields(job, &view.submitted, &view.record);
     if view.record.stage == Stage::Dispatch {
@@ -203,8 +192,8 @@ async fn archive_of(
     }
     let own = address.unwrap_or(NO_ADDRESS);
     let _turn = app.files.download(own).await;
-    match tokio::task::spawn_blocking(move || job_archive(&fields, &secrets)).await {
+    Ok(match tokio::task::spawn_blocking(move || job_archive(&fields, &secrets)).await {
         Ok(archive) => ([(header::CONTENT_TYPE, "application/octet-stream")], archive).into_response(),
         Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "internal server error; see the server's log"),
-    }
+    })
 }

@@ -1,13 +1,12 @@
 //! The fields of a request's body, from JSON or YAML.
 
-use crate::answer::Refused;
+use crate::answer::{Refused, tell};
 use crate::app::App;
 use crate::format::{Fields, SECTION_ORDER, section_order};
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use serde_json::{Value, json};
 use windlass_server::{BadJson, JsonLimits, read_json};
 
@@ -22,7 +21,7 @@ pub(super) async fn read_fields(
     let is_yaml = kind.contains("yaml");
     let fields =
         app.front.parse(body, move |body| if is_yaml { read_yaml(body) } else { read_object(body) }).await;
-    fields.map_err(|why| bad_request(json!({"message": why})).into())
+    fields.map_err(|why| tell(StatusCode::BAD_REQUEST, json!({"message": why})).into())
 }
 
 /// Reads a YAML mapping, with the order of its sections, which the fields alone lose.
@@ -56,9 +55,4 @@ fn in_order(mut fields: Fields, order: Option<Value>) -> Fields {
         fields.entry(SECTION_ORDER).or_insert(order);
     }
     fields
-}
-
-/// Refuses a request, with the reason in JSON.
-pub(super) fn bad_request(body: Value) -> Response {
-    (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }

@@ -1,11 +1,10 @@
 //! Jobs: show, wait, update, cancel, terminate.
 
-use super::fields::{bad_request, read_fields};
+use super::fields::read_fields;
 use crate::access::{account_of, check_look, check_owner, speaks_for_job};
-use crate::answer::{OTHER_QUESTION, Refused, say, unavailable};
+use crate::answer::{OTHER_QUESTION, Refused, say, tell};
 use crate::app::App;
 use crate::caller::{MaybePeer, Who, peer_address, who};
-use crate::closing::ended;
 use crate::format::{Fields, Stage, WaitSpec, Waited, public_fields, text_of};
 use crate::lab::{Ask, Speaker};
 use crate::number::task_of;
@@ -44,14 +43,14 @@ pub(super) async fn show(
 ) -> Result<Response, Refused> {
     let reader = app.front.reader(check_look(who(&caller))?);
     let id = job_id(&id)?;
-    let view = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(not_found)?;
+    let view = View::find(&app.handle, id).await?.ok_or_else(not_found)?;
     let wanted: Option<BTreeSet<String>> =
         query.get("fields").map(|fields| fields.split(',').map(str::to_owned).collect());
     Ok(Json(public_fields(view.fields(id, &reader), wanted.as_ref())).into_response())
 }
 
 fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, Json(json!({"error": "Job not found"}))).into_response()
+    tell(StatusCode::NOT_FOUND, json!({"error": "Job not found"}))
 }
 
 /// Waits until one of the jobs meets its condition, or for [`WAIT`].
@@ -64,12 +63,13 @@ pub(super) async fn wait(
 ) -> Result<Response, Refused> {
     let fields = read_fields(&app, &headers, body).await?;
     let reader = check_wait(&app, &caller, &query, &fields).await?;
-    let spec = WaitSpec::parse(&fields).map_err(|e| bad_request(json!({"error": e.to_string()})))?;
+    let spec = WaitSpec::parse(&fields)
+        .map_err(|e| tell(StatusCode::BAD_REQUEST, json!({"error": e.to_string()})))?;
     let (mut changes, mut events) = (app.compass.changes.subscribe(), app.handle.subscribe());
-    let (mut closing, deadline) = (app.handle.closing(), Instant::now() + WAIT);
+    let deadline = Instant::now() + WAIT;
     loop {
         let (answer, progress) = look(&app, &spec, &fields, &reader).await?;
-        if progress || *closing.borrow() {
+        if progress || *app.handle.closing().borrow() {
             return Ok(Json(answer).into_response());
         }
         loop {
@@ -83,7 +83,7 @@ pub(super) async fn wait(
                     Err(_) => true,
                 },
                 () = tokio::time::sleep_until(deadline) => return Ok(Json(answer).into_response()),
-                () = ended(&mut closing) => true,
+                () = app.handle.ends() => true,
             };
             if changed {
                 break;
@@ -101,8 +101,8 @@ async fn check_wait(app: &App, caller: &Who, query: &Fields, fields: &Fields) ->
     let shown = |key: &str| text_of(query, key).or_else(|| text_of(fields, key));
     if let (Some(id), Some(token)) = (shown("job_id"), shown("job_token")) {
         let id = job_id(&id)?;
-        if speaks_for_job(&app.handle, id, None, Some(&token), None).await.map_err(unavailable)? {
-            let own = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(not_found)?;
+        if speaks_for_job(&app.handle, id, None, Some(&token), None).await? {
+            let own = View::find(&app.handle, id).await?.ok_or_else(not_found)?;
             return Ok(app.front.reader_for_user(&own.spec.user));
         }
     }
@@ -122,10 +122,9 @@ async fn look(
     let (mut left, mut told, mut failed) = (Fields::new(), Fields::new(), None);
     let asked = fields.get("wait_on").and_then(Value::as_object);
     for id in spec.wait_on.keys() {
-        let job = View::find(&app.handle, JobId(*id)).await.map_err(unavailable)?;
+        let job = View::find(&app.handle, JobId(*id)).await?;
         let Some(job) = job else {
-            let body = json!({"error": format!("Job {id} not found")});
-            return Err((StatusCode::NOT_FOUND, Json(body)).into_response().into());
+            return Err(tell(StatusCode::NOT_FOUND, json!({"error": format!("Job {id} not found")})).into());
         };
         let view = job.fields(JobId(*id), reader);
         let (key, met) = (id.to_string(), spec.look(*id, &view, job.record.is_closed()));
@@ -227,7 +226,7 @@ async fn owned_job(
     let caller = account_of(&app.front, who(caller).cloned(), &fields)?;
     let missing = || say(StatusCode::NOT_FOUND, "Job not found");
     let id = id.parse::<u64>().map(JobId).map_err(|_| missing())?;
-    let view = View::find(&app.handle, id).await.map_err(unavailable)?.ok_or_else(missing)?;
+    let view = View::find(&app.handle, id).await?.ok_or_else(missing)?;
     check_owner(Some(&caller), &view.spec.user)?;
     Ok((id, view))
 }
@@ -243,7 +242,7 @@ pub(super) async fn cancel(
     let (job, view) = owned_job(&app, &caller, &headers, &id, body).await?;
     let whole = task_of(job).job;
     let booked = move |engine: &windlass_core::Engine| engine.attempts_of(whole).next().is_some();
-    let booked = app.handle.query(booked).await.map_err(unavailable)?;
+    let booked = app.handle.query(booked).await?;
     if view.record.stage != Stage::Submit || booked {
         return Err(say(StatusCode::FORBIDDEN, "Job already running").into());
     }
@@ -266,7 +265,7 @@ pub(super) async fn terminate(
         return end(&app, job).await;
     }
     let ask = |reply| Ask::Terminate { job, reply };
-    match app.compass.ask(ask).await.map_err(unavailable)? {
+    match app.compass.ask(ask).await? {
         true => Ok(say(StatusCode::OK, "Success")),
         false => Err(say(StatusCode::FORBIDDEN, "Job not running").into()),
     }
@@ -274,7 +273,7 @@ pub(super) async fn terminate(
 
 async fn end(app: &App, number: JobId) -> Result<Response, Refused> {
     let job = task_of(number).job;
-    match app.handle.request(move |request| Event::Cancel { request, job }).await.map_err(unavailable)? {
+    match app.handle.request(move |request| Event::Cancel { request, job }).await? {
         Reply::Done => Ok(say(StatusCode::OK, "Success")),
         Reply::Refused(refusal) => Err(say(StatusCode::FORBIDDEN, refusal.to_string()).into()),
         _ => Err(say(StatusCode::INTERNAL_SERVER_ERROR, OTHER_QUESTION).into()),

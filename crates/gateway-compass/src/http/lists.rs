@@ -2,7 +2,7 @@
 
 use super::table::{LOOKED_MAX, Words, given, table};
 use crate::access::{check_host, check_look};
-use crate::answer::{Refused, say, unavailable};
+use crate::answer::{Refused, say, tell};
 use crate::app::App;
 use crate::caller::{Who, who};
 use crate::fill::is_private;
@@ -44,12 +44,9 @@ pub(super) async fn host(
     let (wanted, is_whole) = (name.clone(), reads_hosts(who(&caller)));
     let found =
         app.compass.look(move |lab| lab.hosts.get(&wanted).map(|host| host_fields(host, is_whole))).await;
-    Ok(match found.map_err(unavailable)? {
+    Ok(match found? {
         Some(fields) => Json(fields).into_response(),
-        None => {
-            let body = json!({"error": "Host not found", "hostname": name});
-            (StatusCode::NOT_FOUND, Json(body)).into_response()
-        }
+        None => tell(StatusCode::NOT_FOUND, json!({"error": "Host not found", "hostname": name})),
     })
 }
 
@@ -91,7 +88,7 @@ pub(super) async fn register(
     }
     let metrics = query.contains_key("report_metrics");
     let ask = |reply| Ask::Register { host: name.clone(), fields: Box::new(fields), metrics, reply };
-    app.compass.ask(ask).await.map_err(unavailable)?.map_err(|why| bad(&why))?;
+    app.compass.ask(ask).await?.map_err(|why| bad(&why))?;
     Ok(say(StatusCode::OK, format!("Host registered successfully: {name}")))
 }
 
@@ -111,12 +108,11 @@ pub(super) async fn pending(
     while rows.len() < ROWS_MAX && looked < LOOKED_MAX {
         let store = app.handle.store();
         let part = store.jobs(filter.clone(), before, ROWS_MAX, LOOKED_MAX - looked).await;
-        let part = part.map_err(|error| unavailable(Unavailable::from_store(&error)))?;
+        let part = part.map_err(|error| Unavailable::from_store(&error))?;
         (before, looked) = (part.next, looked + part.rows);
         for job in part.jobs.into_iter().filter(|job| is_compass(&job.spec)) {
             for id in View::numbers(&job) {
-                let view =
-                    View::of(&app.handle, job.clone(), task_of(id).index).await.map_err(unavailable)?;
+                let view = View::of(&app.handle, job.clone(), task_of(id).index).await?;
                 rows.extend(
                     view.filter(|view| view.record.stage == Stage::Submit)
                         .map(|view| view.fields(id, &reader)),
@@ -141,10 +137,10 @@ pub(super) async fn running(
         let open = lab.runs.iter().filter(|(_, run)| !run.record.stage.is_end());
         open.map(|(job, _)| job).take(ROWS_MAX).collect::<Vec<JobId>>()
     };
-    let jobs = app.compass.look(open).await.map_err(unavailable)?;
+    let jobs = app.compass.look(open).await?;
     let (mut rows, account) = (Vec::new(), given(&query, "my_account"));
     for job in jobs {
-        let view = View::find(&app.handle, job).await.map_err(unavailable)?;
+        let view = View::find(&app.handle, job).await?;
         let wanted = view.filter(|view| account.as_ref().is_none_or(|account| view.spec.user == *account));
         rows.extend(wanted.map(|view| view.fields(job, &reader)));
     }
@@ -169,7 +165,7 @@ pub(super) async fn hosts(
             })
             .collect::<Vec<Fields>>()
     };
-    let rows = app.compass.look(all).await.map_err(unavailable)?;
+    let rows = app.compass.look(all).await?;
     let columns = ["hostname", "arch", "tbox_type", "nr_cpu", "freemem", "nr_jobs", "connected"];
     Ok(table("Hosts", rows, &columns, &query))
 }
@@ -204,7 +200,7 @@ pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Respons
         let clients = json!({"connected": lab.clients.count(), "watched_jobs": watched});
         json!({"hosts": hosts.collect::<Fields>(), "clients": clients})
     });
-    let mut shown = lab.await.map_err(unavailable)?;
+    let mut shown = lab.await?;
     let queues = |engine: &windlass_core::Engine| {
         let queues = engine.queues().by_name().take(LOOKED_MAX);
         let queues = queues.map(|queue| {
@@ -215,7 +211,7 @@ pub(super) async fn debug(State(app): State<App>, caller: Who) -> Result<Respons
         let waits: BTreeMap<&str, u64> = waits.map(|(reason, n)| (reason.as_str(), n)).collect();
         (Value::Object(queues.collect()), json!(waits))
     };
-    let (queues, waits) = app.handle.query(queues).await.map_err(unavailable)?;
+    let (queues, waits) = app.handle.query(queues).await?;
     (shown["queues"], shown["waiting"]) = (queues, waits);
     let text = serde_json::to_string_pretty(&shown).unwrap_or_default();
     Ok(say(StatusCode::OK, text))

@@ -12,11 +12,13 @@ mod table;
 mod uploads;
 
 use crate::app::App;
+use crate::boot::BootType::{Grub, Ipxe, Libvirt, Native};
 use axum::Router;
 use axum::http::{HeaderValue, header};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::{any, get, post};
+use sockets::boot;
 
 /// The paths of the interface, with their handlers. Tests read them from this file's text.
 pub(crate) fn routes() -> Router<App> {
@@ -47,10 +49,10 @@ pub(crate) fn routes() -> Router<App> {
         .nest("/scheduler/v1", api)
         .route("/", get(lists::health))
         .route("/submit_job", post(submit::submit))
-        .route("/boot.ipxe/{parameter}/{value}", get(sockets::boot_ipxe))
-        .route("/boot.grub/{parameter}/{value}", get(sockets::boot_grub))
-        .route("/boot.native/{parameter}/{value}", get(sockets::boot_native))
-        .route("/boot.libvirt/{parameter}/{value}", get(sockets::boot_libvirt))
+        .route("/boot.ipxe/{parameter}/{value}", get(|app, path, asked| boot(app, path, asked, Ipxe)))
+        .route("/boot.grub/{parameter}/{value}", get(|app, path, asked| boot(app, path, asked, Grub)))
+        .route("/boot.native/{parameter}/{value}", get(|app, path, asked| boot(app, path, asked, Native)))
+        .route("/boot.libvirt/{parameter}/{value}", get(|app, path, asked| boot(app, path, asked, Libvirt)))
         .route("/job_initrd_tmpfs/{id}/job.cgz", get(downloads::get_archive))
         .route("/srv/{*path}", get(downloads::get_file).post(uploads::put_file).put(uploads::put_file))
         .route("/result/{*path}", post(uploads::put_result).put(uploads::put_result))

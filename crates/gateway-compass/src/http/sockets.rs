@@ -2,11 +2,10 @@
 
 use super::table::given;
 use crate::access::{check_any_host, check_host, check_look};
-use crate::answer::{Refused, say, unavailable};
+use crate::answer::{Refused, say};
 use crate::app::App;
 use crate::boot::BootType;
 use crate::caller::{MaybePeer, Who, peer_address, who};
-use crate::closing::ended;
 use crate::fill::DEFAULT_SERVER;
 use crate::format::{Fields, text_of};
 use crate::lab::{Ask, Machine, MachineName, Session, Speaker, UnsentMessages};
@@ -190,7 +189,6 @@ async fn talk<F>(
 ) where
     F: Future<Output = bool>,
 {
-    let mut closing = app.handle.closing();
     let mut ping = tokio::time::interval(PING);
     ping.tick().await;
     let in_force = || let_in.as_ref().is_none_or(|Extension(admission)| admission.is_in_force());
@@ -209,7 +207,7 @@ async fn talk<F>(
                 Some(Ok(_)) => continue,
             },
             _ = ping.tick() => Message::Ping(Vec::new().into()),
-            () = ended(&mut closing) => break,
+            () = app.handle.ends() => break,
         };
         if !in_force() {
             break;
@@ -242,70 +240,41 @@ impl<S: Send + Sync> FromRequestParts<S> for Asking {
     }
 }
 
+impl Asking {
+    /// The names that the query gives.
+    fn name(&self) -> MachineName {
+        let of = |key| given(&self.query, key);
+        MachineName { mac: of("mac"), hostname: of("hostname"), ip: of("ip") }
+    }
+}
+
 /// Answers a machine that boots, and names itself in the query.
 pub(super) async fn dispatch(State(app): State<App>, asking: Asking) -> Result<Response, Refused> {
-    let of = |key: &str| given(&asking.query, key);
-    let name = MachineName { mac: of("mac"), hostname: of("hostname"), ip: of("ip") };
+    let name = asking.name();
     if name.mac.is_none() && name.hostname.is_none() && name.ip.is_none() {
         return Err(say(StatusCode::BAD_REQUEST, "Missing MAC address").into());
     }
-    let Some(boot) = BootType::parse(&of("boot_type").unwrap_or_else(|| "ipxe".to_owned())) else {
+    let Some(boot) = BootType::parse(&given(&asking.query, "boot_type").unwrap_or_else(|| "ipxe".to_owned()))
+    else {
         return Err(say(StatusCode::BAD_REQUEST, "boot_type must be ipxe, grub, native or libvirt").into());
     };
     wait_for_job(app, asking, name, boot).await
 }
 
-/// Answers a boot loader, which names its machine in the path.
-async fn boot_by_path(
-    app: App,
-    (parameter, value): (String, String),
+/// Answers a boot loader or a host, which names its machine in the path.
+pub(super) async fn boot(
+    State(app): State<App>,
+    Path((parameter, value)): Path<(String, String)>,
     asking: Asking,
     boot: BootType,
 ) -> Result<Response, Refused> {
-    let of = |key: &str| given(&asking.query, key);
-    let mut name = MachineName { mac: of("mac"), hostname: of("hostname"), ip: of("ip") };
+    let mut name = asking.name();
     match parameter.as_str() {
         "hostname" => name.hostname = Some(value),
         "ip" => name.ip = Some(value),
         _ => name.mac = Some(value),
     }
     wait_for_job(app, asking, name, boot).await
-}
-
-/// Answers the boot loader iPXE.
-pub(super) async fn boot_ipxe(
-    State(app): State<App>,
-    Path(path): Path<(String, String)>,
-    asking: Asking,
-) -> Result<Response, Refused> {
-    boot_by_path(app, path, asking, BootType::Ipxe).await
-}
-
-/// Answers the boot loader grub.
-pub(super) async fn boot_grub(
-    State(app): State<App>,
-    Path(path): Path<(String, String)>,
-    asking: Asking,
-) -> Result<Response, Refused> {
-    boot_by_path(app, path, asking, BootType::Grub).await
-}
-
-/// Answers a machine that runs jobs in its installed system.
-pub(super) async fn boot_native(
-    State(app): State<App>,
-    Path(path): Path<(String, String)>,
-    asking: Asking,
-) -> Result<Response, Refused> {
-    boot_by_path(app, path, asking, BootType::Native).await
-}
-
-/// Answers a host of libvirt.
-pub(super) async fn boot_libvirt(
-    State(app): State<App>,
-    Path(path): Path<(String, String)>,
-    asking: Asking,
-) -> Result<Response, Refused> {
-    boot_by_path(app, path, asking, BootType::Libvirt).await
 }
 
 /// `HOST:PORT`, with only characters that are safe in a script.
@@ -374,7 +343,7 @@ async fn wait_for_job(
             answer.await
         }
     };
-    let answer = answered.map_err(|_| unavailable(Unavailable::new("the server is ending")))?;
+    let answer = answered.map_err(|_| Unavailable::new("the server is ending"))?;
     let status = if answer.found { StatusCode::OK } else { StatusCode::NOT_FOUND };
     Ok((status, [(header::CONTENT_TYPE, "text/plain")], answer.text).into_response())
 }

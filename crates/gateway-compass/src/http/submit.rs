@@ -2,7 +2,7 @@
 
 use super::fields::read_fields;
 use crate::access::account_of;
-use crate::answer::{OTHER_QUESTION, Refused};
+use crate::answer::{OTHER_QUESTION, Refused, tell};
 use crate::app::App;
 use crate::caller::{Who, who};
 use crate::format::{
@@ -64,7 +64,7 @@ impl From<Unavailable> for NotTaken {
 
 impl From<NotTaken> for Refused {
     fn from(not: NotTaken) -> Refused {
-        (not.status, Json(json!([not.body()]))).into_response().into()
+        tell(not.status, json!([not.body()])).into()
     }
 }
 
@@ -142,7 +142,7 @@ async fn without_packages(app: &App, caller: &Caller, mut fields: Fields) -> Res
     }
     let status =
         if error.is_server_fault() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::BAD_REQUEST };
-    Err((status, Json(error.body())).into_response().into())
+    Err(tell(status, error.body()).into())
 }
 
 /// Submits the job of one machine, or those of a cluster's nodes, which are one job for the engine. Returns an answer

@@ -2,7 +2,7 @@
 
 use super::table::Words;
 use crate::access::speaks_for_job;
-use crate::answer::{say, unavailable};
+use crate::answer::{Refused, say};
 use crate::app::App;
 use crate::caller::{MaybePeer, Who, peer_address, who};
 use crate::files::{FileError, Files, InnerPath, NewFile, OverLimit, Written};
@@ -12,7 +12,7 @@ use crate::view::View;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use std::fs::File;
 use std::net::IpAddr;
@@ -124,7 +124,7 @@ pub(super) async fn put_file(
     let mut body = body.into_data_stream();
     let allowed = match allowed(&app, &caller, peer_address(&peer), &path, &query).await {
         Ok(allowed) => allowed,
-        Err(response) => return response,
+        Err(refused) => return refused.into_response(),
     };
     let taken = match allowed {
         Ok(allowed) => match app.files.upload(allowed.job).await {
@@ -164,14 +164,14 @@ async fn allowed(
     address: Option<IpAddr>,
     path: &str,
     query: &Words,
-) -> Result<Result<Allowed, Refusal>, Response> {
+) -> Result<Result<Allowed, Refusal>, Refused> {
     let Some(id) = query.get("job_id") else { return Ok(Err(Refusal::NoParams)) };
     let Ok(job) = id.parse().map(JobId) else { return Ok(Err(Refusal::NoJob)) };
     let token = query.get("job_token").map(String::as_str);
-    if !speaks_for_job(&app.handle, job, who(caller), token, address).await.map_err(unavailable)? {
+    if !speaks_for_job(&app.handle, job, who(caller), token, address).await? {
         return Ok(Err(Refusal::NoJob));
     }
-    let Some(view) = View::find(&app.handle, job).await.map_err(unavailable)? else {
+    let Some(view) = View::find(&app.handle, job).await? else {
         return Ok(Err(Refusal::NoJob));
     };
     let path = allowed_path(&app.files, &view, job, path);

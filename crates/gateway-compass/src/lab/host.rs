@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use windlass_core::hash::Fnv;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, JobId, Resources};
 
@@ -51,6 +52,7 @@ pub(crate) struct BootReply {
 }
 
 /// A provider's host or a bare machine, which is a worker of the engine.
+#[derive(Default)]
 pub(crate) struct Host {
     pub name: String,
     /// The registered fields. Empty for a host that was not registered.
@@ -88,31 +90,15 @@ pub(super) fn macs_of(fields: &Fields) -> Vec<String> {
 
 impl Host {
     pub fn new(name: String, info: Fields) -> Host {
-        Host {
-            name,
-            info,
-            said: Fields::new(),
-            request: None,
-            heard: None,
-            said_s: 0,
-            attributes: Attributes::new(),
-            capacity: Resources::default(),
-            session: None,
-            server: String::new(),
-            ticket: None,
-            link: None,
-            epoch: Epoch(0),
-            seq: 0,
-            incarnation: None,
-            orphans: BTreeMap::new(),
-        }
+        Host { name, info, ..Host::default() }
     }
 
     /// The machine's identity for the engine, which depends on its name alone.
     pub(super) fn identity(&self) -> u64 {
-        // FNV-1a. Any function of the name would do that stays the same in every release.
-        let name = b"compass-ci:".iter().chain(self.name.as_bytes());
-        name.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+        let mut hash = Fnv::default();
+        hash.bytes(b"compass-ci:");
+        hash.bytes(self.name.as_bytes());
+        hash.value()
     }
 
     /// The attributes by which jobs ask for the host: reported ones, otherwise those of the registered fields.

@@ -86,7 +86,7 @@ impl Lab {
         }
         let mut messages = Vec::new();
         if cached && let Some(request) = self.hosts.get(name).and_then(|host| host.request.as_ref()) {
-            messages.push(WorkerMessage::Caches(CacheKeys::of(request.caches().keys())));
+            messages.push(WorkerMessage::Caches(CacheKeys::of(request.cache_dirs.iter())));
         }
         messages.extend(self.free(name, true));
         self.tell(name, messages);
@@ -170,8 +170,9 @@ impl Lab {
             let mut messages = vec![hello];
             messages.append(&mut ended);
             let request = self.hosts.get(name).and_then(|host| host.request.as_ref());
-            messages
-                .extend(request.map(|request| WorkerMessage::Caches(CacheKeys::of(request.caches().keys()))));
+            messages.extend(
+                request.map(|request| WorkerMessage::Caches(CacheKeys::of(request.cache_dirs.iter()))),
+            );
             messages.extend(self.free(name, true));
             self.tell(name, messages);
         }

@@ -16,7 +16,6 @@ pub(crate) use clients::{Session, UnsentMessages};
 pub(crate) use host::{Host, Machine, MachineName};
 pub(crate) use run::{Runs, Speaker};
 
-use crate::closing::ended;
 use crate::files::Files;
 use crate::format::{ClusterSpec, Fields};
 use crate::number::{KnownTask, number_of, task_of};
@@ -179,7 +178,6 @@ impl Lab {
 
     /// Handles messages until the server ends.
     pub async fn run(mut self, mut inbox: mpsc::Receiver<Ask>) {
-        let mut closing = self.handle.closing();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut asks, mut reports) = (Vec::new(), Vec::new());
@@ -194,7 +192,7 @@ impl Lab {
                 _ = self.reports.recv_many(&mut reports, BATCH_MAX) => {}
                 event = hear(&mut self.events) => self.happened(event).await,
                 _ = tick.tick() => self.tick(),
-                () = ended(&mut closing) => break,
+                () = self.handle.ends() => break,
             }
             for ask in asks.drain(..) {
                 self.take(ask).await;

@@ -62,7 +62,6 @@ impl Runs {
         self.all.range(nodes).map(|(task, _)| number_of(*task))
     }
 
-    /// The runs of a host.
     pub fn on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
         let jobs = self.by_host.get(host).into_iter().flatten();
         jobs.filter_map(|job| Some((*job, self.get(*job)?)))

@@ -11,7 +11,6 @@ use crate::record::{BadUpdate, BookedHost, Params, Record};
 use crate::time::now_s;
 use serde_json::{Value, json};
 use std::time::Duration;
-use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 use windlass_core::job::{End, TaskResult};
 use windlass_core::{Epoch, JobId, TaskId, Time};
@@ -79,18 +78,16 @@ impl Lab {
         };
         // The engine may start a new attempt before its event about the end of the earlier one arrives.
         self.orphan(job);
-        let waited = if fields.contains_key("wait_on") { self.waited(job).await } else { None };
+        // The fields of the jobs that this one waited for.
+        let waited = match fields.contains_key("wait_on") {
+            true => Record::kept(&self.handle, job).await.ok().flatten().and_then(|record| record.waited),
+            false => None,
+        };
         let record = Record::dispatched(place, waited, now_s());
         let run = Run { record, body: Some(start.body), told: None, acknowledged: false, kill: None };
         self.runs.insert(job, run);
         self.keep(job);
         self.fill(job).await;
-    }
-
-    /// The fields of the jobs that this one waited for.
-    async fn waited(&self, job: JobId) -> Option<Fields> {
-        let kept = self.handle.store().foreign_job(job).await.ok()??;
-        serde_json::from_str::<Record>(&kept).ok()?.waited
     }
 
     /// Returns an attempt to its queue. Nothing of it was sent.
@@ -167,11 +164,10 @@ impl Lab {
     ) -> Result<String, BadUpdate> {
         let run = self.runs.get_mut(job).ok_or(BadUpdate::NotDispatched)?;
         let place = run.place();
-        let knows = |token: &str| bool::from(token.as_bytes().ct_eq(place.token.as_bytes()));
         let may = match speaker {
-            Speaker::Trusted => params.get("job_token").is_none_or(|token| knows(token)),
+            Speaker::Trusted => params.get("job_token").is_none_or(|token| place.has_token(token)),
             Speaker::Host(host) => place.host == *host,
-            Speaker::Token(token) => knows(token),
+            Speaker::Token(token) => place.has_token(token),
             Speaker::Address(address) => place.hw && place.reached.address == Some(*address),
         };
         if !may {
@@ -368,8 +364,7 @@ impl Lab {
         let write = match run.record.waited {
             None => ForeignWrite::Forget(job),
             Some(waited) => {
-                let record =
-                    Record { waited: Some(waited), ..Record::untold(Stage::Submit, None, Readiness::None) };
+                let record = Record { waited: Some(waited), ..Record::default() };
                 ForeignWrite::Job { job, open: false, doc: record.to_text() }
             }
         };

@@ -35,6 +35,8 @@ pub struct Stock {
 }
 
 /// The outcome of a build by Nix's own hook.
+// The names say what the fields are.
+#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Built {
     /// The outputs are in the client's store.
@@ -43,19 +45,12 @@ pub enum Built {
     Failed {
         /// The exit code: 100, or 101 for a time limit.
         code: i32,
-        /// The messages of the hook.
         message: String,
     },
     /// The machine could not be connected.
-    NotConnected {
-        /// The messages of the hook.
-        message: String,
-    },
+    NotConnected { message: String },
     /// The connection was lost, or copying failed.
-    Lost {
-        /// The messages of the hook.
-        message: String,
-    },
+    Lost { message: String },
 }
 
 /// The progress of a build by Nix's own hook.

@@ -3,7 +3,7 @@
 
 use super::machines::address;
 use super::needs::FarmView;
-use super::{Leader, Owner, Service, State, closed};
+use super::{Leader, Owner, Service, State};
 use super::{near, needs};
 use crate::wire::{BuildEvent, BuildRequest, Outcome, Report, store_name};
 use std::collections::{BTreeMap, BTreeSet};
@@ -318,7 +318,6 @@ impl BuildSession {
     }
 
     async fn pass_on(&self, job: JobId, orders: &mut mpsc::UnboundedReceiver<ExternalOrder>) -> Ended {
-        let mut closing = self.service.handle().closing();
         // A job that ended before its hook was counted sends no order.
         let is_gone = move |engine: &Engine| engine.job(job).is_none_or(|job| job.ended.is_some());
         if self.service.handle().query(is_gone).await.unwrap_or(false)
@@ -363,7 +362,7 @@ impl BuildSession {
                     why.as_mut().reset(tokio::time::Instant::now() + self.why_every());
                 }
                 () = self.lines.closed() => return Ended::HungUp,
-                () = closed(&mut closing) => return Ended::LeftAlone,
+                () = self.service.handle().ends() => return Ended::LeftAlone,
             }
         }
     }

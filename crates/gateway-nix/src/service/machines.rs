@@ -8,12 +8,11 @@
 use super::needs;
 use crate::wire::{Machine, host};
 use sha2::{Digest as _, Sha256};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use windlass_core::bounds::CACHE_KEYS_MAX;
-use windlass_core::cache_keys::CacheKeys;
+use windlass_core::cache_keys::{CacheKeys, RecentKeys};
 use windlass_core::engine::{CheckedHello, Hello, WorkerCommand};
 use windlass_core::hash::Fnv;
 use windlass_core::worker::Origin;
@@ -32,36 +31,6 @@ pub const MACHINES_OF_USER_MAX: usize = 256;
 /// Bytes of the user's name and of the host that a machine's name shows.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// The store paths that were last copied to a machine or built on it, as cache keys.
-#[derive(Debug, Default)]
-struct Paths {
-    known: BTreeSet<String>,
-    order: VecDeque<String>,
-}
-
-impl Paths {
-    /// Adds the paths with these names. True if one of them is new.
-    fn add(&mut self, names: impl Iterator<Item = String>) -> bool {
-        let mut is_new = false;
-        for name in names {
-            let key = needs::cache_key(&name);
-            if self.known.insert(key.clone()) {
-                self.order.push_back(key);
-                is_new = true;
-            }
-        }
-        while self.order.len() > CACHE_KEYS_MAX {
-            let oldest = self.order.pop_front();
-            oldest.map(|key| self.known.remove(&key));
-        }
-        is_new
-    }
-
-    fn keys(&self) -> CacheKeys {
-        CacheKeys::of(self.known.iter())
-    }
-}
-
 /// A machine of a user.
 #[derive(Debug)]
 struct Known {
@@ -72,7 +41,8 @@ struct Known {
     user: String,
     named: Instant,
     link: u64,
-    paths: Paths,
+    /// The store paths that were last copied to it or built on it, as cache keys.
+    paths: RecentKeys,
     /// The number of failed connections in a row.
     failures: u32,
     /// The time until which it gets no builds.
@@ -165,7 +135,7 @@ impl Machines {
             user: user.to_owned(),
             named,
             link,
-            paths: Paths::default(),
+            paths: RecentKeys::default(),
             failures: 0,
             out_until: None,
         };
@@ -215,8 +185,10 @@ impl Machines {
     /// Adds store paths of a machine. Returns the message for the engine if one of them is new.
     pub fn has(&mut self, name: &str, paths: impl Iterator<Item = String>) -> Option<(u64, Change)> {
         let known = self.known.get_mut(name)?;
-        let is_new = known.paths.add(paths);
-        (is_new && known.out_until.is_none()).then(|| (known.link, Change::Caches(known.paths.keys())))
+        let learned = known.paths.learned();
+        paths.for_each(|path| _ = known.paths.add(needs::cache_key(&path)));
+        let is_news = known.paths.learned() > learned && known.out_until.is_none();
+        is_news.then(|| (known.link, Change::Caches(CacheKeys::of(known.paths.iter()))))
     }
 
     /// The machines whose pause is over.
@@ -282,7 +254,7 @@ impl Known {
         let own_name = Origin::Nix.own_name(name)?;
         let hello = Hello { attributes, ..Hello::new(own_name, number.value() >> 1, capacity) };
         match CheckedHello::of_gateway(Origin::Nix, hello) {
-            Ok(hello) => Some((self.link, Change::Hello(hello, self.paths.keys()))),
+            Ok(hello) => Some((self.link, Change::Hello(hello, CacheKeys::of(self.paths.iter())))),
             Err(why) => {
                 tracing::warn!(%why, "a machine of Nix's builders is not taken in");
                 None
@@ -355,6 +327,7 @@ pub fn link(id: u64, again: &mpsc::UnboundedSender<u64>) -> Arc<dyn WorkerLink> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_core::bounds::CACHE_KEYS_MAX;
 
     fn machine(max_jobs: u32) -> Machine {
         let systems = vec!["x86_64-linux".to_owned()];

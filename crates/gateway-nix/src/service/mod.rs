@@ -10,8 +10,9 @@ pub use needs::{BUILDS, NIX, attributes};
 
 use crate::wire::{BuildEvent, Wanted};
 use machines::{Change, InEngine, Machines};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use windlass_core::JobId;
@@ -139,7 +140,7 @@ impl Service {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     /// Remembers the machines on which builds of an earlier start of the server may run, and forgets others.
@@ -208,7 +209,6 @@ impl Service {
 
     /// Looks after machines and after jobs whose hooks are gone, until the server ends.
     async fn look_after(self, mut asked: mpsc::UnboundedReceiver<u64>) {
-        let mut closing = self.handle().closing();
         let mut orphans = tokio::time::interval(ORPHANS_LOOK);
         orphans.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // An earlier check would find the jobs of hooks that are about to reconnect.
@@ -221,7 +221,7 @@ impl Service {
                     self.tell_all(change).await;
                 }
                 _ = orphans.tick() => self.cancel_orphans().await,
-                () = closed(&mut closing) => return,
+                () = self.handle().ends() => return,
             }
         }
     }
@@ -332,11 +332,6 @@ impl Service {
             .write(&mut text, "state", machines);
         text
     }
-}
-
-/// Returns when the server ends.
-async fn closed(closing: &mut watch::Receiver<bool>) {
-    _ = closing.wait_for(|closing| *closing).await;
 }
 
 /// An event as a line for the hook.

@@ -6,12 +6,13 @@
 //!   waits for others of its kind, and a small one never waits for a large one.
 
 use super::App;
-use super::turns::{NoTurn, PerUser, Turns, UserTurn, is_long};
+use super::turns::{NoTurn, Turns, UserTurn, is_long};
 use crate::api_error::ApiError;
 use crate::auth::{Auth, Caller, WORKER_PATHS};
 use crate::gateway::Gateway;
 use crate::listen::body::{BodyError, BodyReader, drain};
 use crate::listen::budget::{RequestBudget, RequestShare, head_bytes};
+use crate::per_key::PerKey;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -61,7 +62,7 @@ struct UserBudget {
     all: Arc<Semaphore>,
     parts_of_user: usize,
     part_bytes: usize,
-    users: PerUser<Semaphore>,
+    users: PerKey<String, Semaphore>,
 }
 
 /// A part of the budget, for as long as the request lasts.
@@ -132,13 +133,13 @@ impl UserBudget {
             all: Arc::new(Semaphore::new(bytes / part_bytes)),
             parts_of_user: bytes_of_user / part_bytes,
             part_bytes,
-            users: PerUser::default(),
+            users: PerKey::default(),
         }
     }
 
     async fn share(&self, user: &str, bytes: usize) -> Result<Share, Bad> {
         let parts = u32::try_from(bytes.div_ceil(self.part_bytes)).unwrap_or(u32::MAX);
-        let own = self.users.of(user, || Semaphore::new(self.parts_of_user));
+        let own = self.users.of(user.to_owned(), || Semaphore::new(self.parts_of_user));
         let both = async {
             // The user's first: a request that waits for that must not hold what others could use.
             let user = own.acquire_many_owned(parts).await.ok()?;

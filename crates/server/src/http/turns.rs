@@ -7,14 +7,13 @@
 use super::App;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
+use crate::per_key::PerKey;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_api::ErrorCode;
@@ -54,7 +53,7 @@ impl IntoResponse for NoTurn {
 /// The turns of all users.
 #[derive(Default)]
 pub(super) struct Turns {
-    users: PerUser<TurnsOfUser>,
+    users: PerKey<String, TurnsOfUser>,
 }
 
 struct TurnsOfUser {
@@ -107,39 +106,11 @@ impl Turns {
 
     fn of_user(&self, user: &str) -> Arc<TurnsOfUser> {
         let of = |max| Arc::new(Semaphore::new(max));
-        self.users.of(user, || TurnsOfUser {
+        self.users.of(user.to_owned(), || TurnsOfUser {
             under_way: of(UNDER_WAY_MAX),
             in_line: of(IN_LINE_MAX),
             long: of(LONG_MAX),
         })
-    }
-}
-
-/// Something of each user, for as long as a request of the user has it.
-pub(super) struct PerUser<T>(Mutex<BTreeMap<String, Weak<T>>>);
-
-impl<T> Default for PerUser<T> {
-    fn default() -> Self {
-        PerUser(Mutex::default())
-    }
-}
-
-impl<T> PerUser<T> {
-    /// What this user has, made where the user has none.
-    pub fn of(&self, user: &str, make: impl FnOnce() -> T) -> Arc<T> {
-        let mut users = self.0.lock();
-        if let Some(own) = users.get(user).and_then(Weak::upgrade) {
-            return own;
-        }
-        users.retain(|_, own| own.strong_count() > 0);
-        let own = Arc::new(make());
-        users.insert(user.to_owned(), Arc::downgrade(&own));
-        own
-    }
-
-    /// Users who have one.
-    pub fn count(&self) -> usize {
-        self.0.lock().values().filter(|own| own.strong_count() > 0).count()
     }
 }
 
@@ -222,7 +193,7 @@ mod tests {
         assert_eq!(turns.take(&ann).await.err(), Some(NoTurn::Line));
         drop((held, full, line));
         drop(taken(&bob));
-        assert_eq!(turns.users.0.lock().len(), 1, "users without requests are forgotten");
+        assert_eq!(turns.user_count(), 0, "users without requests are forgotten");
     }
 
     #[test]

@@ -325,7 +325,6 @@ fn duration_ns(text: &str) -> Result<u64, String> {
     parsed.ok_or_else(|| format!("'{text}' is not a time; one looks like 10ms, 5s or 2m"))
 }
 
-/// Free space of a TiB.
 fn of_a_tib(free_bytes: u64) -> DiskSpace {
     DiskSpace { free_bytes, total_bytes: 1 << 40 }
 }

@@ -129,7 +129,7 @@ impl Farm {
         })
     }
 
-    /// Number of machines.
+    /// Number of machines of all groups.
     pub fn len(&self) -> usize {
         self.machines.iter().map(|machine| machine.count as usize).sum()
     }
@@ -149,7 +149,7 @@ impl Farm {
         self.is_pool
     }
 
-    /// Whether memory counts.
+    /// Whether its machines have memory.
     pub fn has_memory(&self) -> bool {
         self.machines.iter().any(|machine| machine.memory.is_some())
     }

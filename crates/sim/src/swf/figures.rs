@@ -18,7 +18,7 @@ const SAMPLES: u64 = 2_000;
 pub struct Spread {
     /// Number of values. If it is 0, so is everything else.
     pub count: usize,
-    /// Mean.
+    /// Arithmetic mean of the values.
     pub mean: f64,
     /// Median, by nearest rank.
     pub p50: f64,
@@ -26,7 +26,7 @@ pub struct Spread {
     pub p90: f64,
     /// 99th percentile, by nearest rank.
     pub p99: f64,
-    /// Largest value.
+    /// The largest of the values.
     pub max: f64,
 }
 
@@ -110,7 +110,7 @@ impl Spread {
     pub fn of(mut values: Vec<f64>) -> Spread {
         values.sort_by(f64::total_cmp);
         let Some(max) = values.last().copied() else { return Spread::default() };
-        // Nearest rank: the smallest value such that this part of all values is no larger.
+        // Nearest rank: the smallest value such that this part of all values is at most as large.
         let rank = |part: f64| values[((part * values.len() as f64).ceil() as usize).max(1) - 1];
         Spread {
             count: values.len(),

@@ -10,7 +10,6 @@ pub(super) type Room = (u32, u64);
 /// of different groups may share a machine.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// Number of tasks.
     pub(super) tasks: usize,
     /// The resources of each task.
     pub(super) each: Room,

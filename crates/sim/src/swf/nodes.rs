@@ -5,7 +5,7 @@
 /// The machines that a job asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeSpec {
-    /// Number of machines.
+    /// Number of machines of this kind.
     pub nodes: u32,
     /// Hundredths of a core on each; `None` if not specified.
     pub cpu: Option<u32>,

@@ -40,7 +40,7 @@ const FIELDS: [&str; 18] = [
 /// specification.
 const FIELDS_WITH_NODES: usize = 21;
 
-/// A trace.
+/// A trace, with what its comments name.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Trace {
     /// Jobs by submission; those of the same moment are in the order of the file.
@@ -66,9 +66,9 @@ pub struct Record {
     pub number: u64,
     /// When it was submitted, since the start of the trace or since 1970.
     pub submit_ms: u64,
-    /// Its waiting time.
+    /// How long it waited.
     pub wait_ms: Option<u64>,
-    /// Its run time.
+    /// How long it ran.
     pub run_ms: Option<u64>,
     /// Processors that it had.
     pub cpus: Option<u64>,
@@ -107,24 +107,16 @@ pub struct BadLine {
 }
 
 /// The reason why a trace cannot be read.
+// The messages say what the fields are.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
     #[error("cannot read {path}")]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A line does not describe a job.
     #[error("{path}: {bad}")]
-    Line {
-        /// Path of the file.
-        path: PathBuf,
-        /// The line.
-        bad: BadLine,
-    },
+    Line { path: PathBuf, bad: BadLine },
 }
 
 /// The reason why reading ends early.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Instant;
 use windlass_core::tags::Need;
 
-/// A baseline.
+/// A scheduler to compare the engine with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Baseline {
     /// First come, first served: no job starts before those that were submitted earlier.

@@ -14,11 +14,11 @@ use windlass_core::tags::{Attributes, Need};
 /// The jobs of a trace on the machines of a farm.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
-    /// Jobs by submission.
+    /// Jobs, in the order of their submission.
     pub jobs: Vec<Work>,
     /// Names of users, by the index that [`Work::user`] has.
     pub users: Vec<String>,
-    /// The machines.
+    /// The machines that run them.
     pub farm: Farm,
     /// Number of jobs that are left out, by reason.
     pub left_out: BTreeMap<Omitted, usize>,
@@ -54,7 +54,7 @@ pub struct Work {
 /// Equal tasks of a job, each for a machine of its own. Tasks of different parts may share a machine.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WorkPart {
-    /// Number of tasks.
+    /// Number of tasks of this part.
     pub tasks: u32,
     /// Amounts of each task.
     pub request: Resources,
@@ -269,7 +269,6 @@ impl Asked {
         asked.collect()
     }
 
-    /// One task.
     fn on_any_machine(cpu: u32, memory: u64) -> Asked {
         Asked { tasks: 1, request: Resources::new(cpu, memory), needs: Vec::new(), ignored: Vec::new() }
     }

@@ -23,9 +23,9 @@ const BATCHES_MAX: usize = 2;
 /// What was copied of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopiedTable {
-    /// The table.
+    /// The name of the table.
     pub table: &'static str,
-    /// Its rows.
+    /// The number of its rows.
     pub rows: u64,
 }
 

@@ -19,7 +19,7 @@ fn failed(error: tokio_postgres::Error) -> StoreError {
 }
 
 fn columns(table: &Table) -> String {
-    table.columns.iter().map(|column| column.postgres).collect::<Vec<_>>().join(", ")
+    table.columns().iter().map(|column| column.postgres).collect::<Vec<_>>().join(", ")
 }
 
 /// Reads everything as of one moment.
@@ -28,13 +28,14 @@ pub async fn read_all(from: &Postgres, sender: &mpsc::Sender<Parcel>) -> Result<
     let client = &connection.client;
     client.batch_execute(BEGIN).await.map_err(failed)?;
     for (number, table) in TABLES.iter().enumerate() {
+        let kinds: Vec<CellKind> = table.columns().iter().map(|column| column.kind).collect();
         let order = if table.order == "ROW" { "id" } else { table.order };
         let sql = format!("SELECT {} FROM {} ORDER BY {order}", columns(table), table.name);
         let none: [&(dyn ToSql + Sync); 0] = [];
         let mut rows = pin!(client.query_raw(&sql, none).await.map_err(failed)?);
         let mut batch = Batch::default();
         while let Some(row) = rows.try_next().await.map_err(failed)? {
-            let cells = table.columns.iter().enumerate().map(|(at, column)| cell(&row, at, column.kind));
+            let cells = kinds.iter().enumerate().map(|(at, kind)| cell(&row, at, *kind));
             if batch.add(cells.collect())
                 && let Some(parcel) = batch.take(number)
             {
@@ -89,8 +90,8 @@ pub async fn write_all(to: &Postgres, mut parcels: mpsc::Receiver<Parcel>) -> Re
 }
 
 async fn insert(client: &Client, table: &Table, rows: &[Vec<Cell>]) -> Result<(), StoreError> {
-    let arrays = table.columns.iter().enumerate();
-    let arrays = arrays.map(|(at, column)| format!("${}::{}[]", at + 1, column.kind.sql()));
+    let kinds = || table.columns().into_iter().map(|column| column.kind).enumerate();
+    let arrays = kinds().map(|(at, kind)| format!("${}::{}[]", at + 1, kind.sql()));
     let mut sql = format!(
         "INSERT INTO {} ({}) SELECT * FROM unnest({})",
         table.name,
@@ -100,8 +101,7 @@ async fn insert(client: &Client, table: &Table, rows: &[Vec<Cell>]) -> Result<()
     if table.name == META {
         sql.push_str(" ON CONFLICT (key) DO UPDATE SET value = excluded.value");
     }
-    let values: Vec<Box<dyn ToSql + Sync + Send>> =
-        table.columns.iter().enumerate().map(|(at, column)| array(rows, at, column.kind)).collect();
+    let values: Vec<Box<dyn ToSql + Sync + Send>> = kinds().map(|(at, kind)| array(rows, at, kind)).collect();
     let values: Vec<&(dyn ToSql + Sync)> =
         values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
     client.execute(&sql, &values).await.map(|_| ()).map_err(failed)

@@ -24,7 +24,7 @@ fn failed(error: rusqlite::Error) -> StoreError {
 }
 
 fn columns(table: &Table) -> String {
-    let names = table.columns.iter().map(|column| format!("\"{}\"", column.sqlite));
+    let names = table.columns().into_iter().map(|column| format!("\"{}\"", column.sqlite));
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -48,11 +48,12 @@ fn read_table(
     let order = if table.order == "ROW" { "rowid" } else { table.order };
     let sql = format!("SELECT {} FROM {} ORDER BY {order}", columns(table), table.name);
     let mut statement = db.prepare(&sql).map_err(failed)?;
+    let width = statement.column_count();
     let mut rows = statement.query([]).map_err(failed)?;
     let mut batch = Batch::default();
     while let Some(row) = rows.next().map_err(failed)? {
-        let mut cells = Vec::with_capacity(table.columns.len());
-        for column in 0..table.columns.len() {
+        let mut cells = Vec::with_capacity(width);
+        for column in 0..width {
             cells.push(match row.get_ref(column).map_err(failed)? {
                 ValueRef::Null => Cell::Null,
                 ValueRef::Integer(n) => Cell::Int(n),
@@ -95,7 +96,7 @@ pub fn write_all(to: &Sqlite, mut parcels: mpsc::Receiver<Parcel>) -> Result<Vec
                 if [USER_TOTALS, ENDED_TOTALS].contains(&table.name) {
                     continue;
                 }
-                let places = vec!["?"; table.columns.len()].join(", ");
+                let places = vec!["?"; table.columns().len()].join(", ");
                 let sql =
                     format!("INSERT OR REPLACE INTO {} ({}) VALUES ({places})", table.name, columns(table));
                 let mut insert = at.prepare_cached(&sql).map_err(failed)?;

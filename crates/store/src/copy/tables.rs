@@ -3,9 +3,17 @@
 /// A table and its columns.
 pub struct Table {
     pub name: &'static str,
-    pub columns: &'static [TableColumn],
+    /// As [`TableColumn::parse`] reads them.
+    columns: &'static str,
     /// The columns by which its rows are read, so that rows that were added in an order are added in that order again.
     pub order: &'static str,
+}
+
+impl Table {
+    /// Its columns, in one order for both databases.
+    pub fn columns(&self) -> Vec<TableColumn> {
+        self.columns.split_whitespace().map(TableColumn::parse).collect()
+    }
 }
 
 /// A column: its name in SQLite, and its name and kind in PostgreSQL.
@@ -13,6 +21,16 @@ pub struct TableColumn {
     pub sqlite: &'static str,
     pub postgres: &'static str,
     pub kind: CellKind,
+}
+
+impl TableColumn {
+    /// Reads `sqlite/postgres:kind`. One name is that of both, and without a kind it is a `bigint`.
+    fn parse(text: &'static str) -> TableColumn {
+        let (names, kind) = text.split_once(':').unwrap_or((text, "bigint"));
+        let (sqlite, postgres) = names.split_once('/').unwrap_or((names, names));
+        let kind = CellKind::ALL.into_iter().find(|known| known.sql() == kind);
+        TableColumn { sqlite, postgres, kind: kind.expect("a kind of cells") }
+    }
 }
 
 /// The type of a column in PostgreSQL.
@@ -27,6 +45,9 @@ pub enum CellKind {
 }
 
 impl CellKind {
+    const ALL: [CellKind; 6] =
+        [CellKind::Int, CellKind::Integer, CellKind::Small, CellKind::Bool, CellKind::Text, CellKind::Bytes];
+
     pub fn sql(self) -> &'static str {
         match self {
             CellKind::Int => "bigint",
@@ -39,7 +60,6 @@ impl CellKind {
     }
 }
 
-/// A value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cell {
     Null,
@@ -59,29 +79,6 @@ impl Cell {
     }
 }
 
-const fn same(name: &'static str, kind: CellKind) -> TableColumn {
-    TableColumn { sqlite: name, postgres: name, kind }
-}
-
-const fn int(name: &'static str) -> TableColumn {
-    same(name, CellKind::Int)
-}
-
-const fn small(name: &'static str) -> TableColumn {
-    same(name, CellKind::Small)
-}
-
-const fn flag(name: &'static str) -> TableColumn {
-    same(name, CellKind::Bool)
-}
-
-const fn text(name: &'static str) -> TableColumn {
-    same(name, CellKind::Text)
-}
-
-const SUBMITTER: TableColumn = TableColumn { sqlite: "user", postgres: "submitter", kind: CellKind::Text };
-const ENDING: TableColumn = TableColumn { sqlite: "end", postgres: "ending", kind: CellKind::Small };
-
 /// The totals of users, which SQLite counts by itself as jobs are inserted.
 pub const USER_TOTALS: &str = "user_totals";
 /// The numbers of ended jobs, which SQLite counts by itself as jobs are inserted.
@@ -91,192 +88,63 @@ pub const META: &str = "meta";
 
 /// All tables, those of the engine and of the server.
 pub const TABLES: [Table; 20] = [
-    Table { name: META, columns: &[text("key"), int("value")], order: "key" },
+    Table { name: META, columns: "key:text value", order: "key" },
     Table {
         name: "turns",
-        columns: &[
-            text("queue"),
-            small("part"),
-            SUBMITTER,
-            int("band"),
-            int("start"),
-            int("frac"),
-            int("rest"),
-            int("weight"),
-            int("task"),
-            int("since"),
-            int("flags"),
-            int("ahead"),
-            int("rate"),
-            int("at"),
-        ],
+        columns: "queue:text part:smallint user/submitter:text band start frac rest weight task since flags ahead \
+            rate at",
         order: "queue, part",
     },
     Table {
         name: "turn_clocks",
-        columns: &[int("band"), text("queue"), int("time"), int("frac"), int("express_in"), int("charge")],
+        columns: "band queue:text time frac express_in charge",
         order: "band, queue",
     },
     Table {
         name: "workers",
-        columns: &[
-            int("id"),
-            text("name"),
-            int("epoch"),
-            int("incarnation"),
-            flag("draining"),
-            text("capacity"),
-            text("attributes"),
-            int("identity"),
-            small("state"),
-            int("lease_until"),
-            text("note"),
-        ],
+        columns: "id name:text epoch incarnation draining:boolean capacity:text attributes:text identity \
+            state:smallint lease_until note:text",
         order: "id",
     },
     Table {
         name: "jobs",
-        columns: &[
-            int("id"),
-            text("name"),
-            text("queue"),
-            SUBMITTER,
-            text("key"),
-            text("spec"),
-            int("created"),
-            small("state"),
-            int("stop"),
-            flag("held"),
-            int("ended"),
-            text("counts"),
-            flag("parked"),
-            text("back_offs"),
-            text("done"),
-            int("bytes"),
-            same("priority", CellKind::Integer),
-        ],
+        columns: "id name:text queue:text user/submitter:text key:text spec:text created state:smallint stop \
+            held:boolean ended counts:text parked:boolean back_offs:text done:text bytes priority:integer",
         order: "id",
     },
-    Table {
-        name: "bodies",
-        columns: &[int("job"), same("step", CellKind::Integer), same("body", CellKind::Bytes)],
-        order: "job, step",
-    },
+    Table { name: "bodies", columns: "job step:integer body:bytea", order: "job, step" },
     Table {
         name: "tasks",
-        columns: &[
-            int("job"),
-            int("idx"),
-            small("state"),
-            int("attempt"),
-            int("failures"),
-            int("losses"),
-            int("worker"),
-            int("epoch"),
-            int("booked"),
-            int("cpu"),
-            int("memory"),
-            ENDING,
-            int("code"),
-            text("why"),
-            int("started"),
-            int("finished"),
-            int("cpu_ms"),
-            int("peak"),
-            int("out_bytes"),
-            int("err_bytes"),
-            int("disk"),
-        ],
+        columns: "job idx state:smallint attempt failures losses worker epoch booked cpu memory \
+            end/ending:smallint code why:text started finished cpu_ms peak out_bytes err_bytes disk",
         order: "job, idx",
     },
     Table {
         name: "attempts",
-        columns: &[
-            int("job"),
-            int("idx"),
-            int("attempt"),
-            int("worker"),
-            int("epoch"),
-            flag("late"),
-            ENDING,
-            int("code"),
-            text("why"),
-            int("started"),
-            int("finished"),
-            int("cpu_ms"),
-            int("peak"),
-            int("out_bytes"),
-            int("err_bytes"),
-            int("disk"),
-        ],
+        columns: "job idx attempt worker epoch late:boolean end/ending:smallint code why:text started finished \
+            cpu_ms peak out_bytes err_bytes disk",
         order: "ROW",
     },
     Table {
         name: "tokens",
-        columns: &[
-            text("id"),
-            same("hash", CellKind::Bytes),
-            text("role"),
-            SUBMITTER,
-            text("worker"),
-            text("note"),
-            int("created"),
-            int("expires"),
-            int("revoked"),
-            text("serves"),
-            text("for_users"),
-            text("queue"),
-        ],
+        columns: "id:text hash:bytea role:text user/submitter:text worker:text note:text created expires revoked \
+            serves:text for_users:text queue:text",
         order: "id",
     },
-    Table { name: "history", columns: &[text("signature"), text("samples"), int("at")], order: "signature" },
+    Table { name: "history", columns: "signature:text samples:text at", order: "signature" },
     Table {
         name: "queues",
-        columns: &[
-            text("name"),
-            int("weight"),
-            int("band"),
-            int("quota_cpu"),
-            int("burst_cpu"),
-            text("paused"),
-            text("users"),
-            flag("turns"),
-            text("user_weights"),
-        ],
+        columns: "name:text weight band quota_cpu burst_cpu paused:text users:text turns:boolean \
+            user_weights:text",
         order: "name",
     },
-    Table {
-        name: "limits",
-        columns: &[text("name"), int("max"), int("per_worker"), text("busy_exits"), int("back_off_ms")],
-        order: "name",
-    },
-    Table {
-        name: "parked",
-        columns: &[
-            int("job"),
-            text("queue"),
-            int("class"),
-            int("rank"),
-            int("ranked"),
-            int("ready"),
-            int("tasks"),
-            int("waiting"),
-        ],
-        order: "job",
-    },
-    Table {
-        name: "parked_counts",
-        columns: &[text("queue"), int("class"), int("jobs"), int("tasks"), int("waiting")],
-        order: "queue, class",
-    },
-    Table { name: "foreign_jobs", columns: &[int("job"), flag("open"), text("doc")], order: "job" },
-    Table { name: "foreign_hosts", columns: &[text("name"), text("doc")], order: "name" },
-    Table { name: "deleted", columns: &[int("job")], order: "job" },
-    Table { name: USER_TOTALS, columns: &[SUBMITTER, int("jobs"), int("bytes")], order: "1" },
-    Table { name: ENDED_TOTALS, columns: &[small("state"), int("jobs")], order: "state" },
-    Table {
-        name: "series",
-        columns: &[small("part"), int("step"), same("data", CellKind::Bytes)],
-        order: "part, step",
-    },
+    Table { name: "limits", columns: "name:text max per_worker busy_exits:text back_off_ms", order: "name" },
+    Table { name: "parked", columns: "job queue:text class rank ranked ready tasks waiting", order: "job" },
+    Table { name: "parked_counts", columns: "queue:text class jobs tasks waiting", order: "queue, class" },
+    Table { name: "foreign_jobs", columns: "job open:boolean doc:text", order: "job" },
+    Table { name: "foreign_hosts", columns: "name:text doc:text", order: "name" },
+    Table { name: "deleted", columns: "job", order: "job" },
+    Table { name: USER_TOTALS, columns: "user/submitter:text jobs bytes", order: "1" },
+    Table { name: ENDED_TOTALS, columns: "state:smallint jobs", order: "state" },
+    Table { name: "series", columns: "part:smallint step data:bytea", order: "part, step" },
 ];

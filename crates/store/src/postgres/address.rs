@@ -54,7 +54,6 @@ pub struct Target {
 enum Way {
     /// A socket of this machine.
     Socket,
-    /// A loopback address.
     ThisMachine,
     /// A network, on which other machines may read and answer.
     Network,
@@ -115,9 +114,9 @@ impl Way {
 /// What the environment says about passwords.
 #[derive(Default)]
 pub struct Secrets {
-    /// `PGPASSWORD`.
+    /// The value of `PGPASSWORD`.
     pub password: Option<String>,
-    /// [`PASSWORD_FILE`].
+    /// The value of [`PASSWORD_FILE`].
     pub file: Option<String>,
 }
 

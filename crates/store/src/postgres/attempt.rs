@@ -5,7 +5,8 @@ use super::columns::job_totals;
 use super::plan::{Group, Plan};
 use super::statements::WriteKind;
 use super::trouble::Trouble;
-use super::{Column, Database, int, text};
+use super::{Column, Database, text};
+use crate::codes::int;
 use crate::done::{DoneRequest, done_of};
 use crate::error::StoreError;
 use crate::ownership::Ownership;
@@ -73,10 +74,7 @@ impl Drop for Connection {
 impl Connection {
     pub async fn new(database: &Database, deadline: Instant) -> Result<Connection, StoreError> {
         let connected = timeout_at(deadline, database.target.connect(&database.runtime)).await;
-        let (client, driver) = connected.map_err(|_| StoreError::Unreachable {
-            database: database.target.shown.clone(),
-            source: "it did not answer in time".into(),
-        })??;
+        let (client, driver) = connected.map_err(|_| database.did_not_answer())??;
         Ok(Connection { client, driver, prepared: HashMap::new() })
     }
 

@@ -1,14 +1,24 @@
 //! The parameters of a statement: arrays, one for each column, with a row for each write.
 
 use super::statements::{WriteKind, id};
-use super::{Column, int, text, time, turns};
-use crate::codes;
+use super::{Column, text, turns};
+use crate::codes::{self, int, time};
 use crate::spec;
 use std::cmp::Reverse;
-use tokio_postgres::types::ToSql;
 use windlass_core::engine::Write;
 use windlass_core::job::{Parked, QueuePos, TaskResult};
 use windlass_core::queues::TurnsBy;
+
+/// A column with the value that each write has. The writes of a group are of one kind, so each has it.
+macro_rules! column {
+    ($writes:expr, $kind:pat => $value:expr) => {{
+        let values = $writes.iter().filter_map(|write| match *write {
+            $kind => Some($value),
+            _ => None,
+        });
+        Box::new(values.collect::<Vec<_>>()) as Column<'_>
+    }};
+}
 
 impl WriteKind {
     /// The parameters for these writes, which are all of this kind.
@@ -24,69 +34,37 @@ impl WriteKind {
             WriteKind::Limit | WriteKind::NoLimit => limits(writes),
             WriteKind::Turns => turns::columns(writes),
             WriteKind::History => vec![
-                each(writes, |write| match write {
-                    Write::History { signature, .. } => Some(text(signature).into_owned()),
-                    _ => None,
-                }),
-                each(writes, |write| match write {
-                    Write::History { samples, .. } => Some(spec::samples_to_json(samples)),
-                    _ => None,
-                }),
-                each(writes, |write| match write {
-                    Write::History { at, .. } => Some(time(*at)),
-                    _ => None,
-                }),
+                column!(writes, Write::History { signature, .. } => text(signature)),
+                column!(writes, Write::History { samples, .. } => spec::samples_to_json(samples)),
+                column!(writes, Write::History { at, .. } => time(*at)),
             ],
             _ => by_id(self, writes),
         }
     }
 }
 
-/// A column with the value that each write has. The writes of a group are of one kind, so each has it.
-fn each<'a, T>(writes: &[&'a Write], value: impl Fn(&'a Write) -> Option<T>) -> Column<'a>
-where
-    T: ToSql + Sync + Send + 'a,
-{
-    Box::new(writes.iter().filter_map(|write| value(write)).collect::<Vec<T>>())
-}
-
 fn by_id<'a>(kind: WriteKind, writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let mut columns = vec![each(writes, |write| Some(id(write)))];
+    let ids: Vec<i64> = writes.iter().map(|write| id(write)).collect();
+    let mut columns: Vec<Column<'a>> = vec![Box::new(ids)];
     match kind {
-        WriteKind::Held => columns.push(each(writes, |write| match write {
-            Write::JobHeld { held, .. } => Some(*held),
-            _ => None,
-        })),
-        WriteKind::Priority => columns.push(each(writes, |write| match write {
-            Write::JobPriority { priority, .. } => Some(*priority),
-            _ => None,
-        })),
-        WriteKind::Stop => columns.push(each(writes, |write| match write {
-            Write::JobStop { stop, .. } => Some(codes::stop(*stop)),
-            _ => None,
-        })),
-        WriteKind::Done => columns.push(each(writes, |write| match write {
-            Write::Done { tasks, .. } => Some(spec::ranges_to_json(tasks)),
-            _ => None,
-        })),
-        WriteKind::BackOffs => columns.push(each(writes, |write| match write {
-            Write::LicenceBackoffs { steps, .. } => {
-                Some((!steps.is_empty()).then(|| spec::back_offs_to_json(steps)))
-            }
-            _ => None,
-        })),
-        WriteKind::Lease => columns.push(each(writes, |write| match write {
-            Write::Lease { until, .. } => Some(time(*until)),
-            _ => None,
-        })),
+        WriteKind::Held => columns.push(column!(writes, Write::JobHeld { held, .. } => *held)),
+        WriteKind::Priority => {
+            columns.push(column!(writes, Write::JobPriority { priority, .. } => *priority));
+        }
+        WriteKind::Stop => columns.push(column!(writes, Write::JobStop { stop, .. } => codes::stop(*stop))),
+        WriteKind::Done => {
+            columns.push(column!(writes, Write::Done { tasks, .. } => spec::ranges_to_json(tasks)));
+        }
+        WriteKind::BackOffs => columns.push(column!(
+            writes,
+            Write::LicenceBackoffs { steps, .. } => (!steps.is_empty()).then(|| spec::back_offs_to_json(steps))
+        )),
+        WriteKind::Lease => columns.push(column!(writes, Write::Lease { until, .. } => time(*until))),
         WriteKind::EndOfJob => {
-            let of = |write: &'a Write| match write {
-                Write::JobEnd { state, at, counts, .. } => Some((*state, *at, counts)),
-                _ => None,
-            };
-            columns.push(each(writes, |write| of(write).map(|(state, _, _)| codes::job_state(state) as i16)));
-            columns.push(each(writes, |write| of(write).map(|(_, at, _)| time(at))));
-            columns.push(each(writes, |write| of(write).map(|(_, _, counts)| spec::counts_to_json(counts))));
+            let state = column!(writes, Write::JobEnd { state, .. } => codes::job_state(*state) as i16);
+            let at = column!(writes, Write::JobEnd { at, .. } => time(*at));
+            let counts = column!(writes, Write::JobEnd { counts, .. } => spec::counts_to_json(counts));
+            columns.extend([state, at, counts]);
         }
         _ => {}
     }
@@ -137,12 +115,8 @@ pub fn job_totals(write: &Write) -> Option<(&str, i64)> {
 }
 
 fn bookings<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let mut columns: [Vec<i64>; 8] = std::array::from_fn(|_| Vec::with_capacity(writes.len()));
-    for write in writes {
-        let Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } = write else {
-            continue;
-        };
-        let row = [
+    let rows = writes.iter().filter_map(|write| match write {
+        Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => Some([
             int(task.job.0),
             i64::from(task.index),
             i64::from(*attempt),
@@ -151,15 +125,14 @@ fn bookings<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
             time(*at),
             i64::from(*cpu),
             int(*memory),
-        ];
-        columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-    }
-    columns.map(|column| Box::new(column) as Column<'a>).into()
+        ]),
+        _ => None,
+    });
+    turns::transposed(rows.collect()).collect()
 }
 
 fn ends<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let (mut keys, mut states) = ([const { Vec::new() }; 5], Vec::new());
-    let mut results = Vec::new();
+    let (mut rows, mut results) = (Vec::new(), Vec::new());
     for write in writes {
         let (task, attempt, state, failures, losses, result) = match write {
             Write::End { task, attempt, state, failures, losses, result } => {
@@ -170,94 +143,59 @@ fn ends<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
             }
             _ => continue,
         };
-        let row =
-            [int(task.job.0), task.index.into(), (*attempt).into(), (*failures).into(), (*losses).into()];
-        keys.iter_mut().zip(row).for_each(|(column, value): (&mut Vec<i64>, i64)| column.push(value));
-        states.push(state as i16);
+        let (index, attempt) = (i64::from(task.index), i64::from(*attempt));
+        rows.push([int(task.job.0), index, attempt, state, i64::from(*failures), i64::from(*losses)]);
         results.push(result);
     }
-    let [job, index, attempt, failures, losses] = keys;
-    let mut columns: Vec<Column<'a>> = vec![
-        Box::new(job),
-        Box::new(index),
-        Box::new(attempt),
-        Box::new(states),
-        Box::new(failures),
-        Box::new(losses),
-    ];
+    let states: Vec<i16> = rows.iter().map(|row| row[3] as i16).collect();
+    let mut columns: Vec<Column<'a>> = turns::transposed(rows).collect();
+    columns[3] = Box::new(states);
     columns.extend(result_columns(&results));
     columns
 }
 
 fn late<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let mut keys: [Vec<i64>; 5] = std::array::from_fn(|_| Vec::with_capacity(writes.len()));
-    let mut results = Vec::new();
+    let (mut rows, mut results) = (Vec::new(), Vec::new());
     for write in writes {
         let Write::Late { task, attempt, worker, epoch, result } = write else { continue };
-        let row = [int(task.job.0), task.index.into(), (*attempt).into(), int(worker.0), int(epoch.0)];
-        keys.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        rows.push([int(task.job.0), task.index.into(), (*attempt).into(), int(worker.0), int(epoch.0)]);
         results.push(result);
     }
-    let keys = keys.map(|column| Box::new(column) as Column<'a>);
-    keys.into_iter().chain(result_columns(&results)).collect()
+    turns::transposed(rows).chain(result_columns(&results)).collect()
 }
 
 /// The ten columns of how attempts ended.
-fn result_columns<'a>(results: &[&'a TaskResult]) -> [Column<'a>; 10] {
-    let ends: Vec<_> = results.iter().map(|result| codes::end(&result.end)).collect();
-    let why =
-        results.iter().zip(&ends).map(|(result, (_, _, why))| why.or(result.message.as_deref()).map(text));
-    let numbers = |of: fn(&TaskResult) -> Option<i64>| -> Column<'a> {
-        Box::new(results.iter().map(|result| of(result)).collect::<Vec<Option<i64>>>())
-    };
-    [
-        Box::new(ends.iter().map(|(end, _, _)| *end as i16).collect::<Vec<i16>>()),
-        Box::new(ends.iter().map(|(_, code, _)| *code).collect::<Vec<Option<i64>>>()),
-        Box::new(why.collect::<Vec<_>>()),
-        numbers(|result| result.started.map(time)),
-        numbers(|result| result.finished.map(time)),
-        numbers(|result| result.cpu_ms.map(int)),
-        numbers(|result| result.peak_memory.map(int)),
-        numbers(|result| Some(int(result.out_bytes))),
-        numbers(|result| Some(int(result.err_bytes))),
-        numbers(|result| result.disk_bytes.map(int)),
-    ]
+fn result_columns<'a>(results: &[&'a TaskResult]) -> impl Iterator<Item = Column<'a>> {
+    let (mut ends, mut numbers, mut why) = (Vec::new(), Vec::new(), Vec::new());
+    for result in results {
+        let (end, code, reason) = codes::end(&result.end);
+        ends.push(end as i16);
+        numbers.push(code);
+        why.push(reason.or(result.message.as_deref()).map(text));
+    }
+    let first: [Column<'a>; 3] = [Box::new(ends), Box::new(numbers), Box::new(why)];
+    first.into_iter().chain(turns::transposed(results.iter().map(|result| codes::usage(result)).collect()))
 }
 
 fn workers<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let records: Vec<_> = writes
-        .iter()
-        .filter_map(|write| match write {
-            Write::Worker(record) => Some(record),
-            _ => None,
-        })
-        .collect();
     vec![
-        Box::new(records.iter().map(|worker| int(worker.id.0)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| text(&worker.name)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| int(worker.epoch.0)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| int(worker.incarnation)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| worker.draining).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| spec::resources_to_json(&worker.capacity)).collect::<Vec<_>>()),
-        Box::new(
-            records.iter().map(|worker| spec::attributes_to_json(&worker.attributes)).collect::<Vec<_>>(),
-        ),
-        Box::new(records.iter().map(|worker| int(worker.identity)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| codes::worker_state(worker.state) as i16).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| worker.lease_until.map(time)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|worker| worker.note.as_deref().map(text)).collect::<Vec<_>>()),
+        column!(writes, Write::Worker(worker) => int(worker.id.0)),
+        column!(writes, Write::Worker(worker) => text(&worker.name)),
+        column!(writes, Write::Worker(worker) => int(worker.epoch.0)),
+        column!(writes, Write::Worker(worker) => int(worker.incarnation)),
+        column!(writes, Write::Worker(worker) => worker.draining),
+        column!(writes, Write::Worker(worker) => spec::resources_to_json(&worker.capacity)),
+        column!(writes, Write::Worker(worker) => spec::to_json(&worker.attributes)),
+        column!(writes, Write::Worker(worker) => int(worker.identity)),
+        column!(writes, Write::Worker(worker) => codes::worker_state(worker.state) as i16),
+        column!(writes, Write::Worker(worker) => worker.lease_until.map(time)),
+        column!(writes, Write::Worker(worker) => worker.note.as_deref().map(text)),
     ]
 }
 
 fn parked<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let mut columns: [Vec<i64>; 7] = std::array::from_fn(|_| Vec::with_capacity(writes.len()));
-    let mut queues = Vec::with_capacity(writes.len());
-    for write in writes {
-        let Write::Park { job, queue, parked: Parked { class, place, ready, backlog } } = write else {
-            continue;
-        };
-        queues.push(text(queue));
-        let row = [
+    let rows = writes.iter().filter_map(|write| match write {
+        Write::Park { job, parked: Parked { class, place, ready, backlog }, .. } => Some([
             int(job.0),
             int(*class),
             rank(*place),
@@ -265,12 +203,11 @@ fn parked<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
             time(*ready),
             int(backlog.ready),
             int(backlog.waiting),
-        ];
-        columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-    }
-    let mut columns: Vec<Column<'a>> =
-        columns.into_iter().map(|column| Box::new(column) as Column<'a>).collect();
-    columns.insert(1, Box::new(queues));
+        ]),
+        _ => None,
+    });
+    let mut columns: Vec<Column<'a>> = turns::transposed(rows.collect()).collect();
+    columns.insert(1, column!(writes, Write::Park { queue, .. } => text(queue)));
     columns
 }
 
@@ -281,50 +218,39 @@ pub fn rank(place: QueuePos) -> i64 {
 }
 
 fn queues<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let records: Vec<_> = writes
-        .iter()
-        .filter_map(|write| match write {
-            Write::Queue(record) => Some(record),
-            _ => None,
-        })
-        .collect();
-    let users =
-        records.iter().map(|queue| (!queue.users.is_empty()).then(|| spec::names_to_json(&queue.users)));
-    let weights = records.iter().map(|queue| {
-        (!queue.user_weights.is_empty()).then(|| spec::user_weights_to_json(&queue.user_weights))
-    });
     vec![
-        Box::new(records.iter().map(|queue| text(&queue.name)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|queue| i64::from(queue.weight)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|queue| queue.band.map(i64::from)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|queue| queue.quota_cpu.map(i64::from)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|queue| queue.burst_cpu.map(i64::from)).collect::<Vec<_>>()),
-        Box::new(records.iter().map(|queue| queue.paused.as_deref().map(text)).collect::<Vec<_>>()),
-        Box::new(users.collect::<Vec<_>>()),
-        Box::new(records.iter().map(|queue| queue.turns == TurnsBy::Jobs).collect::<Vec<_>>()),
-        Box::new(weights.collect::<Vec<_>>()),
+        column!(writes, Write::Queue(queue) => text(&queue.name)),
+        column!(writes, Write::Queue(queue) => i64::from(queue.weight)),
+        column!(writes, Write::Queue(queue) => queue.band.map(i64::from)),
+        column!(writes, Write::Queue(queue) => queue.quota_cpu.map(i64::from)),
+        column!(writes, Write::Queue(queue) => queue.burst_cpu.map(i64::from)),
+        column!(writes, Write::Queue(queue) => queue.paused.as_deref().map(text)),
+        column!(writes, Write::Queue(queue) => (!queue.users.is_empty()).then(|| spec::to_json(&queue.users))),
+        column!(writes, Write::Queue(queue) => queue.turns == TurnsBy::Jobs),
+        column!(
+            writes,
+            Write::Queue(queue) => (!queue.user_weights.is_empty()).then(|| spec::to_json(&queue.user_weights))
+        ),
     ]
 }
 
 fn limits<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
-    let (mut names, mut limits) = (Vec::new(), Vec::new());
-    for write in writes {
-        let Write::Limit { name, limit } = write else { continue };
-        names.push(text(name));
-        limits.extend(limit.as_ref());
+    let names = column!(writes, Write::Limit { name, .. } => text(name));
+    // All of a group set a limit, or all remove one.
+    if !writes.iter().any(|write| matches!(write, Write::Limit { limit: Some(_), .. })) {
+        return vec![names];
     }
-    if limits.is_empty() {
-        return vec![Box::new(names)];
-    }
-    let busy = |exits: fn(&windlass_core::licences::Busy) -> String| {
-        limits.iter().map(|limit| limit.busy.as_ref().map(exits)).collect::<Vec<_>>()
-    };
-    let back_offs = limits.iter().map(|limit| limit.busy.as_ref().map(|busy| int(busy.back_off_ms)));
     vec![
-        Box::new(names),
-        Box::new(limits.iter().map(|limit| limit.max.map(i64::from)).collect::<Vec<_>>()),
-        Box::new(limits.iter().map(|limit| limit.per_worker.map(i64::from)).collect::<Vec<_>>()),
-        Box::new(busy(|busy| spec::exits_to_json(&busy.exits))),
-        Box::new(back_offs.collect::<Vec<_>>()),
+        names,
+        column!(writes, Write::Limit { limit: Some(limit), .. } => limit.max.map(i64::from)),
+        column!(writes, Write::Limit { limit: Some(limit), .. } => limit.per_worker.map(i64::from)),
+        column!(
+            writes,
+            Write::Limit { limit: Some(limit), .. } => limit.busy.as_ref().map(|busy| spec::to_json(&busy.exits))
+        ),
+        column!(
+            writes,
+            Write::Limit { limit: Some(limit), .. } => limit.busy.as_ref().map(|busy| int(busy.back_off_ms))
+        ),
     ]
 }

@@ -5,7 +5,8 @@
 
 use super::attempt::{Attempt, Changes, Connection};
 use super::trouble::{Remedy, Trouble};
-use super::{Database, OwnConnection, Postgres, int};
+use super::{Database, OwnConnection, Postgres};
+use crate::codes::int;
 use crate::done::DoneRequest;
 use crate::error::StoreError;
 use crate::ownership::Ownership;
@@ -66,7 +67,6 @@ impl Drop for Doubt {
 enum Fate {
     /// The batch was committed, with these refused writes.
     Committed(Vec<usize>),
-    /// It was not.
     Open,
     /// Another server has the farm.
     Superseded,
@@ -241,14 +241,8 @@ impl Postgres {
 
     async fn look(&self, owner: &Owner, writer: &mut Writer, deadline: Instant) -> Result<Fate, Trouble> {
         let connection = writer.connection(&self.database, deadline).await?;
-        let late = || {
-            Trouble::Store(StoreError::Unreachable {
-                database: self.shown().to_owned(),
-                source: "it did not answer in time".into(),
-            })
-        };
-        let row =
-            timeout_at(deadline, connection.client.query_opt(LOOK, &[])).await.map_err(|_| late())??;
+        let asked = timeout_at(deadline, connection.client.query_opt(LOOK, &[])).await;
+        let row = asked.map_err(|_| self.database.did_not_answer())??;
         let Some(row) = row else { return Ok(Fate::Superseded) };
         let (by, epoch): (Option<i64>, i64) = (row.get(0), row.get(1));
         if (by, epoch) != (Some(owner.ownership.server.0), int(owner.ownership.epoch)) {
@@ -274,11 +268,8 @@ impl Postgres {
         let connection = writer.connection(&self.database, deadline).await?;
         let key: [&(dyn ToSql + Sync); 2] = [&server.0, &int(epoch)];
         let asked = timeout_at(deadline, connection.client.query_opt(SETTLE, &key)).await;
-        let late = || StoreError::Unreachable {
-            database: self.shown().to_owned(),
-            source: "it did not answer in time".into(),
-        };
-        let row = asked.map_err(|_| late())?.map_err(|e| Trouble::Sql(e).while_it("settled a commit"))?;
+        let row = asked.map_err(|_| self.database.did_not_answer())?;
+        let row = row.map_err(|e| Trouble::Sql(e).while_it("settled a commit"))?;
         let row = row.ok_or(StoreError::Superseded)?;
         writer.batch = row.get(0);
         owner.unsure.store(false, Ordering::Release);

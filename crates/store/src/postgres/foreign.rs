@@ -2,8 +2,10 @@
 //! over time, and numbers. The store never looks into them, and deletes the documents of a job with the job.
 
 use super::trouble::Trouble;
-use super::{Postgres, int, rows, text};
+use super::{Postgres, text};
+use crate::codes::int;
 use crate::error::StoreError;
+use crate::rows::{self, StoredRow};
 use crate::view::{ForeignWrite, SeriesRow};
 use std::ops::Range;
 use windlass_core::JobId;
@@ -24,7 +26,8 @@ impl Postgres {
     pub(crate) async fn foreign_open(&self) -> Result<Vec<(JobId, String)>, StoreError> {
         let sql = "SELECT job, doc FROM foreign_jobs WHERE open ORDER BY job";
         let found = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
-        Ok(found.iter().map(|row| (JobId(rows::number_at(row, 0)), row.get(1))).collect())
+        let open = found.iter().map(|row| Ok((JobId(row.number(0)?), row.text(1)?)));
+        Ok(open.collect::<Result<_, Trouble>>()?)
     }
 
     pub(crate) async fn foreign_hosts(&self) -> Result<Vec<(String, String)>, StoreError> {
@@ -36,7 +39,7 @@ impl Postgres {
     pub(crate) async fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
         let sql = "SELECT value FROM meta WHERE key = $1";
         let row = self.client().await?.query_opt(sql, &[&name]).await.map_err(Trouble::from)?;
-        Ok(row.map(|row| rows::number_at(&row, 0)))
+        Ok(row.map(|row| row.number(0)).transpose().map_err(Trouble::from)?)
     }
 
     pub(crate) async fn keep_number(&self, name: &str, number: u64) -> Result<(), StoreError> {
@@ -58,12 +61,7 @@ impl Postgres {
     pub(crate) async fn series(&self) -> Result<Vec<SeriesRow>, StoreError> {
         let sql = "SELECT part, step, data FROM series ORDER BY step, part";
         let found = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
-        let row = |row: &tokio_postgres::Row| SeriesRow {
-            part: row.get::<_, i16>(0) as u8,
-            step: rows::number_at(row, 1),
-            data: row.get(2),
-        };
-        Ok(found.iter().map(row).collect())
+        Ok(found.iter().map(rows::series).collect::<Result<_, _>>().map_err(Trouble::from)?)
     }
 }
 

@@ -2,8 +2,7 @@
 //! statements are those of the last schema with shards.
 
 use super::trouble::Trouble;
-use super::{int, time};
-use crate::codes;
+use crate::codes::{self, int, time};
 use crate::error::StoreError;
 use crate::join::{IS_DIVIDED, OpenJob, Predecessors, now, unwritten};
 use crate::spec;

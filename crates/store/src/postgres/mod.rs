@@ -84,7 +84,6 @@ struct Database {
     target: Target,
     /// The runtime that drives the connections. A caller of the store may have a runtime of its own, or be busy.
     runtime: Handle,
-    /// The server's pool.
     pool: Pool,
     id: i64,
     /// Statements that commits have run.
@@ -191,6 +190,11 @@ impl Database {
         // The first pool was built in the same way. Building connects to nothing.
         pool(&self.target, &self.runtime, max).unwrap_or_else(|_| self.pool.clone())
     }
+
+    fn did_not_answer(&self) -> StoreError {
+        let source = "it did not answer in time".into();
+        StoreError::Unreachable { database: self.target.shown.clone(), source }
+    }
 }
 
 fn pool(target: &Target, runtime: &Handle, max: usize) -> Result<Pool, StoreError> {
@@ -279,16 +283,6 @@ async fn own_number(client: &Client) -> Result<i64, tokio_postgres::Error> {
 
 /// A parameter: the values of one column.
 type Column<'a> = Box<dyn tokio_postgres::types::ToSql + Sync + Send + 'a>;
-
-/// PostgreSQL's integers are signed. The cast is undone by the same cast when the number is read.
-fn int(n: u64) -> i64 {
-    n as i64
-}
-
-/// A time in nanoseconds since the Unix epoch.
-fn time(at: windlass_core::Time) -> i64 {
-    at.0 as i64
-}
 
 /// PostgreSQL's texts have no NUL.
 fn text(from: &str) -> std::borrow::Cow<'_, str> {

@@ -4,9 +4,10 @@
 //! each shard of a divided farm, from 1 on. A server of that release which still runs finds its row gone, and so learns
 //! that it was superseded.
 
+use super::Postgres;
 use super::commit::Owner;
 use super::trouble::Trouble;
-use super::{Postgres, int};
+use crate::codes::int;
 use crate::error::StoreError;
 use crate::ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 use std::sync::Arc;

@@ -3,12 +3,12 @@
 
 use super::columns::rank;
 use super::parked::{self, PAGE};
-use super::rows::{self, ATTEMPT, JOB, RESULT, TASK, WORKER};
 use super::trouble::Trouble;
-use super::{Postgres, int, settings, time, turns};
-use crate::codes;
+use super::{Postgres, settings, turns};
+use crate::codes::{self, int, time};
 use crate::error::StoreError;
 use crate::gather::Gather;
+use crate::rows::{self, ATTEMPT, JOB, RESULT, RowError, StoredRow, TASK, WORKER, present};
 use crate::spec;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, HISTORY_MAX, JobFilter, JobView, JobsPart, ParkedView, Snapshot,
@@ -65,9 +65,10 @@ impl PgReader {
         let next = at.query_opt("SELECT value FROM meta WHERE key = 'next_job'", &[]).await?;
         let workers = at.query(&format!("SELECT {WORKER} FROM workers ORDER BY id"), &[]).await?;
         let active = at.query("SELECT id FROM jobs WHERE state = 0 AND NOT parked ORDER BY id", &[]).await?;
-        let ids: BTreeSet<JobId> = active.iter().map(|row| JobId(rows::number_at(row, 0))).collect();
+        let ids: BTreeSet<JobId> =
+            active.iter().map(|row| Ok(JobId(row.number(0)?))).collect::<Result<_, RowError>>()?;
         let ground = StoredState {
-            workers: workers.iter().map(rows::worker).collect::<Read<_>>()?,
+            workers: workers.iter().map(rows::worker).collect::<Result<_, _>>()?,
             jobs: records(&at, &ids).await?,
             parked: parked::counts(&at).await?,
             history: settings::history(&at, HISTORY_MAX).await?,
@@ -75,7 +76,7 @@ impl PgReader {
             limits: settings::limits(&at).await?,
             turns: turns::load(&at).await?,
         };
-        Ok(Snapshot { next_job: next.map_or(1, |row| rows::number_at(&row, 0)), ground })
+        Ok(Snapshot { next_job: next.map_or(Ok(1), |row| row.number(0))?, ground })
     }
 
     pub async fn records(&mut self, ids: &BTreeSet<JobId>) -> Read<Vec<JobRecord>> {
@@ -115,7 +116,7 @@ impl PgReader {
         else {
             return Ok(None);
         };
-        let parked = parked::from_row(&row);
+        let parked = rows::parked(&row, 0)?;
         let Some(job) = at.query_opt(&format!("SELECT {JOB} FROM jobs WHERE id = $1"), &[&int(id.0)]).await?
         else {
             return Ok(None);
@@ -124,7 +125,7 @@ impl PgReader {
         let sql = "SELECT count(*) FROM parked WHERE queue = $1 AND (rank, ranked, job) < ($2, $3, $4)";
         let (place, queue) = (parked.place, super::text(&view.spec.queue));
         let values: [&(dyn ToSql + Sync); 4] = [&queue, &rank(place), &time(place.ranked), &int(place.job.0)];
-        let ahead = rows::number_at(&at.query_one(sql, &values).await?, 0);
+        let ahead = at.query_one(sql, &values).await?.number(0)?;
         Ok(Some(ParkedView { spec: view.spec, parked, ahead }))
     }
 
@@ -132,20 +133,20 @@ impl PgReader {
         &self,
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
-        from: fn(&Row) -> Read<T>,
+        from: fn(&Row) -> Result<T, RowError>,
     ) -> Read<Vec<T>> {
         let statement = self.client.prepare_cached(sql).await?;
-        self.client.query(&statement, values).await?.iter().map(from).collect()
+        Ok(self.client.query(&statement, values).await?.iter().map(from).collect::<Result<_, _>>()?)
     }
 
     async fn one<T>(
         &self,
         sql: &str,
         values: &[&(dyn ToSql + Sync)],
-        from: fn(&Row) -> Read<T>,
+        from: fn(&Row) -> Result<T, RowError>,
     ) -> Read<Option<T>> {
         let statement = self.client.prepare_cached(sql).await?;
-        self.client.query_opt(&statement, values).await?.as_ref().map(from).transpose()
+        Ok(self.client.query_opt(&statement, values).await?.as_ref().map(from).transpose()?)
     }
 
     pub async fn job(&self, id: JobId) -> Read<Option<JobView>> {
@@ -154,20 +155,21 @@ impl PgReader {
 
     pub async fn job_by_key(&self, user: &str, key: &str) -> Read<Option<JobId>> {
         let sql = "SELECT id FROM jobs WHERE submitter = $1 AND key = $2";
-        self.one(sql, &[&super::text(user), &super::text(key)], |row| Ok(JobId(rows::number_at(row, 0))))
-            .await
+        self.one(sql, &[&super::text(user), &super::text(key)], |row| row.number(0).map(JobId)).await
     }
 
     pub async fn user_totals(&self, user: &str) -> Read<(u64, u64)> {
         let sql = "SELECT jobs, bytes FROM user_totals WHERE submitter = $1";
-        let totals = |row: &Row| Ok((rows::number_at(row, 0), rows::number_at(row, 1)));
-        Ok(self.one(sql, &[&super::text(user)], totals).await?.unwrap_or_default())
+        let user = super::text(user);
+        let totals = self.one(sql, &[&user], |row| Ok((row.number(0)?, row.number(1)?))).await?;
+        Ok(totals.unwrap_or_default())
     }
 
     pub async fn ended_totals(&self) -> Read<EndedTotals> {
-        let ended = |row: &Row| Ok((rows::job_state(row, 0)?, rows::number_at(row, 1)));
+        let sql = "SELECT state, jobs FROM ended_totals";
+        let ended = self.all(sql, &[], |row| Ok((row.code(0, codes::job_state_from)?, row.number(1)?)));
         let mut totals = EndedTotals::default();
-        for (state, jobs) in self.all("SELECT state, jobs FROM ended_totals", &[], ended).await? {
+        for (state, jobs) in ended.await? {
             totals.add(state, jobs);
         }
         Ok(totals)
@@ -175,7 +177,7 @@ impl PgReader {
 
     pub async fn held_jobs(&self) -> Read<Vec<JobId>> {
         let sql = "SELECT id FROM jobs WHERE state = 0 AND held ORDER BY id";
-        self.all(sql, &[], |row| Ok(JobId(rows::number_at(row, 0)))).await
+        self.all(sql, &[], |row| row.number(0).map(JobId)).await
     }
 
     /// Looks at the rows in parts that grow, so that their number is known, and reads those that pass.
@@ -220,14 +222,16 @@ impl PgReader {
 
     pub async fn tasks(&self, job: JobId, range: Range<u32>) -> Read<Vec<StoredTask>> {
         let sql = format!(
-            "SELECT {RESULT}, {TASK} FROM tasks WHERE job = $1 AND idx >= $2 AND idx < $3 ORDER BY idx"
+            "SELECT ending, {RESULT}, {TASK} FROM tasks WHERE job = $1 AND idx >= $2 AND idx < $3 ORDER BY idx"
         );
         let (from, to) = (i64::from(range.start), i64::from(range.end));
         self.all(&sql, &[&int(job.0), &from, &to], rows::task).await
     }
 
     pub async fn history(&self, task: TaskId) -> Read<Vec<AttemptView>> {
-        let sql = format!("SELECT {RESULT}, {ATTEMPT} FROM attempts WHERE job = $1 AND idx = $2 ORDER BY id");
+        let sql = format!(
+            "SELECT ending, {RESULT}, {ATTEMPT} FROM attempts WHERE job = $1 AND idx = $2 ORDER BY id"
+        );
         let found = self.all(&sql, &[&int(task.job.0), &i64::from(task.index)], rows::attempt).await?;
         Ok(found.into_iter().map(|(_, attempt)| attempt).collect())
     }
@@ -245,20 +249,21 @@ impl PgReader {
             }
         }
         let tasks = format!(
-            "SELECT {RESULT}, {TASK} FROM tasks WHERE job = $1 AND state >= 2 AND ending IS NOT NULL
+            "SELECT ending, {RESULT}, {TASK} FROM tasks WHERE job = $1 AND state >= 2 AND ending IS NOT NULL
              ORDER BY idx DESC LIMIT $2"
         );
         let earlier = format!(
-            "SELECT {RESULT}, {ATTEMPT} FROM attempts WHERE job = $1 AND NOT late ORDER BY idx, id LIMIT $2"
+            "SELECT ending, {RESULT}, {ATTEMPT} FROM attempts WHERE job = $1 AND NOT late ORDER BY idx, id LIMIT $2"
         );
         let (tasks, earlier) = (at.prepare_cached(&tasks).await?, at.prepare_cached(&earlier).await?);
         let (mut left, mut found) = (attempts_max, Vec::new());
         for view in views {
             let (id, most) = (int(view.id.0), left.min(attempts_max / 2));
             let rows = at.query(&tasks, &[&id, &(most as i64)]).await?;
-            let tasks: Vec<StoredTask> = rows.iter().map(rows::task).collect::<Read<_>>()?;
+            let tasks: Vec<StoredTask> = rows.iter().map(rows::task).collect::<Result<_, _>>()?;
             let rows = at.query(&earlier, &[&id, &((most - tasks.len()) as i64)]).await?;
-            let attempts: Vec<(u32, AttemptView)> = rows.iter().map(rows::attempt).collect::<Read<_>>()?;
+            let attempts: Vec<(u32, AttemptView)> =
+                rows.iter().map(rows::attempt).collect::<Result<_, _>>()?;
             left -= tasks.len() + attempts.len();
             found.push(EndedJob { view, tasks, attempts });
         }
@@ -267,7 +272,7 @@ impl PgReader {
 
     pub async fn body(&self, job: JobId, step: u16) -> Read<Option<Arc<[u8]>>> {
         let sql = "SELECT body FROM bodies WHERE job = $1 AND step = $2";
-        self.one(sql, &[&int(job.0), &i32::from(step)], |row| Ok(Arc::from(row.get::<_, &[u8]>(0)))).await
+        self.one(sql, &[&int(job.0), &i32::from(step)], |row| body(row, 0)).await
     }
 
     /// Stops after the step with which the bodies reach [`BODIES_BYTES`].
@@ -297,14 +302,15 @@ impl PgReader {
             WHERE octet_length(b.body) <= $3";
         let (jobs, numbers) = columns(steps);
         let bytes_max = i32::try_from(bytes_max).unwrap_or(i32::MAX);
-        let small = |row: &Row| {
-            let key = (JobId(rows::number_at(row, 0)), row.get::<_, i32>(1) as u16);
-            Ok((key, Arc::<[u8]>::from(row.get::<_, &[u8]>(2))))
-        };
-        let found: BTreeMap<_, _> =
-            self.all(sql, &[&jobs, &numbers, &bytes_max], small).await?.into_iter().collect();
+        let values: [&(dyn ToSql + Sync); 3] = [&jobs, &numbers, &bytes_max];
+        let small = |row: &Row| Ok(((JobId(row.number(0)?), row.number(1)? as u16), body(row, 2)?));
+        let found: BTreeMap<_, _> = self.all(sql, &values, small).await?.into_iter().collect();
         Ok(steps.iter().filter_map(|step| Some((*step, found.get(step)?.clone()))).collect())
     }
+}
+
+fn body(row: &Row, column: usize) -> Result<Arc<[u8]>, RowError> {
+    Ok(present(column, row.blob(column)?)?.into())
 }
 
 /// The statement of a part of a list: the jobs below `$1`, at most `$2`, and whether each passes the filter.
@@ -354,7 +360,7 @@ async fn page(at: &Transaction<'_>, values: &[&(dyn ToSql + Sync)], steps: usize
         }
         let view = rows::job(&row)?;
         seen += view.spec.steps.len();
-        let parked = Some(parked::from_columns(&row, 10));
+        let parked = Some(rows::parked(&row, 10)?);
         found.push(record(&row, view, parked, Gather::default())?);
     }
     Ok(found)
@@ -377,11 +383,10 @@ async fn records(at: &Transaction<'_>, ids: &BTreeSet<JobId>) -> Read<Vec<JobRec
     let mut found = Vec::with_capacity(ids.len());
     for ids in ids.chunks(RECORDS_MAX) {
         let rows = at.query(&statement, &[&ids]).await?;
-        let views = rows.iter().map(rows::job).collect::<Read<Vec<JobView>>>()?;
+        let views: Vec<JobView> = rows.iter().map(rows::job).collect::<Result<_, _>>()?;
         let mut gathered = gather(at, &rows, &views).await?;
         for (row, view) in rows.iter().zip(views) {
-            let is_parked = row.get::<_, Option<i64>>(13).is_some();
-            let parked = is_parked.then(|| parked::from_columns(row, 10));
+            let parked = row.int(13)?.map(|_| rows::parked(row, 10)).transpose()?;
             let tasks = gathered.remove(&view.id).unwrap_or_default();
             found.push(record(row, view, parked, tasks)?);
         }
@@ -391,9 +396,8 @@ async fn records(at: &Transaction<'_>, ids: &BTreeSet<JobId>) -> Read<Vec<JobRec
 
 fn record(row: &Row, view: JobView, parked: Option<Parked>, gathered: Gather) -> Read<JobRecord> {
     let JobView { id, spec, created, state, stop, held, .. } = view;
-    let back_offs = row.get::<_, Option<&str>>(9).map(spec::back_offs_from_json).transpose()?;
+    let back_offs = row.json(9, spec::back_offs_from_json)?.unwrap_or_default();
     let record = JobRecord::new(id, spec, created);
-    let back_offs = back_offs.unwrap_or_default();
     Ok(gathered.into_record(JobRecord { state, stop, held, parked, back_offs, ..record }))
 }
 
@@ -408,8 +412,7 @@ async fn gather(at: &Transaction<'_>, jobs: &[Row], views: &[JobView]) -> Read<B
     // Between the noted ranges: the job, the first task that is read, the first that is not, and the noted range.
     let mut gaps: Vec<(i64, i64, i64, Range<u32>)> = Vec::new();
     for row in jobs {
-        let noted =
-            row.get::<_, Option<&str>>(17).map(spec::ranges_from_json).transpose()?.unwrap_or_default();
+        let noted = row.json(17, spec::ranges_from_json)?.unwrap_or_default();
         let mut from = 0;
         for done in noted.ranges().chain(std::iter::once(u32::MAX..u32::MAX)) {
             gaps.push((row.get(0), from, i64::from(done.start), done.clone()));

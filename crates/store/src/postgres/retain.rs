@@ -1,7 +1,8 @@
 //! Deletion of old rows, in bounded transactions.
 
+use super::Postgres;
 use super::trouble::Trouble;
-use super::{Postgres, time};
+use crate::codes::time;
 use crate::error::StoreError;
 use deadpool_postgres::Transaction;
 use windlass_core::{JobId, Time};

@@ -1,7 +1,8 @@
 //! The statement for each kind of write. Its parameters are arrays, one for each column, with a row for each write. A
 //! statement whose writes have a guard returns the keys of the rows that it took.
 
-use super::{int, turns};
+use super::turns;
+use crate::codes::int;
 use windlass_core::engine::Write;
 
 /// What one statement does for many writes.
@@ -17,7 +18,6 @@ pub enum WriteKind {
     BackOffs,
     /// A task's first attempt, which inserts its row.
     First,
-    /// A later attempt.
     Next,
     End,
     Again,
@@ -89,7 +89,6 @@ impl WriteKind {
         !matches!(self, Job | Late | Worker | WorkerGone | History | Queue | Limit | NoLimit | Turns)
     }
 
-    /// The statement.
     pub fn sql(self) -> &'static str {
         match self {
             WriteKind::Job => JOB,

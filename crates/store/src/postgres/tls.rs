@@ -21,7 +21,6 @@ use tokio_rustls::client::TlsStream as RustlsStream;
 /// What is asked of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Checks {
-    /// No TLS.
     Disable,
     /// TLS where the database offers it.
     Prefer,
@@ -81,7 +80,7 @@ impl Checks {
     }
 }
 
-/// Makes TLS connections.
+/// Makes TLS connections to the hosts of a database.
 #[derive(Clone)]
 pub struct TlsDialer {
     config: Arc<ClientConfig>,

@@ -1,11 +1,15 @@
 //! Rows of tokens. A row has the hash of the secret, never the secret.
 
 use super::trouble::Trouble;
-use super::{Postgres, rows, text, time};
+use super::{Postgres, text};
+use crate::codes::time;
 use crate::error::StoreError;
-use crate::spec;
 use crate::view::{TokenRecord, TokenWrite};
+use crate::{rows, spec};
 use std::collections::BTreeSet;
+
+const TOKEN: &str =
+    "id, hash, role, submitter, worker, note, created, expires, revoked, serves, for_users, queue";
 
 impl Postgres {
     /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
@@ -13,15 +17,15 @@ impl Postgres {
         let client = self.client().await?;
         let done = match &write {
             TokenWrite::Create(token) => {
-                let sql = "INSERT INTO tokens
-                    (id, hash, role, submitter, worker, note, created, expires, revoked, serves, for_users, queue)
-                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
-                let names =
-                    |names: &BTreeSet<String>| (!names.is_empty()).then(|| spec::names_to_json(names));
+                let sql = format!(
+                    "INSERT INTO tokens ({TOKEN}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+                     ON CONFLICT DO NOTHING"
+                );
+                let names = |names: &BTreeSet<String>| (!names.is_empty()).then(|| spec::to_json(names));
                 let (serves, for_users) = (names(&token.serves), names(&token.for_users));
                 client
                     .execute(
-                        sql,
+                        &sql,
                         &[
                             &token.id,
                             &&token.hash[..],
@@ -48,16 +52,16 @@ impl Postgres {
     }
 
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRecord>, StoreError> {
-        let sql = format!("SELECT {} FROM tokens ORDER BY id", rows::TOKEN);
+        let sql = format!("SELECT {TOKEN} FROM tokens ORDER BY id");
         let found = self.client().await?.query(&sql, &[]).await.map_err(Trouble::from)?;
-        Ok(found.iter().map(rows::token).collect::<Result<_, Trouble>>()?)
+        Ok(found.iter().map(rows::token).collect::<Result<_, _>>().map_err(Trouble::from)?)
     }
 
     pub(crate) async fn token(&self, id: &str) -> Result<Option<TokenRecord>, StoreError> {
         let client = self.client().await?;
-        let sql = format!("SELECT {} FROM tokens WHERE id = $1", rows::TOKEN);
+        let sql = format!("SELECT {TOKEN} FROM tokens WHERE id = $1");
         let statement = client.prepare_cached(&sql).await.map_err(Trouble::from)?;
         let found = client.query_opt(&statement, &[&text(id)]).await.map_err(Trouble::from)?;
-        Ok(found.as_ref().map(rows::token).transpose()?)
+        Ok(found.as_ref().map(rows::token).transpose().map_err(Trouble::from)?)
     }
 }

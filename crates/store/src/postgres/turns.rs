@@ -1,13 +1,14 @@
 //! Rows of turns: one statement for those that a batch changes or deletes, and all rows when an engine starts.
 
 use super::trouble::Trouble;
-use super::{Column, int, text, time};
-use crate::turns::{charge, clock_key, clock_of, flags, from_charge, from_flags, join, split};
+use super::{Column, text};
+use crate::rows;
+use crate::turns::{clock_key, clock_numbers, numbers};
 use std::collections::BTreeMap;
-use tokio_postgres::{Row, Transaction};
-use windlass_core::Time;
+use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 use windlass_core::engine::Write;
-use windlass_core::queues::{ClockRecord, QueueTurn, SavedTurns, TurnClock, TurnRecord};
+use windlass_core::queues::{ClockRecord, SavedTurns, TurnRecord};
 
 /// Replaces rows of turns and of clocks, and deletes those that are to go.
 pub const TURNS: &str = "WITH t AS (SELECT * FROM unnest($1::text[], $2::smallint[], $3::text[], $4::bool[], $5::bigint[],
@@ -32,11 +33,6 @@ pub const TURNS: &str = "WITH t AS (SELECT * FROM unnest($1::text[], $2::smallin
             since = excluded.since, flags = excluded.flags, ahead = excluded.ahead, rate = excluded.rate,
             at = excluded.at";
 
-/// Numbers of a row of turns, from the column `band` on.
-const TURN_NUMBERS: usize = 11;
-/// Numbers of a row of clocks, from the column `time` on.
-const CLOCK_NUMBERS: usize = 4;
-
 /// The parameters of [`TURNS`]. Of two rows with one key the later counts.
 pub fn columns<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     let (mut turns, mut clocks) = (BTreeMap::new(), BTreeMap::new());
@@ -49,11 +45,7 @@ pub fn columns<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
         }
         for ClockRecord { of, clock } in &saved.clocks {
             let (band, queue) = clock_key(of);
-            let numbers = clock.map(|clock| {
-                let (whole, frac) = split(clock.virtual_time);
-                [whole, frac, i64::from(clock.express_in), charge(clock.charge)]
-            });
-            clocks.insert((band, text(queue).into_owned()), numbers);
+            clocks.insert((band, text(queue).into_owned()), clock.as_ref().map(clock_numbers));
         }
     }
     let mut columns: Vec<Column<'a>> = vec![
@@ -62,36 +54,19 @@ pub fn columns<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
         Box::new(turns.keys().map(|key| key.2.clone()).collect::<Vec<String>>()),
         Box::new(turns.values().map(Option::is_none).collect::<Vec<bool>>()),
     ];
-    columns.extend(transposed(turns.values().map(|row| row.unwrap_or([0; TURN_NUMBERS])).collect()));
+    columns.extend(transposed(turns.values().map(|row| row.unwrap_or_default()).collect()));
     columns.push(Box::new(clocks.keys().map(|key| key.0).collect::<Vec<i64>>()));
     columns.push(Box::new(clocks.keys().map(|key| key.1.clone()).collect::<Vec<String>>()));
     columns.push(Box::new(clocks.values().map(Option::is_none).collect::<Vec<bool>>()));
-    columns.extend(transposed(clocks.values().map(|row| row.unwrap_or([0; CLOCK_NUMBERS])).collect()));
+    columns.extend(transposed(clocks.values().map(|row| row.unwrap_or_default()).collect()));
     columns
 }
 
-fn transposed<'a, const N: usize>(rows: Vec<[i64; N]>) -> impl Iterator<Item = Column<'a>> {
-    (0..N).map(move |column| {
-        let column: Column<'a> = Box::new(rows.iter().map(|row| row[column]).collect::<Vec<i64>>());
-        column
-    })
-}
-
-fn numbers(turn: &QueueTurn) -> [i64; TURN_NUMBERS] {
-    let (start, frac) = split(turn.start);
-    [
-        i64::from(turn.band),
-        start,
-        frac,
-        i64::from(turn.rest),
-        i64::from(turn.weight),
-        int(turn.task),
-        int(turn.since),
-        flags(turn),
-        int(turn.ahead),
-        int(turn.rate),
-        time(turn.at),
-    ]
+pub fn transposed<'a, T, const N: usize>(rows: Vec<[T; N]>) -> impl Iterator<Item = Column<'a>>
+where
+    T: ToSql + Sync + Send + Copy + 'a,
+{
+    (0..N).map(move |column| Box::new(rows.iter().map(|row| row[column]).collect::<Vec<T>>()) as Column<'a>)
 }
 
 /// All rows, in the order of their keys.
@@ -104,38 +79,7 @@ pub async fn load(at: &Transaction<'_>) -> Result<SavedTurns, Trouble> {
     let turns = at.query(turns, &[]).await?;
     let clocks = at.query(clocks, &[]).await?;
     Ok(SavedTurns {
-        turns: turns.iter().map(turn_of).collect(),
-        clocks: clocks.iter().map(clock_record).collect(),
+        turns: turns.iter().map(rows::turn).collect::<Result<_, _>>()?,
+        clocks: clocks.iter().map(rows::clock).collect::<Result<_, _>>()?,
     })
-}
-
-fn turn_of(row: &Row) -> TurnRecord {
-    let unsigned = |column: usize| row.get::<_, i64>(column).max(0) as u64;
-    let small = |column: usize| unsigned(column).min(u32::MAX.into()) as u32;
-    let (waits, passed, express) = from_flags(row.get(10));
-    let turn = QueueTurn {
-        band: unsigned(3).min(u8::MAX.into()) as u8,
-        start: join(row.get(4), row.get(5)),
-        rest: small(6),
-        weight: small(7),
-        task: unsigned(8),
-        since: unsigned(9),
-        waits,
-        passed,
-        express,
-        ahead: unsigned(11),
-        rate: unsigned(12),
-        at: Time(unsigned(13)),
-    };
-    let user = (row.get::<_, i16>(1) != 0).then(|| row.get(2));
-    TurnRecord { queue: row.get(0), user, turn: Some(turn) }
-}
-
-fn clock_record(row: &Row) -> ClockRecord {
-    let clock = TurnClock {
-        virtual_time: join(row.get(2), row.get(3)),
-        express_in: row.get::<_, i64>(4).clamp(0, u32::MAX.into()) as u32,
-        charge: from_charge(row.get(5)),
-    };
-    ClockRecord { of: clock_of(row.get(0), row.get(1)), clock: Some(clock) }
 }

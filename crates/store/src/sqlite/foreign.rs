@@ -1,7 +1,7 @@
 //! Rows of another system's jobs and hosts, one document for each. The server's Compass CI interface writes
 //! and reads them. The store never looks into a document, and deletes that of a job with the job.
 
-use super::numbers::int;
+use crate::codes::int;
 use crate::view::ForeignWrite;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use windlass_core::JobId;

@@ -1,8 +1,7 @@
 //! Brings a file that releases with shards left to where its farm can have one engine; see [`join`](crate::join). The
 //! statements are those of the last schema with shards.
 
-use super::numbers::{int, time};
-use crate::codes;
+use crate::codes::{self, int, time};
 use crate::join::{IS_DIVIDED, OpenJob, Predecessors, now, unwritten};
 use crate::spec;
 use rusqlite::types::Type;

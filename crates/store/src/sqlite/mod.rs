@@ -6,9 +6,9 @@
 
 mod foreign;
 mod join;
-mod numbers;
 mod parked;
 mod read;
+mod rows;
 mod series;
 mod settings;
 mod tokens;
@@ -58,22 +58,14 @@ pub struct Sqlite {
 struct Inner {
     path: PathBuf,
     id: i64,
-    writer: mpsc::Sender<Job>,
+    writer: mpsc::Sender<Change>,
     readers: Mutex<Vec<Reader>>,
     /// Held as long as the store is open, against a second server.
     _lock: File,
 }
 
-enum Job {
-    Commit(Arc<Outbox>, oneshot::Sender<Result<Vec<usize>, StoreError>>),
-    Retain(Time, usize, oneshot::Sender<Result<(Vec<JobId>, bool), StoreError>>),
-    Token(TokenWrite, oneshot::Sender<Result<bool, StoreError>>),
-    Foreign(Vec<ForeignWrite>, oneshot::Sender<Result<(), StoreError>>),
-    Recount(oneshot::Sender<Result<Vec<ParkedDrift>, StoreError>>),
-    Number(&'static str, u64, oneshot::Sender<Result<(), StoreError>>),
-    Series(Vec<SeriesRow>, Vec<(u8, Range<u64>)>, oneshot::Sender<Result<(), StoreError>>),
-    Shrink(oneshot::Sender<Result<bool, StoreError>>),
-}
+/// A change, which also sends its outcome to its caller.
+type Change = Box<dyn FnOnce(&mut Connection) + Send>;
 
 impl Sqlite {
     /// Opens or creates the file, migrates its schema and starts the writer.
@@ -82,11 +74,10 @@ impl Sqlite {
         let mut db = connect(path)?;
         migrate(&mut db, path)?;
         let id = own_number(&db).map_err(|e| sql_error(path, "read its number", e))?;
-        let (writer, jobs) = mpsc::channel(WRITER_QUEUE_MAX);
-        let thread_path = path.to_owned();
+        let (writer, changes) = mpsc::channel(WRITER_QUEUE_MAX);
         thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write_loop(&mut db, &thread_path, jobs))
+            .spawn(move || write_loop(&mut db, changes))
             .map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
         let inner = Inner { path: path.to_owned(), id, writer, readers: Mutex::default(), _lock: lock };
         Ok(Sqlite { inner: Arc::new(inner) })
@@ -97,15 +88,12 @@ impl Sqlite {
     }
 
     pub(crate) async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Commit(batch, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+        // The batch is freed before the answer, so the engine takes it back as its only owner.
+        self.write("committed", move |db| write::commit(db, &batch.writes)).await
     }
 
     pub(crate) async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Retain(before, rows, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+        self.write("deleted", move |db| write::retain(db, before, rows)).await
     }
 
     /// Compares on a reading connection, which holds up no commit. The writer recounts only if something differs.
@@ -113,15 +101,12 @@ impl Sqlite {
         if self.read(|db| db.parked_drifts()).await?.is_empty() {
             return Ok(Vec::new());
         }
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Recount(done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+        self.write("counted", parked::recount).await
     }
 
     pub(crate) async fn keep_number(&self, name: &'static str, number: u64) -> Result<(), StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Number(name, number, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+        let set = "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+        self.write("kept a number", move |db| db.execute(set, (name, number as i64)).map(|_| ())).await
     }
 
     pub(crate) async fn keep_series(
@@ -129,15 +114,19 @@ impl Sqlite {
         rows: Vec<SeriesRow>,
         kept: Vec<(u8, Range<u64>)>,
     ) -> Result<(), StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Series(rows, kept, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+        self.write("kept series", move |db| series::keep(db, &rows, &kept)).await
     }
 
     pub(crate) async fn shrink(&self) -> Result<bool, StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Shrink(done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+        self.write("shrank", |db| write::shrink(db, SHRINK_PAGES)).await
+    }
+
+    pub(crate) async fn write_token(&self, write: TokenWrite) -> Result<bool, StoreError> {
+        self.write("changed tokens", move |db| tokens::apply(db, &write)).await
+    }
+
+    pub(crate) async fn write_foreign(&self, writes: Vec<ForeignWrite>) -> Result<(), StoreError> {
+        self.write("kept what hosts said", move |db| foreign::apply(db, &writes)).await
     }
 
     /// Another connection to the file.
@@ -149,16 +138,19 @@ impl Sqlite {
         &self.inner.path
     }
 
-    pub(crate) async fn write_token(&self, write: TokenWrite) -> Result<bool, StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Token(write, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
-    }
-
-    pub(crate) async fn write_foreign(&self, writes: Vec<ForeignWrite>) -> Result<(), StoreError> {
-        let (done, result) = oneshot::channel();
-        self.inner.writer.send(Job::Foreign(writes, done)).await.map_err(|_| StoreError::Closed)?;
-        result.await.map_err(|_| StoreError::Closed)?
+    /// Runs a change on the writer's thread, after those that wait. `doing` completes "the store failed while it".
+    async fn write<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        change: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (done, outcome) = oneshot::channel();
+        let path = self.inner.path.clone();
+        let change = Box::new(move |db: &mut Connection| {
+            _ = done.send(change(db).map_err(|e| sql_error(&path, doing, e)));
+        });
+        self.inner.writer.send(change).await.map_err(|_| StoreError::Closed)?;
+        outcome.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Runs `question` on a reading connection and a blocking thread.
@@ -184,45 +176,10 @@ impl Sqlite {
     }
 }
 
-fn write_loop(db: &mut Connection, path: &Path, mut jobs: mpsc::Receiver<Job>) {
+fn write_loop(db: &mut Connection, mut changes: mpsc::Receiver<Change>) {
     let _guard = AbortOnPanic;
-    while let Some(job) = jobs.blocking_recv() {
-        match job {
-            Job::Commit(batch, done) => {
-                let result = write::commit(db, &batch.writes).map_err(|e| sql_error(path, "committed", e));
-                // Freed before the answer: the engine then takes the batch back as its only owner.
-                drop(batch);
-                _ = done.send(result);
-            }
-            Job::Retain(before, rows, done) => {
-                let result = write::retain(db, before, rows).map_err(|e| sql_error(path, "deleted", e));
-                _ = done.send(result);
-            }
-            Job::Foreign(writes, done) => {
-                let result = foreign::apply(db, &writes);
-                _ = done.send(result.map_err(|e| sql_error(path, "kept what hosts said", e)));
-            }
-            Job::Number(name, number, done) => {
-                let set =
-                    "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-                let kept = db.execute(set, (name, number as i64)).map(|_| ());
-                _ = done.send(kept.map_err(|e| sql_error(path, "kept a number", e)));
-            }
-            Job::Series(rows, kept, done) => {
-                let result = series::keep(db, &rows, &kept);
-                _ = done.send(result.map_err(|e| sql_error(path, "kept series", e)));
-            }
-            Job::Shrink(done) => {
-                _ = done.send(write::shrink(db, SHRINK_PAGES).map_err(|e| sql_error(path, "shrank", e)));
-            }
-            Job::Recount(done) => {
-                _ = done.send(parked::recount(db).map_err(|e| sql_error(path, "counted", e)));
-            }
-            Job::Token(change, done) => {
-                let result = tokens::apply(db, &change).map_err(|e| sql_error(path, "changed tokens", e));
-                _ = done.send(result);
-            }
-        }
+    while let Some(change) = changes.blocking_recv() {
+        change(db);
     }
 }
 

@@ -2,13 +2,13 @@
 //! sum of what it parks and unparks. Positions are ordered by `rank`, the negated priority, then by `ranked`
 //! and the job's id. An audit compares counts and rows.
 
-use super::numbers::{int, time};
+use crate::codes::{int, time};
+use crate::rows::{self, StoredRow};
 use rusqlite::{Connection, OptionalExtension, Params, Row, Transaction, TransactionBehavior, params};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use windlass_core::JobId;
 use windlass_core::job::{BacklogCounts, Parked, QueuePos};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
-use windlass_core::{JobId, Time};
 
 /// Statement for the next parked jobs of a subqueue.
 pub const PAGE: &str = "SELECT class, rank, ranked, job, ready, tasks, waiting FROM parked
@@ -25,29 +25,17 @@ fn rank(place: QueuePos) -> i64 {
     -i64::from(place.priority.0)
 }
 
-/// A parked job from a row of [`PAGE`].
-pub fn from_row(row: &Row<'_>) -> rusqlite::Result<Parked> {
-    let number = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)? as u64);
-    let priority = i32::try_from(-row.get::<_, i64>(1)?).unwrap_or(i32::MIN);
-    Ok(Parked {
-        class: number(0)?,
-        place: QueuePos { priority: Reverse(priority), ranked: Time(number(2)?), job: JobId(number(3)?) },
-        ready: Time(number(4)?),
-        backlog: BacklogCounts { jobs: 1, ready: number(5)?, waiting: number(6)? },
-    })
-}
-
 /// A job's parked state; `None` if it is not parked.
 pub fn of(db: &Connection, job: JobId) -> rusqlite::Result<Option<Parked>> {
     let sql = "SELECT class, rank, ranked, job, ready, tasks, waiting FROM parked WHERE job = ?1";
-    db.prepare_cached(sql)?.query_row([int(job.0)], from_row).optional()
+    db.prepare_cached(sql)?.query_row([int(job.0)], |row| Ok(rows::parked(row, 0)?)).optional()
 }
 
 /// Number of a queue's parked jobs before a position.
 pub fn before(db: &Connection, queue: &str, place: QueuePos) -> rusqlite::Result<u64> {
     let sql = "SELECT count(*) FROM parked WHERE queue = ?1 AND (rank, ranked, job) < (?2, ?3, ?4)";
     let place = (queue, rank(place), time(place.ranked), int(place.job.0));
-    db.prepare_cached(sql)?.query_row(place, |row| Ok(row.get::<_, i64>(0)? as u64))
+    db.prepare_cached(sql)?.query_row(place, |row| Ok(row.number(0)?))
 }
 
 /// Sums by which a transaction changes the counts: jobs, ready tasks, waiting tasks.
@@ -136,34 +124,16 @@ pub fn counts(db: &Connection) -> rusqlite::Result<Vec<ParkedCount>> {
 }
 
 fn count_from(row: &Row<'_>) -> rusqlite::Result<ParkedCount> {
-    // A count below 0 is wrong, and appears as 0 until the audit corrects it.
-    let number = |column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.max(0) as u64);
-    let backlog = BacklogCounts { jobs: number(2)?, ready: number(3)?, waiting: number(4)? };
-    Ok(ParkedCount { queue: row.get(0)?, class: row.get::<_, i64>(1)? as u64, backlog })
+    Ok(rows::count(row)?)
 }
 
 /// The counts that differ from the rows.
 pub fn drifts(db: &Connection) -> rusqlite::Result<Vec<ParkedDrift>> {
     let _moment = db.unchecked_transaction()?;
-    let key = |count: ParkedCount| ((count.queue, count.class), count.backlog);
-    let counted: BTreeMap<_, _> = counts(db)?.into_iter().map(key).collect();
     let sql = "SELECT queue, class, count(*), sum(tasks), sum(waiting) FROM parked GROUP BY queue, class";
     let mut found = db.prepare_cached(sql)?;
-    let found: Vec<ParkedCount> = found.query_map([], count_from)?.collect::<rusqlite::Result<_>>()?;
-    let mut drifts = Vec::new();
-    let mut gone = counted.clone();
-    for count in found {
-        let (key, found) = key(count);
-        gone.remove(&key);
-        let counted = counted.get(&key).copied().unwrap_or_default();
-        if counted != found {
-            drifts.push(ParkedDrift { queue: key.0, class: key.1, counted, found });
-        }
-    }
-    let none =
-        |((queue, class), counted)| ParkedDrift { queue, class, counted, found: BacklogCounts::default() };
-    drifts.extend(gone.into_iter().map(none));
-    Ok(drifts)
+    let found = found.query_map([], count_from)?.collect::<rusqlite::Result<_>>()?;
+    Ok(rows::drifts(counts(db)?, found))
 }
 
 /// Corrects the counts by the rows; returns the counts that were wrong.

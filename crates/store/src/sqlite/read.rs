@@ -3,44 +3,30 @@
 //! Nothing here writes.
 
 use super::foreign;
-use super::numbers::int;
 use super::parked;
 use super::settings;
 use super::tokens;
 use super::turns;
-use crate::codes;
+use crate::codes::{self, int};
 use crate::gather::Gather;
+use crate::rows::{self, ATTEMPT, JOB, RESULT, StoredRow, TASK, WORKER, present};
 use crate::spec;
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, HISTORY_MAX, JobFilter, JobView, JobsPart, ParkedView, SeriesRow,
     Snapshot, StepBodies, StoredTask, TokenRecord,
 };
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, FetchQuery, StoredState};
-use windlass_core::job::{End, JobRecord, Parked, TaskResult, TaskRow};
-use windlass_core::ranges::RangeSet;
+use windlass_core::job::{JobRecord, Parked};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
-use windlass_core::worker::WorkerRecord;
-use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
+use windlass_core::{JobId, TaskId};
 
 /// Bytes of bodies after which a read of several ends.
 const BODIES_BYTES: usize = 8 << 20;
 
-const JOB: &str = "SELECT id, spec, created, state, stop, held, ended, counts, priority FROM jobs";
-const TASK: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
-     idx, state, attempt, failures, losses, worker, epoch, booked, cpu, memory FROM tasks";
-const ATTEMPT: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
-     attempt, worker, epoch, late FROM attempts";
-
-const EARLIER: &str = "SELECT end, code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk,
-     attempt, worker, epoch, late, idx FROM attempts WHERE job = ?1 AND late = 0
-     ORDER BY idx, rowid LIMIT ?2";
-
-/// A reading connection.
 pub struct Reader {
     db: Connection,
 }
@@ -52,21 +38,16 @@ impl Reader {
 
     pub fn load(&self) -> rusqlite::Result<Snapshot> {
         let _moment = self.db.unchecked_transaction()?;
-        let next = "SELECT value FROM meta WHERE key = 'next_job'";
-        let next_job: Option<i64> = self.db.query_row(next, [], |row| row.get(0)).optional()?;
-        let mut workers = self.db.prepare_cached(
-            "SELECT id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until,
-                 note
-             FROM workers ORDER BY id",
-        )?;
-        let workers = workers.query_map([], worker_from)?.collect::<rusqlite::Result<_>>()?;
-        let active: BTreeSet<JobId> = self
-            .db
-            .prepare_cached("SELECT id FROM jobs WHERE state = 0 AND parked = 0 ORDER BY id")?
-            .query_map([], |row| Ok(JobId(number_at(row, 0)?)))?
-            .collect::<rusqlite::Result<_>>()?;
+        let next_job = self.number("next_job")?;
+        let workers = format!("SELECT {WORKER} FROM workers ORDER BY id");
+        let mut workers = self.db.prepare_cached(&workers)?;
+        let workers = workers.query_map([], |row| Ok(rows::worker(row)?))?;
+        let active = "SELECT id FROM jobs WHERE state = 0 AND parked = 0 ORDER BY id";
+        let mut active = self.db.prepare_cached(active)?;
+        let active = active.query_map([], |row| Ok(JobId(row.number(0)?)))?;
+        let active: BTreeSet<JobId> = active.collect::<rusqlite::Result<_>>()?;
         let ground = StoredState {
-            workers,
+            workers: workers.collect::<rusqlite::Result<_>>()?,
             jobs: self.records_now(&active)?,
             parked: self.parked_counts()?,
             history: settings::history(&self.db, HISTORY_MAX)?,
@@ -74,7 +55,7 @@ impl Reader {
             limits: settings::limits(&self.db)?,
             turns: turns::load(&self.db)?,
         };
-        Ok(Snapshot { next_job: next_job.unwrap_or(1) as u64, ground })
+        Ok(Snapshot { next_job: next_job.unwrap_or(1), ground })
     }
 
     pub fn records(&self, ids: &BTreeSet<JobId>) -> rusqlite::Result<Vec<JobRecord>> {
@@ -95,19 +76,17 @@ impl Reader {
     /// The tasks of a job. Rows of tasks that the job lists as succeeded are not read.
     fn gather(&self, view: &JobView) -> rusqlite::Result<Gather> {
         let mut noted = self.db.prepare_cached("SELECT done FROM jobs WHERE id = ?1")?;
-        let noted = noted.query_row([int(view.id.0)], |row| match row.get_ref(0)?.as_str_or_null()? {
-            Some(json) => spec::ranges_from_json(json).map_err(|e| bad(0, Type::Text, e)),
-            None => Ok(RangeSet::default()),
-        })?;
-        let mut rows = self.db.prepare_cached(
-            "SELECT idx, state, attempt, failures, losses, worker, epoch, booked, cpu, memory FROM tasks
-             WHERE job = ?1 AND idx >= ?2 AND idx < ?3 ORDER BY idx",
-        )?;
+        let noted = noted
+            .query_row([int(view.id.0)], |row| Ok(row.json(0, spec::ranges_from_json)?))?
+            .unwrap_or_default();
+        let tasks =
+            format!("SELECT {TASK} FROM tasks WHERE job = ?1 AND idx >= ?2 AND idx < ?3 ORDER BY idx");
+        let mut tasks = self.db.prepare_cached(&tasks)?;
         let (mut gather, mut from) = (Gather::of(&view.spec), 0);
         for done in noted.ranges().chain(std::iter::once(u32::MAX..u32::MAX)) {
-            let mut rows = rows.query((int(view.id.0), from, done.start))?;
+            let mut rows = tasks.query((int(view.id.0), from, done.start))?;
             while let Some(row) = rows.next()? {
-                gather.row(task_row(row, 0)?);
+                gather.row(rows::task_row(row, 0)?);
             }
             from = done.end;
             if !done.is_empty() {
@@ -135,14 +114,14 @@ impl Reader {
             let FetchQuery::Jobs(ids) = &fetch.wanted else { return Ok(Vec::new()) };
             return self.records_now(ids);
         };
-        let sql = format!("{JOB} WHERE id = ?1");
+        let sql = format!("SELECT {JOB} FROM jobs WHERE id = ?1");
         let (mut job, mut records, mut seen) = (self.db.prepare_cached(&sql)?, Vec::new(), 0);
         let mut page = self.db.prepare_cached(parked::PAGE)?;
         let mut rows = page.query(parked::page_from(queue, *class, *from, *steps))?;
         while seen < *steps
             && let Some(row) = rows.next()?
         {
-            let parked = parked::from_row(row)?;
+            let parked = rows::parked(row, 0)?;
             let view = job.query_row([int(parked.place.job.0)], job_from)?;
             seen += view.spec.steps.len();
             records.push(self.record(view, Some(parked), Gather::default())?);
@@ -166,7 +145,7 @@ impl Reader {
     }
 
     pub fn job(&self, id: JobId) -> rusqlite::Result<Option<JobView>> {
-        let mut one = self.db.prepare_cached(&format!("{JOB} WHERE id = ?1"))?;
+        let mut one = self.db.prepare_cached(&format!("SELECT {JOB} FROM jobs WHERE id = ?1"))?;
         one.query_row([int(id.0)], job_from).optional()
     }
 
@@ -188,8 +167,7 @@ impl Reader {
 
     pub fn user_totals(&self, user: &str) -> rusqlite::Result<(u64, u64)> {
         let mut one = self.db.prepare_cached("SELECT jobs, bytes FROM user_totals WHERE user = ?1")?;
-        let found =
-            one.query_row([user], |row| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64)));
+        let found = one.query_row([user], |row| Ok((row.number(0)?, row.number(1)?)));
         Ok(found.optional()?.unwrap_or_default())
     }
 
@@ -197,15 +175,14 @@ impl Reader {
         let mut all = self.db.prepare_cached("SELECT state, jobs FROM ended_totals")?;
         let (mut rows, mut totals) = (all.query([])?, EndedTotals::default());
         while let Some(row) = rows.next()? {
-            let state = codes::job_state_from(row.get(0)?);
-            totals.add(state.ok_or_else(|| bad(0, Type::Integer, "no such state"))?, number_at(row, 1)?);
+            totals.add(row.code(0, codes::job_state_from)?, row.number(1)?);
         }
         Ok(totals)
     }
 
     pub fn number(&self, name: &str) -> rusqlite::Result<Option<u64>> {
         let mut one = self.db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
-        one.query_row([name], |row| row.get::<_, i64>(0)).optional().map(|found| found.map(|n| n as u64))
+        one.query_row([name], number_from).optional()
     }
 
     pub fn series(&self) -> rusqlite::Result<Vec<SeriesRow>> {
@@ -214,7 +191,7 @@ impl Reader {
 
     pub fn job_by_key(&self, user: &str, key: &str) -> rusqlite::Result<Option<JobId>> {
         let mut one = self.db.prepare_cached("SELECT id FROM jobs WHERE user = ?1 AND key = ?2")?;
-        one.query_row((user, key), |row| Ok(JobId(row.get::<_, i64>(0)? as u64))).optional()
+        Ok(one.query_row((user, key), number_from).optional()?.map(JobId))
     }
 
     /// Looks at the rows one by one, so that their number is known, and reads those that pass.
@@ -242,9 +219,9 @@ impl Reader {
         let mut all = all.query(rusqlite::params_from_iter(values))?;
         let mut part = JobsPart::default();
         while let Some(row) = all.next()? {
-            let id = JobId(number_at(row, 0)?);
+            let id = JobId(row.number(0)?);
             part.rows += 1;
-            if row.get(1)? {
+            if row.flag(1)? {
                 part.jobs.extend(self.job(id)?);
             }
             if part.jobs.len() >= limit || part.rows >= rows_max {
@@ -256,41 +233,49 @@ impl Reader {
     }
 
     pub fn tasks(&self, job: JobId, range: Range<u32>) -> rusqlite::Result<Vec<StoredTask>> {
-        let sql = format!("{TASK} WHERE job = ?1 AND idx >= ?2 AND idx < ?3 ORDER BY idx");
+        let sql = format!(
+            "SELECT end, {RESULT}, {TASK} FROM tasks WHERE job = ?1 AND idx >= ?2 AND idx < ?3 ORDER BY idx"
+        );
         let mut many = self.db.prepare_cached(&sql)?;
-        many.query_map((int(job.0), range.start, range.end), task_from)?.collect()
+        many.query_map((int(job.0), range.start, range.end), |row| Ok(rows::task(row)?))?.collect()
     }
 
     pub fn history(&self, task: TaskId) -> rusqlite::Result<Vec<AttemptView>> {
-        let sql = format!("{ATTEMPT} WHERE job = ?1 AND idx = ?2 ORDER BY rowid");
+        let sql = format!(
+            "SELECT end, {RESULT}, {ATTEMPT} FROM attempts WHERE job = ?1 AND idx = ?2 ORDER BY rowid"
+        );
         let mut many = self.db.prepare_cached(&sql)?;
-        many.query_map((int(task.job.0), task.index), attempt_from)?.collect()
+        many.query_map((int(task.job.0), task.index), |row| Ok(rows::attempt(row)?.1))?.collect()
     }
 
     pub fn last_ended(&self, jobs_max: usize, attempts_max: usize) -> rusqlite::Result<Vec<EndedJob>> {
         let _moment = self.db.unchecked_transaction()?;
         let active = "SELECT id FROM jobs WHERE state = 0 AND parked = 0 ORDER BY id DESC LIMIT ?1";
         let ended = "SELECT id FROM jobs WHERE ended IS NOT NULL ORDER BY ended DESC, id DESC LIMIT ?1";
-        let mut ids: Vec<i64> = Vec::new();
+        let mut ids: Vec<u64> = Vec::new();
         for sql in [active, ended] {
             let mut some = self.db.prepare_cached(sql)?;
-            for id in some.query_map([jobs_max as i64], |row| row.get(0))? {
+            for id in some.query_map([jobs_max as i64], number_from)? {
                 ids.push(id?);
             }
         }
-        let tasks =
-            format!("{TASK} WHERE job = ?1 AND state >= 2 AND end IS NOT NULL ORDER BY idx DESC LIMIT ?2");
-        let (mut tasks, mut attempts) = (self.db.prepare_cached(&tasks)?, self.db.prepare_cached(EARLIER)?);
+        let tasks = format!(
+            "SELECT end, {RESULT}, {TASK} FROM tasks WHERE job = ?1 AND state >= 2 AND end IS NOT NULL
+             ORDER BY idx DESC LIMIT ?2"
+        );
+        let earlier = format!(
+            "SELECT end, {RESULT}, {ATTEMPT} FROM attempts WHERE job = ?1 AND late = 0 ORDER BY idx, rowid LIMIT ?2"
+        );
+        let (mut tasks, mut earlier) = (self.db.prepare_cached(&tasks)?, self.db.prepare_cached(&earlier)?);
         let (mut left, mut found) = (attempts_max, Vec::new());
         for id in ids {
-            let Some(view) = self.job(JobId(id as u64))? else { continue };
+            let Some(view) = self.job(JobId(id))? else { continue };
             let most = left.min(attempts_max / 2);
-            let tasks: Vec<StoredTask> =
-                tasks.query_map((id, most as i64), task_from)?.collect::<rusqlite::Result<_>>()?;
-            let earlier = attempts.query_map((id, (most - tasks.len()) as i64), |row| {
-                Ok((row.get::<_, u32>(14)?, attempt_from(row)?))
-            })?;
-            let attempts: Vec<(u32, AttemptView)> = earlier.collect::<rusqlite::Result<_>>()?;
+            let tasks = tasks.query_map((int(id), most as i64), |row| Ok(rows::task(row)?))?;
+            let tasks: Vec<StoredTask> = tasks.collect::<rusqlite::Result<_>>()?;
+            let attempts = (int(id), (most - tasks.len()) as i64);
+            let attempts = earlier.query_map(attempts, |row| Ok(rows::attempt(row)?))?;
+            let attempts: Vec<(u32, AttemptView)> = attempts.collect::<rusqlite::Result<_>>()?;
             left -= tasks.len() + attempts.len();
             found.push(EndedJob { view, tasks, attempts });
         }
@@ -299,7 +284,7 @@ impl Reader {
 
     pub fn body(&self, job: JobId, step: u16) -> rusqlite::Result<Option<Arc<[u8]>>> {
         let mut one = self.db.prepare_cached("SELECT body FROM bodies WHERE job = ?1 AND step = ?2")?;
-        one.query_row((int(job.0), step), |row| Ok(Arc::from(row.get_ref(0)?.as_blob()?))).optional()
+        one.query_row((int(job.0), step), body_from).optional()
     }
 
     /// Stops after the step with which the bodies reach [`BODIES_BYTES`].
@@ -323,7 +308,7 @@ impl Reader {
         for (job, step) in steps {
             let mut rows = one.query((int(job.0), step, int(bytes_max as u64)))?;
             if let Some(row) = rows.next()? {
-                found.push(((*job, *step), Arc::from(row.get_ref(0)?.as_blob()?)));
+                found.push(((*job, *step), body_from(row)?));
             }
         }
         Ok(found)
@@ -361,111 +346,14 @@ fn passes(filter: &JobFilter) -> (String, Vec<Box<dyn ToSql>>) {
     (clauses.join(" AND "), values)
 }
 
-fn bad(
-    column: usize,
-    kind: Type,
-    why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, kind, why.into())
-}
-
-fn time_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Time>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(|ns| Time(ns as u64)))
-}
-
-fn number_at(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    Ok(row.get::<_, i64>(column)? as u64)
-}
-
 fn job_from(row: &Row<'_>) -> rusqlite::Result<JobView> {
-    let mut spec = spec::spec_from_json(row.get_ref(1)?.as_str()?).map_err(|e| bad(1, Type::Text, e))?;
-    spec.priority = row.get::<_, Option<i32>>(8)?.unwrap_or(spec.priority);
-    let state =
-        codes::job_state_from(row.get(3)?).ok_or_else(|| bad(3, Type::Integer, "no such job state"))?;
-    let counts = match row.get_ref(7)?.as_str_or_null()? {
-        Some(json) => Some(spec::counts_from_json(json).map_err(|e| bad(7, Type::Text, e))?),
-        None => None,
-    };
-    Ok(JobView {
-        id: JobId(number_at(row, 0)?),
-        spec: Arc::new(spec),
-        created: Time(number_at(row, 2)?),
-        state,
-        stop: row.get::<_, Option<i64>>(4)?.map(codes::stop_from),
-        held: row.get(5)?,
-        ended: time_at(row, 6)?,
-        counts,
-    })
+    Ok(rows::job(row)?)
 }
 
-/// The result in the first ten columns; `None` if the attempt has not ended.
-fn result_from(row: &Row<'_>) -> rusqlite::Result<Option<TaskResult>> {
-    let Some(code) = row.get::<_, Option<i64>>(0)? else { return Ok(None) };
-    let why: Option<String> = row.get(2)?;
-    let end = codes::end_from(code, row.get(1)?, why.clone());
-    let message = why.filter(|_| !matches!(end, Some(End::NotStarted { .. })));
-    let unsigned = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(|n| n as u64));
-    Ok(Some(TaskResult {
-        end: end.ok_or_else(|| bad(0, Type::Integer, "no such end"))?,
-        started: time_at(row, 3)?,
-        finished: time_at(row, 4)?,
-        cpu_ms: unsigned(5)?,
-        peak_memory: unsigned(6)?,
-        disk_bytes: unsigned(9)?,
-        out_bytes: unsigned(7)?.unwrap_or(0),
-        err_bytes: unsigned(8)?.unwrap_or(0),
-        message,
-    }))
+fn number_from(row: &Row<'_>) -> rusqlite::Result<u64> {
+    Ok(row.number(0)?)
 }
 
-/// The task's row, in the ten columns from `first` on.
-fn task_row(row: &Row<'_>, first: usize) -> rusqlite::Result<TaskRow> {
-    let state = codes::task_state_from(row.get(first + 1)?)
-        .ok_or_else(|| bad(first + 1, Type::Integer, "no such task state"))?;
-    let memory = row.get::<_, Option<i64>>(first + 9)?.map(|bytes| bytes as u64);
-    Ok(TaskRow {
-        index: row.get(first)?,
-        state,
-        attempt: row.get(first + 2)?,
-        failures: row.get(first + 3)?,
-        losses: row.get(first + 4)?,
-        worker: WorkerId(number_at(row, first + 5)?),
-        epoch: Epoch(number_at(row, first + 6)?),
-        booked: Time(number_at(row, first + 7)?),
-        amounts: row.get::<_, Option<u32>>(first + 8)?.zip(memory),
-    })
-}
-
-fn task_from(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
-    Ok(StoredTask { row: task_row(row, 10)?, result: result_from(row)? })
-}
-
-fn attempt_from(row: &Row<'_>) -> rusqlite::Result<AttemptView> {
-    Ok(AttemptView {
-        attempt: row.get(10)?,
-        worker: WorkerId(number_at(row, 11)?),
-        epoch: Epoch(number_at(row, 12)?),
-        late: row.get(13)?,
-        result: result_from(row)?.ok_or_else(|| bad(0, Type::Null, "an attempt without an end"))?,
-    })
-}
-
-fn worker_from(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
-    let capacity = spec::resources_from_json(row.get_ref(5)?.as_str()?);
-    let attributes = spec::attributes_from_json(row.get_ref(6)?.as_str()?);
-    let state =
-        codes::worker_state_from(row.get(8)?).ok_or_else(|| bad(8, Type::Integer, "no such worker state"))?;
-    Ok(WorkerRecord {
-        id: WorkerId(number_at(row, 0)?),
-        name: row.get(1)?,
-        epoch: Epoch(number_at(row, 2)?),
-        identity: number_at(row, 7)?,
-        incarnation: number_at(row, 3)?,
-        state,
-        draining: row.get(4)?,
-        note: row.get(10)?,
-        lease_until: time_at(row, 9)?,
-        capacity: capacity.map_err(|e| bad(5, Type::Text, e))?,
-        attributes: attributes.map_err(|e| bad(6, Type::Text, e))?,
-    })
+fn body_from(row: &Row<'_>) -> rusqlite::Result<Arc<[u8]>> {
+    Ok(present(0, row.blob(0)?)?.into())
 }

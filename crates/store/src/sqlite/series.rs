@@ -1,6 +1,7 @@
 //! Series of the farm over time: a blob for each part and step, written by the server every few minutes.
 
-use super::numbers::int;
+use crate::codes::int;
+use crate::rows;
 use crate::view::SeriesRow;
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::ops::Range;
@@ -27,9 +28,6 @@ pub fn keep(db: &mut Connection, rows: &[SeriesRow], kept: &[(u8, Range<u64>)]) 
 
 /// All rows, by step and part.
 pub fn all(db: &Connection) -> rusqlite::Result<Vec<SeriesRow>> {
-    let mut rows = db.prepare_cached("SELECT part, step, data FROM series ORDER BY step, part")?;
-    let rows = rows.query_map([], |row| {
-        Ok(SeriesRow { part: row.get(0)?, step: row.get::<_, i64>(1)? as u64, data: row.get(2)? })
-    })?;
-    rows.collect()
+    let mut all = db.prepare_cached("SELECT part, step, data FROM series ORDER BY step, part")?;
+    all.query_map([], |row| Ok(rows::series(row)?))?.collect()
 }

@@ -2,13 +2,13 @@
 //! that back off for a limit. The writer's thread changes them in a batch's transaction, and an engine reads
 //! them when it starts. Nothing here checks a setting; the engine did.
 
-use super::numbers::{int, time};
+use crate::codes::{int, time};
+use crate::rows::{self, LIMIT, QUEUE, StoredRow};
 use crate::spec;
-use rusqlite::types::Type;
 use rusqlite::{Connection, Transaction, params};
 use std::collections::BTreeMap;
 use windlass_core::job::BackOff;
-use windlass_core::licences::{Busy, Limit};
+use windlass_core::licences::Limit;
 use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::score::history::Sample;
 use windlass_core::{JobId, Time};
@@ -30,13 +30,8 @@ pub fn set_history(
 /// Up to `limit` task profiles with their samples, last used first.
 pub fn history(db: &Connection, limit: usize) -> rusqlite::Result<Vec<(String, Vec<Sample>)>> {
     let sql = "SELECT signature, samples FROM history ORDER BY at DESC, signature DESC LIMIT ?1";
-    let mut rows = db.prepare_cached(sql)?;
-    let rows = rows.query_map([limit as i64], |row| {
-        let samples = spec::samples_from_json(row.get_ref(1)?.as_str()?);
-        let bad = |e| rusqlite::Error::FromSqlConversionFailure(1, Type::Text, Box::new(e));
-        Ok((row.get(0)?, samples.map_err(bad)?))
-    })?;
-    rows.collect()
+    let mut profiles = db.prepare_cached(sql)?;
+    profiles.query_map([limit as i64], |row| Ok(rows::history(row)?))?.collect()
 }
 
 /// Deletes up to `limit` task profiles that were not used since `before`; returns how many were deleted.
@@ -51,9 +46,9 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
 /// Replaces the settings of a queue.
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
     let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights } = queue;
-    let users = (!users.is_empty()).then(|| spec::names_to_json(users));
+    let users = (!users.is_empty()).then(|| spec::to_json(users));
     let turns = *turns == TurnsBy::Jobs;
-    let user_weights = (!user_weights.is_empty()).then(|| spec::user_weights_to_json(user_weights));
+    let user_weights = (!user_weights.is_empty()).then(|| spec::to_json(user_weights));
     tx.prepare_cached(
         "INSERT INTO queues (name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
@@ -64,30 +59,10 @@ pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<
     .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights])
 }
 
-fn unreadable(column: usize, error: serde_json::Error) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
-}
-
 /// All queues that have settings, by name.
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
-    let sql = "SELECT name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights
-               FROM queues ORDER BY name";
-    let mut rows = db.prepare_cached(sql)?;
-    let rows = rows.query_map([], |row| {
-        Ok(QueueRecord {
-            name: row.get(0)?,
-            weight: row.get(1)?,
-            band: row.get(2)?,
-            quota_cpu: row.get(3)?,
-            burst_cpu: row.get(4)?,
-            paused: row.get(5)?,
-            // An empty list would open some queues to all users.
-            users: spec::names_from_json(row.get(6)?).map_err(|e| unreadable(6, e))?,
-            turns: if row.get(7)? { TurnsBy::Jobs } else { TurnsBy::Users },
-            user_weights: spec::user_weights_from_json(row.get(8)?).map_err(|e| unreadable(8, e))?,
-        })
-    })?;
-    rows.collect()
+    let mut queues = db.prepare_cached(&format!("SELECT {QUEUE} FROM queues ORDER BY name"))?;
+    queues.query_map([], |row| Ok(rows::queue(row)?))?.collect()
 }
 
 /// Replaces a limit, or deletes it. Deleting a limit that does not exist succeeds.
@@ -96,7 +71,7 @@ pub fn set_limit(tx: &Transaction<'_>, name: &str, limit: Option<&Limit>) -> rus
         tx.prepare_cached("DELETE FROM limits WHERE name = ?1")?.execute([name])?;
         return Ok(());
     };
-    let exits = busy.as_ref().map(|busy| spec::exits_to_json(&busy.exits));
+    let exits = busy.as_ref().map(|busy| spec::to_json(&busy.exits));
     let back_off_ms = busy.as_ref().map(|busy| int(busy.back_off_ms));
     tx.prepare_cached(
         "INSERT INTO limits (name, max, per_worker, busy_exits, back_off_ms) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -108,16 +83,8 @@ pub fn set_limit(tx: &Transaction<'_>, name: &str, limit: Option<&Limit>) -> rus
 }
 
 pub fn limits(db: &Connection) -> rusqlite::Result<BTreeMap<String, Limit>> {
-    let sql = "SELECT name, max, per_worker, busy_exits, back_off_ms FROM limits";
-    let mut rows = db.prepare_cached(sql)?;
-    let rows = rows.query_map([], |row| {
-        let bad = |e| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, Box::new(e));
-        let exits = row.get_ref(3)?.as_str_or_null()?.map(spec::exits_from_json).transpose().map_err(bad)?;
-        let back_off_ms = row.get::<_, Option<i64>>(4)?.map(|ms| ms as u64);
-        let busy = exits.zip(back_off_ms).map(|(exits, back_off_ms)| Busy { exits, back_off_ms });
-        Ok((row.get(0)?, Limit { max: row.get(1)?, per_worker: row.get(2)?, busy }))
-    })?;
-    rows.collect()
+    let mut limits = db.prepare_cached(&format!("SELECT {LIMIT} FROM limits"))?;
+    limits.query_map([], |row| Ok(rows::limit(row)?))?.collect()
 }
 
 /// Holds a job, or releases it.
@@ -143,8 +110,6 @@ pub fn set_back_offs(
 /// A job's steps that back off for a limit.
 pub fn back_offs(db: &Connection, job: JobId) -> rusqlite::Result<BTreeMap<u16, BackOff>> {
     let mut one = db.prepare_cached("SELECT back_offs FROM jobs WHERE id = ?1")?;
-    one.query_row([int(job.0)], |row| {
-        let bad = |e| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(e));
-        row.get_ref(0)?.as_str_or_null()?.map_or(Ok(BTreeMap::new()), spec::back_offs_from_json).map_err(bad)
-    })
+    let found = one.query_row([int(job.0)], |row| Ok(row.json(0, spec::back_offs_from_json)?))?;
+    Ok(found.unwrap_or_default())
 }

@@ -2,12 +2,12 @@
 //! expects. Only the writer's thread calls it. A refused write changes no row, and the others of its batch
 //! are committed.
 
-use super::numbers::{int, time};
 use super::parked::{self, Deltas};
 use super::{foreign, settings, tokens, turns};
-use crate::codes;
+use crate::codes::{self, int, time};
 use crate::spec;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
 use std::collections::BTreeSet;
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, JobState, TaskResult};
@@ -168,32 +168,24 @@ fn end(
     (failures, losses): (u32, u32),
     result: &TaskResult,
 ) -> rusqlite::Result<usize> {
-    let (end, code, why) = codes::end(&result.end);
-    let why = why.or(result.message.as_deref());
+    let key = [int(task.job.0), task.index.into(), attempt.into(), state, failures.into(), losses.into()];
     tx.prepare_cached(
         "UPDATE tasks SET state = ?4, failures = ?5, losses = ?6, end = ?7, code = ?8, why = ?9,
              started = ?10, finished = ?11, cpu_ms = ?12, peak = ?13, out_bytes = ?14, err_bytes = ?15,
              disk = ?16
          WHERE job = ?1 AND idx = ?2 AND attempt = ?3 AND state = 1",
     )?
-    .execute(params![
-        int(task.job.0),
-        task.index,
-        attempt,
-        state,
-        failures,
-        losses,
-        end,
-        code,
-        why,
-        result.started.map(time),
-        result.finished.map(time),
-        result.cpu_ms.map(int),
-        result.peak_memory.map(int),
-        int(result.out_bytes),
-        int(result.err_bytes),
-        result.disk_bytes.map(int),
-    ])
+    .execute(params_from_iter(with_result(&key, result)))
+}
+
+/// The values of a key, and behind them how an attempt ended.
+fn with_result(key: &[i64], result: &TaskResult) -> Vec<Value> {
+    let (end, code, why) = codes::end(&result.end);
+    let why = why.or(result.message.as_deref()).map(str::to_owned);
+    let mut values: Vec<Value> = key.iter().map(|number| Value::from(*number)).collect();
+    values.extend([Value::from(end), code.into(), why.into()]);
+    values.extend(codes::usage(result).map(Value::from));
+    values
 }
 
 /// Copies the attempt that has just ended into the task's history.
@@ -217,8 +209,7 @@ fn insert_late(
     (worker, epoch): (u64, u64),
     result: &TaskResult,
 ) -> rusqlite::Result<usize> {
-    let (end, code, why) = codes::end(&result.end);
-    let why = why.or(result.message.as_deref());
+    let key = [int(task.job.0), task.index.into(), attempt.into(), int(worker), int(epoch)];
     tx.prepare_cached(
         "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
              cpu_ms, peak, out_bytes, err_bytes, disk)
@@ -227,23 +218,7 @@ fn insert_late(
              AND NOT EXISTS (SELECT 1 FROM attempts WHERE job = ?1 AND idx = ?2 AND attempt = ?3
                  AND worker = ?4 AND epoch = ?5 AND late = 1)",
     )?
-    .execute(params![
-        int(task.job.0),
-        task.index,
-        attempt,
-        int(worker),
-        int(epoch),
-        end,
-        code,
-        why,
-        result.started.map(time),
-        result.finished.map(time),
-        result.cpu_ms.map(int),
-        result.peak_memory.map(int),
-        int(result.out_bytes),
-        int(result.err_bytes),
-        result.disk_bytes.map(int),
-    ])
+    .execute(params_from_iter(with_result(&key, result)))
 }
 
 /// Deletes a worker. It is never refused: the result is always 1.
@@ -269,7 +244,7 @@ fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Resul
         int(worker.incarnation),
         worker.draining,
         spec::resources_to_json(&worker.capacity),
-        spec::attributes_to_json(&worker.attributes),
+        spec::to_json(&worker.attributes),
         int(worker.identity),
         codes::worker_state(worker.state),
         worker.lease_until.map(time),
