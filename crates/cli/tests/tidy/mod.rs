@@ -152,8 +152,7 @@ fn only_files_of_the_engine_add_methods_to_it() {
 /// Methods that a type may have. A type with more has several subjects.
 const METHODS_MAX: usize = 60;
 /// Types that have more, by crate and name. Figures fall and never rise; a type that is within the limit leaves the list.
-const TYPES_WITH_MORE: [(&str, &str, usize); 6] = [
-    ("api", "Client", 61),
+const TYPES_WITH_MORE: [(&str, &str, usize); 5] = [
     ("core", "Engine", 206),
     ("core", "Queues", 85),
     ("gateway-compass", "Lab", 62),
@@ -258,6 +257,10 @@ fn no_type_of_a_crate_is_named_as_another() {
             };
             let Some(rest) = kinds.iter().find_map(|kind| code.strip_prefix(kind)) else { continue };
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            // A macro's variable.
+            if name.is_empty() {
+                continue;
+            }
             if let Some(other) = seen.insert((of.to_owned(), name.clone()), path.clone()) {
                 panic!("{path} and {other} both name a type {name}");
             }
