@@ -12,8 +12,8 @@ use windlass_core::engine::{
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::plan::Policy;
 use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, Reservation};
+use windlass_core::plan::{PlanSettings, Policy};
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::history::{Sample, Signature};
 use windlass_core::score::policy::{ScoringPolicy, policy_by_name};
@@ -55,7 +55,8 @@ impl Farm {
         workers: u64,
         history: Vec<(String, Vec<Sample>)>,
     ) -> Self {
-        let settings = Settings { policy: Policy(policy), lease_ns: None, ..Settings::default() };
+        let plan = PlanSettings { policy: Policy(policy), ..PlanSettings::default() };
+        let settings = Settings { plan, lease_ns: None, ..Settings::default() };
         let mut farm = Farm {
             engine: Engine::restore(settings, StoredState { history, ..StoredState::default() }),
             now: Time(1),

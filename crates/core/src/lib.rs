@@ -5,7 +5,7 @@
 //! same [`Outbox`](outbox::Outbox) byte for byte. The shell around it (crate `windlass-server`)
 //! persists the writes of an outbox, and only then sends what the outbox says to send.
 //!
-//! Read `engine` first, then `plan` and `queues`.
+//! Read `engine` first, then `ledger`, `plan` and `queues`.
 
 pub mod bounds;
 pub mod cache_keys;

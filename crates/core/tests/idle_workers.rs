@@ -7,8 +7,8 @@ use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
 use windlass_core::ids::StepKey;
 use windlass_core::job::StepSpec;
 use windlass_core::licences::Limit;
-use windlass_core::plan::ReservationSettings;
 use windlass_core::plan::placement::Ineligible;
+use windlass_core::plan::{PlanSettings, ReservationSettings};
 use windlass_core::queues::QueueRecord;
 use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, WorkerId};
@@ -120,7 +120,10 @@ fn a_worker_with_room_before_its_round_is_told_who_is_better() {
 #[test]
 fn a_reserved_worker_knows_for_whom() {
     let reserve = ReservationSettings { after_ns: 5 * NS_PER_S, ..ReservationSettings::default() };
-    let mut farm = Farm::with_workers(Settings { reserve, ..Settings::default() }, [cores(4)]);
+    let mut farm = Farm::with_workers(
+        Settings { plan: PlanSettings { reserve, ..PlanSettings::default() }, ..Settings::default() },
+        [cores(4)],
+    );
     submit(&mut farm, step("narrow", 1, 100));
     submit(&mut farm, step("wide", 4, 1));
     assert_eq!(explain(&farm, 1).reserved, None);

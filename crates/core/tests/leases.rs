@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
     Event, Hello, Inventory, Outbox, Settings, StoredState, Submit, WorkerCommand, Write,
 };
+use windlass_core::plan::PlanSettings;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{JobId, Resources, Time, WorkerId};
 
@@ -13,7 +14,11 @@ const LEASE_NS: u64 = 300;
 const SUSPECT_NS: u64 = 90;
 
 fn settings() -> Settings {
-    Settings { lease_ns: Some(LEASE_NS), suspect_ns: SUSPECT_NS, ..Settings::default() }
+    Settings {
+        lease_ns: Some(LEASE_NS),
+        plan: PlanSettings { suspect_ns: SUSPECT_NS, ..PlanSettings::default() },
+        ..Settings::default()
+    }
 }
 
 fn hello(name: u64, incarnation: u64, fences: bool, sent: u64) -> Event {

@@ -14,8 +14,8 @@ use windlass_core::job::{Hints, Kind, Step, StepSpec};
 use windlass_core::licences::Limit;
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
-use windlass_core::plan::Policy;
 use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest, Reservation};
+use windlass_core::plan::{PlanSettings, Policy};
 use windlass_core::queues::QueueRecord;
 use windlass_core::score::context::{InstanceContext, JobContext};
 use windlass_core::score::policy::{POLICIES, policy_by_name};
@@ -97,7 +97,7 @@ fn wide_tasks_start_when_what_ran_on_their_worker_has_ended_and_the_farm_stays_b
 #[test]
 fn no_more_workers_are_reserved_than_may_be_and_all_get_theirs_in_the_end() {
     let mut settings = Settings::default();
-    settings.reserve.holders_max = 2;
+    settings.plan.reserve.holders_max = 2;
     let mut farm = live(Farm::with_workers(settings, vec![Resources::new(800, 64 * GIB); 6]));
     farm.checks = false;
     farm.accept(spec("stream", [step("stream", 100_000, cores(1), (10, 40))]));
@@ -119,7 +119,7 @@ fn no_more_workers_are_reserved_than_may_be_and_all_get_theirs_in_the_end() {
 /// it: the worker is reserved for it, as soon as a first narrow task has overtaken it.
 fn with_reservation(wide_cores: u32) -> LiveFarm {
     let mut settings = Settings::default();
-    settings.reserve.after_ns = 0;
+    settings.plan.reserve.after_ns = 0;
     let mut farm = live(Farm::with_workers(settings, vec![Resources::new(800, 64 * GIB)]));
     farm.accept(spec("base", [limited("base", 4, 100, Some(100))]));
     farm.settle();
@@ -261,7 +261,8 @@ fn random_load() -> impl Strategy<Value = LoadReport> {
 fn settings(policy: usize) -> Settings {
     let load = LoadSettings { pressure: true, stale_ns: 3_600 * NS_PER_S, ..LoadSettings::default() };
     let policy = Policy(policy_by_name(POLICIES[policy]).0);
-    Settings { policy, load, suspect_ns: 360_000 * NS_PER_S, lease_ns: None, ..Settings::default() }
+    let plan = PlanSettings { policy, load, suspect_ns: 360_000 * NS_PER_S, ..PlanSettings::default() };
+    Settings { plan, lease_ns: None, ..Settings::default() }
 }
 
 /// Every step of active jobs that has ready tasks.

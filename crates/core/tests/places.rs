@@ -7,6 +7,7 @@ use windlass_core::engine::{Event, Hello, PlaceInUse, Reply, Settings};
 use windlass_core::explain::{self, Reason};
 use windlass_core::ids::AllocId;
 use windlass_core::job::StepSpec;
+use windlass_core::plan::PlanSettings;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
 use windlass_core::tags::{EXCLUSIVE, Need, SERVES};
 use windlass_core::time::NS_PER_S;
@@ -98,7 +99,10 @@ fn a_client_that_is_gone_gets_nothing() {
 #[test]
 fn one_compile_waits_for_a_turn_and_not_for_two_thousand() {
     let turn = TurnSettings { charge: Charge::Time, express: None };
-    let mut farm = Farm::with_workers(Settings { turn, ..Settings::default() }, [cores(4), cores(4)]);
+    let mut farm = Farm::with_workers(
+        Settings { plan: PlanSettings { turn, ..PlanSettings::default() }, ..Settings::default() },
+        [cores(4), cores(4)],
+    );
     for _ in 0..2_008 {
         core(&mut farm, "many", 3_600);
     }
@@ -116,7 +120,10 @@ fn one_compile_waits_for_a_turn_and_not_for_two_thousand() {
 #[test]
 fn clients_share_by_weight_with_each_other() {
     let turn = TurnSettings { charge: Charge::Task, express: None };
-    let mut farm = Farm::with_workers(Settings { turn, ..Settings::default() }, [cores(2)]);
+    let mut farm = Farm::with_workers(
+        Settings { plan: PlanSettings { turn, ..PlanSettings::default() }, ..Settings::default() },
+        [cores(2)],
+    );
     let queue = QueueRecord { weight: 300, ..QueueRecord::named("ci") };
     farm.tell(set_queue(queue));
     let clients: BTreeMap<RequestId, &str> = (0..200)

@@ -5,10 +5,11 @@ use crate::kit::live::{LiveFarm, run};
 use crate::kit::{self, Farm, GIB, REQUEST, START, booked, cores, hello, record, spec, task};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{
-    Bounds, Event, Held, HeldPhase, Hello, Inventory, Refusal, Reply, Settings, StoredState, Submit, Write,
+    Event, Held, HeldPhase, Hello, Inventory, Refusal, Reply, Settings, StoredState, Submit, Write,
 };
 use windlass_core::explain::Reason;
 use windlass_core::job::{JobRecord, JobSpec, JobState, StepSpec, TaskRow, TaskState};
+use windlass_core::plan::PlanSettings;
 use windlass_core::plan::placement::Ineligible;
 use windlass_core::queues::TurnSettings;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
@@ -18,7 +19,7 @@ use windlass_core::{Epoch, JobId, Resources, Time, WorkerId};
 /// A first task out of turn would hide who is behind.
 fn settings() -> Settings {
     let turn = TurnSettings { express: None, ..TurnSettings::default() };
-    Settings { turn, lease_ns: None, ..Settings::default() }
+    Settings { plan: PlanSettings { turn, ..PlanSettings::default() }, lease_ns: None, ..Settings::default() }
 }
 
 fn live(farm: Farm) -> LiveFarm {
@@ -254,7 +255,7 @@ fn a6_a_key_whose_job_is_gone_names_nothing() {
 
 #[test]
 fn a6_a_key_that_was_read_too_early_is_read_again() {
-    let settings = Settings { bounds: Bounds { recent_jobs: 1, ..Bounds::default() }, ..settings() };
+    let settings = Settings { recent_jobs_max: 1, ..settings() };
     let mut farm = live(Farm::with_workers(settings, [room(1)]));
     let keyed = |key: &str| JobSpec { key: Some(key.to_owned()), ..spec("", [step(1, 1, 0)]) };
     let (first, _) = submit_keyed(&mut farm, keyed("nightly"));

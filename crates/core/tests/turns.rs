@@ -8,6 +8,7 @@ use windlass_core::engine::{Event, Settings};
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{QueuedStep, StepSpec};
 use windlass_core::licences::Limit;
+use windlass_core::plan::PlanSettings;
 use windlass_core::queues::{
     Charge, ClockOf, ClockRecord, QueueRecord, QueueTurn, Queues, RoundFilter, SavedTurns, TurnClock,
     TurnRecord, TurnSettings, band_of,
@@ -73,7 +74,7 @@ proptest! {
 
 /// A farm of one worker. Tests with backlogs of millions of tasks check it when they are done.
 fn farm_of(slots: u32, turn: TurnSettings) -> LiveFarm {
-    let settings = Settings { turn, ..Settings::default() };
+    let settings = Settings { plan: PlanSettings { turn, ..PlanSettings::default() }, ..Settings::default() };
     let mut farm = LiveFarm::of(Farm::with_workers(settings, [Resources::new(slots * 100, 1_024 * GIB)]));
     farm.checks = false;
     farm

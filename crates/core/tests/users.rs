@@ -9,6 +9,7 @@ use windlass_core::explain::{Change, Reason};
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{JobSpec, QueuedStep, StepSpec};
 use windlass_core::licences::Limit;
+use windlass_core::plan::PlanSettings;
 use windlass_core::queues::{Charge, QueueRecord, Queues, RoundFilter, TurnSettings, TurnsBy};
 use windlass_core::{JobId, Resources, Time};
 
@@ -88,7 +89,8 @@ proptest! {
 }
 
 fn farm_of(slots: u32, charge: Charge, express: Option<u32>) -> LiveFarm {
-    let settings = Settings { turn: TurnSettings { charge, express }, ..Settings::default() };
+    let plan = PlanSettings { turn: TurnSettings { charge, express }, ..PlanSettings::default() };
+    let settings = Settings { plan, ..Settings::default() };
     let mut farm = LiveFarm::of(Farm::with_workers(settings, [Resources::new(slots * 100, 1_024 * GIB)]));
     farm.checks = false;
     farm

@@ -88,7 +88,7 @@ fn what_waits_for_the_first_tasks_of_its_step_has_their_room_next() {
 #[test]
 fn what_is_reserved_is_not_taken() {
     let mut settings = Settings::default();
-    settings.reserve.after_ns = 0;
+    settings.plan.reserve.after_ns = 0;
     let mut farm = Farm::with_workers(settings, [Resources::new(1_600, 64 * GIB)]);
     let limited =
         |cpus: u32, limit_s: u64| StepSpec { time_limit_ms: Some(limit_s * 1_000), ..step(1, cores(cpus)) };

@@ -14,7 +14,7 @@ use crate::twists::Twists;
 use crate::waits::Waits;
 use crate::world::{Alarm, CLOCK_START, MS, Observation, S, SimEvent, Tally, World};
 use std::fmt;
-use windlass_core::engine::{Bounds, Fact};
+use windlass_core::engine::{Fact, Settings};
 use windlass_core::explain::Reason;
 use windlass_core::job::{End, JobState};
 use windlass_core::plan::Policy;
@@ -144,17 +144,17 @@ impl Run {
         world.faults = faults.vary(&mut world.rng);
         let lease_s = [Some(3), Some(3), Some(30), Some(30), Some(300), None][world.rng.below(6) as usize];
         world.settings.lease_ns = lease_s.map(|s| s * S);
-        world.settings.suspect_ns = lease_s.map_or(20, |s| s / 3) * S;
-        world.settings.load.pressure = world.rng.chance(700);
+        world.settings.plan.suspect_ns = lease_s.map_or(20, |s| s / 3) * S;
+        world.settings.plan.load.pressure = world.rng.chance(700);
         // Where tasks count, turns after a restart can be compared with those before it, bit by bit.
-        world.settings.turn.charge = if seed / 4 % 2 == 1 { Charge::Task } else { Charge::Time };
+        world.settings.plan.turn.charge = if seed / 4 % 2 == 1 { Charge::Task } else { Charge::Time };
         let policies = POLICIES.map(|name| policy_by_name(name).0);
-        world.settings.policy = Policy(policies[world.rng.below(4) as usize]);
-        world.settings.saturation =
+        world.settings.plan.policy = Policy(policies[world.rng.below(4) as usize]);
+        world.settings.plan.saturation =
             Saturation { cores: world.rng.chance(300), memory: world.rng.chance(200) };
-        world.settings.reserve.after_ns = [2, 5, 60][world.rng.below(3) as usize] * S;
-        world.settings.reserve.holders_max = [1, 2, 8][world.rng.below(3) as usize];
-        world.settings.turn.express = [None, Some(2), Some(8)][world.rng.below(3) as usize];
+        world.settings.plan.reserve.after_ns = [2, 5, 60][world.rng.below(3) as usize] * S;
+        world.settings.plan.reserve.holders_max = [1, 2, 8][world.rng.below(3) as usize];
+        world.settings.plan.turn.express = [None, Some(2), Some(8)][world.rng.below(3) as usize];
         world.settings.cache_steps = match seed % 4 {
             0 => 3,
             1 => 12,
@@ -441,9 +441,10 @@ impl Run {
 /// Small bounds of what the engine examines and remembers, so that a small farm exceeds them.
 fn small_bounds(world: &mut World) {
     let mut few = |most: u64| world.rng.between(2, most) as usize;
-    world.settings.bounds =
-        Bounds { step_misses: few(4), candidates: few(4), recent_jobs: few(8), prefetch_looks: few(4) };
-    world.settings.reserve.watched_max = 2 + few(4);
+    let Settings { plan, recent_jobs_max, .. } = &mut world.settings;
+    (plan.step_misses_max, plan.candidates_max) = (few(4), few(4));
+    (*recent_jobs_max, plan.prefetch_looks_max) = (few(8), few(4));
+    plan.reserve.watched_max = 2 + few(4);
 }
 
 /// Adds a random machine.

@@ -464,9 +464,11 @@ impl ScriptWorld {
     /// Starts another scheduler with these settings.
     fn settings(&mut self, args: &Args) -> Result<(), String> {
         self.world.settings.lease_ns = args.named_duration_ns("lease")?;
-        self.world.settings.suspect_ns = args.named_duration_ns("suspect")?.unwrap_or(bounds::SUSPECT_NS);
-        self.world.settings.load.pressure = args.has("pressure");
-        self.world.settings.policy = match args.named("policy").map(|name| (name, policy_by_name(name))) {
+        self.world.settings.plan.suspect_ns =
+            args.named_duration_ns("suspect")?.unwrap_or(bounds::SUSPECT_NS);
+        self.world.settings.plan.load.pressure = args.has("pressure");
+        self.world.settings.plan.policy = match args.named("policy").map(|name| (name, policy_by_name(name)))
+        {
             Some((name, (_, false))) => return Err(format!("there is no policy '{name}'")),
             Some((_, (policy, true))) => Policy(policy),
             None => Policy::default(),

@@ -68,15 +68,15 @@ impl Twists {
             Some(Twist::Reserved) => {
                 // A scheduler knows of no reservation of the one before.
                 faults.scheduler_permille = 0;
-                settings.reserve.after_ns = 2 * S;
-                settings.reserve.holders_max = 8;
+                settings.plan.reserve.after_ns = 2 * S;
+                settings.plan.reserve.holders_max = 8;
             }
             Some(Twist::Unsure) => {
                 // The check at the end finds processes that are left behind.
                 faults.scheduler_permille = 0;
                 (faults.unknown_permille, faults.rival_permille) = (30, 50);
                 (faults.absence_permille, faults.retire_permille) = (60, 30);
-                (settings.lease_ns, settings.suspect_ns) = (Some(3 * S), S);
+                (settings.lease_ns, settings.plan.suspect_ns) = (Some(3 * S), S);
                 world.books_late = true;
             }
             Some(Twist::LostResults) => {

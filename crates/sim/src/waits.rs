@@ -80,7 +80,7 @@ impl Waits {
         let engine = &scheduler.engine;
         sizes_follow_workers(engine)?;
         let mut before = std::mem::take(&mut self.steps);
-        let after_ns = world.settings.reserve.after_ns;
+        let after_ns = world.settings.plan.reserve.after_ns;
         for job in engine.jobs() {
             judge_gangs(engine, job)?;
             for (number, step) in job.steps.iter().enumerate() {
@@ -172,7 +172,7 @@ pub(crate) fn turns(scheduler: &Scheduler) -> BTreeMap<String, (u8, i128)> {
     let engine = &scheduler.engine;
     let mut unsaved = Outbox::default();
     engine.clone().save_turns(&mut unsaved);
-    if engine.turn().charge == Charge::Time || !scheduler.is_idle() || !unsaved.writes.is_empty() {
+    if engine.charge() == Charge::Time || !scheduler.is_idle() || !unsaved.writes.is_empty() {
         return BTreeMap::new();
     }
     let turn =

@@ -5,6 +5,7 @@ use flate2::write::GzEncoder;
 use std::io::Write as _;
 use std::path::PathBuf;
 use windlass_core::engine::Settings;
+use windlass_core::plan::PlanSettings;
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::worker::Saturation;
 use windlass_sim::swf::{
@@ -382,7 +383,13 @@ fn recorded(name: &str, jobs: usize) -> Option<Trace> {
 }
 
 fn turns(charge: Charge) -> Settings {
-    Settings { turn: TurnSettings { charge, ..TurnSettings::default() }, ..Settings::default() }
+    Settings {
+        plan: PlanSettings {
+            turn: TurnSettings { charge, ..TurnSettings::default() },
+            ..PlanSettings::default()
+        },
+        ..Settings::default()
+    }
 }
 
 #[test]
@@ -417,7 +424,10 @@ fn jobs_with_memory_and_tags_are_not_starved_on_machines_of_two_kinds() {
     let workload = Workload::new(&trace, Farm::parse_machines(WAGAP_MACHINES).unwrap(), false);
     assert_eq!(workload.left_out.values().sum::<usize>(), if cfg!(debug_assertions) { 0 } else { 2 });
     let filling = Saturation { cores: true, memory: false };
-    let settings = Settings { saturation: filling, ..Settings::default() };
+    let settings = Settings {
+        plan: PlanSettings { saturation: filling, ..PlanSettings::default() },
+        ..Settings::default()
+    };
     let of = |schedule| Figures::of(&workload, &schedule, 200);
     let (fifo, time) =
         (of(swf::reference(&workload, Baseline::Fifo)), of(swf::replay(&workload, settings, Turns::Shares)));

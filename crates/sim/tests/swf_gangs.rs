@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use windlass_core::engine::Settings;
+use windlass_core::plan::PlanSettings;
 use windlass_core::worker::Saturation;
 use windlass_sim::swf::{self, Baseline, Farm, Omitted, Schedule, Trace, Turns, Workload};
 
@@ -42,7 +43,10 @@ fn starts(workload: &Workload, schedule: &Schedule) -> String {
 /// A line for each scheduler.
 fn all(workload: &Workload) -> String {
     let filling = Saturation { cores: true, memory: false };
-    let settings = || Settings { saturation: filling, ..Settings::default() };
+    let settings = || Settings {
+        plan: PlanSettings { saturation: filling, ..PlanSettings::default() },
+        ..Settings::default()
+    };
     let schedules = [
         ("fifo", swf::reference(workload, Baseline::Fifo)),
         ("backfill", swf::reference(workload, Baseline::Backfill)),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{Engine, Event, Hello, Outbox, Report, Settings, Submit, WorkerCommand};
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
-use windlass_core::plan::Policy;
+use windlass_core::plan::{PlanSettings, Policy};
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::score::policy::policy_by_name;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
@@ -43,8 +43,7 @@ impl Farm {
             engine: Engine::new(Settings {
                 cache_steps,
                 lease_ns: None,
-                turn,
-                policy,
+                plan: PlanSettings { turn, policy, ..PlanSettings::default() },
                 ..Settings::default()
             }),
             store: Memory::default(),

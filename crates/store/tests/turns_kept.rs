@@ -9,7 +9,7 @@ use windlass_core::engine::{
     WorkerCommand, Write,
 };
 use windlass_core::job::{End, JobSpec, StepSpec, TaskResult};
-use windlass_core::plan::Policy;
+use windlass_core::plan::{PlanSettings, Policy};
 use windlass_core::queues::{
     Charge, ClockOf, ClockRecord, QueueRecord, QueueTurn, SavedTurns, TurnClock, TurnRecord, TurnSettings,
 };
@@ -41,7 +41,8 @@ impl Farm {
         let turn = TurnSettings { charge, express };
         // With this policy all steps suit all workers alike.
         let policy = Policy(policy_by_name("simple").0);
-        let settings = Settings { cache_steps, lease_ns: None, turn, policy, ..Settings::default() };
+        let plan = PlanSettings { turn, policy, ..PlanSettings::default() };
+        let settings = Settings { plan, cache_steps, lease_ns: None, ..Settings::default() };
         let mut farm = Farm {
             settings,
             engine: Engine::new(settings),
@@ -387,7 +388,7 @@ fn turns_of_another_charge_are_dropped() {
     farm.submit("ann", "ann", 0, 10);
     farm.submit("bob", "bob", 0, 10);
     assert_eq!(farm.store.load().ground.turns.turns.len(), 2);
-    farm.settings.turn.charge = Charge::Time;
+    farm.settings.plan.turn.charge = Charge::Time;
     farm.restart();
     farm.run(1);
     let turns = farm.store.load().ground.turns;

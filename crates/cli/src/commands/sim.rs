@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use table::{Outcome, Replayed};
 use windlass_core::engine::Settings;
-use windlass_core::plan::Policy;
+use windlass_core::plan::{PlanSettings, Policy};
 use windlass_core::queues::{Charge, TurnSettings};
 use windlass_core::score::policy::{POLICIES, packing, policy_by_name};
 use windlass_core::worker::Saturation;
@@ -183,10 +183,11 @@ fn settings(args: &ReplayArgs) -> Vec<Setting> {
             };
             let turns = if word == "order" { Turns::Submission } else { Turns::Shares };
             let default = Settings::default();
-            let express = args.express.map_or(default.turn.express, |Express(every)| every);
+            let express = args.express.map_or(default.plan.turn.express, |Express(every)| every);
             let turn = TurnSettings { charge, express };
             let rules = if policy == "packing" { packing(saturation) } else { policy_by_name(policy).0 };
-            let settings = Settings { policy: Policy(rules), saturation, turn, ..default };
+            let plan = PlanSettings { policy: Policy(rules), saturation, turn, ..default.plan };
+            let settings = Settings { plan, ..default };
             let name = if args.policy.len() > 1 { format!("{policy}/{word}") } else { word.to_owned() };
             Setting { name, how: How::Engine(Box::new(settings), turns) }
         })

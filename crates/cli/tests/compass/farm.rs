@@ -8,6 +8,7 @@ use windlass_core::engine::{
 };
 use windlass_core::job::{End, TaskResult};
 use windlass_core::load::pressure::LoadReport;
+use windlass_core::plan::PlanSettings;
 use windlass_core::queues::{Charge, QueueRecord, TurnSettings};
 use windlass_core::time::NS_PER_S;
 use windlass_core::worker::Origin;
@@ -38,7 +39,10 @@ impl Farm {
     pub fn new(charge: Charge) -> Farm {
         let turn = TurnSettings { charge, express: None };
         Farm {
-            engine: Engine::new(Settings { turn, ..Settings::default() }),
+            engine: Engine::new(Settings {
+                plan: PlanSettings { turn, ..PlanSettings::default() },
+                ..Settings::default()
+            }),
             now: Time(1_000_000 * NS_PER_S),
             free: BTreeMap::new(),
             seconds: BTreeMap::new(),

@@ -4,13 +4,13 @@ use super::{ClientPlaces, HeldPlace, PlaceInUse};
 use crate::ids::{AllocId, WorkerId};
 use crate::plan::Planner;
 use crate::queues::{Charge, cost, dominant_share};
-use crate::time::{NS_PER_MS, Time};
+use crate::time::NS_PER_MS;
 
 impl ClientPlaces {
     /// A client gives its place back. Returns the worker that has more room now.
-    pub(crate) fn free(&mut self, alloc: AllocId, plan: &mut Planner, now: Time) -> Option<WorkerId> {
+    pub(crate) fn free(&mut self, alloc: AllocId, plan: &mut Planner) -> Option<WorkerId> {
         let place = self.release(alloc)?;
-        let ran_ms = now.since(place.since) / NS_PER_MS;
+        let ran_ms = plan.now().since(place.since) / NS_PER_MS;
         plan.queues.settle(place.queue, place.amounts.cpu);
         plan.queues.count_job(place.queue, -1);
         if self.charge == Charge::Time {
@@ -28,13 +28,7 @@ impl ClientPlaces {
 
     /// Places in use on a worker, as its gateway knows them. Those that the engine does not know, because it was restarted,
     /// are taken up and charged from now on. Others there may just have been given, so they stay.
-    pub(crate) fn take_up(
-        &mut self,
-        worker: WorkerId,
-        in_use: Vec<PlaceInUse>,
-        plan: &mut Planner,
-        now: Time,
-    ) {
+    pub(crate) fn take_up(&mut self, worker: WorkerId, in_use: Vec<PlaceInUse>, plan: &mut Planner) {
         for PlaceInUse { alloc, queue, amounts } in in_use {
             let Some(capacity) = plan.workers.get(worker).map(|worker| &worker.capacity) else { return };
             if self.get(alloc).is_some() {
@@ -48,7 +42,8 @@ impl ClientPlaces {
                 w.booked.add(&amounts);
                 w.allocs.insert(alloc, amounts.clone());
             });
-            self.adopt(alloc, HeldPlace { worker, queue, amounts, since: now, charged: 0, share });
+            let place = HeldPlace { worker, queue, amounts, since: plan.now(), charged: 0, share };
+            self.adopt(alloc, place);
         }
     }
 }

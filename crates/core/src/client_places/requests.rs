@@ -10,7 +10,7 @@ use crate::job::QueuedStep;
 use crate::outbox::{Outbox, Reply};
 use crate::plan::{Booking, Planner, StepFacts, placement};
 use crate::queues::{Charge, Queues, RoundFilter, dominant_share, first_cost};
-use crate::time::{NS_PER_MS, Time};
+use crate::time::NS_PER_MS;
 use crate::worker::{Worker, WorkerState};
 use crate::workers::Workers;
 use std::collections::BTreeSet;
@@ -22,7 +22,6 @@ impl ClientPlaces {
         request: RequestId,
         place: PlaceRequest,
         plan: &mut Planner,
-        now: Time,
         out: &mut Outbox,
     ) {
         let class = place.class(plan.workers.queue_in_class(&place.queue));
@@ -37,6 +36,7 @@ impl ClientPlaces {
         plan.workers.learn(place.needs.iter());
         let (queue, class) = (plan.queues.intern(&place.queue), plan.classes.intern(class));
         plan.queues.count_job(queue, 1);
+        let now = plan.now();
         let queued = QueuedStep::new(0, now, self.next_key());
         let mut profile = Fnv::default();
         place.reads.keys().for_each(|key| profile.bytes(key.as_bytes()));
@@ -84,8 +84,8 @@ impl ClientPlaces {
     }
 
     /// After a full round: requests that have waited for as long as they may get no place.
-    pub(crate) fn expire(&mut self, plan: &mut Planner, now: Time, out: &mut Outbox) {
-        while let Some(key) = self.next_expired(now) {
+    pub(crate) fn expire(&mut self, plan: &mut Planner, out: &mut Outbox) {
+        while let Some(key) = self.next_expired(plan.now()) {
             self.refuse(key, NoPlace::Expired, plan, out);
         }
     }
@@ -122,7 +122,6 @@ impl ClientPlaces {
         &mut self,
         booking: &Booking,
         plan: &mut Planner,
-        now: Time,
         filter: &mut RoundFilter,
         out: &mut Outbox,
     ) {
@@ -133,7 +132,7 @@ impl ClientPlaces {
             worker,
             queue: waiting.queue,
             amounts: waiting.amounts.clone(),
-            since: now,
+            since: plan.now(),
             charged,
             share,
         };

@@ -1,10 +1,12 @@
-//! What became of a batch.
+//! What became of a batch: it is durable, or rows of it were refused, or all of it failed.
 
-use super::{Engine, Outbox, Release, WorkerCommand, Write};
+use super::{Engine, Outbox, Release, WorkerCommand};
 use crate::ids::{JobId, RequestId, WorkerId};
-use crate::job::JobState;
+use crate::job::JobRecord;
+use crate::ledger::{commands, lifecycle, reload, settings};
+use crate::residency::subqueues::ParkedCount;
 use crate::time::Time;
-use crate::worker::WorkerRecord;
+use crate::worker::{Worker, WorkerRecord};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Engine {
@@ -12,14 +14,14 @@ impl Engine {
     /// Queues and limits are from now on as they were set.
     pub fn committed(&mut self, batch: &Outbox) {
         for send in &batch.sends {
-            self.plan.workers.note_out(send.worker, send.seq);
+            self.books.plan.workers.note_out(send.worker, send.seq);
         }
-        self.come_into_force(&batch.writes);
+        settings::come_into_force(&mut self.books, &batch.writes);
         for id in &batch.ended {
-            if self.ledger.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
-                self.residency.note_change(*id);
-                self.forget(*id);
-                self.ledger.forget_learned(*id);
+            if self.books.ledger.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
+                self.residency.forget(*id);
+                lifecycle::forget(&mut self.books, *id);
+                self.books.ledger.forget_learned(*id);
             }
         }
     }
@@ -28,21 +30,11 @@ impl Engine {
     /// engine does not know. One engine owns a farm, so that is rare: retention deleted a job while it was retried, or an
     /// earlier commit was applied late. Nothing that rests on a refused row goes out, and the batch that forms is dropped.
     pub fn release(&mut self, mut batch: Outbox, refused: &[usize], forming: &mut Outbox) -> Release {
-        if self.greetings > 0 {
-            // What was meant for the connection before the last hello is nothing for the one after it: a lease
-            // counts from a clock that may be another machine's. A wish for another hello holds. Reports that came
-            // behind the last one may have been dropped before the wish, and are repeated after the next.
-            self.greetings -= 1;
-            let workers = &self.plan.workers;
-            batch.sends.retain(|send| {
-                let is_resync = matches!(send.order, WorkerCommand::Resync);
-                workers.get(send.worker).is_some_and(|w| is_resync || send.seq >= w.welcome_seq)
-            });
-        }
+        self.commits.drop_outdated(&mut batch, &self.books.plan.workers);
         if refused.is_empty() {
             return Release { batch, ..Release::default() };
         }
-        self.ledger.learned_early(refused.iter().filter_map(|row| batch.writes.get(*row)));
+        self.books.ledger.learned_early(refused.iter().filter_map(|row| batch.writes.get(*row)));
         let jobs: BTreeSet<JobId> = refused.iter().filter_map(|row| batch.writes.get(*row)?.job()).collect();
         let forming = std::mem::take(forming);
         let mut again = self.failed([&forming]);
@@ -62,94 +54,41 @@ impl Engine {
                 before.entry(record.id).or_insert(record);
             }
             self.residency.fetch_again(batch);
-            self.ledger.learned_early(&batch.writes);
-            self.save_histories_again(&batch.writes);
-            self.prune_again(&batch.writes);
-            self.save_turns_again(&batch.writes);
-            self.note_unsure_settings(&batch.writes);
+            self.books.ledger.learned_early(&batch.writes);
+            self.commits.note_unsaved(&batch.writes, &mut self.books);
             touched.extend(batch.touched_jobs());
-            self.unsaved.extend(batch.writes.iter().filter_map(Write::worker));
         }
         for record in before.into_values() {
-            self.plan.workers.update(record.id, |worker| worker.restore(record));
+            self.books.plan.workers.update(record.id, |worker| worker.restore(record));
         }
         self.follow_workers();
         touched
     }
 
-    /// After a reload: workers whose rows are not durable as they are here. What was lost with their
-    /// earlier epochs was given back by the store and is lost again, in the batch that raises the epoch.
-    pub(super) fn save_again(&mut self, out: &mut Outbox) {
-        let gone = std::mem::take(&mut self.unsaved_gone);
-        out.writes.extend(gone.into_iter().map(Write::WorkerGone));
-        self.save_settings_again(out);
-        for id in std::mem::take(&mut self.unsaved) {
-            let Some(worker) = self.plan.workers.get(id) else { continue };
-            out.writes.push(Write::Worker(worker.record()));
-            self.lose_attempts(id, out);
-        }
-    }
-
-    /// After a reload: jobs that had stopped to wait for a job whose end is not durable.
-    pub(super) fn wait_again(&mut self, active: &BTreeSet<JobId>) {
-        let waiting = self.ledger.jobs.values().filter(|job| job.stop.is_none() && job.ended.is_none());
-        let ids: Vec<JobId> = waiting.map(|job| job.id).collect();
+    /// Puts what the store says of `touched` jobs in the place of what the engine thought, and of how much is
+    /// parked. A job without a record does not exist. Every worker is asked to say again what it holds and gets no
+    /// new work until it does.
+    pub fn reload(
+        &mut self,
+        now: Time,
+        touched: &BTreeSet<JobId>,
+        records: Vec<JobRecord>,
+        parked: Vec<ParkedCount>,
+        out: &mut Outbox,
+    ) {
+        self.books.plan.set_now(now);
+        touched.iter().for_each(|id| self.residency.forget(*id));
+        reload::reload(&mut self.books, touched, records, out);
+        self.residency.follow(&mut self.books, out);
+        self.residency.set_parked(parked, &mut self.books.plan.queues, out);
+        let ids: Vec<_> = self.books.plan.workers.iter().map(|w| w.id).collect();
         for id in ids {
-            let Some(job) = self.ledger.jobs.get_mut(&id) else { continue };
-            let spec = job.spec.clone();
-            job.after.extend(spec.after.iter().filter(|first| active.contains(first)));
-            if !job.after.is_empty() {
-                self.residency.pin_in_next_batch(id);
-            }
-            self.refresh_all(id);
+            self.books.plan.workers.update(id, Worker::unlink);
+            commands::send(&mut self.books.plan, id, WorkerCommand::Resync, out);
         }
-    }
-
-    /// After a reload: jobs that wait for a job that the store says has ended do not wait for it.
-    pub(super) fn drop_settled_dependencies(&mut self, touched: &BTreeSet<JobId>, out: &mut Outbox) {
-        for id in touched {
-            if self.ledger.jobs.contains_key(id) {
-                continue;
-            }
-            // Whatever waited for it waits no more.
-            self.ledger.dependents.remove(id);
-            let outcome = self.ledger.recent.get(*id);
-            let waiting: Vec<JobId> =
-                self.ledger.jobs.values().filter(|j| j.after.contains(id)).map(|j| j.id).collect();
-            for job in waiting {
-                if let Some(job) = self.ledger.jobs.get_mut(&job) {
-                    job.after.remove(id);
-                }
-                match outcome {
-                    Some(JobState::Succeeded) => self.refresh_all(job),
-                    _ => self.stop_job(job, crate::job::Stop::After(*id), out),
-                }
-            }
-        }
-        let ids: Vec<JobId> = self.ledger.jobs.keys().copied().collect();
-        for id in ids {
-            let after = self.ledger.jobs[&id].after.clone();
-            for first in after {
-                self.ledger.dependents.entry(first).or_default().insert(id);
-                self.residency.pin_in_next_batch(first);
-            }
-            self.settle_job(id, out);
-        }
-    }
-
-    /// What a restored engine does first: it ends jobs whose last task ended just before the engine
-    /// that knew it was killed, and it lets every lease last anew, for nobody answered beats meanwhile.
-    pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
-        self.set_now(now);
-        self.lease_anew();
-        self.take_up_charges();
-        self.greet_all();
-        self.licences.clip_back_offs(now);
-        let ids: Vec<JobId> = self.ledger.jobs.keys().copied().collect();
-        for id in ids {
-            self.settle_job(id, out);
-        }
-        self.refill(out);
-        self.plan.queues.settle_restored();
+        self.commits.save_again(&mut self.books, out);
+        self.follow_workers();
+        self.residency.settle(&mut self.books, out);
+        self.books.plan.request_round();
     }
 }

@@ -13,64 +13,50 @@
 
 mod booking;
 mod check;
-mod chunks;
 mod commit_outcome;
+mod commits;
 mod event;
-mod gangs;
-mod hello;
-mod job_lifecycle;
-mod learning;
-mod lease;
-mod lend;
-mod licensing;
 mod pipeline;
-mod prune;
-mod reload;
 mod resolve;
-mod settings;
-mod submit;
-mod turns;
-mod wide;
-mod worker_events;
 
 pub use crate::client_places::PlaceInUse;
+pub use crate::ledger::{
+    Attempt, BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE, Submit,
+};
 pub use crate::outbox::{
     Fact, Fetch, FetchQuery, GangPlace, Holder, Outbox, Refusal, Release, Reply, Send, Unplaceable,
     WorkerCommand, Write,
 };
-pub use event::{Event, Held, HeldPhase, Inventory, Report, Submit};
-pub use hello::{BadHello, CheckedHello, Hello, SERVABLE};
+pub use event::Event;
 pub use pipeline::{Committed, NextBatch, Pipeline};
-pub(crate) use submit::class_of;
 
 use crate::bounds;
 use crate::class::Class;
 use crate::client_places::ClientPlaces;
-use crate::ids::{ClassId, JobId, StepKey, TaskId, WorkerId};
+use crate::ids::{AllocId, ClassId, JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
-pub use crate::ledger::Attempt;
-use crate::ledger::Ledger;
+use crate::ledger::{
+    Books, Ledger, Lookups, classes, greeting, holding, learning, lease, lend, lifecycle, records, reports,
+    requests, settings, submit, turns,
+};
 use crate::licences::{LicencePool, Limit};
-use crate::load::formula::LoadSettings;
-use crate::plan::{PlanSettings, Planner, Policy, ReservationSettings};
+use crate::plan::{PlanSettings, Planner, Work};
 use crate::profiles::Profiles;
-use crate::queues::{QueueRecord, Queues, SavedTurns, TurnSettings};
-use crate::residency::subqueues::ParkedCount;
-use crate::residency::{Lookups, Residency};
+use crate::queues::{Charge, QueueRecord, Queues, SavedTurns};
+use crate::residency::Residency;
+use crate::residency::subqueues::{ParkedCount, Subqueues};
 use crate::score::history::{Sample, Signature};
-use crate::score::weights;
-use crate::score::windows::Metric;
 use crate::time::Time;
-use crate::worker::{Saturation, Successes, Worker, WorkerRecord};
+use crate::worker::{Worker, WorkerRecord};
 use crate::workers::Workers;
-use settings::Setting;
+use commits::Commits;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How the engine is set up.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
-    /// Which worker with room is filled first.
-    pub saturation: Saturation,
+    /// How rounds plan.
+    pub plan: PlanSettings,
     /// The number of the first job that this engine accepts.
     pub first_job: u64,
     /// The number of the first place that it gives to an outside client. One that differs with each start makes sure that
@@ -79,81 +65,21 @@ pub struct Settings {
     /// How long the tasks of a worker that is not heard from may run, and how long it therefore takes
     /// until they are run elsewhere; `None`: they may run for ever, and an operator says what is gone.
     pub lease_ns: Option<u64>,
-    /// How long a worker may be silent before it gets no new work.
-    pub suspect_ns: u64,
-    /// How loads are judged.
-    pub load: LoadSettings,
-    /// How reservations are given.
-    pub reserve: ReservationSettings,
-    /// How pairs of step and worker are judged.
-    pub policy: Policy,
-    /// Milliseconds after which a task that could start should have, where its step does not say.
-    pub wait_deadline_ms: u64,
     /// Steps that the engine holds before it parks jobs that nobody touched.
     pub cache_steps: usize,
-    /// How turns are taken.
-    pub turn: TurnSettings,
-    /// How much is looked at and remembered.
-    pub bounds: Bounds,
-}
-
-/// How much the engine looks at and remembers: what keeps its cost and its memory down on large farms. Tests make
-/// them small, so that small farms reach them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
-    /// See [`bounds::STEP_MISSES_MAX`].
-    pub step_misses: usize,
-    /// See [`bounds::CANDIDATES_MAX`].
-    pub candidates: usize,
     /// See [`bounds::RECENT_JOBS_MAX`].
-    pub recent_jobs: usize,
-    /// See [`bounds::PREFETCH_LOOKS_MAX`].
-    pub prefetch_looks: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Bounds {
-            step_misses: bounds::STEP_MISSES_MAX,
-            candidates: bounds::CANDIDATES_MAX,
-            recent_jobs: bounds::RECENT_JOBS_MAX,
-            prefetch_looks: bounds::PREFETCH_LOOKS_MAX,
-        }
-    }
-}
-
-impl Settings {
-    fn plan(&self) -> PlanSettings {
-        PlanSettings {
-            saturation: self.saturation,
-            suspect_ns: self.suspect_ns,
-            load: self.load,
-            turn: self.turn,
-            reserve: self.reserve,
-            policy: self.policy,
-            wait_deadline_ms: self.wait_deadline_ms,
-            step_misses_max: self.bounds.step_misses,
-            candidates_max: self.bounds.candidates,
-            prefetch_looks_max: self.bounds.prefetch_looks,
-        }
-    }
+    pub recent_jobs_max: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            saturation: Saturation::default(),
+            plan: PlanSettings::default(),
             first_job: 1,
             first_alloc: 1,
             lease_ns: Some(bounds::LEASE_NS),
-            suspect_ns: bounds::SUSPECT_NS,
-            load: LoadSettings::default(),
-            reserve: ReservationSettings::default(),
-            policy: Policy::default(),
-            wait_deadline_ms: weights::DEADLINE_MS,
             cache_steps: bounds::CACHE_STEPS,
-            turn: TurnSettings::default(),
-            bounds: Bounds::default(),
+            recent_jobs_max: bounds::RECENT_JOBS_MAX,
         }
     }
 }
@@ -161,33 +87,13 @@ impl Default for Settings {
 /// The state of all that is active. See the [module](self) for the contract.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Engine {
-    now: Time,
-    /// Jobs and attempts.
-    ledger: Ledger,
-    /// Tasks booked in the round under way that can use more cpus.
-    wide: Vec<wide::WideTask>,
-    /// Workers, queues and classes, and what rounds remember.
-    plan: Planner,
-    places: ClientPlaces,
-    licences: LicencePool,
+    /// Jobs and attempts, workers and queues, and what is known of tasks.
+    books: Books,
     /// Which jobs are here, and which are parked in the store.
     residency: Residency<Box<Event>>,
-    profiles: Profiles,
-    /// Tasks that succeeded since the engine started.
-    successes: Successes,
-    lease_ns: Option<u64>,
-    /// After a failed commit: workers whose rows it wrote.
-    unsaved: BTreeSet<WorkerId>,
-    /// After a failed commit: workers that are gone here and not yet in the store.
-    unsaved_gone: BTreeSet<WorkerId>,
-    /// After a failed commit: settings that it wrote, and that the store may have all the same.
-    unsure_settings: BTreeSet<Setting>,
-    /// Batches still to be released that may hold messages from before a hello.
-    greetings: u32,
-    turn: TurnSettings,
-    bounds: Bounds,
-    /// Its turns are those of the engine before it, which charged what is booked.
-    goes_on: bool,
+    places: ClientPlaces,
+    /// What failed commits left to do.
+    commits: Commits,
 }
 
 /// What a store holds and an engine starts from.
@@ -201,9 +107,9 @@ pub struct StoredState {
     pub parked: Vec<ParkedCount>,
     /// What is known of tasks by signature, the signatures used last first.
     pub history: Vec<(String, Vec<Sample>)>,
-    /// Queues that somebody set.
+    /// Queues that an administrator set.
     pub queues: Vec<QueueRecord>,
-    /// Limits that somebody set, by name.
+    /// Limits that an administrator set, by name.
     pub limits: BTreeMap<String, Limit>,
     /// Where queues and users stand in their turns.
     pub turns: SavedTurns,
@@ -212,24 +118,17 @@ pub struct StoredState {
 impl Engine {
     /// An engine without jobs or workers.
     pub fn new(settings: Settings) -> Self {
+        let Settings { plan, first_job, first_alloc, lease_ns, cache_steps, recent_jobs_max } = settings;
+        let charge = plan.turn.charge;
         Engine {
-            now: Time::default(),
-            ledger: Ledger::new(settings.first_job, settings.bounds.recent_jobs, settings.turn.charge),
-            wide: Vec::new(),
-            plan: Planner::new(settings.plan()),
-            places: ClientPlaces::new(settings.first_alloc, settings.turn.charge),
-            licences: LicencePool::default(),
-            residency: Residency::new(settings.cache_steps, settings.bounds.recent_jobs),
-            profiles: Profiles::default(),
-            successes: Successes::default(),
-            lease_ns: settings.lease_ns,
-            unsaved: BTreeSet::new(),
-            unsaved_gone: BTreeSet::new(),
-            unsure_settings: BTreeSet::new(),
-            greetings: 0,
-            turn: settings.turn,
-            bounds: settings.bounds,
-            goes_on: false,
+            books: Books {
+                ledger: Ledger::new(first_job, recent_jobs_max, charge, lease_ns),
+                plan: Planner::new(plan),
+                profiles: Profiles::default(),
+            },
+            residency: Residency::new(cache_steps, recent_jobs_max),
+            places: ClientPlaces::new(first_alloc, charge),
+            commits: Commits::default(),
         }
     }
 
@@ -238,151 +137,228 @@ impl Engine {
     pub fn restore(settings: Settings, ground: StoredState) -> Self {
         let StoredState { workers, jobs, parked, queues, limits, history, turns } = ground;
         let mut engine = Engine::new(settings);
-        queues.iter().for_each(|queue| engine.plan.queues.set(queue));
-        engine.goes_on = engine.plan.queues.restore_turns(turns);
-        engine.licences = LicencePool::new(limits);
+        let books = &mut engine.books;
+        queues.iter().for_each(|queue| books.plan.queues.set(queue));
+        books.ledger.goes_on = books.plan.queues.restore_turns(turns);
+        books.ledger.licences = LicencePool::new(limits);
         for (signature, samples) in history.into_iter().rev() {
             let signature = Signature::parse(&signature);
-            samples.into_iter().for_each(|sample| engine.profiles.restore(&signature, sample));
+            samples.into_iter().for_each(|sample| books.profiles.restore(&signature, sample));
         }
         for record in workers {
-            engine.plan.workers.insert(Worker::unheard(record));
+            books.plan.workers.insert(Worker::unheard(record));
         }
         let active: BTreeSet<JobId> = jobs.iter().map(|job| job.id).collect();
         for record in jobs {
             let after = record.spec.after.iter().filter(|id| active.contains(id)).copied().collect();
-            engine.insert_record(record, after);
+            records::insert_record(books, record, after);
         }
-        engine.residency.set_parked(parked, &mut engine.plan.queues, &Outbox::default());
+        // None of these is parked, so there is nothing to write.
+        let mut nothing = Outbox::default();
+        engine.residency.follow(books, &mut nothing);
+        engine.residency.set_parked(parked, &mut books.plan.queues, &nothing);
         engine
+    }
+
+    /// First step after a restore. Ends jobs whose last task ended just before the earlier engine was killed, and renews
+    /// every lease in full: no server answered beats meanwhile.
+    pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
+        let books = &mut self.books;
+        books.plan.set_now(now);
+        lease::lease_anew(books);
+        turns::take_up_charges(books);
+        lease::greet_all(&mut books.plan);
+        books.ledger.licences.clip_back_offs(now);
+        let ids: Vec<JobId> = books.ledger.jobs.keys().copied().collect();
+        for id in ids {
+            lifecycle::settle_job(books, id, out);
+        }
+        self.residency.settle(books, out);
+        books.plan.queues.settle_restored();
     }
 
     /// Takes in what happened.
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
-        self.set_now(now);
+        self.books.plan.set_now(now);
         self.act_with_jobs(event, Lookups::new(), out);
+        for worker in std::mem::take(&mut self.books.ledger.effects.fenced) {
+            self.places.on(worker).into_iter().for_each(|alloc| self.free_place(alloc));
+        }
         self.follow_workers();
-        self.note_pressure(out);
-        self.refill(out);
-    }
-
-    fn set_now(&mut self, now: Time) {
-        self.now = self.now.max(now);
-        self.plan.set_now(self.now);
+        lease::note_pressure(&mut self.books.plan, out);
+        self.residency.settle(&mut self.books, out);
     }
 
     fn act(&mut self, event: Event, mut lookups: Lookups, out: &mut Outbox) {
+        let books = &mut self.books;
         match event {
-            Event::Submit(submit) => self.submit(*submit, &lookups, out),
-            Event::Cancel { request, job } => self.cancel(request, job, out),
-            Event::Hold { request, job, held } => self.hold(request, job, held, out),
-            Event::Prioritize { request, job, priority } => self.prioritize(request, job, priority, out),
+            Event::Submit(submit) => submit::submit(books, *submit, &lookups, out),
+            Event::Cancel { request, job } => requests::cancel(books, request, job, out),
+            Event::Hold { request, job, held } => requests::hold(books, request, job, held, out),
+            Event::Prioritize { request, job, priority } => {
+                requests::prioritize(books, request, job, priority, out);
+            }
             Event::Retry { request, job } => {
                 let record = lookups.remove(&job).flatten();
-                self.retry(request, job, record, out);
+                requests::retry(books, request, job, record, out);
             }
-            Event::Lend { task } => self.lend(task, out),
-            Event::Reclaim { request, task } => self.reclaim(request, task, out),
-            Event::Alloc { request, place } => {
-                self.places.request(request, *place, &mut self.plan, self.now, out);
-            }
-            Event::Unalloc { alloc } => self.places.withdraw(alloc, &mut self.plan, out),
+            Event::Lend { task } => lend::lend(books, task, out),
+            Event::Reclaim { request, task } => lend::reclaim(books, request, task, out),
+            Event::Alloc { request, place } => self.places.request(request, *place, &mut books.plan, out),
+            Event::Unalloc { alloc } => self.places.withdraw(alloc, &mut books.plan, out),
             Event::Release { alloc } => self.free_place(alloc),
-            Event::PlacesInUse { worker, places } => {
-                self.places.take_up(worker, places, &mut self.plan, self.now);
-            }
-            Event::Hello(hello) => self.hello(*hello, out),
-            Event::Beat { worker, sent, inventory } => self.beat(worker, sent, &inventory, out),
-            Event::Load { worker, report } => {
-                self.plan.workers.hear(worker, self.now);
-                if let Some(speed) = report.network_mbit_s {
-                    self.plan.record(Metric::NetworkMbitS, speed);
-                }
-                if self.plan.workers.bears(worker, self.now, Some(report)) {
-                    self.plan.request_round();
+            Event::PlacesInUse { worker, places } => self.places.take_up(worker, places, &mut books.plan),
+            Event::Hello(hello) => {
+                if greeting::hello(books, *hello, out) {
+                    self.commits.note_hello();
                 }
             }
-            Event::Caches { worker, keys } => {
-                self.plan.workers.update(worker, |w| {
-                    w.caches = Some(keys);
-                    w.caches_version += 1;
-                });
-                self.plan.workers.gained(worker);
-                self.plan.request_round();
+            Event::Beat { worker, sent, inventory } => greeting::beat(books, worker, sent, &inventory, out),
+            Event::Load { worker, report } => reports::load(&mut books.plan, worker, report),
+            Event::Caches { worker, keys } => reports::caches(&mut books.plan, worker, keys),
+            Event::SetQueue { request, queue } => settings::set_queue(books, request, queue, out),
+            Event::SetLimit { request, name, limit } => {
+                settings::set_limit(&mut books.ledger, request, name, limit, out);
             }
-            Event::SetQueue { request, queue } => self.set_queue(request, queue, out),
-            Event::SetLimit { request, name, limit } => self.set_limit(request, name, limit, out),
-            Event::Lost { worker } => self.worker_lost(worker, out),
+            Event::Lost { worker } => lease::worker_lost(&mut books.plan, worker, out),
             Event::Drain { request, worker, draining, note } => {
                 let note = note.filter(|_| draining);
-                self.drain(request, worker, (draining, note), out);
+                lease::drain(&mut books.plan, request, worker, (draining, note), out);
             }
-            Event::Forget { request, worker, force } => self.forget_worker(request, worker, force, out),
-            Event::Tick => self.tick(out),
-            Event::Started { by, at } => self.started(by, at, out),
-            Event::Finished { by, result } => self.finished(by, result, out),
-            Event::Reclaimed { by } => self.reclaimed(by, out),
+            Event::Forget { request, worker, force } => {
+                lease::forget_worker(books, request, worker, force, out);
+            }
+            Event::Tick => lease::tick(books, out),
+            Event::Started { by, at } => reports::started(books, by, at, out),
+            Event::Finished { by, result } => reports::finished(books, by, result, out),
+            Event::Reclaimed { by } => lend::reclaimed(books, by, out),
             Event::Fetched { number, records } => self.fetched(number, records, out),
-            Event::Audited(drifts) => self.residency.audited(drifts, &mut self.plan.queues),
-            Event::Deleted(jobs) => self.deleted(&jobs),
+            Event::Audited(drifts) => self.residency.audited(drifts, &mut books.plan.queues),
+            Event::Deleted(jobs) => submit::deleted(&mut books.ledger, &jobs),
+        }
+    }
+
+    /// A client gives its place back: the worker may have room for a task that waits there.
+    fn free_place(&mut self, alloc: AllocId) {
+        let Some(worker) = self.places.free(alloc, &mut self.books.plan) else { return };
+        holding::promote(&mut self.books, worker);
+        self.books.plan.request_round();
+    }
+
+    /// Classes follow the workers: the queues that some are for alone, and how large what is learned may be.
+    fn follow_workers(&mut self) {
+        let queues = self.books.plan.workers.take_new_or_gone_queues();
+        if !queues.is_empty() {
+            classes::refresh_classes(&mut self.books, &queues);
+            self.places.refresh_classes(&queues, &mut self.books.plan);
+        }
+        classes::follow_sizes(&mut self.books);
+    }
+
+    /// Books up to `budget` tasks. Returns how many it booked. See [`plan::round`](crate::plan::round).
+    pub fn round(&mut self, now: Time, budget: usize, out: &mut Outbox) -> usize {
+        self.books.plan.set_now(now);
+        if self.books.plan.refresh_statistics() {
+            self.save_histories(out);
+            self.books.plan.prune_queues(|id| self.residency.names(id));
+            lease::prune(&mut self.books.plan, out);
+        }
+        let is_needed = self.books.plan.needs_round();
+        let booked = crate::plan::round(self, budget, out);
+        // After a round without budget for more, something else may have a use for what is idle.
+        self.books.ledger.wide.clear();
+        if is_needed {
+            self.residency.settle(&mut self.books, out);
+        }
+        if booked < budget {
+            self.places.expire(&mut self.books.plan, out);
+        }
+        booked
+    }
+
+    /// Renews the lease of a worker that is heard while the store cannot be written, or takes long. After a restart the
+    /// stored lease may look expired too early. That is safe, because a restart renews every lease in full before it
+    /// expires any.
+    pub fn keep_lease(&mut self, now: Time, id: WorkerId, sent: u64, out: &mut Outbox) {
+        self.books.plan.set_now(now);
+        lease::keep_lease(&mut self.books, id, sent, out);
+    }
+
+    /// Whether a worker may introduce itself so. A name is one machine's at a time: another one gets it
+    /// when nothing of the first can run any more.
+    pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+        lease::admit(&self.books.plan, hello)
+    }
+
+    /// Writes the samples that the store does not have: now and then, and before the end.
+    pub fn save_histories(&mut self, out: &mut Outbox) {
+        learning::save_histories(&mut self.books, out);
+    }
+
+    /// Adds to a batch the turns that have changed since they were written last. A batch that writes has them by itself
+    /// (see [`Pipeline::next_batch`]); this is for the last batch of a server that ends.
+    pub fn save_turns(&mut self, out: &mut Outbox) {
+        let turns = self.books.plan.queues.take_changed_turns();
+        if !turns.is_empty() {
+            out.writes.push(Write::Turns(turns));
         }
     }
 
     /// When the engine wants a tick and a round although nothing happens: at once if the last round
     /// ran out of budget, else when a worker has been silent for too long or its lease runs out.
     pub fn next_wakeup(&self) -> Option<Time> {
-        if self.plan.needs_round() {
-            return Some(self.now);
+        if self.books.plan.needs_round() {
+            return Some(self.books.plan.now());
         }
-        let probes = self.profiles.next_probe_end();
-        let histories = self.profiles.has_unsaved().then(|| self.plan.next_refresh());
+        let probes = self.books.profiles.next_probe_end();
+        let histories = self.books.profiles.has_unsaved().then(|| self.books.plan.next_refresh());
         let parked = self.residency.next_try();
-        let accruals = self.ledger.accruals.first().map(|(at, _)| *at);
-        let back_offs = self.licences.next_end();
-        let deadlines = [self.plan.workers.next_deadline(), self.plan.next_wakeup()];
+        let accruals = self.books.ledger.accruals.first().map(|(at, _)| *at);
+        let back_offs = self.books.ledger.licences.next_end();
+        let deadlines = [self.books.plan.workers.next_deadline(), self.books.plan.next_wakeup()];
         let own = [probes, histories, accruals, parked, back_offs, self.places.next_deadline()];
         deadlines.into_iter().chain(own).flatten().min()
     }
 
     /// An active job, or one whose end is not yet committed.
     pub fn job(&self, id: JobId) -> Option<&Job> {
-        self.ledger.jobs.get(&id)
+        self.books.ledger.jobs.get(&id)
     }
 
     /// All jobs that the engine holds, by id.
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
-        self.ledger.jobs.values()
+        self.books.ledger.jobs.values()
     }
 
     /// All attempts, by task.
     pub fn attempts(&self) -> impl DoubleEndedIterator<Item = (TaskId, &Attempt)> + ExactSizeIterator {
-        self.ledger.attempts.iter().map(|(task, attempt)| (*task, attempt))
+        self.books.ledger.attempts.iter().map(|(task, attempt)| (*task, attempt))
     }
 
     /// The attempt that a task has now.
     pub fn attempt(&self, task: TaskId) -> Option<&Attempt> {
-        self.ledger.attempts.get(&task)
+        self.books.ledger.attempts.get(&task)
     }
 
     /// The attempts of a job, by task.
     pub fn attempts_of(&self, job: JobId) -> impl Iterator<Item = (TaskId, &Attempt)> {
-        self.ledger.attempts_of(job)
+        self.books.ledger.attempts_of(job)
     }
 
     /// The attempts of those tasks of a job that have an index of at least `from`, by task.
     pub fn attempts_from(&self, job: JobId, from: u32) -> impl Iterator<Item = (TaskId, &Attempt)> {
-        self.ledger.attempts_from(job, from)
+        self.books.ledger.attempts_from(job, from)
     }
 
     /// Jobs and attempts, for explanations.
     pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
+        &self.books.ledger
     }
 
     /// How many tasks of all active jobs, parked ones too, are in which state, in a walk over jobs and steps.
     pub fn counts(&self) -> Counts {
         let mut sum = self.residency.parked_counts();
-        for counts in self.ledger.jobs.values().map(Job::counts) {
+        for counts in self.books.ledger.jobs.values().map(Job::counts) {
             sum.total = sum.total.saturating_add(counts.total);
             sum.waiting = sum.waiting.saturating_add(counts.waiting);
             sum.ready = sum.ready.saturating_add(counts.ready);
@@ -397,27 +373,27 @@ impl Engine {
 
     /// All workers.
     pub fn workers(&self) -> &Workers {
-        &self.plan.workers
+        &self.books.plan.workers
     }
 
     /// All queues.
     pub fn queues(&self) -> &Queues {
-        &self.plan.queues
+        &self.books.plan.queues
     }
 
     /// The limits of the farm, and what is taken of them.
     pub fn licences(&self) -> &LicencePool {
-        &self.licences
+        &self.books.ledger.licences
     }
 
     /// What is expected of tasks by their signature.
     pub fn profiles(&self) -> &Profiles {
-        &self.profiles
+        &self.books.profiles
     }
 
-    /// How turns are taken.
-    pub fn turn(&self) -> TurnSettings {
-        self.turn
+    /// What bookings cost their queues.
+    pub fn charge(&self) -> Charge {
+        self.books.ledger.charge
     }
 
     /// Places and requests, for gateways and boards.
@@ -427,24 +403,51 @@ impl Engine {
 
     /// What rounds plan over and remember.
     pub fn planner(&self) -> &Planner {
-        &self.plan
+        &self.books.plan
     }
 
     /// A class that some step uses.
     pub fn class(&self, id: ClassId) -> Option<&Class> {
-        self.plan.classes.find(id)
+        self.books.plan.classes.find(id)
     }
 
     /// The class of a step of an active job.
     pub fn class_of(&self, key: StepKey) -> Option<&Class> {
-        let job = self.ledger.jobs.get(&key.job)?;
-        Some(self.plan.classes.get(job.steps.get(usize::from(key.step))?.class))
+        let job = self.books.ledger.jobs.get(&key.job)?;
+        Some(self.books.plan.classes.get(job.steps.get(usize::from(key.step))?.class))
     }
 
-    /// Queues a message to a worker and returns its number.
-    fn send(&mut self, worker: WorkerId, order: WorkerCommand, out: &mut Outbox) -> u64 {
-        let seq = self.plan.workers.next_seq(worker);
-        out.sends.push(Send { worker, seq, order });
-        seq
+    /// The tasks that ride with this one, if it is booked, each with its attempt's number.
+    pub fn riders(&self, head: TaskId) -> Vec<(TaskId, u32)> {
+        let ledger = &self.books.ledger;
+        let Some(attempt) = ledger.attempts.get(&head) else { return Vec::new() };
+        let riders = ledger.riders_of(head, attempt).into_iter();
+        riders.map(|(index, number)| (TaskId { index, ..head }, number)).collect()
+    }
+
+    /// When a booked or running task is expected to end, by the mean run time of its step or else by its task profile, and by
+    /// its time limit; `None` where nothing is known of it. A time that has passed is that of a task that takes longer.
+    pub fn expected_end(&self, task: TaskId) -> Option<Time> {
+        self.running(task)?.due
+    }
+
+    /// The subqueues, and what of them is parked.
+    pub fn subqueues(&self) -> &Subqueues {
+        self.residency.subqueues()
+    }
+
+    /// The number of the next job that the engine accepts.
+    pub fn next_job(&self) -> JobId {
+        JobId(self.books.ledger.next_job)
+    }
+
+    /// Steps of all resident jobs.
+    pub fn resident_steps(&self) -> usize {
+        self.books.ledger.steps
+    }
+
+    /// True if the store has the job parked as well.
+    pub(crate) fn is_parked(&self, job: JobId) -> bool {
+        self.residency.is_parked(job)
     }
 }

@@ -323,7 +323,7 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
     let (found, ahead) =
         (look_over(engine, &request, &mut explanation), engine.queues().first_ahead(job.queue));
     let Some(whole) = engine.class_of(leader) else { return explanation };
-    let too_few = engine.too_few_at_a_time(whole).filter(|_| found.could > 0);
+    let too_few = plan::too_few_at_a_time(engine.planner(), whole).filter(|_| found.could > 0);
     if let Some(why) = &too_few {
         say_too_few(engine, &request, why, &mut explanation);
         say_missing(engine, key, leader, &mut explanation);

@@ -3,9 +3,10 @@
 use super::{Change, Explanation, Reason};
 use crate::bounds;
 use crate::class::Class;
-use crate::engine::{Engine, class_of};
+use crate::engine::Engine;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::{DependencyKind, JobSpec, Parked, QueuedStep, TaskState};
+use crate::ledger::classes::class_of;
 use crate::plan::placement;
 use crate::queues::Queue;
 use crate::worker::Worker;

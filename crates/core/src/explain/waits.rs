@@ -4,7 +4,7 @@ use super::gangs::leader_of;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey};
-use crate::plan::placement;
+use crate::plan::{self, placement};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The one reason for which a step with ready tasks waits.
@@ -60,8 +60,13 @@ pub fn waiting_tasks(engine: &Engine) -> BTreeMap<BlockedReason, u64> {
         }
     }
     // What is parked waits for what the first of its line waits for.
-    for (first, away) in engine.evicted_by_subqueue() {
-        let reason = first.and_then(|key| wait_reason(engine, key, &mut fits));
+    for (_, subqueue) in engine.subqueues().iter() {
+        let (first, away) = (subqueue.positions().next(), subqueue.away());
+        if away.ready == 0 {
+            continue;
+        }
+        let step = first.and_then(|place| engine.ledger().first_ready(place.job));
+        let reason = step.and_then(|key| wait_reason(engine, key, &mut fits));
         *tasks.entry(reason.unwrap_or(BlockedReason::Flowing)).or_default() += away.ready;
     }
     tasks
@@ -85,7 +90,7 @@ pub fn wait_reason(
     let could = || {
         let class = engine.planner().classes.get(step.class);
         match class.is_gang() {
-            true => engine.too_few_at_a_time(class).is_none(),
+            true => plan::too_few_at_a_time(engine.planner(), class).is_none(),
             false => {
                 engine.planner().workers.present().any(|worker| placement::eligible_when_idle(class, worker))
             }

@@ -1,6 +1,6 @@
 //! One attempt at a task, from its booking to its end.
 
-use crate::ids::{Epoch, TaskId, WorkerId};
+use crate::ids::{Epoch, QueueId, TaskId, WorkerId};
 use crate::job::ChunkEnd;
 use crate::outbox::Write;
 use crate::resources::Resources;
@@ -38,7 +38,6 @@ pub struct Attempt {
     pub(crate) seq: u64,
     /// In the worker's backlog: holds nothing yet.
     pub(crate) queued: bool,
-    /// Told to end.
     pub(crate) killing: bool,
     /// Asked back, if it has not started.
     pub(crate) recalled: bool,
@@ -103,7 +102,6 @@ pub(crate) enum Lent {
 pub(crate) struct Charged {
     /// Hundredths of a core: its dominant share of the worker, times the worker's cores.
     pub(crate) share: u32,
-    /// For how long.
     pub(crate) ms: u64,
     /// What ran before that is not charged: it was, by the engine that this one follows.
     pub(crate) from: Time,
@@ -116,4 +114,17 @@ impl Charged {
     pub(crate) fn since(&self, started: Time) -> Time {
         started.max(self.from)
     }
+}
+
+/// A task that was booked in this round and can use more cpus.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct WideTask {
+    pub(super) task: TaskId,
+    pub(super) worker: WorkerId,
+    pub(super) queue: QueueId,
+    /// Hundredths of a core that it can use at most.
+    pub(super) cpus_max: u32,
+    /// Where its row stands among the writes of the batch, and its order among the sends.
+    pub(super) write: usize,
+    pub(super) send: usize,
 }

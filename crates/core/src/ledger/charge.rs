@@ -2,9 +2,11 @@
 //! of a worker, as if in cores of it: an estimate when they are booked, never less than what they have run
 //! already, and what it was when they end.
 
-use super::{Attempt, Charged, Ledger};
-use crate::ids::{JobId, QueueId, TaskId};
-use crate::queues::{ADVANCE, Advance, Charge, Queues, cost};
+use super::{Attempt, Books, Charged, Ledger};
+use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
+use crate::plan::Planner;
+use crate::queues::{ADVANCE, Advance, Charge, Queues, UNKNOWN_MS, cost, dominant_share};
+use crate::resources::Resources;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -162,11 +164,57 @@ impl Ledger {
         Ok(())
     }
 
-    /// An attempt is no more: nobody looks at it.
+    /// An attempt is over: it is not looked at again.
     pub(crate) fn forget_charge(&mut self, task: TaskId, attempt: &Attempt) {
         if let Some(due) = self.due(attempt) {
             self.accruals.remove(&(due, task));
         }
+    }
+}
+
+/// What a booking is charged at first.
+pub(super) fn estimate(
+    books: &Books,
+    key: StepKey,
+    profile: u64,
+    queue: QueueId,
+    worker: WorkerId,
+    request: &Resources,
+    expects: u64,
+) -> Charged {
+    let known = books.ledger.step(key).and_then(|step| step.mean_ms);
+    let known =
+        known.or_else(|| books.profiles.prediction(profile)?.wall_ms).or(books.plan.queues.mean_ms(queue));
+    let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
+    Charged {
+        ms,
+        from: Time::default(),
+        counted: true,
+        ..adopted_charge(&books.plan, worker, request, expects)
+    }
+}
+
+/// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. See
+/// [`take_up_charges`](super::turns::take_up_charges).
+pub(super) fn adopted_charge(plan: &Planner, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
+    let capacity = plan.workers.get(worker).map(|worker| &worker.capacity);
+    let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
+    Charged { share, ms: 0, from: plan.now(), counted: false }
+}
+
+/// An attempt that was just booked gets `cpu` more, in hundredths of a core. Its queue is charged for that.
+pub(super) fn charge_more(books: &mut Books, task: TaskId, queue: QueueId, cpu: u32) {
+    let Some(attempt) = books.ledger.attempts.get(&task) else { return };
+    let (before, mut request) = (attempt.charged, attempt.request.clone());
+    request.cpu += cpu;
+    let share = adopted_charge(&books.plan, attempt.worker, &request, attempt.expects).share;
+    books.ledger.change_charge(task, &mut books.plan.queues, |attempt| {
+        attempt.request.cpu += cpu;
+        attempt.charged.share = share;
+    });
+    if books.ledger.charge == Charge::Time {
+        let by = cost(share, before.ms) as i64 - cost(before.share, before.ms) as i64;
+        books.plan.queues.correct(queue, by, None);
     }
 }
 

@@ -1,31 +1,78 @@
 //! The ledger: jobs that are active, attempts that are booked or run, and what is remembered of jobs that ended.
 //!
-//! It owns these facts and answers for them. The rules that change them are still methods of the
-//! [`Engine`](crate::Engine), which also changes workers and queues with them.
+//! [`Ledger`] owns these facts and answers for them. The rules that change them are functions of this module's files.
+//! One that changes workers, queues or profiles as well gets all of the [`Books`].
+
+pub(crate) mod booking;
+pub(crate) mod check;
+pub(crate) mod classes;
+pub(crate) mod commands;
+pub(crate) mod greeting;
+pub(crate) mod holding;
+pub(crate) mod learning;
+pub(crate) mod lease;
+pub(crate) mod lend;
+pub(crate) mod lifecycle;
+pub(crate) mod records;
+pub(crate) mod reload;
+pub(crate) mod reports;
+pub(crate) mod requests;
+pub(crate) mod settings;
+pub(crate) mod submit;
+pub(crate) mod turns;
+pub(crate) mod wide;
 
 mod attempt;
 mod charge;
+mod effects;
+mod enlist;
+mod hello;
+mod licensing;
 mod mates;
 mod recent_outcomes;
+mod spec;
 
 pub use attempt::Attempt;
-pub(crate) use attempt::{Charged, Lent};
+pub(crate) use attempt::{Charged, Lent, WideTask};
+pub use hello::{BadHello, CheckedHello, Held, HeldPhase, Hello, Inventory, Report, SERVABLE};
+pub use submit::Submit;
 
 use crate::ids::{JobId, RequestId, StepKey, TaskId};
-use crate::job::{Job, JobState, Step, StepSpec, SubmissionKey};
+use crate::job::{Job, JobRecord, JobState, Step, StepSpec, SubmissionKey};
+use crate::licences::LicencePool;
 use crate::outbox::{Refusal, Write};
+use crate::plan::Planner;
+use crate::profiles::Profiles;
 use crate::queues::Charge;
 use crate::resources::Resources;
 use crate::time::Time;
+use crate::worker::Successes;
+use effects::Effects;
 use recent_outcomes::RecentOutcomes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// Jobs and attempts.
+/// What a change of jobs and attempts may touch.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Books {
+    pub(crate) ledger: Ledger,
+    /// Workers, queues and classes, what rounds remember, and the time.
+    pub(crate) plan: Planner,
+    /// What earlier tasks teach of the next ones.
+    pub(crate) profiles: Profiles,
+}
+
+/// What was looked up for an event, by job: what the store has of it, if anything.
+pub(crate) type Lookups = BTreeMap<JobId, Option<JobRecord>>;
+
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Ledger {
     /// What bookings cost their queues.
-    charge: Charge,
+    pub(crate) charge: Charge,
+    /// How long the tasks of a worker that is not heard from may run; `None`: for ever.
+    lease_ns: Option<u64>,
+    /// Jobs that are remembered, of those that ended and of those that were deleted.
+    recent_max: usize,
     /// The number of the next job.
     pub(crate) next_job: u64,
     /// Active jobs that are resident, and jobs whose end is not durable yet.
@@ -50,14 +97,28 @@ pub(crate) struct Ledger {
     pub(crate) accruals: BTreeSet<(Time, TaskId)>,
     /// Ends that were learned from and are not durable: they come again.
     pub(crate) learned: BTreeSet<(TaskId, u32)>,
+    /// Steps of all resident jobs.
+    pub(crate) steps: usize,
+    /// The limits of the farm, and what attempts take of them.
+    pub(crate) licences: LicencePool,
+    /// Tasks that succeeded since the engine started.
+    successes: Successes,
+    /// Tasks booked in the round under way that can use more cpus.
+    pub(crate) wide: Vec<WideTask>,
+    /// The turns are those of the engine before this one, which charged what is booked.
+    pub(crate) goes_on: bool,
+    /// What others have still to look at.
+    pub(crate) effects: Effects,
 }
 
 impl Ledger {
     /// No jobs. The first one has the number `first_job`, and the outcomes of the last `recent_max` are remembered. Bookings
-    /// cost their queues what `charge` says.
-    pub(crate) fn new(first_job: u64, recent_max: usize, charge: Charge) -> Self {
+    /// cost their queues what `charge` says, and leases last for `lease_ns`.
+    pub(crate) fn new(first_job: u64, recent_max: usize, charge: Charge, lease_ns: Option<u64>) -> Self {
         Ledger {
             charge,
+            lease_ns,
+            recent_max,
             next_job: first_job.max(1),
             jobs: BTreeMap::new(),
             attempts: BTreeMap::new(),
@@ -70,7 +131,18 @@ impl Ledger {
             short: BTreeSet::new(),
             accruals: BTreeSet::new(),
             learned: BTreeSet::new(),
+            steps: 0,
+            licences: LicencePool::default(),
+            successes: Successes::default(),
+            wide: Vec::new(),
+            goes_on: false,
+            effects: Effects::default(),
         }
+    }
+
+    /// True if other jobs wait for this one.
+    pub(crate) fn is_awaited(&self, id: JobId) -> bool {
+        self.dependents.get(&id).is_some_and(|waiting| !waiting.is_empty())
     }
 
     /// The attempts of a job, by task.
@@ -82,6 +154,13 @@ impl Ledger {
     pub(crate) fn attempts_from(&self, job: JobId, from: u32) -> impl Iterator<Item = (TaskId, &Attempt)> {
         let range = TaskId { job, index: from }..=TaskId { job, index: u32::MAX };
         self.attempts.range(range).map(|(task, attempt)| (*task, attempt))
+    }
+
+    /// True if a report is about the attempt that its task has now.
+    pub(crate) fn is_current(&self, by: &Report) -> bool {
+        self.attempts
+            .get(&by.task)
+            .is_some_and(|a| a.number == by.attempt && a.worker == by.worker && a.epoch == by.epoch)
     }
 
     /// What became of a job, as far as the engine remembers.
@@ -107,7 +186,7 @@ impl Ledger {
         after.iter().filter(|id| self.active(**id).is_ok()).copied().collect()
     }
 
-    /// A job that is here because somebody asked about it ended long ago: the store answers for its key.
+    /// A job that is here because a request named it ended long ago: the store answers for its key.
     pub(crate) fn drop_key(&mut self, id: JobId) {
         let Some(spec) = self.jobs.get(&id).map(|job| job.spec.clone()) else { return };
         if let Some(key) = spec.key.clone().filter(|_| self.recent.get(id).is_none()) {

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RecentOutcomes {
     max: usize,
-    /// Oldest first.
     order: VecDeque<JobId>,
     ends: BTreeMap<JobId, (JobState, Option<SubmissionKey>)>,
 }

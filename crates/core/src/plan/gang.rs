@@ -168,8 +168,17 @@ fn choose<W: Work>(
     when_empty(plan, class, may, rank).into_iter().collect()
 }
 
+/// Why tasks that start together never could, although each alone could.
+pub fn too_few_at_a_time(plan: &Planner, class: &Class) -> Option<Ineligible> {
+    if !class.is_gang() {
+        return None;
+    }
+    let (could, tasks) = room_when_empty(plan, class);
+    (could < tasks).then_some(Ineligible::TooFew { tasks, could })
+}
+
 /// How many tasks of those that start together could have a worker if all workers were empty, and how many there are.
-pub fn room_when_empty(plan: &Planner, class: &Class) -> (u32, u32) {
+fn room_when_empty(plan: &Planner, class: &Class) -> (u32, u32) {
     let chosen = when_empty(plan, class, |_| true, |_, worker| worker.id);
     (chosen.iter().flatten().count() as u32, chosen.len() as u32)
 }

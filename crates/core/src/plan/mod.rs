@@ -20,7 +20,7 @@ mod vetoed;
 mod work;
 
 pub use decision::{BlockedWork, Decision, Judged};
-pub use gang::{GangOutcome, could_start_sized, part_request, place_gang, room_when_empty};
+pub use gang::{GangOutcome, could_start_sized, part_request, place_gang, too_few_at_a_time};
 pub use planner::{HeldAmounts, PlanSettings, Planner, Policy, Searches};
 pub use reservations::{ReservationSettings, Reservations};
 pub use reserving::{ends_at, starts_at};

@@ -184,10 +184,15 @@ impl Planner {
         }
     }
 
-    /// Sets the time, before anything that happens at that time.
+    /// Sets the time, before anything that happens at that time. It never goes back.
     pub fn set_now(&mut self, now: Time) {
-        self.now = now;
-        self.queues.tell_time(now);
+        self.now = self.now.max(now);
+        self.queues.tell_time(self.now);
+    }
+
+    /// The time that was set last.
+    pub fn now(&self) -> Time {
+        self.now
     }
 
     /// Something changed that a round may act on.

@@ -6,14 +6,15 @@
 //! of its share, while more of it is parked, asks for the next page. While the cache is full, the last job of the
 //! longest subqueue is evicted. Events that name a job which is not resident wait until it was looked up.
 //!
-//! This module owns what is parked, what may be evicted and what is being read. It does not own jobs: the engine tells
-//! it of each change of a job, and forgets the jobs that it evicts.
+//! This module owns the counts of parked jobs, which jobs may be evicted, and the reads. It does not own jobs: the ledger notes
+//! which it has changed, and [`Residency::settle`] looks at these once, when the event or the round is over.
 
 pub mod subqueues;
 
 use crate::bounds;
 use crate::ids::{JobId, QueueId};
 use crate::job::{BacklogCounts, Counts, Job, JobRecord, Parked, QueuePos, Step, SubmissionKey};
+use crate::ledger::{Books, Ledger, Lookups, lifecycle, records};
 use crate::outbox::{Fetch, FetchQuery, Outbox, Write};
 use crate::queues::Queues;
 use crate::score::dependents::ranked_since;
@@ -21,9 +22,6 @@ use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use subqueues::{Evictable, ParkedCount, ParkedDrift, SubqueueKey, Subqueues, class_number};
-
-/// What was looked up for an event, by job: what the store has of it, if anything.
-pub(crate) type Lookups = BTreeMap<JobId, Option<JobRecord>>;
 
 /// A read of the store that was asked for. `E` is an event that waits for it.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,24 +32,13 @@ pub(crate) enum Read<E> {
     Jobs { jobs: BTreeSet<JobId>, event: E, lookups: Lookups },
 }
 
-/// What a page adds to the resident jobs.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct PageRead {
-    /// Its jobs, but for those that have changed since it was asked for.
-    pub(crate) records: Vec<JobRecord>,
-    /// It shows the rest of its subqueue.
-    pub(crate) is_last: bool,
-}
-
-/// What is parked, what may be evicted, and what is being read.
+/// Which jobs are parked, which may be evicted, and which reads are under way.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Residency<E> {
     /// Steps that the engine may hold before it parks jobs.
     steps_max: usize,
     /// Keys of parked jobs that are remembered at most.
     recent_max: usize,
-    /// Steps of all resident jobs.
-    steps: usize,
     subqueues: Subqueues,
     /// Resident jobs to which nothing has happened.
     evictable: BTreeMap<JobId, Evictable>,
@@ -59,6 +46,8 @@ pub(crate) struct Residency<E> {
     to_unpark: Vec<Evictable>,
     /// Subqueues to look at.
     changed: BTreeSet<SubqueueKey>,
+    /// Parked jobs that were read because an event names them. They may go again when it is over.
+    read_for_event: Vec<JobId>,
     reads: BTreeMap<u64, Read<E>>,
     next_read: u64,
     /// Reads that failed or did not go out.
@@ -77,11 +66,11 @@ impl<E> Residency<E> {
         Residency {
             steps_max,
             recent_max,
-            steps: 0,
             subqueues: Subqueues::default(),
             evictable: BTreeMap::new(),
             to_unpark: Vec::new(),
             changed: BTreeSet::new(),
+            read_for_event: Vec::new(),
             reads: BTreeMap::new(),
             next_read: 1,
             again: BTreeSet::new(),
@@ -94,21 +83,6 @@ impl<E> Residency<E> {
 
     pub(crate) fn subqueues(&self) -> &Subqueues {
         &self.subqueues
-    }
-
-    /// Steps of all resident jobs.
-    pub(crate) fn steps(&self) -> usize {
-        self.steps
-    }
-
-    /// A job of this number of steps is resident from now on.
-    pub(crate) fn add_steps(&mut self, steps: usize) {
-        self.steps += steps;
-    }
-
-    /// A job of this number of steps was forgotten.
-    pub(crate) fn remove_steps(&mut self, steps: usize) {
-        self.steps -= steps;
     }
 
     /// True if a subqueue is of this queue.
@@ -173,17 +147,34 @@ impl<E> Residency<E> {
 
 /// Jobs come, change and go.
 impl<E> Residency<E> {
+    /// Looks at the jobs that the ledger has changed. Each is unparked. Where it is as it was submitted all the same,
+    /// it goes back into its subqueue, and out of memory if it stands behind parked jobs there.
+    pub(crate) fn follow(&mut self, books: &mut Books, out: &mut Outbox) {
+        self.take_in(books);
+        let mut touched = std::mem::take(&mut books.ledger.effects.touched);
+        for id in touched.drain(..) {
+            self.pin(id, &books.plan.queues, out);
+            self.join_subqueue(id, None, books);
+            self.evict_if_behind(id, books, out);
+        }
+        books.ledger.effects.touched = touched;
+        self.unpark_absent(&books.plan.queues, out);
+    }
+
+    /// Puts the jobs that came from the store, as it has them parked, into their subqueues.
+    fn take_in(&mut self, books: &mut Books) {
+        for (id, parked) in std::mem::take(&mut books.ledger.effects.loaded) {
+            self.join_subqueue(id, Some(parked), books);
+        }
+    }
+
     /// Puts a job to which nothing has happened into its subqueue; `parked` is how the store has it parked, if it has.
-    /// A job that cannot be parked, because others wait for it (`is_awaited`) or for what happened to it, is unparked
-    /// with the next batch.
-    pub(crate) fn join_subqueue(
-        &mut self,
-        job: &Job,
-        parked: Option<Parked>,
-        is_awaited: bool,
-        queues: &Queues,
-    ) {
-        let (is_parkable, stored) = (!is_awaited && is_as_submitted(job), parked.is_some());
+    /// A job that cannot be parked, because others wait for it or for what happened to it, is unparked.
+    fn join_subqueue(&mut self, id: JobId, parked: Option<Parked>, books: &Books) {
+        let Some(job) = books.ledger.jobs.get(&id) else { return };
+        let queues = &books.plan.queues;
+        let is_parkable = !books.ledger.is_awaited(id) && is_as_submitted(job);
+        let stored = parked.is_some();
         if !is_parkable && !stored {
             return;
         }
@@ -215,7 +206,7 @@ impl<E> Residency<E> {
     }
 
     /// Something is about to happen to a job: it is parked nowhere from now on.
-    pub(crate) fn pin(&mut self, id: JobId, queues: &Queues, out: &mut Outbox) {
+    fn pin(&mut self, id: JobId, queues: &Queues, out: &mut Outbox) {
         let Some(evictable) = self.evictable.remove(&id) else { return };
         self.subqueues.leave(&evictable);
         self.changed.insert(evictable.subqueue);
@@ -225,15 +216,9 @@ impl<E> Residency<E> {
         }
     }
 
-    /// A job waits for others, or others for it: it is parked nowhere from the next batch on.
-    pub(crate) fn pin_in_next_batch(&mut self, id: JobId) {
-        let evictable = self.evictable.get(&id).copied();
-        self.leave_subqueue(id);
-        self.to_unpark.extend(evictable.filter(|evictable| evictable.stored));
-    }
-
-    /// Takes a job out of its subqueue; what the store has of it stays.
-    pub(crate) fn leave_subqueue(&mut self, id: JobId) {
+    /// A job is forgotten that is not to be parked: takes it out of its subqueue. What the store has of it stays.
+    pub(crate) fn forget(&mut self, id: JobId) {
+        self.note_change(id);
         if let Some(evictable) = self.evictable.remove(&id) {
             self.subqueues.drop(&evictable);
             self.changed.insert(evictable.subqueue);
@@ -241,7 +226,7 @@ impl<E> Residency<E> {
     }
 
     /// A job is not what a read shows that is under way.
-    pub(crate) fn note_change(&mut self, job: JobId) {
+    fn note_change(&mut self, job: JobId) {
         if !self.reads.is_empty() {
             self.changed_since_read.insert(job, self.next_read);
             self.change_order.push_back((self.next_read, job));
@@ -249,7 +234,7 @@ impl<E> Residency<E> {
     }
 
     /// True if what a read shows of a job is older than what the engine did with it.
-    pub(crate) fn is_stale(&self, job: JobId, read: u64) -> bool {
+    fn is_stale(&self, job: JobId, read: u64) -> bool {
         self.changed_since_read.get(&job).is_some_and(|first| *first > read)
     }
 
@@ -269,9 +254,22 @@ impl<E> Residency<E> {
 
 /// Eviction.
 impl<E> Residency<E> {
-    /// Steps that one subqueue may hold.
-    fn share(&self) -> usize {
-        let fixed = self.steps.saturating_sub(self.subqueues.steps());
+    /// The event or the round is over: looks at what the ledger has changed, evicts what the cache has no room for, and
+    /// asks for what subqueues lack.
+    pub(crate) fn settle(&mut self, books: &mut Books, out: &mut Outbox) {
+        self.follow(books, out);
+        for id in std::mem::take(&mut self.read_for_event) {
+            self.evict_if_behind(id, books, out);
+        }
+        while let Some(job) = self.next_over_capacity(books.ledger.steps) {
+            self.evict(job, books, out);
+        }
+        self.ask(books, out);
+    }
+
+    /// Steps that one subqueue may hold, where `steps` are those of all resident jobs.
+    fn share(&self, steps: usize) -> usize {
+        let fixed = steps.saturating_sub(self.subqueues.steps());
         (self.steps_max.saturating_sub(fixed) / self.subqueues.len().max(1)).max(1)
     }
 
@@ -281,7 +279,7 @@ impl<E> Residency<E> {
     }
 
     /// True if a job may be evicted and stands behind jobs of its subqueue that are not resident.
-    pub(crate) fn is_behind_parked(&self, id: JobId) -> bool {
+    fn is_behind_parked(&self, id: JobId) -> bool {
         let Some(evictable) = self.evictable.get(&id) else { return false };
         let subqueue = self.subqueues.get(evictable.subqueue);
         let resident_before = subqueue.and_then(|subqueue| subqueue.resident_before());
@@ -290,11 +288,11 @@ impl<E> Residency<E> {
 
     /// While the cache is over its size: the last job of the longest subqueue that has more than its share and stays
     /// well stocked without it.
-    pub(crate) fn next_over_capacity(&self) -> Option<JobId> {
-        if self.steps <= self.steps_max {
+    fn next_over_capacity(&self, steps: usize) -> Option<JobId> {
+        if steps <= self.steps_max {
             return None;
         }
-        let share = self.share();
+        let share = self.share(steps);
         let last = |key: SubqueueKey| {
             let subqueue = self.subqueues.get(key)?;
             let place = subqueue.positions().next_back()?;
@@ -305,34 +303,41 @@ impl<E> Residency<E> {
         longest.find_map(last)
     }
 
-    /// A job that may be evicted is parked from now on, and its owner forgets it. `key` is what it was submitted with.
-    /// Returns the key of another parked job that is not remembered any more.
-    pub(crate) fn evict(
-        &mut self,
-        id: JobId,
-        key: Option<SubmissionKey>,
-        queues: &Queues,
-        out: &mut Outbox,
-    ) -> Option<(JobId, SubmissionKey)> {
-        let evictable = self.evictable.remove(&id)?;
+    fn evict_if_behind(&mut self, id: JobId, books: &mut Books, out: &mut Outbox) {
+        if self.is_behind_parked(id) {
+            self.evict(id, books, out);
+        }
+    }
+
+    /// A job that may be evicted is parked from now on at the latest, and forgotten: the store has it.
+    fn evict(&mut self, id: JobId, books: &mut Books, out: &mut Outbox) {
+        let Some(evictable) = self.evictable.remove(&id) else { return };
         if !evictable.stored {
             // Evicting a parked job makes no other read stale; otherwise two requests that evict each other's jobs
             // would invalidate each other's reads forever.
             self.note_change(id);
-            let queue = queues.get(evictable.subqueue.0).name().to_owned();
+            let queue = books.plan.queues.get(evictable.subqueue.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: evictable.parked });
         }
         self.subqueues.evict(&evictable);
         self.changed.insert(evictable.subqueue);
-        self.recent.extend(key.map(|key| (id, key)));
-        if self.recent.len() > self.recent_max { self.recent.pop_front() } else { None }
+        let spec = books.ledger.jobs.get(&id).map(|job| &job.spec);
+        self.recent.extend(spec.and_then(|spec| Some((id, (spec.user.clone(), spec.key.clone()?)))));
+        if self.recent.len() > self.recent_max
+            && let Some((old, key)) = self.recent.pop_front()
+            && books.ledger.keys.get(&key) == Some(&old)
+            && !books.ledger.jobs.contains_key(&old)
+        {
+            books.ledger.forget_key(old, &key);
+        }
+        lifecycle::forget(books, id);
     }
 }
 
 /// Reads of the store.
 impl<E> Residency<E> {
     /// Unparks the jobs that left their subqueue without a write.
-    pub(crate) fn unpark_absent(&mut self, queues: &Queues, out: &mut Outbox) {
+    fn unpark_absent(&mut self, queues: &Queues, out: &mut Outbox) {
         for evictable in std::mem::take(&mut self.to_unpark) {
             self.subqueues.unpark_absent(&evictable);
             self.note_change(evictable.parked.place.job);
@@ -342,7 +347,8 @@ impl<E> Residency<E> {
 
     /// Asks for what subqueues lack, and for what could not be read, once its time has come. Tells queues which of them
     /// have parked work.
-    pub(crate) fn ask(&mut self, now: Time, queues: &mut Queues, out: &mut Outbox) {
+    fn ask(&mut self, books: &mut Books, out: &mut Outbox) {
+        let (now, steps, queues) = (books.plan.now(), books.ledger.steps, &mut books.plan.queues);
         if self.again_at.is_some_and(|at| now < at) {
             return;
         }
@@ -361,7 +367,7 @@ impl<E> Residency<E> {
             }
         }
         while let Some(key) = self.changed.pop_first() {
-            self.ask_for_page(key, queues, out);
+            self.ask_for_page(key, steps, queues, out);
             queues.set_parked(key.0, self.subqueues.is_away(key.0));
             if let Some(part) = self.subqueues.part_of(key) {
                 queues.set_user_parked(part, self.subqueues.is_part_away(part));
@@ -370,8 +376,8 @@ impl<E> Residency<E> {
         self.forget_changes();
     }
 
-    fn ask_for_page(&mut self, key: SubqueueKey, queues: &Queues, out: &mut Outbox) {
-        let share = self.share();
+    fn ask_for_page(&mut self, key: SubqueueKey, resident: usize, queues: &Queues, out: &mut Outbox) {
+        let share = self.share(resident);
         let Some(subqueue) = self.subqueues.get(key) else { return };
         if subqueue.is_reading() || subqueue.steps() >= Self::low(share) {
             return;
@@ -404,50 +410,85 @@ impl<E> Residency<E> {
         self.again.extend(batch.fetches.iter().map(|fetch| fetch.number));
     }
 
-    /// What was asked for could not be read.
-    pub(crate) fn read_failed(&mut self, number: u64, now: Time) {
-        if self.reads.contains_key(&number) {
-            self.again.insert(number);
-            self.again_at = Some(now.after(bounds::READ_AGAIN_NS));
+    /// What was asked for was read, or could not be. Takes in the jobs. Returns an event that waited for them, with what
+    /// was looked up for it.
+    pub(crate) fn fetched(
+        &mut self,
+        number: u64,
+        records: Option<Vec<JobRecord>>,
+        books: &mut Books,
+    ) -> Option<(E, Lookups)> {
+        let Some(records) = records else {
+            if self.reads.contains_key(&number) {
+                self.again.insert(number);
+                self.again_at = Some(books.plan.now().after(bounds::READ_AGAIN_NS));
+            }
+            return None;
+        };
+        match self.reads.remove(&number)? {
+            Read::Page(key, steps) => {
+                self.page_read((key, steps), number, records, books);
+                None
+            }
+            Read::Jobs { jobs, event, mut lookups } => {
+                lookups.retain(|job, _| !self.is_stale(*job, number));
+                self.jobs_read(number, jobs, records, &mut lookups, books);
+                Some((event, lookups))
+            }
         }
     }
 
-    /// What was asked for was read: takes out what that was.
-    pub(crate) fn take_read(&mut self, number: u64) -> Option<Read<E>> {
-        self.reads.remove(&number)
-    }
-
-    /// A page of a subqueue was read, for which `asked` steps were asked for under this number. The jobs that it adds
-    /// are to be taken in, and then [`page_taken`](Residency::page_taken) is to be called.
-    pub(crate) fn page_read(
+    /// A page of a subqueue was read, for which `asked` steps were asked for under this number. Jobs that have changed
+    /// since are left out.
+    fn page_read(
         &mut self,
         (key, asked): (SubqueueKey, usize),
         number: u64,
-        records: Vec<JobRecord>,
-    ) -> PageRead {
-        let steps: usize = records.iter().map(|record| record.spec.steps.len()).sum();
-        let last = records.last().and_then(|record| record.parked).map(|parked| parked.place.next());
+        page: Vec<JobRecord>,
+        books: &mut Books,
+    ) {
+        let steps: usize = page.iter().map(|record| record.spec.steps.len()).sum();
+        let last = page.last().and_then(|record| record.parked).map(|parked| parked.place.next());
         let rest = last.filter(|_| steps >= asked);
         let since = self.subqueues.read(key, rest);
-        let mut page = PageRead { records: Vec::new(), is_last: rest.is_none() && since.is_none() };
-        for record in records {
+        for record in page {
             let Some(parked) = record.parked else { continue };
             if since.is_some_and(|since| parked.place >= since) {
                 break;
             }
-            if !self.is_stale(record.id, number) {
-                page.records.push(record);
+            if !self.is_stale(record.id, number) && !books.ledger.jobs.contains_key(&record.id) {
+                records::insert_record(books, record, BTreeSet::new());
             }
         }
-        page
-    }
-
-    /// The jobs of a page are resident.
-    pub(crate) fn page_taken(&mut self, key: SubqueueKey, is_last: bool) {
-        if is_last {
+        self.take_in(books);
+        if rest.is_none() && since.is_none() {
             self.subqueues.all_held(key);
         }
         self.changed.insert(key);
+    }
+
+    /// Jobs were read that an event names. Those that are parked are resident from now on, until the event is over.
+    fn jobs_read(
+        &mut self,
+        number: u64,
+        jobs: BTreeSet<JobId>,
+        found: Vec<JobRecord>,
+        lookups: &mut Lookups,
+        books: &mut Books,
+    ) {
+        let mut found: BTreeMap<JobId, JobRecord> = found.into_iter().map(|r| (r.id, r)).collect();
+        for job in jobs {
+            if books.ledger.jobs.contains_key(&job) || self.is_stale(job, number) {
+                continue;
+            }
+            match found.remove(&job) {
+                Some(record) if record.parked.is_some() => {
+                    records::insert_record(books, record, BTreeSet::new());
+                    self.read_for_event.push(job);
+                }
+                record => _ = lookups.insert(job, record),
+            }
+        }
     }
 }
 
@@ -457,25 +498,17 @@ type MadeSubqueue = (usize, BTreeSet<QueuePos>, BacklogCounts);
 impl<E> Residency<E> {
     /// The subqueues are what the jobs make of them, and the cache keeps its promises: of every subqueue with parked
     /// jobs some are resident or asked for; no more is resident than the cache's size, what cannot be parked, and what
-    /// keeps each subqueue stocked. `steps` are those of all jobs, and `unawaited` finds jobs that no other job waits
-    /// for.
+    /// keeps each subqueue stocked.
     ///
     /// # Errors
     ///
     /// The first difference.
-    pub(crate) fn check<'a>(
-        &self,
-        steps: usize,
-        queues: &Queues,
-        unawaited: impl Fn(JobId) -> Option<&'a Job>,
-    ) -> Result<(), String> {
-        if steps != self.steps {
-            return Err(format!("{steps} steps are resident, counted {}", self.steps));
-        }
+    pub(crate) fn check(&self, ledger: &Ledger, queues: &Queues) -> Result<(), String> {
         let mut made: BTreeMap<SubqueueKey, MadeSubqueue> = BTreeMap::new();
         let mut largest = 0;
         for (id, evictable) in &self.evictable {
-            let Some(job) = unawaited(*id).filter(|job| is_as_submitted(job)) else {
+            let job = ledger.jobs.get(id).filter(|job| !ledger.is_awaited(*id) && is_as_submitted(job));
+            let Some(job) = job else {
                 return Err(format!("job {id} is in a subqueue and is pinned or gone"));
             };
             if (job.queue, queues.whole(job.queue), job.steps.len(), *id)
@@ -493,7 +526,7 @@ impl<E> Residency<E> {
         }
         self.check_subqueues(made)?;
         let subqueues = &self.subqueues;
-        let fixed = self.steps - subqueues.steps();
+        let fixed = ledger.steps - subqueues.steps();
         let most = self.steps_max.saturating_sub(fixed) + subqueues.len() * (1 + largest);
         if subqueues.steps() > most {
             return Err(format!(
@@ -539,7 +572,8 @@ fn is_as_submitted(job: &Job) -> bool {
             && step.tries.is_empty()
             && [&step.succeeded, &step.failed, &step.canceled].into_iter().all(|set| set.is_empty())
     };
-    !job.held
+    job.active == 0
+        && !job.held
         && job.stop.is_none()
         && job.ended.is_none()
         && job.after.is_empty()

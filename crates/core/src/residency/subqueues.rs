@@ -2,7 +2,7 @@
 //! the engine keeps the first jobs of each subqueue resident.
 //!
 //! Of every subqueue with parked jobs some are resident or were asked for, and every parked job before
-//! [`Subqueue::resident_before`] is resident. So whose turn it is does not depend on what is parked, and every worker
+//! [`Subqueue::resident_before`] is resident. So turns do not depend on which jobs are parked, and every worker
 //! that a class fits is offered work of that class.
 
 use crate::hash::Fnv;
@@ -121,7 +121,7 @@ struct Reading {
 }
 
 impl Subqueue {
-    /// What is parked and not held.
+    /// The work that is parked and not resident.
     pub fn away(&self) -> BacklogCounts {
         self.parked.less(self.held)
     }
@@ -221,7 +221,7 @@ impl Subqueues {
         self.all.is_empty()
     }
 
-    /// What is parked and not held.
+    /// The work that is parked and not resident.
     pub fn away(&self) -> BacklogCounts {
         self.parked.less(self.held)
     }

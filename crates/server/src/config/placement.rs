@@ -8,8 +8,7 @@ use std::time::Duration;
 use windlass_core::bounds;
 use windlass_core::engine::Settings;
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::plan::Policy;
-use windlass_core::plan::ReservationSettings;
+use windlass_core::plan::{PlanSettings, Policy, ReservationSettings};
 use windlass_core::queues::TurnSettings;
 use windlass_core::score::policy::{self, DEFAULT_POLICY};
 use windlass_core::worker::Saturation;
@@ -23,9 +22,8 @@ impl Config {
     /// What the engine has of these settings. A policy that is not known is warned of, and is the default.
     pub fn engine_settings(&self) -> Settings {
         let saturation = self.placement.saturation();
-        Settings {
+        let plan = PlanSettings {
             saturation,
-            lease_ns: self.lease.duration().map(|lease| lease.as_nanos() as u64),
             load: self.load.settings(),
             reserve: ReservationSettings {
                 after_ns: self.reservation.after().as_nanos() as u64,
@@ -35,6 +33,11 @@ impl Config {
             policy: self.score.policy(saturation),
             wait_deadline_ms: self.score.wait_deadline_ms(),
             turn: self.turn.settings(),
+            ..PlanSettings::default()
+        };
+        Settings {
+            plan,
+            lease_ns: self.lease.duration().map(|lease| lease.as_nanos() as u64),
             cache_steps: self.cache.steps as usize,
             ..Settings::default()
         }
@@ -263,7 +266,7 @@ mod tests {
     fn the_engine_has_every_setting() {
         let settings = |text: &str| Config::parse(text).unwrap().engine_settings();
         assert_eq!(settings(""), Settings::default());
-        let turn = |text: &str| settings(&format!("[turn]\n{text}")).turn;
+        let turn = |text: &str| settings(&format!("[turn]\n{text}")).plan.turn;
         let by_task = TurnSettings { charge: windlass_core::queues::Charge::Task, express: Some(3) };
         assert_eq!(turn("charge = 'task'\nexpress = 3"), by_task);
         assert_eq!(
@@ -274,21 +277,21 @@ mod tests {
             "lease = 3\n[load]\nmax_io_pressure = 3\n[score]\npolicy = 'simple'\nwait_deadline_s = 1.5\n\
              [reservation]\nafter_s = 0.5\nholders = 7\n[cache]\nsteps = 21",
         );
-        assert_eq!((set.lease_ns, set.load.max_io_pressure), (Some(3_000_000_000), 3.0));
-        assert_eq!((set.policy.0.name(), set.wait_deadline_ms), ("simple", 1_500));
+        assert_eq!((set.lease_ns, set.plan.load.max_io_pressure), (Some(3_000_000_000), 3.0));
+        assert_eq!((set.plan.policy.0.name(), set.plan.wait_deadline_ms), ("simple", 1_500));
         assert_eq!(
-            set.reserve,
+            set.plan.reserve,
             ReservationSettings { after_ns: 500_000_000, holders_max: 7, ..Default::default() }
         );
         assert_eq!(set.cache_steps, 21);
-        assert_eq!(settings("[score]\npolicy = 'best'").policy.0.name(), "resource-aware");
+        assert_eq!(settings("[score]\npolicy = 'best'").plan.policy.0.name(), "resource-aware");
     }
 
     #[test]
     fn packing_fills_what_is_to_be_filled() {
         let rules = |text: &str| {
             let settings = Config::parse(text).unwrap().engine_settings();
-            (settings.saturation, settings.policy.0.rules().as_ptr())
+            (settings.plan.saturation, settings.plan.policy.0.rules().as_ptr())
         };
         let packing = "[score]\npolicy = 'packing'\n";
         let cores = Saturation { cores: true, memory: false };

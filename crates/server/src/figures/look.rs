@@ -120,12 +120,16 @@ mod tests {
     use windlass_core::job::{JobSpec, StepSpec};
     use windlass_core::load::formula::LoadSettings;
     use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
+    use windlass_core::plan::PlanSettings;
     use windlass_core::{RequestId, Resources, Time};
 
     /// A farm of workers of eight cpus under ten percent of pressure, with a backlog of tasks.
     fn farm(workers: u64, tasks: u32) -> Engine {
         let load = LoadSettings { pressure: true, ..LoadSettings::default() };
-        let mut engine = Engine::new(Settings { load, ..Settings::default() });
+        let mut engine = Engine::new(Settings {
+            plan: PlanSettings { load, ..PlanSettings::default() },
+            ..Settings::default()
+        });
         let (now, mut out) = (Time(1 << 40), Outbox::default());
         for n in 1..=workers {
             let hello = Hello::new(&format!("w{n}"), n, Resources::new(800, 64 << 30));

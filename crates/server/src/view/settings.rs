@@ -38,7 +38,7 @@ pub fn queues(engine: &Engine, max: usize, passes: impl Fn(&core::Queue) -> bool
         let lines = engine.queues().id(from.name()).into_iter().flat_map(|id| engine.subqueues().of(id));
         lines.fold((0, 0), |(jobs, ready), line| (jobs + line.away().jobs, ready + line.away().ready))
     };
-    let charge = match engine.turn().charge {
+    let charge = match engine.charge() {
         core::Charge::Time => "time",
         core::Charge::Task => "task",
     };

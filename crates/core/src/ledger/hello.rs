@@ -1,9 +1,10 @@
-//! How workers introduce themselves, and what they may say.
+//! What workers say: how they introduce themselves, what they hold, and which attempt a report is about.
 
-use super::event::Inventory;
 use crate::bounds;
+use crate::ids::{Epoch, TaskId, WorkerId};
 use crate::resources::Resources;
 use crate::tags::{Attributes, EXCLUSIVE, EXECUTOR, SERVES};
+use crate::time::Time;
 use crate::worker::Origin;
 
 /// Systems whose outside clients a worker may serve. Attributes that begin with the word of one and a dot belong to it.
@@ -49,6 +50,54 @@ impl Hello {
             inventory: Inventory::default(),
         }
     }
+}
+
+/// Which attempt a worker's report is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Who says so.
+    pub worker: WorkerId,
+    /// The worker's epoch when the attempt was sent to it.
+    pub epoch: Epoch,
+    /// The task.
+    pub task: TaskId,
+    /// The attempt's number.
+    pub attempt: u32,
+}
+
+/// What a worker holds.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Inventory {
+    /// The largest number of a message that it has seen.
+    pub seq: u64,
+    /// The attempts that it knows of and that were not acknowledged.
+    pub held: Vec<Held>,
+}
+
+/// An attempt as the worker knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The task.
+    pub task: TaskId,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// How far it is.
+    pub phase: HeldPhase,
+}
+
+/// How far an attempt is at its worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeldPhase {
+    /// Waits for room.
+    Queued,
+    /// Runs since then.
+    Running(Time),
+    /// Runs since then and has lent its cpus, and does not have them again.
+    Lent(Time),
+    /// Ended; the worker reports the result until it is acknowledged.
+    Ended,
+    /// In a phase that a later release added: it is there, and no more is known of it.
+    Unknown,
 }
 
 /// A hello whose name, attributes and sizes are such as its origin may say: the only kind that a server takes in.
@@ -164,6 +213,7 @@ fn beginning(text: &str) -> String {
 
 /// Why a worker's hello is not valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the names and types of the fields say it all")]
 pub enum BadHello {
     /// A name that is empty, too long, or has other characters than names may have.
     #[error("'{0}' cannot name a worker: a name has 1 to {max} letters, digits, dots, dashes or underscores", max = bounds::NAME_BYTES_MAX)]
@@ -187,7 +237,6 @@ pub enum BadHello {
     /// An attribute that gives the worker a part in another system's work.
     #[error("this worker may not declare the attribute '{key}': {}", right_for(*system))]
     Right {
-        /// The attribute.
         key: String,
         /// The system whose clients it would serve; `None` where no token gives a right.
         system: Option<&'static str>,

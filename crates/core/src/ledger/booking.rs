@@ -1,0 +1,178 @@
+//! How a booking is recorded: the task, what it holds and is charged, the tasks that ride with it or start together
+//! with it.
+
+use super::charge::estimate;
+use super::commands::{send, send_start, start_order};
+use super::enlist::{refresh, refresh_capped};
+use super::learning::profile_booked;
+use super::licensing::take_limits;
+use super::wide::note_wide;
+use super::{Attempt, Books, Lent};
+use crate::bounds;
+use crate::ids::{QueueId, StepKey, TaskId};
+use crate::job::{ChunkEnd, Job, LeftToRun, QueuedStep};
+use crate::outbox::{Fact, Outbox};
+use crate::plan::{Booking, HeldAmounts, Planner, TogetherTask};
+use crate::queues::RoundFilter;
+use crate::resources::Resources;
+
+/// Books the next task of a step, with those that ride with it. Returns how many these are.
+pub(crate) fn book(
+    books: &mut Books,
+    booking: &Booking,
+    filter: &mut RoundFilter,
+    out: &mut Outbox,
+) -> usize {
+    let (id, key) = (booking.worker, booking.queued_step.step());
+    let Some(step) = books.ledger.step(key) else { return 0 };
+    let Some(index) = step.pick(id).or_else(|| step.ready.first()) else { return 0 };
+    let first_write = out.writes.len();
+    book_one(books, booking, index, false, filter, out);
+    let riders = book_riders(books, booking, index, filter, out);
+    if let Some(order) = start_order(books, TaskId { job: key.job, index }) {
+        send(&mut books.plan, id, order, out);
+        note_wide(&mut books.ledger, key, index, booking.queue, first_write, out);
+    }
+    if books.ledger.step(key).is_some_and(|step| step.ready.is_empty()) {
+        refresh(books, key);
+    }
+    refresh_capped(books, key);
+    1 + riders
+}
+
+/// Books tasks that start together. Their workers are told when all are booked, so that each learns of all.
+pub(crate) fn book_together(
+    books: &mut Books,
+    tasks: &[TogetherTask],
+    leader: QueuedStep,
+    queue: QueueId,
+    filter: &mut RoundFilter,
+    out: &mut Outbox,
+) {
+    for TogetherTask { step, index, worker } in tasks {
+        let queued_step = leader.of_step(*step);
+        let booking = Booking { queue, queued_step, worker: *worker, is_ahead: false };
+        book_one(books, &booking, *index, false, filter, out);
+    }
+    for TogetherTask { step, index, .. } in tasks {
+        // Several on one worker have a number each, which they could not know when they were booked.
+        send_start(books, TaskId { job: step.job, index: *index }, out);
+        refresh_capped(books, *step);
+    }
+    refresh(books, leader.step());
+}
+
+/// A task of the step was booked: others that its process may run are booked with it. Returns how many.
+fn book_riders(
+    books: &mut Books,
+    booking: &Booking,
+    head: u32,
+    filter: &mut RoundFilter,
+    out: &mut Outbox,
+) -> usize {
+    let key = booking.queued_step.step();
+    if books.ledger.spec_of(key).is_none_or(|spec| spec.chunks.is_none()) {
+        return 0;
+    }
+    let room = room_for_riders(books, TaskId { job: key.job, index: head });
+    let riders = books.ledger.next_riders(key, head, room, books.plan.now());
+    let count = riders.len();
+    let last = riders.last().copied().unwrap_or(head);
+    books.ledger.expect_end(key, head, last, books.plan.now());
+    for index in riders {
+        book_one(books, booking, index, true, filter, out);
+    }
+    if let Some(attempt) = books.ledger.attempts.get_mut(&TaskId { job: key.job, index: head }) {
+        attempt.last = last;
+    }
+    count
+}
+
+/// How many more attempts the worker of a task may have, because each beat lists them: as many for each process that
+/// it has room for, so that none is left with a task alone.
+fn room_for_riders(books: &Books, head: TaskId) -> u32 {
+    let Some(attempt) = books.ledger.attempts.get(&head) else { return 0 };
+    let Some(worker) = books.plan.workers.get(attempt.worker) else { return 0 };
+    let asks = &attempt.request;
+    let by_cpu = worker.capacity.cpu.checked_div(asks.cpu);
+    let by_memory = worker.capacity.memory.checked_div(asks.memory).and_then(|slots| slots.try_into().ok());
+    let slots = by_cpu.into_iter().chain(by_memory).min().unwrap_or(1).max(1);
+    let attempts = u32::try_from(worker.running.len() + worker.backlog.len()).unwrap_or(u32::MAX);
+    (bounds::RIDERS_PER_WORKER_MAX / slots)
+        .saturating_sub(1)
+        .min(bounds::RIDERS_PER_WORKER_MAX.saturating_sub(attempts))
+}
+
+/// Milliseconds that the next chunk of a step is expected to run; `None` of a step without.
+pub(crate) fn expected_chunk_ms(plan: &Planner, job: &Job, key: StepKey) -> Option<f64> {
+    let spec = &job.spec.steps[usize::from(key.step)];
+    let size = spec.chunks?.size;
+    let step = &job.steps[usize::from(key.step)];
+    let running = step.active - step.riding;
+    let (now_ms, limit_ms) = (plan.now().as_ms() as f64, spec.time_limit_ms);
+    let to_run = LeftToRun { now_ms, ready: step.ready.len(), running, limit_ms };
+    step.chunk_lengths.as_ref()?.expected_next_ms(size, &to_run)
+}
+
+/// Books this task of a step; one that `rides` holds nothing of its worker. What the step may start now is to be looked at
+/// again, and the worker to be told.
+fn book_one(
+    books: &mut Books,
+    booking: &Booking,
+    index: u32,
+    rides: bool,
+    filter: &mut RoundFilter,
+    out: &mut Outbox,
+) {
+    let Booking { queue, queued_step, worker: id, is_ahead } = *booking;
+    let key: StepKey = queued_step.step();
+    books.ledger.effects.touch(key.job);
+    let Some(job) = books.ledger.jobs.get_mut(&key.job) else { return };
+    let spec = &job.spec.steps[usize::from(key.step)];
+    let step = &mut job.steps[usize::from(key.step)];
+    step.ready.remove(index);
+    let tries = step.tries.remove(index).unwrap_or_default();
+    step.active += 1;
+    step.riding += u32::from(rides);
+    job.active += 1;
+    let sized = &books.plan.classes.get(step.class).request;
+    let asked = Resources { memory: spec.request.memory, ..sized.clone() };
+    let expected = sized.memory.saturating_sub(asked.memory);
+    let (request, expects) = if rides { (Resources::default(), 0) } else { (asked.clone(), expected) };
+    let (profile, ms) = (step.profile, step.mean_ms.unwrap_or(0.0));
+    let waited_ns = books.plan.now().since(step.ready_since);
+    let task = TaskId { job: key.job, index };
+    if !rides {
+        take_limits(books, key, id, 1);
+    }
+    let held = HeldAmounts { request: &request, expected_bytes: expects, expected_ms: ms };
+    books.plan.take(booking, task, profile, &held);
+    let (epoch, seq) = books.plan.workers.get(id).map_or_else(Default::default, |w| (w.epoch, w.seq + 1));
+    let charged = estimate(books, key, profile, queue, id, &asked, expected);
+    let attempt = Attempt {
+        number: tries.attempt + 1,
+        worker: id,
+        epoch,
+        booked: books.plan.now(),
+        started: None,
+        failures: tries.failures,
+        losses: tries.losses,
+        request,
+        expects,
+        rides,
+        last: index,
+        chunk_end: ChunkEnd::default(),
+        seq,
+        queued: is_ahead,
+        killing: false,
+        recalled: false,
+        lent: Lent::No,
+        charged,
+    };
+    out.writes.push(attempt.as_booked(task));
+    out.notes.push(Fact::Booked { task, worker: id, waited_ns });
+    books.plan.queues.charge(queue, books.ledger.cost_of(&attempt.charged), filter);
+    books.ledger.count_advance(key.job, &attempt, true, &mut books.plan.queues);
+    books.ledger.attempts.insert(task, attempt);
+    profile_booked(books, profile, books.plan.now());
+}

@@ -1,0 +1,238 @@
+//! Compares jobs and attempts with what workers, queues, licences and profiles say of them: for tests and the
+//! simulator.
+
+use super::classes::asked_and_sized;
+use super::enlist::wanted_place;
+use super::{Books, Lent};
+use crate::class::Class;
+use crate::ids::{StepKey, TaskId, WorkerId};
+use crate::job::{Gang, Job};
+use crate::plan::{self, placement};
+use crate::resources::Resources;
+use crate::worker::{Licences, Worker, WorkerState};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// `Ok` if jobs and attempts are consistent with each other and with what the rest of the books say of them.
+pub(crate) fn check(books: &Books) -> Result<(), String> {
+    let Books { ledger, plan, profiles } = books;
+    check_steps(books)?;
+    check_workers(books)?;
+    check_sizes(books)?;
+    check_licences(books)?;
+    ledger.check_charges(&plan.queues)?;
+    profiles.check(|key| ledger.step(key).map_or(0, |step| step.active))?;
+    let steps: usize = ledger.jobs.values().map(|job| job.steps.len()).sum();
+    if steps != ledger.steps {
+        return Err(format!("{steps} steps are resident, counted {}", ledger.steps));
+    }
+    Ok(())
+}
+
+/// Tasks of a gang that run were booked together, those of one step on different workers, and no other task of
+/// the gang is about to start.
+fn check_gangs(books: &Books, job: &Job) -> Result<(), String> {
+    let mut known: BTreeSet<Gang> = BTreeSet::new();
+    for (task, _) in books.ledger.attempts_of(job.id) {
+        let Some(gang) = job.gang_of(task.index).filter(|gang| known.insert(*gang)) else { continue };
+        let mut workers: BTreeSet<(usize, WorkerId)> = BTreeSet::new();
+        let mut booked = BTreeSet::new();
+        let mut is_ending = true;
+        for mate in job.gang_tasks(gang) {
+            let Some(attempt) = books.ledger.attempts.get(&TaskId { job: job.id, index: mate.index }) else {
+                continue;
+            };
+            booked.insert(attempt.booked);
+            is_ending &= attempt.killing;
+            if !workers.insert((mate.step, attempt.worker)) {
+                return Err(format!("{task}: two tasks of one gang and step on one worker"));
+            }
+        }
+        if booked.len() > 1 {
+            return Err(format!("{task}: its gang was not booked together: {booked:?}"));
+        }
+        let waits = job.gang_tasks(gang).find(|mate| job.steps[mate.step].ready.contains(mate.index));
+        if let Some(waits) = waits.filter(|_| !is_ending) {
+            return Err(format!("{task} runs, and task {} of its gang waits", waits.index));
+        }
+    }
+    let is_alone = |index: &&u32| job.gang_of(**index).is_none_or(|gang| !known.contains(&gang));
+    if let Some(index) = job.ended_mates.keys().find(is_alone) {
+        return Err(format!("task {index} of job {} keeps its place, and its gang is over", job.id));
+    }
+    for leader in (0..job.steps.len()).filter(|step| job.steps[*step].enlisted.is_some()) {
+        let class = books.plan.classes.get(job.steps[leader].class);
+        if let Some(nodes) = job.next_nodes(leader).filter(|nodes| !class.has_nodes(nodes)) {
+            return Err(format!(
+                "job {}: step {leader} starts {nodes:?}, and its class is {class:?}",
+                job.id
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_steps(books: &Books) -> Result<(), String> {
+    for job in books.ledger.jobs.values() {
+        let attempts: BTreeSet<u32> = books.ledger.attempts_of(job.id).map(|(task, _)| task.index).collect();
+        let mut active = 0;
+        for (number, step) in job.steps.iter().enumerate() {
+            let key = StepKey { job: job.id, step: number as u16 };
+            let range = step.base..step.base + job.spec.steps[number].tasks;
+            let running = attempts.range(range.clone()).count() as u32;
+            active += running;
+            if running != step.active {
+                return Err(format!("{key:?}: {running} attempts, counted {}", step.active));
+            }
+            if job.spec.steps[number].max_running.is_some_and(|max| step.active > max) {
+                return Err(format!("{key:?}: {} tasks, more than may run at a time", step.active));
+            }
+            let mut seen = BTreeSet::new();
+            for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
+                for index in set.iter() {
+                    if !range.contains(&index) || attempts.contains(&index) || !seen.insert(index) {
+                        return Err(format!("{key:?}: task {index} is in two states or none of its"));
+                    }
+                }
+            }
+            if job.stop.is_none() && job.ended.is_none() {
+                let mut unlocked = job.unlocked(number);
+                for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
+                    unlocked.subtract(set);
+                }
+                if let Some(lost) = unlocked.iter().find(|index| !attempts.contains(index)) {
+                    return Err(format!("{key:?}: task {lost} could start and is not ready"));
+                }
+            }
+            let follows = job.spec.steps[number].with.is_some();
+            if wanted_place(books, key).filter(|_| !follows) != step.enlisted {
+                return Err(format!("{key:?}: stands in its queue as {:?}", step.enlisted));
+            }
+        }
+        if job.active != job.steps.iter().map(|step| step.active).sum::<u32>() {
+            return Err(format!("job {}: counts {} active tasks", job.id, job.active));
+        }
+        if job.spec.max_running.is_some_and(|max| job.active > max) {
+            return Err(format!("job {}: more tasks than may run at a time", job.id));
+        }
+        books.ledger.check_chunks(job)?;
+        if job.has_gangs {
+            check_gangs(books, job)?;
+        }
+        if job.ended.is_some() && active > 0 {
+            return Err(format!("job {} ended with {active} attempts", job.id));
+        }
+        if job.ended.is_none() && job.is_settled() {
+            return Err(format!("job {} has nothing to do and has not ended", job.id));
+        }
+    }
+    Ok(())
+}
+
+fn check_workers(books: &Books) -> Result<(), String> {
+    let mut placed: BTreeMap<WorkerId, (BTreeSet<TaskId>, BTreeSet<TaskId>, Resources, u32)> =
+        BTreeMap::new();
+    let mut expected: BTreeMap<WorkerId, u64> = BTreeMap::new();
+    for (task, attempt) in &books.ledger.attempts {
+        if !books.ledger.jobs.contains_key(&task.job) {
+            return Err(format!("{task}: an attempt without a job"));
+        }
+        let entry = placed.entry(attempt.worker).or_default();
+        if attempt.queued {
+            entry.1.insert(*task);
+            continue;
+        }
+        entry.0.insert(*task);
+        entry.2.add(&attempt.held());
+        *expected.entry(attempt.worker).or_default() += attempt.expects;
+        if attempt.lent == Lent::Reclaiming {
+            entry.3 += books.ledger.request_of(*task).cpu;
+        }
+    }
+    for worker in books.plan.workers.iter() {
+        if worker.state == WorkerState::Up && !worker.connected {
+            return Err(format!("worker {} gets work and is not connected", worker.name));
+        }
+        let gone = matches!(worker.state, WorkerState::Expired | WorkerState::Forgotten);
+        if gone && (worker.connected || worker.has_attempts() || worker.lease_until.is_some()) {
+            return Err(format!("worker {} is {:?} and not without all", worker.name, worker.state));
+        }
+        if worker.draining != (worker.state == WorkerState::Draining) && !gone {
+            return Err(format!("worker {} is {:?} against what it was told", worker.name, worker.state));
+        }
+        let (running, backlog, held, reclaiming) = placed.remove(&worker.id).unwrap_or_default();
+        let mut booked = held.clone();
+        for amounts in worker.allocs.values() {
+            booked.add(amounts);
+        }
+        if running != worker.running || backlog != worker.backlog.iter().copied().collect() {
+            return Err(format!("worker {}: holds other tasks than are booked on it", worker.name));
+        }
+        if expected.get(&worker.id).copied().unwrap_or(0) != worker.expected {
+            return Err(format!("worker {}: expects {} bytes", worker.name, worker.expected));
+        }
+        let lends = |task: &TaskId| books.ledger.attempts.get(task).is_some_and(|a| a.lent != Lent::No);
+        let lending = worker.running.iter().chain(&worker.backlog).filter(|task| lends(task)).count();
+        if lending != worker.lending as usize {
+            return Err(format!("worker {}: {lending} tasks lend, counted {}", worker.name, worker.lending));
+        }
+        if booked != worker.booked {
+            return Err(format!("worker {}: books {:?}, tasks hold {booked:?}", worker.name, worker.booked));
+        }
+        // Places of outside clients do not count here: the worker does not know of them when it
+        // gives cpus back, so they may stand over its capacity until a task ends.
+        let held = held.less(&Resources::new(reclaiming, 0));
+        if !held.fits(&worker.capacity) {
+            return Err(format!("worker {}: booked beyond its capacity", worker.name));
+        }
+    }
+    match placed.keys().next() {
+        Some(unknown) => Err(format!("attempts on worker {unknown}, which is not there")),
+        None => Ok(()),
+    }
+}
+
+/// Steps are of the classes that follow from what is learned and from the workers, and no task waits for what was
+/// learned where a worker could run what was asked for.
+fn check_sizes(books: &Books) -> Result<(), String> {
+    let could_run = |class: &Class| match class.is_gang() {
+        true => plan::too_few_at_a_time(&books.plan, class).is_none(),
+        false => books.plan.workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
+    };
+    for job in books.ledger.jobs.values() {
+        for (number, step) in job.steps.iter().enumerate() {
+            let (asked, sized) = asked_and_sized(books, job, number);
+            let class = books.plan.classes.get(step.class);
+            // What of a gang has succeeded does not count.
+            let nodes: Vec<_> = job.gang_steps(number).map(|step| job.spec.steps[step].nodes).collect();
+            if class.clone().with_nodes(&nodes) != sized {
+                return Err(format!("job {}, step {number}: is of {class:?}, not {sized:?}", job.id));
+            }
+            if sized != asked && could_run(&asked) && !could_run(&sized) {
+                return Err(format!("job {}, step {number}: waits for a guess: {sized:?}", job.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What workers hold of each limit is what is booked on them.
+fn check_licences(books: &Books) -> Result<(), String> {
+    let mut held: BTreeMap<WorkerId, Licences> = BTreeMap::new();
+    let mut names: Vec<&String> = Vec::new();
+    for (task, attempt) in books.ledger.attempts.iter().filter(|(_, attempt)| !attempt.rides) {
+        let key = books.ledger.key_of(*task);
+        let Some(job) = books.ledger.jobs.get(&key.job) else { continue };
+        for name in &job.spec.steps[usize::from(key.step)].limits {
+            let max = books.ledger.licences.max_per_worker(name);
+            held.entry(attempt.worker).or_default().take(name, max, 1);
+            names.push(name);
+        }
+    }
+    books.ledger.licences.check(names.into_iter())?;
+    let none = Licences::default();
+    let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
+    match books.plan.workers.iter().find(wrong) {
+        Some(worker) => Err(format!("worker {}: counts {:?}", worker.name, worker.licences)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,124 @@
+//! What attempts hold of their workers, from their start to their end. A worker starts its backlog in order; the books
+//! do the same.
+
+use super::learning::profile_left;
+use super::licensing::take_limits;
+use super::{Attempt, Books, Lent};
+use crate::ids::{TaskId, WorkerId};
+use crate::outbox::{Fact, Outbox};
+use crate::time::Time;
+
+/// Whether an attempt's cpus are lent from now on; returns whether they were. Its worker counts those that
+/// lend.
+pub(super) fn set_lent(books: &mut Books, task: TaskId, lent: Lent) -> Lent {
+    let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return Lent::No };
+    let (was, worker) = (std::mem::replace(&mut attempt.lent, lent), attempt.worker);
+    let (before, after) = (u32::from(was != Lent::No), u32::from(lent != Lent::No));
+    if before != after {
+        books.plan.workers.update(worker, |w| w.lending = w.lending + after - before);
+    }
+    was
+}
+
+pub(super) fn mark_started(books: &mut Books, task: TaskId, at: Time, out: &mut Outbox) {
+    let now = books.plan.now();
+    let Some(attempt) = books.ledger.attempts.get(&task) else { return };
+    if attempt.started.is_none() {
+        let number = attempt.number;
+        // Its worker's clock may be off, or a lie.
+        let at = at.clamp(attempt.booked.min(now), now);
+        books.ledger.change_charge(task, &mut books.plan.queues, |attempt| attempt.started = Some(at));
+        out.notes.push(Fact::Started { task, attempt: number, at });
+        books.ledger.watch_charge(task);
+    }
+    let Some(attempt) = books.ledger.attempts.get(&task) else { return };
+    if attempt.queued {
+        // The worker is right about what it runs.
+        let worker = attempt.worker;
+        let backlog = books.plan.workers.update(worker, |w| w.backlog.iter().position(|t| *t == task));
+        if let Some(Some(place)) = backlog {
+            start_queued(books, worker, place);
+            make_room(books, worker, task);
+        }
+    }
+}
+
+/// The worker is right that `task` holds what it holds. Where a message was lost or is late, our
+/// books may say that others hold it too: those did not start yet, or have ended already, so they
+/// hold nothing until we hear of them.
+pub(super) fn make_room(books: &mut Books, id: WorkerId, task: TaskId) {
+    while let Some(worker) = books.plan.workers.get(id)
+        && !worker.booked.fits(&worker.capacity)
+    {
+        let others = worker.running.iter().filter(|other| **other != task).filter_map(|other| {
+            let attempt = books.ledger.attempts.get(other)?;
+            let holds = attempt.lent == Lent::No && !attempt.rides;
+            holds.then_some((attempt.started.is_none(), attempt.seq, *other))
+        });
+        let Some((_, _, other)) = others.max() else { return };
+        let Some(Attempt { request, expects, .. }) = books.ledger.attempts.get(&other).cloned() else {
+            return;
+        };
+        let (key, ms) = (books.ledger.key_of(other), books.ledger.predicted_ms(other));
+        books.plan.workers.update(id, |w| {
+            w.let_go(other, key, &request, expects, request.cpu);
+            w.backlog.push_front(other);
+            w.backlog_ms += ms;
+        });
+        if let Some(attempt) = books.ledger.attempts.get_mut(&other) {
+            attempt.queued = true;
+        }
+        books.plan.request_round();
+    }
+}
+
+/// Takes an attempt off the books: what it held is free.
+pub(super) fn drop_attempt(books: &mut Books, task: TaskId) -> Option<Attempt> {
+    let attempt = books.ledger.attempts.remove(&task)?;
+    books.ledger.count_advance(task.job, &attempt, false, &mut books.plan.queues);
+    let held = attempt.held();
+    let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
+    books.plan.workers.update(attempt.worker, |w| {
+        w.lending -= u32::from(attempt.lent != Lent::No);
+        if attempt.queued {
+            w.backlog.retain(|t| *t != task);
+            w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
+        } else {
+            w.let_go(task, key, &held, attempt.expects, attempt.request.cpu);
+        }
+    });
+    if !attempt.rides {
+        take_limits(books, key, attempt.worker, -1);
+    }
+    if let Some(profile) = books.ledger.step(key).map(|step| step.profile) {
+        profile_left(books, profile);
+    }
+    books.plan.request_round();
+    Some(attempt)
+}
+
+/// Lets the backlog start in its order, as far as there is room: the worker does the same.
+pub(crate) fn promote(books: &mut Books, id: WorkerId) {
+    while let Some(worker) = books.plan.workers.get(id)
+        && let Some(task) = worker.backlog.front()
+        && worker.connected
+        && books.ledger.request_of(*task).fits(&worker.free())
+    {
+        start_queued(books, id, 0);
+    }
+}
+
+fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
+    let Some(task) = books.plan.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else {
+        return;
+    };
+    let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
+    attempt.queued = false;
+    let (held, expects, cpu) = (attempt.held(), attempt.expects, attempt.request.cpu);
+    let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
+    books.plan.workers.update(id, |w| {
+        w.backlog.remove(place);
+        w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
+        w.hold(task, key, &held, expects, cpu);
+    });
+}

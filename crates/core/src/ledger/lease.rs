@@ -1,0 +1,242 @@
+//! Leases: how long the tasks of a worker that is not heard from may run.
+//!
+//! A worker that fences ends its tasks itself when its lease runs out. The lease is granted by the
+//! answer to a hello or a beat, never for longer than is durable but while the store fails or is slow, and counts from when
+//! the worker sent that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
+//! before the worker has ended it.
+
+use super::Books;
+use super::commands::send;
+use super::hello::Hello;
+use super::learning::finish_probes;
+use super::licensing::end_back_offs;
+use super::lifecycle::lose_attempts;
+use crate::bounds;
+use crate::ids::{RequestId, WorkerId};
+use crate::load::formula::Saturated;
+use crate::outbox::{Fact, Holder, Outbox, Refusal, Reply, WorkerCommand, Write};
+use crate::plan::Planner;
+use crate::queues::BadSetting;
+use crate::worker::{Worker, WorkerState};
+
+/// Whether a worker may introduce itself so. A name is one machine's at a time: another one gets it
+/// when nothing of the first can run any more.
+pub(crate) fn admit(plan: &Planner, hello: &Hello) -> Result<(), Refusal> {
+    let Some(known) = plan.workers.by_name(&hello.name) else {
+        let (what, is, max) = ("workers", plan.workers.len() as u64, bounds::WORKERS_MAX as u64);
+        return if is < max { Ok(()) } else { Err(Refusal::TooMany { what, is, max }) };
+    };
+    if known.incarnation == hello.incarnation {
+        return Ok(());
+    }
+    let taken = |holder| Err(Refusal::NameTaken { name: hello.name.clone(), holder });
+    let same_machine = known.identity == hello.identity || known.identity == 0;
+    if known.connected && (hello.new_link || !same_machine) {
+        return taken(Holder::Connected);
+    }
+    if same_machine || !known.has_attempts() {
+        return Ok(());
+    }
+    match known.lease_until.map(|until| until.since(plan.now())) {
+        Some(0) => Ok(()),
+        Some(left_ns) => taken(Holder::Leased { left_ns }),
+        None => taken(Holder::Unleased),
+    }
+}
+
+/// Looks after the workers that were silent for too long, and those whose lease has run out.
+pub(crate) fn tick(books: &mut Books, out: &mut Outbox) {
+    finish_probes(books);
+    end_back_offs(books);
+    books.ledger.accrue(books.plan.now(), &mut books.plan.queues);
+    books.plan.tick();
+    while let Some(id) = books.plan.workers.due(books.plan.now()) {
+        if books.plan.workers.refresh(id, books.plan.now()) {
+            books.plan.request_round();
+            continue;
+        }
+        let lease_until = books.plan.workers.get(id).and_then(|worker| worker.lease_until);
+        if lease_until.is_some_and(|until| until <= books.plan.now()) {
+            fence_off(books, id, WorkerState::Expired, out);
+        } else {
+            worker_lost(&mut books.plan, id, out);
+        }
+    }
+}
+
+/// The link to a worker is gone, or it is silent.
+pub(crate) fn worker_lost(plan: &mut Planner, id: WorkerId, out: &mut Outbox) {
+    if plan.workers.get(id).is_some_and(|worker| worker.connected) {
+        plan.workers.update(id, Worker::unlink);
+        note_worker(plan, id, "suspect", out);
+    }
+}
+
+/// Lengthens a worker's lease where less than half of it is left, so that most beats write nothing.
+pub(super) fn renew(books: &mut Books, id: WorkerId, out: &mut Outbox) {
+    let Some(until) = books.plan.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+    let Some(lease_ns) = books.ledger.lease_ns.filter(|ns| until.since(books.plan.now()) < ns / 2) else {
+        return;
+    };
+    let until = books.plan.now().after(lease_ns);
+    books.plan.workers.renew(id, until);
+    out.writes.push(Write::Lease { worker: id, until });
+}
+
+/// Renews the lease of a worker that is heard while the store cannot be written, or takes long. After a restart the
+/// stored lease may look expired too early. That is safe, because a restart renews every lease in full before it
+/// expires any.
+pub(crate) fn keep_lease(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox) {
+    let held = books.plan.workers.get(id).is_some_and(|worker| worker.lease_until.is_some());
+    let Some(lease_ns) = books.ledger.lease_ns.filter(|_| held) else { return };
+    books.plan.workers.renew(id, books.plan.now().after(lease_ns));
+    grant(books, id, sent, out);
+}
+
+/// Tells a worker how long its lease lasts: until what is durable when this batch is. Never longer
+/// than a lease, though a clock that was set back between two engines can leave more: the next engine
+/// counts on that. A worker without a lease is told nothing.
+pub(super) fn grant(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox) {
+    let Some(until) = books.plan.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+    let Some(lease_ns) = books.ledger.lease_ns else { return };
+    let lasts_ns = until.since(books.plan.now()).min(lease_ns);
+    send(&mut books.plan, id, WorkerCommand::Lease { sent, lasts_ns }, out);
+}
+
+/// No server answered beats while no engine was there: every worker that has a lease has a whole one from now on.
+pub(crate) fn lease_anew(books: &mut Books) {
+    let leased = books.plan.workers.iter().filter(|worker| worker.lease_until.is_some());
+    let ids: Vec<WorkerId> = leased.map(|worker| worker.id).collect();
+    let (now, lease_ns) = (books.plan.now(), books.ledger.lease_ns);
+    for id in ids {
+        books.plan.workers.update(id, |worker| worker.lease(now, lease_ns));
+    }
+}
+
+/// Nobody knows when workers were there last: from now on they are not.
+pub(crate) fn greet_all(plan: &mut Planner) {
+    let (now, ids) = (plan.now(), plan.workers.iter().map(|worker| worker.id).collect::<Vec<_>>());
+    for id in ids {
+        plan.workers.update(id, |worker| worker.greeted = now);
+    }
+}
+
+/// An administrator answers for it that nothing runs on the worker any more. Where `force` says so, even while it
+/// is connected: what it still runs ends when it says hello again, or with its lease.
+pub(crate) fn forget_worker(
+    books: &mut Books,
+    request: RequestId,
+    id: WorkerId,
+    force: bool,
+    out: &mut Outbox,
+) {
+    let known = books.plan.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
+    let answer = match known {
+        None => Reply::Refused(Refusal::NoWorker(id)),
+        Some(worker) if worker.connected && !force => {
+            Reply::Refused(Refusal::Connected(worker.name.to_string()))
+        }
+        Some(worker) => {
+            out.before.push(worker.record());
+            fence_off(books, id, WorkerState::Forgotten, out);
+            Reply::Done
+        }
+    };
+    out.answers.push((request, answer));
+}
+
+/// Nothing runs on the worker any more: what was booked on it is lost, and what it says of that
+/// later is late. The new epoch and the ends are in one batch.
+fn fence_off(books: &mut Books, id: WorkerId, state: WorkerState, out: &mut Outbox) {
+    books.plan.workers.update(id, |worker| {
+        worker.epoch.0 += 1;
+        worker.state = state;
+        worker.draining &= state != WorkerState::Forgotten;
+        worker.note = worker.note.take().filter(|_| worker.draining);
+        worker.connected = false;
+        worker.lease_until = None;
+    });
+    write_worker(&books.plan, id, if state == WorkerState::Expired { "expired" } else { "forgotten" }, out);
+    lose_attempts(books, id, out);
+    books.ledger.effects.fenced.push(id);
+    books.plan.request_round();
+}
+
+/// Tells of workers that begin or cease to lack what new work needs.
+pub(crate) fn note_pressure(plan: &mut Planner, out: &mut Outbox) {
+    for (worker, (before, held)) in plan.workers.take_pressed() {
+        let what = match held {
+            Saturated { state: Some(_), .. } => "short of free space in its state directory",
+            Saturated { session: Some(_), .. } => "short of free space in its session directory",
+            Saturated { memory: true, .. } => "held by memory pressure",
+            Saturated { io: true, .. } => "held by io pressure",
+            Saturated { cpu: true, .. } => "held by cpu pressure",
+            Saturated { network: true, .. } => "held from network-bound work: its network is in use",
+            Saturated { .. } if before.lacks_space() => "no longer short of free space",
+            Saturated { .. } if before.is_pressed() => "no longer held by pressure",
+            Saturated { .. } => "no longer held from network-bound work",
+        };
+        note_worker(plan, worker, what, out);
+    }
+}
+
+fn note_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
+    let Some(worker) = plan.workers.get(id) else { return };
+    out.notes.push(Fact::Worker { worker: id, name: worker.name.to_string(), what });
+}
+
+pub(super) fn write_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
+    let Some(worker) = plan.workers.get(id) else { return };
+    out.writes.push(Write::Worker(worker.record()));
+    note_worker(plan, id, what, out);
+}
+
+pub(crate) fn drain(
+    plan: &mut Planner,
+    request: RequestId,
+    id: WorkerId,
+    (draining, note): (bool, Option<String>),
+    out: &mut Outbox,
+) {
+    if let Some(bytes) = note.as_ref().map(String::len).filter(|bytes| *bytes > bounds::NOTE_BYTES_MAX) {
+        out.answers.push((request, Reply::Refused(BadSetting::Note(bytes).into())));
+        return;
+    }
+    if plan.workers.get(id).is_none_or(|w| w.state == WorkerState::Forgotten) {
+        out.answers.push((request, Reply::Refused(Refusal::NoWorker(id))));
+        return;
+    }
+    out.before.extend(plan.workers.get(id).map(Worker::record));
+    plan.workers.update(id, |w| {
+        w.draining = draining;
+        w.note = note.map(Into::into);
+        w.state = match w.state {
+            WorkerState::Expired => WorkerState::Expired,
+            _ if draining => WorkerState::Draining,
+            _ if w.connected => WorkerState::Up,
+            _ => WorkerState::Suspect,
+        };
+    });
+    write_worker(plan, id, if draining { "draining" } else { "resumed" }, out);
+    plan.request_round();
+    out.answers.push((request, Reply::Done));
+}
+
+/// Forgets workers that are gone, and that nobody has used for long.
+pub(crate) fn prune(plan: &mut Planner, out: &mut Outbox) {
+    // Its number is the last that was given: the next worker must not get it again.
+    let last = plan.workers.last_id();
+    let gone = plan.workers.iter().filter(|worker| {
+        matches!(worker.state, WorkerState::Expired | WorkerState::Forgotten)
+            && !worker.draining
+            && !worker.has_attempts()
+            && worker.allocs.is_empty()
+            && Some(worker.id) != last
+            && plan.now().since(worker.greeted) >= bounds::WORKER_GONE_NS
+    });
+    let gone: Vec<WorkerId> = gone.map(|worker| worker.id).take(bounds::PRUNED_MAX).collect();
+    for id in gone {
+        plan.remove_worker(id);
+        out.writes.push(Write::WorkerGone(id));
+    }
+}

@@ -1,0 +1,70 @@
+//! A task that waits for jobs of its own lends its cpus: others may use them, and its wait is over
+//! only when it has them again. So a worker is never booked beyond its cpus, and a run inside a task
+//! cannot block itself. Memory is not lent: the waiting process still holds it; what it was only expected to
+//! hold is given up.
+
+use super::commands::{recall_backlog, send};
+use super::hello::Report;
+use super::holding::{make_room, mark_started, promote, set_lent};
+use super::lifecycle::answer_reclaims;
+use super::{Books, Lent};
+use crate::ids::{RequestId, TaskId};
+use crate::outbox::{Outbox, Reply, WorkerCommand};
+
+pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
+    let request = books.ledger.request_of(task);
+    // Who lends runs, whether its worker's word of that arrived or not.
+    mark_started(books, task, books.plan.now(), out);
+    if books.ledger.attempts.get(&task).is_none_or(|attempt| attempt.lent == Lent::Yes) {
+        return;
+    }
+    // It waits for another job already while its cpus are asked back: they stay lent.
+    if set_lent(books, task, Lent::Yes) == Lent::Reclaiming {
+        answer_reclaims(&mut books.ledger, task, out);
+    }
+    let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
+    let expects = std::mem::take(&mut attempt.expects);
+    let (worker, attempt) = (attempt.worker, attempt.number);
+    books.plan.workers.update(worker, |w| {
+        w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu);
+        w.expected = w.expected.saturating_sub(expects);
+    });
+    send(&mut books.plan, worker, WorkerCommand::Lend { task, attempt }, out);
+    promote(books, worker);
+    recall_backlog(books, worker, out);
+    books.plan.request_round();
+}
+
+pub(crate) fn reclaim(books: &mut Books, request: RequestId, task: TaskId, out: &mut Outbox) {
+    let cpu = books.ledger.request_of(task).cpu;
+    // Adopted, and its worker not heard from: only the worker knows whether it had lent.
+    let unheard = books.ledger.attempts.get(&task).is_some_and(|a| a.queued);
+    if unheard {
+        mark_started(books, task, books.plan.now(), out);
+    }
+    let Some(attempt) = books.ledger.attempts.get(&task).filter(|a| unheard || a.lent != Lent::No) else {
+        out.answers.push((request, Reply::Done));
+        return;
+    };
+    books.ledger.reclaims.entry(task).or_default().push(request);
+    let (worker, attempt) = (attempt.worker, attempt.number);
+    match set_lent(books, task, Lent::Reclaiming) {
+        Lent::Reclaiming => return,
+        // From now on nothing new is booked on these cpus; the worker says when they are free.
+        Lent::Yes => _ = books.plan.workers.update(worker, |w| w.booked.cpu += cpu),
+        Lent::No => {}
+    }
+    send(&mut books.plan, worker, WorkerCommand::Reclaim { task, attempt }, out);
+}
+
+pub(crate) fn reclaimed(books: &mut Books, by: Report, out: &mut Outbox) {
+    books.plan.workers.hear(by.worker, books.plan.now());
+    if !books.ledger.is_current(&by) {
+        return;
+    }
+    if books.ledger.attempts.get(&by.task).is_some_and(|attempt| attempt.lent == Lent::Reclaiming) {
+        set_lent(books, by.task, Lent::No);
+        make_room(books, by.worker, by.task);
+    }
+    answer_reclaims(&mut books.ledger, by.task, out);
+}

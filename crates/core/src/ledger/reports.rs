@@ -1,0 +1,83 @@
+//! What workers report: that an attempt started or ended, what their machines bear and their caches hold.
+
+use super::Books;
+use super::commands::send;
+use super::hello::Report;
+use super::holding::{drop_attempt, mark_started, promote};
+use super::lifecycle::conclude;
+use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
+use crate::cache_keys::CacheKeys;
+use crate::ids::WorkerId;
+use crate::job::TaskResult;
+use crate::load::pressure::LoadReport;
+use crate::outbox::{Fact, Outbox, WorkerCommand, Write};
+use crate::plan::Planner;
+use crate::score::windows::Metric;
+use crate::time::{NS_PER_MS, Time};
+
+pub(crate) fn started(books: &mut Books, by: Report, at: Time, out: &mut Outbox) {
+    books.plan.workers.hear(by.worker, books.plan.now());
+    if books.ledger.is_current(&by) {
+        mark_started(books, by.task, at, out);
+    }
+}
+
+pub(crate) fn finished(books: &mut Books, by: Report, result: TaskResult, out: &mut Outbox) {
+    let Report { worker, epoch, task, attempt } = by;
+    books.plan.workers.hear(worker, books.plan.now());
+    if books.ledger.is_current(&by) {
+        if let Some(attempt) = drop_attempt(books, task) {
+            let result = believable(result, attempt.booked, books.plan.now());
+            conclude(books, task, &attempt, result, out);
+            promote(books, worker);
+        }
+    } else if books.plan.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
+        let result = believable(result, Time::default(), books.plan.now());
+        out.writes.push(Write::Late { task, attempt, worker, epoch, result });
+        out.notes.push(Fact::Late { task, attempt, worker });
+    }
+    // Under the worker's epoch of today an attempt that is not booked was reported before: only the
+    // acknowledgement is missing. An epoch that is still to come is a lie.
+    send(&mut books.plan, worker, WorkerCommand::Ack { task, attempt }, out);
+}
+
+/// A result as it can have been: what ran between the booking and now, for as long as its worker says that it
+/// took. A clock that is off by as much moves it; what the worker says is otherwise stored as it is.
+fn believable(mut result: TaskResult, booked: Time, now: Time) -> TaskResult {
+    let booked = booked.min(now);
+    if let Some((started, finished)) = result.started.zip(result.finished) {
+        let ran_ns = finished.since(started).min(now.since(booked));
+        let finished = finished.clamp(booked.after(ran_ns), now);
+        (result.started, result.finished) = (Some(Time(finished.0 - ran_ns)), Some(finished));
+    } else {
+        result.started = result.started.map(|at| at.clamp(booked, now));
+        result.finished = result.finished.map(|at| at.clamp(booked, now));
+    }
+    let ran_ms = result.started.map_or(0, |at| now.since(at)) / NS_PER_MS;
+    let cpu_ms_max = (ran_ms + 1_000) * CORES_USED_MAX;
+    result.cpu_ms = result.cpu_ms.map(|ms| ms.min(cpu_ms_max));
+    result.peak_memory = result.peak_memory.map(|bytes| bytes.min(PEAK_BYTES_MAX));
+    result
+}
+
+/// A worker says what its machine bears.
+pub(crate) fn load(plan: &mut Planner, worker: WorkerId, report: Box<LoadReport>) {
+    let now = plan.now();
+    plan.workers.hear(worker, now);
+    if let Some(speed) = report.network_mbit_s {
+        plan.record(Metric::NetworkMbitS, speed);
+    }
+    if plan.workers.bears(worker, now, Some(report)) {
+        plan.request_round();
+    }
+}
+
+/// A worker says what its caches hold.
+pub(crate) fn caches(plan: &mut Planner, worker: WorkerId, keys: CacheKeys) {
+    plan.workers.update(worker, |w| {
+        w.caches = Some(keys);
+        w.caches_version += 1;
+    });
+    plan.workers.gained(worker);
+    plan.request_round();
+}

@@ -1,0 +1,75 @@
+//! Queues and limits as an administrator sets them. They come into force with their commit, so that a failed one
+//! leaves nothing to take back.
+
+use super::commands::recall_queue;
+use super::licensing::{cap_workers, try_again, write_tried_again};
+use super::{Books, Ledger};
+use crate::bounds::LIMITS_MAX;
+use crate::ids::RequestId;
+use crate::licences::Limit;
+use crate::outbox::{Outbox, Refusal, Reply, Write};
+use crate::queues::{QueueRecord, check_name};
+
+pub(crate) fn set_queue(books: &mut Books, request: RequestId, queue: QueueRecord, out: &mut Outbox) {
+    let checked = queue.check().map_err(Refusal::from);
+    if checked.is_ok() && queue.paused.is_some() {
+        recall_queue(books, &queue.name, out);
+    }
+    answer(request, checked.map(|()| Write::Queue(queue)), out);
+}
+
+pub(crate) fn set_limit(
+    ledger: &mut Ledger,
+    request: RequestId,
+    name: String,
+    limit: Option<Limit>,
+    out: &mut Outbox,
+) {
+    let checked = check_limit(ledger, &name, limit.as_ref());
+    if checked.is_ok() {
+        write_tried_again(ledger, &name, out);
+    }
+    answer(request, checked.map(|()| Write::Limit { name, limit }), out);
+}
+
+fn check_limit(ledger: &Ledger, name: &str, limit: Option<&Limit>) -> Result<(), Refusal> {
+    let limits = ledger.licences.limits();
+    let known = limits.contains_key(name);
+    let Some(limit) = limit else {
+        return if known { Ok(()) } else { Err(Refusal::NoLimit(name.to_owned())) };
+    };
+    check_name("the name of the limit", name)?;
+    limit.check()?;
+    if !known && limits.len() >= LIMITS_MAX {
+        let (is, max) = (LIMITS_MAX as u64 + 1, LIMITS_MAX as u64);
+        return Err(Refusal::TooMany { what: "limits of the farm", is, max });
+    }
+    Ok(())
+}
+
+/// Takes in what is durable now.
+pub(crate) fn come_into_force(books: &mut Books, writes: &[Write]) {
+    for write in writes {
+        match write {
+            Write::Queue(queue) => books.plan.queues.set(queue),
+            Write::Limit { name, limit } => {
+                books.ledger.licences.set(name, limit.as_ref());
+                cap_workers(books, name);
+                try_again(books, name);
+            }
+            _ => continue,
+        }
+        books.plan.request_round();
+    }
+}
+
+fn answer(request: RequestId, done: Result<Write, Refusal>, out: &mut Outbox) {
+    let answer = match done {
+        Ok(write) => {
+            out.writes.push(write);
+            Reply::Done
+        }
+        Err(refusal) => Reply::Refused(refusal),
+    };
+    out.answers.push((request, answer));
+}

@@ -1,0 +1,161 @@
+//! Submissions: whether a job is taken in, and what it waits for.
+
+use super::classes::class_with_mates;
+use super::lifecycle::stop_job;
+use super::records::insert_record;
+use super::spec::check_spec;
+use super::{Books, Ledger, Lookups};
+use crate::class::Class;
+use crate::ids::{JobId, RequestId};
+use crate::job::{JobRecord, JobSpec, JobState, Stop};
+use crate::outbox::{Fact, Outbox, Refusal, Reply, Unplaceable, Write};
+use crate::plan;
+use crate::plan::Planner;
+use crate::plan::placement::{self, Ineligible};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A submission with what the shell looked up for it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Submit {
+    /// Who waits.
+    pub request: RequestId,
+    /// The job.
+    pub spec: JobSpec,
+    /// Refuse it where no worker of the farm could ever run some step.
+    pub placeable_only: bool,
+    /// Hold it back from the start, until a user lets it go on.
+    pub held: bool,
+    /// The job that the store already has under the submission's key.
+    pub existing: Option<JobId>,
+    /// The number of the store's next job when `existing` was read. The read did not see jobs from this number on.
+    pub read_before: JobId,
+    /// What the store says of the jobs in `spec.after` that it knows.
+    pub outcomes: BTreeMap<JobId, JobState>,
+}
+
+impl Submit {
+    /// A job that is refused for nothing but what is wrong with it, that waits for no job that the store knows, and whose
+    /// key, if it has one, is new.
+    pub fn new(request: RequestId, spec: JobSpec) -> Self {
+        Submit {
+            request,
+            spec,
+            placeable_only: false,
+            held: false,
+            existing: None,
+            read_before: JobId(u64::MAX),
+            outcomes: BTreeMap::new(),
+        }
+    }
+}
+
+pub(crate) fn submit(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox) {
+    let request = submit.request;
+    let answer = match accept(books, submit, lookups, out) {
+        Ok(answer) => answer,
+        Err(refusal) => Reply::Refused(refusal),
+    };
+    if let Reply::Submitted { job, .. } = &answer {
+        out.about.insert(request, *job);
+    }
+    out.answers.push((request, answer));
+}
+
+fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox) -> Result<Reply, Refusal> {
+    let Submit { request: _, spec, placeable_only, held, existing, read_before, outcomes } = submit;
+    let key = spec.key.clone().map(|key| (spec.user.clone(), key));
+    // What the store was asked before it deleted the job is not so any more.
+    let existing = existing.filter(|job| !books.ledger.gone.contains(job));
+    let known = key.as_ref().and_then(|key| books.ledger.keys.get(key).copied()).or(existing);
+    if let Some(job) = known {
+        return Ok(Reply::Submitted { job, existing: true, unplaceable: Vec::new() });
+    }
+    if key.is_some() && read_before < books.ledger.keys_from {
+        return Err(Refusal::KeyReadTooEarly);
+    }
+    check_spec(&spec)?;
+    let unplaceable = unplaceable(&books.plan, &spec);
+    if placeable_only && !unplaceable.is_empty() {
+        return Err(Refusal::Unplaceable(unplaceable));
+    }
+    let (mut open, mut stop) = (BTreeSet::new(), None);
+    for id in &spec.after {
+        let told = || match lookups.get(id) {
+            Some(found) => found.as_ref().map(|record| record.state),
+            None => outcomes.get(id).copied(),
+        };
+        match books.ledger.outcome(*id).or_else(told) {
+            Some(JobState::Active) => _ = open.insert(*id),
+            Some(JobState::Succeeded) => {}
+            Some(JobState::Failed | JobState::Canceled) => stop = stop.or(Some(Stop::After(*id))),
+            None => return Err(Refusal::NoJob(*id)),
+        }
+    }
+    for first in &open {
+        books.ledger.effects.touch(*first);
+    }
+    let id = JobId(books.ledger.next_job);
+    books.ledger.next_job += 1;
+    if let Some(key) = key {
+        books.ledger.keys.insert(key, id);
+    }
+    // The store has what the tasks run; the engine does not need it.
+    let whole = Arc::new(spec);
+    let spec = Arc::new(whole.without_bodies());
+    out.writes.push(Write::Job { id, spec: whole, created: books.plan.now() });
+    if held {
+        out.writes.push(Write::JobHeld { job: id, held });
+    }
+    out.notes.push(Fact::Job { job: id, state: JobState::Active });
+    let record = JobRecord { held, ..JobRecord::new(id, spec, books.plan.now()) };
+    insert_record(books, record, open);
+    if let Some(stop) = stop {
+        stop_job(books, id, stop, out);
+    }
+    Ok(Reply::Submitted { job: id, existing: false, unplaceable })
+}
+
+/// Jobs are gone from the store: their keys name nothing any more.
+pub(crate) fn deleted(ledger: &mut Ledger, jobs: &BTreeSet<JobId>) {
+    ledger.keys.retain(|_, job| !jobs.contains(job));
+    ledger.recent.remove(jobs);
+    ledger.gone.extend(jobs);
+    while ledger.gone.len() > ledger.recent_max {
+        ledger.gone.pop_first();
+    }
+}
+
+/// The steps that no worker could run even if it were empty.
+fn unplaceable(plan: &Planner, spec: &JobSpec) -> Vec<Unplaceable> {
+    let mut known: BTreeMap<Class, Option<Vec<(Ineligible, usize)>>> = BTreeMap::new();
+    let (mut present, has_gangs): (Option<usize>, _) = (None, spec.has_gangs());
+    let steps = spec.steps.iter().enumerate().filter_map(|(number, step)| {
+        let reasons = known.entry(class_with_mates(plan, spec, number, has_gangs));
+        let reasons = reasons.or_insert_with_key(|class| all_ruled_out(plan, class, &mut present)).clone();
+        Some(Unplaceable { step: step.name.clone(), reasons: reasons? })
+    });
+    steps.collect()
+}
+
+/// What rules out each worker for a class even if it were empty; `None` if one could run it. `present` is how
+/// many workers there are, once they were counted.
+fn all_ruled_out(
+    plan: &Planner,
+    class: &Class,
+    present: &mut Option<usize>,
+) -> Option<Vec<(Ineligible, usize)>> {
+    if let Some(need) = plan.workers.unmet(&class.needs).filter(|_| class.targets.is_empty()) {
+        // No need to look at each of them.
+        let workers = *present.get_or_insert_with(|| plan.workers.present().count());
+        return Some(Vec::from_iter((workers > 0).then(|| (Ineligible::Attribute(need.clone()), workers))));
+    }
+    let mut reasons: BTreeMap<Ineligible, usize> = BTreeMap::new();
+    for worker in plan.workers.present() {
+        let Some(why) = placement::ineligibilities(class, worker, false).next() else {
+            return plan::too_few_at_a_time(&plan, class).map(|why| vec![(why, 1)]);
+        };
+        *reasons.entry(why).or_default() += 1;
+    }
+    Some(reasons.into_iter().collect())
+}
