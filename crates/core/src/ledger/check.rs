@@ -128,67 +128,87 @@ fn check_steps(books: &Books) -> Result<(), String> {
     Ok(())
 }
 
+/// What the attempts on one worker add up to.
+#[derive(Default)]
+struct OnWorker {
+    running: BTreeSet<TaskId>,
+    backlog: BTreeSet<TaskId>,
+    held: Resources,
+    headroom: u64,
+    lending: u32,
+    /// Hundredths of a core that are held again in the books and not yet granted by the worker.
+    reclaiming: u32,
+}
+
 fn check_workers(books: &Books) -> Result<(), String> {
-    let mut placed: BTreeMap<WorkerId, (BTreeSet<TaskId>, BTreeSet<TaskId>, Resources, u32)> =
-        BTreeMap::new();
-    let mut expected: BTreeMap<WorkerId, u64> = BTreeMap::new();
+    let mut placed: BTreeMap<WorkerId, OnWorker> = BTreeMap::new();
     for (task, attempt) in &books.ledger.attempts {
         if !books.ledger.jobs.contains_key(&task.job) {
             return Err(format!("{task}: an attempt without a job"));
         }
-        let entry = placed.entry(attempt.worker).or_default();
+        let on = placed.entry(attempt.worker).or_default();
+        on.lending += u32::from(attempt.lent != Lent::No);
         if attempt.queued {
-            entry.1.insert(*task);
+            on.backlog.insert(*task);
             continue;
         }
-        entry.0.insert(*task);
-        entry.2.add(&attempt.held());
-        *expected.entry(attempt.worker).or_default() += attempt.expects;
+        on.running.insert(*task);
+        on.held.add(&attempt.held());
+        on.headroom += attempt.expects;
         if attempt.lent == Lent::Reclaiming {
-            entry.3 += books.ledger.request_of(*task).cpu;
+            on.reclaiming += attempt.request.cpu;
         }
     }
     for worker in books.plan.workers.iter() {
-        if worker.state == WorkerState::Up && !worker.connected {
-            return Err(format!("worker {} gets work and is not connected", worker.name));
-        }
-        let gone = matches!(worker.state, WorkerState::Expired | WorkerState::Forgotten);
-        if gone && (worker.connected || worker.has_attempts() || worker.lease_until.is_some()) {
-            return Err(format!("worker {} is {:?} and not without all", worker.name, worker.state));
-        }
-        if worker.draining != (worker.state == WorkerState::Draining) && !gone {
-            return Err(format!("worker {} is {:?} against what it was told", worker.name, worker.state));
-        }
-        let (running, backlog, held, reclaiming) = placed.remove(&worker.id).unwrap_or_default();
-        let mut booked = held.clone();
-        for amounts in worker.allocs.values() {
-            booked.add(amounts);
-        }
-        if running != worker.running || backlog != worker.backlog.iter().copied().collect() {
-            return Err(format!("worker {}: holds other tasks than are booked on it", worker.name));
-        }
-        if expected.get(&worker.id).copied().unwrap_or(0) != worker.expected {
-            return Err(format!("worker {}: expects {} bytes", worker.name, worker.expected));
-        }
-        let lends = |task: &TaskId| books.ledger.attempts.get(task).is_some_and(|a| a.lent != Lent::No);
-        let lending = worker.running.iter().chain(&worker.backlog).filter(|task| lends(task)).count();
-        if lending != worker.lending as usize {
-            return Err(format!("worker {}: {lending} tasks lend, counted {}", worker.name, worker.lending));
-        }
-        if booked != worker.booked {
-            return Err(format!("worker {}: books {:?}, tasks hold {booked:?}", worker.name, worker.booked));
-        }
-        // Places of outside clients do not count here: the worker does not know of them when it
-        // gives cpus back, so they may stand over its capacity until a task ends.
-        let held = held.less(&Resources::new(reclaiming, 0));
-        if !held.fits(&worker.capacity) {
-            return Err(format!("worker {}: booked beyond its capacity", worker.name));
-        }
+        let on = placed.remove(&worker.id).unwrap_or_default();
+        let checked = check_state(worker).and_then(|()| check_booked(worker, &on));
+        checked.map_err(|what| format!("worker {}: {what}", worker.name))?;
     }
     match placed.keys().next() {
         Some(unknown) => Err(format!("attempts on worker {unknown}, which is not there")),
         None => Ok(()),
     }
+}
+
+fn check_state(worker: &Worker) -> Result<(), String> {
+    let state = worker.state;
+    if state == WorkerState::Up && !worker.connected {
+        return Err("gets work and is not connected".to_owned());
+    }
+    let gone = matches!(state, WorkerState::Expired | WorkerState::Forgotten);
+    if gone && (worker.connected || worker.has_attempts() || worker.lease_until.is_some()) {
+        return Err(format!("is {state:?} and not without all"));
+    }
+    if worker.draining != (state == WorkerState::Draining) && !gone {
+        return Err(format!("is {state:?} against what it was told"));
+    }
+    Ok(())
+}
+
+/// What is booked on a worker is what its attempts and places hold.
+fn check_booked(worker: &Worker, on: &OnWorker) -> Result<(), String> {
+    if on.running != worker.running || on.backlog != worker.backlog.iter().copied().collect() {
+        return Err("holds other tasks than are booked on it".to_owned());
+    }
+    if on.headroom != worker.expected {
+        return Err(format!("expects {} bytes, its tasks {}", worker.expected, on.headroom));
+    }
+    if on.lending != worker.lending {
+        return Err(format!("{} tasks lend, counted {}", on.lending, worker.lending));
+    }
+    let mut booked = on.held.clone();
+    for amounts in worker.allocs.values() {
+        booked.add(amounts);
+    }
+    if booked != worker.booked {
+        return Err(format!("books {:?}, tasks hold {booked:?}", worker.booked));
+    }
+    // Places of outside clients do not count here: the worker does not know of them when it
+    // gives cpus back, so they may stand over its capacity until a task ends.
+    if !on.held.less(&Resources::new(on.reclaiming, 0)).fits(&worker.capacity) {
+        return Err("is booked beyond its capacity".to_owned());
+    }
+    Ok(())
 }
 
 /// Steps are of the classes that follow from what is learned and from the workers, and no task waits for what was
