@@ -153,7 +153,7 @@ fn all_ruled_out(
     let mut reasons: BTreeMap<Ineligible, usize> = BTreeMap::new();
     for worker in plan.workers.present() {
         let Some(why) = placement::ineligibilities(class, worker, false).next() else {
-            return plan::too_few_at_a_time(&plan, class).map(|why| vec![(why, 1)]);
+            return plan::too_few_at_a_time(plan, class).map(|why| vec![(why, 1)]);
         };
         *reasons.entry(why).or_default() += 1;
     }
