@@ -42,7 +42,8 @@ pub(crate) struct Residency<E> {
     subqueues: Subqueues,
     /// Resident jobs to which nothing has happened.
     evictable: BTreeMap<JobId, Evictable>,
-    /// Jobs that left their subqueue without a write, and that the store has parked still.
+    /// Jobs that the store has parked and that are in no subqueue, because others wait for them or something happened to
+    /// them: they are to be unparked.
     to_unpark: Vec<Evictable>,
     /// Subqueues to look at.
     changed: BTreeSet<SubqueueKey>,
@@ -336,7 +337,7 @@ impl<E> Residency<E> {
 
 /// Reads of the store.
 impl<E> Residency<E> {
-    /// Unparks the jobs that left their subqueue without a write.
+    /// Unparks jobs that came parked from the store and are in no subqueue.
     fn unpark_absent(&mut self, queues: &Queues, out: &mut Outbox) {
         for evictable in std::mem::take(&mut self.to_unpark) {
             self.subqueues.unpark_absent(&evictable);
