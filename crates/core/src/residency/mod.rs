@@ -152,13 +152,14 @@ impl<E> Residency<E> {
     /// it goes back into its subqueue, and out of memory if it stands behind parked jobs there.
     pub(crate) fn follow(&mut self, books: &mut Books, out: &mut Outbox) {
         self.take_in(books);
-        let mut touched = std::mem::take(&mut books.ledger.effects.touched);
-        for id in touched.drain(..) {
+        let mut at = 0;
+        while let Some(id) = books.ledger.effects.touched.get(at).copied() {
+            at += 1;
             self.pin(id, &books.plan.queues, out);
             self.join_subqueue(id, None, books);
             self.evict_if_behind(id, books, out);
         }
-        books.ledger.effects.touched = touched;
+        books.ledger.effects.touched.clear();
         self.unpark_absent(&books.plan.queues, out);
     }
 
