@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::Reads;
 use windlass_core::class::Class;
-use windlass_core::ids::{ClassId, Epoch, JobId, QueueId, StepKey};
+use windlass_core::ids::{AllocId, ClassId, Epoch, JobId, QueueId, StepKey};
 use windlass_core::job::QueuedStep;
 use windlass_core::load::formula::LoadSettings;
 use windlass_core::plan::placement::{self, MatchContext, PlacementOutcome, PlacementRequest};
@@ -33,7 +33,7 @@ fn worker(id: u64, capacity: Resources, tag: u8, state: WorkerState) -> Worker {
         capacity,
         attributes: Attributes::from([("kind".to_owned(), BTreeSet::from([tag.to_string()]))]),
     };
-    Worker { state, connected: state != WorkerState::Suspect, ..Worker::unheard(record) }
+    if state == WorkerState::Suspect { Worker::unheard(record) } else { Worker::linked(record) }
 }
 
 fn states() -> impl Strategy<Value = WorkerState> {
@@ -88,7 +88,7 @@ proptest! {
         for (id, (capacity, tag, state)) in (1u64..).zip(farm) {
             workers.insert(worker(id, capacity, tag, state));
         }
-        let mut booked: Vec<(WorkerId, Resources)> = Vec::new();
+        let (mut booked, mut places): (Vec<(WorkerId, AllocId)>, u64) = (Vec::new(), 0);
         for (request, tag, give_back, targeted) in steps {
             let needs = tag.map(|tag| Need::parse(&format!("kind={tag}"))).into_iter().collect();
             let targets = if targeted { BTreeSet::from(["w1".to_owned(), "w2".to_owned()]) } else { BTreeSet::new() };
@@ -106,12 +106,13 @@ proptest! {
                     if memory { w.free().memory as f64 } else if cores { w.free().cpu.into() } else { load }
                 };
                 prop_assert!(fitting.iter().all(|w| rank(chosen) <= rank(w)));
-                workers.update(id, |w| w.booked.add(&request));
-                booked.push((id, request));
+                places += 1;
+                workers.update(id, |w| w.booked.give_place(AllocId(places), request));
+                booked.push((id, AllocId(places)));
             }
             if give_back < booked.len() {
-                let (id, request) = booked.swap_remove(give_back);
-                workers.update(id, |w| w.booked.sub(&request));
+                let (id, place) = booked.swap_remove(give_back);
+                workers.update(id, |w| w.booked.free_place(place));
             }
             prop_assert!(workers.iter().all(|w| w.booked.fits(&w.capacity)));
         }

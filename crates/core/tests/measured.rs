@@ -51,7 +51,7 @@ fn a_core_is_as_fast_as_before_when_its_report_is_stale() {
     report(&mut farm, measured(1_200.0));
     farm.now = farm.now.after(10 * NS_PER_S);
     farm.tell(Event::Tick);
-    assert!(farm.engine.workers().get(WorkerId(1)).unwrap().report().is_none());
+    assert!(farm.engine.workers().get(WorkerId(1)).unwrap().reported.load().is_none());
     assert_eq!(core_score(&farm), Some(1_200.0));
     report(&mut farm, LoadReport::default());
     assert_eq!(core_score(&farm), None, "its agent is another one, and does not know");

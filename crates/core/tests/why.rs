@@ -174,7 +174,7 @@ fn a_worker_that_is_not_heard_from() {
     let mut farm = farm_of(2);
     memory_pressure(&mut farm, 1, 10.0);
     farm.pass(100);
-    assert!(farm.engine.workers().by_name("w").unwrap().load.is_none(), "what it said is stale");
+    assert!(farm.engine.workers().by_name("w").unwrap().reported.load().is_none(), "what it said is stale");
     let job = farm.submit(spec("q", [step(1, 0)]));
     let why = farm.why(task(job, 0));
     assert_eq!(

@@ -192,7 +192,7 @@ fn say_stop(stop: Stop) -> String {
 }
 
 /// An operator's note, behind what it is about.
-fn noted(note: &Option<std::sync::Arc<str>>) -> String {
+fn noted(note: &Option<String>) -> String {
     note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default()
 }
 

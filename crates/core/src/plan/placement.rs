@@ -21,7 +21,6 @@ use crate::worker::{Fault, Worker, WorkerState};
 use crate::workers::{ListedWorker, WorkerSummary, Workers};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::{fmt, iter};
 
 /// Why a worker does not get a task, most lasting reason first.
@@ -47,7 +46,7 @@ pub enum Ineligible {
     /// Not heard from.
     Suspect,
     /// Told to take nothing new, with the operator's note.
-    Draining(Option<Arc<str>>),
+    Draining(Option<String>),
     /// Left out for what its tasks came to, until then.
     Quarantined {
         /// Until when.

@@ -15,7 +15,6 @@ use crate::tags::{Attributes, Need};
 use crate::time::Time;
 use crate::worker::{Saturation, Worker, WorkerFlags, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// All workers. A worker's room changes only through [`Workers::update`], which takes it out of the
 /// index (checkout) and puts it back by its new room (checkin).
@@ -24,7 +23,7 @@ pub struct Workers {
     /// By id. A sorted list, because a search for a place looks up many workers, and they come and go rarely. Boxed, because
     /// a worker is large.
     all: Vec<(WorkerId, Box<ListedWorker>)>,
-    by_name: BTreeMap<Arc<str>, WorkerId>,
+    by_name: BTreeMap<String, WorkerId>,
     index: Index,
     /// The queues that workers of the farm are for alone, each with the number of these workers.
     for_queues: BTreeMap<String, u32>,
@@ -140,7 +139,7 @@ impl Workers {
             let deadline = self.deadline(old);
             move_deadline(&mut self.deadlines, old.id, deadline, None);
         }
-        self.by_name.insert(worker.name.clone(), worker.id);
+        self.by_name.insert(worker.record.name.clone(), worker.record.id);
         self.gained.insert(worker.id);
         let sized = memory_for_sizes(&worker);
         let is_moved = move_by_memory(&mut self.by_memory, worker.id, sized_before, sized);
@@ -230,7 +229,7 @@ impl Workers {
         let (sized_before, was_present) = (memory_for_sizes(worker), worker.is_present());
         let result = change(worker);
         if !worker.is_idle() {
-            worker.quiet_since = None;
+            worker.reported.end_quiet();
         }
         let is_moved = move_by_memory(&mut self.by_memory, id, sized_before, memory_for_sizes(worker));
         self.sizes_version += u64::from(is_moved);
@@ -263,7 +262,7 @@ impl Workers {
     /// anything of that.
     pub fn refresh(&mut self, id: WorkerId, now: Time) -> bool {
         let Some(worker) = self.get(id) else { return false };
-        let stale = worker.load.as_ref().is_some_and(|(at, _)| at.after(self.load.stale_ns) <= now);
+        let stale = worker.reported.dated_load().is_some_and(|(at, _)| at.after(self.load.stale_ns) <= now);
         let readmitted = worker.health.out().is_some_and(|(until, _)| until <= now);
         if stale {
             self.bears(id, now, None);
@@ -344,23 +343,12 @@ impl Workers {
         let load = self.load;
         let before = self.get(id).map(|worker| worker.saturated);
         let eased = self.update(id, |worker| {
-            let (takes, room, network) = (worker.takes_work(), worker.room(), worker.saturated.network);
-            if let Some(report) = &report {
-                worker.measured_core_score = report.core_score.filter(|score| *score > 0.0);
-            }
-            worker.load = report.map(|report| (now, report));
-            worker.quiet_since = worker.quiet_since.or(Some(now)).filter(|_| worker.is_idle());
-            let minded = worker.report().copied().filter(|_| load.pressure);
-            let all = worker.report().copied();
-            worker.saturated = worker.saturated.update(all.as_ref(), worker.is_rested(), &load);
-            // What such a worker says is free is what there is, minded or not.
-            let is_trusted = worker.flags.class.trusts_reported_memory;
-            let reached = minded.or(worker.report().copied().filter(|_| is_trusted));
-            let reach = reached.and_then(|report| report.memory_available.zip(report.memory_own));
-            // Nor is all free where it says nothing any more.
-            worker.reach = reach.or(worker.reach.filter(|_| is_trusted));
-            let network_eased = network && !worker.saturated.network;
-            let eased = !takes || worker.room().memory > room.memory || network_eased;
+            let network = worker.reported.saturated().network;
+            let (takes, room) = (worker.takes_work(), worker.memory_room());
+            let (is_idle, is_trusted) = (worker.booked.is_idle(), worker.flags.class.trusts_reported_memory);
+            worker.reported.set_load(now, report, is_idle, is_trusted, &load);
+            let network_eased = network && !worker.reported.saturated().network;
+            let eased = !takes || worker.memory_room() > room || network_eased;
             (worker.takes_work() && eased, network_eased)
         });
         let (eased, network_eased) = eased.unwrap_or_default();
@@ -397,45 +385,29 @@ impl Workers {
 
     /// The number of the next message to a worker.
     pub fn next_seq(&mut self, id: WorkerId) -> u64 {
-        let Some(worker) = self.worker_mut(id) else { return 0 };
-        worker.seq += 1;
-        worker.seq
+        self.worker_mut(id).map_or(0, |worker| worker.link.next_seq())
     }
 
     /// A worker said what it holds: the number of the last message that had gone out when it did so the last time.
     pub fn beat(&mut self, id: WorkerId, now: Time, sent: u64) -> u64 {
-        self.change_lease(id, |worker| {
-            (worker.heard, worker.last_sent) = (Some(now), sent);
-            std::mem::replace(&mut worker.beat_seq, worker.out_seq)
-        })
-        .unwrap_or(0)
+        self.change_lease(id, |worker| worker.link.beat(now, sent)).unwrap_or(0)
     }
 
     /// A message to a worker goes out.
     pub fn note_out(&mut self, id: WorkerId, seq: u64) {
         if let Some(worker) = self.worker_mut(id) {
-            worker.out_seq = worker.out_seq.max(seq);
+            worker.link.note_out(seq);
         }
     }
 
-    /// A beat lacked this number of attempts, and `overdue` of them should be there. True if their starts are to be said
-    /// once more. The pauses between that double until a beat lacks none: a start that waits somewhere on its way for
-    /// long has few copies behind it.
+    /// [`Link::note_overdue`](crate::worker::Link::note_overdue) of a worker.
     pub fn note_overdue(&mut self, id: WorkerId, lacked: usize, overdue: usize) -> bool {
-        let Some(worker) = self.worker_mut(id) else { return false };
-        if lacked == 0 {
-            worker.overdue_beats = 0;
-        }
-        if overdue == 0 {
-            return false;
-        }
-        worker.overdue_beats = worker.overdue_beats.saturating_add(1);
-        worker.overdue_beats.is_power_of_two()
+        self.worker_mut(id).is_some_and(|worker| worker.link.note_overdue(lacked, overdue))
     }
 
     /// A worker said something.
     pub fn hear(&mut self, id: WorkerId, now: Time) {
-        self.change_lease(id, |worker| worker.heard = worker.heard.map(|_| now));
+        self.change_lease(id, |worker| worker.link.hear(now));
     }
 
     /// A worker's lease is renewed.

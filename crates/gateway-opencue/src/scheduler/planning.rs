@@ -188,13 +188,9 @@ impl Planning {
                 .plan
                 .workers
                 .get(id)
-                .is_some_and(|worker| worker.booked != booked || !worker.running.is_empty());
+                .is_some_and(|worker| *worker.booked.sum() != booked || !worker.booked.running().is_empty());
             if is_changed {
-                self.plan.workers.update(id, |worker| {
-                    worker.booked = booked;
-                    worker.running.clear();
-                    worker.steps.clear();
-                });
+                self.plan.workers.update(id, |worker| worker.booked.replace(booked));
             }
             self.hosts.insert(id, host.clone());
         }
@@ -215,8 +211,7 @@ impl Planning {
             capacity: resources(host.size),
             attributes: attributes_of(host),
         };
-        let worker = Worker { state: WorkerState::Up, connected: true, ..Worker::unheard(record) };
-        self.plan.workers.insert(worker);
+        self.plan.workers.insert(Worker::linked(record));
         self.host_ids.insert(host.id.clone(), id);
         self.caps.block_host(&mut self.plan.workers, id, &host.alloc);
         id
@@ -238,7 +233,7 @@ impl Planning {
             let request = Resources::new(narrow(proc.cores), bytes(proc.mem_kib));
             // No layer has this number.
             let task = TaskId { job: JobId(0), index };
-            self.plan.workers.update(*worker, |worker| worker.running.insert(task));
+            self.plan.workers.update(*worker, |worker| worker.booked.note_running(task));
             self.running.insert(task, Running { request, began, due });
         }
     }

@@ -1,0 +1,168 @@
+//! What is booked on a worker.
+
+use crate::ids::{AllocId, StepKey, TaskId};
+use crate::resources::Resources;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What is booked on a worker: the tasks that run there, those that wait there, and the places of outside clients. The
+/// planner books, and the ledger gives back.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Booked {
+    sum: Resources,
+    headroom_bytes: u64,
+    running: BTreeSet<TaskId>,
+    backlog: VecDeque<TaskId>,
+    backlog_ms: f64,
+    lending: u32,
+    places: BTreeMap<AllocId, Resources>,
+    /// By step, hundredths of a core.
+    steps: BTreeMap<StepKey, u32>,
+}
+
+impl Booked {
+    /// Amounts of running attempts, of places, and of cpus that a task asked back.
+    pub fn sum(&self) -> &Resources {
+        &self.sum
+    }
+
+    /// Bytes that running attempts are predicted to hold beyond what they booked.
+    pub fn headroom_bytes(&self) -> u64 {
+        self.headroom_bytes
+    }
+
+    /// Bytes that are booked or predicted.
+    pub fn memory_with_headroom(&self) -> u64 {
+        self.sum.memory.saturating_add(self.headroom_bytes)
+    }
+
+    /// Attempts that hold resources.
+    pub fn running(&self) -> &BTreeSet<TaskId> {
+        &self.running
+    }
+
+    /// Attempts that were sent ahead. They start here in this order when there is room, and hold nothing until then.
+    pub fn backlog(&self) -> &VecDeque<TaskId> {
+        &self.backlog
+    }
+
+    /// Predicted milliseconds of work in the backlog.
+    pub fn backlog_ms(&self) -> f64 {
+        self.backlog_ms
+    }
+
+    /// The number of attempts that wait for jobs that they submitted, and lend their cpus meanwhile.
+    pub fn lending(&self) -> u32 {
+        self.lending
+    }
+
+    /// Places of outside clients, with the amounts of each.
+    pub fn places(&self) -> &BTreeMap<AllocId, Resources> {
+        &self.places
+    }
+
+    /// The steps whose tasks hold cpus here, with hundredths of a core.
+    pub fn steps(&self) -> &BTreeMap<StepKey, u32> {
+        &self.steps
+    }
+
+    /// True if neither a task nor an outside client holds anything.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.places.is_empty()
+    }
+
+    /// True if tasks run or wait here.
+    pub fn has_attempts(&self) -> bool {
+        !self.running.is_empty() || !self.backlog.is_empty()
+    }
+
+    /// True if tasks run here, and each of them waits for jobs that it submitted.
+    pub fn only_lends(&self) -> bool {
+        self.lending > 0 && self.lending as usize == self.running.len()
+    }
+
+    /// A task of a step holds amounts from now on, and is predicted to hold more bytes. `cpu` counts for its step also
+    /// while it is lent.
+    pub fn hold(&mut self, task: TaskId, step: StepKey, held: &Resources, headroom_bytes: u64, cpu: u32) {
+        self.sum.add(held);
+        self.headroom_bytes += headroom_bytes;
+        self.running.insert(task);
+        *self.steps.entry(step).or_default() += cpu;
+    }
+
+    /// A task of the step, which runs here, gets `cpu` more, in hundredths of a core.
+    pub fn widen(&mut self, step: StepKey, cpu: u32) {
+        self.sum.cpu += cpu;
+        *self.steps.entry(step).or_default() += cpu;
+    }
+
+    /// A task gives back what [`Booked::hold`] gave it.
+    pub fn let_go(&mut self, task: TaskId, step: StepKey, held: &Resources, headroom_bytes: u64, cpu: u32) {
+        self.running.remove(&task);
+        self.sum.sub(held);
+        self.headroom_bytes = self.headroom_bytes.saturating_sub(headroom_bytes);
+        if let Some(sum) = self.steps.get_mut(&step) {
+            *sum = sum.saturating_sub(cpu);
+            // A step of tasks that ask for no cpu has no part of the worker either.
+            if *sum == 0 {
+                self.steps.remove(&step);
+            }
+        }
+    }
+
+    /// A task lends its cpus, and gives up its headroom.
+    pub fn lend(&mut self, cpu: u32, headroom_bytes: u64) {
+        self.sum.cpu = self.sum.cpu.saturating_sub(cpu);
+        self.headroom_bytes = self.headroom_bytes.saturating_sub(headroom_bytes);
+    }
+
+    /// A task asks its cpus back. Nothing new is booked on them from now on.
+    pub fn reclaim(&mut self, cpu: u32) {
+        self.sum.cpu += cpu;
+    }
+
+    /// The number of tasks that lend grows by `more` and falls by `fewer`.
+    pub fn count_lending(&mut self, more: u32, fewer: u32) {
+        self.lending = self.lending + more - fewer;
+    }
+
+    /// A task that is predicted to run for `ms` milliseconds waits here for room.
+    pub fn send_ahead(&mut self, task: TaskId, ms: f64) {
+        self.backlog.push_back(task);
+        self.backlog_ms += ms;
+    }
+
+    /// A task that was taken for running waits here, before all others.
+    pub fn send_back(&mut self, task: TaskId, ms: f64) {
+        self.backlog.push_front(task);
+        self.backlog_ms += ms;
+    }
+
+    /// A task leaves the backlog.
+    pub fn leave_backlog(&mut self, task: TaskId, ms: f64) {
+        self.backlog.retain(|waiting| *waiting != task);
+        self.backlog_ms = if self.backlog.is_empty() { 0.0 } else { (self.backlog_ms - ms).max(0.0) };
+    }
+
+    /// An outside client gets a place.
+    pub fn give_place(&mut self, alloc: AllocId, amounts: Resources) {
+        self.sum.add(&amounts);
+        self.places.insert(alloc, amounts);
+    }
+
+    /// An outside client gives its place back.
+    pub fn free_place(&mut self, alloc: AllocId) {
+        if let Some(amounts) = self.places.remove(&alloc) {
+            self.sum.sub(&amounts);
+        }
+    }
+
+    /// Replaces all that is booked by a sum that another system says, which names no tasks.
+    pub fn replace(&mut self, sum: Resources) {
+        *self = Booked { sum, ..Booked::default() };
+    }
+
+    /// A task runs here whose amounts the sum of [`Booked::replace`] has.
+    pub fn note_running(&mut self, task: TaskId) {
+        self.running.insert(task);
+    }
+}
