@@ -98,7 +98,7 @@ pub struct Percents {
 impl Percents {
     /// From the worker's last report, means of ten seconds.
     pub fn of(worker: &core::Worker) -> Self {
-        let Some(report) = worker.report() else { return Percents::default() };
+        let Some(report) = worker.reported.load() else { return Percents::default() };
         let pressures = report.pressures();
         let percent = |from: Option<Pressure>| from.and_then(|pressure| pressure.some).map(|some| some.avg10);
         Percents {
@@ -114,16 +114,16 @@ impl ServerLoad {
     /// A worker as the core has it.
     pub fn from_core(worker: &core::Worker, settings: &LoadSettings) -> Self {
         let Percents { cpu, memory, io, network } = Percents::of(worker);
-        let free = |of: fn(&LoadReport) -> Option<DiskSpace>| Some(of(worker.report()?)?.free_bytes);
+        let free = |of: fn(&LoadReport) -> Option<DiskSpace>| Some(of(worker.reported.load()?)?.free_bytes);
         let effective = worker.load_with(100, settings);
         let worker_blockers = placement::worker_blockers(worker).next().map(|why| why.to_string());
         let full = (worker.room().cpu == 0).then(|| "its cpus are all booked".to_owned());
         let reason = worker_blockers.or(full);
         ServerLoad {
-            server_id: worker.name.to_string(),
-            num_cpus: f64::from(worker.capacity.cpu) / 100.0,
+            server_id: worker.record.name.clone(),
+            num_cpus: f64::from(worker.record.capacity.cpu) / 100.0,
             jobs_assigned: assigned(worker),
-            job_load: part(worker.booked.cpu.into(), worker.capacity.cpu.into()),
+            job_load: part(worker.booked.sum().cpu.into(), worker.record.capacity.cpu.into()),
             cpu_pressure: cpu,
             memory_pressure: memory,
             io_pressure: io,
@@ -139,7 +139,7 @@ impl ServerLoad {
 }
 
 fn assigned(worker: &core::Worker) -> usize {
-    worker.running.len() + worker.backlog.len() + worker.allocs.len()
+    worker.booked.running().len() + worker.booked.backlog().len() + worker.booked.places().len()
 }
 
 fn part(of: f64, whole: f64) -> Option<f64> {
@@ -373,26 +373,26 @@ pub struct BoardWorker {
 impl BoardWorker {
     /// A worker as the core has it.
     pub fn from_core(worker: &core::Worker) -> Self {
-        let report = worker.report();
-        let architectures = worker.attributes.get("arch").into_iter().flatten().cloned();
+        let report = worker.reported.load();
+        let architectures = worker.record.attributes.get("arch").into_iter().flatten().cloned();
         let used = report.and_then(|report| report.cpu_used);
-        let usage = used.and_then(|cores| part(cores * 10_000.0, worker.capacity.cpu.into()));
+        let usage = used.and_then(|cores| part(cores * 10_000.0, worker.record.capacity.cpu.into()));
         BoardWorker {
-            id: worker.id.0,
-            name: worker.name.to_string(),
-            state: worker.state.into(),
-            draining: worker.draining,
+            id: worker.record.id.0,
+            name: worker.record.name.clone(),
+            state: worker.record.state.into(),
+            draining: worker.record.draining,
             assigned_jobs: assigned(worker),
-            cpus: f64::from(worker.capacity.cpu) / 100.0,
+            cpus: f64::from(worker.record.capacity.cpu) / 100.0,
             fetch: worker.flags.fetches,
             architectures: architectures.collect(),
             // A worker may use more cpus than it declares.
             cpu_usage_pct: usage.map(|percent| percent.min(100.0)),
             ram_free_mb: report.and_then(|report| report.memory_available).map(|bytes| bytes / MIB),
-            ram_total_mb: Some(worker.capacity.memory / MIB).filter(|mib| *mib > 0),
-            heard_at: worker.heard.map(Time::as_ms),
+            ram_total_mb: Some(worker.record.capacity.memory / MIB).filter(|mib| *mib > 0),
+            heard_at: worker.link.heard.map(Time::as_ms),
             queues: Vec::new(),
-            note: worker.note.as_deref().map(str::to_owned),
+            note: worker.record.note.clone(),
         }
     }
 }

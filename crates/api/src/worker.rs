@@ -96,30 +96,30 @@ impl Worker {
     /// The worker as the core has it.
     pub fn from_core(from: &core::Worker) -> Self {
         Worker {
-            id: from.id.0,
-            name: from.name.to_string(),
-            state: from.state.into(),
-            note: from.note.as_deref().map(str::to_owned),
-            capacity: Resources::from_core(&from.capacity),
-            booked: Resources::from_core(&from.booked),
-            attributes: from.attributes.clone(),
-            running: from.running.len(),
-            queued: from.backlog.len(),
-            epoch: from.epoch.0,
-            connected: Some(from.connected),
-            heard_ms: from.heard.map(Time::as_ms),
-            lease_until_ms: from.lease_until.map(Time::as_ms),
+            id: from.record.id.0,
+            name: from.record.name.clone(),
+            state: from.record.state.into(),
+            note: from.record.note.clone(),
+            capacity: Resources::from_core(&from.record.capacity),
+            booked: Resources::from_core(from.booked.sum()),
+            attributes: from.record.attributes.clone(),
+            running: from.booked.running().len(),
+            queued: from.booked.backlog().len(),
+            epoch: from.record.epoch.0,
+            connected: Some(from.link.connected),
+            heard_ms: from.link.heard.map(Time::as_ms),
+            lease_until_ms: from.record.lease_until.map(Time::as_ms),
             version: None,
-            load: from.load.as_ref().map(|(at, report)| Box::new(Load::from_core(*at, report))),
+            load: from.reported.dated_load().map(|(at, report)| Box::new(Load::from_core(at, report))),
             core_score: from.core_score(),
-            cache_keys: from.caches.as_ref().map(|keys| keys.len()),
+            cache_keys: from.reported.caches().map(|keys| keys.len()),
             tasks: None,
         }
     }
 
     /// The same with its tasks.
     pub fn with_tasks(from: &core::Worker) -> Self {
-        let tasks = from.running.iter().take(TASKS_MAX).map(ToString::to_string);
+        let tasks = from.booked.running().iter().take(TASKS_MAX).map(ToString::to_string);
         Worker { tasks: Some(tasks.collect()), ..Worker::from_core(from) }
     }
 }

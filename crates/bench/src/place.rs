@@ -228,7 +228,10 @@ fn best_by_scan(ask: &PlacementRequest, context: &MatchContext) -> Option<Worker
     let fitting = context.workers.iter().filter(|worker| placement::fits_now(ask.class, worker));
     let judged = fitting.filter_map(|worker| Some((context.judge(ask, worker).ok()?, worker)));
     let best = judged.max_by(|(a, w), (b, v)| {
-        a.score.total_cmp(&b.score).then(b.load.total_cmp(&a.load)).then_with(|| v.name.cmp(&w.name))
+        a.score
+            .total_cmp(&b.score)
+            .then(b.load.total_cmp(&a.load))
+            .then_with(|| v.record.name.cmp(&w.record.name))
     });
     best.map(|(ranked, _)| ranked.worker)
 }
@@ -266,7 +269,7 @@ fn plain_workers(count: u64) -> Workers {
             capacity: capacity(),
             attributes: attributes(id),
         };
-        workers.insert(Worker { state: WorkerState::Up, connected: true, ..Worker::unheard(record) });
+        workers.insert(Worker::linked(record));
     }
     workers
 }
@@ -324,7 +327,7 @@ fn fill(
     while clock.elapsed().as_secs() < 2 {
         let Some(id) = choose(&ask, &context(&workers, policy, &instance)) else { break };
         let task = TaskId { job: JobId(1), index: placed as u32 };
-        workers.update(id, |worker| worker.hold(task, ask.step, &class.request, 0, class.request.cpu));
+        workers.update(id, |worker| worker.booked.hold(task, ask.step, &class.request, 0, class.request.cpu));
         placed += 1;
     }
     (placed, placed as f64 / clock.elapsed().as_secs_f64())

@@ -73,7 +73,7 @@ fn a_chunk_holds_what_one_task_holds_and_each_task_ends_by_itself() {
     let step = StepSpec { limits: ["maya".to_owned()].into(), ..chunked(10, ChunkSize::Fixed(4)) };
     let job = farm.submit(spec("q", [step]));
     assert_eq!(sent(&mut farm), [(0, vec![1, 2, 3]), (4, vec![5, 6, 7])]);
-    assert_eq!(farm.engine.workers().by_name("w1").expect("it is there").booked, cores(2));
+    assert_eq!(*farm.engine.workers().by_name("w1").expect("it is there").booked.sum(), cores(2));
     assert_eq!(farm.engine.licences().taken()["maya"], 2, "one for each process");
     for index in [0, 1, 2] {
         farm.end(task(job, index), 0);
@@ -147,7 +147,7 @@ fn a_worker_that_lost_a_start_gets_the_chunk_again_and_a_restart_keeps_it() {
     let mut farm = farm_of(1, 1);
     let spec_of = || spec("q", [chunked(4, ChunkSize::Fixed(4))]);
     farm.submit(spec_of());
-    let workers: Vec<_> = farm.engine.workers().iter().map(|worker| worker.record()).collect();
+    let workers: Vec<_> = farm.engine.workers().iter().map(|worker| worker.stored()).collect();
     let row = |index: u32| TaskRow {
         index,
         amounts: Some(if index == 0 { (100, 0) } else { (0, 0) }),

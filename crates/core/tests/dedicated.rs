@@ -18,8 +18,9 @@ fn worker_for(farm: &mut Farm, name: &str, of_cores: u32, queues: &[&str]) {
 fn starts_now(farm: &mut Farm) -> Vec<String> {
     farm.settle();
     let starts = starts(&farm.take()).into_iter();
-    let mut names: Vec<_> =
-        starts.map(|(worker, _)| farm.engine.workers().get(worker).unwrap().name.to_string()).collect();
+    let mut names: Vec<_> = starts
+        .map(|(worker, _)| farm.engine.workers().get(worker).unwrap().record.name.to_string())
+        .collect();
     names.sort();
     names
 }
@@ -77,7 +78,7 @@ fn a_queue_is_part_of_classes_while_a_worker_is_for_it_alone() {
         class.queue.is_some()
     };
     let forget = |farm: &mut Farm, name: &str| {
-        let worker = farm.engine.workers().by_name(name).expect("it is known").id;
+        let worker = farm.engine.workers().by_name(name).expect("it is known").record.id;
         farm.tell(Event::Forget { request: REQUEST, worker, force: true });
     };
     assert!(!is_part(&farm));

@@ -17,7 +17,7 @@ fn executor(farm: &mut Farm, name: &str, gib: u64) {
 
 /// It says that so much is free, of which the booked is taken off already or not.
 fn free(farm: &mut Farm, name: &str, bytes: u64, own: u64) {
-    let worker = farm.engine.workers().by_name(name).unwrap().id;
+    let worker = farm.engine.workers().by_name(name).unwrap().record.id;
     let report = LoadReport { memory_available: Some(bytes), memory_own: Some(own), ..LoadReport::default() };
     farm.hear(Event::Load { worker, report: Box::new(report) });
 }
@@ -35,7 +35,7 @@ fn for_executor(memory: u64) -> JobSpec {
 fn starts_now(farm: &mut Farm) -> Vec<String> {
     farm.settle();
     let starts = starts(&farm.take()).into_iter();
-    starts.map(|(worker, _)| farm.engine.workers().get(worker).unwrap().name.to_string()).collect()
+    starts.map(|(worker, _)| farm.engine.workers().get(worker).unwrap().record.name.to_string()).collect()
 }
 
 /// The worker is left out for its own launches that came to nothing, and for no job's.

@@ -61,7 +61,7 @@ fn places(out: &Outbox) -> Vec<(u32, GangPlace)> {
 
 /// The worker says over a new connection that it has nothing: what went over the earlier one was lost.
 fn reconnect(farm: &mut Farm, worker: WorkerId, of_cores: u32) {
-    let name = farm.engine.workers().get(worker).expect("it is known").name.to_string();
+    let name = farm.engine.workers().get(worker).expect("it is known").record.name.to_string();
     farm.join(kit::hello(&name, Resources::new(of_cores * 100, 64 * GIB)));
 }
 
@@ -143,7 +143,7 @@ fn roles_move_until_each_has_a_worker() {
     let job = farm.submit(spec("q", steps));
     let names: Vec<String> = workers_of(&farm, job)
         .iter()
-        .map(|id| farm.engine.workers().get(*id).expect("it is there").name.to_string())
+        .map(|id| farm.engine.workers().get(*id).expect("it is there").record.name.to_string())
         .collect();
     assert_eq!(names, ["w2", "w3", "w1"]);
 }
@@ -392,7 +392,7 @@ fn a_gang_that_waits_for_itself_through_other_steps_is_refused() {
 fn one_that_was_accepted_before_waits_until_it_is_cancelled_and_says_for_what() {
     let farm = farm_of(2, 1);
     let stored = StoredState {
-        workers: farm.engine.workers().iter().map(|worker| worker.record()).collect(),
+        workers: farm.engine.workers().iter().map(|worker| worker.stored()).collect(),
         jobs: vec![record(1, waits_for_itself(), Vec::new())],
         ..StoredState::default()
     };
@@ -444,7 +444,7 @@ fn after_a_restart_a_gang_runs_on_and_a_broken_one_ends() {
     let mpi = || StepSpec { retries: 1, ..gang("mpi", 1, 2, 1) };
     let mut farm = farm_of(2, 1);
     farm.submit(spec("q", [mpi()]));
-    let workers: Vec<_> = farm.engine.workers().iter().map(|worker| worker.record()).collect();
+    let workers: Vec<_> = farm.engine.workers().iter().map(|worker| worker.stored()).collect();
     let row = |index: u32, state| TaskRow { index, state, ..booked(workers[index as usize].id) };
     let stored = |rows| StoredState {
         workers: workers.clone(),
@@ -524,7 +524,7 @@ fn after_a_restart_a_lost_start_is_sent_again_with_the_same_place() {
             mates,
             ..record(job.0, mpi(), vec![row(1, TaskState::Booked)])
         };
-        let workers = farm.engine.workers().iter().map(|worker| worker.record()).collect();
+        let workers = farm.engine.workers().iter().map(|worker| worker.stored()).collect();
         let stored = StoredState { workers, jobs: vec![stored], ..StoredState::default() };
         let mut restored = Farm::restored(Settings::default(), stored, farm.now);
         restored.take();

@@ -95,7 +95,7 @@ fn a_worker_with_room_for_a_part_of_a_gang_waits_for_the_others() {
     let mut farm = farm_of(3, 4);
     farm.submit(spec("q", [on("w1", step(1, cores(3)))]));
     farm.submit(spec("q", [StepSpec { nodes: Some(3), ..step(3, cores(2)) }]));
-    let second = farm.engine.workers().by_name("w2").expect("it is there").id;
+    let second = farm.engine.workers().by_name("w2").expect("it is there").record.id;
     let why = explain::worker(&farm.engine, second).expect("it is there");
     assert_eq!(why.reason, WorkerReason::Together);
     assert_eq!(why.steps[0].verdict, PassedVerdict::Together { tasks: 3, placed: 2 });
@@ -103,7 +103,7 @@ fn a_worker_with_room_for_a_part_of_a_gang_waits_for_the_others() {
     let mut farm = farm_of(2, 1);
     farm.submit(spec("q", [on("w1", step(1, cores(1)))]));
     farm.submit(spec("q", [on("w1", role("server", None)), on("w2", role("client", Some(0)))]));
-    let second = farm.engine.workers().by_name("w2").expect("it is there").id;
+    let second = farm.engine.workers().by_name("w2").expect("it is there").record.id;
     let why = explain::worker(&farm.engine, second).expect("it is there");
     assert_eq!(why.reason, WorkerReason::Together, "{why:?}");
 }

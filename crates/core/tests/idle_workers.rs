@@ -16,7 +16,7 @@ use windlass_core::{JobId, WorkerId};
 /// The first task that runs on the first worker succeeds, one second later.
 fn finish_one(farm: &mut Farm) {
     farm.now = farm.now.after(NS_PER_S);
-    let task = *farm.engine.workers().get(WorkerId(1)).unwrap().running.first().unwrap();
+    let task = *farm.engine.workers().get(WorkerId(1)).unwrap().booked.running().first().unwrap();
     farm.end(task, 0);
 }
 

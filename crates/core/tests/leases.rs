@@ -63,9 +63,9 @@ fn a_keepers_number_alone_takes_over_no_worker() {
     tell(&mut farm, 1000, hello(1, 7, true, 0));
     // Another machine, under a name that nobody has, with the number that every task of the first knows.
     tell(&mut farm, 1001, hello(2, 7, true, 0));
-    let names: Vec<String> = farm.engine.workers().iter().map(|worker| worker.name.to_string()).collect();
+    let names: Vec<String> = farm.engine.workers().iter().map(|worker| worker.record.name.clone()).collect();
     assert_eq!(names, ["w1", "w2"]);
-    assert!(farm.engine.workers().by_name("w1").is_some_and(|worker| worker.connected));
+    assert!(farm.engine.workers().by_name("w1").is_some_and(|worker| worker.link.connected));
 }
 
 #[test]
@@ -85,7 +85,8 @@ fn a_beat_renews_and_writes_once_in_half_a_lease() {
 fn silence_is_suspect_and_the_end_of_the_lease_raises_the_epoch() {
     let mut farm = Farm::new(settings());
     tell(&mut farm, 1000, hello(1, 7, true, 0));
-    let state = |farm: &Farm| farm.engine.workers().get(WorkerId(1)).map(|w| (w.state, w.epoch.0));
+    let state =
+        |farm: &Farm| farm.engine.workers().get(WorkerId(1)).map(|w| (w.record.state, w.record.epoch.0));
     assert_eq!(farm.engine.next_wakeup(), Some(Time(1090)));
     tell(&mut farm, 1089, Event::Tick);
     assert_eq!(state(&farm), Some((WorkerState::Up, 1)));
@@ -159,7 +160,10 @@ fn without_a_lease_nothing_expires() {
         assert_eq!(grants(&tell(&mut farm, 1000, hello(1, 7, fences, 0))), []);
         assert_eq!(grants(&beat(&mut farm, 1001, 1, 0)), []);
         tell(&mut farm, 1_000_000, Event::Tick);
-        assert_eq!(farm.engine.workers().get(WorkerId(1)).map(|w| w.state), Some(WorkerState::Suspect));
+        assert_eq!(
+            farm.engine.workers().get(WorkerId(1)).map(|w| w.record.state),
+            Some(WorkerState::Suspect)
+        );
         assert_eq!(farm.engine.next_wakeup(), None);
     }
 }
@@ -286,15 +290,15 @@ proptest! {
         let mut durable = true;
         for step in steps {
             let fails = matches!(step, Step::Fail);
-            let before: Vec<WorkerState> = leases.farm.engine.workers().iter().map(|w| w.state).collect();
+            let before: Vec<WorkerState> = leases.farm.engine.workers().iter().map(|w| w.record.state).collect();
             leases.step(step, durable);
             durable = !fails;
             prop_assert_eq!(leases.farm.engine.check(), Ok(()));
             let fresh = leases.farm.engine.workers().iter().enumerate().filter(|(number, w)| {
-                w.state == WorkerState::Expired && before.get(*number) != Some(&WorkerState::Expired)
+                w.record.state == WorkerState::Expired && before.get(*number) != Some(&WorkerState::Expired)
             });
             for (_, worker) in fresh {
-                let until = leases.granted_until.get(&worker.id).copied().unwrap_or(0);
+                let until = leases.granted_until.get(&worker.record.id).copied().unwrap_or(0);
                 prop_assert!(until <= leases.true_now, "expired {} early", until - leases.true_now);
             }
         }

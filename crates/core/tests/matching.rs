@@ -114,7 +114,7 @@ proptest! {
                 let (id, place) = booked.swap_remove(give_back);
                 workers.update(id, |w| w.booked.free_place(place));
             }
-            prop_assert!(workers.iter().all(|w| w.booked.fits(&w.capacity)));
+            prop_assert!(workers.iter().all(|w| w.booked.sum().fits(&w.record.capacity)));
         }
     }
 

@@ -297,11 +297,11 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
         let mut open = engine
             .workers()
             .iter()
-            .filter(|worker| placement::fits_now(class, worker) && !reserved.contains(&worker.id));
+            .filter(|worker| placement::fits_now(class, worker) && !reserved.contains(&worker.record.id));
         if let Some(worker) = open.next().filter(|_| !waits_for_others) {
             return Err(TestCaseError::fail(format!(
                 "{task} waits, and {} has room: {reason:?}",
-                worker.name
+                worker.record.name
             )));
         }
     }
@@ -402,7 +402,7 @@ proptest! {
             farm.accept(spec("q", steps.collect::<Vec<_>>()));
             farm.settle();
         }
-        let all: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.id).collect();
+        let all: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.record.id).collect();
         let reserved: BTreeMap<WorkerId, Reservation> = reserved.into_iter().map(|(index, starts_s)| {
             let starts = starts_s.map(|s| farm.now.after(s * NS_PER_S));
             let spare = Resources::new(spare_cpu, 64 * GIB);
@@ -449,11 +449,11 @@ proptest! {
             prop_assert_eq!(placement::fits_now(&class, worker), says(true));
             prop_assert_eq!(placement::eligible_when_idle(&class, worker), placement::ineligibilities(&class, worker, false).all(|why| !why.is_lasting()));
         }
-        let open = fitting.iter().filter(|worker| !delays(&worker.id)).filter_map(|worker| {
+        let open = fitting.iter().filter(|worker| !delays(&worker.record.id)).filter_map(|worker| {
             let seen = WorkerSummary::of(worker, context.workers.load_settings());
             let load = worker.load_with(class.request.cpu, context.workers.load_settings());
             let breakdown = context.policy.detail(&context.pair(&ask, worker, seen.context(), load));
-            breakdown.holds().next().is_none().then_some((worker.id, breakdown.total))
+            breakdown.holds().next().is_none().then_some((worker.record.id, breakdown.total))
         });
         let open: BTreeMap<WorkerId, f64> = open.collect();
         let best = open.values().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -150,7 +150,7 @@ fn a_place_of_an_earlier_start_frees_nobody_elses() {
     farm.tell(Event::Release { alloc: old });
     let (alloc, worker) = place_of(&farm, request).unwrap();
     assert!(farm.engine.places().get(alloc).is_some() && old != alloc);
-    assert_eq!(farm.engine.workers().get(worker).unwrap().booked.cpu, 100);
+    assert_eq!(farm.engine.workers().get(worker).unwrap().booked.sum().cpu, 100);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_worker_that_is_gone_holds_no_places() {
     farm.tell(Event::Lost { worker });
     farm.tell(Event::Forget { request: REQUEST, worker, force: true });
     assert!(farm.engine.places().get(alloc).is_none());
-    assert!(farm.engine.workers().get(worker).unwrap().allocs.is_empty());
+    assert!(farm.engine.workers().get(worker).unwrap().booked.places().is_empty());
 }
 
 #[test]

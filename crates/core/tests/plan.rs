@@ -60,11 +60,7 @@ impl Frames {
                 capacity: Resources::new(cores * 100, 0),
                 attributes: Attributes::default(),
             };
-            plan.workers.insert(Worker {
-                state: WorkerState::Up,
-                connected: true,
-                ..Worker::unheard(record)
-            });
+            plan.workers.insert(Worker::linked(record));
         }
         let mut frames = Frames {
             plan,
@@ -116,7 +112,7 @@ impl Frames {
             let layer = &self.layers[&frame.layer];
             let step = StepKey { job: frame.layer, step: 0 };
             self.plan.workers.update(frame.worker, |worker| {
-                worker.let_go(task, step, &frame.request, 0, frame.request.cpu);
+                worker.booked.let_go(task, step, &frame.request, 0, frame.request.cpu);
             });
             self.plan.workers.gained(frame.worker);
             self.plan.queues.settle(layer.queue, frame.request.cpu);
@@ -130,7 +126,11 @@ impl Frames {
     fn check(&self) {
         self.plan.check(|key| self.layers[&key.job].queued).unwrap();
         for worker in self.plan.workers.iter() {
-            assert!(worker.booked.fits(&worker.capacity), "{} is overbooked", worker.name);
+            assert!(
+                worker.booked.sum().fits(&worker.record.capacity),
+                "{} is overbooked",
+                worker.record.name
+            );
         }
         for (name, (taken, max)) in &self.licences {
             assert!(taken <= max, "{taken} of {max} {name}");
@@ -141,7 +141,8 @@ impl Frames {
     fn is_work_left_out(&self) -> bool {
         self.layers.values().filter(|layer| !layer.ready.is_empty()).any(|layer| {
             let class = self.plan.classes.get(layer.class);
-            let mut hosts = self.plan.workers.iter().filter(|w| !self.plan.reserved().contains_key(&w.id));
+            let mut hosts =
+                self.plan.workers.iter().filter(|w| !self.plan.reserved().contains_key(&w.record.id));
             !self.is_limit_reached(class) && hosts.any(|worker| placement::fits_now(class, worker))
         })
     }

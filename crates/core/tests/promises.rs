@@ -217,7 +217,7 @@ fn a5_what_a_worker_says_of_times_and_memory_charges_nobody_for_more_than_was() 
         let (qa, qb) = (late("qa"), late("qb"));
         assert!(qa >= 5 && qb >= 5, "{lie:?}: {qa} of qa and {qb} of qb");
         let worker = farm.engine.workers().by_name("w1").unwrap();
-        let expected = worker.running.iter().filter_map(|task| farm.engine.attempt(*task));
+        let expected = worker.booked.running().iter().filter_map(|task| farm.engine.attempt(*task));
         assert!(expected.map(|attempt| attempt.expects).all(|bytes| bytes <= 64 * GIB), "{lie:?}");
     }
 }
@@ -306,7 +306,7 @@ fn a7_why_names_the_rule_that_holds_a_retry() {
     assert!(explanation.ruled_out.iter().any(|(why, ..)| names_it(why)), "{explanation:?}");
     assert_eq!(explanation.open_workers, 0);
     // Where w2 is gone for good, w1 is as good as any.
-    let w2 = farm.engine.workers().by_name("w2").unwrap().id;
+    let w2 = farm.engine.workers().by_name("w2").unwrap().record.id;
     farm.tell(Event::Lost { worker: w2 });
     farm.advance(2);
     assert!(is_placed(&farm, job) || farm.engine.job(job).is_none(), "{:?}", farm.why(task(job, 0)).reason);

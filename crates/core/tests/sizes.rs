@@ -231,7 +231,7 @@ fn job_of(number: u8) -> Vec<StepSpec> {
 
 /// What happens to a farm: a number for what, one for whom, and GiB.
 fn happen(farm: &mut Farm, (what, whom, gib): (u8, u8, u64)) {
-    let known: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.id).collect();
+    let known: Vec<WorkerId> = farm.engine.workers().iter().map(|worker| worker.record.id).collect();
     let worker = known.get(usize::from(whom) % known.len().max(1)).copied().unwrap_or(LARGE);
     match what {
         0 | 1 => _ = farm.join(worker_of(whom % 6)),
@@ -264,7 +264,7 @@ proptest! {
             happen(&mut farm, event);
             for job in farm.engine.jobs().filter(|job| !job.has_gangs && job.ended.is_none()) {
                 let fits = |step: &StepSpec| {
-                    farm.engine.workers().present().any(|worker| step.request.fits(&worker.capacity))
+                    farm.engine.workers().present().any(|worker| step.request.fits(&worker.record.capacity))
                 };
                 if !job.spec.steps.iter().all(fits) {
                     continue;

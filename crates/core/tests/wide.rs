@@ -35,9 +35,9 @@ fn a_task_takes_what_is_idle_on_its_worker_up_to_its_most() {
     let mut farm_of_64 = farm(&[64]);
     let job = farm_of_64.accept(spec("q", [range(1, 2, 16)]));
     assert_eq!(starts_now(&mut farm_of_64), [16]);
-    assert_eq!(farm_of_64.engine.workers().by_name("w1").unwrap().booked.cpu, 1_600);
+    assert_eq!(farm_of_64.engine.workers().by_name("w1").unwrap().booked.sum().cpu, 1_600);
     farm_of_64.end(task(job, 0), 0);
-    assert_eq!(farm_of_64.engine.workers().by_name("w1").unwrap().booked.cpu, 0);
+    assert_eq!(farm_of_64.engine.workers().by_name("w1").unwrap().booked.sum().cpu, 0);
 }
 
 #[test]

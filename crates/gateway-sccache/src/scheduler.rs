@@ -348,7 +348,7 @@ impl Scheduler {
             }
             let name = self
                 .handle()
-                .query(move |engine| engine.workers().get(worker).map(|worker| worker.name.to_string()));
+                .query(move |engine| engine.workers().get(worker).map(|worker| worker.record.name.clone()));
             // The engine knows a new build server a little earlier than this state does.
             let name = name.await.ok().flatten();
             let own = name.and_then(|name| Origin::Sccache.own_name(&name)?.parse().ok()).map(ServerId);

@@ -112,7 +112,8 @@ impl Scheduler {
             Err(why) => link.refuse(&why.to_string()),
         }
         let name = Origin::Sccache.worker_name(&name);
-        let find = handle.query(move |engine| engine.workers().by_name(&name).map(|worker| worker.id)).await;
+        let find =
+            handle.query(move |engine| engine.workers().by_name(&name).map(|worker| worker.record.id)).await;
         let link = Link { own: Some(id), worker: find.ok().flatten(), places };
         self.state().connect(server, link);
         self.tell_places(server).await;
@@ -274,15 +275,16 @@ fn places(num_cpus: u32, share: f64) -> u32 {
 fn look(engine: &Engine) -> (BTreeMap<ServerId, WorkerId>, Vec<WorkerId>) {
     let (mut observers, mut unheard) = (BTreeMap::new(), Vec::new());
     for worker in engine.workers().present() {
-        if !worker.attributes.get(SERVES).is_some_and(|systems| systems.contains(SYSTEM)) {
+        if !worker.record.attributes.get(SERVES).is_some_and(|systems| systems.contains(SYSTEM)) {
             continue;
         }
-        let observed = worker.attributes.get(OBSERVES).and_then(|servers| servers.first()?.parse().ok());
+        let observed =
+            worker.record.attributes.get(OBSERVES).and_then(|servers| servers.first()?.parse().ok());
         match observed {
-            Some(server) if worker.state == WorkerState::Up => {
-                _ = observers.insert(ServerId(server), worker.id)
+            Some(server) if worker.record.state == WorkerState::Up => {
+                _ = observers.insert(ServerId(server), worker.record.id)
             }
-            None if !worker.connected => unheard.push(worker.id),
+            None if !worker.link.connected => unheard.push(worker.record.id),
             _ => {}
         }
     }

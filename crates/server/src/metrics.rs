@@ -284,7 +284,7 @@ impl Gauges {
         let mut workers = BTreeMap::from([("up", 0), ("draining", 0), ("suspect", 0), ("expired", 0)]);
         let mut held = HeldWorkers::default();
         for worker in engine.workers().present() {
-            let word = match worker.state {
+            let word = match worker.record.state {
                 WorkerState::Up => "up",
                 WorkerState::Draining => "draining",
                 WorkerState::Suspect => "suspect",
@@ -292,9 +292,9 @@ impl Gauges {
                 WorkerState::Forgotten => continue,
             };
             *workers.entry(word).or_default() += 1;
-            held.pressed += u32::from(worker.saturated.is_pressed());
-            held.network += u32::from(worker.saturated.network);
-            held.low_space += u32::from(worker.saturated.lacks_space());
+            held.pressed += u32::from(worker.reported.saturated().is_pressed());
+            held.network += u32::from(worker.reported.saturated().network);
+            held.low_space += u32::from(worker.reported.saturated().lacks_space());
             held.left_out += u32::from(worker.health.out().is_some());
         }
         Gauges {

@@ -398,11 +398,11 @@ impl Shell {
 
     /// The number of the message that answered the worker's last hello.
     fn welcome_of(&self, worker: WorkerId) -> Option<u64> {
-        self.engine.workers().get(worker).map(|worker| worker.welcome_seq)
+        self.engine.workers().get(worker).map(|worker| worker.link.welcome_seq)
     }
 
     fn worker_hello(&mut self, mut hello: Hello, link: Arc<dyn WorkerLink>) {
-        let named = self.engine.workers().by_name(&hello.name).map(|worker| worker.id);
+        let named = self.engine.workers().by_name(&hello.name).map(|worker| worker.record.id);
         let known = named.and_then(|id| self.parts.links.get(id));
         hello.new_link = known.is_none_or(|known| known.id() != link.id());
         if let Err(refusal) = self.engine.admit(&hello) {
@@ -416,7 +416,9 @@ impl Shell {
             self.parts.external.repeat_ends(worker);
         }
         self.handle(Event::Hello(Box::new(hello)));
-        let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.id) else { return };
+        let Some(worker) = self.engine.workers().by_name(&name).map(|worker| worker.record.id) else {
+            return;
+        };
         if self.welcome_of(worker) != welcome_before {
             // A hello that was not taken, because it came late, is answered by nothing: what waits has to go out.
             self.outgoing.forget(worker);

@@ -146,7 +146,7 @@ fn could_start_empty(class: &Class, workers: &[&Worker]) -> bool {
         may: workers.iter().map(|worker| eligible_when_idle(part, worker)).collect(),
     });
     let parts: Vec<GangPart> = parts.collect();
-    let has_room = |worker: usize, sum: &Resources, _: u64| sum.fits(&workers[worker].capacity);
+    let has_room = |worker: usize, sum: &Resources, _: u64| sum.fits(&workers[worker].record.capacity);
     is_possible(&parts, &mut vec![Vec::new(); workers.len()], &has_room)
 }
 

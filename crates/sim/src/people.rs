@@ -372,11 +372,11 @@ impl People {
         let Some(engine) = world.engine() else { return };
         let retired = world.machines.iter().filter(|machine| machine.retired).filter_map(|machine| {
             let worker = engine.workers().by_name(&machine.name)?;
-            (worker.identity == machine.identity).then_some(worker.id)
+            (worker.record.identity == machine.identity).then_some(worker.record.id)
         });
         let retired: BTreeSet<WorkerId> = retired.collect();
         let held: Vec<JobId> = engine.jobs().filter(|job| job.held).map(|job| job.id).collect();
-        let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.id).collect();
+        let workers: Vec<WorkerId> = engine.workers().iter().map(|worker| worker.record.id).collect();
         for job in held {
             let request = self.ask(Ask::Other);
             world.tell(Event::Hold { request, job, held: false });

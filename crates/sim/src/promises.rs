@@ -437,7 +437,7 @@ fn fits_as_asked(engine: &Engine, job: &Job, task: TaskId) -> bool {
         return false;
     };
     let asked = Class { request: spec.request.clone(), guess: 0, ..class.clone() };
-    let takes_work = |worker: &Worker| worker.connected && worker.state == WorkerState::Up;
+    let takes_work = |worker: &Worker| worker.link.connected && worker.record.state == WorkerState::Up;
     engine.workers().present().any(|worker| takes_work(worker) && eligible_when_idle(&asked, worker))
 }
 
@@ -467,12 +467,12 @@ pub(crate) fn sizes_follow_workers(engine: &Engine) -> Checked {
 
 /// Whether a worker is up, or silent while its lease runs. Pressure is over in a moment.
 fn may_get_work(worker: &Worker) -> bool {
-    let is_heard = match worker.state {
+    let is_heard = match worker.record.state {
         WorkerState::Up => true,
-        WorkerState::Suspect => worker.lease_until.is_some(),
+        WorkerState::Suspect => worker.record.lease_until.is_some(),
         WorkerState::Draining | WorkerState::Expired | WorkerState::Forgotten => false,
     };
-    is_heard && worker.health.out().is_none() && !worker.saturated.lacks_space()
+    is_heard && worker.health.out().is_none() && !worker.reported.saturated().lacks_space()
 }
 
 /// Checks the engine's counts of parked jobs, and that every parked job before `resident_before` is resident.

@@ -170,7 +170,7 @@ impl World {
         let Some(scheduler) = &mut self.scheduler else { return };
         let Some((_, bound)) = scheduler.links.get(&link).copied() else { return };
         if let MachineMessage::Hello(mut hello) = message {
-            let known = scheduler.engine.workers().by_name(&hello.name).map(|worker| worker.id);
+            let known = scheduler.engine.workers().by_name(&hello.name).map(|worker| worker.record.id);
             hello.new_link = known.is_none() || bound != known;
             self.take_hello(link, machine, hello);
             return;
@@ -192,7 +192,7 @@ impl World {
         let Some(scheduler) = &mut self.scheduler else { return };
         let (name, admitted) = (hello.name.clone(), scheduler.engine.admit(&hello).is_ok());
         let welcome_of = |scheduler: &Scheduler, name: &str| {
-            scheduler.engine.workers().by_name(name).map(|worker| worker.welcome_seq)
+            scheduler.engine.workers().by_name(name).map(|worker| worker.link.welcome_seq)
         };
         let welcome_before = welcome_of(scheduler, &name);
         self.tell(Event::Hello(hello));
@@ -200,7 +200,7 @@ impl World {
             self.tally.refused_names += 1;
             return;
         };
-        let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.id);
+        let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.record.id);
         // The worker has a new link, so the older ones are dead, whether that was noticed or not.
         let mut closed = Vec::new();
         scheduler.links.retain(|other, (owner, bound)| {
@@ -558,7 +558,7 @@ impl World {
 fn late_booking(write: &Write, store: &Memory) -> Option<Write> {
     let Write::Book { task, attempt, at, amounts, .. } = write else { return None };
     let workers = store.load().ground.workers;
-    let gone = workers.into_iter().find(|worker| worker.state == WorkerState::Expired)?;
+    let gone = workers.into_iter().find(|worker| worker.record.state == WorkerState::Expired)?;
     let epoch = Epoch(gone.epoch.0.checked_sub(1)?);
     Some(Write::Book { task: *task, attempt: *attempt, worker: gone.id, epoch, at: *at, amounts: *amounts })
 }

@@ -193,8 +193,9 @@ impl ScriptWorld {
             return;
         }
         let now_ns = self.world.now_ns;
-        let running =
-            |id: &WorkerId| engine.workers().get(*id).map_or_else(BTreeSet::new, |w| w.running.clone());
+        let running = |id: &WorkerId| {
+            engine.workers().get(*id).map_or_else(BTreeSet::new, |w| w.booked.running().clone())
+        };
         let (mut lines, mut over) = (Vec::new(), Vec::new());
         for id in held.iter().filter(|id| !self.reserved.contains_key(id)) {
             let tasks = running(id);
@@ -315,7 +316,11 @@ impl ScriptWorld {
 
     fn worker_id(&self, name: &str) -> Result<WorkerId, String> {
         let engine = self.world.engine().ok_or("there is no scheduler")?;
-        engine.workers().by_name(name).map(|w| w.id).ok_or_else(|| format!("there is no worker '{name}'"))
+        engine
+            .workers()
+            .by_name(name)
+            .map(|w| w.record.id)
+            .ok_or_else(|| format!("there is no worker '{name}'"))
     }
 
     /// The machine and the attempt of a running task.

@@ -176,7 +176,7 @@ impl Twists {
     /// back.
     fn outgrow(&mut self, world: &mut World, people: &mut People) {
         let large = world.machines[0].name.clone();
-        let worker = world.engine().and_then(|engine| engine.workers().by_name(&large)).map(|w| w.id);
+        let worker = world.engine().and_then(|engine| engine.workers().by_name(&large)).map(|w| w.record.id);
         match (self.rng.below(16), worker) {
             (0..3, Some(worker)) => people.drain(world, worker, true),
             (3, Some(worker)) => people.drain(world, worker, false),

@@ -60,7 +60,7 @@ impl Waits {
             let out_of_turn = at(other, key) < at(job, &own);
             let class = engine.class_of(*key).filter(|class| engine.class_of(own) != Some(class));
             let fits = class.is_some_and(|class| eligible_when_idle(class, worker));
-            if fits && worker.lending > 0 {
+            if fits && worker.booked.lending() > 0 {
                 // When this worker will be free cannot be predicted.
                 waiting.blocked_ns = None;
             } else if out_of_turn && fits && waiting.blocked_ns.is_some() {
@@ -124,12 +124,13 @@ impl Waits {
 fn may_be_passed(engine: &Engine, key: StepKey) -> bool {
     let Some(class) = engine.class_of(key) else { return true };
     let workers = || engine.workers().present().filter(|worker| eligible_when_idle(class, worker));
-    let widest =
-        |of: fn(&windlass_core::Resources) -> u64| workers().map(|w| of(&w.capacity)).max().unwrap_or(0);
+    let widest = |of: fn(&windlass_core::Resources) -> u64| {
+        workers().map(|w| of(&w.record.capacity)).max().unwrap_or(0)
+    };
     let wide = u64::from(class.request.cpu) * 2 >= widest(|amounts| amounts.cpu.into())
         || class.request.memory * 2 >= widest(|amounts| amounts.memory);
     let reserved = engine.planner().reservations().holders().next().is_some();
-    let takes = workers().any(|worker| worker.takes_work() && worker.lending == 0);
+    let takes = workers().any(|worker| worker.takes_work() && worker.booked.lending() == 0);
     !wide || reserved || !takes
 }
 

@@ -215,7 +215,7 @@ impl World {
     }
 
     fn ends(&mut self, task: TaskId, worker: WorkerId, attempt: u32, well: bool) {
-        let epoch = self.engine.workers().get(worker).map_or(Epoch(0), |w| w.epoch);
+        let epoch = self.engine.workers().get(worker).map_or(Epoch(0), |w| w.record.epoch);
         let by = Report { worker, epoch, task, attempt };
         let result = TaskResult::bare(End::Exited(i32::from(!well)));
         self.tell(Event::Finished { by, result });
@@ -248,7 +248,7 @@ impl World {
                 WorkerCommand::Kill { task, attempt } | WorkerCommand::Recall { task, attempt }
                     if self.running.remove(&task).is_some() =>
                 {
-                    let epoch = self.engine.workers().get(send.worker).map_or(Epoch(0), |w| w.epoch);
+                    let epoch = self.engine.workers().get(send.worker).map_or(Epoch(0), |w| w.record.epoch);
                     let by = Report { worker: send.worker, epoch, task, attempt };
                     self.tell(Event::Finished { by, result: TaskResult::bare(End::Canceled) });
                 }
@@ -482,7 +482,7 @@ invariants! {
     };
     i6_no_worker_is_booked_beyond_what_it_has, i6_on_sqlite, i6_on_postgres: |world| {
         for worker in world.engine.workers().iter() {
-            assert!(worker.booked.fits(&worker.capacity), "{}: {:?}", worker.name, worker.booked);
+            assert!(worker.booked.sum().fits(&worker.record.capacity), "{}: {:?}", worker.record.name, worker.booked.sum());
         }
     };
     i7_no_worker_is_idle_that_fits_ready_work, i7_on_sqlite, i7_on_postgres: |world| {

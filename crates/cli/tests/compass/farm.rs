@@ -65,7 +65,7 @@ impl Farm {
             let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
             let by = Report { worker: send.worker, epoch, task: *task, attempt: *attempt };
             let worker = self.engine.workers().get(send.worker).expect("it is there");
-            let host = Origin::Compass.own_name(&worker.name).expect("a host").to_owned();
+            let host = Origin::Compass.own_name(&worker.record.name).expect("a host").to_owned();
             let queue = self.engine.job(task.job).expect("it is active").spec.queue.clone();
             self.boots.push(Boot { job: task.job.0, queue, host });
             self.running.insert(*task, (*attempt, self.now));
@@ -97,7 +97,7 @@ impl Farm {
     }
 
     fn worker(&self, name: &str) -> WorkerId {
-        self.engine.workers().by_name(&Origin::Compass.worker_name(name)).expect("it said hello").id
+        self.engine.workers().by_name(&Origin::Compass.worker_name(name)).expect("it said hello").record.id
     }
 
     /// A host reports its free gibibytes, with its running jobs counted.
@@ -108,7 +108,7 @@ impl Farm {
 
     fn report(&mut self, name: &str) {
         let worker = self.worker(name);
-        let own = self.engine.workers().get(worker).expect("it is there").booked.memory;
+        let own = self.engine.workers().get(worker).expect("it is there").booked.sum().memory;
         let left = self.free[name].saturating_sub(own);
         let report =
             LoadReport { memory_available: Some(left), memory_own: Some(own), ..LoadReport::default() };

@@ -19,9 +19,7 @@ impl ClientPlaces {
         }
         plan.queues.learn(place.queue, ran_ms as f64);
         plan.workers.update(place.worker, |w| {
-            if let Some(amounts) = w.allocs.remove(&alloc) {
-                w.booked.sub(&amounts);
-            }
+            w.booked.free_place(alloc);
         });
         Some(place.worker)
     }
@@ -30,7 +28,9 @@ impl ClientPlaces {
     /// are taken up and charged from now on. Others there may just have been given, so they stay.
     pub(crate) fn take_up(&mut self, worker: WorkerId, in_use: Vec<PlaceInUse>, plan: &mut Planner) {
         for PlaceInUse { alloc, queue, amounts } in in_use {
-            let Some(capacity) = plan.workers.get(worker).map(|worker| &worker.capacity) else { return };
+            let Some(capacity) = plan.workers.get(worker).map(|worker| &worker.record.capacity) else {
+                return;
+            };
             if self.get(alloc).is_some() {
                 continue;
             }
@@ -39,8 +39,7 @@ impl ClientPlaces {
             plan.queues.count_job(queue, 1);
             plan.queues.hold(queue, amounts.cpu);
             plan.workers.update(worker, |w| {
-                w.booked.add(&amounts);
-                w.allocs.insert(alloc, amounts.clone());
+                w.booked.give_place(alloc, amounts.clone());
             });
             let place = HeldPlace { worker, queue, amounts, since: plan.now(), charged: 0, share };
             self.adopt(alloc, place);

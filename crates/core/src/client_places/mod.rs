@@ -223,10 +223,14 @@ impl ClientPlaces {
             return Err("requests for places are not found by their request".to_owned());
         }
         for worker in workers.iter() {
-            let here = self.held.iter().filter(|(_, place)| place.worker == worker.id);
+            let here = self.held.iter().filter(|(_, place)| place.worker == worker.record.id);
             let held: BTreeMap<_, _> = here.map(|(alloc, place)| (*alloc, place.amounts.clone())).collect();
-            if held != worker.allocs {
-                return Err(format!("worker {}: holds {:?}, clients {held:?}", worker.name, worker.allocs));
+            if held != *worker.booked.places() {
+                return Err(format!(
+                    "worker {}: holds {:?}, clients {held:?}",
+                    worker.record.name,
+                    worker.booked.places()
+                ));
             }
         }
         Ok(())

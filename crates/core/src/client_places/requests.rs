@@ -141,8 +141,7 @@ impl ClientPlaces {
         let alloc = self.hold(place);
         plan.workers.update(worker, |w| {
             w.warmth.ran(waiting.profile);
-            w.booked.add(&waiting.amounts);
-            w.allocs.insert(alloc, waiting.amounts.clone());
+            w.booked.give_place(alloc, waiting.amounts.clone());
         });
         leave_queue(&waiting, plan);
         out.volatile.push((waiting.request, Reply::Placed { alloc, worker }));
@@ -150,7 +149,7 @@ impl ClientPlaces {
 
     /// What a place costs its queue at first, and its dominant share of the worker.
     fn first_charge_of(&self, waiting: &QueuedRequest, worker: WorkerId, plan: &Planner) -> (u64, u32) {
-        let capacity = plan.workers.get(worker).map(|worker| &worker.capacity);
+        let capacity = plan.workers.get(worker).map(|worker| &worker.record.capacity);
         let share = capacity.map_or(0, |capacity| dominant_share(&waiting.amounts, 0, capacity));
         match self.charge {
             Charge::Task => (1, share),
@@ -166,7 +165,7 @@ fn could_have(class: &Class, workers: &Workers) -> bool {
         Some(need) => {
             let mut meet = workers.index().holders(need).filter_map(|id| workers.get(id));
             let could = |worker: &Worker| placement::eligible_when_idle(class, worker);
-            meet.any(|worker| worker.state != WorkerState::Forgotten && could(worker))
+            meet.any(|worker| worker.record.state != WorkerState::Forgotten && could(worker))
         }
         None => workers.present().any(|worker| placement::eligible_when_idle(class, worker)),
     }

@@ -81,7 +81,7 @@ impl Engine {
         reload::reload(&mut self.books, touched, records, out);
         self.residency.follow(&mut self.books, out);
         self.residency.set_parked(parked, &mut self.books.plan.queues, out);
-        let ids: Vec<_> = self.books.plan.workers.iter().map(|w| w.id).collect();
+        let ids: Vec<_> = self.books.plan.workers.iter().map(|w| w.record.id).collect();
         for id in ids {
             self.books.plan.workers.update(id, Worker::unlink);
             commands::send(&mut self.books.plan, id, WorkerCommand::Resync, out);

@@ -46,7 +46,7 @@ impl Commits {
         self.greetings -= 1;
         batch.sends.retain(|send| {
             let is_resync = matches!(send.order, WorkerCommand::Resync);
-            workers.get(send.worker).is_some_and(|w| is_resync || send.seq >= w.welcome_seq)
+            workers.get(send.worker).is_some_and(|w| is_resync || send.seq >= w.link.welcome_seq)
         });
     }
 
@@ -88,7 +88,7 @@ impl Commits {
         // raises the epoch.
         for id in std::mem::take(&mut self.unsaved) {
             let Some(worker) = books.plan.workers.get(id) else { continue };
-            out.writes.push(Write::Worker(worker.record()));
+            out.writes.push(Write::Worker(worker.stored()));
             lifecycle::lose_attempts(books, id, out);
         }
     }

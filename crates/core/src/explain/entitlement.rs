@@ -68,7 +68,7 @@ pub fn pool(engine: &Engine, class: &Class, of: &str) -> Pool {
 }
 
 fn capacity(workers: &[&Worker]) -> u64 {
-    workers.iter().map(|worker| u64::from(worker.capacity.cpu)).sum()
+    workers.iter().map(|worker| u64::from(worker.record.capacity.cpu)).sum()
 }
 
 /// Each queue's claim by its band: what it holds anywhere, and what of its ready work fits one of these workers.

@@ -31,7 +31,7 @@ pub(super) fn say_too_few(
     let present = engine.workers().present();
     let fitting = present.filter(|worker| placement::eligible_when_idle(request.class, worker));
     let names: Vec<String> =
-        fitting.take(bounds::EXAMPLES_MAX).map(|worker| worker.name.to_string()).collect();
+        fitting.take(bounds::EXAMPLES_MAX).map(|worker| worker.record.name.clone()).collect();
     let worker = names.first().cloned().unwrap_or_default();
     explanation.changes.insert(0, Change::Worker { worker, unmet: vec![why.clone()] });
     explanation.ruled_out.insert(0, (why.clone(), names.len(), names));

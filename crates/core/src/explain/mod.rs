@@ -251,7 +251,7 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
     if let Some(attempt) = engine.attempt(task) {
         let state = if attempt.started.is_some() { TaskState::Running } else { TaskState::Booked };
         // Whether an adopted attempt waits or runs, only its worker knows.
-        let heard = engine.workers().get(attempt.worker).is_some_and(|worker| worker.connected);
+        let heard = engine.workers().get(attempt.worker).is_some_and(|worker| worker.link.connected);
         let reason = Reason::Placed {
             worker: attempt.worker,
             started: attempt.started,
@@ -437,12 +437,12 @@ fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Expl
         let (count, examples) = counts.entry(first.clone()).or_default();
         *count += 1;
         if examples.len() < bounds::EXAMPLES_MAX {
-            examples.push(worker.name.to_string());
+            examples.push(worker.record.name.clone());
         }
         // Nobody gives an ordinary worker what makes it a host of another system.
         let is_other = unmet.iter().any(|why| matches!(why, Ineligible::Attribute(_)));
         if !(is_other && asks_executor(&request.class.needs)) {
-            changes.push((effort(&unmet), Change::Worker { worker: worker.name.to_string(), unmet }));
+            changes.push((effort(&unmet), Change::Worker { worker: worker.record.name.clone(), unmet }));
         }
     }
     if mixed {
@@ -457,16 +457,16 @@ fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Expl
         explanation.changes.extend(Change::connect(&request.class.needs));
     }
     open.sort_by(|(a, w), (b, v)| {
-        b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.name.cmp(&v.name))
+        b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.record.name.cmp(&v.record.name))
     });
     explanation.judged = open
         .iter()
         .take(bounds::RANKED_MAX)
         .filter_map(|(ranked, worker)| {
-            let seen = context.workers.listed(worker.id)?.summary().context();
+            let seen = context.workers.listed(worker.record.id)?.summary().context();
             let breakdown =
                 context.policy_for(request).detail(&context.pair(request, worker, seen, ranked.load));
-            Some(Judged { worker: worker.id, load: ranked.load, breakdown })
+            Some(Judged { worker: worker.record.id, load: ranked.load, breakdown })
         })
         .collect();
     found
@@ -487,7 +487,7 @@ fn expected_start(
         .filter(|w| w.takes_work() && placement::eligible_when_idle(request.class, w))
     {
         starts.push(plan::starts_at(engine, request.class, worker)?);
-        starts.extend(worker.running.iter().filter_map(|task| plan::ends_at(engine, *task)));
+        starts.extend(worker.booked.running().iter().filter_map(|task| plan::ends_at(engine, *task)));
     }
     starts.sort_unstable();
     // Nobody knows how long the steps before it will hold what becomes free.

@@ -171,7 +171,7 @@ fn pass_task(engine: &Engine, request: &PlacementRequest, worker: &Worker) -> Pa
         _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
         Err(held) => PassedVerdict::Unmet(vec![held]),
         Ok(here) => match placement::place_task(request, &context, None) {
-            PlacementOutcome::Best(ranked) if ranked[0].worker != worker.id => {
+            PlacementOutcome::Best(ranked) if ranked[0].worker != worker.record.id => {
                 PassedVerdict::Preferred { best: ranked[0], here }
             }
             _ => PassedVerdict::Turn,

@@ -94,10 +94,12 @@ fn room_for_riders(books: &Books, head: TaskId) -> u32 {
     let Some(attempt) = books.ledger.attempts.get(&head) else { return 0 };
     let Some(worker) = books.plan.workers.get(attempt.worker) else { return 0 };
     let asks = &attempt.request;
-    let by_cpu = worker.capacity.cpu.checked_div(asks.cpu);
-    let by_memory = worker.capacity.memory.checked_div(asks.memory).and_then(|slots| slots.try_into().ok());
+    let by_cpu = worker.record.capacity.cpu.checked_div(asks.cpu);
+    let by_memory =
+        worker.record.capacity.memory.checked_div(asks.memory).and_then(|slots| slots.try_into().ok());
     let slots = by_cpu.into_iter().chain(by_memory).min().unwrap_or(1).max(1);
-    let attempts = u32::try_from(worker.running.len() + worker.backlog.len()).unwrap_or(u32::MAX);
+    let attempts =
+        u32::try_from(worker.booked.running().len() + worker.booked.backlog().len()).unwrap_or(u32::MAX);
     (bounds::RIDERS_PER_WORKER_MAX / slots)
         .saturating_sub(1)
         .min(bounds::RIDERS_PER_WORKER_MAX.saturating_sub(attempts))
@@ -147,7 +149,8 @@ fn book_one(
     }
     let held = HeldAmounts { request: &request, expected_bytes: expects, expected_ms: ms };
     books.plan.take(booking, task, profile, &held);
-    let (epoch, seq) = books.plan.workers.get(id).map_or_else(Default::default, |w| (w.epoch, w.seq + 1));
+    let (epoch, seq) =
+        books.plan.workers.get(id).map_or_else(Default::default, |w| (w.record.epoch, w.link.seq + 1));
     let charged = estimate(books, key, profile, queue, id, &asked, expected);
     let attempt = Attempt {
         number: tries.attempt + 1,

@@ -197,7 +197,7 @@ pub(super) fn estimate(
 /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. See
 /// [`take_up_charges`](super::turns::take_up_charges).
 pub(super) fn adopted_charge(plan: &Planner, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
-    let capacity = plan.workers.get(worker).map(|worker| &worker.capacity);
+    let capacity = plan.workers.get(worker).map(|worker| &worker.record.capacity);
     let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
     Charged { share, ms: 0, from: plan.now(), counted: false }
 }

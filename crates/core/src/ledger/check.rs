@@ -160,9 +160,9 @@ fn check_workers(books: &Books) -> Result<(), String> {
         }
     }
     for worker in books.plan.workers.iter() {
-        let on = placed.remove(&worker.id).unwrap_or_default();
+        let on = placed.remove(&worker.record.id).unwrap_or_default();
         let checked = check_state(worker).and_then(|()| check_booked(worker, &on));
-        checked.map_err(|what| format!("worker {}: {what}", worker.name))?;
+        checked.map_err(|what| format!("worker {}: {what}", worker.record.name))?;
     }
     match placed.keys().next() {
         Some(unknown) => Err(format!("attempts on worker {unknown}, which is not there")),
@@ -171,15 +171,16 @@ fn check_workers(books: &Books) -> Result<(), String> {
 }
 
 fn check_state(worker: &Worker) -> Result<(), String> {
-    let state = worker.state;
-    if state == WorkerState::Up && !worker.connected {
+    let state = worker.record.state;
+    if state == WorkerState::Up && !worker.link.connected {
         return Err("gets work and is not connected".to_owned());
     }
     let gone = matches!(state, WorkerState::Expired | WorkerState::Forgotten);
-    if gone && (worker.connected || worker.has_attempts() || worker.lease_until.is_some()) {
+    if gone && (worker.link.connected || worker.booked.has_attempts() || worker.record.lease_until.is_some())
+    {
         return Err(format!("is {state:?} and not without all"));
     }
-    if worker.draining != (state == WorkerState::Draining) && !gone {
+    if worker.record.draining != (state == WorkerState::Draining) && !gone {
         return Err(format!("is {state:?} against what it was told"));
     }
     Ok(())
@@ -187,25 +188,27 @@ fn check_state(worker: &Worker) -> Result<(), String> {
 
 /// What is booked on a worker is what its attempts and places hold.
 fn check_booked(worker: &Worker, on: &OnWorker) -> Result<(), String> {
-    if on.running != worker.running || on.backlog != worker.backlog.iter().copied().collect() {
+    if on.running != *worker.booked.running()
+        || on.backlog != worker.booked.backlog().iter().copied().collect()
+    {
         return Err("holds other tasks than are booked on it".to_owned());
     }
-    if on.headroom != worker.expected {
-        return Err(format!("expects {} bytes, its tasks {}", worker.expected, on.headroom));
+    if on.headroom != worker.booked.headroom_bytes() {
+        return Err(format!("expects {} bytes, its tasks {}", worker.booked.headroom_bytes(), on.headroom));
     }
-    if on.lending != worker.lending {
-        return Err(format!("{} tasks lend, counted {}", on.lending, worker.lending));
+    if on.lending != worker.booked.lending() {
+        return Err(format!("{} tasks lend, counted {}", on.lending, worker.booked.lending()));
     }
     let mut booked = on.held.clone();
-    for amounts in worker.allocs.values() {
+    for amounts in worker.booked.places().values() {
         booked.add(amounts);
     }
-    if booked != worker.booked {
-        return Err(format!("books {:?}, tasks hold {booked:?}", worker.booked));
+    if booked != *worker.booked.sum() {
+        return Err(format!("books {:?}, tasks hold {booked:?}", worker.booked.sum()));
     }
     // Places of outside clients do not count here: the worker does not know of them when it
     // gives cpus back, so they may stand over its capacity until a task ends.
-    if !on.held.less(&Resources::new(on.reclaiming, 0)).fits(&worker.capacity) {
+    if !on.held.less(&Resources::new(on.reclaiming, 0)).fits(&worker.record.capacity) {
         return Err("is booked beyond its capacity".to_owned());
     }
     Ok(())
@@ -250,9 +253,9 @@ fn check_licences(books: &Books) -> Result<(), String> {
     }
     books.ledger.licences.check(names.into_iter())?;
     let none = Licences::default();
-    let wrong = |w: &&Worker| *held.get(&w.id).unwrap_or(&none) != w.licences;
+    let wrong = |w: &&Worker| *held.get(&w.record.id).unwrap_or(&none) != w.licences;
     match books.plan.workers.iter().find(wrong) {
-        Some(worker) => Err(format!("worker {}: counts {:?}", worker.name, worker.licences)),
+        Some(worker) => Err(format!("worker {}: counts {:?}", worker.record.name, worker.licences)),
         None => Ok(()),
     }
 }

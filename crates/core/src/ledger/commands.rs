@@ -51,7 +51,7 @@ fn gang_place(books: &Books, task: TaskId) -> Option<GangPlace> {
         if mate.index == task.index {
             place.rank = place.workers.len() as u32;
         }
-        let name = books.plan.workers.get(worker).map(|worker| worker.name.to_string());
+        let name = books.plan.workers.get(worker).map(|worker| worker.record.name.clone());
         place.workers.push(name.unwrap_or_default());
     }
     Some(place)
@@ -78,7 +78,7 @@ pub(super) fn end_broken_gangs(books: &mut Books, id: JobId, out: &mut Outbox) {
 /// and the jobs that this task waits for would stand behind it for ever.
 pub(super) fn recall_backlog(books: &mut Books, id: WorkerId, out: &mut Outbox) {
     let Some(worker) = books.plan.workers.get(id) else { return };
-    let queued = worker.backlog.iter().copied().collect();
+    let queued = worker.booked.backlog().iter().copied().collect();
     recall(books, queued, out);
 }
 

@@ -20,21 +20,22 @@ pub(crate) fn hello(books: &mut Books, hello: Hello, out: &mut Outbox) -> bool {
     // no secret, so only the same machine may say so, and only when nobody works under the other name.
     let renamed = || {
         books.plan.workers.iter().find(|w| {
-            w.incarnation == hello.incarnation
-                && w.identity == hello.identity
-                && !w.connected
-                && Origin::of(&w.name) == Origin::of(&hello.name)
+            w.record.incarnation == hello.incarnation
+                && w.record.identity == hello.identity
+                && !w.link.connected
+                && Origin::of(&w.record.name) == Origin::of(&hello.name)
         })
     };
-    let known = books.plan.workers.by_name(&hello.name).or_else(renamed).map(|w| w.id);
+    let known = books.plan.workers.by_name(&hello.name).or_else(renamed).map(|w| w.record.id);
     if let (Some(worker), Err(_)) = (known, admit(&books.plan, &hello)) {
         out.notes.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
         return false;
     }
     let before = known.and_then(|id| books.plan.workers.get(id));
-    let is_late = before.is_some_and(|w| w.incarnation == hello.incarnation && hello.sent < w.last_sent);
+    let is_late =
+        before.is_some_and(|w| w.record.incarnation == hello.incarnation && hello.sent < w.link.last_sent);
     // An earlier hello of the same connection that comes late is out of date.
-    if is_late && !hello.new_link && before.is_some_and(|w| w.connected) {
+    if is_late && !hello.new_link && before.is_some_and(|w| w.link.connected) {
         return false;
     }
     if let Some(id) = known {
@@ -49,26 +50,20 @@ pub(crate) fn hello(books: &mut Books, hello: Hello, out: &mut Outbox) -> bool {
         books.plan.workers.learn(books.plan.classes.iter().flat_map(|class| &class.needs));
     }
     let welcome = books.plan.workers.update(id, |w| {
-        if w.incarnation != hello.incarnation {
-            w.epoch.0 += 1;
-            w.incarnation = hello.incarnation;
+        if w.record.incarnation != hello.incarnation {
+            w.record.epoch.0 += 1;
+            w.record.incarnation = hello.incarnation;
         }
-        w.identity = hello.identity;
-        w.last_sent = hello.sent;
-        w.state = if w.draining { WorkerState::Draining } else { WorkerState::Up };
-        w.connected = true;
-        w.greeted = now;
+        w.record.identity = hello.identity;
+        w.record.state = if w.record.draining { WorkerState::Draining } else { WorkerState::Up };
         w.lease(now, lease_ns);
-        // One that does not fence may not beat either: it is known to when it does.
-        w.heard = (hello.fences || w.heard.is_some()).then_some(now);
-        w.seq = w.seq.max(hello.inventory.seq);
-        w.overdue_beats = 0;
-        (w.epoch, if w.draining { "draining" } else { "up" })
+        w.link.greet(now, hello.sent, hello.fences, hello.inventory.seq);
+        (w.record.epoch, if w.record.draining { "draining" } else { "up" })
     });
     let Some((epoch, state)) = welcome else { return false };
     lose_attempts(books, id, out);
     let welcome_seq = send(&mut books.plan, id, WorkerCommand::Registered { epoch }, out);
-    books.plan.workers.update(id, |w| w.welcome_seq = welcome_seq);
+    books.plan.workers.update(id, |w| w.link.welcome_seq = welcome_seq);
     write_worker(&books.plan, id, state, out);
     grant(books, id, hello.sent, out);
     // A connection begins with a hello: what went over an earlier one has arrived, or never will. A hello that comes
@@ -101,7 +96,7 @@ fn add_worker(plan: &mut Planner, name: &str) -> WorkerId {
 /// A worker says what it holds. Where it is not known to be connected, a commit failed since its
 /// hello, and it was asked for another; that may have been lost, so it is asked again.
 pub(crate) fn beat(books: &mut Books, id: WorkerId, sent: u64, inventory: &Inventory, out: &mut Outbox) {
-    match books.plan.workers.get(id).map(|worker| (worker.connected, worker.last_sent)) {
+    match books.plan.workers.get(id).map(|worker| (worker.link.connected, worker.link.last_sent)) {
         // It comes late, and what it says is out of date.
         Some((true, last)) if sent < last => books.plan.workers.hear(id, books.plan.now()),
         Some((true, _)) => {
@@ -137,7 +132,8 @@ fn compare_inventory(
     let Some(worker) = books.plan.workers.get(id) else { return Vec::new() };
     let held: BTreeMap<TaskId, (u32, HeldPhase)> =
         inventory.held.iter().map(|h| (h.task, (h.attempt, h.phase))).collect();
-    let booked: Vec<TaskId> = worker.running.iter().chain(&worker.backlog).copied().collect();
+    let booked: Vec<TaskId> =
+        worker.booked.running().iter().chain(worker.booked.backlog()).copied().collect();
     let (mut missing, mut unsure) = (Vec::new(), Vec::new());
     for task in booked {
         let Some(attempt) = books.ledger.attempts.get(&task) else { continue };
@@ -182,7 +178,7 @@ fn say_again(books: &mut Books, id: WorkerId, unsure: &[TaskId], out: &mut Outbo
         send_start(books, task, out);
     }
     // One that does not beat says what it has in a hello alone.
-    let is_silent = books.plan.workers.get(id).is_some_and(|worker| worker.heard.is_none());
+    let is_silent = books.plan.workers.get(id).is_some_and(|worker| worker.link.heard.is_none());
     if is_silent && !kills.is_empty() {
         send(&mut books.plan, id, WorkerCommand::Resync, out);
     }
@@ -220,7 +216,7 @@ fn meet_held(books: &mut Books, task: TaskId, phase: HeldPhase, out: &mut Outbox
     // The recall at the lending may have been lost, or the attempt adopted since.
     if phase == HeldPhase::Queued
         && books.ledger.attempts.get(&task).is_some_and(Attempt::is_queued)
-        && books.plan.workers.get(worker).is_some_and(|w| w.lending > 0)
+        && books.plan.workers.get(worker).is_some_and(|w| w.booked.lending() > 0)
     {
         recall(books, vec![task], out);
     }

@@ -15,7 +15,7 @@ pub(super) fn set_lent(books: &mut Books, task: TaskId, lent: Lent) -> Lent {
     let (was, worker) = (std::mem::replace(&mut attempt.lent, lent), attempt.worker);
     let (before, after) = (u32::from(was != Lent::No), u32::from(lent != Lent::No));
     if before != after {
-        books.plan.workers.update(worker, |w| w.lending = w.lending + after - before);
+        books.plan.workers.update(worker, |w| w.booked.count_lending(after, before));
     }
     was
 }
@@ -35,7 +35,8 @@ pub(super) fn mark_started(books: &mut Books, task: TaskId, at: Time, out: &mut 
     if attempt.queued {
         // The worker is right about what it runs.
         let worker = attempt.worker;
-        let backlog = books.plan.workers.update(worker, |w| w.backlog.iter().position(|t| *t == task));
+        let backlog =
+            books.plan.workers.update(worker, |w| w.booked.backlog().iter().position(|t| *t == task));
         if let Some(Some(place)) = backlog {
             start_queued(books, worker, place);
             make_room(books, worker, task);
@@ -48,9 +49,9 @@ pub(super) fn mark_started(books: &mut Books, task: TaskId, at: Time, out: &mut 
 /// hold nothing until we hear of them.
 pub(super) fn make_room(books: &mut Books, id: WorkerId, task: TaskId) {
     while let Some(worker) = books.plan.workers.get(id)
-        && !worker.booked.fits(&worker.capacity)
+        && !worker.booked.sum().fits(&worker.record.capacity)
     {
-        let others = worker.running.iter().filter(|other| **other != task).filter_map(|other| {
+        let others = worker.booked.running().iter().filter(|other| **other != task).filter_map(|other| {
             let attempt = books.ledger.attempts.get(other)?;
             let holds = attempt.lent == Lent::No && !attempt.rides;
             holds.then_some((attempt.started.is_none(), attempt.seq, *other))
@@ -61,9 +62,8 @@ pub(super) fn make_room(books: &mut Books, id: WorkerId, task: TaskId) {
         };
         let (key, ms) = (books.ledger.key_of(other), books.ledger.predicted_ms(other));
         books.plan.workers.update(id, |w| {
-            w.let_go(other, key, &request, expects, request.cpu);
-            w.backlog.push_front(other);
-            w.backlog_ms += ms;
+            w.booked.let_go(other, key, &request, expects, request.cpu);
+            w.booked.send_back(other, ms);
         });
         if let Some(attempt) = books.ledger.attempts.get_mut(&other) {
             attempt.queued = true;
@@ -79,12 +79,11 @@ pub(super) fn drop_attempt(books: &mut Books, task: TaskId) -> Option<Attempt> {
     let held = attempt.held();
     let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
     books.plan.workers.update(attempt.worker, |w| {
-        w.lending -= u32::from(attempt.lent != Lent::No);
+        w.booked.count_lending(0, u32::from(attempt.lent != Lent::No));
         if attempt.queued {
-            w.backlog.retain(|t| *t != task);
-            w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
+            w.booked.leave_backlog(task, ms);
         } else {
-            w.let_go(task, key, &held, attempt.expects, attempt.request.cpu);
+            w.booked.let_go(task, key, &held, attempt.expects, attempt.request.cpu);
         }
     });
     if !attempt.rides {
@@ -100,8 +99,8 @@ pub(super) fn drop_attempt(books: &mut Books, task: TaskId) -> Option<Attempt> {
 /// Lets the backlog start in its order, as far as there is room: the worker does the same.
 pub(crate) fn promote(books: &mut Books, id: WorkerId) {
     while let Some(worker) = books.plan.workers.get(id)
-        && let Some(task) = worker.backlog.front()
-        && worker.connected
+        && let Some(task) = worker.booked.backlog().front()
+        && worker.link.connected
         && books.ledger.request_of(*task).fits(&worker.free())
     {
         start_queued(books, id, 0);
@@ -109,7 +108,7 @@ pub(crate) fn promote(books: &mut Books, id: WorkerId) {
 }
 
 fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
-    let Some(task) = books.plan.workers.get(id).and_then(|w| w.backlog.get(place).copied()) else {
+    let Some(task) = books.plan.workers.get(id).and_then(|w| w.booked.backlog().get(place).copied()) else {
         return;
     };
     let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
@@ -117,8 +116,7 @@ fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
     let (held, expects, cpu) = (attempt.held(), attempt.expects, attempt.request.cpu);
     let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
     books.plan.workers.update(id, |w| {
-        w.backlog.remove(place);
-        w.backlog_ms = if w.backlog.is_empty() { 0.0 } else { (w.backlog_ms - ms).max(0.0) };
-        w.hold(task, key, &held, expects, cpu);
+        w.booked.leave_backlog(task, ms);
+        w.booked.hold(task, key, &held, expects, cpu);
     });
 }

@@ -112,7 +112,7 @@ pub(super) fn finish_probes(books: &mut Books) {
 
 /// An attempt ended: what it held and took.
 fn learn(books: &mut Books, task: TaskId, attempt: &Attempt, result: &TaskResult, out: &mut Outbox) {
-    let capacity = books.plan.workers.get(attempt.worker).map_or(0, |worker| worker.capacity.memory);
+    let capacity = books.plan.workers.get(attempt.worker).map_or(0, |worker| worker.record.capacity.memory);
     let Some(sample) = sample_of(attempt, result, capacity) else { return };
     record_windows(&mut books.plan, &sample);
     let Some(profile) = books.ledger.step(books.ledger.key_of(task)).map(|step| step.profile) else {
@@ -154,7 +154,8 @@ pub(super) fn is_largest(books: &Books, task: TaskId, attempt: &Attempt) -> bool
     let queue = books.ledger.jobs.get(&task.job).map_or("", |job| &job.spec.queue);
     let class = class_of(spec, queue, &books.plan.workers);
     let fits = |worker: &&Worker| placement::eligible_when_idle(&class, worker);
-    let most = books.plan.workers.largest_first().find(fits).map_or(0, |worker| worker.capacity.memory);
+    let most =
+        books.plan.workers.largest_first().find(fits).map_or(0, |worker| worker.record.capacity.memory);
     most > 0 && attempt.request.memory + attempt.expects >= most
 }
 
@@ -195,7 +196,7 @@ fn judge_worker(books: &mut Books, task: TaskId, attempt: &Attempt, result: &Tas
 
 /// True if the attempt's worker was connected ever since it was booked.
 fn is_steady(plan: &Planner, attempt: &Attempt) -> bool {
-    plan.workers.get(attempt.worker).is_some_and(|w| w.connected && w.greeted <= attempt.booked)
+    plan.workers.get(attempt.worker).is_some_and(|w| w.link.connected && w.link.greeted <= attempt.booked)
 }
 
 fn write_of(signature: &Signature, history: &History, at: Time) -> Write {

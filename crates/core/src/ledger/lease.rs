@@ -26,18 +26,18 @@ pub(crate) fn admit(plan: &Planner, hello: &Hello) -> Result<(), Refusal> {
         let (what, is, max) = ("workers", plan.workers.len() as u64, bounds::WORKERS_MAX as u64);
         return if is < max { Ok(()) } else { Err(Refusal::TooMany { what, is, max }) };
     };
-    if known.incarnation == hello.incarnation {
+    if known.record.incarnation == hello.incarnation {
         return Ok(());
     }
     let taken = |holder| Err(Refusal::NameTaken { name: hello.name.clone(), holder });
-    let same_machine = known.identity == hello.identity || known.identity == 0;
-    if known.connected && (hello.new_link || !same_machine) {
+    let same_machine = known.record.identity == hello.identity || known.record.identity == 0;
+    if known.link.connected && (hello.new_link || !same_machine) {
         return taken(Holder::Connected);
     }
-    if same_machine || !known.has_attempts() {
+    if same_machine || !known.booked.has_attempts() {
         return Ok(());
     }
-    match known.lease_until.map(|until| until.since(plan.now())) {
+    match known.record.lease_until.map(|until| until.since(plan.now())) {
         Some(0) => Ok(()),
         Some(left_ns) => taken(Holder::Leased { left_ns }),
         None => taken(Holder::Unleased),
@@ -55,7 +55,7 @@ pub(crate) fn tick(books: &mut Books, out: &mut Outbox) {
             books.plan.request_round();
             continue;
         }
-        let lease_until = books.plan.workers.get(id).and_then(|worker| worker.lease_until);
+        let lease_until = books.plan.workers.get(id).and_then(|worker| worker.record.lease_until);
         if lease_until.is_some_and(|until| until <= books.plan.now()) {
             fence_off(books, id, WorkerState::Expired, out);
         } else {
@@ -66,7 +66,7 @@ pub(crate) fn tick(books: &mut Books, out: &mut Outbox) {
 
 /// The link to a worker is gone, or it is silent.
 pub(crate) fn worker_lost(plan: &mut Planner, id: WorkerId, out: &mut Outbox) {
-    if plan.workers.get(id).is_some_and(|worker| worker.connected) {
+    if plan.workers.get(id).is_some_and(|worker| worker.link.connected) {
         plan.workers.update(id, Worker::unlink);
         note_worker(plan, id, "suspect", out);
     }
@@ -74,7 +74,7 @@ pub(crate) fn worker_lost(plan: &mut Planner, id: WorkerId, out: &mut Outbox) {
 
 /// Lengthens a worker's lease where less than half of it is left, so that most beats write nothing.
 pub(super) fn renew(books: &mut Books, id: WorkerId, out: &mut Outbox) {
-    let Some(until) = books.plan.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+    let Some(until) = books.plan.workers.get(id).and_then(|worker| worker.record.lease_until) else { return };
     let Some(lease_ns) = books.ledger.lease_ns.filter(|ns| until.since(books.plan.now()) < ns / 2) else {
         return;
     };
@@ -87,7 +87,7 @@ pub(super) fn renew(books: &mut Books, id: WorkerId, out: &mut Outbox) {
 /// stored lease may look expired too early. That is safe, because a restart renews every lease in full before it
 /// expires any.
 pub(crate) fn keep_lease(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox) {
-    let held = books.plan.workers.get(id).is_some_and(|worker| worker.lease_until.is_some());
+    let held = books.plan.workers.get(id).is_some_and(|worker| worker.record.lease_until.is_some());
     let Some(lease_ns) = books.ledger.lease_ns.filter(|_| held) else { return };
     books.plan.workers.renew(id, books.plan.now().after(lease_ns));
     grant(books, id, sent, out);
@@ -97,7 +97,7 @@ pub(crate) fn keep_lease(books: &mut Books, id: WorkerId, sent: u64, out: &mut O
 /// than a lease, though a clock that was set back between two engines can leave more: the next engine
 /// counts on that. A worker without a lease is told nothing.
 pub(super) fn grant(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox) {
-    let Some(until) = books.plan.workers.get(id).and_then(|worker| worker.lease_until) else { return };
+    let Some(until) = books.plan.workers.get(id).and_then(|worker| worker.record.lease_until) else { return };
     let Some(lease_ns) = books.ledger.lease_ns else { return };
     let lasts_ns = until.since(books.plan.now()).min(lease_ns);
     send(&mut books.plan, id, WorkerCommand::Lease { sent, lasts_ns }, out);
@@ -105,8 +105,8 @@ pub(super) fn grant(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox
 
 /// No server answered beats while no engine was there: every worker that has a lease has a whole one from now on.
 pub(crate) fn lease_anew(books: &mut Books) {
-    let leased = books.plan.workers.iter().filter(|worker| worker.lease_until.is_some());
-    let ids: Vec<WorkerId> = leased.map(|worker| worker.id).collect();
+    let leased = books.plan.workers.iter().filter(|worker| worker.record.lease_until.is_some());
+    let ids: Vec<WorkerId> = leased.map(|worker| worker.record.id).collect();
     let (now, lease_ns) = (books.plan.now(), books.ledger.lease_ns);
     for id in ids {
         books.plan.workers.update(id, |worker| worker.lease(now, lease_ns));
@@ -115,9 +115,9 @@ pub(crate) fn lease_anew(books: &mut Books) {
 
 /// Nobody knows when workers were there last: from now on they are not.
 pub(crate) fn greet_all(plan: &mut Planner) {
-    let (now, ids) = (plan.now(), plan.workers.iter().map(|worker| worker.id).collect::<Vec<_>>());
+    let (now, ids) = (plan.now(), plan.workers.iter().map(|worker| worker.record.id).collect::<Vec<_>>());
     for id in ids {
-        plan.workers.update(id, |worker| worker.greeted = now);
+        plan.workers.update(id, |worker| worker.link.greeted = now);
     }
 }
 
@@ -130,14 +130,14 @@ pub(crate) fn forget_worker(
     force: bool,
     out: &mut Outbox,
 ) {
-    let known = books.plan.workers.get(id).filter(|worker| worker.state != WorkerState::Forgotten);
+    let known = books.plan.workers.get(id).filter(|worker| worker.record.state != WorkerState::Forgotten);
     let answer = match known {
         None => Reply::Refused(Refusal::NoWorker(id)),
-        Some(worker) if worker.connected && !force => {
-            Reply::Refused(Refusal::Connected(worker.name.to_string()))
+        Some(worker) if worker.link.connected && !force => {
+            Reply::Refused(Refusal::Connected(worker.record.name.clone()))
         }
         Some(worker) => {
-            out.before.push(worker.record());
+            out.before.push(worker.stored());
             fence_off(books, id, WorkerState::Forgotten, out);
             Reply::Done
         }
@@ -149,12 +149,12 @@ pub(crate) fn forget_worker(
 /// later is late. The new epoch and the ends are in one batch.
 fn fence_off(books: &mut Books, id: WorkerId, state: WorkerState, out: &mut Outbox) {
     books.plan.workers.update(id, |worker| {
-        worker.epoch.0 += 1;
-        worker.state = state;
-        worker.draining &= state != WorkerState::Forgotten;
-        worker.note = worker.note.take().filter(|_| worker.draining);
-        worker.connected = false;
-        worker.lease_until = None;
+        worker.record.epoch.0 += 1;
+        worker.record.state = state;
+        worker.record.draining &= state != WorkerState::Forgotten;
+        worker.record.note = worker.record.note.take().filter(|_| worker.record.draining);
+        worker.link.connected = false;
+        worker.record.lease_until = None;
     });
     write_worker(&books.plan, id, if state == WorkerState::Expired { "expired" } else { "forgotten" }, out);
     lose_attempts(books, id, out);
@@ -182,12 +182,12 @@ pub(crate) fn note_pressure(plan: &mut Planner, out: &mut Outbox) {
 
 fn note_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
     let Some(worker) = plan.workers.get(id) else { return };
-    out.notes.push(Fact::Worker { worker: id, name: worker.name.to_string(), what });
+    out.notes.push(Fact::Worker { worker: id, name: worker.record.name.clone(), what });
 }
 
 pub(super) fn write_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
     let Some(worker) = plan.workers.get(id) else { return };
-    out.writes.push(Write::Worker(worker.record()));
+    out.writes.push(Write::Worker(worker.stored()));
     note_worker(plan, id, what, out);
 }
 
@@ -202,18 +202,18 @@ pub(crate) fn drain(
         out.answers.push((request, Reply::Refused(BadSetting::Note(bytes).into())));
         return;
     }
-    if plan.workers.get(id).is_none_or(|w| w.state == WorkerState::Forgotten) {
+    if plan.workers.get(id).is_none_or(|w| w.record.state == WorkerState::Forgotten) {
         out.answers.push((request, Reply::Refused(Refusal::NoWorker(id))));
         return;
     }
-    out.before.extend(plan.workers.get(id).map(Worker::record));
+    out.before.extend(plan.workers.get(id).map(Worker::stored));
     plan.workers.update(id, |w| {
-        w.draining = draining;
-        w.note = note.map(Into::into);
-        w.state = match w.state {
+        w.record.draining = draining;
+        w.record.note = note;
+        w.record.state = match w.record.state {
             WorkerState::Expired => WorkerState::Expired,
             _ if draining => WorkerState::Draining,
-            _ if w.connected => WorkerState::Up,
+            _ if w.link.connected => WorkerState::Up,
             _ => WorkerState::Suspect,
         };
     });
@@ -227,14 +227,14 @@ pub(crate) fn prune(plan: &mut Planner, out: &mut Outbox) {
     // Its number is the last that was given: the next worker must not get it again.
     let last = plan.workers.last_id();
     let gone = plan.workers.iter().filter(|worker| {
-        matches!(worker.state, WorkerState::Expired | WorkerState::Forgotten)
-            && !worker.draining
-            && !worker.has_attempts()
-            && worker.allocs.is_empty()
-            && Some(worker.id) != last
-            && plan.now().since(worker.greeted) >= bounds::WORKER_GONE_NS
+        matches!(worker.record.state, WorkerState::Expired | WorkerState::Forgotten)
+            && !worker.record.draining
+            && !worker.booked.has_attempts()
+            && worker.booked.places().is_empty()
+            && Some(worker.record.id) != last
+            && plan.now().since(worker.link.greeted) >= bounds::WORKER_GONE_NS
     });
-    let gone: Vec<WorkerId> = gone.map(|worker| worker.id).take(bounds::PRUNED_MAX).collect();
+    let gone: Vec<WorkerId> = gone.map(|worker| worker.record.id).take(bounds::PRUNED_MAX).collect();
     for id in gone {
         plan.remove_worker(id);
         out.writes.push(Write::WorkerGone(id));

@@ -26,8 +26,7 @@ pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
     let expects = std::mem::take(&mut attempt.expects);
     let (worker, attempt) = (attempt.worker, attempt.number);
     books.plan.workers.update(worker, |w| {
-        w.booked.cpu = w.booked.cpu.saturating_sub(request.cpu);
-        w.expected = w.expected.saturating_sub(expects);
+        w.booked.lend(request.cpu, expects);
     });
     send(&mut books.plan, worker, WorkerCommand::Lend { task, attempt }, out);
     promote(books, worker);
@@ -51,7 +50,7 @@ pub(crate) fn reclaim(books: &mut Books, request: RequestId, task: TaskId, out: 
     match set_lent(books, task, Lent::Reclaiming) {
         Lent::Reclaiming => return,
         // From now on nothing new is booked on these cpus; the worker says when they are free.
-        Lent::Yes => _ = books.plan.workers.update(worker, |w| w.booked.cpu += cpu),
+        Lent::Yes => _ = books.plan.workers.update(worker, |w| w.booked.reclaim(cpu)),
         Lent::No => {}
     }
     send(&mut books.plan, worker, WorkerCommand::Reclaim { task, attempt }, out);

@@ -34,8 +34,13 @@ pub(super) fn take_limits(books: &mut Books, key: StepKey, worker: WorkerId, by:
 /// A limit was set or dropped: workers that hold some may hold more, or less.
 pub(super) fn cap_workers(books: &mut Books, name: &str) {
     let max = books.ledger.licences.max_per_worker(name);
-    let holders: Vec<WorkerId> =
-        books.plan.workers.iter().filter(|worker| worker.licences.held(name) > 0).map(|w| w.id).collect();
+    let holders: Vec<WorkerId> = books
+        .plan
+        .workers
+        .iter()
+        .filter(|worker| worker.licences.held(name) > 0)
+        .map(|w| w.record.id)
+        .collect();
     for id in holders {
         books.plan.workers.update(id, |worker| worker.licences.cap(name, max));
         books.plan.workers.gained(id);

@@ -375,8 +375,9 @@ pub(super) fn answer_reclaims(ledger: &mut Ledger, task: TaskId, out: &mut Outbo
 /// is known already.
 pub(crate) fn lose_attempts(books: &mut Books, id: WorkerId, out: &mut Outbox) {
     let Some(worker) = books.plan.workers.get(id) else { return };
-    let tasks = worker.running.iter().chain(&worker.backlog).copied();
-    let earlier = |task: &TaskId| books.ledger.attempts.get(task).is_some_and(|a| a.epoch != worker.epoch);
+    let tasks = worker.booked.running().iter().chain(worker.booked.backlog()).copied();
+    let earlier =
+        |task: &TaskId| books.ledger.attempts.get(task).is_some_and(|a| a.epoch != worker.record.epoch);
     let tasks: Vec<TaskId> = tasks.filter(earlier).collect();
     for task in tasks {
         if let Some(attempt) = drop_attempt(books, task) {

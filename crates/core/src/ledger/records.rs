@@ -161,7 +161,7 @@ fn adopt_ended(ledger: &mut Ledger, id: JobId, ended: EndedTasks) {
 fn adopt_attempt(books: &mut Books, id: JobId, number: u16, row: &TaskRow) {
     let Some(job) = books.ledger.jobs.get(&id) else { return };
     let task = TaskId { job: id, index: row.index };
-    books.plan.workers.update(row.worker, |w| w.backlog.push_back(task));
+    books.plan.workers.update(row.worker, |w| w.booked.send_ahead(task, 0.0));
     let mut request = job.spec.steps[usize::from(number)].request.clone();
     let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
     // What rides holds nothing, and was booked so.
@@ -181,7 +181,7 @@ fn adopt_attempt(books: &mut Books, id: JobId, number: u16, row: &TaskRow) {
     }
     books.plan.queues.hold(queue, request.cpu);
     // Any message that was sent to the worker so far may have been its start.
-    let seq = books.plan.workers.get(row.worker).map_or(0, |worker| worker.seq);
+    let seq = books.plan.workers.get(row.worker).map_or(0, |worker| worker.link.seq);
     let attempt = Attempt {
         number: row.attempt,
         worker: row.worker,

@@ -31,7 +31,7 @@ pub(crate) fn finished(books: &mut Books, by: Report, result: TaskResult, out: &
             conclude(books, task, &attempt, result, out);
             promote(books, worker);
         }
-    } else if books.plan.workers.get(worker).is_none_or(|w| epoch < w.epoch) {
+    } else if books.plan.workers.get(worker).is_none_or(|w| epoch < w.record.epoch) {
         let result = believable(result, Time::default(), books.plan.now());
         out.writes.push(Write::Late { task, attempt, worker, epoch, result });
         out.notes.push(Fact::Late { task, attempt, worker });
@@ -75,8 +75,7 @@ pub(crate) fn load(plan: &mut Planner, worker: WorkerId, report: Box<LoadReport>
 /// A worker says what its caches hold.
 pub(crate) fn caches(plan: &mut Planner, worker: WorkerId, keys: CacheKeys) {
     plan.workers.update(worker, |w| {
-        w.caches = Some(keys);
-        w.caches_version += 1;
+        w.reported.set_caches(keys);
     });
     plan.workers.gained(worker);
     plan.request_round();

@@ -40,7 +40,7 @@ pub(crate) fn widen_booked(books: &mut Books, out: &mut Outbox) {
         of_worker.entry(wide.worker).or_default().push(wide);
     }
     for (id, mut tasks) in of_worker {
-        let worker = books.plan.workers.get(id).filter(|worker| worker.backlog.is_empty());
+        let worker = books.plan.workers.get(id).filter(|worker| worker.booked.backlog().is_empty());
         let Some(mut room) = worker.map(|worker| worker.room().cpu) else { continue };
         if books.plan.reserved().contains_key(&id) {
             continue;
@@ -72,7 +72,7 @@ fn widen(books: &mut Books, wide: &WideTask, most: u32, out: &mut Outbox) -> u32
     if more == 0 {
         return 0;
     }
-    books.plan.workers.update(worker, |worker| worker.widen(key, more));
+    books.plan.workers.update(worker, |worker| worker.booked.widen(key, more));
     books.plan.queues.widen(queue, more);
     charge_more(books, task, queue, more);
     if let Some(Write::Book { amounts, .. }) = out.writes.get_mut(wide.write) {

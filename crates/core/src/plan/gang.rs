@@ -158,12 +158,12 @@ fn choose<W: Work>(
     may: impl Fn(Option<ClassId>) -> bool,
 ) -> Option<BTreeSet<WorkerId>> {
     let plan = work.plan();
-    let holder = |worker: &Worker| plan.reservations.holder(worker.id);
-    let may = |worker: &Worker| worker.takes_work() && worker.lending == 0 && may(holder(worker));
+    let holder = |worker: &Worker| plan.reservations.holder(worker.record.id);
+    let may = |worker: &Worker| worker.takes_work() && worker.booked.lending() == 0 && may(holder(worker));
     let rank = |part: &Class, worker: &Worker| {
         let starts: Option<Time> = room_when(work, part, worker, |running| running.ends_by).map(|(at, _)| at);
         let is_free = holder(worker).is_none();
-        (is_free, starts.is_none(), starts, Reverse(worker.free().cpu), worker.name.to_string())
+        (is_free, starts.is_none(), starts, Reverse(worker.free().cpu), worker.record.name.clone())
     };
     when_empty(plan, class, may, rank).into_iter().collect()
 }
@@ -179,18 +179,20 @@ pub fn too_few_at_a_time(plan: &Planner, class: &Class) -> Option<Ineligible> {
 
 /// How many tasks of those that start together could have a worker if all workers were empty, and how many there are.
 fn room_when_empty(plan: &Planner, class: &Class) -> (u32, u32) {
-    let chosen = when_empty(plan, class, |_| true, |_, worker| worker.id);
+    let chosen = when_empty(plan, class, |_| true, |_, worker| worker.record.id);
     (chosen.iter().flatten().count() as u32, chosen.len() as u32)
 }
 
 /// True if workers that take work could run all tasks that start together, were they empty.
 fn could_start_all(plan: &Planner, class: &Class) -> bool {
-    when_empty(plan, class, Worker::takes_work, |_, worker| worker.id).iter().all(Option::is_some)
+    when_empty(plan, class, Worker::takes_work, |_, worker| worker.record.id).iter().all(Option::is_some)
 }
 
 /// True if the workers that learned sizes go by could run all tasks that start together, were they empty.
 pub fn could_start_sized(plan: &Planner, class: &Class) -> bool {
-    when_empty(plan, class, Worker::counts_for_sizes, |_, worker| worker.id).iter().all(Option::is_some)
+    when_empty(plan, class, Worker::counts_for_sizes, |_, worker| worker.record.id)
+        .iter()
+        .all(Option::is_some)
 }
 
 /// The worker of each task that starts together with others, were all workers empty: of those that `may` have one,
@@ -205,7 +207,8 @@ fn when_empty<K: Ord>(
     let parts = class.parts().map(|part| {
         let could = plan.workers.present().filter(|worker| may(worker));
         let could = could.filter(|worker| placement::eligible_when_idle(part, worker));
-        let mut ranked: Vec<(K, WorkerId)> = could.map(|worker| (rank(part, worker), worker.id)).collect();
+        let mut ranked: Vec<(K, WorkerId)> =
+            could.map(|worker| (rank(part, worker), worker.record.id)).collect();
         ranked.sort_unstable();
         // More than there are tasks need not be known: each could have one of its own.
         ranked.truncate(tasks);
@@ -214,7 +217,7 @@ fn when_empty<K: Ord>(
     });
     let parts: Vec<Part> = parts.collect();
     let has_room = |worker, sum: &Resources, _: u64| {
-        plan.workers.get(worker).is_some_and(|worker| sum.fits(&worker.capacity))
+        plan.workers.get(worker).is_some_and(|worker| sum.fits(&worker.record.capacity))
     };
     match_tasks(&parts, &has_room)
 }

@@ -147,23 +147,23 @@ pub fn ineligibilities<'a>(
     worker: &'a Worker,
     now: bool,
 ) -> impl Iterator<Item = Ineligible> + 'a {
-    let target = class.targets.is_empty() || class.targets.contains(&*worker.name);
+    let target = class.targets.is_empty() || class.targets.contains(&*worker.record.name);
     let executor = worker.flags.class.is_exclusive && !class.suits_exclusive();
     let executor = executor.then_some(Ineligible::Executor);
     let queues = worker.for_queues().filter(|queues| !class.suits_queues(Some(queues)));
     let queues = queues.map(|queues| Ineligible::OtherQueues(queues.clone()));
     let target = (!target).then_some(Ineligible::NotTarget).into_iter().chain(executor).chain(queues);
-    let needs = class.needs.iter().filter(|need| !need.met_by(&worker.attributes));
+    let needs = class.needs.iter().filter(|need| !need.met_by(&worker.record.attributes));
     let needs = needs.map(|need| Ineligible::Attribute(need.clone()));
-    let small = class.shorts(&worker.capacity).map(Ineligible::TooSmall);
+    let small = class.shorts(&worker.record.capacity).map(Ineligible::TooSmall);
     let busy = iter::once_with(|| worker.room()).flat_map(|room| {
         let room = worker.room_with_guess(room, class.guess);
         let shorts: Vec<Short> = class.shorts(&room).collect();
         // What is too small when empty is said above.
-        let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.capacity, &s.resource));
+        let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.record.capacity, &s.resource));
         shorts.map(|short| {
             let free = amount(&worker.free(), &short.resource);
-            let expected = if short.resource == "memory" { worker.expected } else { 0 };
+            let expected = if short.resource == "memory" { worker.booked.headroom_bytes() } else { 0 };
             let ours = short.need > free.saturating_sub(expected);
             if ours { Ineligible::Busy(short) } else { Ineligible::Foreign(short) }
         })
@@ -178,13 +178,13 @@ pub fn ineligibilities<'a>(
 
 /// Why a worker gets no work at all.
 pub fn worker_blockers(worker: &Worker) -> impl Iterator<Item = Ineligible> + '_ {
-    let state = match worker.state {
+    let state = match worker.record.state {
         WorkerState::Up => None,
-        WorkerState::Draining => Some(Ineligible::Draining(worker.note.clone())),
+        WorkerState::Draining => Some(Ineligible::Draining(worker.record.note.clone())),
         WorkerState::Suspect | WorkerState::Expired | WorkerState::Forgotten => Some(Ineligible::Suspect),
     };
     let out = worker.health.out().map(|(until, fault)| Ineligible::Quarantined { until, fault });
-    let saturated = worker.saturated;
+    let saturated = worker.reported.saturated();
     let pressures = [("memory", saturated.memory), ("io", saturated.io), ("cpu", saturated.cpu)];
     let held = !worker.takes_work();
     let pressures = pressures.into_iter().filter(move |(_, by)| held && *by);
@@ -194,8 +194,8 @@ pub fn worker_blockers(worker: &Worker) -> impl Iterator<Item = Ineligible> + '_
 
 /// The worker's directories in which too little is free.
 fn low_spaces(worker: &Worker) -> impl Iterator<Item = Ineligible> {
-    let spaces = worker.report().map(|report| {
-        let (mut needs, has) = (worker.saturated, report);
+    let spaces = worker.reported.load().map(|report| {
+        let (mut needs, has) = (worker.reported.saturated(), report);
         // Mostly they are one file system, and one reason is enough.
         if needs.state.is_some() && has.state_space == has.session_space {
             needs.session = None;
@@ -220,11 +220,11 @@ fn amount(of: &Resources, name: &str) -> u64 {
 /// True if the worker could run the class when it is empty and gets work: nothing lasting rules it out. Says
 /// what [`ineligibilities`] says, and makes no reasons.
 pub fn eligible_when_idle(class: &Class, worker: &Worker) -> bool {
-    class.request.fits(&worker.capacity)
+    class.request.fits(&worker.record.capacity)
         && (!worker.flags.class.is_exclusive || class.suits_exclusive())
         && class.suits_queues(worker.for_queues())
-        && (class.targets.is_empty() || class.targets.contains(&*worker.name))
-        && class.needs.iter().all(|need| need.met_by(&worker.attributes))
+        && (class.targets.is_empty() || class.targets.contains(&*worker.record.name))
+        && class.needs.iter().all(|need| need.met_by(&worker.record.attributes))
 }
 
 /// True if the worker can take a task of the class now: nothing rules it out, as [`ineligibilities`] says it. What
@@ -240,7 +240,7 @@ pub fn fits_now(class: &Class, worker: &Worker) -> bool {
 fn listed_fits_now(class: &Class, listed: &ListedWorker) -> bool {
     let (summary, worker) = (listed.summary(), listed.worker());
     let fits = summary.has_room(class) && (summary.suffices_for(class) || fits_now(class, worker));
-    debug_assert_eq!(fits, fits_now(class, worker), "{}", worker.name);
+    debug_assert_eq!(fits, fits_now(class, worker), "{}", worker.record.name);
     fits
 }
 
@@ -362,7 +362,7 @@ impl MatchContext<'_> {
         summary: &'a WorkerSummary,
         before: &mut Option<(Pair<'a>, Verdict)>,
     ) -> Result<ScoredWorker, Ineligible> {
-        let reserved = self.reserved.get(&worker.id);
+        let reserved = self.reserved.get(&worker.record.id);
         if let Some(reserved) = reserved.filter(|r| r.class != request.class_id && r.band >= request.band)
             && !request.class.request.fits(&reserved.spare)
             && reserved.is_met_by(request.longest_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64)))
@@ -371,18 +371,18 @@ impl MatchContext<'_> {
         }
         if !request.prefers.is_empty()
             && request.job.waited_ms < weights::PREFERRED_HOLD_MS
-            && !request.prefers.contains(&*worker.name)
+            && !request.prefers.contains(&*worker.record.name)
         {
             let reason = "a worker that it prefers may become free";
             return Err(Ineligible::Vetoed { rule: "PreferredWorkers", reason });
         }
         if request.job.network_bound
-            && worker.saturated.network
-            && (!worker.is_idle() || self.has_free_network(request.class))
+            && worker.reported.saturated().network
+            && (!worker.booked.is_idle() || self.has_free_network(request.class))
         {
             return Err(Ineligible::NetworkInUse);
         }
-        if request.avoids == Some(worker.id) && self.has_other(request.class, worker.id) {
+        if request.avoids == Some(worker.record.id) && self.has_other(request.class, worker.record.id) {
             return Err(Ineligible::Vetoed { rule: "retry", reason: "the task failed there the last time" });
         }
         let (load, context) = (summary.load_with(request.class.request.cpu), summary.context());
@@ -404,15 +404,16 @@ impl MatchContext<'_> {
             }
         };
         match verdict {
-            Verdict::Score(score) => Ok(ScoredWorker { worker: worker.id, score, load }),
+            Verdict::Score(score) => Ok(ScoredWorker { worker: worker.record.id, score, load }),
             Verdict::Vetoed { rule, reason } => Err(Ineligible::Vetoed { rule, reason }),
         }
     }
 
     /// True if another worker takes work and could run the class.
     pub(crate) fn has_other(&self, class: &Class, but: WorkerId) -> bool {
-        let could =
-            |worker: &Worker| worker.id != but && worker.takes_work() && eligible_when_idle(class, worker);
+        let could = |worker: &Worker| {
+            worker.record.id != but && worker.takes_work() && eligible_when_idle(class, worker)
+        };
         if class.targets.is_empty() {
             return self.workers.present().any(could);
         }
@@ -423,7 +424,7 @@ impl MatchContext<'_> {
     /// network-bound work goes on with one task at a time on each worker, as all work does under pressure.
     fn has_free_network(&self, class: &Class) -> bool {
         self.workers.present().any(|worker| {
-            !worker.saturated.network && worker.takes_work() && eligible_when_idle(class, worker)
+            !worker.reported.saturated().network && worker.takes_work() && eligible_when_idle(class, worker)
         })
     }
 
@@ -437,12 +438,18 @@ impl MatchContext<'_> {
         if request.reads.is_empty() {
             return Some(Missing::default());
         }
-        let held = worker.caches.as_ref()?;
+        let held = worker.reported.caches()?;
         let Some(known) = self.known else {
             return Some(cache_keys::missing(request.reads, held, self.key_bytes));
         };
-        let pair = (request.step, worker.id);
-        Some(known.borrow_mut().missing(pair, worker.caches_version, request.reads, held, self.key_bytes))
+        let pair = (request.step, worker.record.id);
+        Some(known.borrow_mut().missing(
+            pair,
+            worker.reported.caches_version(),
+            request.reads,
+            held,
+            self.key_bytes,
+        ))
     }
 
     /// The pair as rules see it.
@@ -459,7 +466,7 @@ impl MatchContext<'_> {
             instance: self.instance,
             missing: self.missing(request, worker),
             step_cpu: if request.locality {
-                worker.steps.get(&request.step).copied().unwrap_or(0)
+                worker.booked.steps().get(&request.step).copied().unwrap_or(0)
             } else {
                 0
             },
@@ -534,7 +541,7 @@ pub(super) fn rank(
         let worker = listed.worker();
         match context.judge_by(request, worker, listed.summary(), &mut before) {
             Ok(judged) => {
-                let judged = (judged, tie(worker, judged.load), &*worker.name);
+                let judged = (judged, tie(worker, judged.load), &*worker.record.name);
                 let is_last = ranked.last().is_none_or(|last| order(last, &judged).is_lt());
                 let at = match is_last {
                     true => ranked.len(),
@@ -566,7 +573,7 @@ pub(super) fn rank(
     } else {
         // Few by nature.
         let named = request.class.targets.iter().filter_map(|name| context.workers.by_name(name));
-        named.for_each(|worker| _ = consider(worker.id));
+        named.for_each(|worker| _ = consider(worker.record.id));
     }
     Ranking { ranked: ranked.into_iter().map(|(ranked, ..)| ranked).collect(), held, looks }
 }

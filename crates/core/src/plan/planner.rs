@@ -327,10 +327,10 @@ impl Planner {
         self.workers.update(booking.worker, |worker| {
             worker.warmth.ran(profile);
             if booking.is_ahead {
-                worker.send_ahead(task, held.expected_ms);
+                worker.booked.send_ahead(task, held.expected_ms);
             } else {
                 let step = booking.queued_step.step();
-                worker.hold(task, step, held.request, held.expected_bytes, held.request.cpu);
+                worker.booked.hold(task, step, held.request, held.expected_bytes, held.request.cpu);
             }
         });
         self.queues.hold(booking.queue, held.request.cpu);

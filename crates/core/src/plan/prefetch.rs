@@ -48,8 +48,9 @@ pub(super) fn prefetch<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -
             filter.blocked_classes.insert(class);
             continue;
         };
-        let takes =
-            |worker: &Worker| avoids != Some(worker.id) && !(network_bound && worker.saturated.network);
+        let takes = |worker: &Worker| {
+            avoids != Some(worker.record.id) && !(network_bound && worker.reported.saturated().network)
+        };
         if let Some(worker) = work.plan_mut().worker_ahead(class, &takes, &waiting, &mut looks) {
             let booking = Booking { queue, queued_step, worker, is_ahead: true };
             record_booking(work, &booking, None, std::iter::empty());
@@ -81,18 +82,18 @@ impl Planner {
             let blocked = |class: &ClassId| {
                 self.classes.find(*class).is_some_and(|waits| placement::eligible_when_idle(waits, worker))
             };
-            let may = !self.reserved.contains_key(&worker.id)
+            let may = !self.reserved.contains_key(&worker.record.id)
                 && takes(worker)
                 && placement::eligible_when_idle(asks, worker)
                 && worker.licences.first_full(&asks.limits).is_none()
                 && !waiting.iter().any(blocked);
             if may {
-                self.prefetch_from = worker.id;
-                return Some(worker.id);
+                self.prefetch_from = worker.record.id;
+                return Some(worker.record.id);
             }
             *looks = looks.saturating_sub(1);
             if *looks == 0 {
-                self.prefetch_from = WorkerId(worker.id.0 + 1);
+                self.prefetch_from = WorkerId(worker.record.id.0 + 1);
                 return None;
             }
         }

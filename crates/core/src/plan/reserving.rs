@@ -57,7 +57,7 @@ impl Planner {
         if known.len() >= COULD_RUN_MAX {
             known.clear();
         }
-        let feasible = found.map(|worker| FeasibleWorker::By(worker.id, shifts));
+        let feasible = found.map(|worker| FeasibleWorker::By(worker.record.id, shifts));
         known.insert(id, feasible.unwrap_or(FeasibleWorker::Nobody(opened)));
         feasible.is_some()
     }
@@ -80,7 +80,7 @@ impl Planner {
         let waiting: BTreeSet<ClassId> = waiting.chain(self.reservations.broken_gangs()).collect();
         self.reservations.retain(|id, class| {
             // A task that waits for jobs of its own does not end before these have run, perhaps on this worker.
-            let is_lending = workers.get(id).is_some_and(|worker| worker.lending > 0);
+            let is_lending = workers.get(id).is_some_and(|worker| worker.booked.lending() > 0);
             let worker = workers.get(id).filter(|worker| worker.takes_work());
             let both = worker.zip(classes.find(class));
             let needed = blocked.contains(&class)
@@ -218,19 +218,20 @@ fn target<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
     let mut best: Option<(FreeFirst, WorkerId)> = None;
     for worker in plan.workers.present().filter(|worker| placement::eligible_when_idle(asks, worker)) {
         fitting += 1;
-        widest.cpu = widest.cpu.max(worker.capacity.cpu);
-        widest.memory = widest.memory.max(worker.capacity.memory);
-        let reserved = plan.reservations.holder(worker.id).is_some();
+        widest.cpu = widest.cpu.max(worker.record.capacity.cpu);
+        widest.memory = widest.memory.max(worker.record.capacity.memory);
+        let reserved = plan.reservations.holder(worker.record.id).is_some();
         // Where there is room already, it is something else that the class waits for.
-        let useless = !worker.takes_work() || avoided == Some(worker.id) || placement::fits_now(asks, worker);
-        if useless || reserved || worker.lending > 0 {
+        let useless =
+            !worker.takes_work() || avoided == Some(worker.record.id) || placement::fits_now(asks, worker);
+        if useless || reserved || worker.booked.lending() > 0 {
             continue;
         }
         let starts =
             room_when(work, asks, worker, |running| longest_end(running, plan.now)).map(|(at, _)| at);
-        let rank = (starts.is_none(), starts, Reverse(worker.free().cpu), &*worker.name);
+        let rank = (starts.is_none(), starts, Reverse(worker.free().cpu), &*worker.record.name);
         if best.as_ref().is_none_or(|(first, _)| rank < *first) {
-            best = Some((rank, worker.id));
+            best = Some((rank, worker.record.id));
         }
     }
     let wide = asks.request.cpu >= widest.cpu.div_ceil(2).max(1)
@@ -297,8 +298,8 @@ pub(super) fn room_when<W: Work>(
     if fits(&free, &licences) {
         return Some((work.plan().now, free));
     }
-    let mut running: Vec<(Time, TaskId, RunningTask)> = Vec::with_capacity(worker.running.len());
-    for task in &worker.running {
+    let mut running: Vec<(Time, TaskId, RunningTask)> = Vec::with_capacity(worker.booked.running().len());
+    for task in worker.booked.running() {
         running.extend(work.running(*task).and_then(|running| Some((ends(&running)?, *task, running))));
     }
     running.sort_by_key(|(at, task, _)| (*at, *task));

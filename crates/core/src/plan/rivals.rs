@@ -51,9 +51,9 @@ impl RivalStep {
 
     fn standing(&self, worker: &Worker) -> Standing {
         Standing {
-            step_cpu: worker.steps.get(&self.step()).copied(),
+            step_cpu: worker.booked.steps().get(&self.step()).copied(),
             warmth: worker.warmth.of(&self.profile),
-            is_avoided: self.avoids == Some(worker.id),
+            is_avoided: self.avoids == Some(worker.record.id),
         }
     }
 
@@ -127,12 +127,12 @@ pub(super) fn prefer_rival<W: Work>(
     let (rival, its_class) = (rival.queued_step, rival.class);
     // It may have been closed since, or its next task may have failed there.
     if !waiting.is_taken_from(queue, its_class, &rival, &round.filter)
-        || work.facts(step).is_none_or(|facts| facts.avoids == Some(worker.id))
+        || work.facts(step).is_none_or(|facts| facts.avoids == Some(worker.record.id))
     {
         round.rivals.remove(&queue);
         return (queued_step, class, ranked);
     }
-    (rival, its_class, vec![ScoredWorker { worker: worker.id, score, load: ranked[0].load }])
+    (rival, its_class, vec![ScoredWorker { worker: worker.record.id, score, load: ranked[0].load }])
 }
 
 /// The step and its rivals of classes that are open.

@@ -164,13 +164,13 @@ impl Profiles {
         let Some((reserve_bytes, prediction)) = known else { return };
         let last = class.nodes.unwrap_or(1).saturating_sub(1) as usize;
         let per_core_bytes = part.cpus_auto.then(|| bytes_per_core(fitting(class, workers)));
-        let most_bytes = fitting(class, workers).nth(last).map_or(0, |worker| worker.capacity.memory);
+        let most_bytes = fitting(class, workers).nth(last).map_or(0, |worker| worker.record.capacity.memory);
         let asked_bytes = class.request.memory;
         class.request.memory = asked_bytes.max(reserve_bytes.min(most_bytes));
         class.guess = class.request.memory - asked_bytes;
         let Some(per_core_bytes) = per_core_bytes else { return };
         // Of those that have this much memory.
-        let mut cpus: Vec<u32> = fitting(class, workers).map(|worker| worker.capacity.cpu).collect();
+        let mut cpus: Vec<u32> = fitting(class, workers).map(|worker| worker.record.capacity.cpu).collect();
         cpus.sort_unstable_by_key(|cpu| Reverse(*cpu));
         let most_cpu = cpus.get(last).copied().unwrap_or(0);
         let cpu = history::auto_cpus(&prediction, per_core_bytes, most_cpu).unwrap_or(0);
@@ -180,8 +180,9 @@ impl Profiles {
 
 /// The workers that could run a class, of those that sizes go by; those with most memory first.
 fn fitting<'a>(class: &'a Class, workers: &'a Workers) -> impl Iterator<Item = &'a Worker> {
-    let large =
-        workers.largest_first().take_while(move |worker| worker.capacity.memory >= class.request.memory);
+    let large = workers
+        .largest_first()
+        .take_while(move |worker| worker.record.capacity.memory >= class.request.memory);
     large.filter(move |worker| placement::eligible_when_idle(class, worker))
 }
 
@@ -189,8 +190,8 @@ fn fitting<'a>(class: &'a Class, workers: &'a Workers) -> impl Iterator<Item = &
 fn bytes_per_core<'a>(workers: impl Iterator<Item = &'a Worker>) -> u64 {
     let (mut kib, mut cpu) = (0_u64, 0_u64);
     for worker in workers {
-        kib += worker.capacity.memory / 1024;
-        cpu += u64::from(worker.capacity.cpu);
+        kib += worker.record.capacity.memory / 1024;
+        cpu += u64::from(worker.record.capacity.cpu);
     }
     (kib * 100).checked_div(cpu).unwrap_or(0) * 1024
 }

@@ -160,13 +160,13 @@ impl Index {
     }
 
     fn kind_of(&self, worker: &Worker) -> WorkerKind {
-        let known = worker.attributes.iter().filter(|(key, _)| self.keys.contains(*key));
+        let known = worker.record.attributes.iter().filter(|(key, _)| self.keys.contains(*key));
         WorkerKind {
             attributes: known.map(|(key, values)| (key.clone(), values.clone())).collect(),
-            gpus: worker.capacity.gpus > 0,
+            gpus: worker.record.capacity.gpus > 0,
             is_exclusive: worker.flags.class.is_exclusive,
             for_queues: worker.for_queues().cloned(),
-            custom: worker.capacity.custom.keys().cloned().collect(),
+            custom: worker.record.capacity.custom.keys().cloned().collect(),
         }
     }
 
@@ -188,14 +188,14 @@ impl Index {
         Some(Spot {
             full: worker.licences.full().map(|(name, _)| name.to_owned()).collect(),
             cell: (bucket_of(free_memory), bucket_of(free_cpu.into())),
-            entry: (key, worker.id),
+            entry: (key, worker.record.id),
         })
     }
 
     /// Puts a listed worker where it belongs by its free room and its load, or nowhere if it takes no work.
     pub fn place(&mut self, worker: &Worker, summary: &WorkerSummary) {
         let spot = self.spot_of(worker, summary);
-        self.move_to(worker.id, spot);
+        self.move_to(worker.record.id, spot);
     }
 
     fn move_to(&mut self, id: WorkerId, spot: Option<Spot>) {
@@ -227,34 +227,34 @@ impl Index {
         let key = (Shared(Arc::new(kind)), BTreeSet::new());
         let kind =
             self.groups.get_key_value(&key).map_or_else(|| key.0.clone(), |((known, _), _)| known.clone());
-        self.members.insert(worker.id, Member { kind, spot: None });
-        for key in worker.attributes.keys() {
+        self.members.insert(worker.record.id, Member { kind, spot: None });
+        for key in worker.record.attributes.keys() {
             *self.present.entry(key.clone()).or_default() += 1;
         }
-        for (key, values) in worker.attributes.iter().filter(|(_, values)| !values.is_empty()) {
+        for (key, values) in worker.record.attributes.iter().filter(|(_, values)| !values.is_empty()) {
             let by_value = self.by_value.entry(key.clone()).or_default();
             for value in values {
-                by_value.entry(value.clone()).or_default().insert(worker.id);
+                by_value.entry(value.clone()).or_default().insert(worker.record.id);
             }
         }
     }
 
     /// Forgets what a worker was.
     pub fn unlist(&mut self, worker: &Worker) {
-        self.move_to(worker.id, None);
-        self.members.remove(&worker.id);
-        for key in worker.attributes.keys() {
+        self.move_to(worker.record.id, None);
+        self.members.remove(&worker.record.id);
+        for key in worker.record.attributes.keys() {
             let Some(count) = self.present.get_mut(key) else { continue };
             *count -= 1;
             if *count == 0 {
                 self.present.remove(key);
             }
         }
-        for (key, values) in &worker.attributes {
+        for (key, values) in &worker.record.attributes {
             let Some(by_value) = self.by_value.get_mut(key) else { continue };
             for value in values {
                 let Some(workers) = by_value.get_mut(value) else { continue };
-                workers.remove(&worker.id);
+                workers.remove(&worker.record.id);
                 if workers.is_empty() {
                     by_value.remove(value);
                 }

@@ -122,39 +122,40 @@ impl Workers {
             // Before the old one is counted out: a queue that keeps its worker is neither new nor gone.
             count_queues(&mut self.for_queues, &mut self.new_or_gone_queues, &worker, 1);
         }
-        note(&mut self.ahead, worker.id, worker.has_room_ahead());
-        note(&mut self.only_lending, worker.id, worker.only_lends());
-        let place = self.place_of(worker.id);
+        note(&mut self.ahead, worker.record.id, worker.has_room_ahead());
+        note(&mut self.only_lending, worker.record.id, worker.booked.only_lends());
+        let place = self.place_of(worker.record.id);
         let (mut sized_before, mut is_other) = (None, true);
         if let Ok(known) = place {
             let (_, old) = self.all.remove(known);
             let old = old.worker();
             sized_before = memory_for_sizes(old);
-            is_other = old.capacity != worker.capacity || old.attributes != worker.attributes;
+            is_other = old.record.capacity != worker.record.capacity
+                || old.record.attributes != worker.record.attributes;
             if old.is_present() {
                 count_queues(&mut self.for_queues, &mut self.new_or_gone_queues, old, -1);
             }
             self.count(old, -1);
             self.index.unlist(old);
             let deadline = self.deadline(old);
-            move_deadline(&mut self.deadlines, old.id, deadline, None);
+            move_deadline(&mut self.deadlines, old.record.id, deadline, None);
         }
         self.by_name.insert(worker.record.name.clone(), worker.record.id);
-        self.gained.insert(worker.id);
+        self.gained.insert(worker.record.id);
         let sized = memory_for_sizes(&worker);
-        let is_moved = move_by_memory(&mut self.by_memory, worker.id, sized_before, sized);
+        let is_moved = move_by_memory(&mut self.by_memory, worker.record.id, sized_before, sized);
         self.sizes_version += u64::from(is_moved || (is_other && sized.is_some()));
         self.opened += 1;
         self.shifts += 1;
         self.count(&worker, 1);
         self.index.list(&worker);
         let deadline = self.deadline(&worker);
-        move_deadline(&mut self.deadlines, worker.id, None, deadline);
+        move_deadline(&mut self.deadlines, worker.record.id, None, deadline);
         let listed = Box::new(ListedWorker::new(worker, &self.load));
         let worker = listed.worker();
         self.index.place(worker, listed.summary());
         let (Ok(at) | Err(at)) = place;
-        self.all.insert(at, (worker.id, listed));
+        self.all.insert(at, (worker.record.id, listed));
         self.narrow();
     }
 
@@ -172,7 +173,7 @@ impl Workers {
         self.index.unlist(old);
         let deadline = self.deadline(old);
         move_deadline(&mut self.deadlines, id, deadline, None);
-        self.by_name.remove(&old.name);
+        self.by_name.remove(&old.record.name);
         self.gained.remove(&id);
         self.ahead.remove(&id);
         self.only_lending.remove(&id);
@@ -182,9 +183,9 @@ impl Workers {
     /// A worker says what it has and is.
     pub fn describe(&mut self, id: WorkerId, capacity: Resources, attributes: Attributes) {
         let Some(mut worker) = self.get(id).cloned() else { return };
-        worker.capacity = capacity;
+        worker.record.capacity = capacity;
         worker.flags = WorkerFlags::of(&attributes);
-        worker.attributes = attributes;
+        worker.record.attributes = attributes;
         self.insert(worker);
     }
 
@@ -225,10 +226,10 @@ impl Workers {
         let took_work = listed.summary().takes_work();
         let worker = listed.worker_mut();
         let deadline = worker.deadline(suspect_ns, load.stale_ns);
-        let before = (took_work, worker.is_idle(), worker.room());
+        let before = (took_work, worker.booked.is_idle(), worker.room());
         let (sized_before, was_present) = (memory_for_sizes(worker), worker.is_present());
         let result = change(worker);
-        if !worker.is_idle() {
+        if !worker.booked.is_idle() {
             worker.reported.end_quiet();
         }
         let is_moved = move_by_memory(&mut self.by_memory, id, sized_before, memory_for_sizes(worker));
@@ -239,7 +240,7 @@ impl Workers {
         }
         listed.summarize(&load);
         let (worker, summary) = (listed.worker(), listed.summary());
-        let after = (summary.takes_work(), worker.is_idle());
+        let after = (summary.takes_work(), worker.booked.is_idle());
         if after != (before.0, before.1) {
             self.open = self.open + u32::from(after.0) - u32::from(before.0);
             self.idle = self.idle + u32::from(after == (true, true)) - u32::from(before.0 && before.1);
@@ -276,7 +277,7 @@ impl Workers {
     fn count(&mut self, worker: &Worker, by: i32) {
         let takes = i32::from(worker.takes_work());
         self.open = self.open.saturating_add_signed(by * takes);
-        self.idle = self.idle.saturating_add_signed(by * takes * i32::from(worker.is_idle()));
+        self.idle = self.idle.saturating_add_signed(by * takes * i32::from(worker.booked.is_idle()));
     }
 
     /// A farm whose workers are all held by pressure does not stand still: it goes on with one task at a
@@ -286,16 +287,18 @@ impl Workers {
             return;
         }
         let up = |w: &&Worker| {
-            w.state == WorkerState::Up && w.health.out().is_none() && !w.saturated.lacks_space()
+            w.record.state == WorkerState::Up
+                && w.health.out().is_none()
+                && !w.reported.saturated().lacks_space()
         };
-        let strained = self.iter().filter(up).all(|w| w.saturated.is_pressed());
+        let strained = self.iter().filter(up).all(|w| w.reported.saturated().is_pressed());
         let held: Vec<WorkerId> = self
             .iter()
-            .filter(|w| w.last_resort != (strained && w.saturated.is_pressed()))
-            .map(|w| w.id)
+            .filter(|w| w.reported.last_resort != (strained && w.reported.saturated().is_pressed()))
+            .map(|w| w.record.id)
             .collect();
         for id in held {
-            self.update(id, |worker| worker.last_resort = !worker.last_resort);
+            self.update(id, |worker| worker.reported.last_resort = !worker.reported.last_resort);
         }
         self.strained = strained;
     }
@@ -341,7 +344,7 @@ impl Workers {
     /// might not take before.
     pub fn bears(&mut self, id: WorkerId, now: Time, report: Option<Box<LoadReport>>) -> bool {
         let load = self.load;
-        let before = self.get(id).map(|worker| worker.saturated);
+        let before = self.get(id).map(|worker| worker.reported.saturated());
         let eased = self.update(id, |worker| {
             let network = worker.reported.saturated().network;
             let (takes, room) = (worker.takes_work(), worker.memory_room());
@@ -356,7 +359,7 @@ impl Workers {
             // Steps that are network-bound are judged again, although no room was gained.
             self.gained.insert(id);
         }
-        let after = self.get(id).map(|worker| worker.saturated);
+        let after = self.get(id).map(|worker| worker.reported.saturated());
         if before != after {
             let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
             self.pressed.entry(id).or_insert((before, after)).1 = after;
@@ -373,12 +376,12 @@ impl Workers {
     pub fn rename(&mut self, id: WorkerId, name: &str) {
         let Ok(at) = self.place_of(id) else { return };
         let worker = self.all[at].1.worker_mut();
-        if &*worker.name == name {
+        if &*worker.record.name == name {
             return;
         }
-        self.by_name.remove(&worker.name);
-        worker.name = name.into();
-        self.by_name.insert(worker.name.clone(), id);
+        self.by_name.remove(&worker.record.name);
+        worker.record.name = name.into();
+        self.by_name.insert(worker.record.name.clone(), id);
         // Steps may name it.
         self.sizes_version += 1;
     }
@@ -412,7 +415,7 @@ impl Workers {
 
     /// A worker's lease is renewed.
     pub fn renew(&mut self, id: WorkerId, until: Time) {
-        self.change_lease(id, |worker| worker.lease_until = Some(until));
+        self.change_lease(id, |worker| worker.record.lease_until = Some(until));
     }
 
     /// Changes a worker in nothing but what its deadline follows: the index of room is left alone.
@@ -525,8 +528,8 @@ impl Workers {
     /// All capacity of workers that get work.
     pub fn capacity(&self) -> Resources {
         let mut sum = Resources::default();
-        for worker in self.iter().filter(|worker| worker.state == WorkerState::Up) {
-            sum.add(&worker.capacity);
+        for worker in self.iter().filter(|worker| worker.record.state == WorkerState::Up) {
+            sum.add(&worker.record.capacity);
         }
         sum
     }
@@ -555,7 +558,7 @@ fn count_queues(
 
 /// The bytes of memory of a worker that learned sizes go by.
 fn memory_for_sizes(worker: &Worker) -> Option<u64> {
-    worker.counts_for_sizes().then_some(worker.capacity.memory)
+    worker.counts_for_sizes().then_some(worker.record.capacity.memory)
 }
 
 /// Puts a worker where it belongs by its memory; true if that is elsewhere.

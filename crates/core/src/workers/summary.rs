@@ -55,7 +55,7 @@ impl ListedWorker {
 impl WorkerSummary {
     /// Works it out.
     pub fn of(worker: &Worker, settings: &LoadSettings) -> Self {
-        let (has, booked) = (&worker.capacity, &worker.booked);
+        let (has, booked) = (&worker.record.capacity, worker.booked.sum());
         let room = Amounts {
             cpu: has.cpu.saturating_sub(booked.cpu),
             gpus: has.gpus.saturating_sub(booked.gpus),
@@ -64,7 +64,7 @@ impl WorkerSummary {
         };
         WorkerSummary {
             takes_work: worker.takes_work(),
-            only_lends: worker.only_lends(),
+            only_lends: worker.booked.only_lends(),
             is_for_all: !worker.flags.class.is_exclusive && !worker.flags.is_for_queues,
             room,
             load: worker.load_terms(settings),
@@ -119,15 +119,17 @@ impl WorkerSummary {
 }
 
 fn context_of(worker: &Worker, settings: &LoadSettings) -> WorkerContext {
-    let report = worker.report().filter(|_| settings.pressure);
+    let report = worker.reported.load().filter(|_| settings.pressure);
     WorkerContext {
-        capacity: (&worker.capacity).into(),
-        booked: (&worker.booked).into(),
-        memory_free: (worker.capacity.memory > 0).then(|| worker.memory_room()),
-        memory_available: report.and_then(|report| report.memory_available).filter(|_| !worker.is_idle()),
+        capacity: (&worker.record.capacity).into(),
+        booked: (worker.booked.sum()).into(),
+        memory_free: (worker.record.capacity.memory > 0).then(|| worker.memory_room()),
+        memory_available: report
+            .and_then(|report| report.memory_available)
+            .filter(|_| !worker.booked.is_idle()),
         // Other programs do not keep a worker idle on which the farm runs nothing. Otherwise a farm of one busy machine
         // would stand still. Its load makes such a worker the last choice.
-        foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.cpu > 0),
+        foreign_cpu: report.and_then(|report| report.cpu_foreign).filter(|_| worker.booked.sum().cpu > 0),
         core_score: worker.core_score(),
         disk_mb_s: report.and_then(|report| report.disk_mb_s),
         network_mbit_s: report.and_then(|report| report.network_mbit_s),

@@ -73,9 +73,9 @@ impl LiveFarm {
             self.run_sent();
             for worker in self.engine.workers().iter() {
                 assert!(
-                    worker.booked.fits(&worker.capacity),
+                    worker.booked.sum().fits(&worker.record.capacity),
                     "{} is booked beyond its capacity",
-                    worker.name
+                    worker.record.name
                 );
             }
             if booked == 0 {
@@ -153,7 +153,7 @@ impl LiveFarm {
     }
 
     fn stand_at(&mut self, now: Time) {
-        let booked: u64 = self.engine.workers().iter().map(|worker| u64::from(worker.booked.cpu)).sum();
+        let booked: u64 = self.engine.workers().iter().map(|worker| u64::from(worker.booked.sum().cpu)).sum();
         self.busy_ns += u128::from(booked) * u128::from(now.since(self.now));
         self.now = now;
     }

@@ -142,7 +142,7 @@ impl Farm {
     pub fn join(&mut self, hello: Hello) -> WorkerId {
         let name = hello.name.clone();
         self.tell(Event::Hello(Box::new(hello)));
-        self.engine.workers().by_name(&name).expect("it was welcomed").id
+        self.engine.workers().by_name(&name).expect("it was welcomed").record.id
     }
 
     /// A job of which the rounds that follow place what they can.

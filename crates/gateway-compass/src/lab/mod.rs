@@ -165,10 +165,11 @@ impl Lab {
             }
         }
         let known = |engine: &windlass_core::Engine| {
-            let known =
-                |worker: &Worker| (worker.incarnation, worker.capacity.clone(), worker.attributes.clone());
+            let known = |worker: &Worker| {
+                (worker.record.incarnation, worker.record.capacity.clone(), worker.record.attributes.clone())
+            };
             let hosts = engine.workers().iter().filter_map(|worker| {
-                Some((Origin::Compass.own_name(&worker.name)?.to_owned(), known(worker)))
+                Some((Origin::Compass.own_name(&worker.record.name)?.to_owned(), known(worker)))
             });
             hosts.collect()
         };

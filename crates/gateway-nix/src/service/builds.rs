@@ -272,7 +272,7 @@ impl BuildSession {
             let mut amounts = needs::amounts(request.cores);
             let fits =
                 engine.workers().present().filter(|worker| placement::eligible_when_idle(&class, worker));
-            if let Some(most) = fits.map(|worker| worker.capacity.cpu).max().filter(|most| *most > 0) {
+            if let Some(most) = fits.map(|worker| worker.record.capacity.cpu).max().filter(|most| *most > 0) {
                 amounts.cpu = amounts.cpu.min(most);
             }
             let class = Class { request: amounts.clone(), ..class };
@@ -370,7 +370,7 @@ impl BuildSession {
     async fn place(&self, job: JobId, attempt: u32, worker: WorkerId) -> BuildEvent {
         let named = move |engine: &Engine| {
             let worker = engine.workers().get(worker)?;
-            Some((worker.name.to_string(), needs::uri_of(&worker.attributes).map(str::to_owned)))
+            Some((worker.record.name.clone(), needs::uri_of(&worker.record.attributes).map(str::to_owned)))
         };
         let found = self.service.handle().query(named).await.ok().flatten();
         let (worker, uri) = match found.unwrap_or_default() {
@@ -397,7 +397,7 @@ impl BuildSession {
         let explain = move |engine: &Engine| {
             let why = explain::task(engine, TaskId { job, index: 0 })?;
             let name =
-                |id| engine.workers().get(id).map(|worker| worker.name.to_string()).unwrap_or_default();
+                |id| engine.workers().get(id).map(|worker| worker.record.name.clone()).unwrap_or_default();
             Some(why.say(name).1)
         };
         self.service.handle().query(explain).await.ok().flatten()
@@ -468,13 +468,13 @@ impl Service {
             let booked =
                 engine.attempt(TaskId { job, index: 0 }).filter(|booked| booked.number == attempt)?;
             let worker = engine.workers().get(booked.worker)?;
-            let uri = needs::uri_of(&worker.attributes).map(str::to_owned);
-            if uri.is_none() && Origin::of(&worker.name) != Origin::Nix {
+            let uri = needs::uri_of(&worker.record.attributes).map(str::to_owned);
+            if uri.is_none() && Origin::of(&worker.record.name) != Origin::Nix {
                 return None;
             }
             Some(Booked {
                 user: engine.job(job)?.spec.user.clone(),
-                worker: worker.name.to_string(),
+                worker: worker.record.name.clone(),
                 uri: uri.unwrap_or_default(),
             })
         };

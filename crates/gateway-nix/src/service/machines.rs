@@ -274,20 +274,22 @@ pub struct InEngine {
 
 /// The machines of clients that the engine has.
 pub fn in_engine(engine: &windlass_core::Engine) -> Vec<InEngine> {
-    let of_clients = engine.workers().present().filter(|worker| Origin::of(&worker.name) == Origin::Nix);
+    let of_clients =
+        engine.workers().present().filter(|worker| Origin::of(&worker.record.name) == Origin::Nix);
     let each = of_clients.map(|worker| InEngine {
-        id: worker.id,
-        name: worker.name.to_string(),
-        capacity: worker.capacity.clone(),
-        is_used: worker.has_attempts(),
+        id: worker.record.id,
+        name: worker.record.name.clone(),
+        capacity: worker.record.capacity.clone(),
+        is_used: worker.booked.has_attempts(),
     });
     each.collect()
 }
 
 /// The hosts of Windlass's workers that build for Nix.
 pub fn hosts_of_workers(engine: &windlass_core::Engine) -> BTreeSet<String> {
-    let workers = engine.workers().present().filter(|worker| Origin::of(&worker.name) == Origin::Agent);
-    let uris = workers.filter_map(|worker| needs::uri_of(&worker.attributes));
+    let workers =
+        engine.workers().present().filter(|worker| Origin::of(&worker.record.name) == Origin::Agent);
+    let uris = workers.filter_map(|worker| needs::uri_of(&worker.record.attributes));
     uris.map(|uri| host(uri).to_owned()).collect()
 }
 

@@ -28,13 +28,12 @@ pub fn machines(engine: &Engine, class: &Class, build: &BuildRequest) -> BTreeSe
         return BTreeSet::new();
     }
     let reads = Reads::of(&large);
-    let fit = engine
-        .workers()
-        .present()
-        .filter(|worker| worker.state == WorkerState::Up && placement::eligible_when_idle(class, worker));
+    let fit = engine.workers().present().filter(|worker| {
+        worker.record.state == WorkerState::Up && placement::eligible_when_idle(class, worker)
+    });
     let lacking = fit.map(|worker| {
-        let lacks = worker.caches.as_ref().map_or(bytes, |held| missing(&reads, held, None).bytes);
-        (lacks, worker.name.to_string())
+        let lacks = worker.reported.caches().map_or(bytes, |held| missing(&reads, held, None).bytes);
+        (lacks, worker.record.name.clone())
     });
     let mut lacking: Vec<(u64, String)> = lacking.collect();
     lacking.sort();

@@ -120,15 +120,16 @@ pub struct FarmView {
 impl FarmView {
     /// The machines that the engine has for a client with this store.
     pub fn of(engine: &Engine, store: &str, named: Vec<String>, suspects: BTreeSet<String>) -> FarmView {
-        let uri_of = |worker: &Worker| worker.attributes.get(URI).and_then(|uris| uris.first().cloned());
+        let uri_of =
+            |worker: &Worker| worker.record.attributes.get(URI).and_then(|uris| uris.first().cloned());
         let has_store =
-            |worker: &&Worker| worker.attributes.get(STORE).is_some_and(|ids| ids.contains(store));
+            |worker: &&Worker| worker.record.attributes.get(STORE).is_some_and(|ids| ids.contains(store));
         let workers = engine.workers();
         let own: BTreeSet<String> = workers.present().filter(has_store).filter_map(uri_of).collect();
         if own.is_empty() && suspects.is_empty() {
             return FarmView { named, ..FarmView::default() };
         }
-        let of_farm = workers.present().filter(|worker| Origin::of(&worker.name) == Origin::Agent);
+        let of_farm = workers.present().filter(|worker| Origin::of(&worker.record.name) == Origin::Agent);
         FarmView { named, uris: of_farm.filter_map(uri_of).collect(), own, suspects }
     }
 }

@@ -105,8 +105,8 @@ fn why_nowhere(engine: &Engine, wanted: &Wanted, named: Vec<String>) -> Option<S
     let mut machines = 0;
     for worker in engine.workers().present() {
         // Leaves out workers that do not build for Nix, and other users' machines, which this user must not see.
-        let is_others = Origin::of(&worker.name) == Origin::Nix && !own.contains(&*worker.name);
-        if is_others || !needs::takes_builds(&worker.attributes) {
+        let is_others = Origin::of(&worker.record.name) == Origin::Nix && !own.contains(&*worker.record.name);
+        if is_others || !needs::takes_builds(&worker.record.attributes) {
             continue;
         }
         machines += 1;

@@ -152,7 +152,7 @@ impl Planning {
                     continue;
                 }
                 if let Some(reason) = placement::ineligibilities(class, worker, true).next() {
-                    hosts.entry(host_reason(&reason)).or_insert((0, worker.name.to_string())).0 += 1;
+                    hosts.entry(host_reason(&reason)).or_insert((0, worker.record.name.clone())).0 += 1;
                 }
             }
         }
@@ -184,11 +184,10 @@ impl Planning {
                 }
             };
             let booked = resources(host.size).less(&resources(host.idle));
-            let is_changed = self
-                .plan
-                .workers
-                .get(id)
-                .is_some_and(|worker| *worker.booked.sum() != booked || !worker.booked.running().is_empty());
+            let is_changed =
+                self.plan.workers.get(id).is_some_and(|worker| {
+                    *worker.booked.sum() != booked || !worker.booked.running().is_empty()
+                });
             if is_changed {
                 self.plan.workers.update(id, |worker| worker.booked.replace(booked));
             }
@@ -385,7 +384,7 @@ impl Work for Planning {
         let held = HeldAmounts { request: &class.request, expected_bytes: 0, expected_ms: 0.0 };
         self.plan.take(booking, task, id.0, &held);
         if extra > 0 {
-            self.plan.workers.update(booking.worker, |worker| worker.widen(step, extra));
+            self.plan.workers.update(booking.worker, |worker| worker.booked.widen(step, extra));
             self.plan.queues.widen(booking.queue, extra);
         }
         // Shares are of cores and time. Otherwise a show of long frames would get more than its part.
@@ -408,7 +407,7 @@ impl Work for Planning {
 }
 
 fn is_of_size(need: &Need, worker: &Worker) -> bool {
-    need.key != "cores" || need.met_by(&worker.attributes)
+    need.key != "cores" || need.met_by(&worker.record.attributes)
 }
 
 /// The reason why a frame cannot run on a host, in OpenCue's words.

@@ -30,10 +30,13 @@ pub fn look(engine: &Engine, entitled: &BTreeMap<String, f32>) -> EngineLook {
     let mut seen = EngineLook { waiting: engine.counts().ready.into(), ..EngineLook::default() };
     let mut sums = [(0.0, 0u32); 3];
     for worker in engine.workers().present() {
-        seen.running += worker.running.len() as f64;
-        seen.busy_cpus += f64::from(worker.booked.cpu) / 100.0;
-        seen.total_cpus +=
-            if worker.state == WorkerState::Up { f64::from(worker.capacity.cpu) / 100.0 } else { 0.0 };
+        seen.running += worker.booked.running().len() as f64;
+        seen.busy_cpus += f64::from(worker.booked.sum().cpu) / 100.0;
+        seen.total_cpus += if worker.record.state == WorkerState::Up {
+            f64::from(worker.record.capacity.cpu) / 100.0
+        } else {
+            0.0
+        };
         let percents = percents(worker);
         for ((sum, count), percent) in sums.iter_mut().zip(percents) {
             if let Some(percent) = percent {
@@ -41,7 +44,7 @@ pub fn look(engine: &Engine, entitled: &BTreeMap<String, f32>) -> EngineLook {
             }
         }
         if seen.workers.len() < WORKERS_MAX {
-            seen.workers.push((worker.id, row_of(engine, worker, percents)));
+            seen.workers.push((worker.record.id, row_of(engine, worker, percents)));
         }
     }
     seen.pressures = sums.map(|(sum, count)| (count > 0).then(|| sum / f64::from(count)));
@@ -55,8 +58,8 @@ fn percents(worker: &Worker) -> [Option<f64>; 3] {
 }
 
 fn row_of(engine: &Engine, worker: &Worker, percents: [Option<f64>; 3]) -> WorkerRow {
-    let whole = f64::from(worker.capacity.cpu);
-    let part = (whole > 0.0).then(|| f64::from(worker.booked.cpu) / whole);
+    let whole = f64::from(worker.record.capacity.cpu);
+    let part = (whole > 0.0).then(|| f64::from(worker.booked.sum().cpu) / whole);
     let load = worker.load_with(100, engine.workers().load_settings());
     worker_row(part, Some(load).filter(|load| *load < LOAD_NO_CORES), percents)
 }

@@ -1,7 +1,6 @@
 //! Load and pressure of each worker as OpenMetrics text.
 
 use crate::metric_text::MetricFamily;
-use std::sync::Arc;
 use windlass_api::board::Percents;
 use windlass_core::Engine;
 use windlass_core::load::formula::LOAD_NO_CORES;
@@ -12,7 +11,7 @@ pub const METRIC_WORKERS_MAX: usize = 10_000;
 /// The figures of a worker; `None` is unknown, and has no line.
 #[derive(Clone, Debug)]
 pub struct WorkerGauges {
-    name: Arc<str>,
+    name: String,
     cpus: f64,
     booked_cpus: f64,
     load: Option<f64>,
@@ -59,9 +58,9 @@ pub fn read(engine: &Engine) -> Vec<WorkerGauges> {
     let gauges = workers.map(|worker| {
         let load = worker.load_with(100, engine.workers().load_settings());
         WorkerGauges {
-            name: worker.name.clone(),
-            cpus: f64::from(worker.capacity.cpu) / 100.0,
-            booked_cpus: f64::from(worker.booked.cpu) / 100.0,
+            name: worker.record.name.clone(),
+            cpus: f64::from(worker.record.capacity.cpu) / 100.0,
+            booked_cpus: f64::from(worker.booked.sum().cpu) / 100.0,
             load: Some(load).filter(|load| *load < LOAD_NO_CORES),
             pressures: Percents::of(worker),
         }

@@ -93,8 +93,8 @@ pub async fn worker_series(
 ) -> Result<Json<WorkerSeries>, ApiError> {
     let wanted = name.clone();
     let look = move |engine: &Engine| {
-        let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
-        Some((known.id, f64::from(known.capacity.cpu) / 100.0))
+        let known = engine.workers().by_name(&wanted).filter(|w| w.record.state != WorkerState::Forgotten)?;
+        Some((known.record.id, f64::from(known.record.capacity.cpu) / 100.0))
     };
     let (id, cpus) = app.handle.query(look).await?.ok_or_else(|| no_worker(&name))?;
     Ok(Json(app.shared.figures.worker_series(id, cpus, span, app.handle.now().as_ms())))

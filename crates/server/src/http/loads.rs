@@ -40,7 +40,7 @@ pub async fn server_loads(
         let (mut servers, mut last) = (Vec::new(), None);
         for worker in some.by_ref().take(limit) {
             servers.push(ServerLoad::from_core(worker, workers.load_settings()));
-            last = Some(worker.id.0);
+            last = Some(worker.record.id.0);
         }
         let next = some.peek().and(last);
         ServerLoads { servers, next }

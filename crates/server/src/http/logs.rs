@@ -101,7 +101,7 @@ pub async fn log(
     if let Some(name) = worker {
         let wanted = name.clone();
         output.worker =
-            app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.id)).await?;
+            app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.record.id)).await?;
         if !query.follow && output.worker.and_then(|id| app.handle.parts().links.get(id)).is_none() {
             let message = format!("the output of task {id} is on worker '{name}', which is not connected");
             return Err(ApiError::new(ErrorCode::WorkerAway, message)

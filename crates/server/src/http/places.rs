@@ -17,8 +17,9 @@ use windlass_core::ids::AllocId;
 pub async fn why(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Why>, ApiError> {
     let text = id.clone();
     let explain = move |engine: &windlass_core::Engine| {
-        let name_of =
-            |n| engine.workers().get(WorkerId(n)).map(|worker| worker.name.to_string()).unwrap_or_default();
+        let name_of = |n| {
+            engine.workers().get(WorkerId(n)).map(|worker| worker.record.name.clone()).unwrap_or_default()
+        };
         let held = text.parse().ok().and_then(|number| held_place(engine, AllocId(number)));
         let why = held.or_else(|| waiting_place(engine, &text))?;
         Some(Why::from_core(text, why, engine.planner().policy().name(), name_of))

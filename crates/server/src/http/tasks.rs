@@ -131,8 +131,9 @@ pub async fn why(
     let id = parse_id(&text)?;
     let explain = move |engine: &windlass_core::Engine| {
         let policy = engine.planner().policy().name();
-        let name_of =
-            |n| engine.workers().get(WorkerId(n)).map(|worker| worker.name.to_string()).unwrap_or_default();
+        let name_of = |n| {
+            engine.workers().get(WorkerId(n)).map(|worker| worker.record.name.clone()).unwrap_or_default()
+        };
         match windlass_core::explain::task(engine, id) {
             Some(why) => (Some(Why::from_core(id.to_string(), why, policy, name_of)), None),
             // The engine does not hold its job: it has ended. How it was placed may still be remembered.
@@ -268,7 +269,7 @@ impl Snapshot {
             Some((job.spec.clone(), job.stop, live, attempts.collect::<BTreeMap<_, _>>()))
         };
         let names = |engine: &windlass_core::Engine| {
-            engine.workers().iter().map(|w| (w.id, w.name.to_string())).collect::<BTreeMap<_, _>>()
+            engine.workers().iter().map(|w| (w.record.id, w.record.name.clone())).collect::<BTreeMap<_, _>>()
         };
         let (found, workers) = handle.query(move |engine| (look(engine), names(engine))).await?;
         if let Some((spec, stop, live, attempts)) = found {

@@ -50,10 +50,11 @@ pub async fn list(
     let need = query.tag.as_deref().map(Need::parse);
     let list = move |engine: &Engine| {
         let gone = query.all || query.state == Some(WorkerWord::Forgotten);
-        let all = engine.workers().iter().filter(|w| gone || w.state != WorkerState::Forgotten);
-        let some = all.filter(|w| query.cursor.is_none_or(|after| w.id.0 > after));
-        let some = some.filter(|w| query.name.as_ref().is_none_or(|name| w.name.contains(name.as_str())));
-        let some = some.filter(|w| need.as_ref().is_none_or(|need| need.met_by(&w.attributes)));
+        let all = engine.workers().iter().filter(|w| gone || w.record.state != WorkerState::Forgotten);
+        let some = all.filter(|w| query.cursor.is_none_or(|after| w.record.id.0 > after));
+        let some =
+            some.filter(|w| query.name.as_ref().is_none_or(|name| w.record.name.contains(name.as_str())));
+        let some = some.filter(|w| need.as_ref().is_none_or(|need| need.met_by(&w.record.attributes)));
         let some = some.map(Worker::from_core).filter(|w| query.state.is_none_or(|state| w.state == state));
         some.take(limit + 1).collect::<Vec<_>>()
     };
@@ -75,8 +76,8 @@ pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Js
 pub async fn why(State(app): State<App>, Path(name): Path<String>) -> Result<Json<WorkerWhy>, ApiError> {
     let wanted = name.clone();
     let look = move |engine: &Engine| {
-        let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten)?;
-        view::worker_why(engine, known.id)
+        let known = engine.workers().by_name(&wanted).filter(|w| w.record.state != WorkerState::Forgotten)?;
+        view::worker_why(engine, known.record.id)
     };
     app.handle.query(look).await?.map(Json).ok_or_else(|| no_worker(&name))
 }
@@ -162,7 +163,7 @@ async fn set(
 async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
     let wanted = name.clone();
     let look = move |engine: &Engine| {
-        let known = engine.workers().by_name(&wanted).filter(|w| w.state != WorkerState::Forgotten);
+        let known = engine.workers().by_name(&wanted).filter(|w| w.record.state != WorkerState::Forgotten);
         known.map(Worker::with_tasks)
     };
     let mut worker = app.handle.query(look).await?.ok_or_else(|| no_worker(&name))?;

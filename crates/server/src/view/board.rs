@@ -38,7 +38,7 @@ pub fn decision(engine: &Engine, decision: &Decision, placed: &PlacedSteps) -> B
     let ranked = decision.ranked();
     let candidates = ranked.iter().enumerate().map(|(place, judged)| {
         let worker = engine.workers().get(judged.worker);
-        let name = worker.map(|worker| worker.name.to_string()).unwrap_or_default();
+        let name = worker.map(|worker| worker.record.name.clone()).unwrap_or_default();
         let Judged { worker: name, score, load, rules } = Judged::from_core(judged, name);
         BoardCandidate { id: judged.worker.0, name, score, load, won: place == 0, rules }
     });
@@ -65,7 +65,7 @@ const WORKER_QUEUES_MAX: usize = 4;
 /// A worker, with the queues that hold most of it.
 pub fn board_worker(engine: &Engine, worker: &Worker) -> BoardWorker {
     let mut held: BTreeMap<&str, u64> = BTreeMap::new();
-    for (step, cpu) in &worker.steps {
+    for (step, cpu) in worker.booked.steps() {
         if let Some(job) = engine.job(step.job) {
             *held.entry(&job.spec.queue).or_default() += u64::from(*cpu);
         }

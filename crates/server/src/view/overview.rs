@@ -21,8 +21,9 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
     let (mut total_cpu, mut booked_cpu) = (0u64, 0u64);
     for worker in engine.workers().present() {
         count_worker(&mut workers, worker);
-        booked_cpu += u64::from(worker.booked.cpu);
-        total_cpu += if worker.state == WorkerState::Up { u64::from(worker.capacity.cpu) } else { 0 };
+        booked_cpu += u64::from(worker.booked.sum().cpu);
+        total_cpu +=
+            if worker.record.state == WorkerState::Up { u64::from(worker.record.capacity.cpu) } else { 0 };
     }
     let mut waiting: Vec<(BlockedReason, u64)> = waiting_tasks(engine).into_iter().collect();
     waiting.sort_by_key(|(reason, tasks)| (Reverse(*tasks), *reason));
@@ -46,11 +47,11 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
 
 fn count_worker(counts: &mut WorkerCounts, worker: &Worker) {
     counts.total += 1;
-    match worker.state {
+    match worker.record.state {
         WorkerState::Up => {
             counts.online += 1;
-            counts.pressed += usize::from(worker.saturated.is_pressed());
-            counts.low_space += usize::from(worker.saturated.lacks_space());
+            counts.pressed += usize::from(worker.reported.saturated().is_pressed());
+            counts.low_space += usize::from(worker.reported.saturated().lacks_space());
             counts.left_out += usize::from(worker.health.out().is_some());
         }
         WorkerState::Draining => counts.draining += 1,
@@ -67,11 +68,11 @@ fn suffering(engine: &Engine) -> Vec<SufferingWorker> {
         .present()
         .filter_map(|worker| Some((how_bad(worker, &worker_blockers(worker).next()?)?, worker)))
         .collect();
-    all.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.name.cmp(&other.name)));
+    all.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.record.name.cmp(&other.record.name)));
     all.truncate(NAMED_MAX);
     let told = all.into_iter().map(|(_, worker)| SufferingWorker {
-        worker: worker.name.to_string(),
-        reason: match worker.state {
+        worker: worker.record.name.clone(),
+        reason: match worker.record.state {
             WorkerState::Expired => "its lease has run out, and its tasks run elsewhere".to_owned(),
             _ => worker_blockers(worker).next().map(|why| why.to_string()).unwrap_or_default(),
         },
@@ -82,7 +83,7 @@ fn suffering(engine: &Engine) -> Vec<SufferingWorker> {
 /// 0 is worst; `None` of what an operator asked for.
 fn how_bad(worker: &Worker, why: &Ineligible) -> Option<u8> {
     match why {
-        Ineligible::Suspect if worker.state == WorkerState::Expired => Some(0),
+        Ineligible::Suspect if worker.record.state == WorkerState::Expired => Some(0),
         Ineligible::Suspect => Some(1),
         Ineligible::LowSpace { .. } => Some(2),
         Ineligible::Quarantined { .. } => Some(3),
@@ -168,10 +169,11 @@ pub fn scheduler(engine: &Engine, now: Time) -> SchedulerFigures {
     let mut left_out = 0;
     for worker in engine.workers().present() {
         left_out += usize::from(worker.health.out().is_some());
-        if worker.lease_until.is_some() && worker.state != WorkerState::Expired {
+        if worker.record.lease_until.is_some() && worker.record.state != WorkerState::Expired {
             leases.workers += 1;
-            leases.oldest_ms =
-                leases.oldest_ms.max(worker.heard.map(|at| now.since(at) / windlass_core::time::NS_PER_MS));
+            leases.oldest_ms = leases
+                .oldest_ms
+                .max(worker.link.heard.map(|at| now.since(at) / windlass_core::time::NS_PER_MS));
         }
     }
     SchedulerFigures {

@@ -15,17 +15,17 @@ pub fn worker_why(engine: &Engine, id: WorkerId) -> Option<WorkerWhy> {
     let (reason, message) = why.reason.say();
     let out = worker.health.out();
     let settings = engine.workers().load_settings();
-    let held = worker.saturated;
+    let held = worker.reported.saturated();
     let held = [("cpu", held.cpu), ("memory", held.memory), ("io", held.io), ("network", held.network)];
     let cpus = |hundredths: u32| f64::from(hundredths) / 100.0;
     Some(WorkerWhy {
-        worker: worker.name.to_string(),
-        state: worker.state.into(),
+        worker: worker.record.name.clone(),
+        state: worker.record.state.into(),
         reason: reason.into(),
         message,
-        running: worker.running.len(),
-        booked_cpus: cpus(worker.booked.cpu),
-        cpus: cpus(worker.capacity.cpu),
+        running: worker.booked.running().len(),
+        booked_cpus: cpus(worker.booked.sum().cpu),
+        cpus: cpus(worker.record.capacity.cpu),
         load: Some(why.load).filter(|load| *load < LOAD_NO_CORES),
         pressure: Percents::of(worker),
         thresholds: Percents {
@@ -90,5 +90,5 @@ fn name_of(engine: &Engine, key: StepKey) -> (String, String) {
 }
 
 fn worker_name(engine: &Engine, id: WorkerId) -> String {
-    engine.workers().get(id).map(|worker| worker.name.to_string()).unwrap_or_default()
+    engine.workers().get(id).map(|worker| worker.record.name.clone()).unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use windlass_store::JobFilter;
 
 pub fn worker_name(world: &World, id: WorkerId) -> String {
     let worker = world.engine().and_then(|engine| engine.workers().get(id));
-    worker.map_or_else(|| format!("worker {id}"), |worker| worker.name.to_string())
+    worker.map_or_else(|| format!("worker {id}"), |worker| worker.record.name.clone())
 }
 
 fn end(end: &End) -> String {
@@ -159,32 +159,33 @@ fn why(world: &World, task: TaskId, explanation: &Explanation) -> Vec<String> {
 }
 
 fn worker(worker: &Worker) -> String {
-    let state = match (worker.state, worker.connected) {
+    let state = match (worker.record.state, worker.link.connected) {
         (WorkerState::Draining, false) => "draining, not heard from".to_owned(),
         (state, _) => lower(state),
     };
     let list = |tasks: Vec<String>| if tasks.is_empty() { "nothing".to_owned() } else { tasks.join(" ") };
     let mut line = format!(
         "{} {state}, epoch {}: {} of {} cpus, {} of {}, runs {}",
-        worker.name,
-        worker.epoch,
-        Cpus(worker.booked.cpu.into()),
-        Cpus(worker.capacity.cpu.into()),
-        Bytes(worker.booked.memory),
-        Bytes(worker.capacity.memory),
-        list(worker.running.iter().map(ToString::to_string).collect()),
+        worker.record.name,
+        worker.record.epoch,
+        Cpus(worker.booked.sum().cpu.into()),
+        Cpus(worker.record.capacity.cpu.into()),
+        Bytes(worker.booked.sum().memory),
+        Bytes(worker.record.capacity.memory),
+        list(worker.booked.running().iter().map(ToString::to_string).collect()),
     );
-    if !worker.backlog.is_empty() {
-        line += &format!(", then {}", list(worker.backlog.iter().map(ToString::to_string).collect()));
+    if !worker.booked.backlog().is_empty() {
+        line +=
+            &format!(", then {}", list(worker.booked.backlog().iter().map(ToString::to_string).collect()));
     }
     let worker_blockers = placement::worker_blockers(worker)
         .filter(|why| !matches!(why, Ineligible::Suspect | Ineligible::Draining(_)));
     line.extend(worker_blockers.map(|why| format!(", {why}")));
-    if worker.expected > 0 {
-        line += &format!(", expects {} more", Bytes(worker.expected));
+    if worker.booked.headroom_bytes() > 0 {
+        line += &format!(", expects {} more", Bytes(worker.booked.headroom_bytes()));
     }
-    if !worker.allocs.is_empty() {
-        line += &format!(", {} place(s) taken", worker.allocs.len());
+    if !worker.booked.places().is_empty() {
+        line += &format!(", {} place(s) taken", worker.booked.places().len());
     }
     line
 }
