@@ -1,9 +1,7 @@
 //! Decisions as they were made, and what a round could not place.
 
-use super::Planner;
-use super::placement::PlacementRequest;
-use super::planner::Policy;
-use crate::bounds;
+use super::placement::{MatchContext, PlacementRequest};
+use super::settings::Policy;
 use crate::cache_keys::Missing;
 use crate::ids::{ClassId, QueueId, TaskId, WorkerId};
 use crate::score::context::{InstanceContext, JobContext, Pair, WorkerContext};
@@ -42,16 +40,23 @@ struct Seen {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct SeenRoom(Vec<Seen>);
 
+impl SeenRoom {
+    /// Takes the memory of a decision that is forgotten.
+    pub(super) fn of(Decision { mut seen, .. }: Decision) -> Self {
+        seen.clear();
+        SeenRoom(seen)
+    }
+}
+
 impl Decision {
     /// That a task of the step goes to the first of the `judged` workers, with what the rules see of each. `room` is empty.
     pub(super) fn new(
-        plan: &Planner,
+        farm: &MatchContext,
         request: &PlacementRequest,
         index: u32,
         judged: impl ExactSizeIterator<Item = WorkerId>,
         room: SeenRoom,
     ) -> Self {
-        let farm = plan.match_context();
         let SeenRoom(mut seen) = room;
         seen.reserve_exact(judged.len());
         seen.extend(judged.filter_map(|id| {
@@ -64,10 +69,10 @@ impl Decision {
         }));
         Decision {
             task: TaskId { job: request.step.job, index },
-            at: plan.now,
+            at: farm.now,
             policy: Policy(farm.policy_for(request)),
             job: request.job,
-            instance: plan.instance,
+            instance: *farm.instance,
             others_wait: request.others_wait,
             seen,
         }
@@ -116,17 +121,4 @@ pub struct BlockedWork {
     pub out_of_licences: BTreeSet<ClassId>,
     /// Classes of queues whose quota is used up, with the quota in hundredths of a core.
     pub over_quota: BTreeMap<(QueueId, ClassId), u32>,
-}
-
-impl Planner {
-    /// Keeps a decision, and forgets the oldest where there are too many.
-    pub(super) fn remember(&mut self, decision: Decision) {
-        if self.decisions.len() == bounds::DECISIONS_MAX
-            && let Some(Decision { mut seen, .. }) = self.decisions.pop_front()
-        {
-            seen.clear();
-            self.seen_room = SeenRoom(seen);
-        }
-        self.decisions.push_back(decision);
-    }
 }

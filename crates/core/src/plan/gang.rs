@@ -1,11 +1,13 @@
 //! Placing tasks that start together: each on a worker with room, those of one step on different workers, or none.
 
-use super::Planner;
+use super::attempt::{Round, is_capped, record_booking};
+use super::booking::Booking;
+use super::forecast::room_when;
 use super::matching::{Part, match_tasks};
 use super::placement::{self, Ineligible, PlacementRequest};
-use super::reserving::room_when;
-use super::round::{Round, is_capped, placement_request, record_booking};
-use super::work::{Booking, TogetherPart, TogetherTask, Work};
+use super::planner::Planner;
+use super::request::placement_request;
+use super::work::{TogetherPart, TogetherTask, Work};
 use crate::class::Class;
 use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
 use crate::job::QueuedStep;
@@ -117,7 +119,7 @@ pub(super) fn book_gang<W: Work>(
         let Some((part, longest_ms)) = facts else { continue };
         // The turn was the leader's.
         let booking = Booking { queued_step, ..booking };
-        work.plan_mut().note_placement(&booking, (class, part), longest_ms, round);
+        round.note_placement(work.plan_mut(), &booking, (class, part), longest_ms);
     }
     tasks.len()
 }

@@ -5,25 +5,34 @@
 //! that implements [`Work`] (what the steps are, what runs, how a booking is recorded). README.md lists its
 //! properties.
 
+mod attempt;
+mod booking;
 mod decision;
+mod feasible;
+mod forecast;
 mod full_classes;
 mod gang;
 mod matching;
 pub mod placement;
 mod planner;
 mod prefetch;
+mod request;
 mod reservations;
 mod reserving;
 mod rivals;
 mod round;
+mod settings;
 mod vetoed;
 mod work;
 
+pub use booking::{Booking, HeldAmounts};
 pub use decision::{BlockedWork, Decision, Judged};
+pub use forecast::{ends_at, starts_at};
 pub use gang::{GangOutcome, could_start_sized, part_request, place_gang, too_few_at_a_time};
-pub use planner::{HeldAmounts, PlanSettings, Planner, Policy, Searches};
+pub use planner::{Planner, Searches};
+pub use request::placement_request;
 pub use reservations::{ReservationSettings, Reservations};
-pub use reserving::{ends_at, starts_at};
-pub use round::{placement_request, round};
+pub use round::round;
+pub use settings::{PlanSettings, Policy};
 pub use vetoed::VetoedStep;
-pub use work::{Booking, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit};
+pub use work::{RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit};

@@ -1,105 +1,27 @@
 //! The state of planning, and what changes it outside of a round.
 
+use super::Reservations;
+use super::booking::{Booking, HeldAmounts};
 use super::decision::{BlockedWork, Decision, SeenRoom};
+use super::feasible::FeasibleWorkers;
 use super::full_classes::FullClasses;
 use super::placement::{MatchContext, Reservation};
-use super::reserving::FeasibleWorkers;
+use super::settings::{PlanSettings, Policy};
 use super::vetoed::{VetoedStep, VetoedSteps};
-use super::work::Booking;
-use super::{ReservationSettings, Reservations};
 use crate::bounds;
 use crate::cache_keys::MissingMemo;
 use crate::class::Classes;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::QueuedStep;
-use crate::load::formula::LoadSettings;
-use crate::queues::{Queues, TurnSettings};
-use crate::resources::Resources;
+use crate::queues::{Queues, RoundFilter};
 use crate::score::context::InstanceContext;
-use crate::score::policy::{DEFAULT_POLICY, ScoringPolicy, policy_by_name};
-use crate::score::weights;
+use crate::score::policy::ScoringPolicy;
 use crate::score::windows::{Metric, RECOMPUTE_NS, Windows};
 use crate::time::Time;
-use crate::worker::{Saturation, Worker};
+use crate::worker::Worker;
 use crate::workers::Workers;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-
-/// How the planner is set up.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct PlanSettings {
-    /// Which worker with room is filled first.
-    pub saturation: Saturation,
-    /// Nanoseconds that a worker may be silent before it gets no new work.
-    pub suspect_ns: u64,
-    /// How loads are judged.
-    pub load: LoadSettings,
-    /// How turns are taken.
-    pub turn: TurnSettings,
-    /// How reservations are given.
-    pub reserve: ReservationSettings,
-    /// How pairs of step and worker are judged.
-    pub policy: Policy,
-    /// Milliseconds after which a task that could start should have, where its step does not say.
-    pub wait_deadline_ms: u64,
-    /// See [`bounds::STEP_MISSES_MAX`].
-    pub step_misses_max: usize,
-    /// See [`bounds::CANDIDATES_MAX`].
-    pub candidates_max: usize,
-    /// See [`bounds::PREFETCH_LOOKS_MAX`].
-    pub prefetch_looks_max: usize,
-}
-
-impl Default for PlanSettings {
-    fn default() -> Self {
-        PlanSettings {
-            saturation: Saturation::default(),
-            suspect_ns: bounds::SUSPECT_NS,
-            load: LoadSettings::default(),
-            turn: TurnSettings::default(),
-            reserve: ReservationSettings::default(),
-            policy: Policy::default(),
-            wait_deadline_ms: weights::DEADLINE_MS,
-            step_misses_max: bounds::STEP_MISSES_MAX,
-            candidates_max: bounds::CANDIDATES_MAX,
-            prefetch_looks_max: bounds::PREFETCH_LOOKS_MAX,
-        }
-    }
-}
-
-/// A scoring policy: equal to another of the same name.
-#[derive(Clone, Copy)]
-pub struct Policy(pub &'static dyn ScoringPolicy);
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy(policy_by_name(DEFAULT_POLICY).0)
-    }
-}
-
-impl PartialEq for Policy {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.name() == other.0.name()
-    }
-}
-
-impl fmt::Debug for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.name())
-    }
-}
-
-/// What a booked task holds.
-#[derive(Clone, Copy, Debug)]
-pub struct HeldAmounts<'a> {
-    /// What it holds for certain. One that is sent ahead holds nothing of its worker yet.
-    pub request: &'a Resources,
-    /// Bytes that it is expected to hold beyond that.
-    pub expected_bytes: u64,
-    /// Milliseconds that it is expected to run; 0 is unknown.
-    pub expected_ms: f64,
-}
 
 /// What a round plans over, and what it remembers between rounds. The owner of the work changes `workers`, `queues`
 /// and `classes` as things happen; everything else changes in rounds only.
@@ -259,6 +181,34 @@ impl Planner {
         self.vetoed.steps()
     }
 
+    /// A vetoed step of each class, with its queue. Rounds pass over these steps, and they wait all the same.
+    pub fn vetoed_heads(&self) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> + '_ {
+        self.vetoed.heads()
+    }
+
+    /// Rounds look at a vetoed step again.
+    pub(super) fn take_back(&mut self, key: StepKey) {
+        self.needs_round |= self.vetoed.take_back(&mut self.queues, key);
+    }
+
+    /// Drops classes of which nothing waits any more.
+    pub(super) fn forget_vanished(&mut self, filter: &mut RoundFilter) {
+        for class in self.queues.take_vanished() {
+            self.full.remove(class);
+            filter.blocked_classes.remove(&class);
+        }
+    }
+
+    /// Keeps a decision, and forgets the oldest where there are too many.
+    pub(super) fn remember(&mut self, decision: Decision) {
+        if self.decisions.len() == bounds::DECISIONS_MAX
+            && let Some(oldest) = self.decisions.pop_front()
+        {
+            self.seen_room = SeenRoom::of(oldest);
+        }
+        self.decisions.push_back(decision);
+    }
+
     /// Hundredths of a core that are idle although work waits, because nothing that waits fits there.
     pub fn stranded_cpu(&self) -> u64 {
         if self.full.is_empty() {
@@ -338,7 +288,7 @@ impl Planner {
 
     /// Time passed: steps whose time has come are judged again, and so are reservations.
     pub fn tick(&mut self) {
-        self.readmit_due();
+        self.needs_round |= self.vetoed.take_back_due(&mut self.queues, self.now);
         self.needs_round |= self.reservations.next_full().is_some_and(|at| at <= self.now);
     }
 

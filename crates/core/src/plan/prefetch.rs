@@ -1,9 +1,10 @@
 //! Short tasks are sent ahead to workers that are full, so that a slot does not wait for a round trip.
 
-use super::Planner;
+use super::attempt::record_booking;
+use super::booking::Booking;
 use super::placement;
-use super::round::record_booking;
-use super::work::{Booking, Work};
+use super::planner::Planner;
+use super::work::Work;
 use crate::bounds;
 use crate::ids::{ClassId, WorkerId};
 use crate::queues::RoundFilter;

@@ -1,72 +1,22 @@
 //! Which worker is reserved for which class, when the class could start there, and when the reservation ends.
 
-use super::Planner;
+use super::forecast::{longest_end, room_when};
 use super::gang::{self, GangTarget};
 use super::placement::{self, Reservation};
-use super::work::{RunningTask, Work};
+use super::planner::Planner;
+use super::work::Work;
 use crate::bounds;
 use crate::class::Class;
-use crate::ids::{ClassId, TaskId, WorkerId};
+use crate::ids::{ClassId, WorkerId};
 use crate::resources::Resources;
 use crate::time::Time;
-use crate::worker::{Licences, Worker};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Orders workers by when they are expected to have room, unknown last, then by what is free, then by name.
 type FreeFirst<'a> = (bool, Option<Time>, Reverse<u32>, &'a str);
 
-/// Classes that are remembered to have, or not to have, a worker that could run them.
-const COULD_RUN_MAX: usize = 20_000;
-
-/// Whether some worker that takes work could run a class.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum FeasibleWorker {
-    /// This one could when it was looked at, at that count of the workers' changes.
-    By(WorkerId, u64),
-    /// None could, and none can before another worker takes work: how many times one had started to by then.
-    Nobody(u64),
-}
-
-/// The classes that were looked at for a worker that could run them.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct FeasibleWorkers(BTreeMap<ClassId, FeasibleWorker>);
-
 impl Planner {
-    /// True if some worker that takes work could run the class, were it empty. Remembers which.
-    fn could_run(&mut self, id: ClassId) -> bool {
-        let Some(class) = self.classes.find(id) else { return false };
-        let (opened, shifts) = (self.workers.opened(), self.workers.shifts());
-        let could = |w: &&Worker| w.takes_work() && placement::could_take_part(class, w);
-        let known = &mut self.feasible_workers.0;
-        match known.get(&id) {
-            Some(FeasibleWorker::By(_, at)) if *at == shifts => return true,
-            Some(FeasibleWorker::By(worker, _)) if self.workers.get(*worker).as_ref().is_some_and(could) => {
-                let worker = *worker;
-                known.insert(id, FeasibleWorker::By(worker, shifts));
-                return true;
-            }
-            Some(FeasibleWorker::Nobody(before)) if *before == opened => return false,
-            _ => {}
-        }
-        let found = if class.targets.is_empty() || class.is_gang() {
-            self.workers.present().find(could)
-        } else {
-            class.targets.iter().filter_map(|name| self.workers.by_name(name)).find(could)
-        };
-        if known.len() >= COULD_RUN_MAX {
-            known.clear();
-        }
-        let feasible = found.map(|worker| FeasibleWorker::By(worker.record.id, shifts));
-        known.insert(id, feasible.unwrap_or(FeasibleWorker::Nobody(opened)));
-        feasible.is_some()
-    }
-
-    /// The farm has too few workers that take work for a gang, and has no more before another worker does.
-    fn found_too_few(&mut self, class: ClassId) {
-        self.feasible_workers.0.insert(class, FeasibleWorker::Nobody(self.workers.opened()));
-    }
-
     /// Drops reservations that nobody needs, and returns the workers that become free for all.
     fn drop_unneeded(&mut self, blocked: &BTreeSet<ClassId>) -> Vec<WorkerId> {
         let (workers, classes) = (&self.workers, &self.classes);
@@ -110,8 +60,9 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     let mut blocked: BTreeSet<ClassId> = plan.reservations.watched().collect();
     blocked.retain(|class| plan.full.contains(*class) || plan.vetoed.has_class(*class));
     let mut newcomers = plan.reservations.newcomers(plan.full.all(), plan.vetoed.by_class());
-    blocked.retain(|class| plan.could_run(*class));
-    newcomers.retain(|class| plan.could_run(*class));
+    let Planner { feasible_workers, classes, workers, .. } = &mut *plan;
+    blocked.retain(|class| feasible_workers.could_run(*class, classes, workers));
+    newcomers.retain(|class| feasible_workers.could_run(*class, classes, workers));
     // What a gang that started left of its reservation is needed no more.
     let started: BTreeSet<ClassId> = plan.reservations.broken_gangs().intersection(placed).copied().collect();
     let mut freed = plan.drop_unneeded(&blocked.difference(&started).copied().collect());
@@ -162,7 +113,10 @@ fn reserve_gang<W: Work>(work: &mut W, class: ClassId) -> bool {
         GangTarget::Workers(workers) => _ = work.plan_mut().reservations.reserve_all(&workers, class),
         GangTarget::Taken => return false,
         GangTarget::Lending => work.plan_mut().reservations.postpone(class),
-        GangTarget::TooFew => work.plan_mut().found_too_few(class),
+        GangTarget::TooFew => {
+            let Planner { feasible_workers, workers, .. } = work.plan_mut();
+            feasible_workers.found_too_few(class, workers);
+        }
     }
     true
 }
@@ -258,59 +212,4 @@ fn avoided_by_all<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
     let asks = plan.classes.find(class)?;
     (avoided.all(|worker| worker == Some(first)) && plan.match_context().has_other(asks, first))
         .then_some(first)
-}
-
-/// When a task ends at the latest. One that should have ended is assumed to be half done.
-fn longest_end(running: &RunningTask, now: Time) -> Option<Time> {
-    let by = running.ends_by?;
-    Some(if by > now { by } else { now.after(now.since(running.began)) })
-}
-
-/// When a task is expected to end. One that is overdue is assumed to be half done.
-pub fn ends_at<W: Work>(work: &W, task: TaskId) -> Option<Time> {
-    let now = work.plan().now;
-    work.running(task).and_then(|running| expected_end(&running, now))
-}
-
-fn expected_end(running: &RunningTask, now: Time) -> Option<Time> {
-    let due = running.due?;
-    Some(if due > now { due } else { now.after(now.since(running.began)) })
-}
-
-/// When enough of a worker will be free for the class, as tasks there are expected to end; `None` where that depends
-/// on one whose length is not known.
-pub fn starts_at<W: Work>(work: &W, class: &Class, worker: &Worker) -> Option<Time> {
-    let now = work.plan().now;
-    room_when(work, class, worker, |running| expected_end(running, now)).map(|(at, _)| at)
-}
-
-/// When the class fits a worker, and what is free there then.
-pub(super) fn room_when<W: Work>(
-    work: &W,
-    class: &Class,
-    worker: &Worker,
-    ends: impl Fn(&RunningTask) -> Option<Time>,
-) -> Option<(Time, Resources)> {
-    let (mut free, mut licences) = (worker.free(), worker.licences.clone());
-    let fits = |free: &Resources, licences: &Licences| {
-        class.request.fits(free) && licences.first_full(&class.limits).is_none()
-    };
-    if fits(&free, &licences) {
-        return Some((work.plan().now, free));
-    }
-    let mut running: Vec<(Time, TaskId, RunningTask)> = Vec::with_capacity(worker.booked.running().len());
-    for task in worker.booked.running() {
-        running.extend(work.running(*task).and_then(|running| Some((ends(&running)?, *task, running))));
-    }
-    running.sort_by_key(|(at, task, _)| (*at, *task));
-    for (at, _, running) in running {
-        free.add(running.request);
-        for name in running.limits {
-            licences.give_back(name);
-        }
-        if fits(&free, &licences) {
-            return Some((at, free));
-        }
-    }
-    None
 }

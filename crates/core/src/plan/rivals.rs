@@ -3,7 +3,7 @@
 //! another step's.
 
 use super::placement::{self, PlacementRequest, ScoredWorker};
-use super::round::{Round, request_with};
+use super::request::request_with;
 use super::work::{StepFacts, Work};
 use crate::cache_keys::Reads;
 use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
@@ -89,7 +89,8 @@ pub(super) fn prefer_rival<W: Work>(
     queue: QueueId,
     (queued_step, class): (QueuedStep, ClassId),
     ranked: Vec<ScoredWorker>,
-    round: &mut Round,
+    all_known: &mut KnownRivals,
+    (filter, in_burst): (&RoundFilter, bool),
 ) -> (QueuedStep, ClassId, Vec<ScoredWorker>) {
     let plan = work.plan();
     let Some(listed) = plan.workers.listed(ranked[0].worker) else { return (queued_step, class, ranked) };
@@ -97,7 +98,6 @@ pub(super) fn prefer_rival<W: Work>(
     if worker.flags.class.keeps_queue_order {
         return (queued_step, class, ranked);
     }
-    let in_burst = round.in_burst;
     // A gang has more to find than this worker.
     let is_open = |class| {
         // A class is gone when the last that asked for it was booked.
@@ -109,14 +109,14 @@ pub(super) fn prefer_rival<W: Work>(
     };
     let waiting = plan.queues.get(queue);
     let steps = if waiting.has_few_classes(&queued_step) {
-        let known = round.rivals.entry(queue).or_default();
+        let known = all_known.entry(queue).or_default();
         if known.first().is_none_or(|first| (first.queued_step, first.class) != (queued_step, class)) {
-            *known = rivals(work, queue, (queued_step, class), &round.filter, &|_| true);
+            *known = rivals(work, queue, (queued_step, class), filter, &|_| true);
         }
         &*known
     } else {
         // Which of many classes are among the rivals depends on the worker.
-        &rivals(work, queue, (queued_step, class), &round.filter, &is_open)
+        &rivals(work, queue, (queued_step, class), filter, &is_open)
     };
     let Some((step, score)) = best_for(work, queue, listed, steps, &is_open) else {
         return (queued_step, class, ranked);
@@ -126,10 +126,10 @@ pub(super) fn prefer_rival<W: Work>(
     };
     let (rival, its_class) = (rival.queued_step, rival.class);
     // It may have been closed since, or its next task may have failed there.
-    if !waiting.is_taken_from(queue, its_class, &rival, &round.filter)
+    if !waiting.is_taken_from(queue, its_class, &rival, filter)
         || work.facts(step).is_none_or(|facts| facts.avoids == Some(worker.record.id))
     {
-        round.rivals.remove(&queue);
+        all_known.remove(&queue);
         return (queued_step, class, ranked);
     }
     (rival, its_class, vec![ScoredWorker { worker: worker.record.id, score, load: ranked[0].load }])

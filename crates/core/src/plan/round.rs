@@ -1,42 +1,16 @@
 //! One bounded scheduling round: bookings in turn until nothing fits, then a little work ahead for workers whose
 //! tasks are short.
 
-use super::decision::{BlockedWork, Decision};
-use super::placement::{self, Ineligible, MatchContext, PlacementOutcome, PlacementRequest, ScoredWorker};
-use super::reserving;
-use super::rivals::{KnownRivals, prefer_rival};
-use super::work::{Booking, StepFacts, Work};
-use super::{Planner, gang, prefetch};
-use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
+use super::attempt::{Round, is_capped, record_booking};
+use super::booking::Booking;
+use super::placement::{self, MatchContext, PlacementOutcome, ScoredWorker};
+use super::planner::Planner;
+use super::request::placement_request;
+use super::rivals::prefer_rival;
+use super::work::Work;
+use super::{gang, prefetch, reserving};
+use crate::ids::{ClassId, QueueId, StepKey};
 use crate::job::QueuedStep;
-use crate::queues::RoundFilter;
-use crate::score::context::JobContext;
-use crate::score::windows::Metric;
-use crate::time::{NS_PER_MS, Time};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// What a round finds out.
-#[derive(Default)]
-pub(super) struct Round {
-    pub(super) filter: RoundFilter,
-    blocked: BlockedWork,
-    /// Workers that have more room than when the last full round ended.
-    gained: Vec<WorkerId>,
-    placed: BTreeSet<ClassId>,
-    /// Classes for which too little room was found.
-    crowded: BTreeSet<ClassId>,
-    /// Steps of each queue and class that a rule was found to veto.
-    misses: BTreeMap<(QueueId, ClassId), usize>,
-    /// Steps of some queue and class were left for the next round.
-    unjudged: bool,
-    /// Classes that wait for a reservation and were not seen to be overtaken.
-    watched: Vec<ClassId>,
-    /// Workers whose reservation ended because the holder started there.
-    freed: Vec<WorkerId>,
-    /// Queues may exceed their quotas, up to their burst: no other queue can use what is left.
-    pub(super) in_burst: bool,
-    pub(super) rivals: KnownRivals,
-}
 
 /// A step and the workers that are best for its next task, best first.
 type Placement = (QueuedStep, ClassId, Vec<ScoredWorker>);
@@ -79,7 +53,7 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
         let judged = ranked.iter().map(|ranked| ranked.worker);
         let longest_ms = record_booking(work, &booking, None, judged);
         booked += work.book(&booking, &mut round.filter, out);
-        work.plan_mut().note_placement(&booking, (class, class), longest_ms, &mut round);
+        round.note_placement(work.plan_mut(), &booking, (class, class), longest_ms);
     }
     let plan = work.plan_mut();
     plan.queues.resume_exhausted(&mut round.filter);
@@ -94,39 +68,6 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
         end_round(work, round);
     }
     booked
-}
-
-/// Records what a task that is about to be booked waited for and must fetch, and, where workers were `judged` for it,
-/// the decision. The task is that of this `index`, or else the step's first. Returns how many milliseconds it runs at
-/// most, as far as that is known.
-pub(super) fn record_booking<W: Work>(
-    work: &mut W,
-    booking: &Booking,
-    index: Option<u32>,
-    judged: impl ExactSizeIterator<Item = WorkerId>,
-) -> Option<f64> {
-    let room = std::mem::take(&mut work.plan_mut().seen_room);
-    let (key, plan) = (booking.queued_step.step(), work.plan());
-    let facts = work.facts(key)?;
-    let (wait_s, dependents) = (plan.now.since(facts.ready_since) as f64 / 1e9, facts.dependents);
-    let request = request_with(work, key, booking.queue, facts);
-    // Steps that read nothing say nothing about fetching.
-    let worker = plan.workers.get(booking.worker).filter(|_| !facts.reads.is_empty());
-    let missing = worker.and_then(|worker| plan.match_context().missing(&request, worker));
-    let index = index.or(facts.first_ready).filter(|_| judged.len() > 0);
-    let decision = index.map(|index| Decision::new(plan, &request, index, judged, room));
-    let longest_ms = facts.longest_ms();
-    let plan = work.plan_mut();
-    plan.record(Metric::WaitS, wait_s);
-    plan.record(Metric::Dependents, dependents);
-    if let Some(missing) = missing {
-        plan.record(Metric::MissingKeys, missing.keys.into());
-        plan.record(Metric::MissingBytes, missing.bytes as f64);
-    }
-    if let Some(decision) = decision {
-        plan.remember(decision);
-    }
-    longest_ms
 }
 
 impl Planner {
@@ -157,14 +98,6 @@ impl Planner {
         self.queues.next(&mut round.filter, &|class| !full.contains(class) || fits(class))
     }
 
-    /// Drops classes of which nothing waits any more.
-    pub(super) fn forget_vanished(&mut self, filter: &mut RoundFilter) {
-        for class in self.queues.take_vanished() {
-            self.full.remove(class);
-            filter.blocked_classes.remove(&class);
-        }
-    }
-
     /// No other queue can use what is left, so queues that were stopped by their quota may go on to their burst.
     /// Returns false if none may.
     fn allow_burst(&mut self, round: &mut Round) -> bool {
@@ -178,42 +111,6 @@ impl Planner {
         round.filter.blocked_in_queue.retain(|(queue, _)| !bursting(*queue));
         self.queues.resume_exhausted(&mut round.filter);
         before > round.blocked.over_quota.len()
-    }
-
-    /// After a placement: classes that were passed over by it are marked as overtaken. A reservation whose holder was
-    /// placed ends. A task that will still run when another holder starts uses up what is spare beside that holder.
-    /// `part` is the class of the task, and `class` that whose turn it was; they differ where tasks start together.
-    pub(super) fn note_placement(
-        &mut self,
-        booking: &Booking,
-        (class, part): (ClassId, ClassId),
-        longest_ms: Option<f64>,
-        round: &mut Round,
-    ) {
-        let Booking { queue, queued_step, worker, .. } = *booking;
-        round.placed.insert(class);
-        if self.reservations.holder(worker) == Some(class) {
-            self.reservations.release(worker);
-            self.reserved.remove(&worker);
-            round.freed.push(worker);
-        }
-        let ends = longest_ms.map(|ms| self.now.after((ms * NS_PER_MS as f64) as u64));
-        if let Some(reserved) = self.reserved.get_mut(&worker).filter(|reserved| reserved.is_met_by(ends))
-            && let Some(taken) = self.classes.find(part)
-        {
-            reserved.spare.sub(&taken.request);
-        }
-        let Some(worker) = self.workers.get(worker) else { return };
-        let (classes, queues, reservations) = (&self.classes, &self.queues, &mut self.reservations);
-        round.watched.retain(|waiting| {
-            let passed = *waiting != class
-                && classes.find(*waiting).is_some_and(|waiting| placement::could_take_part(waiting, worker))
-                && queues.overtakes(queue, &queued_step, *waiting);
-            if passed {
-                reservations.overtaken(*waiting);
-            }
-            !passed
-        });
     }
 }
 
@@ -237,7 +134,8 @@ fn find_placement<W: Work>(
     plan.searched(looks);
     match outcome {
         PlacementOutcome::Best(ranked) => {
-            Some(prefer_rival(work, queue, (queued_step, class), ranked, round))
+            let Round { rivals, filter, in_burst, .. } = round;
+            Some(prefer_rival(work, queue, (queued_step, class), ranked, rivals, (filter, *in_burst)))
         }
         PlacementOutcome::NoRoom => {
             round.has_no_room(work, class);
@@ -248,87 +146,6 @@ fn find_placement<W: Work>(
             round.set_aside(work, (queue, class, queued_step), since, (why, looks));
             None
         }
-    }
-}
-
-/// True if the queue's quota or a farm-wide limit keeps the class from being started. `round` notes which.
-pub(super) fn is_capped<W: Work>(work: &W, queue: QueueId, class: ClassId, round: &mut Round) -> bool {
-    let plan = work.plan();
-    let cpu = plan.classes.get(class).cpu_at_a_time();
-    if let Some(quota) = plan.queues.over_quota(queue, cpu, round.in_burst) {
-        let whole = plan.queues.whole(queue);
-        round.filter.blocked_in_queue.insert((whole, class));
-        round.blocked.over_quota.insert((whole, class), quota);
-        return true;
-    }
-    if work.is_limit_reached(plan.classes.get(class)) {
-        round.filter.blocked_classes.insert(class);
-        round.blocked.out_of_licences.insert(class);
-        return true;
-    }
-    false
-}
-
-impl Round {
-    /// No worker has room for the class, or too few have for tasks that start together.
-    pub(super) fn has_no_room<W: Work>(&mut self, work: &mut W, class: ClassId) {
-        self.filter.blocked_classes.insert(class);
-        self.crowded.insert(class);
-        let Planner { full, classes, .. } = work.plan_mut();
-        full.insert(class, classes.get(class));
-    }
-
-    /// A rule vetoes the step on the workers with room; how many of these were judged.
-    pub(super) fn set_aside<W: Work>(
-        &mut self,
-        work: &mut W,
-        (queue, class, queued_step): (QueueId, ClassId, QueuedStep),
-        since: Time,
-        veto: (Ineligible, u32),
-    ) {
-        work.plan_mut().set_aside((queue, class, queued_step), since, veto);
-        let misses = self.misses.entry((queue, class)).or_default();
-        *misses += 1;
-        if *misses >= work.plan().step_misses_max {
-            self.filter.blocked_in_queue.insert((queue, class));
-            self.unjudged = true;
-        }
-    }
-}
-
-/// What a task of a step asks of workers; `None` if there is no such step.
-pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Option<PlacementRequest<'_>> {
-    Some(request_with(work, key, queue, work.facts(key)?))
-}
-
-pub(super) fn request_with<'a, W: Work>(
-    work: &'a W,
-    key: StepKey,
-    queue: QueueId,
-    facts: StepFacts<'a>,
-) -> PlacementRequest<'a> {
-    let plan = work.plan();
-    let class = plan.classes.get(facts.class);
-    let has_arch = class.needs.iter().any(|need| need.key == "arch");
-    let mut context = JobContext::of(facts.hints, has_arch, (&class.request).into());
-    context.waited_ms = plan.now.since(facts.ready_since) / NS_PER_MS;
-    context.dependents = facts.dependents;
-    context.prediction = facts.prediction.copied();
-    // What was booked is as much of the prediction as any worker has.
-    context.largest_memory = Some(class.request.memory);
-    PlacementRequest {
-        step: key,
-        class_id: facts.class,
-        class,
-        band: plan.queues.get(queue).band(),
-        job: context,
-        reads: facts.reads,
-        kind: facts.profile,
-        avoids: facts.avoids,
-        longest_ms: facts.longest_ms(),
-        others_wait: plan.queues.has_choice(queue),
-        locality: !facts.reads.is_empty() || facts.hints.prefer_local,
-        prefers: &facts.hints.prefers,
     }
 }
 

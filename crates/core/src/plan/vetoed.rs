@@ -1,7 +1,6 @@
 //! Steps that a rule vetoes on every worker with room. They are set aside in their queues, so that rounds pass them
 //! over at no cost. They are judged again when their time comes, or when a worker gains room that would take them.
 
-use super::Planner;
 use super::placement::Ineligible;
 use crate::ids::{ClassId, QueueId, StepKey};
 use crate::job::QueuedStep;
@@ -115,6 +114,51 @@ impl VetoedSteps {
         Some(step)
     }
 
+    /// A vetoed step of each class, with its queue.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> + '_ {
+        let firsts = self.by_class.values().filter_map(|keys| self.get(*keys.first()?));
+        firsts.map(|vetoed| (vetoed.queue, (vetoed.queued_step, vetoed.class)))
+    }
+
+    /// A rule vetoes a step on every worker with room. `since` is when the step became ready, `looks` how many workers
+    /// were judged.
+    pub(super) fn set_aside(
+        &mut self,
+        queues: &mut Queues,
+        now: Time,
+        (queue, class, queued_step): (QueueId, ClassId, QueuedStep),
+        since: Time,
+        (why, looks): (Ineligible, u32),
+    ) {
+        queues.set_aside(queue, class, queued_step);
+        let interval_ns = AGAIN_NS.max(self.looks.saturating_mul(LOOK_NS));
+        let mut again = now.after(interval_ns);
+        // Rules that wait for something better give up after these times.
+        for hold_ms in weights::HOLDS_MS {
+            let ends = since.after(hold_ms * NS_PER_MS);
+            if ends > now {
+                again = again.min(ends);
+            }
+        }
+        self.insert(VetoedStep { queue, class, queued_step, again, looks, why });
+    }
+
+    /// Rounds look at a step again. False if it was not vetoed.
+    pub(super) fn take_back(&mut self, queues: &mut Queues, key: StepKey) -> bool {
+        let Some(VetoedStep { queue, class, queued_step, .. }) = self.remove(key) else { return false };
+        queues.take_back(queue, class, queued_step);
+        true
+    }
+
+    /// Rounds look again at the steps whose time has come. False if there are none.
+    pub(super) fn take_back_due(&mut self, queues: &mut Queues, now: Time) -> bool {
+        let mut some = false;
+        while let Some((_, key)) = self.by_time.first().copied().filter(|(at, _)| *at <= now) {
+            some |= self.take_back(queues, key);
+        }
+        some
+    }
+
     /// Compares with the steps that are set aside in the queues.
     pub(super) fn check(
         &self,
@@ -132,50 +176,6 @@ impl VetoedSteps {
             return Err(format!("{aside} steps stand aside, {vetoed} are vetoed"));
         }
         Ok(())
-    }
-}
-
-impl Planner {
-    /// A vetoed step of each class, with its queue. Rounds pass over these steps, and they wait all the same.
-    pub fn vetoed_heads(&self) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> + '_ {
-        let first_of = |keys: &BTreeSet<StepKey>| keys.first().and_then(|key| self.vetoed.get(*key));
-        let heads = self.vetoed.by_class().values().filter_map(first_of);
-        heads.map(|vetoed| (vetoed.queue, (vetoed.queued_step, vetoed.class)))
-    }
-
-    /// A round found that a rule vetoes a step on every worker with room. `since` is when the step became ready,
-    /// `looks` how many workers were judged.
-    pub(super) fn set_aside(
-        &mut self,
-        (queue, class, queued_step): (QueueId, ClassId, QueuedStep),
-        since: Time,
-        (why, looks): (Ineligible, u32),
-    ) {
-        self.queues.set_aside(queue, class, queued_step);
-        let interval_ns = AGAIN_NS.max(self.vetoed.looks.saturating_mul(LOOK_NS));
-        let mut again = self.now.after(interval_ns);
-        // Rules that wait for something better give up after these times.
-        for hold_ms in weights::HOLDS_MS {
-            let ends = since.after(hold_ms * NS_PER_MS);
-            if ends > self.now {
-                again = again.min(ends);
-            }
-        }
-        self.vetoed.insert(VetoedStep { queue, class, queued_step, again, looks, why });
-    }
-
-    pub(super) fn take_back(&mut self, key: StepKey) {
-        if let Some(VetoedStep { queue, class, queued_step, .. }) = self.vetoed.remove(key) {
-            self.queues.take_back(queue, class, queued_step);
-            self.needs_round = true;
-        }
-    }
-
-    /// Steps whose time has come are judged again by the next round.
-    pub(super) fn readmit_due(&mut self) {
-        while let Some((_, key)) = self.vetoed.by_time.first().copied().filter(|(at, _)| *at <= self.now) {
-            self.take_back(key);
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the planner must know of the work that it places, and what it asks of whoever owns that work.
 
-use super::Planner;
+use super::booking::Booking;
+use super::planner::Planner;
 use crate::cache_keys::Reads;
 use crate::class::Class;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
@@ -196,17 +197,4 @@ pub struct RunningTask<'a> {
     pub due: Option<Time>,
     /// When its time limit ends it at the latest; without a limit, when it was expected to end.
     pub ends_by: Option<Time>,
-}
-
-/// A task of a step goes to a worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Booking {
-    /// The step's queue.
-    pub queue: QueueId,
-    /// The step, as it stands in its queue.
-    pub queued_step: QueuedStep,
-    /// The worker.
-    pub worker: WorkerId,
-    /// The task is sent ahead: it waits at the worker for a running task to end.
-    pub is_ahead: bool,
 }

@@ -1,0 +1,29 @@
+//! A booking: which task goes to which worker, and what it holds there.
+
+use crate::ids::{QueueId, WorkerId};
+use crate::job::QueuedStep;
+use crate::resources::Resources;
+
+/// A task of a step goes to a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Booking {
+    /// The step's queue.
+    pub queue: QueueId,
+    /// The step, as it stands in its queue.
+    pub queued_step: QueuedStep,
+    /// The worker.
+    pub worker: WorkerId,
+    /// The task is sent ahead: it waits at the worker for a running task to end.
+    pub is_ahead: bool,
+}
+
+/// What a booked task holds.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldAmounts<'a> {
+    /// What it holds for certain. One that is sent ahead holds nothing of its worker yet.
+    pub request: &'a Resources,
+    /// Bytes that it is expected to hold beyond that.
+    pub expected_bytes: u64,
+    /// Milliseconds that it is expected to run; 0 is unknown.
+    pub expected_ms: f64,
+}

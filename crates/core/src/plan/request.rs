@@ -1,0 +1,43 @@
+//! What a task asks of workers.
+
+use super::placement::PlacementRequest;
+use super::work::{StepFacts, Work};
+use crate::ids::{QueueId, StepKey};
+use crate::score::context::JobContext;
+use crate::time::NS_PER_MS;
+
+/// What a task of a step asks of workers; `None` if there is no such step.
+pub fn placement_request<W: Work>(work: &W, key: StepKey, queue: QueueId) -> Option<PlacementRequest<'_>> {
+    Some(request_with(work, key, queue, work.facts(key)?))
+}
+
+pub(super) fn request_with<'a, W: Work>(
+    work: &'a W,
+    key: StepKey,
+    queue: QueueId,
+    facts: StepFacts<'a>,
+) -> PlacementRequest<'a> {
+    let plan = work.plan();
+    let class = plan.classes.get(facts.class);
+    let has_arch = class.needs.iter().any(|need| need.key == "arch");
+    let mut context = JobContext::of(facts.hints, has_arch, (&class.request).into());
+    context.waited_ms = plan.now.since(facts.ready_since) / NS_PER_MS;
+    context.dependents = facts.dependents;
+    context.prediction = facts.prediction.copied();
+    // What was booked is as much of the prediction as any worker has.
+    context.largest_memory = Some(class.request.memory);
+    PlacementRequest {
+        step: key,
+        class_id: facts.class,
+        class,
+        band: plan.queues.get(queue).band(),
+        job: context,
+        reads: facts.reads,
+        kind: facts.profile,
+        avoids: facts.avoids,
+        longest_ms: facts.longest_ms(),
+        others_wait: plan.queues.has_choice(queue),
+        locality: !facts.reads.is_empty() || facts.hints.prefer_local,
+        prefers: &facts.hints.prefers,
+    }
+}
