@@ -2,7 +2,6 @@
 //!
 //! The workers count as one pool of cpus. Where tasks fit only some of them, a queue may have less than this.
 
-use super::parked::parked_demand;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId};
@@ -138,4 +137,16 @@ fn divide(cpu: u64, claims: BTreeMap<u8, Vec<Claim>>) -> Vec<Entitlement> {
         left = left.saturating_sub(wanted);
     }
     entitlements
+}
+
+/// Hundredths of a core that the parked tasks of a queue could use on some of these workers.
+fn parked_demand(engine: &Engine, queue: QueueId, workers: &[&Worker]) -> u64 {
+    let subqueues = engine.subqueues().of(queue).filter(|subqueue| subqueue.away().ready > 0);
+    let demand = subqueues.filter_map(|subqueue| {
+        let first = engine.ledger().first_ready(subqueue.positions().next()?.job)?;
+        let class = engine.class_of(first)?;
+        let fits = workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
+        fits.then(|| subqueue.away().ready * u64::from(class.request.cpu))
+    });
+    demand.sum()
 }

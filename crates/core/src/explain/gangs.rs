@@ -1,6 +1,6 @@
 //! What tasks wait for that start together.
 
-use super::{Change, Explanation, Reason};
+use super::explanation::{Change, Explanation, Reason};
 use crate::bounds;
 use crate::engine::Engine;
 use crate::ids::StepKey;

@@ -1,15 +1,14 @@
 //! Jobs that the engine does not hold because others of their queue come first.
 
-use super::{Change, Explanation, Reason};
+use super::explanation::{Change, Explanation, Reason};
+use super::task::task as explain_task;
 use crate::bounds;
 use crate::class::Class;
 use crate::engine::Engine;
-use crate::ids::{QueueId, StepKey, TaskId};
+use crate::ids::{StepKey, TaskId};
 use crate::job::{DependencyKind, JobSpec, Parked, QueuedStep, TaskState};
 use crate::ledger::classes::class_of;
-use crate::plan::placement;
 use crate::queues::Queue;
-use crate::worker::Worker;
 
 /// Explains a task of a parked job: `spec` and `parked` are what the store has of it, `ahead` how many
 /// parked jobs of its queue the store has before it. `None` if the job has no such task.
@@ -70,7 +69,7 @@ fn explain_first(engine: &Engine, spec: &JobSpec, parked: &Parked, class: &Class
         let mut alike = steps.filter(|(spec, _)| class_of(spec, &job.spec.queue, workers) == *class);
         alike.find_map(|(_, step)| Some(TaskId { job: job.id, index: step.ready.first()? }))
     })?;
-    super::task(engine, task)
+    explain_task(engine, task)
 }
 
 /// Steps in a queue that come before a parked job and that the store does not have parked.
@@ -83,16 +82,4 @@ fn unparked_before(engine: &Engine, queue: &str, parked: &Parked) -> u64 {
         .flat_map(Queue::steps_by_class)
         .filter(|(_, step)| **step < place && !engine.is_parked(step.job()));
     before.count() as u64
-}
-
-/// Hundredths of a core that the parked tasks of a queue could use on some of these workers.
-pub(super) fn parked_demand(engine: &Engine, queue: QueueId, workers: &[&Worker]) -> u64 {
-    let subqueues = engine.subqueues().of(queue).filter(|subqueue| subqueue.away().ready > 0);
-    let demand = subqueues.filter_map(|subqueue| {
-        let first = engine.ledger().first_ready(subqueue.positions().next()?.job)?;
-        let class = engine.class_of(first)?;
-        let fits = workers.iter().any(|worker| placement::eligible_when_idle(class, worker));
-        fits.then(|| subqueue.away().ready * u64::from(class.request.cpu))
-    });
-    demand.sum()
 }

@@ -1,6 +1,8 @@
 //! Why an outside client waits for a place, or where it has one: with the words that explain tasks.
 
-use super::{Change, Explanation, Reason, Turn, look_over, pool};
+use super::entitlement::pool;
+use super::explanation::{Change, Explanation, Reason, Turn};
+use super::survey::look_over;
 use crate::bounds;
 use crate::client_places::QueuedRequest;
 use crate::engine::Engine;

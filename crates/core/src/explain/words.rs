@@ -1,7 +1,8 @@
 //! Explanations in words: one word for programs, and sentences for people. The API, the command line and the
 //! simulator's scripts all show these.
 
-use super::{Change, Explanation, PassedVerdict, Reason, WorkerReason};
+use super::explanation::{Change, Explanation, Reason};
+use super::worker::{PassedVerdict, WorkerReason};
 use crate::WorkerId;
 use crate::job::{RunningCap, Stop};
 use crate::plan::placement::Ineligible;

@@ -1,0 +1,237 @@
+//! What an explanation says.
+
+use super::entitlement::Pool;
+use crate::ids::{JobId, WorkerId};
+use crate::job::{RunningCap, Stop, TaskState};
+use crate::plan::Judged;
+use crate::plan::placement::Ineligible;
+use crate::queues::Ahead;
+use crate::tags::{EXECUTOR, Need};
+use crate::time::Time;
+
+/// Why a task is not running, or where it runs.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Explanation {
+    /// The task's state.
+    pub state: TaskState,
+    /// The one reason that counts.
+    pub reason: Reason,
+    /// The step's place in its queue, where it stands in one.
+    pub turn: Option<Turn>,
+    /// What rules workers out now, most frequent first, with names of some.
+    pub ruled_out: Vec<(Ineligible, usize, Vec<String>)>,
+    /// Workers with room.
+    pub open_workers: usize,
+    /// How the best of these are judged, or how those were among which the decision was made.
+    pub judged: Vec<Judged>,
+    /// When that was, where it is over.
+    pub decided: Option<Time>,
+    /// What would make it run, smallest first.
+    pub changes: Vec<Change>,
+}
+
+impl Explanation {
+    pub(super) fn bare(state: TaskState, reason: Reason) -> Self {
+        Explanation {
+            state,
+            reason,
+            turn: None,
+            ruled_out: Vec::new(),
+            open_workers: 0,
+            judged: Vec::new(),
+            decided: None,
+            changes: Vec::new(),
+        }
+    }
+}
+
+/// The one reason that counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// It is over.
+    Ended,
+    /// It runs there, or is about to.
+    Placed {
+        /// Where.
+        worker: WorkerId,
+        /// Since when its process runs, if it does.
+        started: Option<Time>,
+        /// It waits at its worker for a running task to end.
+        queued: bool,
+    },
+    /// Nothing of its job starts any more.
+    Stopped(Stop),
+    /// Its job is held.
+    Held,
+    /// Its job comes after these.
+    AfterJobs(Vec<JobId>),
+    /// It waits for other steps: name, tasks still to succeed, tasks failed.
+    Steps(Vec<(String, u32, u32)>),
+    /// The farm has no workers that take work.
+    NoWorkers,
+    /// No worker could run it even if it were empty.
+    FitsNowhere,
+    /// Its queue starts nothing, with the note of who said so.
+    Paused(String),
+    /// Its queue holds as much as it may.
+    Quota {
+        /// Hundredths of a core that it may hold.
+        quota_cpu: u32,
+        /// Hundredths of a core that it holds.
+        booked_cpu: u64,
+    },
+    /// A licence was busy when its step was tried last; the step starts nothing until then.
+    BackOff {
+        /// The limit.
+        name: String,
+        /// Until when.
+        until: Time,
+        /// How often in a row it was busy; 0 where a task succeeded since.
+        times: u32,
+    },
+    /// All licences of this name are taken.
+    Limit {
+        /// Its name.
+        name: String,
+        /// How many there are.
+        max: u32,
+    },
+    /// Its kind's memory is not known yet, and so many tasks that are to show it run.
+    Probing {
+        /// How many.
+        running: u32,
+    },
+    /// Every worker that could run it is closed to it for this one reason.
+    Closed(Ineligible),
+    /// Its job is parked: so many others of its queue come first.
+    Parked {
+        /// How many jobs.
+        ahead: u64,
+        /// Some of them are other users', who take turns with its user.
+        is_at_most: bool,
+    },
+    /// As many tasks of its step or job run as may.
+    MaxRunning(RunningCap),
+    /// It starts together with others, and not all have a worker with room.
+    Together {
+        /// How many start together.
+        tasks: u32,
+        /// How many have one.
+        placed: u32,
+    },
+    /// It starts together with others, and some are not ready.
+    Mates {
+        /// How many are not.
+        waiting: u32,
+        /// Some failed for good.
+        lost: bool,
+    },
+    /// Every worker that could run it is full, or takes no new work.
+    Full,
+    /// The same, and what becomes free goes to this queue first.
+    Behind(String),
+    /// The same, and what its queue gets goes to this user first.
+    BehindUser(String),
+    /// There is room; the next round starts it, or others before it.
+    Turn,
+}
+
+impl Reason {
+    pub(super) fn behind(ahead: Ahead<'_>) -> Reason {
+        match ahead {
+            Ahead::Queue(queue) => Reason::Behind(queue.to_owned()),
+            Ahead::User(user) => Reason::BehindUser(user.to_owned()),
+        }
+    }
+
+    /// True if it waits for room, or for its turn.
+    pub fn is_of_room(&self) -> bool {
+        matches!(self, Reason::Turn | Reason::Full | Reason::Behind(_) | Reason::BehindUser(_))
+    }
+}
+
+/// Where a step stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Turn {
+    /// Its queue.
+    pub queue: String,
+    /// The queue's band.
+    pub band: u8,
+    /// Queues with work whose turn is before.
+    pub queues_ahead: usize,
+    /// Other users of its queue with work whose turn is before.
+    pub users_ahead: usize,
+    /// Steps of its own user in its queue that come before.
+    pub steps_ahead: usize,
+    /// Tasks of its own step that come before.
+    pub tasks_ahead: u32,
+    /// The queue's weight.
+    pub weight: u32,
+    /// How the workers that could run it are shared out.
+    pub pool: Pool,
+    /// When it is expected to start, where the lengths of what runs and comes before are known.
+    pub starts: Option<Time>,
+}
+
+/// A change after which the task would run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// All that is in the way on a worker.
+    Worker {
+        /// The worker.
+        worker: String,
+        /// What is in the way there.
+        unmet: Vec<Ineligible>,
+    },
+    /// A larger quota of its queue: at least so many hundredths of a core.
+    Quota(String, u64),
+    /// Resume this queue.
+    Resume(String),
+    /// More licences of a name: at least so many.
+    Limit(String, u32),
+    /// Try again at once what found this limit busy, by setting it as it is: milliseconds of its back-off.
+    TryAgain(String, u64),
+    /// Its job is let go on.
+    Release,
+    /// Connect a host of another system: only its hosts run this work.
+    Connect {
+        /// The system.
+        system: String,
+        /// What the host must be.
+        needs: Vec<Need>,
+    },
+    /// Connect a worker for a step with which it starts: none that is there fits that.
+    Mate {
+        /// The step's name.
+        step: String,
+        /// The only workers that it may have; none is any.
+        targets: Vec<String>,
+    },
+    /// Less work of this queue before it, or more weight for its own.
+    Ahead(String),
+    /// More weight for its user in its queue.
+    UserAhead {
+        /// The queue.
+        queue: String,
+        /// Its user.
+        user: String,
+    },
+}
+
+impl Change {
+    /// For work of another system; `None` for other work.
+    pub(super) fn connect(needs: &[Need]) -> Option<Change> {
+        let executor = needs.iter().find(|need| need.key == EXECUTOR)?;
+        let system = executor.any_of.first().cloned().unwrap_or_default();
+        let needs = needs.iter().filter(|need| need.key != EXECUTOR).cloned().collect();
+        Some(Change::Connect { system, needs })
+    }
+
+    /// For a task of this queue and user.
+    pub(super) fn behind(ahead: Ahead<'_>, queue: &str, user: &str) -> Change {
+        match ahead {
+            Ahead::Queue(ahead) => Change::Ahead(ahead.to_owned()),
+            Ahead::User(_) => Change::UserAhead { queue: queue.to_owned(), user: user.to_owned() },
+        }
+    }
+}
