@@ -6,7 +6,6 @@
 //! How many go together is learned. A chunk of n tasks takes `start + n * task` milliseconds; both are estimated by
 //! least squares over the chunks that ended, the later ones counting for more.
 
-use super::{Step, Tries};
 use crate::bounds;
 
 /// Tasks of a step may be run together by one process.
@@ -250,27 +249,6 @@ impl ChunkLengths {
     /// apart.
     pub fn expected_next_ms(&self, size: ChunkSize, left: &LeftToRun) -> Option<f64> {
         self.expected_ms(self.size_of_next(size, left))
-    }
-}
-
-impl Step {
-    /// One of its tasks is off the books. It may have ridden with another, or have led a chunk.
-    pub fn leave(&mut self, rides: bool, expected: ChunkEnd) {
-        self.active -= 1;
-        self.riding -= u32::from(rides);
-        if let Some(lengths) = &mut self.chunk_lengths {
-            lengths.ended(expected);
-        }
-    }
-
-    /// The tasks that ride with `head`, which is not ready any more, in a chunk of `size` tasks: those that follow it
-    /// and did not fail before. One that did runs alone, so that it harms no others.
-    pub fn riders(&self, head: u32, block: u32, size: u32) -> Vec<u32> {
-        let end = self.base + ((head - self.base) / block.max(1) + 1).saturating_mul(block.max(1));
-        let size = size.min(bounds::CHUNK_TASKS_MAX);
-        let unharmed = |tries: &Tries| tries.failures + tries.losses == 0;
-        let free = |index: &u32| self.ready.contains(*index) && self.tries.get(*index).is_none_or(unharmed);
-        (head + 1..end.min(head.saturating_add(size))).take_while(free).collect()
     }
 }
 

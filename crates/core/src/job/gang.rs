@@ -7,7 +7,8 @@
 //! again; room, licences and quota are asked for these alone, and they learn of each other alone. A gang of which a
 //! task failed for good is lost: what of it did not start never does.
 
-use super::{Job, JobSpec};
+use super::Job;
+use super::spec::JobSpec;
 use crate::ranges::RangeSet;
 use std::ops::Range;
 

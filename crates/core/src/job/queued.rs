@@ -1,6 +1,6 @@
 //! How steps and jobs stand in the order of their queue, whether the engine has them in memory or only the store does.
 
-use super::JobSpec;
+use super::spec::JobSpec;
 use crate::ids::{JobId, StepKey};
 use crate::time::Time;
 use std::cmp::Reverse;

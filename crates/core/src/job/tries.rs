@@ -1,9 +1,22 @@
 //! What earlier attempts of tasks came to, kept by ranges of tasks that are alike: ten million tasks that failed
 //! once are one entry.
 
-use super::Tries;
+use crate::ids::WorkerId;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// What earlier attempts of a task came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tries {
+    /// The last attempt.
+    pub attempt: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Attempts lost with their worker.
+    pub losses: u32,
+    /// Where the last one failed, as far as the engine was there.
+    pub failed_on: Option<WorkerId>,
+}
 
 /// The tries of tasks, by task number.
 #[derive(Clone, PartialEq, Debug, Default)]

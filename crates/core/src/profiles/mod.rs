@@ -1,9 +1,10 @@
 //! What earlier tasks of a signature teach: how much memory the next one is booked with, how many cpus, how long it
 //! will run, and how many may go first while nothing is known.
 
+mod sized;
 mod sizing;
 
-pub use sizing::SizedPart;
+pub use sized::SizedPart;
 
 use crate::ids::StepKey;
 use crate::job::StepSpec;
@@ -11,7 +12,7 @@ use crate::resources::Resources;
 use crate::score::history::{self, Histories, History, PROBE_MS, Prediction, Sample, Signature};
 use crate::tags::asks_executor;
 use crate::time::{NS_PER_MS, Time};
-use sizing::SizedClasses;
+use sized::SizedClasses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -9,51 +9,18 @@
 //!   the workers that are looked at for each. Only steps of a profile of which some class is of another size are touched.
 
 use super::Profiles;
+use super::sized::{RevisedPart, SizedPart, Sizing};
 use crate::class::Class;
 use crate::plan::{self, Planner, placement};
 use crate::score::history;
 use crate::worker::Worker;
 use crate::workers::Workers;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Classes of which it is remembered what they were sized to. When there are more, those are dropped of which the
 /// profile is gone or knows more since, and where that is not enough, all.
 const SIZED_MAX: usize = 4_096;
-
-/// What sizes a step.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SizedPart {
-    /// The number of its signature.
-    pub profile: u64,
-    /// Its cpus are what earlier tasks used.
-    pub cpus_auto: bool,
-}
-
-/// The same, as far as it was known by a revision of the profile.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct RevisedPart {
-    profile: u64,
-    revision: u64,
-    cpus_auto: bool,
-}
-
-/// A class as it is asked for, and what sizes each of its parts. The size follows from these and from the workers.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Sizing {
-    parts: Vec<RevisedPart>,
-    asked: Class,
-}
-
-/// What classes were sized to.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct SizedClasses {
-    known: BTreeMap<Sizing, Class>,
-    /// The [`Workers::sizes_version`] that all of these follow.
-    version: u64,
-    /// Some were dropped that steps may be of.
-    has_dropped: bool,
-}
 
 impl Profiles {
     /// What a class is sized to. `asked` is what is asked for, with what starts together with it; `parts` has what

@@ -1,0 +1,102 @@
+//! How attempts end.
+
+use crate::time::Time;
+
+/// How an attempt ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The command exited by itself.
+    Exited(i32),
+    /// A signal that we did not send ended it.
+    Signaled(i32),
+    /// Killed at its time limit.
+    TimeLimit,
+    /// Killed at its memory limit.
+    OutOfMemory,
+    /// Killed because the job was cancelled.
+    Canceled,
+    /// Given back before it started.
+    Recalled,
+    /// The command could not be started.
+    NotStarted {
+        /// Why, such as the operating system's reason.
+        why: String,
+        /// Whose fault that is. Not stored.
+        fault: LaunchFault,
+    },
+    /// Its worker is gone and the end of its processes is confirmed.
+    Lost,
+}
+
+/// Whose fault it is that a command could not be started. Whoever reports such an end says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaunchFault {
+    /// The job's: it asked for a directory or a program that is missing, or for a kind of worker that cannot run it. That
+    /// says nothing of the worker.
+    Job,
+    /// The worker's. One on which nothing starts is left out after a few attempts, whoever submitted them.
+    Worker,
+    /// Nobody says. It counts as a task that failed: the worker is left out where different jobs fail there that succeed
+    /// elsewhere.
+    Unknown,
+}
+
+impl End {
+    /// The command could not be started, by the fault of its job.
+    pub fn refused(why: impl Into<String>) -> End {
+        End::NotStarted { why: why.into(), fault: LaunchFault::Job }
+    }
+
+    /// The exit code that stands for this end, as a shell would say it.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            End::Exited(code) => *code,
+            End::Signaled(signal) => 128 + signal,
+            End::TimeLimit => 124,
+            End::OutOfMemory => 137,
+            End::Canceled | End::Recalled => 130,
+            End::NotStarted { .. } => 127,
+            End::Lost => 1,
+        }
+    }
+}
+
+/// What a worker reports of an attempt that ended. Unknown is `None`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskResult {
+    /// How.
+    pub end: End,
+    /// When the process started.
+    pub started: Option<Time>,
+    /// When its end was seen.
+    pub finished: Option<Time>,
+    /// Processor time in milliseconds, user and system, of the whole process tree.
+    pub cpu_ms: Option<u64>,
+    /// Most bytes of memory held at one time.
+    pub peak_memory: Option<u64>,
+    /// Bytes read from and written to disks.
+    pub disk_bytes: Option<u64>,
+    /// Bytes written to standard output.
+    pub out_bytes: u64,
+    /// Bytes written to standard error.
+    pub err_bytes: u64,
+    /// Why it failed, in the task's own words.
+    pub message: Option<String>,
+}
+
+impl TaskResult {
+    /// An end of which nothing else is known.
+    pub fn bare(end: End) -> Self {
+        TaskResult {
+            end,
+            started: None,
+            finished: None,
+            cpu_ms: None,
+            peak_memory: None,
+            disk_bytes: None,
+            out_bytes: 0,
+            err_bytes: 0,
+            message: None,
+        }
+    }
+}

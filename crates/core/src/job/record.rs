@@ -1,0 +1,149 @@
+//! A job as a store gives it back, and the states of jobs and tasks.
+
+use super::queued::Parked;
+use super::spec::JobSpec;
+use super::tries::Tries;
+use crate::ids::{Epoch, JobId, WorkerId};
+use crate::time::Time;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The state of a whole job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JobState {
+    /// Some task may still run.
+    Active,
+    /// Every task succeeded.
+    Succeeded,
+    /// A task failed for good, or a job that this one came after did.
+    Failed,
+    /// Somebody cancelled it.
+    Canceled,
+}
+
+/// Why no further task of a job starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// Somebody cancelled the job.
+    Canceled,
+    /// A task failed and the job asked for fail-fast.
+    FailFast,
+    /// A job that this one comes after did not succeed.
+    After(JobId),
+}
+
+/// The state of one task, as stored in its row and as told to people.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TaskState {
+    /// Something must end first.
+    Waiting,
+    /// May start when a worker has room.
+    Ready,
+    /// Has a booking; its worker has not said that it started.
+    Booked,
+    /// Its worker said that it started.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended badly, retries spent.
+    Failed,
+    /// Killed or never started because somebody cancelled, or by fail-fast.
+    Canceled,
+    /// Never started because what it waited for failed.
+    Skipped,
+}
+
+/// A task's row, as a store keeps it while its job is active.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskRow {
+    /// The task's place in its job.
+    pub index: u32,
+    /// `Ready` (to be run again), `Booked`, or an end.
+    pub state: TaskState,
+    /// The last attempt, from 1.
+    pub attempt: u32,
+    /// Attempts that failed.
+    pub failures: u32,
+    /// Attempts lost with their worker.
+    pub losses: u32,
+    /// Where the last attempt was booked.
+    pub worker: WorkerId,
+    /// The worker's epoch at that time.
+    pub epoch: Epoch,
+    /// When it was booked.
+    pub booked: Time,
+    /// What it was booked with: hundredths of a core and bytes. `None` of a row from before this was
+    /// kept: as its step asks.
+    pub amounts: Option<(u32, u64)>,
+}
+
+/// A step starts nothing for a while: one of its tasks found a licence busy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BackOff {
+    /// The limit that was busy.
+    pub limit: String,
+    /// Since when.
+    pub since: Time,
+    /// Until when.
+    pub until: Time,
+    /// How often in a row; 0 where a task succeeded since.
+    pub times: u32,
+}
+
+/// Tasks in a row that ended alike.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedTasks {
+    /// Their places in the job.
+    pub tasks: Range<u32>,
+    /// `Succeeded`, `Failed` or `Canceled`.
+    pub state: TaskState,
+    /// What their attempts came to; of tasks that succeeded nobody asks.
+    pub tries: Tries,
+}
+
+/// A job as a store gives it back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobRecord {
+    /// The job.
+    pub id: JobId,
+    /// As submitted, without the bodies of its steps.
+    pub spec: Arc<JobSpec>,
+    /// When it was accepted.
+    pub created: Time,
+    /// Its state.
+    pub state: JobState,
+    /// Why no further task starts.
+    pub stop: Option<Stop>,
+    /// Held by somebody.
+    pub held: bool,
+    /// How it is parked, if it is.
+    pub parked: Option<Parked>,
+    /// The tasks that are booked, or ready to be tried again.
+    pub tasks: Vec<TaskRow>,
+    /// The tasks that ended, by ranges.
+    pub ended: Vec<EndedTasks>,
+    /// Of a job whose tasks start together: the tasks among `ended` that were booked when one of the booked tasks was.
+    pub mates: Vec<TaskRow>,
+    /// Steps, by their place, that found a licence busy.
+    pub back_offs: BTreeMap<u16, BackOff>,
+}
+
+impl JobRecord {
+    /// A job just accepted: no task of it was tried.
+    pub fn new(id: JobId, spec: Arc<JobSpec>, created: Time) -> Self {
+        JobRecord {
+            id,
+            spec,
+            created,
+            state: JobState::Active,
+            stop: None,
+            held: false,
+            parked: None,
+            tasks: Vec::new(),
+            ended: Vec::new(),
+            mates: Vec::new(),
+            back_offs: BTreeMap::new(),
+        }
+    }
+}
