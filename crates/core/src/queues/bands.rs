@@ -8,3 +8,6 @@ pub fn band_of(name: &str) -> u8 {
         _ => 3,
     }
 }
+
+/// The band of all users inside a queue: a queue has no bands inside.
+pub(super) const USERS_BAND: u8 = 0;

@@ -3,6 +3,16 @@
 
 use crate::resources::Resources;
 
+/// What bookings cost a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Charge {
+    /// The time that they hold of a worker: an estimate at first, corrected when they end.
+    #[default]
+    Time,
+    /// One each. In this mode no queue that always has work is ever more than one task from its share.
+    Task,
+}
+
 /// Milliseconds that a task without history is assumed to run. Kept small: virtual time follows charges, so a refund
 /// of an overestimate leaves queues that joined meanwhile behind.
 pub(crate) const UNKNOWN_MS: u64 = 2_000;

@@ -8,7 +8,7 @@
 //! comes would start from them; nor does it run by what all hold, for those that want less than their share
 //! would slow it, and who comes would start far behind the others and take every slot until it had caught up.
 
-use super::saved::QueueTurn;
+use super::record::WEIGHT_DEFAULT;
 use crate::time::Time;
 
 /// Bits of virtual time after the point.
@@ -83,14 +83,7 @@ pub struct QueueShare {
 
 impl Default for QueueShare {
     fn default() -> Self {
-        QueueShare {
-            weight: super::WEIGHT_DEFAULT,
-            base: 0,
-            had: 0,
-            task: 1,
-            tasks: 0,
-            advance: Advance::default(),
-        }
+        QueueShare { weight: WEIGHT_DEFAULT, base: 0, had: 0, task: 1, tasks: 0, advance: Advance::default() }
     }
 }
 
@@ -120,14 +113,13 @@ impl QueueShare {
         (start, self.had.rem_euclid(weight) as u32)
     }
 
-    /// It is where it was saved. Its weight may have changed since.
-    pub(super) fn restore(&mut self, turn: &QueueTurn) {
+    /// It is where it was saved: at `start`, and charged by `rest` beyond that while it had `saved_weight`. Its next task is
+    /// expected to cost `task`.
+    pub(super) fn restore(&mut self, start: Virtual, rest: u32, saved_weight: u32, task: u64) {
         let weight = self.weight;
-        (self.base, self.had, self.weight) = (turn.start, turn.rest.into(), turn.weight.max(1));
-        self.task = turn.task.max(1);
-        if weight != self.weight {
-            self.set_weight(weight);
-        }
+        (self.base, self.had, self.weight) = (start, rest.into(), saved_weight.max(1));
+        self.task = task.max(1);
+        self.set_weight(weight);
     }
 
     /// What its next task is expected to cost.

@@ -8,58 +8,36 @@
 //! finding the next step follows queues and classes, never tasks.
 
 mod bands;
+mod by_user;
 mod cost;
 mod fair;
 mod filter;
 mod queue;
 mod record;
 mod saved;
+mod saving;
+mod state;
 mod turn;
 mod users;
 
 pub use bands::band_of;
+pub use cost::Charge;
 pub(crate) use cost::{ADVANCE, UNKNOWN_MS, cost, dominant_share, first_cost};
 pub use fair::{Advance, QueueShare};
 pub use filter::RoundFilter;
 pub use queue::Queue;
 pub use record::{BAND_MAX, BadSetting, QueueRecord, TurnsBy, WEIGHT_DEFAULT, check_name};
 pub use saved::{ClockOf, ClockRecord, QueueTurn, RestoredAdvance, SavedTurns, TurnClock, TurnRecord};
+pub use state::Queues;
+pub use turn::TurnSettings;
 
 use crate::bounds;
 use crate::ids::{ClassId, QueueId, StepKey};
 use crate::job::QueuedStep;
 use crate::time::Time;
 use queue::Waiting;
-use saved::RestoredTurns;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
-use turn::TurnOrder;
-
-/// What bookings cost a queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Charge {
-    /// The time that they hold of a worker: an estimate at first, corrected when they end.
-    #[default]
-    Time,
-    /// One each. In this mode no queue that always has work is ever more than one task from its share.
-    Task,
-}
-
-/// How turns are taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TurnSettings {
-    /// What bookings cost a queue.
-    pub charge: Charge,
-    /// A queue that becomes active and owes nothing gets its first task out of turn, one booking in so many
-    /// at most; `None`: it waits for its turn.
-    pub express: Option<u32>,
-}
-
-impl Default for TurnSettings {
-    fn default() -> Self {
-        TurnSettings { charge: Charge::Time, express: Some(8) }
-    }
-}
+use std::collections::BTreeSet;
 
 /// Who has the next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,66 +48,7 @@ pub enum Ahead<'a> {
     User(&'a str),
 }
 
-/// All queues.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Queues {
-    all: Vec<Queue>,
-    by_name: BTreeMap<String, QueueId>,
-    turns: TurnOrder,
-    /// Queues of which something is booked.
-    active: BTreeSet<QueueId>,
-    /// Places of queues that are gone.
-    free: Vec<QueueId>,
-    /// Where the next look for queues that nobody uses begins.
-    looked: usize,
-    now: Time,
-    /// Queues that wait with steps of a class.
-    by_class: BTreeMap<ClassId, BTreeSet<QueueId>>,
-    /// Classes of which nothing waits any more, since somebody asked.
-    vanished: BTreeSet<ClassId>,
-    /// Queues of whose users some are not as they were saved last.
-    changed_users: Vec<QueueId>,
-    /// Records of turns that are to go.
-    forgotten: SavedTurns,
-    /// Turns that were taken up from a store, until all of its work was.
-    restored: RestoredTurns,
-}
-
 impl Queues {
-    /// No queues yet.
-    pub fn new(settings: TurnSettings) -> Self {
-        Queues { turns: TurnOrder::new(settings), ..Queues::default() }
-    }
-
-    /// The queue of that name, made if there is none.
-    pub fn intern(&mut self, name: &str) -> QueueId {
-        if let Some(id) = self.by_name.get(name) {
-            self.all[id.0 as usize].used = self.now;
-            return *id;
-        }
-        let id = self.add(Queue::new(QueueRecord::named(name), self.now));
-        self.by_name.insert(name.to_owned(), id);
-        id
-    }
-
-    fn add(&mut self, queue: Queue) -> QueueId {
-        match self.free.pop() {
-            Some(id) => {
-                self.all[id.0 as usize] = queue;
-                id
-            }
-            None => {
-                self.all.push(queue);
-                QueueId(self.all.len() as u32 - 1)
-            }
-        }
-    }
-
-    /// The queue of that name, if there is one.
-    pub fn id(&self, name: &str) -> Option<QueueId> {
-        self.by_name.get(name).copied()
-    }
-
     /// Sets a queue as a record says, made if there is none.
     pub fn set(&mut self, record: &QueueRecord) {
         let id = self.intern(&record.name);
@@ -149,47 +68,15 @@ impl Queues {
         self.turns.set_weight(id, queue.band(), &mut queue.tags, record.weight);
         let queue_wakes = queue.is_waiting() && (moved || !waited);
         if queue_wakes {
-            self.wake(id);
+            wake(self, id);
         }
-        self.set_users(id);
+        by_user::set_users(self, id);
         let waits = self.get(id).is_waiting();
         let parts = self.parts(id).collect::<Vec<_>>();
         let classes =
             parts.into_iter().flat_map(|part| self.get(part).by_class.keys().map(move |c| (part, *c)));
         let classes: Vec<(QueueId, ClassId)> = classes.collect();
-        classes.into_iter().for_each(|(part, class)| self.note_class(part, class, waits));
-    }
-
-    fn note_class(&mut self, id: QueueId, class: ClassId, waits: bool) {
-        if waits {
-            self.by_class.entry(class).or_default().insert(id);
-        } else if let Some(queues) = self.by_class.get_mut(&class) {
-            queues.remove(&id);
-            if queues.is_empty() {
-                self.by_class.remove(&class);
-                self.vanished.insert(class);
-            }
-        }
-    }
-
-    /// The queue with this id.
-    pub fn get(&self, id: QueueId) -> &Queue {
-        &self.all[id.0 as usize]
-    }
-
-    /// All queues as wholes, in no order that means anything.
-    pub fn iter(&self) -> impl Iterator<Item = &Queue> {
-        self.with_ids().map(|(_, queue)| queue)
-    }
-
-    /// All queues as wholes, with their ids.
-    pub fn with_ids(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
-        self.parts_with_ids().filter(|(_, queue)| queue.whole.is_none())
-    }
-
-    /// All queues and all users' parts, with their ids.
-    pub fn parts_with_ids(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
-        (0..).map(QueueId).zip(&self.all).filter(|(_, queue)| !queue.gone)
+        classes.into_iter().for_each(|(part, class)| note_class(self, part, class, waits));
     }
 
     /// A job of the queue is held from now on, or no more.
@@ -207,31 +94,22 @@ impl Queues {
         for _ in 0..bounds::PRUNED_MAX.min(self.all.len()) {
             self.looked = (self.looked + 1) % self.all.len();
             let id = QueueId(self.looked as u32);
-            self.drop_paid_turn(id);
+            saving::drop_paid_turn(self, id);
             let queue = &self.all[self.looked];
             let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
             let unset = queue.whole.is_some() || queue.record == QueueRecord::named(&queue.record.name);
             let old = self.now.since(queue.used) >= bounds::QUEUE_IDLE_NS;
-            let named = queue.parked || queue.awaits || self.has_users(id) || self.is_user_parked(id);
+            let named =
+                queue.parked || queue.awaits || self.has_users(id) || by_user::is_user_parked(self, id);
             if queue.gone || !idle || !unset || !old || named || is_needed(id) {
                 continue;
             }
             match queue.whole {
-                Some(_) => self.forget_user(id),
-                None => self.forget_name(id),
+                Some(_) => by_user::forget_user(self, id),
+                None => forget_name(self, id),
             }
             self.all[self.looked].gone = true;
             self.free.push(id);
-        }
-    }
-
-    fn forget_name(&mut self, id: QueueId) {
-        let queue = &mut self.all[id.0 as usize];
-        let (name, tags) = (queue.record.name.clone(), std::mem::take(&mut queue.tags));
-        self.by_name.remove(&name);
-        self.turns.forget(id);
-        if tags.saved {
-            self.forget_turn(name, None);
         }
     }
 
@@ -248,7 +126,7 @@ impl Queues {
         let (is_first, was_empty) = (!queue.by_class.contains_key(&class), queue.by_class.is_empty());
         queue.open(class, queued_step);
         if was_empty {
-            self.user_waits(id);
+            by_user::user_waits(self, id);
         }
         let queue = &mut self.all[whole.0 as usize];
         if !waited && queue.is_waiting() {
@@ -256,11 +134,11 @@ impl Queues {
             if std::mem::take(&mut queue.awaits) {
                 self.turns.resume(whole, queue.band(), &mut queue.tags);
             } else {
-                self.wake(whole);
+                wake(self, whole);
             }
         }
         if is_first && self.get(whole).is_waiting() {
-            self.note_class(id, class, true);
+            note_class(self, id, class, true);
         }
     }
 
@@ -277,7 +155,7 @@ impl Queues {
         }
         queue.by_class.remove(&class);
         if queue.by_class.is_empty() {
-            self.user_is_done(id);
+            by_user::user_is_done(self, id);
         }
         let is_restored = self.restored.has_queue(whole);
         let queue = &mut self.all[whole.0 as usize];
@@ -289,7 +167,7 @@ impl Queues {
                 self.turns.deactivate(whole, queue.band(), &mut queue.tags);
             }
         }
-        self.note_class(id, class, false);
+        note_class(self, id, class, false);
     }
 
     /// What time it is.
@@ -297,25 +175,9 @@ impl Queues {
         self.now = now;
     }
 
-    /// A queue has work again, and nothing that waited before. What others had until now they did not take from
-    /// it: it comes in level with the one that waits with least, by what that one's tasks have run. Where nobody
-    /// waits, it comes in level with all that run.
-    fn wake(&mut self, id: QueueId) {
-        let band = self.get(id).band();
-        let served = |id: &QueueId| self.get(*id).share().served(self.now);
-        let level = match self.turns.least(band) {
-            Some(least) => Some(served(&least)),
-            None => self.active.iter().filter(|id| self.get(**id).band() == band).map(served).max(),
-        };
-        if let Some(level) = level {
-            self.turns.catch_up(band, level);
-        }
-        self.turns.activate(id, band, &mut self.all[id.0 as usize].tags);
-    }
-
     /// What a queue's tasks were charged in advance is something else from now on.
     pub fn advance(&mut self, id: QueueId, before: &Advance, after: &Advance) {
-        self.with_user(id, |_, tags| tags.share.advance.change(before, after));
+        by_user::with_user(self, id, |_, tags| tags.share.advance.change(before, after));
         let whole = self.whole(id);
         self.all[whole.0 as usize].tags.share.advance.change(before, after);
     }
@@ -367,7 +229,7 @@ impl Queues {
     /// The queues that have ready steps, in the order of their turns; of one with several users, each user's part
     /// in the order of theirs.
     pub fn in_turn(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
-        self.turns.iter().flat_map(|id| self.users_in_turn(id)).map(|id| (id, self.get(id)))
+        self.turns.iter().flat_map(|id| by_user::users_in_turn(self, id)).map(|id| (id, self.get(id)))
     }
 
     /// How many queues have ready steps.
@@ -439,7 +301,7 @@ impl Queues {
         is_open: &dyn Fn(ClassId) -> bool,
     ) -> Option<(QueueId, QueuedStep, ClassId)> {
         while let Some(id) = self.turns.first() {
-            if let Some(next) = self.next_of(id, filter, is_open) {
+            if let Some(next) = by_user::next_of(self, id, filter, is_open) {
                 return Some(next);
             }
             let queue = &mut self.all[id.0 as usize];
@@ -453,7 +315,7 @@ impl Queues {
     pub fn resume_exhausted(&mut self, filter: &mut RoundFilter) {
         filter.cursors.clear();
         for exhausted in std::mem::take(&mut filter.exhausted_users).into_values() {
-            exhausted.all.into_iter().for_each(|id| self.resume_user(id));
+            exhausted.all.into_iter().for_each(|id| by_user::resume_user(self, id));
         }
         for id in std::mem::take(&mut filter.exhausted).all {
             let queue = &mut self.all[id.0 as usize];
@@ -466,7 +328,7 @@ impl Queues {
     /// One task of the queue was booked, at this cost. Queues of its band, and users of the queue, whose turn it was
     /// and that had nothing that fitted were passed over.
     pub fn charge(&mut self, id: QueueId, cost: u64, filter: &mut RoundFilter) {
-        self.charge_user(id, cost, filter);
+        by_user::charge_user(self, id, cost, filter);
         let (whole, band) = (self.whole(id), self.get(id).band());
         for passed in filter.exhausted.take_passed() {
             let queue = &mut self.all[passed.0 as usize];
@@ -488,7 +350,7 @@ impl Queues {
         }
         let whole = self.whole(id);
         self.active.insert(whole);
-        self.user_holds(id);
+        by_user::user_holds(self, id);
     }
 
     /// A booked task of the queue gets `cpu` more, in hundredths of a core.
@@ -507,7 +369,7 @@ impl Queues {
 
     /// What a task of the queue was charged is corrected by this much; see [`QueueShare::correct`].
     pub fn correct(&mut self, id: QueueId, by: i64, task: Option<u64>) {
-        self.correct_user(id, by, task);
+        by_user::correct_user(self, id, by, task);
         let whole = self.whole(id);
         let queue = &mut self.all[whole.0 as usize];
         queue.charged += i128::from(by);
@@ -534,7 +396,7 @@ impl Queues {
 
     /// An attempt of the queue ended.
     pub fn settle(&mut self, id: QueueId, cpu: u32) {
-        self.user_settles(id);
+        by_user::user_settles(self, id);
         for id in self.with_whole(id) {
             let queue = &mut self.all[id.0 as usize];
             queue.active = queue.active.saturating_sub(1);
@@ -557,7 +419,7 @@ impl Queues {
         match self.turns.first() {
             Some(first) if first != whole => Some(Ahead::Queue(self.get(first).name())),
             _ => {
-                let first = self.users_in_turn(whole).next().filter(|first| *first != id)?;
+                let first = by_user::users_in_turn(self, whole).next().filter(|first| *first != id)?;
                 self.get(first).user().map(Ahead::User)
             }
         }
@@ -571,6 +433,44 @@ impl Queues {
 
     /// How many other users of its queue come before this user.
     pub fn users_ahead(&self, id: QueueId) -> usize {
-        self.users_in_turn(self.whole(id)).take_while(|other| *other != id).count()
+        by_user::users_in_turn(self, self.whole(id)).take_while(|other| *other != id).count()
+    }
+}
+
+fn note_class(queues: &mut Queues, id: QueueId, class: ClassId, waits: bool) {
+    if waits {
+        queues.by_class.entry(class).or_default().insert(id);
+    } else if let Some(waiting) = queues.by_class.get_mut(&class) {
+        waiting.remove(&id);
+        if waiting.is_empty() {
+            queues.by_class.remove(&class);
+            queues.vanished.insert(class);
+        }
+    }
+}
+
+/// A queue has work again, and nothing that waited before. What others had until now they did not take from
+/// it: it comes in level with the one that waits with least, by what that one's tasks have run. Where nobody
+/// waits, it comes in level with all that run.
+fn wake(queues: &mut Queues, id: QueueId) {
+    let band = queues.get(id).band();
+    let served = |id: &QueueId| queues.get(*id).share().served(queues.now);
+    let level = match queues.turns.least(band) {
+        Some(least) => Some(served(&least)),
+        None => queues.active.iter().filter(|id| queues.get(**id).band() == band).map(served).max(),
+    };
+    if let Some(level) = level {
+        queues.turns.catch_up(band, level);
+    }
+    queues.turns.activate(id, band, &mut queues.all[id.0 as usize].tags);
+}
+
+fn forget_name(queues: &mut Queues, id: QueueId) {
+    let queue = &mut queues.all[id.0 as usize];
+    let (name, tags) = (queue.record.name.clone(), std::mem::take(&mut queue.tags));
+    queues.by_name.remove(&name);
+    queues.turns.forget(id);
+    if tags.saved {
+        queues.forgotten.forget_turn(name, None);
     }
 }

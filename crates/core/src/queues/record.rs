@@ -1,6 +1,6 @@
 //! Queues as somebody set them.
 
-use super::band_of;
+use super::bands::band_of;
 use crate::bounds::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, QUEUE_USERS_MAX, WEIGHT_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,13 +1,29 @@
 //! The order of backlogged queues: bands strictly; inside a band the eligible queues by finish tag, then the others by
 //! start tag. So eligibility orders queues and never leaves a slot idle.
 
+use super::cost::Charge;
 use super::fair::{QueueShare, Virtual, VirtualClock};
 use super::saved::{QueueTurn, TurnClock};
-use super::{Charge, TurnSettings};
 use crate::ids::QueueId;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// How turns are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TurnSettings {
+    /// What bookings cost a queue.
+    pub charge: Charge,
+    /// A queue that becomes active and owes nothing gets its first task out of turn, one booking in so many
+    /// at most; `None`: it waits for its turn.
+    pub express: Option<u32>,
+}
+
+impl Default for TurnSettings {
+    fn default() -> Self {
+        TurnSettings { charge: Charge::Time, express: Some(8) }
+    }
+}
 
 /// The order of all queues.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -294,7 +310,7 @@ impl TurnOrder {
     /// A queue goes on from where it was saved. It stands in line when it is told to.
     pub fn restore(&mut self, band: u8, tags: &mut QueueTags, turn: &QueueTurn) {
         self.activations = self.activations.max(turn.since);
-        tags.share.restore(turn);
+        tags.share.restore(turn.start, turn.rest, turn.weight, turn.task);
         tags.since = turn.since;
         tags.express_eligible = turn.express && self.express.is_some();
         (tags.waits, tags.passed, tags.saved) = (turn.waits, turn.passed, true);
