@@ -225,11 +225,11 @@ fn settle(
         let batch = std::mem::take(out);
         store.apply(&batch.writes);
         engine.committed(&batch);
-        running.extend(batch.sends.iter().filter_map(|send| match send.order {
+        running.extend(batch.sends.iter().filter_map(|send| match send.command {
             WorkerCommand::Start { task, attempt, .. } => Some((task, attempt)),
             _ => None,
         }));
-        debug_assert!(batch.answers.iter().all(|(_, answer)| !matches!(answer, Reply::Refused(_))));
+        debug_assert!(batch.replies.iter().all(|(_, answer)| !matches!(answer, Reply::Refused(_))));
         for fetch in batch.fetches {
             let records = Some(store.fetch(&fetch));
             engine.handle(now, Event::Fetched { number: fetch.number, records }, out);

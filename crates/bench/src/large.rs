@@ -61,7 +61,7 @@ async fn restart(dir: &Path, tasks: u32) -> anyhow::Result<()> {
         let mut writes: Vec<Write> = (first..last).flat_map(ended).collect();
         // As the engine notes them.
         noted.insert_range(first..last);
-        writes.push(Write::Done { job: JobId(1), tasks: noted.clone() });
+        writes.push(Write::SucceededRanges { job: JobId(1), tasks: noted.clone() });
         work::commit(&store, writes).await?;
     }
     drop(store);

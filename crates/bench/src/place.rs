@@ -93,7 +93,7 @@ impl Farm {
         let booked = self.engine.round(self.now, BUDGET, &mut out);
         self.engine.committed(&out);
         for send in &out.sends {
-            if let WorkerCommand::Start { task, attempt, .. } = send.order {
+            if let WorkerCommand::Start { task, attempt, .. } = send.command {
                 self.running.push_back((send.worker, task, attempt));
             }
         }
@@ -244,7 +244,7 @@ fn ask<'a>(class: &'a Class, reads: &'a Reads) -> PlacementRequest<'a> {
         class,
         job: JobContext { request: (&class.request).into(), ..JobContext::default() },
         reads,
-        kind: 0,
+        profile: 0,
         avoids: None,
         longest_ms: None,
         others_wait: false,

@@ -74,7 +74,7 @@ pub fn count(rounds: u32, pending: u32) {
 }
 
 fn started(out: &Outbox) -> impl Iterator<Item = (windlass_core::TaskId, u32)> + '_ {
-    out.sends.iter().filter_map(|send| match send.order {
+    out.sends.iter().filter_map(|send| match send.command {
         WorkerCommand::Start { task, attempt, .. } => Some((task, attempt)),
         _ => None,
     })

@@ -23,11 +23,11 @@ pub struct Outbox {
     /// For workers.
     pub sends: Vec<Send>,
     /// For those who wait.
-    pub answers: Vec<(RequestId, Reply)>,
+    pub replies: Vec<(RequestId, Reply)>,
     /// For those who wait, at once.
     pub volatile: Vec<(RequestId, Reply)>,
     /// For those who watch.
-    pub notes: Vec<Fact>,
+    pub facts: Vec<Fact>,
     /// To be read from the store when the writes are durable.
     pub fetches: Vec<Fetch>,
     /// Jobs that ended in this batch and that the engine forgets when it is committed.
@@ -57,31 +57,31 @@ impl Outbox {
     /// An empty batch in the memory of this one. A batch that grows from nothing copies what it has again and again, in
     /// memory that the system clears first.
     pub(crate) fn emptied(self) -> Outbox {
-        let Outbox { mut writes, mut sends, mut notes, .. } = self;
+        let Outbox { mut writes, mut sends, mut facts, .. } = self;
         writes.clear();
         sends.clear();
-        notes.clear();
+        facts.clear();
         writes.shrink_to(ROOM_MAX);
         sends.shrink_to(ROOM_MAX);
-        notes.shrink_to(ROOM_MAX);
-        Outbox { writes, sends, notes, ..Outbox::default() }
+        facts.shrink_to(ROOM_MAX);
+        Outbox { writes, sends, facts, ..Outbox::default() }
     }
 
     /// True if there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.writes.is_empty()
             && self.sends.is_empty()
-            && self.answers.is_empty()
+            && self.replies.is_empty()
             && self.volatile.is_empty()
-            && self.notes.is_empty()
+            && self.facts.is_empty()
             && self.fetches.is_empty()
     }
 
     /// Takes out what would be said about these jobs. Adds the requests about them to `undone`.
     pub(crate) fn withhold(&mut self, jobs: &BTreeSet<JobId>, undone: &mut Vec<RequestId>) {
-        self.sends.retain(|send| send.order.job().is_none_or(|job| !jobs.contains(&job)));
-        self.notes.retain(|note| note.job().is_none_or(|job| !jobs.contains(&job)));
-        self.answers.retain(|(request, _)| {
+        self.sends.retain(|send| send.command.job().is_none_or(|job| !jobs.contains(&job)));
+        self.facts.retain(|fact| fact.job().is_none_or(|job| !jobs.contains(&job)));
+        self.replies.retain(|(request, _)| {
             let done = self.about.get(request).is_none_or(|job| !jobs.contains(job));
             if !done {
                 undone.push(*request);
@@ -206,7 +206,7 @@ pub enum Write {
     },
     /// An attempt ended and the task is ready again; the attempt goes to the task's history. Refused
     /// unless the attempt is the booked one.
-    Again {
+    Requeued {
         /// The task.
         task: TaskId,
         /// The attempt's number.
@@ -219,7 +219,7 @@ pub enum Write {
         result: TaskResult,
     },
     /// A result came for an attempt that is not the booked one: history only.
-    Late {
+    LateResult {
         /// The task.
         task: TaskId,
         /// The attempt's number.
@@ -231,8 +231,8 @@ pub enum Write {
         /// How the attempt ended.
         result: TaskResult,
     },
-    /// The tasks of a job that succeeded, all but some: whoever reads the job need not look at their rows.
-    Done {
+    /// The tasks of a job that succeeded, all but some. What reads the job need not look at their rows.
+    SucceededRanges {
         /// The job.
         job: JobId,
         /// Their places in the job.
@@ -308,13 +308,13 @@ impl Write {
             | Write::JobEnd { job, .. }
             | Write::JobRetry { job }
             | Write::LicenceBackoffs { job, .. }
-            | Write::Done { job, .. }
+            | Write::SucceededRanges { job, .. }
             | Write::Park { job, .. }
             | Write::Unpark { job, .. } => Some(*job),
             Write::Book { task, .. }
             | Write::End { task, .. }
-            | Write::Again { task, .. }
-            | Write::Late { task, .. } => Some(task.job),
+            | Write::Requeued { task, .. }
+            | Write::LateResult { task, .. } => Some(task.job),
             Write::Worker(_)
             | Write::WorkerGone(_)
             | Write::Lease { .. }
@@ -344,7 +344,7 @@ pub struct Send {
     /// The message's number.
     pub seq: u64,
     /// What.
-    pub order: WorkerCommand,
+    pub command: WorkerCommand,
 }
 
 /// What a worker is told.

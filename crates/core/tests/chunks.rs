@@ -20,7 +20,7 @@ fn chunked(tasks: u32, size: ChunkSize) -> StepSpec {
 /// The chunks that were sent since the last look: the number of the first task, and those of the others.
 fn sent(farm: &mut Farm) -> Vec<(u32, Vec<u32>)> {
     let sends = farm.take().sends;
-    let chunks = sends.into_iter().filter_map(|send| match send.order {
+    let chunks = sends.into_iter().filter_map(|send| match send.command {
         WorkerCommand::Start { task, riders, .. } => {
             Some((task.index, riders.iter().map(|(index, _)| *index).collect()))
         }
@@ -123,9 +123,9 @@ fn a_start_that_was_lost_runs_no_task_twice() {
     farm.join(kit::hello("w1", cores(1)));
     farm.settle();
     let out = farm.take();
-    let kills = out.sends.iter().filter(|send| matches!(send.order, WorkerCommand::Kill { .. }));
+    let kills = out.sends.iter().filter(|send| matches!(send.command, WorkerCommand::Kill { .. }));
     assert_eq!(kills.count(), 0);
-    let started = out.sends.iter().filter_map(|send| match &send.order {
+    let started = out.sends.iter().filter_map(|send| match &send.command {
         WorkerCommand::Start { task, riders, .. } => Some((task.index, riders.len())),
         _ => None,
     });

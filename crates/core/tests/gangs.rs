@@ -37,7 +37,7 @@ fn kills(farm: &mut Farm) -> Vec<TaskId> {
     let sends = farm.take().sends;
     sends
         .iter()
-        .filter_map(|send| match send.order {
+        .filter_map(|send| match send.command {
             WorkerCommand::Kill { task, .. } => Some(task),
             _ => None,
         })
@@ -52,7 +52,7 @@ fn killed(farm: &mut Farm, task: TaskId) {
 
 /// What the starts of a gang's tasks say of it, by task.
 fn places(out: &Outbox) -> Vec<(u32, GangPlace)> {
-    let places = out.sends.iter().filter_map(|send| match &send.order {
+    let places = out.sends.iter().filter_map(|send| match &send.command {
         WorkerCommand::Start { task, gang, .. } => Some((task.index, gang.clone()?)),
         _ => None,
     });
@@ -283,7 +283,7 @@ fn a_gang_that_can_never_be_whole_does_not_keep_its_job_open() {
         farm.end(task(job, index), exit);
     }
     let ended =
-        farm.out.notes.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Failed, .. }));
+        farm.out.facts.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Failed, .. }));
     assert!(ended, "{:?}", farm.engine.job(job));
 }
 
@@ -402,7 +402,7 @@ fn one_that_was_accepted_before_waits_until_it_is_cancelled_and_says_for_what() 
     assert_eq!(farm.why(task(job, 2)).reason, Reason::Steps(vec![("b".to_owned(), 1, 0)]));
     farm.tell(Event::Cancel { request: kit::REQUEST, job });
     let ended =
-        farm.out.notes.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Canceled, .. }));
+        farm.out.facts.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Canceled, .. }));
     assert!(ended, "{:?}", farm.engine.job(job));
 }
 
@@ -551,7 +551,7 @@ fn tasks_of_a_gang_that_runs_are_not_listed_as_done() {
     }
     let out = farm.take();
     let done = out.writes.iter().find_map(|write| match write {
-        Write::Done { tasks, .. } => Some(tasks),
+        Write::SucceededRanges { tasks, .. } => Some(tasks),
         _ => None,
     });
     let done = done.expect("many have succeeded since");

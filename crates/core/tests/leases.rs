@@ -50,7 +50,7 @@ fn beat(farm: &mut Farm, now: u64, worker: u64, sent: u64) -> Outbox {
 }
 
 fn grants(out: &Outbox) -> Vec<(WorkerId, u64, u64)> {
-    let leases = out.sends.iter().filter_map(|send| match send.order {
+    let leases = out.sends.iter().filter_map(|send| match send.command {
         WorkerCommand::Lease { sent, lasts_ns } => Some((send.worker, sent, lasts_ns)),
         _ => None,
     });
@@ -75,7 +75,7 @@ fn a_beat_renews_and_writes_once_in_half_a_lease() {
     assert_eq!(grants(&welcome), [(WorkerId(1), 55, 300)]);
     let idle = beat(&mut farm, 1150, 1, 66);
     assert_eq!((grants(&idle), idle.sends.len()), (vec![(WorkerId(1), 66, 150)], 1));
-    assert!(idle.writes.is_empty() && idle.notes.is_empty(), "{idle:?}");
+    assert!(idle.writes.is_empty() && idle.facts.is_empty(), "{idle:?}");
     let renewed = beat(&mut farm, 1151, 1, 77);
     assert_eq!(renewed.writes, [Write::Lease { worker: WorkerId(1), until: Time(1451) }]);
     assert_eq!(grants(&renewed), [(WorkerId(1), 77, 300)]);
@@ -94,7 +94,7 @@ fn silence_is_suspect_and_the_end_of_the_lease_raises_the_epoch() {
     assert_eq!(state(&farm), Some((WorkerState::Suspect, 1)));
     assert_eq!(farm.engine.next_wakeup(), Some(Time(1300)));
     // It must say hello before it is granted more: what it holds is not known.
-    assert_eq!(beat(&mut farm, 1200, 1, 0).sends.first().map(|s| &s.order), Some(&WorkerCommand::Resync));
+    assert_eq!(beat(&mut farm, 1200, 1, 0).sends.first().map(|s| &s.command), Some(&WorkerCommand::Resync));
     let out = tell(&mut farm, 1300, Event::Tick);
     assert_eq!(state(&farm), Some((WorkerState::Expired, 2)));
     assert!(matches!(&out.writes[..], [Write::Worker(WorkerRecord { lease_until: None, .. })]), "{out:?}");

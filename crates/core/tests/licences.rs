@@ -82,13 +82,13 @@ fn a_busy_licence_is_nobodys_failure() {
     assert_eq!(farm.engine.job(job).unwrap().failed_attempts, 0);
     assert_eq!(farm.engine.queues().by_name().next().unwrap().mean_ms, None, "it says nothing of lengths");
     let again = farm.out.writes.iter().filter_map(|write| match write {
-        Write::Again { failures, losses, attempt, .. } => Some((*failures, *losses, *attempt)),
+        Write::Requeued { failures, losses, attempt, .. } => Some((*failures, *losses, *attempt)),
         _ => None,
     });
     assert_eq!(again.collect::<Vec<_>>(), (1..=20).map(|attempt| (0, 0, attempt)).collect::<Vec<_>>());
     // Any other code is a failure, and there are no retries.
     end(&mut farm, first(job), 1);
-    assert!(farm.out.notes.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Failed, .. })));
+    assert!(farm.out.facts.iter().any(|note| matches!(note, Fact::JobEnded { state: JobState::Failed, .. })));
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn a_code_means_busy_only_of_a_limit_of_its_step() {
     let job = farm.submit(work(1, &["nuke"]));
     end(&mut farm, first(job), 11);
     assert!(
-        matches!(farm.out.notes.last(), Some(Fact::JobEnded { state: JobState::Failed, .. })),
+        matches!(farm.out.facts.last(), Some(Fact::JobEnded { state: JobState::Failed, .. })),
         "{:?}",
-        farm.out.notes
+        farm.out.facts
     );
 }
 
@@ -144,7 +144,7 @@ fn a_stopped_job_does_not_wait_for_a_licence() {
     let job = farm.submit(work(1, &[MAYA]));
     farm.tell(Event::Cancel { request: REQUEST, job });
     end(&mut farm, first(job), 11);
-    assert!(matches!(farm.out.notes.last(), Some(Fact::JobEnded { state: JobState::Canceled, .. })));
+    assert!(matches!(farm.out.facts.last(), Some(Fact::JobEnded { state: JobState::Canceled, .. })));
     assert!(farm.engine.licences().back_off(step(job)).is_none());
 }
 

@@ -55,7 +55,7 @@ fn push(class: &Class, workers: &Workers) -> Option<WorkerId> {
         class,
         job: JobContext::default(),
         reads: &reads,
-        kind: 0,
+        profile: 0,
         avoids: None,
         longest_ms: None,
         others_wait: false,

@@ -421,7 +421,7 @@ proptest! {
             class: &class,
             job: context,
             reads: &reads,
-            kind: 0,
+            profile: 0,
             longest_ms: predicted_s.map(|s| s as f64 * 1e3),
             others_wait: false,
             locality: true,

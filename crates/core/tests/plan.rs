@@ -200,7 +200,7 @@ impl Work for Frames {
         let index = layer.ready.pop_first().expect("a step without ready tasks is in no queue");
         let task = TaskId { job: id, index };
         let request = self.plan.classes.get(layer.class).request.clone();
-        let held = HeldAmounts { request: &request, expected_bytes: 0, expected_ms: 0.0 };
+        let held = HeldAmounts { request: &request, headroom_bytes: 0, expected_ms: 0.0 };
         self.plan.take(booking, task, id.0, &held);
         self.plan.queues.charge(booking.queue, 1, filter);
         if layer.ready.is_empty() {

@@ -218,7 +218,7 @@ fn a5_what_a_worker_says_of_times_and_memory_charges_nobody_for_more_than_was() 
         assert!(qa >= 5 && qb >= 5, "{lie:?}: {qa} of qa and {qb} of qb");
         let worker = farm.engine.workers().by_name("w1").unwrap();
         let expected = worker.booked.running().iter().filter_map(|task| farm.engine.attempt(*task));
-        assert!(expected.map(|attempt| attempt.expects).all(|bytes| bytes <= 64 * GIB), "{lie:?}");
+        assert!(expected.map(|attempt| attempt.headroom_bytes).all(|bytes| bytes <= 64 * GIB), "{lie:?}");
     }
 }
 
@@ -286,7 +286,7 @@ fn a6_a_refused_retry_pins_no_key() {
     let row = TaskRow { state: TaskState::Succeeded, ..booked(WorkerId(1)) };
     let record = JobRecord { state: JobState::Succeeded, ..record(1, spec.clone(), vec![row]) };
     farm.tell(Event::Fetched { number: fetch.number, records: Some(vec![record]) });
-    let answers = &farm.out.answers;
+    let answers = &farm.out.replies;
     assert!(matches!(answers.as_slice(), [(REQUEST, Reply::Refused(_))]), "{answers:?}");
     // Retention deletes it.
     farm.tell(Event::Deleted(BTreeSet::from([JobId(1)])));

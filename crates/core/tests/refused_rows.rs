@@ -76,7 +76,7 @@ fn books(write: &Write, job: u64) -> bool {
 }
 
 fn resynced(out: &Outbox) -> Vec<WorkerId> {
-    out.sends.iter().filter(|send| send.order == WorkerCommand::Resync).map(|send| send.worker).collect()
+    out.sends.iter().filter(|send| send.command == WorkerCommand::Resync).map(|send| send.worker).collect()
 }
 
 /// Jobs 1 and 2 run, and the booking of job 1 was refused.

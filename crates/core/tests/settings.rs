@@ -34,7 +34,7 @@ fn handle(engine: &mut Engine, event: Event) -> Outbox {
 fn refused(engine: &mut Engine, event: Event) -> Refusal {
     let out = handle(engine, event);
     assert!(out.writes.is_empty(), "{:?}", out.writes);
-    match out.answers.into_iter().next() {
+    match out.replies.into_iter().next() {
         Some((REQUEST, Reply::Refused(refusal))) => refusal,
         other => panic!("not refused: {other:?}"),
     }
@@ -121,7 +121,7 @@ fn submitted(change: impl FnOnce(&mut StepSpec)) -> Reply {
     let spec = JobSpec { steps: vec![step], ..JobSpec::default() };
     let submit = Submit::new(REQUEST, spec);
     let mut out = handle(&mut Engine::new(Settings::default()), Event::Submit(Box::new(submit)));
-    out.answers.remove(0).1
+    out.replies.remove(0).1
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn held(task: TaskId, phase: HeldPhase) -> Held {
 
 /// The starts that went out: the number of each, its task, and those that ride with it.
 fn starts(out: &Outbox) -> Vec<(u64, u32, Vec<u32>)> {
-    let starts = out.sends.iter().filter_map(|send| match &send.order {
+    let starts = out.sends.iter().filter_map(|send| match &send.command {
         WorkerCommand::Start { task, riders, .. } => {
             Some((send.seq, task.index, riders.iter().map(|(index, _)| *index).collect()))
         }
@@ -49,7 +49,7 @@ fn starts(out: &Outbox) -> Vec<(u64, u32, Vec<u32>)> {
 }
 
 fn kills(out: &Outbox) -> Vec<TaskId> {
-    let kills = out.sends.iter().filter_map(|send| match send.order {
+    let kills = out.sends.iter().filter_map(|send| match send.command {
         WorkerCommand::Kill { task, .. } => Some(task),
         _ => None,
     });
@@ -57,13 +57,13 @@ fn kills(out: &Outbox) -> Vec<TaskId> {
 }
 
 fn resyncs(out: &Outbox) -> usize {
-    out.sends.iter().filter(|send| send.order == WorkerCommand::Resync).count()
+    out.sends.iter().filter(|send| send.command == WorkerCommand::Resync).count()
 }
 
 /// How attempts ended.
 fn ends(out: &Outbox) -> Vec<&End> {
     let ends = out.writes.iter().filter_map(|write| match write {
-        Write::End { result, .. } | Write::Again { result, .. } => Some(&result.end),
+        Write::End { result, .. } | Write::Requeued { result, .. } => Some(&result.end),
         _ => None,
     });
     ends.collect()
@@ -125,7 +125,7 @@ fn a_hello_from_before_a_start_does_not_end_what_is_to_end() {
     assert!(ends(&out).is_empty() && farm.is_placed(task(job, 0)), "it may run");
     assert_eq!(kills(&out), [task(job, 0)]);
     assert_eq!(resyncs(&out), 1, "one that does not beat is asked whether it has it");
-    let kill = out.sends.iter().find(|send| matches!(send.order, WorkerCommand::Kill { .. }));
+    let kill = out.sends.iter().find(|send| matches!(send.command, WorkerCommand::Kill { .. }));
     farm.tell(hello(1, kill.expect("it was sent").seq, Vec::new()));
     assert_eq!(ends(&farm.take()), [&End::Canceled]);
 }

@@ -119,7 +119,7 @@ fn a_saturated_worker() {
 
 /// What was told of a worker since the last time.
 fn noted(farm: &mut Farm, of: &str) -> Vec<&'static str> {
-    let notes = farm.take().notes.into_iter();
+    let notes = farm.take().facts.into_iter();
     let of_worker = notes.filter_map(|note| match note {
         Fact::Worker { name, what, .. } if name == of => Some(what),
         _ => None,
@@ -233,7 +233,7 @@ fn a_start_says_what_it_is_allowed_to_hold() {
         .take()
         .sends
         .iter()
-        .filter_map(|send| match &send.order {
+        .filter_map(|send| match &send.command {
             WorkerCommand::Start { memory_limit, .. } => Some(*memory_limit),
             _ => None,
         })

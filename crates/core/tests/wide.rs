@@ -20,7 +20,7 @@ fn starts_now(farm: &mut Farm) -> Vec<u32> {
     farm.settle();
     farm.check();
     let sends = farm.take().sends.into_iter();
-    let cores = sends.filter_map(|send| match send.order {
+    let cores = sends.filter_map(|send| match send.command {
         WorkerCommand::Start { request, .. } => Some(request.cpu / 100),
         _ => None,
     });

@@ -53,7 +53,7 @@ impl Events {
         };
         let mut changes: BTreeMap<JobId, Vec<TaskEvent>> = BTreeMap::new();
         let mut jobs = Vec::new();
-        for note in &batch.notes {
+        for note in &batch.facts {
             match note {
                 Fact::Started { task, attempt, .. } => {
                     changes.entry(task.job).or_default().push(bare(task.index, TaskState::Running, *attempt));

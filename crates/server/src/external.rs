@@ -56,7 +56,7 @@ pub(crate) struct ExternalTasks {
 impl ExternalTasks {
     /// Takes a message to a worker if it is about an external task; gives it back otherwise.
     pub fn take(&self, engine: &Engine, message: Send) -> Option<Send> {
-        let Some((task, attempt)) = attempt_of(&message.order) else { return Some(message) };
+        let Some((task, attempt)) = attempt_of(&message.command) else { return Some(message) };
         let step = |job: &windlass_core::job::Job| usize::from(job.step_of(task.index));
         let is_external = engine.job(task.job).map(|job| job.spec.steps[step(job)].is_external);
         // Nearly all messages are about other tasks.
@@ -67,7 +67,7 @@ impl ExternalTasks {
         if is_external.is_none() && !state.booked.contains_key(&task) {
             return Some(message);
         }
-        match message.order {
+        match message.command {
             WorkerCommand::Start { .. } => {
                 let epoch = engine.attempt(task).map(|booked| booked.epoch);
                 if let Some(epoch) = epoch {

@@ -41,7 +41,7 @@ struct HeldBack {
 
 impl HeldBack {
     fn push(&mut self, message: Message) {
-        self.starts.extend(attempts_of(&message.order));
+        self.starts.extend(attempts_of(&message.command));
         self.messages.push_back(message);
     }
 
@@ -65,7 +65,7 @@ fn attempts_of(order: &WorkerCommand) -> Vec<(TaskId, u32)> {
 
 /// False of a start that was sent again since, with a larger number, or whose attempt is not booked any more.
 fn is_current(engine: &Engine, message: &Message) -> bool {
-    let WorkerCommand::Start { task, attempt, .. } = message.order else { return true };
+    let WorkerCommand::Start { task, attempt, .. } = message.command else { return true };
     engine.attempt(task).is_some_and(|booked| {
         booked.number == attempt && booked.worker == message.worker && booked.seq() <= message.seq
     })
@@ -119,9 +119,9 @@ impl Outgoing {
                 }
                 continue;
             };
-            if waiting.is_overtaken_by(&message.order) {
+            if waiting.is_overtaken_by(&message.command) {
                 // With a number the worker would pass over the starts that it overtakes.
-                let Message { worker, order, .. } = message;
+                let Message { worker, command: order, .. } = message;
                 parcels.add(worker, Delivery { seq: 0, order, start: None });
                 continue;
             }
@@ -149,7 +149,7 @@ impl Outgoing {
                     let ahead = messages.iter().take(AHEAD_MAX);
                     ahead.for_each(|message| want_ahead(&mut self.bodies, message));
                     messages.push_front(message);
-                    let starts = messages.iter().flat_map(|message| attempts_of(&message.order)).collect();
+                    let starts = messages.iter().flat_map(|message| attempts_of(&message.command)).collect();
                     self.waiting.insert(worker, HeldBack { messages, starts });
                     break;
                 }
@@ -179,7 +179,7 @@ impl Outgoing {
 
     /// Adds a message to its worker's parcel; gives it back where its body is not here.
     fn pack(&mut self, engine: &Engine, message: Message, parcels: &mut Parcels) -> Option<Message> {
-        let start = match &message.order {
+        let start = match &message.command {
             WorkerCommand::Start { task, step, attempt, riders, .. } => {
                 match self.start_info(engine, *task, *step, riders) {
                     Need::Here(start) => Some(start),
@@ -193,7 +193,7 @@ impl Outgoing {
             }
             _ => None,
         };
-        let Message { worker, seq, order } = message;
+        let Message { worker, seq, command: order } = message;
         parcels.add(worker, Delivery { seq, order, start });
         None
     }
@@ -223,7 +223,7 @@ impl Outgoing {
 }
 
 fn want_ahead(bodies: &mut Bodies, message: &Message) {
-    if let WorkerCommand::Start { task, step, .. } = message.order {
+    if let WorkerCommand::Start { task, step, .. } = message.command {
         bodies.want_ahead((task.job, step));
     }
 }
@@ -305,13 +305,13 @@ mod tests {
         }
 
         fn take_starts(&mut self) -> Vec<Message> {
-            let is_start = |message: &Message| matches!(message.order, WorkerCommand::Start { .. });
+            let is_start = |message: &Message| matches!(message.command, WorkerCommand::Start { .. });
             self.out.sends.drain(..).filter(is_start).collect()
         }
 
         /// The task of that index, and its attempt.
         fn attempt(&self, index: u32) -> (TaskId, u32) {
-            attempts_of(&self.starts[0].order)
+            attempts_of(&self.starts[0].command)
                 .first()
                 .map(|(task, n)| (TaskId { index, ..*task }, *n))
                 .unwrap()
@@ -334,7 +334,7 @@ mod tests {
     }
 
     fn message(seq: u64, order: WorkerCommand) -> Message {
-        Message { worker: WORKER, seq, order }
+        Message { worker: WORKER, seq, command: order }
     }
 
     #[test]
@@ -379,7 +379,7 @@ mod tests {
         // The worker holds neither of the others: both are started again.
         scene.hello();
         let again = scene.take_starts();
-        let words: Vec<String> = again.iter().map(|start| words_of(start.seq, &start.order)).collect();
+        let words: Vec<String> = again.iter().map(|start| words_of(start.seq, &start.command)).collect();
         assert_eq!(words.len(), 2);
         scene.send(again);
         scene.read_body();

@@ -602,12 +602,12 @@ impl Shell {
 
     /// The batch is durable: tell everybody.
     fn deliver(&mut self, mut batch: Outbox) {
-        self.parts.metrics.count(&batch.notes);
-        self.parts.placed.take(&self.engine, &batch.notes);
-        self.parts.ended.take(&self.engine, &batch.notes, self.parts.clock.now());
+        self.parts.metrics.count(&batch.facts);
+        self.parts.placed.take(&self.engine, &batch.facts);
+        self.parts.ended.take(&self.engine, &batch.facts, self.parts.clock.now());
         self.parts.events.publish(&self.engine, &batch);
         self.engine.committed(&batch);
-        self.parts.external.settle(&batch.notes);
+        self.parts.external.settle(&batch.facts);
         self.outgoing.bodies.submitted(&batch.writes);
         self.fetches.extend(batch.fetches.drain(..));
         for job in &batch.ended {
@@ -615,7 +615,7 @@ impl Shell {
             self.parts.progress.forget_job(*job);
         }
         self.outgoing.send(&self.engine, batch.sends.drain(..));
-        for (request, answer) in batch.answers.drain(..) {
+        for (request, answer) in batch.replies.drain(..) {
             self.answer(request, Ok(answer));
         }
         self.pipeline.reuse(batch);

@@ -12,8 +12,8 @@ pub fn write(write: &Write) -> String {
         Write::End { task, attempt, state, result, .. } => {
             format!("end {task}#{attempt} {state:?} {:?}", result.end)
         }
-        Write::Again { task, attempt, result, .. } => format!("again {task}#{attempt} {:?}", result.end),
-        Write::Late { task, attempt, result, .. } => format!("late {task}#{attempt} {:?}", result.end),
+        Write::Requeued { task, attempt, result, .. } => format!("again {task}#{attempt} {:?}", result.end),
+        Write::LateResult { task, attempt, result, .. } => format!("late {task}#{attempt} {:?}", result.end),
         Write::Worker(record) => format!("worker {} epoch {}", record.name, record.epoch),
         Write::Lease { .. }
         | Write::History { .. }
@@ -21,7 +21,7 @@ pub fn write(write: &Write) -> String {
         | Write::Limit { .. }
         | Write::Turns(_)
         | Write::LicenceBackoffs { .. }
-        | Write::Done { .. }
+        | Write::SucceededRanges { .. }
         | Write::WorkerGone(_)
         | Write::JobHeld { .. }
         | Write::JobPriority { .. }

@@ -191,7 +191,7 @@ impl Promises {
     fn judge_write(&mut self, write: &Write) -> Checked {
         self.counted.note(write);
         let (task, attempt, result) = match write {
-            Write::End { task, attempt, result, .. } | Write::Again { task, attempt, result, .. } => {
+            Write::End { task, attempt, result, .. } | Write::Requeued { task, attempt, result, .. } => {
                 (*task, *attempt, result)
             }
             Write::Worker(record) => {

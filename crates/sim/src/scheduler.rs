@@ -452,7 +452,7 @@ impl World {
 
     /// Delivers what a durable batch releases.
     fn go_out(&mut self, batch: Outbox) {
-        for Send { worker, seq, order } in batch.sends {
+        for Send { worker, seq, command: order } in batch.sends {
             let Some(scheduler) = &self.scheduler else { return };
             let mut links = scheduler.links.iter();
             let link =
@@ -461,11 +461,11 @@ impl World {
                 self.send_order(link, number, seq, order);
             }
         }
-        for (request, answer) in batch.answers {
+        for (request, answer) in batch.replies {
             self.trace.line(&format!("answer {request}: {answer:?}"));
             self.observations.push_back(Observation::Reply(request, answer));
         }
-        self.observations.extend(batch.notes.into_iter().map(Observation::Fact));
+        self.observations.extend(batch.facts.into_iter().map(Observation::Fact));
         let life = self.scheduler.as_ref().map_or(self.lives, |scheduler| scheduler.life);
         for fetch in batch.fetches {
             let delay_ns = self.rng.between(MS / 10, 5 * MS);

@@ -403,7 +403,7 @@ impl Tables {
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
             Write::Turns(saved) => self.save_turns(saved),
             // This store reads every row, so ranges of succeeded tasks are of no use to it.
-            Write::Done { job, .. } => self.jobs.contains_key(job),
+            Write::SucceededRanges { job, .. } => self.jobs.contains_key(job),
             Write::LicenceBackoffs { job, steps } => self.set_back_offs(*job, steps),
             Write::Job { id, spec, created } => self.insert_job(*id, spec, *created),
             Write::JobHeld { job, held } => self.change(*job, |view| view.held = *held),
@@ -423,7 +423,7 @@ impl Tables {
             Write::End { task, attempt, state, failures, losses, result } => {
                 self.end(*task, *attempt, *state, (*failures, *losses), result).is_some()
             }
-            Write::Again { task, attempt, failures, losses, result } => {
+            Write::Requeued { task, attempt, failures, losses, result } => {
                 let ended = self.end(*task, *attempt, TaskState::Ready, (*failures, *losses), result);
                 let Some(row) = ended else { return false };
                 let view = AttemptView {
@@ -436,7 +436,7 @@ impl Tables {
                 self.history.entry(*task).or_default().push(view);
                 true
             }
-            Write::Late { task, attempt, worker, epoch, result } => {
+            Write::LateResult { task, attempt, worker, epoch, result } => {
                 let (attempt, worker, epoch) = (*attempt, *worker, *epoch);
                 let view = AttemptView { attempt, worker, epoch, late: true, result: result.clone() };
                 self.add_late(*task, view);

@@ -174,7 +174,7 @@ fn a_booking_is_a_compare_and_swap() {
         assert_eq!(commit(&store, vec![book(a, 1), book(b, 1)]).await, [0]);
         assert_eq!(commit(&store, vec![book(a, 2)]).await, [0], "a is not ready again");
         let again =
-            Write::Again { task: a, attempt: 1, failures: 1, losses: 0, result: result(End::Exited(9)) };
+            Write::Requeued { task: a, attempt: 1, failures: 1, losses: 0, result: result(End::Exited(9)) };
         assert!(commit(&store, vec![again.clone()]).await.is_empty());
         assert_eq!(commit(&store, vec![again]).await, [0], "an attempt ends once");
         assert_eq!(commit(&store, vec![book(a, 3)]).await, [0], "attempts are not left out");
@@ -200,10 +200,16 @@ fn a_result_counts_once_and_a_late_one_is_history() {
         assert!(commit(&store, vec![done.clone()]).await.is_empty());
         assert_eq!(commit(&store, vec![done]).await, [0]);
         let (worker, epoch) = (WorkerId(8), Epoch(1));
-        let late = Write::Late { task: a, attempt: 1, worker, epoch, result: result(End::Signaled(9)) };
-        let never = Write::Late { task: a, attempt: 2, worker, epoch, result: result(End::Signaled(9)) };
-        let nowhere =
-            Write::Late { task: task(7, 0), attempt: 1, worker, epoch, result: result(End::Signaled(9)) };
+        let late = Write::LateResult { task: a, attempt: 1, worker, epoch, result: result(End::Signaled(9)) };
+        let never =
+            Write::LateResult { task: a, attempt: 2, worker, epoch, result: result(End::Signaled(9)) };
+        let nowhere = Write::LateResult {
+            task: task(7, 0),
+            attempt: 1,
+            worker,
+            epoch,
+            result: result(End::Signaled(9)),
+        };
         assert!(commit(&store, vec![late.clone(), late, never, nowhere]).await.is_empty());
         assert!(store.history(task(7, 0)).await.unwrap().is_empty());
         let stored = &store.tasks(JobId(1), 0..1).await.unwrap()[0];
@@ -337,7 +343,7 @@ fn old_jobs_go_with_all_that_hangs_on_them() {
         for id in 1..=3 {
             let a = task(id, 0);
             let again =
-                Write::Again { task: a, attempt: 1, failures: 0, losses: 1, result: result(End::Lost) };
+                Write::Requeued { task: a, attempt: 1, failures: 0, losses: 1, result: result(End::Lost) };
             commit(&store, vec![new_job(id, spec("n", "u", None)), book(a, 1), again]).await;
         }
         for (id, at) in [(1, 10), (2, 20)] {
@@ -501,7 +507,7 @@ fn a_booking_keeps_its_amounts_through_its_end_and_the_next_one() {
         let amounts = async || store.load().await.unwrap().ground.jobs[0].tasks[0].amounts;
         assert_eq!(amounts().await, Some((150, 3 << 30)));
         let again =
-            Write::Again { task: a, attempt: 1, failures: 1, losses: 0, result: result(End::OutOfMemory) };
+            Write::Requeued { task: a, attempt: 1, failures: 1, losses: 0, result: result(End::OutOfMemory) };
         commit(&store, vec![again]).await;
         assert_eq!(amounts().await, Some((150, 3 << 30)));
         let (worker, epoch) = (WorkerId(4), Epoch(2));

@@ -108,14 +108,14 @@ fn job(id: u64) -> Vec<Write> {
     for index in 0..30 {
         let (task, result) = (task(index), result.clone());
         writes.push(match index % 3 {
-            0 => Write::Again { task, attempt: 1, failures: 1, losses: 0, result },
+            0 => Write::Requeued { task, attempt: 1, failures: 1, losses: 0, result },
             _ => Write::End { task, attempt: 1, state: TaskState::Succeeded, failures: 0, losses: 1, result },
         });
     }
-    writes.push(Write::Late { task: task(1), attempt: 1, worker, epoch, result });
+    writes.push(Write::LateResult { task: task(1), attempt: 1, worker, epoch, result });
     let back_off = BackOff { limit: "maya".to_owned(), since: at, until: at, times: 1 };
     writes.push(Write::LicenceBackoffs { job: JobId(id), steps: [(0, back_off)].into() });
-    writes.push(Write::Done { job: JobId(id), tasks: RangeSet::from_range(1..3) });
+    writes.push(Write::SucceededRanges { job: JobId(id), tasks: RangeSet::from_range(1..3) });
     if id.is_multiple_of(5) {
         writes.push(Write::JobPriority { job: JobId(id), priority: -3 });
         let (state, counts) = (JobState::Failed, Counts::default());
@@ -191,7 +191,7 @@ fn a_farm_moves_to_postgres_and_back_with_everything() {
         // The farm goes on: numbers are not given out twice, and attempts are where they were.
         let server = owned(&database).await;
         assert_eq!(server.load().await.unwrap().next_job, JOBS + 1);
-        let again = Write::Late {
+        let again = Write::LateResult {
             task: TaskId { job: JobId(1), index: 1 },
             attempt: 1,
             worker: WorkerId(1),

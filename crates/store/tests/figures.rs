@@ -45,8 +45,13 @@ fn what_ended_last_is_found_of_active_and_of_ended_jobs() {
             ];
             commit(&store, writes).await;
         }
-        let again =
-            Write::Again { task: task(4, 1), attempt: 1, failures: 1, losses: 0, result: result(End::Lost) };
+        let again = Write::Requeued {
+            task: task(4, 1),
+            attempt: 1,
+            failures: 1,
+            losses: 0,
+            result: result(End::Lost),
+        };
         let mut writes = vec![again];
         for (id, at) in [(1, 30), (2, 20), (3, 10)] {
             let (state, counts) = (JobState::Succeeded, Counts::default());

@@ -241,7 +241,7 @@ impl World {
         self.checked();
         self.wanted.extend(batch.fetches);
         for send in batch.sends {
-            match send.order {
+            match send.command {
                 WorkerCommand::Start { task, attempt, .. } => {
                     _ = self.running.insert(task, (send.worker, attempt))
                 }
@@ -255,7 +255,7 @@ impl World {
                 _ => {}
             }
         }
-        for (request, answer) in batch.answers {
+        for (request, answer) in batch.replies {
             assert!(self.answered.insert(request.0), "{request} is answered twice");
             if let Reply::Submitted { job, .. } = answer {
                 self.known.push(job);
@@ -266,7 +266,7 @@ impl World {
     /// A commit fails, and the store answers again at once.
     fn fail(&mut self) {
         let batch = std::mem::take(&mut self.out);
-        self.lost.extend(batch.answers.iter().map(|(request, _)| request.0));
+        self.lost.extend(batch.replies.iter().map(|(request, _)| request.0));
         let touched = self.engine.failed([&batch]);
         let records = self.records(touched.clone());
         let parked = self.runtime.block_on(self.store.parked_counts()).unwrap();

@@ -246,7 +246,7 @@ fn assert_goes_on_once(ground: StoredState) {
             WorkerCommand::Start { task: told, .. } | WorkerCommand::Kill { task: told, .. } => *told == task,
             _ => false,
         };
-        assert!(!out.sends.iter().any(|send| is_about(&send.order)), "{task} is left alone");
+        assert!(!out.sends.iter().any(|send| is_about(&send.command)), "{task} is left alone");
     }
 }
 

@@ -64,7 +64,9 @@ fn tasks_that_ended_come_back_by_ranges() {
         assert!(before.ended.len() <= 14 && before.tasks.len() == 1, "{:?}", before.ended);
         let mut noted = RangeSet::from_range(0..99);
         noted.insert_range(300..350);
-        assert!(commit(&store, vec![Write::Done { job: JobId(1), tasks: noted }]).await.is_empty());
+        assert!(
+            commit(&store, vec![Write::SucceededRanges { job: JobId(1), tasks: noted }]).await.is_empty()
+        );
         let after = read().await;
         assert_eq!(by_state(&after), rows);
         let failed = after.ended.iter().find(|ended| ended.state == TaskState::Failed).unwrap();

@@ -30,7 +30,7 @@ impl Desk {
         assert!(self.store.apply(&out.writes).is_empty(), "{:?}", out.writes);
         self.engine.committed(&out);
         self.engine.check().unwrap();
-        self.answers.extend(out.answers.into_iter().map(|(request, answer)| (request.0, answer)));
+        self.answers.extend(out.replies.into_iter().map(|(request, answer)| (request.0, answer)));
         self.wanted.extend(out.fetches);
     }
 

@@ -87,8 +87,8 @@ fn write(Op(kind, job, index, attempt, worker_id): Op, made: &mut BTreeSet<u64>)
             let state = [TaskState::Succeeded, TaskState::Failed][index as usize % 2];
             Write::End { task, attempt, state, failures: index, losses: 0, result: result(index) }
         }
-        14 | 15 => Write::Again { task, attempt, failures: 1, losses: index, result: result(1) },
-        16 | 17 => Write::Late { task, attempt, worker: worker_id, epoch, result: result(index) },
+        14 | 15 => Write::Requeued { task, attempt, failures: 1, losses: index, result: result(1) },
+        16 | 17 => Write::LateResult { task, attempt, worker: worker_id, epoch, result: result(index) },
         18 => Write::Worker(worker(worker_id.0, attempt)),
         19 => Write::WorkerGone(worker_id),
         20 => Write::Lease { worker: worker_id, until: at },
@@ -97,7 +97,7 @@ fn write(Op(kind, job, index, attempt, worker_id): Op, made: &mut BTreeSet<u64>)
         25 => Write::History { signature: queue, samples: vec![Sample::default(); attempt as usize], at },
         26 => Write::Queue(QueueRecord { weight: attempt, ..QueueRecord::named(&queue) }),
         27 => Write::Limit { name: queue, limit: (attempt != 1).then(|| Limit::of(attempt)) },
-        28 => Write::Done { job: id, tasks: RangeSet::from_range(0..index) },
+        28 => Write::SucceededRanges { job: id, tasks: RangeSet::from_range(0..index) },
         _ => {
             let back_off = BackOff { limit: queue, since: at, until: at, times: 1 };
             Write::LicenceBackoffs {

@@ -75,7 +75,7 @@ impl Farm {
             assert!(self.store.apply(&batch.writes).is_empty());
             self.engine.committed(&batch);
             for send in &batch.sends {
-                if let WorkerCommand::Start { task, attempt, .. } = send.order {
+                if let WorkerCommand::Start { task, attempt, .. } = send.command {
                     self.running.insert(self.booked.len() as u64, (task, attempt));
                     self.booked.push(task);
                 }

@@ -110,7 +110,7 @@ impl Farm {
             };
             self.engine.committed(&batch);
             for send in &batch.sends {
-                let WorkerCommand::Start { task, attempt, .. } = send.order else { continue };
+                let WorkerCommand::Start { task, attempt, .. } = send.command else { continue };
                 let spec = &self.engine.job(task.job).unwrap().spec;
                 let (queue, user) = (spec.queue.clone(), spec.user.clone());
                 self.running.insert(self.booked.len() as u64, (task, attempt, self.now));

@@ -61,7 +61,7 @@ impl Farm {
     fn go_out(&mut self, out: &Outbox) {
         self.engine.committed(out);
         for send in &out.sends {
-            let WorkerCommand::Start { task, attempt, .. } = &send.order else { continue };
+            let WorkerCommand::Start { task, attempt, .. } = &send.command else { continue };
             let epoch = self.engine.attempt(*task).expect("it is booked").epoch;
             let by = Report { worker: send.worker, epoch, task: *task, attempt: *attempt };
             let worker = self.engine.workers().get(send.worker).expect("it is there");

@@ -6,7 +6,7 @@ use crate::client_places::ClientPlaces;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::QueuedStep;
 use crate::ledger::{booking, wide};
-use crate::plan::{Booking, Planner, RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit};
+use crate::plan::{Booking, GangBooking, GangPart, Planner, RunningTask, StepFacts, Work, within_limit};
 use crate::queues::RoundFilter;
 use crate::time::NS_PER_MS;
 
@@ -89,13 +89,13 @@ impl Work for Engine {
         wide::widen_booked(&mut self.books, out);
     }
 
-    fn gang(&self, step: StepKey) -> Option<Vec<TogetherPart>> {
+    fn gang(&self, step: StepKey) -> Option<Vec<GangPart>> {
         self.books.ledger.next_gang(step)
     }
 
     fn book_gang(
         &mut self,
-        tasks: &[TogetherTask],
+        tasks: &[GangBooking],
         queued_step: QueuedStep,
         queue: QueueId,
         filter: &mut RoundFilter,

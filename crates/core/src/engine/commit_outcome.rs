@@ -38,7 +38,7 @@ impl Engine {
         let jobs: BTreeSet<JobId> = refused.iter().filter_map(|row| batch.writes.get(*row)?.job()).collect();
         let forming = std::mem::take(forming);
         let mut again = self.failed([&forming]);
-        let mut undone: Vec<RequestId> = forming.answers.iter().map(|(request, _)| *request).collect();
+        let mut undone: Vec<RequestId> = forming.replies.iter().map(|(request, _)| *request).collect();
         batch.withhold(&jobs, &mut undone);
         again.extend(jobs);
         Release { batch, undone, again: Some(again) }

@@ -45,7 +45,7 @@ impl Commits {
         }
         self.greetings -= 1;
         batch.sends.retain(|send| {
-            let is_resync = matches!(send.order, WorkerCommand::Resync);
+            let is_resync = matches!(send.command, WorkerCommand::Resync);
             workers.get(send.worker).is_some_and(|w| is_resync || send.seq >= w.link.welcome_seq)
         });
     }

@@ -105,7 +105,7 @@ impl Pipeline {
         let Some(batch) = self.in_flight.take() else { return Vec::new() };
         let forming = std::mem::take(&mut self.forming);
         self.stalled = Some(engine.failed([&*batch, &forming]));
-        batch.answers.iter().chain(&forming.answers).map(|(request, _)| *request).collect()
+        batch.replies.iter().chain(&forming.replies).map(|(request, _)| *request).collect()
     }
 
     /// While the pipeline is stalled: the jobs to read from the store and to give to [`Pipeline::reload`].

@@ -27,7 +27,7 @@ pub struct Attempt {
     pub request: Resources,
     /// Headroom in bytes beyond `request`, from the prediction. Nothing else is placed in it. It is not booked, and a task
     /// that lends its cpus gives it up.
-    pub expects: u64,
+    pub headroom_bytes: u64,
     /// Another task's process runs it, and holds what it takes: see [`Chunks`](crate::job::Chunks).
     pub(crate) rides: bool,
     /// The last of the tasks that its process runs; itself as a rule.
@@ -56,7 +56,7 @@ impl Attempt {
             worker: self.worker,
             epoch: self.epoch,
             at: self.booked,
-            amounts: (self.request.cpu, self.request.memory + self.expects),
+            amounts: (self.request.cpu, self.request.memory + self.headroom_bytes),
         }
     }
 

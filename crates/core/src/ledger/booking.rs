@@ -12,7 +12,7 @@ use crate::bounds;
 use crate::ids::{QueueId, StepKey, TaskId};
 use crate::job::{ChunkEnd, Job, LeftToRun, QueuedStep};
 use crate::outbox::{Fact, Outbox};
-use crate::plan::{Booking, HeldAmounts, Planner, TogetherTask};
+use crate::plan::{Booking, GangBooking, HeldAmounts, Planner};
 use crate::queues::RoundFilter;
 use crate::resources::Resources;
 
@@ -43,18 +43,18 @@ pub(crate) fn book(
 /// Books tasks that start together. Their workers are told when all are booked, so that each learns of all.
 pub(crate) fn book_together(
     books: &mut Books,
-    tasks: &[TogetherTask],
+    tasks: &[GangBooking],
     leader: QueuedStep,
     queue: QueueId,
     filter: &mut RoundFilter,
     out: &mut Outbox,
 ) {
-    for TogetherTask { step, index, worker } in tasks {
+    for GangBooking { step, index, worker } in tasks {
         let queued_step = leader.of_step(*step);
         let booking = Booking { queue, queued_step, worker: *worker, is_ahead: false };
         book_one(books, &booking, *index, false, filter, out);
     }
-    for TogetherTask { step, index, .. } in tasks {
+    for GangBooking { step, index, .. } in tasks {
         // Several on one worker have a number each, which they could not know when they were booked.
         send_start(books, TaskId { job: step.job, index: *index }, out);
         refresh_capped(books, *step);
@@ -140,14 +140,14 @@ fn book_one(
     let sized = &books.plan.classes.get(step.class).request;
     let asked = Resources { memory: spec.request.memory, ..sized.clone() };
     let expected = sized.memory.saturating_sub(asked.memory);
-    let (request, expects) = if rides { (Resources::default(), 0) } else { (asked.clone(), expected) };
+    let (request, headroom_bytes) = if rides { (Resources::default(), 0) } else { (asked.clone(), expected) };
     let (profile, ms) = (step.profile, step.mean_ms.unwrap_or(0.0));
     let waited_ns = books.plan.now().since(step.ready_since);
     let task = TaskId { job: key.job, index };
     if !rides {
         take_limits(books, key, id, 1);
     }
-    let held = HeldAmounts { request: &request, expected_bytes: expects, expected_ms: ms };
+    let held = HeldAmounts { request: &request, headroom_bytes, expected_ms: ms };
     books.plan.take(booking, task, profile, &held);
     let (epoch, seq) =
         books.plan.workers.get(id).map_or_else(Default::default, |w| (w.record.epoch, w.link.seq + 1));
@@ -161,7 +161,7 @@ fn book_one(
         failures: tries.failures,
         losses: tries.losses,
         request,
-        expects,
+        headroom_bytes,
         rides,
         last: index,
         chunk_end: ChunkEnd::default(),
@@ -173,7 +173,7 @@ fn book_one(
         charged,
     };
     out.writes.push(attempt.as_booked(task));
-    out.notes.push(Fact::Booked { task, worker: id, waited_ns });
+    out.facts.push(Fact::Booked { task, worker: id, waited_ns });
     books.plan.queues.charge(queue, books.ledger.cost_of(&attempt.charged), filter);
     books.ledger.count_advance(key.job, &attempt, true, &mut books.plan.queues);
     books.ledger.attempts.insert(task, attempt);

@@ -180,7 +180,7 @@ pub(super) fn estimate(
     queue: QueueId,
     worker: WorkerId,
     request: &Resources,
-    expects: u64,
+    headroom_bytes: u64,
 ) -> Charged {
     let known = books.ledger.step(key).and_then(|step| step.mean_ms);
     let known =
@@ -190,15 +190,20 @@ pub(super) fn estimate(
         ms,
         from: Time::default(),
         counted: true,
-        ..adopted_charge(&books.plan, worker, request, expects)
+        ..adopted_charge(&books.plan, worker, request, headroom_bytes)
     }
 }
 
 /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. See
 /// [`take_up_charges`](super::turns::take_up_charges).
-pub(super) fn adopted_charge(plan: &Planner, worker: WorkerId, request: &Resources, expects: u64) -> Charged {
+pub(super) fn adopted_charge(
+    plan: &Planner,
+    worker: WorkerId,
+    request: &Resources,
+    headroom_bytes: u64,
+) -> Charged {
     let capacity = plan.workers.get(worker).map(|worker| &worker.record.capacity);
-    let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, expects, capacity));
+    let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, headroom_bytes, capacity));
     Charged { share, ms: 0, from: plan.now(), counted: false }
 }
 
@@ -207,7 +212,7 @@ pub(super) fn charge_more(books: &mut Books, task: TaskId, queue: QueueId, cpu: 
     let Some(attempt) = books.ledger.attempts.get(&task) else { return };
     let (before, mut request) = (attempt.charged, attempt.request.clone());
     request.cpu += cpu;
-    let share = adopted_charge(&books.plan, attempt.worker, &request, attempt.expects).share;
+    let share = adopted_charge(&books.plan, attempt.worker, &request, attempt.headroom_bytes).share;
     books.ledger.change_charge(task, &mut books.plan.queues, |attempt| {
         attempt.request.cpu += cpu;
         attempt.charged.share = share;

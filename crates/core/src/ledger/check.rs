@@ -154,7 +154,7 @@ fn check_workers(books: &Books) -> Result<(), String> {
         }
         on.running.insert(*task);
         on.held.add(&attempt.held());
-        on.headroom += attempt.expects;
+        on.headroom += attempt.headroom_bytes;
         if attempt.lent == Lent::Reclaiming {
             on.reclaiming += attempt.request.cpu;
         }

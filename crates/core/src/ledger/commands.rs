@@ -8,7 +8,7 @@ use crate::plan::Planner;
 /// Queues a message to a worker and returns its number.
 pub(crate) fn send(plan: &mut Planner, worker: WorkerId, order: WorkerCommand, out: &mut Outbox) -> u64 {
     let seq = plan.workers.next_seq(worker);
-    out.sends.push(Send { worker, seq, order });
+    out.sends.push(Send { worker, seq, command: order });
     seq
 }
 
@@ -125,7 +125,7 @@ pub(super) fn start_order(books: &Books, task: TaskId) -> Option<WorkerCommand> 
         attempt: attempt.number,
         request: attempt.request.clone(),
         // Where nobody asked for memory the amount is a guess, and nothing is killed for a guess.
-        memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.expects),
+        memory_limit: (spec.request.memory > 0).then_some(attempt.request.memory + attempt.headroom_bytes),
         time_limit_ms: spec.time_limit_ms,
         gang: gang_place(books, task),
         riders: books.ledger.riders_of(task, attempt),

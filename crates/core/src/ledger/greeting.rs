@@ -28,7 +28,7 @@ pub(crate) fn hello(books: &mut Books, hello: Hello, out: &mut Outbox) -> bool {
     };
     let known = books.plan.workers.by_name(&hello.name).or_else(renamed).map(|w| w.record.id);
     if let (Some(worker), Err(_)) = (known, admit(&books.plan, &hello)) {
-        out.notes.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
+        out.facts.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
         return false;
     }
     let before = known.and_then(|id| books.plan.workers.get(id));
@@ -194,7 +194,7 @@ fn meet_held(books: &mut Books, task: TaskId, phase: HeldPhase, out: &mut Outbox
             && attempt.started.is_none()
             && attempt.lent == Lent::No
         {
-            attempt.expects = 0;
+            attempt.headroom_bytes = 0;
             set_lent(books, task, Lent::Yes);
         }
         mark_started(books, task, at, out);

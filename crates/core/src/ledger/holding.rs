@@ -28,7 +28,7 @@ pub(super) fn mark_started(books: &mut Books, task: TaskId, at: Time, out: &mut 
         // Its worker's clock may be off, or a lie.
         let at = at.clamp(attempt.booked.min(now), now);
         books.ledger.change_charge(task, &mut books.plan.queues, |attempt| attempt.started = Some(at));
-        out.notes.push(Fact::Started { task, attempt: number, at });
+        out.facts.push(Fact::Started { task, attempt: number, at });
         books.ledger.watch_charge(task);
     }
     let Some(attempt) = books.ledger.attempts.get(&task) else { return };
@@ -57,12 +57,12 @@ pub(super) fn make_room(books: &mut Books, id: WorkerId, task: TaskId) {
             holds.then_some((attempt.started.is_none(), attempt.seq, *other))
         });
         let Some((_, _, other)) = others.max() else { return };
-        let Some(Attempt { request, expects, .. }) = books.ledger.attempts.get(&other).cloned() else {
+        let Some(Attempt { request, headroom_bytes, .. }) = books.ledger.attempts.get(&other).cloned() else {
             return;
         };
         let (key, ms) = (books.ledger.key_of(other), books.ledger.predicted_ms(other));
         books.plan.workers.update(id, |w| {
-            w.booked.let_go(other, key, &request, expects, request.cpu);
+            w.booked.let_go(other, key, &request, headroom_bytes, request.cpu);
             w.booked.send_back(other, ms);
         });
         if let Some(attempt) = books.ledger.attempts.get_mut(&other) {
@@ -83,7 +83,7 @@ pub(super) fn drop_attempt(books: &mut Books, task: TaskId) -> Option<Attempt> {
         if attempt.queued {
             w.booked.leave_backlog(task, ms);
         } else {
-            w.booked.let_go(task, key, &held, attempt.expects, attempt.request.cpu);
+            w.booked.let_go(task, key, &held, attempt.headroom_bytes, attempt.request.cpu);
         }
     });
     if !attempt.rides {
@@ -113,10 +113,10 @@ fn start_queued(books: &mut Books, id: WorkerId, place: usize) {
     };
     let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
     attempt.queued = false;
-    let (held, expects, cpu) = (attempt.held(), attempt.expects, attempt.request.cpu);
+    let (held, headroom_bytes, cpu) = (attempt.held(), attempt.headroom_bytes, attempt.request.cpu);
     let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
     books.plan.workers.update(id, |w| {
         w.booked.leave_backlog(task, ms);
-        w.booked.hold(task, key, &held, expects, cpu);
+        w.booked.hold(task, key, &held, headroom_bytes, cpu);
     });
 }

@@ -156,7 +156,7 @@ pub(super) fn is_largest(books: &Books, task: TaskId, attempt: &Attempt) -> bool
     let fits = |worker: &&Worker| placement::eligible_when_idle(&class, worker);
     let most =
         books.plan.workers.largest_first().find(fits).map_or(0, |worker| worker.record.capacity.memory);
-    most > 0 && attempt.request.memory + attempt.expects >= most
+    most > 0 && attempt.request.memory + attempt.headroom_bytes >= most
 }
 
 /// What the end of an attempt says of its worker. A kill for memory, at a limit or on request says nothing,
@@ -214,7 +214,7 @@ fn sample_of(attempt: &Attempt, result: &TaskResult, capacity: u64) -> Option<Sa
     let ran = result.started.zip(result.finished);
     let most = if capacity > 0 { capacity } else { PEAK_BYTES_MAX };
     let peak_memory = result.peak_memory.map(|bytes| bytes.min(most));
-    let limit = (attempt.request.memory + attempt.expects).max(peak_memory.unwrap_or(0));
+    let limit = (attempt.request.memory + attempt.headroom_bytes).max(peak_memory.unwrap_or(0));
     let killed = oom.then_some(limit.saturating_mul(2)).filter(|needs| *needs > 0);
     Some(Sample {
         peak_memory: if oom { killed } else { peak_memory },

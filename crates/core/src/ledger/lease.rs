@@ -142,7 +142,7 @@ pub(crate) fn forget_worker(
             Reply::Done
         }
     };
-    out.answers.push((request, answer));
+    out.replies.push((request, answer));
 }
 
 /// Nothing runs on the worker any more: what was booked on it is lost, and what it says of that
@@ -182,7 +182,7 @@ pub(crate) fn note_pressure(plan: &mut Planner, out: &mut Outbox) {
 
 fn note_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
     let Some(worker) = plan.workers.get(id) else { return };
-    out.notes.push(Fact::Worker { worker: id, name: worker.record.name.clone(), what });
+    out.facts.push(Fact::Worker { worker: id, name: worker.record.name.clone(), what });
 }
 
 pub(super) fn write_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
@@ -199,11 +199,11 @@ pub(crate) fn drain(
     out: &mut Outbox,
 ) {
     if let Some(bytes) = note.as_ref().map(String::len).filter(|bytes| *bytes > bounds::NOTE_BYTES_MAX) {
-        out.answers.push((request, Reply::Refused(BadSetting::Note(bytes).into())));
+        out.replies.push((request, Reply::Refused(BadSetting::Note(bytes).into())));
         return;
     }
     if plan.workers.get(id).is_none_or(|w| w.record.state == WorkerState::Forgotten) {
-        out.answers.push((request, Reply::Refused(Refusal::NoWorker(id))));
+        out.replies.push((request, Reply::Refused(Refusal::NoWorker(id))));
         return;
     }
     out.before.extend(plan.workers.get(id).map(Worker::stored));
@@ -219,7 +219,7 @@ pub(crate) fn drain(
     });
     write_worker(plan, id, if draining { "draining" } else { "resumed" }, out);
     plan.request_round();
-    out.answers.push((request, Reply::Done));
+    out.replies.push((request, Reply::Done));
 }
 
 /// Forgets workers that are gone, and that nobody has used for long.

@@ -23,10 +23,10 @@ pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
         answer_reclaims(&mut books.ledger, task, out);
     }
     let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
-    let expects = std::mem::take(&mut attempt.expects);
+    let headroom_bytes = std::mem::take(&mut attempt.headroom_bytes);
     let (worker, attempt) = (attempt.worker, attempt.number);
     books.plan.workers.update(worker, |w| {
-        w.booked.lend(request.cpu, expects);
+        w.booked.lend(request.cpu, headroom_bytes);
     });
     send(&mut books.plan, worker, WorkerCommand::Lend { task, attempt }, out);
     promote(books, worker);
@@ -42,7 +42,7 @@ pub(crate) fn reclaim(books: &mut Books, request: RequestId, task: TaskId, out: 
         mark_started(books, task, books.plan.now(), out);
     }
     let Some(attempt) = books.ledger.attempts.get(&task).filter(|a| unheard || a.lent != Lent::No) else {
-        out.answers.push((request, Reply::Done));
+        out.replies.push((request, Reply::Done));
         return;
     };
     books.ledger.reclaims.entry(task).or_default().push(request);

@@ -121,7 +121,7 @@ fn note_done(ledger: &mut Ledger, key: StepKey, out: &mut Outbox) {
     ranges.into_iter().for_each(|range| tasks.insert_range(range));
     // The rows of these say what started together.
     tasks.subtract(&ledger.tasks_of_booked_gangs(key.job));
-    out.writes.push(Write::Done { job: key.job, tasks });
+    out.writes.push(Write::SucceededRanges { job: key.job, tasks });
 }
 
 /// A task succeeded: steps that wait for it, or for its whole step, may have ready tasks now.
@@ -170,7 +170,7 @@ pub(crate) fn settle_job(books: &mut Books, id: JobId, out: &mut Outbox) {
         job.ended = Some(state);
         let (counts, key) = (job.counts(), job.spec.key.clone().map(|key| (job.spec.user.clone(), key)));
         out.writes.push(Write::JobEnd { job: id, state, at: books.plan.now(), counts });
-        out.notes.push(Fact::JobEnded { job: id, state, counts });
+        out.facts.push(Fact::JobEnded { job: id, state, counts });
         out.ended.push(id);
         books.ledger.remember_end(id, state, key);
         for dependent in books.ledger.dependents.remove(&id).unwrap_or_default() {
@@ -230,7 +230,7 @@ fn write_end(
     out: &mut Outbox,
 ) {
     let (number, Tries { failures, losses, .. }) = (attempt.number, tries);
-    out.notes.push(Fact::Ended {
+    out.facts.push(Fact::Ended {
         task,
         attempt: number,
         worker: attempt.worker,
@@ -239,7 +239,7 @@ fn write_end(
         result: result.clone(),
     });
     out.writes.push(match state {
-        TaskState::Ready => Write::Again { task, attempt: number, failures, losses, result },
+        TaskState::Ready => Write::Requeued { task, attempt: number, failures, losses, result },
         _ => Write::End { task, attempt: number, state, failures, losses, result },
     });
 }
@@ -366,7 +366,7 @@ pub(super) fn give_back_rider(books: &mut Books, task: TaskId, out: &mut Outbox)
 /// Requests that wait for the task's cpus are answered: it has them, or has ended.
 pub(super) fn answer_reclaims(ledger: &mut Ledger, task: TaskId, out: &mut Outbox) {
     for request in ledger.reclaims.remove(&task).unwrap_or_default() {
-        out.answers.push((request, Reply::Done));
+        out.replies.push((request, Reply::Done));
     }
 }
 

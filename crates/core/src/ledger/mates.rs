@@ -3,7 +3,7 @@
 use super::{Attempt, Ledger};
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Chunks, Gang, GangTask, Job, LeftToRun, TaskRow, TaskState};
-use crate::plan::TogetherPart;
+use crate::plan::GangPart;
 use crate::ranges::RangeSet;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ impl Ledger {
     }
 
     /// The next tasks that the step's turn starts together, by step.
-    pub(crate) fn next_gang(&self, leader: StepKey) -> Option<Vec<TogetherPart>> {
+    pub(crate) fn next_gang(&self, leader: StepKey) -> Option<Vec<GangPart>> {
         let job = self.jobs.get(&leader.job)?;
         let tasks = job.next_gang(leader.step.into())?;
-        let parts = job.gang_steps(leader.step.into()).map(|step| TogetherPart {
+        let parts = job.gang_steps(leader.step.into()).map(|step| GangPart {
             step: StepKey { step: step as u16, ..leader },
             tasks: tasks.iter().filter(|task| task.step == step).map(|task| task.index).collect(),
         });

@@ -247,7 +247,9 @@ impl Ledger {
     /// Ends that are not durable come again, and teach nothing then.
     pub(crate) fn learned_early<'a>(&mut self, writes: impl IntoIterator<Item = &'a Write>) {
         self.learned.extend(writes.into_iter().filter_map(|write| match write {
-            Write::End { task, attempt, .. } | Write::Again { task, attempt, .. } => Some((*task, *attempt)),
+            Write::End { task, attempt, .. } | Write::Requeued { task, attempt, .. } => {
+                Some((*task, *attempt))
+            }
             _ => None,
         }));
     }

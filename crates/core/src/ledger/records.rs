@@ -168,16 +168,16 @@ fn adopt_attempt(books: &mut Books, id: JobId, number: u16, row: &TaskRow) {
     let rides = job.spec.steps[usize::from(number)].chunks.is_some()
         && row.amounts == Some((0, 0))
         && request != Resources::default();
-    let (queue, mut expects) = (job.queue, memory.saturating_sub(request.memory));
+    let (queue, mut headroom_bytes) = (job.queue, memory.saturating_sub(request.memory));
     let charged = match rides {
         true => adopted_charge(&books.plan, row.worker, &request, 0),
         false => {
             request.cpu = cpu;
-            adopted_charge(&books.plan, row.worker, &request, expects)
+            adopted_charge(&books.plan, row.worker, &request, headroom_bytes)
         }
     };
     if rides {
-        (request, expects) = (Resources::default(), 0);
+        (request, headroom_bytes) = (Resources::default(), 0);
     }
     books.plan.queues.hold(queue, request.cpu);
     // Any message that was sent to the worker so far may have been its start.
@@ -191,7 +191,7 @@ fn adopt_attempt(books: &mut Books, id: JobId, number: u16, row: &TaskRow) {
         failures: row.failures,
         losses: row.losses,
         request,
-        expects,
+        headroom_bytes,
         rides,
         last: row.index,
         chunk_end: ChunkEnd::default(),

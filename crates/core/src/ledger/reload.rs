@@ -79,7 +79,7 @@ fn keep_volatile(books: &mut Books, before: &[BookedBefore]) {
         if books.ledger.attempts.get(task).is_some_and(|attempt| attempt.number == old.number) {
             books.ledger.change_charge(*task, &mut books.plan.queues, |attempt| {
                 attempt.started = old.started;
-                attempt.expects = old.expects;
+                attempt.headroom_bytes = old.headroom_bytes;
                 attempt.charged = old.charged;
                 if (attempt.worker, attempt.epoch) == (old.worker, old.epoch) {
                     (attempt.seq, attempt.last) = (old.seq, old.last);

@@ -33,8 +33,8 @@ pub(crate) fn finished(books: &mut Books, by: Report, result: TaskResult, out: &
         }
     } else if books.plan.workers.get(worker).is_none_or(|w| epoch < w.record.epoch) {
         let result = believable(result, Time::default(), books.plan.now());
-        out.writes.push(Write::Late { task, attempt, worker, epoch, result });
-        out.notes.push(Fact::Late { task, attempt, worker });
+        out.writes.push(Write::LateResult { task, attempt, worker, epoch, result });
+        out.facts.push(Fact::Late { task, attempt, worker });
     }
     // Under the worker's epoch of today an attempt that is not booked was reported before: only the
     // acknowledgement is missing. An epoch that is still to come is a lie.
@@ -67,7 +67,7 @@ pub(crate) fn load(plan: &mut Planner, worker: WorkerId, report: Box<LoadReport>
     if let Some(speed) = report.network_mbit_s {
         plan.record(Metric::NetworkMbitS, speed);
     }
-    if plan.workers.bears(worker, now, Some(report)) {
+    if plan.workers.update_load(worker, now, Some(report)) {
         plan.request_round();
     }
 }

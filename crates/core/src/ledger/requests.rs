@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(crate) fn cancel(books: &mut Books, request: RequestId, job: JobId, out: &mut Outbox) {
     if is_active(&books.ledger, request, job, out) {
         stop_job(books, job, Stop::Canceled, out);
-        out.answers.push((request, Reply::Done));
+        out.replies.push((request, Reply::Done));
     }
 }
 
@@ -54,15 +54,15 @@ fn is_active(ledger: &Ledger, request: RequestId, job: JobId, out: &mut Outbox) 
     out.about.insert(request, job);
     let refusal = ledger.active(job).err();
     let is_active = refusal.is_none();
-    out.answers.extend(refusal.map(|refusal| (request, Reply::Refused(refusal))));
+    out.replies.extend(refusal.map(|refusal| (request, Reply::Refused(refusal))));
     is_active
 }
 
 /// The job goes on as the request asked.
 fn done(request: RequestId, job: JobId, write: Write, out: &mut Outbox) {
     out.writes.push(write);
-    out.notes.push(Fact::Job { job, state: JobState::Active });
-    out.answers.push((request, Reply::Done));
+    out.facts.push(Fact::Job { job, state: JobState::Active });
+    out.replies.push((request, Reply::Done));
 }
 
 /// Runs failed and cancelled tasks of a job again. `record` is what the store has of a job that is not resident.
@@ -79,7 +79,7 @@ pub(crate) fn retry(
         match record {
             Some(record) => insert_record(books, record, BTreeSet::new()),
             None => {
-                out.answers.push((request, Reply::Refused(Refusal::NoJob(id))));
+                out.replies.push((request, Reply::Refused(Refusal::NoJob(id))));
                 return;
             }
         }
@@ -92,7 +92,7 @@ pub(crate) fn retry(
             books.ledger.drop_key(id);
             forget(books, id);
         }
-        out.answers.push((request, Reply::Refused(Refusal::NothingToRetry(id))));
+        out.replies.push((request, Reply::Refused(Refusal::NothingToRetry(id))));
         return;
     }
     job.stop = None;

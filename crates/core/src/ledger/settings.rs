@@ -71,5 +71,5 @@ fn answer(request: RequestId, done: Result<Write, Refusal>, out: &mut Outbox) {
         }
         Err(refusal) => Reply::Refused(refusal),
     };
-    out.answers.push((request, answer));
+    out.replies.push((request, answer));
 }

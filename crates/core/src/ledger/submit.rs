@@ -59,7 +59,7 @@ pub(crate) fn submit(books: &mut Books, submit: Submit, lookups: &Lookups, out: 
     if let Reply::Submitted { job, .. } = &answer {
         out.about.insert(request, *job);
     }
-    out.answers.push((request, answer));
+    out.replies.push((request, answer));
 }
 
 fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox) -> Result<Reply, Refusal> {
@@ -107,7 +107,7 @@ fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox
     if held {
         out.writes.push(Write::JobHeld { job: id, held });
     }
-    out.notes.push(Fact::Job { job: id, state: JobState::Active });
+    out.facts.push(Fact::Job { job: id, state: JobState::Active });
     let record = JobRecord { held, ..JobRecord::new(id, spec, books.plan.now()) };
     insert_record(books, record, open);
     if let Some(stop) = stop {

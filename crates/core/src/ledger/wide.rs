@@ -79,7 +79,7 @@ fn widen(books: &mut Books, wide: &WideTask, most: u32, out: &mut Outbox) -> u32
         amounts.0 += more;
     }
     if let Some(WorkerCommand::Start { request, .. }) =
-        out.sends.get_mut(wide.send).map(|send| &mut send.order)
+        out.sends.get_mut(wide.send).map(|send| &mut send.command)
     {
         request.cpu += more;
     }

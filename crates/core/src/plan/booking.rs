@@ -23,7 +23,7 @@ pub struct HeldAmounts<'a> {
     /// What it holds for certain. One that is sent ahead holds nothing of its worker yet.
     pub request: &'a Resources,
     /// Bytes that it is expected to hold beyond that.
-    pub expected_bytes: u64,
+    pub headroom_bytes: u64,
     /// Milliseconds that it is expected to run; 0 is unknown.
     pub expected_ms: f64,
 }

@@ -27,7 +27,7 @@ impl FeasibleWorkers {
     /// True if some worker that takes work could run the class, were it empty. Remembers which.
     pub(super) fn could_run(&mut self, id: ClassId, classes: &Classes, workers: &Workers) -> bool {
         let Some(class) = classes.find(id) else { return false };
-        let (opened, shifts) = (workers.opened(), workers.shifts());
+        let (opened, shifts) = (workers.opened_count(), workers.change_count());
         let could = |w: &&Worker| w.takes_work() && placement::could_take_part(class, w);
         let known = &mut self.0;
         match known.get(&id) {
@@ -55,6 +55,6 @@ impl FeasibleWorkers {
 
     /// The farm has too few workers that take work for a gang, and has no more before another worker does.
     pub(super) fn found_too_few(&mut self, class: ClassId, workers: &Workers) {
-        self.0.insert(class, FeasibleWorker::Nobody(workers.opened()));
+        self.0.insert(class, FeasibleWorker::Nobody(workers.opened_count()));
     }
 }

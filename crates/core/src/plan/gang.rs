@@ -7,7 +7,7 @@ use super::matching::{Part, match_tasks};
 use super::placement::{self, Ineligible, PlacementRequest};
 use super::planner::Planner;
 use super::request::placement_request;
-use super::work::{TogetherPart, TogetherTask, Work};
+use super::work::{GangBooking, GangPart, Work};
 use crate::class::Class;
 use crate::ids::{ClassId, QueueId, StepKey, WorkerId};
 use crate::job::QueuedStep;
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, PartialEq, Debug)]
 pub enum GangOutcome {
     /// Each has a worker.
-    Placed(Vec<TogetherTask>),
+    Placed(Vec<GangBooking>),
     /// Some have no worker.
     Short {
         /// Tasks that have a worker with room.
@@ -41,7 +41,7 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
     let tasks: usize = parts.iter().map(|part| part.tasks.len()).sum();
     let mut candidates = Vec::with_capacity(parts.len());
     let (mut veto, mut looks) = (None, 0);
-    for TogetherPart { step, tasks: own } in &parts {
+    for GangPart { step, tasks: own } in &parts {
         let request = part_request(work, *step, queue, class)?;
         let ranking = placement::rank(&request, &context, None, tasks);
         veto = veto.or(ranking.held);
@@ -61,9 +61,9 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
     }
     let mut chosen = chosen.into_iter().flatten();
     let mut placed = Vec::with_capacity(tasks);
-    for TogetherPart { step, tasks } in parts {
+    for GangPart { step, tasks } in parts {
         let own = tasks.into_iter().zip(chosen.by_ref());
-        placed.extend(own.map(|(index, worker)| TogetherTask { step, index, worker }));
+        placed.extend(own.map(|(index, worker)| GangBooking { step, index, worker }));
     }
     Some(GangOutcome::Placed(placed))
 }
@@ -107,7 +107,7 @@ pub(super) fn book_gang<W: Work>(
         }
     };
     let mut notes = Vec::with_capacity(tasks.len());
-    for TogetherTask { step, index, worker } in &tasks {
+    for GangBooking { step, index, worker } in &tasks {
         let booking =
             Booking { queue, queued_step: queued_step.of_step(*step), worker: *worker, is_ahead: false };
         record_booking(work, &booking, Some(*index), std::iter::once(*worker));

@@ -35,4 +35,4 @@ pub use reservations::{ReservationSettings, Reservations};
 pub use round::round;
 pub use settings::{PlanSettings, Policy};
 pub use vetoed::VetoedStep;
-pub use work::{RunningTask, StepFacts, TogetherPart, TogetherTask, Work, within_limit};
+pub use work::{GangBooking, GangPart, RunningTask, StepFacts, Work, within_limit};

@@ -270,7 +270,7 @@ pub struct PlacementRequest<'a> {
     /// What it reads from caches.
     pub reads: &'a Reads,
     /// The kind of work that warms a worker for it.
-    pub kind: u64,
+    pub profile: u64,
     /// The worker on which its tasks failed the last time: they wait for another one that could run them, as long
     /// as one takes work.
     pub avoids: Option<WorkerId>,
@@ -470,7 +470,7 @@ impl MatchContext<'_> {
             } else {
                 0
             },
-            warmth: if request.locality { worker.warmth.of(&request.kind) } else { 0.0 },
+            warmth: if request.locality { worker.warmth.of(&request.profile) } else { 0.0 },
             others_wait: request.others_wait,
             load,
         }

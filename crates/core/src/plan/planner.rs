@@ -280,7 +280,7 @@ impl Planner {
                 worker.booked.send_ahead(task, held.expected_ms);
             } else {
                 let step = booking.queued_step.step();
-                worker.booked.hold(task, step, held.request, held.expected_bytes, held.request.cpu);
+                worker.booked.hold(task, step, held.request, held.headroom_bytes, held.request.cpu);
             }
         });
         self.queues.hold(booking.queue, held.request.cpu);

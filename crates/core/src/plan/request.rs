@@ -33,7 +33,7 @@ pub(super) fn request_with<'a, W: Work>(
         band: plan.queues.get(queue).band(),
         job: context,
         reads: facts.reads,
-        kind: facts.profile,
+        profile: facts.profile,
         avoids: facts.avoids,
         longest_ms: facts.longest_ms(),
         others_wait: plan.queues.has_choice(queue),

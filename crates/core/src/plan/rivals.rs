@@ -72,7 +72,7 @@ impl RivalStep {
             band: plan.queues.get(queue).band(),
             job: self.job,
             reads: &NO_READS,
-            kind: self.profile,
+            profile: self.profile,
             avoids: self.avoids,
             longest_ms: self.longest_ms,
             others_wait,

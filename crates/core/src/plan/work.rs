@@ -54,7 +54,7 @@ pub trait Work {
 
     /// The tasks that start together when it is the turn of a step whose class [is a gang](Class::is_gang): as many of
     /// each part as the class says.
-    fn gang(&self, _step: StepKey) -> Option<Vec<TogetherPart>> {
+    fn gang(&self, _step: StepKey) -> Option<Vec<GangPart>> {
         None
     }
 
@@ -62,7 +62,7 @@ pub trait Work {
     /// is stands in `queue` as `queued_step`.
     fn book_gang(
         &mut self,
-        _tasks: &[TogetherTask],
+        _tasks: &[GangBooking],
         _queued_step: QueuedStep,
         _queue: QueueId,
         _filter: &mut RoundFilter,
@@ -73,7 +73,7 @@ pub trait Work {
 
 /// Tasks of one step that start together with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TogetherPart {
+pub struct GangPart {
     /// The step.
     pub step: StepKey,
     /// Its tasks, each for another worker: those of the gang that have not succeeded. At least one.
@@ -82,7 +82,7 @@ pub struct TogetherPart {
 
 /// A task that starts together with others, and its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TogetherTask {
+pub struct GangBooking {
     /// Its step.
     pub step: StepKey,
     /// Its number in the job.

@@ -32,11 +32,11 @@ pub(crate) fn first_cost(share: u32, mean_ms: Option<f64>) -> u64 {
 }
 
 /// The largest part of any amount of the worker that a task holds, as hundredths of a core of that worker.
-pub(crate) fn dominant_share(request: &Resources, expects: u64, capacity: &Resources) -> u32 {
+pub(crate) fn dominant_share(request: &Resources, headroom_bytes: u64, capacity: &Resources) -> u32 {
     let part = |holds: u64, of: u64| if of == 0 { 0.0 } else { holds as f64 / of as f64 };
     let parts = [
         part(request.cpu.into(), capacity.cpu.into()),
-        part(request.memory + expects, capacity.memory),
+        part(request.memory + headroom_bytes, capacity.memory),
         part(request.gpus.into(), capacity.gpus.into()),
         part(request.gpu_memory, capacity.gpu_memory),
     ];

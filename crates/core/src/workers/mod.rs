@@ -49,9 +49,9 @@ pub struct Workers {
     /// All workers are held by pressure.
     strained: bool,
     /// Counts the times that a worker came, or took work again.
-    opened: u64,
+    opened_count: u64,
     /// The same, and the times that one ceased to.
-    shifts: u64,
+    change_count: u64,
     /// Workers that lack something else for new work than when somebody asked last: what they lacked, and lack now.
     pressed: BTreeMap<WorkerId, (Saturated, Saturated)>,
 }
@@ -145,8 +145,8 @@ impl Workers {
         let sized = memory_for_sizes(&worker);
         let is_moved = move_by_memory(&mut self.by_memory, worker.record.id, sized_before, sized);
         self.sizes_version += u64::from(is_moved || (is_other && sized.is_some()));
-        self.opened += 1;
-        self.shifts += 1;
+        self.opened_count += 1;
+        self.change_count += 1;
         self.count(&worker, 1);
         self.index.list(&worker);
         let deadline = self.deadline(&worker);
@@ -177,7 +177,7 @@ impl Workers {
         self.gained.remove(&id);
         self.ahead.remove(&id);
         self.only_lending.remove(&id);
-        self.shifts += 1;
+        self.change_count += 1;
     }
 
     /// A worker says what it has and is.
@@ -245,8 +245,8 @@ impl Workers {
             self.open = self.open + u32::from(after.0) - u32::from(before.0);
             self.idle = self.idle + u32::from(after == (true, true)) - u32::from(before.0 && before.1);
         }
-        self.opened += u64::from(after.0 && !before.0);
-        self.shifts += u64::from(after.0 != before.0);
+        self.opened_count += u64::from(after.0 && !before.0);
+        self.change_count += u64::from(after.0 != before.0);
         if after.0 && (!before.0 || !worker.room().fits(&before.2)) {
             self.gained.insert(id);
         }
@@ -266,7 +266,7 @@ impl Workers {
         let stale = worker.reported.dated_load().is_some_and(|(at, _)| at.after(self.load.stale_ns) <= now);
         let readmitted = worker.health.out().is_some_and(|(until, _)| until <= now);
         if stale {
-            self.bears(id, now, None);
+            self.update_load(id, now, None);
         }
         if readmitted {
             self.update(id, |worker| worker.health.readmit());
@@ -304,13 +304,13 @@ impl Workers {
     }
 
     /// Another number when a worker came or takes work again.
-    pub fn opened(&self) -> u64 {
-        self.opened
+    pub fn opened_count(&self) -> u64 {
+        self.opened_count
     }
 
     /// Another number when a worker came, takes work again or takes none any more.
-    pub fn shifts(&self) -> u64 {
-        self.shifts
+    pub fn change_count(&self) -> u64 {
+        self.change_count
     }
 
     /// How many workers take work.
@@ -342,7 +342,7 @@ impl Workers {
 
     /// A worker says how loaded it is; `None`: what it said is stale. True if it may take work now that it
     /// might not take before.
-    pub fn bears(&mut self, id: WorkerId, now: Time, report: Option<Box<LoadReport>>) -> bool {
+    pub fn update_load(&mut self, id: WorkerId, now: Time, report: Option<Box<LoadReport>>) -> bool {
         let load = self.load;
         let before = self.get(id).map(|worker| worker.reported.saturated());
         let eased = self.update(id, |worker| {
@@ -521,7 +521,7 @@ impl Workers {
         rebuilt.strained = self.strained;
         rebuilt.new_or_gone_queues = self.new_or_gone_queues.clone();
         rebuilt.sizes_version = self.sizes_version;
-        (rebuilt.opened, rebuilt.shifts) = (self.opened, self.shifts);
+        (rebuilt.opened_count, rebuilt.change_count) = (self.opened_count, self.change_count);
         rebuilt == *self
     }
 

@@ -92,10 +92,10 @@ impl LiveFarm {
             }
         }
         for send in out.sends {
-            if let WorkerCommand::Kill { task, .. } = send.order {
+            if let WorkerCommand::Kill { task, .. } = send.command {
                 self.kill(task);
             }
-            let WorkerCommand::Start { task, step, riders, .. } = send.order else { continue };
+            let WorkerCommand::Start { task, step, riders, .. } = send.command else { continue };
             let (by, began) = (self.report(task), self.now);
             let spec = &self.specs[&task.job];
             let step = &spec.steps[usize::from(step)];

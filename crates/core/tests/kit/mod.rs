@@ -110,12 +110,12 @@ impl Farm {
     }
 
     pub fn go_out(&mut self, batch: Outbox) {
-        self.replies.extend(batch.answers.iter().chain(&batch.volatile).cloned());
+        self.replies.extend(batch.replies.iter().chain(&batch.volatile).cloned());
         self.out.writes.extend(batch.writes);
         self.out.sends.extend(batch.sends);
-        self.out.answers.extend(batch.answers);
+        self.out.replies.extend(batch.replies);
         self.out.volatile.extend(batch.volatile);
-        self.out.notes.extend(batch.notes);
+        self.out.facts.extend(batch.facts);
         self.out.fetches.extend(batch.fetches);
         if self.checks {
             self.check();
@@ -219,7 +219,7 @@ pub fn set_queue(queue: QueueRecord) -> Event {
 
 /// Which tasks were sent where.
 pub fn starts(out: &Outbox) -> Vec<(WorkerId, TaskId)> {
-    let sends = out.sends.iter().filter_map(|send| match send.order {
+    let sends = out.sends.iter().filter_map(|send| match send.command {
         WorkerCommand::Start { task, .. } => Some((send.worker, task)),
         _ => None,
     });

@@ -381,7 +381,7 @@ impl Work for Planning {
         self.placed += 1;
         // No proc of the snapshot has such a number.
         let task = TaskId { job: id, index: self.placed };
-        let held = HeldAmounts { request: &class.request, expected_bytes: 0, expected_ms: 0.0 };
+        let held = HeldAmounts { request: &class.request, headroom_bytes: 0, expected_ms: 0.0 };
         self.plan.take(booking, task, id.0, &held);
         if extra > 0 {
             self.plan.workers.update(booking.worker, |worker| worker.booked.widen(step, extra));

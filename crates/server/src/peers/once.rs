@@ -131,7 +131,7 @@ impl OnceRequests {
         if self.0.is_empty() {
             return Vec::new();
         }
-        let answers = batch.answers.iter();
+        let answers = batch.replies.iter();
         let rows = answers.filter_map(|(request, reply)| {
             self.0.get(request)?.row(reply, batch.about.get(request).copied())
         });

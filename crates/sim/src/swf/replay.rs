@@ -169,13 +169,13 @@ impl ReplayRun<'_> {
             let booked = self.engine.round(self.now, BUDGET, &mut self.pipeline.forming);
             let out = self.pipeline.commit_at_once(&mut self.engine);
             self.took += clock.elapsed();
-            for (request, answer) in out.answers {
+            for (request, answer) in out.replies {
                 if let Reply::Submitted { .. } = answer {
                     self.accepted.push(request.0 as usize);
                 }
             }
             for send in out.sends {
-                if let WorkerCommand::Start { task, attempt, .. } = send.order {
+                if let WorkerCommand::Start { task, attempt, .. } = send.command {
                     self.start(send.worker, task, attempt);
                 }
             }

@@ -53,7 +53,7 @@ fn by_id<'a>(kind: WriteKind, writes: &[&'a Write]) -> Vec<Column<'a>> {
         }
         WriteKind::Stop => columns.push(column!(writes, Write::JobStop { stop, .. } => codes::stop(*stop))),
         WriteKind::Done => {
-            columns.push(column!(writes, Write::Done { tasks, .. } => spec::ranges_to_json(tasks)));
+            columns.push(column!(writes, Write::SucceededRanges { tasks, .. } => spec::ranges_to_json(tasks)));
         }
         WriteKind::BackOffs => columns.push(column!(
             writes,
@@ -138,7 +138,7 @@ fn ends<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
             Write::End { task, attempt, state, failures, losses, result } => {
                 (task, attempt, codes::task_state(*state), failures, losses, result)
             }
-            Write::Again { task, attempt, failures, losses, result } => {
+            Write::Requeued { task, attempt, failures, losses, result } => {
                 (task, attempt, codes::READY, failures, losses, result)
             }
             _ => continue,
@@ -157,7 +157,7 @@ fn ends<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
 fn late<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     let (mut rows, mut results) = (Vec::new(), Vec::new());
     for write in writes {
-        let Write::Late { task, attempt, worker, epoch, result } = write else { continue };
+        let Write::LateResult { task, attempt, worker, epoch, result } = write else { continue };
         rows.push([int(task.job.0), task.index.into(), (*attempt).into(), int(worker.0), int(epoch.0)]);
         results.push(result);
     }

@@ -167,8 +167,8 @@ fn touched(write: &Write) -> Touched<'_> {
     match write {
         Write::Book { task, .. }
         | Write::End { task, .. }
-        | Write::Again { task, .. }
-        | Write::Late { task, .. } => Touched::Task(*task),
+        | Write::Requeued { task, .. }
+        | Write::LateResult { task, .. } => Touched::Task(*task),
         Write::Worker(record) => Touched::Worker(record.id),
         Write::WorkerGone(id) => Touched::Worker(*id),
         Write::Lease { worker, .. } => Touched::Worker(*worker),
@@ -182,7 +182,7 @@ fn touched(write: &Write) -> Touched<'_> {
         | Write::JobStop { job, .. }
         | Write::JobEnd { job, .. }
         | Write::JobRetry { job }
-        | Write::Done { job, .. }
+        | Write::SucceededRanges { job, .. }
         | Write::LicenceBackoffs { job, .. }
         | Write::Park { job, .. }
         | Write::Unpark { job, .. } => Touched::Job(*job),

@@ -43,13 +43,13 @@ impl WriteKind {
             Write::JobStop { .. } => WriteKind::Stop,
             Write::JobEnd { .. } => WriteKind::EndOfJob,
             Write::JobRetry { .. } => WriteKind::Retry,
-            Write::Done { .. } => WriteKind::Done,
+            Write::SucceededRanges { .. } => WriteKind::Done,
             Write::LicenceBackoffs { .. } => WriteKind::BackOffs,
             Write::Book { attempt: 1, .. } => WriteKind::First,
             Write::Book { .. } => WriteKind::Next,
             Write::End { .. } => WriteKind::End,
-            Write::Again { .. } => WriteKind::Again,
-            Write::Late { .. } => WriteKind::Late,
+            Write::Requeued { .. } => WriteKind::Again,
+            Write::LateResult { .. } => WriteKind::Late,
             Write::Worker(_) => WriteKind::Worker,
             Write::WorkerGone(_) => WriteKind::WorkerGone,
             Write::Lease { .. } => WriteKind::Lease,
@@ -128,7 +128,7 @@ impl WriteKind {
     /// The key that a guarded statement returns for a write: its job, worker or task.
     pub fn key(write: &Write) -> (i64, i64) {
         match write {
-            Write::Book { task, .. } | Write::End { task, .. } | Write::Again { task, .. } => {
+            Write::Book { task, .. } | Write::End { task, .. } | Write::Requeued { task, .. } => {
                 (int(task.job.0), i64::from(task.index))
             }
             _ => (id(write), 0),

@@ -67,14 +67,14 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         Write::End { task, attempt, state, failures, losses, result } => {
             end(tx, *task, *attempt, codes::task_state(*state), (*failures, *losses), result)?
         }
-        Write::Again { task, attempt, failures, losses, result } => {
+        Write::Requeued { task, attempt, failures, losses, result } => {
             let rows = end(tx, *task, *attempt, codes::READY, (*failures, *losses), result)?;
             if rows > 0 {
                 archive(tx, *task, *attempt)?;
             }
             rows
         }
-        Write::Late { task, attempt, worker, epoch, result } => {
+        Write::LateResult { task, attempt, worker, epoch, result } => {
             insert_late(tx, *task, *attempt, (worker.0, epoch.0), result)?;
             // A late result is never refused, because the engine's state does not depend on it.
             1
@@ -89,7 +89,7 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
         Write::Turns(saved) => turns::save(tx, saved)?,
-        Write::Done { job, tasks } => tx
+        Write::SucceededRanges { job, tasks } => tx
             .prepare_cached("UPDATE jobs SET done = ?2 WHERE id = ?1")?
             .execute((int(job.0), spec::ranges_to_json(tasks)))?,
         Write::LicenceBackoffs { job, steps } => settings::set_back_offs(tx, *job, steps)?,
