@@ -27,7 +27,7 @@ pub const VALUES_PER_NEED_MAX: usize = 256;
 pub const CUSTOM_PER_STEP_MAX: usize = 64;
 /// Steps that one step may wait for, and waits of all steps of a job.
 pub const DEPENDS_PER_STEP_MAX: usize = 1_000;
-/// See [`DEPENDS_PER_STEP_MAX`].
+/// Dependencies between all steps of one job; see [`DEPENDS_PER_STEP_MAX`].
 pub const DEPENDS_PER_JOB_MAX: usize = 100_000;
 /// How long a queue that nobody set is unused before it is forgotten.
 pub const QUEUE_IDLE_NS: u64 = 86_400 * NS_PER_S;

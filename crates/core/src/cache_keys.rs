@@ -14,9 +14,9 @@ const KEY_BYTES: u64 = 64 << 20;
 /// What a step reads from caches and a worker lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Missing {
-    /// Keys.
+    /// Keys that the worker does not hold.
     pub keys: u32,
-    /// Their bytes.
+    /// The bytes of these keys, where they are known.
     pub bytes: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct CacheKeys {
 }
 
 impl CacheKeys {
-    /// These keys.
+    /// The set of these keys, by their hashes.
     pub fn of<'a>(keys: impl ExactSizeIterator<Item = &'a String>) -> Self {
         let mut hashes: Vec<u64> = keys.map(|key| hash_of(key)).collect();
         // In one order, so that the same keys make the same table.
@@ -94,12 +94,12 @@ fn place_of(hash: u64, slots: &[u64]) -> usize {
 pub struct Reads(Vec<(u64, Option<u64>)>);
 
 impl Reads {
-    /// No keys.
+    /// A step that reads nothing.
     pub const fn none() -> Self {
         Reads(Vec::new())
     }
 
-    /// These keys.
+    /// The keys that a step names, each with its bytes where they are known.
     pub fn of(keys: &BTreeMap<String, Option<u64>>) -> Self {
         Reads(keys.iter().map(|(key, bytes)| (hash_of(key), *bytes)).collect())
     }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Class {
     /// What a task holds.
     pub request: Resources,
-    /// Bytes of that which nobody asked for: earlier tasks held so much more. No task waits for a guess on a
-    /// worker where all others wait for jobs of their own, perhaps for this one.
+    /// Bytes of the request that the step did not ask for, because earlier tasks held them. They do not keep a task from a
+    /// worker on which all others wait for jobs of their own: one of these jobs may be this one.
     pub guess: u64,
     /// What the worker must be.
     pub needs: Vec<Need>,
@@ -136,7 +136,7 @@ impl Classes {
         self.all.get(&id).map(|(class, _)| class)
     }
 
-    /// One use less.
+    /// A step no longer uses the class. The last one takes it away.
     pub fn release(&mut self, id: ClassId) {
         let Some((class, uses)) = self.all.get_mut(&id) else { return };
         *uses -= 1;

@@ -11,7 +11,7 @@ impl Default for Fnv {
 }
 
 impl Fnv {
-    /// Takes in bytes.
+    /// Continues the hash with these bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);

@@ -21,7 +21,7 @@ number_id!(/// One submission.
     JobId, u64);
 number_id!(/// A machine with its agent.
     WorkerId, u64);
-number_id!(/// How often a worker's bookings were fenced off: rises when a keeper starts anew.
+number_id!(/// How often a worker's bookings were fenced off: rises when a new keeper starts.
     Epoch, u64);
 number_id!(/// A request whose reply a client waits for.
     RequestId, u64);
@@ -35,7 +35,7 @@ number_id!(/// A queue, numbered in the order in which the engine met them.
 /// The unit that runs. Tasks are numbered through a job: those of its first step first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TaskId {
-    /// The job.
+    /// The job that it is a task, or a step, of.
     pub job: JobId,
     /// The task's place in its job, from 0.
     pub index: u32,
@@ -44,7 +44,7 @@ pub struct TaskId {
 /// A step by its job and its place in the job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct StepKey {
-    /// The job.
+    /// The job that it is a task, or a step, of.
     pub job: JobId,
     /// The step's place in its job, from 0.
     pub step: u16,

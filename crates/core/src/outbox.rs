@@ -18,27 +18,27 @@ use std::sync::Arc;
 /// out after that, in order. `volatile` answers depend on no write and go out at once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outbox {
-    /// For the store.
+    /// Rows for the store, in this order and in one transaction.
     pub writes: Vec<Write>,
-    /// For workers.
+    /// Messages to workers, sent when the writes are durable.
     pub sends: Vec<Send>,
-    /// For those who wait.
+    /// Replies to requests, sent when the writes are durable.
     pub replies: Vec<(RequestId, Reply)>,
-    /// For those who wait, at once.
+    /// Replies that depend on no write, and are sent at once.
     pub volatile: Vec<(RequestId, Reply)>,
-    /// For those who watch.
+    /// What happened, for events, metrics and histories.
     pub facts: Vec<Fact>,
     /// To be read from the store when the writes are durable.
     pub fetches: Vec<Fetch>,
     /// Jobs that ended in this batch and that the engine forgets when it is committed.
     pub ended: Vec<JobId>,
-    /// The jobs that requests were about: where a job's rows are refused, its requests were not done.
+    /// The jobs that requests were about. Where a job's rows are refused, its requests were not carried out.
     pub about: BTreeMap<RequestId, JobId>,
-    /// Workers as they were before somebody's request changed them: so they are again if the batch fails.
+    /// Workers as they were before a request changed them. They are so again if the batch fails.
     pub before: Vec<WorkerRecord>,
 }
 
-/// What becomes of a batch that is durable but for rows that somebody else had changed.
+/// What becomes of a batch that is durable but for rows that something else had changed.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Release {
     /// What may go out.
@@ -102,22 +102,21 @@ impl Outbox {
 pub struct Fetch {
     /// Says which answer is to this one; rises.
     pub number: u64,
-    /// What.
+    /// What the store is asked for.
     pub wanted: FetchQuery,
 }
 
 /// What is to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum FetchQuery {
-    /// The next parked jobs of a queue and class: as many as it takes to make up so many steps.
+    /// The next parked jobs of a queue and class: as many as have `steps` steps together.
     Page {
-        /// The queue's name.
         queue: String,
         /// The number of the class.
         class: u64,
         /// The first place that may be shown.
         from: QueuePos,
-        /// How many steps.
         steps: usize,
     },
     /// These jobs, parked or not.
@@ -126,78 +125,48 @@ pub enum FetchQuery {
 
 /// A change of the store. Each carries all that a store needs; none reads.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Write {
     /// A new job with its steps.
-    Job {
-        /// Its id.
-        id: JobId,
-        /// As submitted.
-        spec: Arc<JobSpec>,
-        /// When.
-        created: Time,
-    },
+    Job { id: JobId, spec: Arc<JobSpec>, created: Time },
     /// A job was held or released.
-    JobHeld {
-        /// The job.
-        job: JobId,
-        /// Which.
-        held: bool,
-    },
+    JobHeld { job: JobId, held: bool },
     /// A job has another priority.
     JobPriority {
-        /// The job.
         job: JobId,
         /// Inside its queue, higher first.
         priority: i32,
     },
     /// No further task of the job starts.
-    JobStop {
-        /// The job.
-        job: JobId,
-        /// Why.
-        stop: Stop,
-    },
-    /// The job ended.
+    JobStop { job: JobId, stop: Stop },
+    /// The job ended, and with it its rows of tasks.
     JobEnd {
-        /// The job.
         job: JobId,
-        /// How.
         state: JobState,
-        /// When.
         at: Time,
         /// What became of its tasks.
         counts: Counts,
     },
     /// The job is active again: failed and cancelled tasks are ready, their failures forgotten.
-    JobRetry {
-        /// The job.
-        job: JobId,
-    },
+    JobRetry { job: JobId },
     /// A task is booked. Refused unless the task has no row (attempt 1) or is ready again with the
     /// attempt before: the insert by primary key is the compare-and-swap.
     Book {
-        /// The task.
         task: TaskId,
         /// The attempt's number, from 1.
         attempt: u32,
-        /// Where.
         worker: WorkerId,
-        /// The worker's epoch.
         epoch: Epoch,
-        /// When.
         at: Time,
         /// Hundredths of a core that it holds, and bytes of memory.
         amounts: (u32, u64),
     },
     /// An attempt ended and with it the task. Refused unless the attempt is the booked one.
     End {
-        /// The task.
         task: TaskId,
-        /// The attempt's number.
         attempt: u32,
         /// How the task ended.
         state: TaskState,
-        /// Attempts that failed.
         failures: u32,
         /// Attempts lost with their worker.
         losses: u32,
@@ -207,11 +176,8 @@ pub enum Write {
     /// An attempt ended and the task is ready again; the attempt goes to the task's history. Refused
     /// unless the attempt is the booked one.
     Requeued {
-        /// The task.
         task: TaskId,
-        /// The attempt's number.
         attempt: u32,
-        /// Attempts that failed.
         failures: u32,
         /// Attempts lost with their worker.
         losses: u32,
@@ -220,31 +186,21 @@ pub enum Write {
     },
     /// A result came for an attempt that is not the booked one: history only.
     LateResult {
-        /// The task.
         task: TaskId,
-        /// The attempt's number.
         attempt: u32,
-        /// Who reported it.
         worker: WorkerId,
-        /// Under which epoch.
         epoch: Epoch,
         /// How the attempt ended.
         result: TaskResult,
     },
     /// The tasks of a job that succeeded, all but some. What reads the job need not look at their rows.
     SucceededRanges {
-        /// The job.
         job: JobId,
         /// Their places in the job.
         tasks: RangeSet,
     },
     /// The steps of a job that found a licence busy, all of them, by their place.
-    LicenceBackoffs {
-        /// The job.
-        job: JobId,
-        /// Its steps.
-        steps: BTreeMap<u16, BackOff>,
-    },
+    LicenceBackoffs { job: JobId, steps: BTreeMap<u16, BackOff> },
     /// A worker as it is now.
     Worker(WorkerRecord),
     /// A worker has been gone for so long that nobody asks for it.
@@ -255,14 +211,12 @@ pub enum Write {
         signature: String,
         /// Oldest first, [`SAMPLES_MAX`](crate::score::history::SAMPLES_MAX) at most.
         samples: Vec<Sample>,
-        /// When.
         at: Time,
     },
-    /// A queue as somebody set it.
+    /// A queue as an administrator set it.
     Queue(QueueRecord),
-    /// A limit as somebody set it; `None` takes it away.
+    /// A limit as an administrator set it; `None` takes it away.
     Limit {
-        /// Its name.
         name: String,
         /// As it is from now on.
         limit: Option<Limit>,
@@ -272,16 +226,13 @@ pub enum Write {
     Turns(SavedTurns),
     /// A job is parked: it need not be read when an engine starts. Refused unless it is active and not parked.
     Park {
-        /// The job.
         job: JobId,
         /// The name of its queue.
         queue: String,
-        /// How.
         parked: Parked,
     },
     /// A job is not parked any more. Refused unless it is.
     Unpark {
-        /// The job.
         job: JobId,
         /// The name of its queue.
         queue: String,
@@ -290,7 +241,6 @@ pub enum Write {
     },
     /// A worker's lease lasts longer.
     Lease {
-        /// The worker.
         worker: WorkerId,
         /// Until when, on the scheduler's clock.
         until: Time,
@@ -339,41 +289,36 @@ impl Write {
 /// whose number is not above all that it has seen, so a doubled or late one does no harm.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Send {
-    /// To whom.
+    /// The worker that gets it.
     pub worker: WorkerId,
-    /// The message's number.
+    /// The number of the message among those to this worker.
     pub seq: u64,
-    /// What.
+    /// What the worker is told to do.
     pub command: WorkerCommand,
 }
 
 /// What a worker is told.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum WorkerCommand {
     /// Hello received; reports carry this epoch.
-    Registered {
-        /// The worker's epoch.
-        epoch: Epoch,
-    },
-    /// The worker's tasks may run so long. Sent to one that fences, after its welcome and for each beat.
+    Registered { epoch: Epoch },
+    /// How long the worker's tasks may run. Sent to one that fences, after its welcome and for each beat.
     Lease {
         /// When the worker sent what this answers, on its own clock: the lease counts from there.
         sent: u64,
-        /// Nanoseconds.
         lasts_ns: u64,
     },
     /// Run this attempt as soon as there is room, in the order in which these come.
     Start {
-        /// The task.
         task: TaskId,
         /// The step's place in its job.
         step: u16,
-        /// The attempt's number.
         attempt: u32,
         /// What it holds while it runs.
         request: Resources,
-        /// Bytes beyond which it is killed; `None` is no limit. Below `request.memory` is none either: what
-        /// is held may be a guess.
+        /// Kill threshold in bytes, never below `request.memory`. `None`: no kill limit, because the step requested no
+        /// memory.
         memory_limit: Option<u64>,
         /// Milliseconds that it may run.
         time_limit_ms: Option<u64>,
@@ -383,42 +328,17 @@ pub enum WorkerCommand {
         riders: Vec<(u32, u32)>,
     },
     /// End this attempt and all of its processes.
-    Kill {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-    },
+    Kill { task: TaskId, attempt: u32 },
     /// Give this attempt back if it has not started.
-    Recall {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-    },
+    Recall { task: TaskId, attempt: u32 },
     /// The result is durable; forget the attempt.
-    Ack {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-    },
+    Ack { task: TaskId, attempt: u32 },
     /// The running task needs no cpu for now.
-    Lend {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-    },
+    Lend { task: TaskId, attempt: u32 },
     /// Give the task its cpus again before anything else starts, and say so. A worker that says hello
     /// forgets that it was asked: it is asked again.
-    Reclaim {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-    },
-    /// Say hello again.
+    Reclaim { task: TaskId, attempt: u32 },
+    /// The worker and the engine differ: say hello again.
     Resync,
 }
 
@@ -439,28 +359,27 @@ impl WorkerCommand {
 
 /// The answer to a request.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Reply {
     /// The job is accepted.
     Submitted {
-        /// Its id.
         job: JobId,
         /// It was there before, under the same key.
         existing: bool,
         /// Steps that no worker of the farm could run.
         unplaceable: Vec<Unplaceable>,
     },
-    /// Done.
+    /// The request was carried out.
     Done,
     /// Here is a place.
     Placed {
         /// To be given back.
         alloc: AllocId,
-        /// Where.
         worker: WorkerId,
     },
     /// There is no place, and why.
     NoPlace(NoPlace),
-    /// Not done.
+    /// The request was refused, and changed nothing.
     Refused(Refusal),
 }
 
@@ -491,7 +410,7 @@ impl fmt::Display for NoPlace {
 /// A step that no worker of the farm could run, and why, by reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unplaceable {
-    /// The step's name.
+    /// The name of the step that no worker could run.
     pub step: String,
     /// What rules workers out and how many of them.
     pub reasons: Vec<(Ineligible, usize)>,
@@ -499,6 +418,7 @@ pub struct Unplaceable {
 
 /// Why a request was not done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Refusal {
     /// There is no such job.
     #[error("there is no job {0}")]
@@ -511,16 +431,11 @@ pub enum Refusal {
     NoWorker(WorkerId),
     /// A worker cannot have that name now.
     #[error("{}", holder.refusal(.name))]
-    NameTaken {
-        /// The name.
-        name: String,
-        /// Who has it.
-        holder: Holder,
-    },
+    NameTaken { name: String, holder: Holder },
     /// There is no such limit.
     #[error("there is no limit '{0}'")]
     NoLimit(String),
-    /// A queue or a limit that cannot be as somebody wants it.
+    /// A queue or a limit with a value that is not valid.
     #[error(transparent)]
     BadSetting(#[from] BadSetting),
     /// A worker that is there cannot be gone.
@@ -544,7 +459,6 @@ pub enum Refusal {
     /// More than a limit allows.
     #[error("{what}: {is} is more than the limit of {max}")]
     TooMany {
-        /// Of what.
         what: &'static str,
         /// How many there are.
         is: u64,
@@ -554,7 +468,6 @@ pub enum Refusal {
     /// Tasks that cannot start together.
     #[error("step '{step}' cannot start as it says: {why}")]
     BadGang {
-        /// The step.
         step: String,
         /// What is wrong, and what would be right.
         why: String,
@@ -564,9 +477,7 @@ pub enum Refusal {
     BadDependency {
         /// The step that waits.
         step: String,
-        /// The other.
         on: String,
-        /// What is wrong.
         why: &'static str,
     },
     /// Steps that wait for each other. Of steps that start together, the one that is waited for and the one that waits.
@@ -621,46 +532,29 @@ pub struct GangPlace {
 
 /// What happened, for events, metrics and logs.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Fact {
     /// A job was accepted, held, released, stopped or retried.
-    Job {
-        /// The job.
-        job: JobId,
-        /// Its state.
-        state: JobState,
-    },
-    /// A job ended.
+    Job { job: JobId, state: JobState },
+    /// A job ended, whatever way.
     JobEnded {
-        /// The job.
         job: JobId,
-        /// How.
         state: JobState,
         /// What became of its tasks.
         counts: Counts,
     },
     /// A task was booked.
     Booked {
-        /// The task.
         task: TaskId,
-        /// Where.
         worker: WorkerId,
         /// Nanoseconds from when its step became ready.
         waited_ns: u64,
     },
-    /// A task started.
-    Started {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-        /// When.
-        at: Time,
-    },
+    /// A worker said that a task started.
+    Started { task: TaskId, attempt: u32, at: Time },
     /// An attempt ended; `state` is the task's.
     Ended {
-        /// The task.
         task: TaskId,
-        /// The attempt's number.
         attempt: u32,
         /// Where it was booked.
         worker: WorkerId,
@@ -672,19 +566,10 @@ pub enum Fact {
         result: TaskResult,
     },
     /// A result was refused because its attempt is not the booked one.
-    Late {
-        /// The task.
-        task: TaskId,
-        /// The attempt's number.
-        attempt: u32,
-        /// Who reported it.
-        worker: WorkerId,
-    },
+    Late { task: TaskId, attempt: u32, worker: WorkerId },
     /// A worker came, went, was told to drain, or is held by pressure from now on or no longer.
     Worker {
-        /// The worker.
         worker: WorkerId,
-        /// Its name.
         name: String,
         /// What happened, in a word.
         what: &'static str,

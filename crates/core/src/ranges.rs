@@ -28,7 +28,7 @@ impl RangeSet {
         self.len == 0
     }
 
-    /// The smallest number.
+    /// The smallest number of the set; `None` if it is empty.
     pub fn first(&self) -> Option<u32> {
         self.ends.keys().next().copied()
     }
@@ -70,7 +70,7 @@ impl RangeSet {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        // Every range that starts at or before our end and reaches our start becomes part of ours.
+        // Every range that starts at or before the new end and reaches the new start is merged into the new one.
         while let Some((s, e)) = self.ends.range(..=end).next_back().map(|(s, e)| (*s, *e)) {
             if e < start {
                 break;

@@ -10,9 +10,9 @@ use std::fmt;
 pub struct Resources {
     /// Hundredths of a core.
     pub cpu: u32,
-    /// Bytes.
+    /// Bytes of main memory.
     pub memory: u64,
-    /// Whole devices.
+    /// Gpus: a device is never shared.
     pub gpus: u32,
     /// Bytes over all of the devices.
     pub gpu_memory: u64,
@@ -25,11 +25,11 @@ pub struct Resources {
 pub struct Short {
     /// `cpu`, `memory`, `gpus`, `gpu_memory` or a custom name.
     pub resource: Cow<'static, str>,
-    /// What is needed.
+    /// The amount that is needed.
     pub need: u64,
-    /// How much of that was not asked for: earlier tasks held so much more.
+    /// The part of it that the step did not ask for, because earlier tasks held it.
     pub learned: u64,
-    /// What there is.
+    /// The amount that there is.
     pub have: u64,
 }
 

@@ -6,8 +6,8 @@ use std::fmt;
 /// Attributes of a worker: each key with its values. A bare tag is a key without values.
 pub type Attributes = BTreeMap<String, BTreeSet<String>>;
 
-/// A worker with this attribute is the executor of another system, which its value names: it takes only steps
-/// that ask for it, and no more memory than it says is free, whoever holds the rest.
+/// A worker with this attribute is the executor of another system, which its value names. It takes only steps that ask
+/// for it. Windlass books no more memory there than it reports as free, because other schedulers use it too.
 pub const EXECUTOR: &str = "executor";
 
 /// A worker with this attribute gives places to the outside clients of the system that its value names, and runs no
@@ -28,7 +28,7 @@ pub const SERVES: &str = "serves";
 /// One requirement: the worker has `key`, and, where `any_of` names values, one of them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Need {
-    /// The attribute.
+    /// The name of the attribute.
     pub key: String,
     /// Values of which one is enough; empty asks only for the key.
     pub any_of: BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! Time as the engine knows it: a number that somebody else read off a clock.
+//! Time as the engine knows it: a number that its caller read off a clock.
 
 /// Nanoseconds since the Unix epoch. The engine never reads a clock; it clamps what it is given so
 /// that its own time does not run backwards.
@@ -17,7 +17,7 @@ impl Time {
         self.0 / NS_PER_MS
     }
 
-    /// The time so many nanoseconds later.
+    /// The time `ns` nanoseconds later.
     pub const fn after(self, ns: u64) -> Time {
         Time(self.0.saturating_add(ns))
     }

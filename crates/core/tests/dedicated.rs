@@ -8,7 +8,7 @@ use windlass_core::ids::StepKey;
 use windlass_core::job::StepSpec;
 use windlass_core::tags::FOR_QUEUE;
 
-/// A worker of so many cores that takes only the work of these queues.
+/// A worker of this number of cores that takes only the work of these queues.
 fn worker_for(farm: &mut Farm, name: &str, of_cores: u32, queues: &[&str]) {
     let queues: BTreeSet<String> = queues.iter().map(|queue| (*queue).to_owned()).collect();
     farm.join(Hello { attributes: [(FOR_QUEUE.to_owned(), queues)].into(), ..hello(name, cores(of_cores)) });

@@ -244,7 +244,7 @@ fn windows_forget() {
     windows.record(at(600), Metric::Completed, 1.0);
     let now = windows.recompute(at(610));
     assert_eq!(now[Metric::WaitS], Windowed { w5m: Some(40.0), w1h: Some(25.0), w24h: Some(25.0) });
-    assert_eq!(now[Metric::CpuMs], Windowed::default(), "no value is no zero");
+    assert_eq!(now[Metric::CpuMs], Windowed::default(), "no value differs from zero");
     assert_eq!(now[Metric::Completed], Windowed { w5m: Some(1.0), w1h: Some(1.0), w24h: Some(1.0) });
     let later = windows.recompute(at(2 * 3_600));
     assert_eq!(later[Metric::WaitS], Windowed { w5m: None, w1h: None, w24h: Some(25.0) });
@@ -342,7 +342,7 @@ fn what_waits_is_counted_from_reverse_edges() {
     assert_eq!(tasks, [18, 1, 0], "by way of a whole step, all of what is paired with it waits");
     assert_eq!(dependents(&[], |_| None), []);
     let weird = dependents(&diamond, |step| [f64::NAN, f64::INFINITY, -1.0, 0.0].get(step).copied());
-    assert_eq!(weird, expected, "what is no length is unknown");
+    assert_eq!(weird, expected, "what is not a length is unknown");
 }
 
 proptest! {

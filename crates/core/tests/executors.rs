@@ -15,7 +15,7 @@ fn executor(farm: &mut Farm, name: &str, gib: u64) {
     farm.join(Hello { attributes, ..hello(name, Resources::new(6_400, gib * GIB)) });
 }
 
-/// It says that so much is free, of which the booked is taken off already or not.
+/// It says how much is free, of which the booked is taken off already or not.
 fn free(farm: &mut Farm, name: &str, bytes: u64, own: u64) {
     let worker = farm.engine.workers().by_name(name).unwrap().record.id;
     let report = LoadReport { memory_available: Some(bytes), memory_own: Some(own), ..LoadReport::default() };

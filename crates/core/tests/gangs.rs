@@ -134,7 +134,7 @@ fn roles_move_until_each_has_a_worker() {
     let mut farm = farm_of(3, 1);
     let two =
         |step: StepSpec, names: [&str; 2]| StepSpec { targets: names.map(str::to_owned).into(), ..step };
-    // Whoever chooses first must not take what only another can have.
+    // The task that chooses first must not take what only another can have.
     let steps = [
         two(role("server", None, ""), ["w1", "w2"]),
         two(role("client", Some(0), ""), ["w1", "w3"]),

@@ -69,7 +69,7 @@ fn a_full_one_is_told_from_one_that_is_too_small() {
     assert!(matches!(full.reason, WorkerReason::Closed(Ineligible::Busy(_))), "{full:?}");
     assert_eq!((full.steps[0].step, full.steps[0].tasks), (StepKey { job: JobId(1), step: 0 }, 1));
     assert_eq!(small.reason, WorkerReason::FitsNone);
-    // What fits when there is room is nearer than what never does, whoever's turn is first.
+    // What fits when there is room is nearer than what never does, whichever turn is first.
     submit(&mut farm, step("more", 1, 9));
     let small = explain(&farm, 2);
     assert!(matches!(small.reason, WorkerReason::Closed(Ineligible::Busy(_))), "{small:?}");

@@ -179,7 +179,7 @@ enum Step {
     Tick,
     /// The next batch is not durable.
     Fail,
-    /// Another engine takes over what is durable, its clock off by so much.
+    /// Another engine takes over what is durable, with a clock that differs.
     Restart(i64),
 }
 

@@ -15,7 +15,7 @@ use windlass_core::{JobId, Resources, TaskId, Time, WorkerId};
 
 const MAYA: &str = "maya";
 
-/// So many workers of eight cores, and the limit of [`MAYA`].
+/// This number of workers of eight cores, and the limit of [`MAYA`].
 fn farm_of(workers: usize, limit: Limit) -> Farm {
     let mut farm = Farm::with_workers(Settings::default(), vec![Resources::new(800, 1 << 30); workers]);
     farm.tell(set_limit(MAYA, limit));
@@ -239,7 +239,7 @@ proptest! {
             let grew = |(worker, held): (&WorkerId, &u32)| held > before.get(worker).unwrap_or(&0);
             prop_assert!(held.iter().filter(|entry| grew(*entry)).all(|(_, held)| *held <= per_worker), "{:?}", held);
             prop_assert!(held.values().sum::<u32>() <= max.unwrap_or(u32::MAX), "{:?}", held);
-            // Whoever waits for a licence finds none: where the farm has one left, all workers hold theirs.
+            // A task that waits for a licence finds none: where the farm has one left, all workers hold theirs.
             let waits = farm.engine.jobs().any(|job| {
                 let enlisted = job.steps[0].enlisted.is_some();
                 enlisted && job.spec.steps[0].limits.contains(MAYA)

@@ -56,7 +56,7 @@ fn a_core_is_as_fast_as_before_when_its_report_is_stale() {
     report(&mut farm, LoadReport::default());
     assert_eq!(core_score(&farm), None, "its agent is another one, and does not know");
     report(&mut farm, measured(0.0));
-    assert_eq!(core_score(&farm), None, "0 is no speed");
+    assert_eq!(core_score(&farm), None, "0 is not a speed");
 }
 
 /// On a disk of 100 GiB.

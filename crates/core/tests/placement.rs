@@ -306,7 +306,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
         }
     }
     let said = windlass_core::explain::waiting_tasks(engine).get(&BlockedReason::NoFit).copied().unwrap_or(0);
-    // What is held back for reasons of its own is counted there.
+    // Tasks that are held back for reasons of their own are counted there.
     prop_assert!(said <= no_fit);
     if engine.licences().limits().is_empty() {
         prop_assert_eq!(said, no_fit);

@@ -1,4 +1,4 @@
-//! The planner without the engine: frames of a render farm, whose layers, hosts and limits are somebody else's. What
+//! The planner without the engine: frames of a render farm, whose layers, hosts and limits another system has. What
 //! a round promises must hold for any work.
 
 use proptest::prelude::*;

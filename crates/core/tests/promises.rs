@@ -1,5 +1,5 @@
 //! One test for each promise that a plausible farm once found broken: held work, dead pins, idle farms that
-//! somebody else comes to, restarts, clocks that lie, keys of jobs that are gone, and what `why` says of holds.
+//! a new user comes to, restarts, clocks that lie, keys of jobs that are gone, and what `why` says of holds.
 
 use crate::kit::live::{LiveFarm, run};
 use crate::kit::{self, Farm, GIB, REQUEST, START, booked, cores, hello, record, spec, task};

@@ -36,7 +36,7 @@ fn submit(farm: &mut Farm, job: u64, spec: JobSpec) {
     tell(farm, Event::Submit(Box::new(Submit::new(RequestId(job), spec))));
 }
 
-/// Commits what formed, but for the writes that somebody else had changed. Returns what goes out.
+/// Commits what formed, but for the writes whose rows something else had changed. Returns what goes out.
 fn commit(farm: &mut Farm, refuses: impl Fn(&Write) -> bool) -> Committed {
     let committed = match farm.pipeline.next_batch(&mut farm.engine) {
         None => return Committed::default(),

@@ -259,7 +259,7 @@ fn core_speed_is_relative() {
     assert_eq!(modern.and(|c| c.farm.core_score = Some(0.0)).points("ResourceFitRule"), 0.0);
 }
 
-/// A worker of 16 cores and 16000 MiB of which others use so much of the cores, in percent.
+/// A worker of 16 cores and 16000 MiB of which others use `percent` percent of the cores.
 fn busy(percent: f64, change: impl FnOnce(&mut Case)) -> Case {
     let case = Case::new(|c| {
         c.worker.capacity = Amounts { cpu: 1_600, memory: 16_000 * MIB, ..Amounts::default() };
@@ -289,7 +289,7 @@ fn saturation_by_others_holds() {
         );
     }
     let own = busy(0.0, |c| c.worker.booked = c.worker.capacity);
-    assert!(!own.is_held(SATURATION), "our own full booking is no reason");
+    assert!(!own.is_held(SATURATION), "a full booking of tasks does not count");
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn network() {
     assert_eq!(points(|c| c.worker.network_mbit_s = None), 0.0);
     assert_eq!(points(|c| c.day(Metric::NetworkMbitS, 10.0)), 80.0);
     assert_eq!(points(|c| c.day(Metric::NetworkMbitS, 0.0)), 80.0);
-    // Repaired: Gradient's 0 of 0 is no number, and that counts as the full 80.
+    // Repaired: Gradient's 0 of 0 is NaN, and that counts as the full 80.
     let neither =
         |c: &mut Case| (c.worker.network_mbit_s, ()) = (Some(0.0), c.day(Metric::NetworkMbitS, 0.0));
     assert_eq!(points(neither), 0.0);

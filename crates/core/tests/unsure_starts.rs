@@ -60,7 +60,7 @@ fn resyncs(out: &Outbox) -> usize {
     out.sends.iter().filter(|send| send.command == WorkerCommand::Resync).count()
 }
 
-/// How attempts ended.
+/// How attempts ended, in the order of the writes.
 fn ends(out: &Outbox) -> Vec<&End> {
     let ends = out.writes.iter().filter_map(|write| match write {
         Write::End { result, .. } | Write::Requeued { result, .. } => Some(&result.end),

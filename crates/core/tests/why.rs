@@ -26,7 +26,7 @@ fn farm_of(cpus: u32) -> Farm {
     farm
 }
 
-/// So many percent of the time of a worker's machine are lost for memory.
+/// A worker's machine loses this part of its time, in percent, to waiting for memory.
 fn memory_pressure(farm: &mut Farm, worker: u64, percent: f64) {
     let some = Some(Stall { avg10: percent, ..Stall::default() });
     let memory = Some(Pressure { some, full: None });
@@ -48,7 +48,7 @@ fn step(cpus: u32, memory: u64) -> StepSpec {
 fn unmet(why: &Explanation) -> &[Ineligible] {
     match &why.changes[0] {
         Change::Worker { unmet, .. } => unmet,
-        other => panic!("{other:?} is no change of a worker"),
+        other => panic!("{other:?} is not a change of a worker"),
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// What a queue may expect of a pool of workers. Cpu in hundredths of a core.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Entitlement {
-    /// Whose it is.
+    /// The queue that is entitled.
     pub queue: QueueId,
     /// What the queue holds anywhere and could use in the pool, as far as its quota and a pause let it.
     pub demand_cpu: u64,

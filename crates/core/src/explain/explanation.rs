@@ -12,7 +12,7 @@ use crate::time::Time;
 /// Why a task is not running, or where it runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
-    /// The task's state.
+    /// The state of the task.
     pub state: TaskState,
     /// The one reason that counts.
     pub reason: Reason,
@@ -20,7 +20,7 @@ pub struct Explanation {
     pub turn: Option<Turn>,
     /// What rules workers out now, most frequent first, with names of some.
     pub ruled_out: Vec<(Ineligible, usize, Vec<String>)>,
-    /// Workers with room.
+    /// The number of workers with room for it.
     pub open_workers: usize,
     /// How the best of these are judged, or how those were among which the decision was made.
     pub judged: Vec<Judged>,
@@ -47,12 +47,12 @@ impl Explanation {
 
 /// The one reason that counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Reason {
-    /// It is over.
+    /// The task is over.
     Ended,
     /// It runs there, or is about to.
     Placed {
-        /// Where.
         worker: WorkerId,
         /// Since when its process runs, if it does.
         started: Option<Time>,
@@ -82,30 +82,23 @@ pub enum Reason {
     },
     /// A licence was busy when its step was tried last; the step starts nothing until then.
     BackOff {
-        /// The limit.
         name: String,
-        /// Until when.
         until: Time,
         /// How often in a row it was busy; 0 where a task succeeded since.
         times: u32,
     },
     /// All licences of this name are taken.
     Limit {
-        /// Its name.
         name: String,
         /// How many there are.
         max: u32,
     },
-    /// Its kind's memory is not known yet, and so many tasks that are to show it run.
-    Probing {
-        /// How many.
-        running: u32,
-    },
+    /// The memory of its signature is not known yet, and `running` tasks that are to show it run.
+    Probing { running: u32 },
     /// Every worker that could run it is closed to it for this one reason.
     Closed(Ineligible),
-    /// Its job is parked: so many others of its queue come first.
+    /// Its job is parked: `ahead` others of its queue come first.
     Parked {
-        /// How many jobs.
         ahead: u64,
         /// Some of them are other users', who take turns with its user.
         is_at_most: bool,
@@ -153,9 +146,9 @@ impl Reason {
 /// Where a step stands.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Turn {
-    /// Its queue.
+    /// The name of its queue.
     pub queue: String,
-    /// The queue's band.
+    /// The band of the queue.
     pub band: u8,
     /// Queues with work whose turn is before.
     pub queues_ahead: usize,
@@ -165,7 +158,7 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come before.
     pub tasks_ahead: u32,
-    /// The queue's weight.
+    /// The weight of the queue in its band.
     pub weight: u32,
     /// How the workers that could run it are shared out.
     pub pool: Pool,
@@ -175,19 +168,19 @@ pub struct Turn {
 
 /// A change after which the task would run.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Change {
     /// All that is in the way on a worker.
     Worker {
-        /// The worker.
         worker: String,
         /// What is in the way there.
         unmet: Vec<Ineligible>,
     },
-    /// A larger quota of its queue: at least so many hundredths of a core.
+    /// A larger quota of its queue: at least this many hundredths of a core.
     Quota(String, u64),
-    /// Resume this queue.
+    /// Resume the queue of this name.
     Resume(String),
-    /// More licences of a name: at least so many.
+    /// More licences of a name: at least this number.
     Limit(String, u32),
     /// Try again at once what found this limit busy, by setting it as it is: milliseconds of its back-off.
     TryAgain(String, u64),
@@ -195,14 +188,12 @@ pub enum Change {
     Release,
     /// Connect a host of another system: only its hosts run this work.
     Connect {
-        /// The system.
         system: String,
         /// What the host must be.
         needs: Vec<Need>,
     },
     /// Connect a worker for a step with which it starts: none that is there fits that.
     Mate {
-        /// The step's name.
         step: String,
         /// The only workers that it may have; none is any.
         targets: Vec<String>,
@@ -210,12 +201,7 @@ pub enum Change {
     /// Less work of this queue before it, or more weight for its own.
     Ahead(String),
     /// More weight for its user in its queue.
-    UserAhead {
-        /// The queue.
-        queue: String,
-        /// Its user.
-        user: String,
-    },
+    UserAhead { queue: String, user: String },
 }
 
 impl Change {

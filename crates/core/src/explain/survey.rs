@@ -87,8 +87,8 @@ pub(super) fn look_over(
     found
 }
 
-/// How much would have to change: first by how many things of which somebody must do something, then by how
-/// far each is off, of what is asked for.
+/// How much would have to change: first the number of causes that do not pass by themselves, then how far each amount is
+/// off, as a part of what is asked for.
 fn effort(unmet: &[Ineligible]) -> (usize, f64) {
     let far = unmet.iter().map(|why| match why {
         Ineligible::TooSmall(short) | Ineligible::Busy(short) | Ineligible::Foreign(short) => {

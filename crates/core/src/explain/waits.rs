@@ -59,7 +59,7 @@ pub fn waiting_tasks(engine: &Engine) -> BTreeMap<BlockedReason, u64> {
             }
         }
     }
-    // What is parked waits for what the first of its line waits for.
+    // Parked jobs wait for what the first job of their subqueue waits for.
     for (_, subqueue) in engine.subqueues().iter() {
         let (first, away) = (subqueue.positions().next(), subqueue.away());
         if away.ready == 0 {

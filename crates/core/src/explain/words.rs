@@ -20,10 +20,10 @@ macro_rules! words {
         }
 
         impl Word {
-            /// All words.
+            /// All words, those of newer releases as one.
             pub const ALL: &[Word] = &[$(Word::$value,)* Word::Other];
 
-            /// The word.
+            /// The word as programs read it.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Word::$value => $word,)*
@@ -289,7 +289,7 @@ impl Ineligible {
                  'windlass limit set {name} --per-worker {}'",
                 max.saturating_add(1)
             ),
-            // Nobody asked for what was learned, so asking for less is no help.
+            // The step did not ask for what was learned, so asking for less does not help.
             Ineligible::Busy(short) if short.have == 0 || short.learned > 0 => {
                 format!("wait until {}", can_be_had(short, worker))
             }

@@ -20,7 +20,7 @@ const LOST_MAX: usize = 3;
 /// Why a worker gets no work, or that it does.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WorkerExplanation {
-    /// The worker.
+    /// The worker that is explained.
     pub worker: WorkerId,
     /// The one reason that counts.
     pub reason: WorkerReason,
@@ -73,7 +73,7 @@ pub struct ReservedFor {
 /// A step whose tasks wait, as it is to the worker.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Passed {
-    /// The step.
+    /// The step that was passed over.
     pub step: StepKey,
     /// How many of its tasks could start.
     pub tasks: u32,
@@ -83,6 +83,7 @@ pub struct Passed {
 
 /// What a step is to a worker.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum PassedVerdict {
     /// These keep it off.
     Unmet(Vec<Ineligible>),
@@ -94,7 +95,6 @@ pub enum PassedVerdict {
     Preferred {
         /// How it is judged there.
         best: ScoredWorker,
-        /// And here.
         here: ScoredWorker,
     },
     /// It starts together with others, and not all have a worker with room.
@@ -111,15 +111,15 @@ pub enum PassedVerdict {
 /// A task for which the worker was judged and another won.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lost {
-    /// The task.
+    /// The task that went elsewhere.
     pub task: TaskId,
-    /// When.
+    /// When that was decided.
     pub at: Time,
-    /// Who won.
+    /// The worker that got the task.
     pub winner: WorkerId,
-    /// The winner's points.
+    /// The points of that worker.
     pub winner_score: f64,
-    /// This worker's points.
+    /// The points of this worker.
     pub score: f64,
 }
 

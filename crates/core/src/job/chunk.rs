@@ -13,14 +13,14 @@ use crate::bounds;
 pub struct Chunks {
     /// The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next.
     pub block: u32,
-    /// How many.
+    /// How many tasks a chunk has.
     pub size: ChunkSize,
 }
 
 /// How many tasks go together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkSize {
-    /// Always this number.
+    /// Always this number of tasks.
     Fixed(u32),
     /// As many as the lengths of earlier chunks suggest.
     Learned {
@@ -107,7 +107,7 @@ pub struct LeftToRun {
     pub now_ms: f64,
     /// Tasks that are ready.
     pub ready: u32,
-    /// Chunks that run.
+    /// Chunks that run now.
     pub running: u32,
     /// The time limit of a chunk.
     pub limit_ms: Option<u64>,

@@ -28,13 +28,13 @@ pub enum End {
     Lost,
 }
 
-/// Whose fault it is that a command could not be started. Whoever reports such an end says so.
+/// Whose fault it is that a command could not be started, as the report of such an end says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaunchFault {
     /// The job's: it asked for a directory or a program that is missing, or for a kind of worker that cannot run it. That
     /// says nothing of the worker.
     Job,
-    /// The worker's. One on which nothing starts is left out after a few attempts, whoever submitted them.
+    /// The worker's. One on which nothing starts is left out after a few attempts, also if one user submitted all of them.
     Worker,
     /// Nobody says. It counts as a task that failed: the worker is left out where different jobs fail there that succeed
     /// elsewhere.
@@ -64,7 +64,7 @@ impl End {
 /// What a worker reports of an attempt that ended. Unknown is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskResult {
-    /// How.
+    /// How the attempt ended.
     pub end: End,
     /// When the process started.
     pub started: Option<Time>,

@@ -25,14 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An active job.
+/// A job that has not ended, as the engine has it in memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// Its id.
+    /// Numbers rise in the order of submission.
     pub id: JobId,
-    /// As submitted.
+    /// As submitted, without the bodies of its steps.
     pub spec: Arc<JobSpec>,
-    /// Its queue.
+    /// The queue, or its user's part of that.
     pub queue: QueueId,
     /// Some of its tasks start together.
     pub has_gangs: bool,
@@ -44,7 +44,7 @@ pub struct Job {
     pub created: Time,
     /// Why no further task starts.
     pub stop: Option<Stop>,
-    /// Held by somebody.
+    /// A user holds it: nothing of it starts.
     pub held: bool,
     /// Set when it ended, until the engine forgets it.
     pub ended: Option<JobState>,
@@ -230,7 +230,7 @@ impl Job {
 /// A cap on running tasks that is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunningCap {
-    /// The most tasks.
+    /// How many tasks may be booked or run at a time.
     pub max: u32,
     /// It is the whole job's, and not the step's.
     pub is_of_job: bool,
@@ -239,17 +239,17 @@ pub struct RunningCap {
 /// How many tasks of a job are in which state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// All.
+    /// All tasks of the job.
     pub total: u32,
     /// Waiting for another task, step or job.
     pub waiting: u32,
-    /// Could start.
+    /// Those that could start.
     pub ready: u32,
-    /// Booked or running.
+    /// Those that are booked or run.
     pub active: u32,
-    /// Ended well.
+    /// Those whose last attempt succeeded.
     pub succeeded: u32,
-    /// Ended badly.
+    /// Those that failed for good.
     pub failed: u32,
     /// Killed, or stopped before they started.
     pub canceled: u32,

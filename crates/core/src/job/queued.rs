@@ -24,7 +24,7 @@ impl QueuedStep {
         self.priority == other.priority
     }
 
-    /// The step.
+    /// The step that stands here.
     pub fn step(&self) -> StepKey {
         self.step
     }
@@ -34,7 +34,7 @@ impl QueuedStep {
         QueuedStep { step, ..self }
     }
 
-    /// Its job.
+    /// The job of that step.
     pub fn job(&self) -> JobId {
         self.step.job
     }
@@ -43,16 +43,16 @@ impl QueuedStep {
 /// Where a job stands in its line: smaller comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct QueuePos {
-    /// Its priority.
+    /// The priority of the job.
     pub priority: Reverse<i32>,
     /// Since when its first tasks are ready, less their head start.
     pub ranked: Time,
-    /// Itself.
+    /// The job: of equals the older one comes first.
     pub job: JobId,
 }
 
 impl QueuePos {
-    /// Before all others.
+    /// The place before all jobs.
     pub const FIRST: QueuePos = QueuePos { priority: Reverse(i32::MAX), ranked: Time(0), job: JobId(0) };
 
     /// The first place behind this one.
@@ -66,7 +66,7 @@ impl QueuePos {
 pub struct Parked {
     /// The number of its class of work.
     pub class: u64,
-    /// Where it stands.
+    /// Where it stands in its subqueue.
     pub place: QueuePos,
     /// Since when its first tasks are ready.
     pub ready: Time,
@@ -77,11 +77,11 @@ pub struct Parked {
 /// How many jobs, and how many of their tasks are ready or wait for others of their job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BacklogCounts {
-    /// Jobs.
+    /// The number of jobs.
     pub jobs: u64,
     /// Tasks that could start.
     pub ready: u64,
-    /// Tasks that wait.
+    /// Tasks that wait for others of their job.
     pub waiting: u64,
 }
 
@@ -95,7 +95,7 @@ impl BacklogCounts {
         BacklogCounts { jobs: 1, ready: tasks(true), waiting: tasks(false) }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: BacklogCounts) -> BacklogCounts {
         let BacklogCounts { jobs, ready, waiting } = other;
         BacklogCounts { jobs: self.jobs + jobs, ready: self.ready + ready, waiting: self.waiting + waiting }

@@ -14,18 +14,18 @@ use std::sync::Arc;
 pub enum JobState {
     /// Some task may still run.
     Active,
-    /// Every task succeeded.
+    /// All of its tasks succeeded.
     Succeeded,
     /// A task failed for good, or a job that this one came after did.
     Failed,
-    /// Somebody cancelled it.
+    /// A user or an administrator cancelled it.
     Canceled,
 }
 
 /// Why no further task of a job starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// Somebody cancelled the job.
+    /// A user or an administrator cancelled the job.
     Canceled,
     /// A task failed and the job asked for fail-fast.
     FailFast,
@@ -44,11 +44,11 @@ pub enum TaskState {
     Booked,
     /// Its worker said that it started.
     Running,
-    /// Ended well.
+    /// Its last attempt succeeded.
     Succeeded,
-    /// Ended badly, retries spent.
+    /// Its last attempt failed, and no retry is left.
     Failed,
-    /// Killed or never started because somebody cancelled, or by fail-fast.
+    /// Killed or never started, because a user cancelled it or by fail-fast.
     Canceled,
     /// Never started because what it waited for failed.
     Skipped,
@@ -63,7 +63,7 @@ pub struct TaskRow {
     pub state: TaskState,
     /// The last attempt, from 1.
     pub attempt: u32,
-    /// Attempts that failed.
+    /// The number of attempts that failed.
     pub failures: u32,
     /// Attempts lost with their worker.
     pub losses: u32,
@@ -83,9 +83,9 @@ pub struct TaskRow {
 pub struct BackOff {
     /// The limit that was busy.
     pub limit: String,
-    /// Since when.
+    /// When the licence was found busy.
     pub since: Time,
-    /// Until when.
+    /// When the step is tried again.
     pub until: Time,
     /// How often in a row; 0 where a task succeeded since.
     pub times: u32,
@@ -105,17 +105,17 @@ pub struct EndedTasks {
 /// A job as a store gives it back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JobRecord {
-    /// The job.
+    /// Numbers rise in the order of submission.
     pub id: JobId,
     /// As submitted, without the bodies of its steps.
     pub spec: Arc<JobSpec>,
     /// When it was accepted.
     pub created: Time,
-    /// Its state.
+    /// What became of it so far.
     pub state: JobState,
     /// Why no further task starts.
     pub stop: Option<Stop>,
-    /// Held by somebody.
+    /// A user holds it: nothing of it starts.
     pub held: bool,
     /// How it is parked, if it is.
     pub parked: Option<Parked>,

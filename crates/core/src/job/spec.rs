@@ -17,7 +17,7 @@ pub struct JobSpec {
     pub name: String,
     /// Whose work it is.
     pub queue: String,
-    /// Who submitted it.
+    /// The user who submitted it.
     pub user: String,
     /// Inside the queue, higher first.
     pub priority: i32,
@@ -59,7 +59,7 @@ impl JobSpec {
 pub struct StepSpec {
     /// Unique in its job.
     pub name: String,
-    /// How many tasks.
+    /// How many tasks it has, at least 1.
     pub tasks: u32,
     /// What each task holds while it runs.
     pub request: Resources,
@@ -122,7 +122,7 @@ pub struct Hints {
 /// What sort of work a step is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
-    /// Makes something.
+    /// It makes something from inputs.
     #[default]
     Build,
     /// Finds out what is to be made.
@@ -146,7 +146,7 @@ pub enum FailFast {
 pub struct Dependency {
     /// The place in the job of the step that comes first.
     pub on: u16,
-    /// How.
+    /// For which tasks of that step it waits.
     pub kind: DependencyKind,
 }
 

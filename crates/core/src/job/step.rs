@@ -14,17 +14,17 @@ use crate::time::Time;
 pub struct Step {
     /// The number of its first task.
     pub base: u32,
-    /// Which workers fit.
+    /// What its tasks require of a worker.
     pub class: ClassId,
-    /// May start now.
+    /// Tasks that may start now.
     pub ready: RangeSet,
-    /// Ended well.
+    /// Tasks whose last attempt succeeded.
     pub succeeded: RangeSet,
-    /// Ended badly.
+    /// Tasks that failed for good.
     pub failed: RangeSet,
-    /// Killed on request.
+    /// Tasks that were killed on request.
     pub canceled: RangeSet,
-    /// Booked or running.
+    /// The number of tasks that are booked or run.
     pub active: u32,
     /// Of these, how many another task's process runs.
     pub riding: u32,

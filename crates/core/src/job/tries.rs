@@ -8,9 +8,9 @@ use std::ops::Range;
 /// What earlier attempts of a task came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tries {
-    /// The last attempt.
+    /// The number of the last attempt, from 1.
     pub attempt: u32,
-    /// Attempts that failed.
+    /// The number of attempts that failed.
     pub failures: u32,
     /// Attempts lost with their worker.
     pub losses: u32,

@@ -1,5 +1,5 @@
-//! Limits, such as licences: what there is only so much of, over the farm or on each worker, and what it means
-//! when there was less of it than we thought.
+//! Limits, such as licences: how many tasks may hold one at a time, over the farm or on each worker, and what follows when
+//! fewer were left than counted.
 
 use crate::bounds::{BACK_OFF_MS, BUSY_EXITS_MAX};
 use crate::queues::BadSetting;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 /// Exit codes that can say that a licence was busy: what a process can end with, but for success.
 pub const BUSY_EXITS: RangeInclusive<i32> = 1..=255;
 
-/// A limit as somebody set it, and as a store keeps it under its name.
+/// A limit as an administrator set it, and as a store keeps it under its name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Limit {
     /// How many tasks may hold one at a time over the farm; `None` is any number.
@@ -24,7 +24,7 @@ pub struct Limit {
 /// counted here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Busy {
-    /// Exit codes that say so: such an attempt is no failure, and its task is ready again.
+    /// Exit codes that say so. Such an attempt does not count as a failure, and its task is ready again.
     pub exits: BTreeSet<i32>,
     /// Milliseconds for which its step starts nothing then; twice as long each time in a row, up to
     /// [`BACK_OFF_FACTOR_MAX`](crate::bounds::BACK_OFF_FACTOR_MAX) times that.
@@ -32,7 +32,7 @@ pub struct Busy {
 }
 
 impl Limit {
-    /// So many over the farm, and nothing else.
+    /// `max` over the farm, without other bounds.
     pub fn of(max: u32) -> Self {
         Limit { max: Some(max), ..Limit::default() }
     }

@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// All limits of the farm. Limits of each worker are counted at the [`Worker`](crate::worker::Worker).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LicencePool {
-    /// By name.
     limits: BTreeMap<String, Limit>,
     /// How many of each are taken; none is left out.
     taken: BTreeMap<String, u32>,

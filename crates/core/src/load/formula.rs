@@ -163,7 +163,7 @@ fn part(pressure: Option<Pressure>) -> f64 {
     percent.min(100.0) / 100.0
 }
 
-/// Compile slots of a worker with so many whole cores: a few more than cores, to make up for the time that
+/// Compile slots of a worker with this number of whole cores: a few more than cores, to make up for the time that
 /// compiles spend on the network and the disk. Jobs handed out by alloc never exceed it, whatever the pressure.
 pub fn slots(cores: u32) -> u32 {
     cores.saturating_add(1).saturating_add(cores / 8)
@@ -172,11 +172,11 @@ pub fn slots(cores: u32) -> u32 {
 /// What a worker has too little of for new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Saturated {
-    /// Waiting for a cpu.
+    /// Its tasks wait too long for a cpu.
     pub cpu: bool,
-    /// Waiting for memory.
+    /// Its tasks wait too long for memory.
     pub memory: bool,
-    /// Waiting for input and output.
+    /// Its tasks wait too long for input and output.
     pub io: bool,
     /// Its network is in use: it gets no network-bound work, and all other.
     pub network: bool,
@@ -463,7 +463,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A report of a disk of 100 GiB with so many MiB free for sessions.
+    /// A report of a disk of 100 GiB with `free_mib` MiB free for sessions.
     fn free(free_mib: u64) -> LoadReport {
         let session_space = Some(DiskSpace { free_bytes: free_mib * MIB, total_bytes: 100 << 30 });
         LoadReport { session_space, ..LoadReport::default() }

@@ -26,10 +26,10 @@ pub struct Stall {
     pub window: Option<f64>,
 }
 
-/// One pressure file.
+/// What one of the kernel's pressure files says.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Pressure {
-    /// Some task stalled.
+    /// Time in which at least one task stalled.
     pub some: Option<Stall>,
     /// All tasks that were not idle stalled. Older kernels do not say it of cpus.
     pub full: Option<Stall>,
@@ -40,7 +40,7 @@ pub struct Pressure {
 pub struct Pressures {
     /// Waiting for a cpu.
     pub cpu: Option<Pressure>,
-    /// Waiting for memory.
+    /// Tasks that wait for memory.
     pub memory: Option<Pressure>,
     /// Waiting for input and output.
     pub io: Option<Pressure>,
@@ -84,7 +84,7 @@ pub struct LoadReport {
     pub core_score: Option<f64>,
     /// What all links of the machine receive, in Mbit/s.
     pub network_in_mbit_s: Option<f64>,
-    /// What they send.
+    /// What all links of the machine send, in Mbit/s.
     pub network_out_mbit_s: Option<f64>,
     /// How much of its speed is in use on the busiest link: percent, mean of about 10 seconds. `None` where no link
     /// says how fast it is.
@@ -103,7 +103,7 @@ pub struct LoadReport {
 pub struct BadNumber {
     /// Where it stands, such as `machine.cpu.some.avg10`.
     pub field: String,
-    /// What it is.
+    /// The number that was refused.
     pub value: f64,
     /// The smallest that is taken.
     pub min: f64,
@@ -176,19 +176,15 @@ impl Stall {
 
 /// A pressure file that is not one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum PressureError {
     /// A line lacks a field.
     #[error("{field}: missing")]
-    Missing {
-        /// Such as `some.avg10`.
-        field: String,
-    },
-    /// A field is no number that it can be.
+    Missing { field: String },
+    /// A field is not a number in its range.
     #[error("{field}: '{text}' is not a number from 0 to {max}")]
     Number {
-        /// Such as `some.avg10`.
         field: String,
-        /// What it says.
         text: String,
         /// The largest that is taken.
         max: u64,
@@ -305,7 +301,7 @@ mod tests {
         assert_eq!(window(1_000, 251_000, 1_000_000), Some(25.0));
         assert_eq!(window(1_000, 1_000, 1_000_000), Some(0.0));
         assert_eq!(window(0, 1_000_003, 1_000_000), Some(100.0), "clocks differ a little");
-        assert_eq!(window(1_000, 0, 1_000_000), None, "another machine, or it was started anew");
+        assert_eq!(window(1_000, 0, 1_000_000), None, "another machine, or it was started again");
         assert_eq!(window(0, 1_000, 0), None);
         let before = Pressure::parse(&some(0), None).unwrap();
         let full = Pressure::parse(TEXT, Some((&before, 1_000_000))).unwrap().full.unwrap();

@@ -7,11 +7,11 @@ use crate::resources::Resources;
 /// A task of a step goes to a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Booking {
-    /// The step's queue.
+    /// The queue that is charged, or its user's part.
     pub queue: QueueId,
     /// The step, as it stands in its queue.
     pub queued_step: QueuedStep,
-    /// The worker.
+    /// The worker that runs the task.
     pub worker: WorkerId,
     /// The task is sent ahead: it waits at the worker for a running task to end.
     pub is_ahead: bool,

@@ -13,15 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// from what the rules saw.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decision {
-    /// The task.
+    /// The task that was placed.
     pub task: TaskId,
-    /// When.
+    /// When the round placed it.
     pub at: Time,
     policy: Policy,
     job: JobContext,
     instance: InstanceContext,
     others_wait: bool,
-    /// The winner first.
     seen: Vec<Seen>,
 }
 
@@ -106,7 +105,7 @@ impl Decision {
 /// A worker as it was judged.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Judged {
-    /// Which.
+    /// The worker that was judged.
     pub worker: WorkerId,
     /// Its load with the task.
     pub load: f64,

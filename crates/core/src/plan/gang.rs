@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 
 /// Where tasks go that start together.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum GangOutcome {
     /// Each has a worker.
     Placed(Vec<GangBooking>),
@@ -26,7 +27,6 @@ pub enum GangOutcome {
     Short {
         /// Tasks that have a worker with room.
         placed: u32,
-        /// Tasks.
         tasks: u32,
         /// The first veto of a rule on a worker with room, and how many workers were judged.
         veto: Option<(Ineligible, u32)>,

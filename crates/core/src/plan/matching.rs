@@ -47,7 +47,6 @@ pub(super) fn match_tasks<'a>(parts: &'a [Part<'a>], has_room: HasRoom<'a>) -> V
     ExactSearch::find(rooms).unwrap_or(chosen)
 }
 
-/// What is matched.
 #[derive(Clone, Copy)]
 struct Rooms<'a> {
     parts: &'a [Part<'a>],

@@ -4,8 +4,8 @@
 //! - [`place_task`]: a task looks for a worker.
 //! - [`pick_for_worker`]: a worker that was found is offered the queue's other tasks.
 //!
-//! Who is held back by a rule is no candidate, whatever its points; among candidates most points win, then
-//! the least load (or what is fullest, where that is to be filled), then the name.
+//! A worker that a rule vetoes is not a candidate, whatever its points. Among candidates the most points win, then the
+//! least load (or the fullest worker, where workers are to be filled), then the name.
 
 use crate::bounds;
 use crate::cache_keys::{self, Missing, MissingMemo, Reads};
@@ -25,6 +25,7 @@ use std::{fmt, iter};
 
 /// Why a worker does not get a task, most lasting reason first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Ineligible {
     /// The step names other workers.
     NotTarget,
@@ -43,20 +44,14 @@ pub enum Ineligible {
         /// How many of these could run at a time if all workers were empty.
         could: u32,
     },
-    /// Not heard from.
+    /// It has been silent for too long.
     Suspect,
     /// Told to take nothing new, with the operator's note.
     Draining(Option<String>),
     /// Left out for what its tasks came to, until then.
-    Quarantined {
-        /// Until when.
-        until: Time,
-        /// Why.
-        fault: Fault,
-    },
+    Quarantined { until: Time, fault: Fault },
     /// Too little is free in one of its directories.
     LowSpace {
-        /// `state` or `session`.
         directory: &'static str,
         /// Bytes that are free.
         free: u64,
@@ -69,7 +64,6 @@ pub enum Ineligible {
     NetworkInUse,
     /// Its tasks hold all of a limit that a worker may.
     Limit {
-        /// Its name.
         name: String,
         /// How many a worker may.
         max: u32,
@@ -81,12 +75,7 @@ pub enum Ineligible {
     /// Reserved for tasks of another class, whose start this one could delay.
     Reserved(ClassId),
     /// A rule of the scoring policy vetoes the pair.
-    Vetoed {
-        /// The rule.
-        rule: &'static str,
-        /// Why.
-        reason: &'static str,
-    },
+    Vetoed { rule: &'static str, reason: &'static str },
 }
 
 impl Ineligible {
@@ -257,9 +246,9 @@ pub fn could_take_part(class: &Class, worker: &Worker) -> bool {
 /// A step of which a task looks for a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementRequest<'a> {
-    /// The step.
+    /// The step whose next task is placed.
     pub step: StepKey,
-    /// Its class.
+    /// The class under which workers are reserved for it.
     pub class_id: ClassId,
     /// What that asks for.
     pub class: &'a Class,
@@ -288,7 +277,7 @@ pub struct PlacementRequest<'a> {
 /// A worker reserved for a class.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reservation {
-    /// For which.
+    /// The class for which it is reserved.
     pub class: ClassId,
     /// The highest band in which that waits: what is above it does not mind.
     pub band: u8,
@@ -308,9 +297,9 @@ impl Reservation {
 /// What a choice is made among, and by.
 #[derive(Clone, Copy)]
 pub struct MatchContext<'a> {
-    /// The time.
+    /// The time of the round.
     pub now: Time,
-    /// All workers.
+    /// The workers of the farm, with the index of their room.
     pub workers: &'a Workers,
     /// Those that are reserved.
     pub reserved: &'a BTreeMap<WorkerId, Reservation>,
@@ -327,9 +316,9 @@ pub struct MatchContext<'a> {
 /// A worker as it was judged for a task.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ScoredWorker {
-    /// Which.
+    /// The worker that was scored.
     pub worker: WorkerId,
-    /// Its points.
+    /// Its points; more is better.
     pub score: f64,
     /// Its load with the task.
     pub load: f64,
@@ -511,7 +500,7 @@ pub(super) struct Ranking {
     pub(super) looks: u32,
 }
 
-/// Judges workers for a step of which so many tasks are `wanted` on different workers.
+/// Judges workers for a step of which `wanted` tasks go to different workers.
 pub(super) fn rank(
     request: &PlacementRequest,
     context: &MatchContext,

@@ -157,7 +157,7 @@ impl Planner {
         self.searches.get()
     }
 
-    /// A round looked for a worker, and judged so many that have room.
+    /// Counts a search of a round that judged this number of workers with room.
     pub(super) fn searched(&self, candidates: u32) {
         let mut all = self.searches.get();
         all.searches += 1;
@@ -266,7 +266,7 @@ impl Planner {
         self.queues.prune(|id| is_needed(id) || over_quota.keys().any(|(queue, _)| *queue == id));
     }
 
-    /// Drops a worker.
+    /// Drops a worker, and the reservation of it.
     pub fn remove_worker(&mut self, id: WorkerId) {
         self.reservations.release(id);
         self.workers.remove(id);

@@ -17,8 +17,8 @@ use crate::time::{NS_PER_S, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Work that is not wide finds room by itself as a rule; it earns a reservation when it was blocked for so many
-/// times as long as wide work, and none of it was placed.
+/// Work that is not wide finds room by itself as a rule. It earns a reservation when it was blocked for this many times
+/// as long as wide work, and none of it was placed.
 const STARVING_FACTOR: u64 = 4;
 
 /// A round replaces at most one in this number of the classes that are watched.
@@ -72,7 +72,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// None yet.
+    /// No class has earned a reservation yet.
     pub fn new(settings: ReservationSettings) -> Self {
         Reservations { settings, ..Reservations::default() }
     }
@@ -82,7 +82,7 @@ impl Reservations {
         self.holders.get(&worker).copied()
     }
 
-    /// All reserved workers.
+    /// The reserved workers, each with the class that holds it.
     pub fn holders(&self) -> impl Iterator<Item = (WorkerId, ClassId)> + '_ {
         self.holders.iter().map(|(worker, class)| (*worker, *class))
     }

@@ -58,7 +58,7 @@ impl RivalStep {
     }
 
     fn request<'a, W: Work>(&self, work: &'a W, queue: QueueId) -> Option<PlacementRequest<'a>> {
-        // A rule spreads the tasks of a step over workers. That is no reason to prefer another step.
+        // A rule spreads the tasks of a step over workers. It must not make another step look better.
         let (others_wait, locality) = (false, true);
         if self.has_wishes {
             let request = request_with(work, self.step(), queue, work.facts(self.step())?);

@@ -26,11 +26,11 @@ pub struct PlanSettings {
     pub policy: Policy,
     /// Milliseconds after which a task that could start should have, where its step does not say.
     pub wait_deadline_ms: u64,
-    /// See [`bounds::STEP_MISSES_MAX`].
+    /// [`bounds::STEP_MISSES_MAX`], or less for tests.
     pub step_misses_max: usize,
-    /// See [`bounds::CANDIDATES_MAX`].
+    /// [`bounds::CANDIDATES_MAX`], or less for tests.
     pub candidates_max: usize,
-    /// See [`bounds::PREFETCH_LOOKS_MAX`].
+    /// [`bounds::PREFETCH_LOOKS_MAX`], or less for tests.
     pub prefetch_looks_max: usize,
 }
 

@@ -29,7 +29,6 @@ pub struct VetoedStep {
     pub why: Ineligible,
 }
 
-/// All vetoed steps.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct VetoedSteps {
     steps: BTreeMap<StepKey, VetoedStep>,
@@ -47,7 +46,6 @@ impl VetoedSteps {
         self.steps.get(&key)
     }
 
-    /// All of them.
     pub(super) fn steps(&self) -> impl Iterator<Item = StepKey> + '_ {
         self.steps.keys().copied()
     }

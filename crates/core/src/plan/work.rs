@@ -1,4 +1,4 @@
-//! What the planner must know of the work that it places, and what it asks of whoever owns that work.
+//! What the planner must know of the work that it places, and what it asks of the owner of that work.
 
 use super::booking::Booking;
 use super::planner::Planner;
@@ -12,14 +12,14 @@ use crate::score::history::Prediction;
 use crate::time::Time;
 use std::collections::BTreeSet;
 
-/// Whoever has work to place: the [`Engine`](crate::Engine) with its jobs, or a gateway with the jobs of another
+/// The owner of work to place: the [`Engine`](crate::Engine) with its jobs, or a gateway with the jobs of another
 /// system. It keeps the [`Planner`]'s workers, queues and classes up to date, and answers for its steps and for what
 /// runs. [`round`](super::round) does the rest.
 pub trait Work {
     /// Where bookings are recorded, to be committed and sent later.
     type Out;
 
-    /// The planner.
+    /// The planner, with the workers and queues.
     fn plan(&self) -> &Planner;
 
     /// The planner, to be changed.
@@ -74,7 +74,7 @@ pub trait Work {
 /// Tasks of one step that start together with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GangPart {
-    /// The step.
+    /// The step of the gang.
     pub step: StepKey,
     /// Its tasks, each for another worker: those of the gang that have not succeeded. At least one.
     pub tasks: Vec<u32>,
@@ -83,18 +83,18 @@ pub struct GangPart {
 /// A task that starts together with others, and its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GangBooking {
-    /// Its step.
+    /// The step of the task.
     pub step: StepKey,
     /// Its number in the job.
     pub index: u32,
-    /// The worker.
+    /// The worker that runs it.
     pub worker: WorkerId,
 }
 
 /// A step as the planner sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct StepFacts<'a> {
-    /// Its class.
+    /// What its tasks require of a worker.
     pub class: ClassId,
     /// The ready task with the lowest number.
     pub first_ready: Option<u32>,
@@ -116,7 +116,7 @@ pub struct StepFacts<'a> {
     pub mean_ms: Option<f64>,
     /// What earlier tasks of its signature held and took.
     pub prediction: Option<&'a Prediction>,
-    /// Milliseconds that a task may run; `None` is no limit.
+    /// Milliseconds that a task may run; `None`: without limit.
     pub time_limit_ms: Option<u64>,
 }
 
@@ -191,7 +191,7 @@ pub struct RunningTask<'a> {
     pub request: &'a Resources,
     /// Limits of which it gives one back each.
     pub limits: &'a BTreeSet<String>,
-    /// When it began.
+    /// When its process started, or else when it was booked.
     pub began: Time,
     /// When it was expected to end, as of its start; `None` is unknown.
     pub due: Option<Time>,

@@ -37,7 +37,6 @@ struct TaskProfile {
     /// Its tasks run on executors of another system, which never say what their work holds.
     on_executors: bool,
     steps: BTreeSet<StepKey>,
-    /// Attempts booked.
     active: u32,
     /// When the first of these was booked.
     since: Option<Time>,
@@ -52,7 +51,7 @@ struct TaskProfile {
 pub struct Learned<'a> {
     /// The samples to be written now.
     pub write: Option<(&'a Signature, &'a History)>,
-    /// The steps of the signature are sized anew.
+    /// The steps of the signature are to be sized again.
     pub is_resized: bool,
 }
 
@@ -169,7 +168,7 @@ impl Profiles {
         self.all.get(&id).filter(|profile| profile.throttled).map(|profile| profile.active)
     }
 
-    /// How many attempts may run at once now; `None` is no limit.
+    /// How many attempts may run at once now; `None`: any number.
     fn probes(&self, id: u64, now: Time) -> Option<u32> {
         let profile = self.all.get(&id).filter(|profile| profile.declared_bytes > 0)?;
         // The other system sees to limits by itself.

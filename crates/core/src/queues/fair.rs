@@ -3,10 +3,10 @@
 //! A queue's start tag is what it was charged, over its weight. The queue is eligible while its start tag is not past the
 //! band's virtual time, that is, while it has had no more than its share. Its finish tag is the start tag after one more task.
 //!
-//! The clock is never behind all queues that wait. Where every task counts as one, it also runs by what is
-//! booked over the weights of those that wait. Where time counts, it does not: estimates would drive it, and who
-//! comes would start from them; nor does it run by what all hold, for those that want less than their share
-//! would slow it, and who comes would start far behind the others and take every slot until it had caught up.
+//! Virtual time is at least the smallest start tag of the backlogged queues. With `charge = task` it also advances by the
+//! cost of each booking over the weights of these queues. With `charge = time` it does not. Estimates, or total usage,
+//! would move it past queues that demand less than their share, and a newcomer would get every slot until the others
+//! had caught up.
 
 use super::record::WEIGHT_DEFAULT;
 use crate::time::Time;
@@ -164,15 +164,15 @@ impl QueueShare {
         self.wake(clock - (self.finish_tag() - self.start_tag()));
     }
 
-    /// One task was booked, for so much.
+    /// One task was booked, at this cost.
     pub fn charge(&mut self, cost: u64) {
         self.task = cost.max(1);
         self.had += i128::from(cost);
         self.tasks += 1;
     }
 
-    /// What was charged is corrected by so much; with what the next task is expected to cost, where that is
-    /// known better now.
+    /// Corrects what was charged by `by`, and the expected cost of the next task to `task`, where that is known
+    /// better now.
     pub fn correct(&mut self, by: i64, task: Option<u64>) {
         self.had += i128::from(by);
         self.task = task.unwrap_or(self.task).max(1);
@@ -188,7 +188,7 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// What it shows.
+    /// The virtual time that the clock shows.
     pub fn virtual_time(&self) -> Virtual {
         self.virtual_time
     }
@@ -208,7 +208,7 @@ impl VirtualClock {
         self.weights -= i128::from(share.weight);
     }
 
-    /// So much was had.
+    /// Queues that take part were charged `had`.
     pub fn run(&mut self, had: i128) {
         if self.weights > 0 {
             self.virtual_time += (had << FRACTION_BITS).div_euclid(self.weights);

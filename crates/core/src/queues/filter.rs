@@ -31,7 +31,7 @@ pub(super) struct Exhausted {
 }
 
 impl Exhausted {
-    /// Those that nobody else was served before until now.
+    /// Those before which another one is served for the first time now.
     pub(super) fn take_passed(&mut self) -> &[QueueId] {
         let before = std::mem::replace(&mut self.passed, self.all.len());
         &self.all[before..]

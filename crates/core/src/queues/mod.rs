@@ -42,7 +42,7 @@ use std::collections::BTreeSet;
 /// Who has the next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ahead<'a> {
-    /// Another queue.
+    /// Another queue, by its name.
     Queue(&'a str),
     /// Another user of the same queue.
     User(&'a str),
@@ -407,8 +407,7 @@ impl Queues {
         }
     }
 
-    /// The quota of a queue that would be exceeded by this many hundredths of a core more; `alone`: nobody else can use
-    /// them.
+    /// The quota of a queue that `cpu` more hundredths of a core would exceed; `alone`: no other queue can use them.
     pub fn over_quota(&self, id: QueueId, cpu: u32, alone: bool) -> Option<u32> {
         self.get(self.whole(id)).over_quota(cpu, alone)
     }

@@ -22,7 +22,7 @@ const RIVALS_PER_CLASS_MAX: usize = 8;
 /// has a part with an id of its own, and they take turns.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Queue {
-    /// As somebody set it, or as it is by its name. In a user's part the weight is the user's.
+    /// As an administrator set it, or as its name says. In a user's part the weight is the user's.
     pub record: QueueRecord,
     /// Whose steps are here: the first user of the queue, or the user of this part of a queue.
     pub(super) user: Option<String>,
@@ -42,9 +42,9 @@ pub struct Queue {
     pub(super) tags: QueueTags,
     /// Jobs of it that the engine holds.
     pub(super) jobs: u32,
-    /// When somebody last had to do with it.
+    /// When it was last used.
     pub(super) used: Time,
-    /// Nobody does any more: its place is free.
+    /// It was unused for long: its place is free.
     pub(super) gone: bool,
     /// More of its work is parked.
     pub(super) parked: bool,
@@ -192,7 +192,7 @@ impl Queue {
             && self.by_class.get(&class).is_some_and(|waiting| waiting.open.contains(queued_step))
     }
 
-    /// Its name.
+    /// The name of the queue, also of a user's part.
     pub fn name(&self) -> &str {
         &self.record.name
     }

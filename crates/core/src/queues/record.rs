@@ -1,20 +1,20 @@
-//! Queues as somebody set them.
+//! Queues as administrators set them.
 
 use super::bands::band_of;
 use crate::bounds::{BUSY_EXITS_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, QUEUE_USERS_MAX, WEIGHT_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The weight of a queue that nobody set.
+/// The weight of a queue that was not set.
 pub const WEIGHT_DEFAULT: u32 = 100;
 
 /// Stands for everybody among the users of a queue.
 const EVERYBODY: &str = "*";
-/// The queue for what may wait, which is everybody's until somebody says whose it is.
+/// The queue for work that may wait. It is open to all users until an administrator lists some.
 const IDLE: &str = "idle";
 /// In a higher band, even a user's own queue is open only to those who are listed.
 const BAND_OPEN_MAX: u8 = 3;
 
-/// The highest band.
+/// The highest band, which is served first.
 pub const BAND_MAX: u8 = 9;
 
 /// Who takes turns inside a queue.
@@ -27,19 +27,19 @@ pub enum TurnsBy {
     Jobs,
 }
 
-/// A queue as somebody set it, and as a store keeps it.
+/// A queue as an administrator set it, and as a store keeps it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueRecord {
-    /// Its name.
+    /// Unique on the farm; [`check_name`] says what it may be.
     pub name: String,
     /// Its share of what its band gets, against others': 1 to 10,000.
     pub weight: u32,
     /// 0 to 9, higher first, strictly; `None` is what its name says.
     pub band: Option<u8>,
     /// Hundredths of a core that its tasks may hold together while other queues have work that could run;
-    /// `None` is no cap.
+    /// `None`: no cap.
     pub quota_cpu: Option<u32>,
-    /// Hundredths of a core that they may hold where nobody else can use them; `None` is the quota.
+    /// Hundredths of a core that they may hold while no other queue can use them; `None` is the quota.
     pub burst_cpu: Option<u32>,
     /// Why it starts nothing; `None`: it does.
     pub paused: Option<String>,
@@ -53,7 +53,7 @@ pub struct QueueRecord {
 }
 
 impl QueueRecord {
-    /// A queue of that name that nobody set.
+    /// A queue of that name that was not set.
     pub fn named(name: &str) -> Self {
         QueueRecord {
             name: name.to_owned(),
@@ -73,8 +73,8 @@ impl QueueRecord {
         self.user_weights.get(user).copied().unwrap_or(WEIGHT_DEFAULT)
     }
 
-    /// True if that user may submit to it: those who are listed may, and everybody to the queue of their own name
-    /// as long as it goes before nobody else's, and to one that comes after all others.
+    /// True if that user may submit to it: those who are listed may. All may submit to the queue of their own name, unless
+    /// it is in a higher band than the queues of others, and to `idle`.
     pub fn is_open_to(&self, user: &str) -> bool {
         let listed = self.users.contains(user) || self.users.contains(EVERYBODY);
         let own = self.name == user && self.band() <= BAND_OPEN_MAX;
@@ -120,26 +120,17 @@ impl QueueRecord {
 
 /// Why a queue or a limit is not set: the field and what it may be.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum BadSetting {
     /// A name that is empty or too long.
     #[error("{what} has {bytes} bytes, and must have from 1 to {NAME_BYTES_MAX}")]
-    Name {
-        /// Of what.
-        what: &'static str,
-        /// How many.
-        bytes: usize,
-    },
+    Name { what: &'static str, bytes: usize },
     /// A weight out of range.
     #[error("weight must be from 1 to {WEIGHT_MAX}, not {0}")]
     Weight(u32),
     /// The weight of a user out of range.
     #[error("the weight of '{user}' must be from 1 to {WEIGHT_MAX}, not {weight}")]
-    UserWeight {
-        /// Whose.
-        user: String,
-        /// The weight.
-        weight: u32,
-    },
+    UserWeight { user: String, weight: u32 },
     /// A band out of range.
     #[error("band must be from 0 to {BAND_MAX}, not {0}")]
     Band(u8),
@@ -160,7 +151,7 @@ pub enum BadSetting {
     /// A note that is too long.
     #[error("the note has {0} bytes, and may have {NOTE_BYTES_MAX}")]
     Note(usize),
-    /// Too many users.
+    /// More users than one queue may list.
     #[error("a queue has {0} users, and may have {QUEUE_USERS_MAX}; '*' is everybody")]
     Users(usize),
     /// A limit that limits nothing.

@@ -40,7 +40,7 @@ impl SavedTurns {
 /// The record of one queue, or of one user of a queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TurnRecord {
-    /// The queue's name.
+    /// The name of the queue.
     pub queue: String,
     /// Whose part of the queue; `None` is the queue itself.
     pub user: Option<String>,
@@ -95,7 +95,7 @@ impl QueueTurn {
 /// The record of a clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClockRecord {
-    /// Whose.
+    /// Whose clock it is.
     pub of: ClockOf,
     /// The clock; `None` takes the record away.
     pub clock: Option<TurnClock>,

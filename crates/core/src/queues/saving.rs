@@ -11,7 +11,7 @@ use crate::ids::QueueId;
 use std::collections::BTreeMap;
 
 impl Queues {
-    /// What is not as it was when this was called last.
+    /// The turns that changed since this was called last.
     pub fn take_changed_turns(&mut self) -> SavedTurns {
         let mut saved = std::mem::take(&mut self.forgotten);
         let (changed, moved) = self.turns.take_changed();
@@ -32,7 +32,7 @@ impl Queues {
         saved
     }
 
-    /// These were not written, and are to be.
+    /// These turns were not written, and are to be.
     pub fn save_turns_again(&mut self, unsaved: &SavedTurns) {
         for TurnRecord { queue, user, .. } in &unsaved.turns {
             let whole = self.id(queue);
@@ -119,12 +119,12 @@ impl Queues {
         advances
     }
 
-    /// What the user whose part this is was charged in advance is corrected by so much.
+    /// Corrects what the user of this part was charged in advance.
     pub fn correct_restored_part(&mut self, id: QueueId, by: i64) {
         by_user::with_user(self, id, |users, tags| users.order.correct(id, USERS_BAND, tags, by, None));
     }
 
-    /// The same for a whole queue.
+    /// Corrects what a whole queue was charged in advance.
     pub fn correct_restored_whole(&mut self, id: QueueId, by: i64) {
         let queue = &mut self.all[id.0 as usize];
         self.turns.correct(id, queue.record.band(), &mut queue.tags, by, None);

@@ -9,7 +9,7 @@ use crate::ids::{ClassId, QueueId};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All queues.
+/// All queues, and the order of their turns.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Queues {
     pub(super) all: Vec<Queue>,
@@ -24,7 +24,7 @@ pub struct Queues {
     pub(super) now: Time,
     /// Queues that wait with steps of a class.
     pub(super) by_class: BTreeMap<ClassId, BTreeSet<QueueId>>,
-    /// Classes of which nothing waits any more, since somebody asked.
+    /// Classes of which nothing waits any more, since [`Queues::take_vanished`].
     pub(super) vanished: BTreeSet<ClassId>,
     /// Queues of whose users some are not as they were saved last.
     pub(super) changed_users: Vec<QueueId>,
@@ -35,7 +35,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// No queues yet.
+    /// Without queues. They come with the first use of their names.
     pub fn new(settings: TurnSettings) -> Self {
         Queues { turns: TurnOrder::new(settings), ..Queues::default() }
     }

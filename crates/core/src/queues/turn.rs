@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct TurnSettings {
     /// What bookings cost a queue.
     pub charge: Charge,
-    /// A queue that becomes active and owes nothing gets its first task out of turn, one booking in so many
-    /// at most; `None`: it waits for its turn.
+    /// A queue that becomes active and owes nothing gets its first task out of turn. At most one of this number of
+    /// bookings is out of turn; `None`: none is.
     pub express: Option<u32>,
 }
 
@@ -31,7 +31,6 @@ pub struct TurnOrder {
     bands: BTreeMap<Reverse<u8>, Band>,
     activations: u64,
     charge: Charge,
-    /// One booking in so many may go to a queue that became active just now, out of turn; `None`: none.
     express: Option<u32>,
     /// Queues that are not as they were saved last.
     changed: Vec<QueueId>,
@@ -89,7 +88,7 @@ struct OrderKey {
 }
 
 impl TurnOrder {
-    /// No queues yet.
+    /// An order without queues.
     pub fn new(settings: TurnSettings) -> Self {
         TurnOrder { express: settings.express, charge: settings.charge, ..TurnOrder::default() }
     }
@@ -164,7 +163,7 @@ impl TurnOrder {
         }
     }
 
-    /// A task of the queue was booked, for so much.
+    /// A task of the queue was booked, at this cost.
     pub fn charge(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, cost: u64) {
         self.note(id, tags);
         self.note_clock(band);
@@ -192,7 +191,7 @@ impl TurnOrder {
         queues.sort();
     }
 
-    /// What a task of the queue was charged is corrected by so much; see [`QueueShare::correct`].
+    /// Corrects what a task of the queue was charged; see [`QueueShare::correct`].
     pub fn correct(&mut self, id: QueueId, band: u8, tags: &mut QueueTags, by: i64, task: Option<u64>) {
         self.note(id, tags);
         let by_task = self.charge == Charge::Task;
@@ -317,7 +316,6 @@ impl TurnOrder {
         self.band(band).count(tags);
     }
 
-    /// A band.
     fn band(&mut self, band: u8) -> &mut Band {
         self.bands.entry(Reverse(band)).or_default()
     }
@@ -377,7 +375,7 @@ impl Band {
         }
     }
 
-    /// Brings the order in line with the clock: who became eligible since, or is no more.
+    /// Brings the order in line with the clock: queues became eligible since, or ceased to be.
     fn sort(&mut self) {
         let (before, now) = (self.sorted, self.clock.virtual_time());
         self.sorted = now;

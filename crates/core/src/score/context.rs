@@ -10,11 +10,11 @@ use crate::resources::Resources;
 /// A step and a worker that could run a task of it, judged together.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
-    /// The step.
+    /// What rules see of the step.
     pub job: &'a JobContext,
-    /// The worker.
+    /// What rules see of the worker.
     pub worker: &'a WorkerContext,
-    /// The farm.
+    /// What rules see of the farm.
     pub instance: &'a InstanceContext,
     /// What the step reads from caches and the worker lacks; `None` while the worker has not said what its
     /// caches hold. See [`cache_keys`](crate::cache_keys).
@@ -89,7 +89,7 @@ impl JobContext {
 /// A worker that has room.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct WorkerContext {
-    /// What it declares.
+    /// What the worker declares.
     pub capacity: Amounts,
     /// What is booked there.
     pub booked: Amounts,
@@ -111,10 +111,10 @@ pub struct WorkerContext {
     pub has_arch: bool,
 }
 
-/// The farm.
+/// The farm as rules see it.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct InstanceContext {
-    /// Means of late.
+    /// Means over the last minutes and hours.
     pub windows: InstanceWindows,
     /// Workers that take work and run none.
     pub idle_workers: u32,
@@ -131,9 +131,9 @@ pub struct InstanceContext {
 pub struct Amounts {
     /// Hundredths of a core.
     pub cpu: u32,
-    /// Whole devices.
+    /// Gpus: a device is never shared.
     pub gpus: u32,
-    /// Bytes.
+    /// Bytes of main memory.
     pub memory: u64,
     /// Bytes over all of the devices.
     pub gpu_memory: u64,

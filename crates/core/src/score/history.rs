@@ -29,7 +29,7 @@ pub const PERCENTILE_FROM: usize = 20;
 pub const SIGNATURES_MAX: usize = 10_000;
 /// Attempts that may run at once of a signature that declares memory and that nothing is known of.
 pub const PROBES: u32 = 4;
-/// A first attempt that has run for so many milliseconds is evidence enough that its memory suffices.
+/// Milliseconds after which the run of a first attempt is evidence enough that its memory suffices.
 pub const PROBE_MS: u64 = 60_000;
 
 /// What the next task of a signature will hold and take. Means are over the samples that know the value.
@@ -81,7 +81,7 @@ pub fn auto_cpus(prediction: &Prediction, memory_per_core: u64, largest: u32) ->
     Some(u32::try_from(cores.saturating_mul(100)).unwrap_or(u32::MAX).min(largest.max(100)))
 }
 
-/// How many attempts of a signature may run at once until its memory is known; `None` is no limit.
+/// How many attempts of a signature may run at once until its memory is known; `None`: any number.
 /// `longest_ms` is how long the oldest of those that run now has run.
 ///
 /// A step that declares too little memory has every task killed that starts before the first kill is seen,
@@ -232,9 +232,9 @@ fn nearest_95th(last: usize) -> usize {
 /// queue and name must do.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Signature {
-    /// The queue.
+    /// The name of the queue.
     pub queue: String,
-    /// The step's name.
+    /// The name of the step.
     pub step: String,
     /// What its tasks run: [`Hints::shape`](crate::job::Hints::shape).
     pub shape: String,

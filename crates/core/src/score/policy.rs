@@ -17,7 +17,7 @@ pub trait ScoringPolicy: Send + Sync {
     /// Its name, as in the settings.
     fn name(&self) -> &'static str;
 
-    /// Its rules.
+    /// Its rules, in the order in which they are asked.
     fn rules(&self) -> &'static [&'static dyn ScoreRule];
 
     /// The sum of all points, or the first veto. No points outweigh a veto.
@@ -42,14 +42,14 @@ pub trait ScoringPolicy: Send + Sync {
 
 /// How a pair is judged.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Verdict {
-    /// It ranks by so many points, more is better.
+    /// It ranks by its points; more is better.
     Score(f64),
     /// It must not be.
     Vetoed {
         /// The rule that holds it.
         rule: &'static str,
-        /// Why.
         reason: &'static str,
     },
 }

@@ -20,33 +20,26 @@ pub trait ScoreRule: Send + Sync {
 
 /// What a rule says of a pair. Reasons are fixed texts, so that judging allocates nothing.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Contribution {
-    /// So many points, finite and in the rule's range.
-    Points {
-        /// How many.
-        value: f64,
-        /// Why.
-        reason: &'static str,
-    },
+    /// Points, finite and in the rule's range.
+    Points { value: f64, reason: &'static str },
     /// The step must not go to the worker now, whatever other rules say.
-    Veto {
-        /// Why.
-        reason: &'static str,
-    },
+    Veto { reason: &'static str },
 }
 
 impl Contribution {
-    /// So many points.
+    /// Adds `value` points, for this reason.
     pub const fn points(value: f64, reason: &'static str) -> Self {
         Contribution::Points { value, reason }
     }
 
-    /// No points.
+    /// Adds no points, for this reason.
     pub const fn none(reason: &'static str) -> Self {
         Contribution::Points { value: 0.0, reason }
     }
 
-    /// A hold.
+    /// Vetoes the pair, for this reason.
     pub const fn hold(reason: &'static str) -> Self {
         Contribution::Veto { reason }
     }
@@ -59,7 +52,7 @@ impl Contribution {
         }
     }
 
-    /// Why.
+    /// The reason that the rule gives.
     pub fn reason(&self) -> &'static str {
         match self {
             Contribution::Points { reason, .. } | Contribution::Veto { reason } => reason,

@@ -3,7 +3,7 @@
 use crate::time::{NS_PER_S, Time};
 use std::ops::Index;
 
-/// What is averaged.
+/// What means are kept of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Metric {
     /// Seconds from ready to booked.
@@ -38,7 +38,7 @@ const METRICS: usize = Metric::Completed as usize + 1;
 pub struct Windowed {
     /// The last 5 minutes.
     pub w5m: Option<f64>,
-    /// The last hour.
+    /// Mean of the last hour; `None` without a value in it.
     pub w1h: Option<f64>,
     /// The last 24 hours.
     pub w24h: Option<f64>,
@@ -49,7 +49,7 @@ pub struct Windowed {
 pub struct InstanceWindows([Windowed; METRICS]);
 
 impl InstanceWindows {
-    /// Sets one metric.
+    /// Sets the means of one metric.
     pub fn set(&mut self, metric: Metric, to: Windowed) {
         self.0[metric as usize] = to;
     }
@@ -114,7 +114,7 @@ struct Sums {
     w24h: Ring<24, { 3600 * NS_PER_S }>,
 }
 
-/// So many buckets of so many nanoseconds.
+/// A row of buckets, each of `NS` nanoseconds.
 #[derive(Clone, PartialEq, Debug)]
 struct Ring<const BUCKETS: usize, const NS: u64> {
     buckets: [WindowBucket; BUCKETS],

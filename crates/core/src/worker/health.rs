@@ -1,18 +1,21 @@
-//! Workers that spoil what they are given: the launch breaker and the quarantine.
+//! Workers on which tasks fail: the launch breaker and the quarantine.
 //!
-//! A worker on which launches keep coming to nothing is left out for 30 seconds. One on which tasks of
-//! different jobs keep failing, while tasks succeed elsewhere, or more tasks of fewer jobs whose others hardly
-//! fail elsewhere, is left out for a minute, and for twice as long each time that it is no better after that.
-//! One success there ends the suspicion. A job that fails everywhere is one job, however many of its tasks
-//! fail, and harms no worker's name. Nor does one user alone, while others' tasks succeed: who submits what
-//! fails must not be able to take workers from everybody.
+//! **Launch breaker.** A worker on which launches keep failing gets no work for 30 seconds.
+//!
+//! **Quarantine.** A worker gets no work for a minute if tasks of different jobs keep failing there while tasks succeed
+//! elsewhere, or if more tasks of fewer jobs fail there whose others hardly fail elsewhere. Each further quarantine is
+//! twice as long. One success there ends the suspicion.
+//!
+//! A job that fails everywhere counts as one job, however many of its tasks fail, so it puts no worker into quarantine.
+//! Nor do the jobs of one user, while tasks of others succeed: a user who submits failing tasks must not be able to take
+//! workers from the others.
 
 use crate::ids::JobId;
 use crate::time::{NS_PER_S, Time};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Launches in a row that came to nothing, of more than one job, that open the breaker.
+/// Failed launches in a row, of more than one job, that open the breaker.
 const LAUNCHES: u32 = 3;
 /// How long the breaker leaves a worker out.
 const BREAKER_NS: u64 = 30 * NS_PER_S;
@@ -29,29 +32,29 @@ const DOUBLINGS: u32 = 6;
 /// How an attempt spoke for its worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HealthVerdict {
-    /// It succeeded.
+    /// The task of the attempt succeeded.
     Succeeded,
     /// It ran and failed.
     Failed,
-    /// It never began to run, and not because somebody wanted it so.
+    /// It never began to run, and no user or administrator had stopped it.
     NotStarted,
 }
 
 /// How a job's tasks have ended so far, on all workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record {
-    /// Tasks that succeeded.
+    /// The number of tasks that succeeded.
     pub succeeded: u64,
-    /// Attempts that failed.
+    /// The number of attempts that failed.
     pub failed: u64,
 }
 
 /// An attempt that ended, as far as it matters to its worker.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'a> {
-    /// Its job.
+    /// The job of the attempt.
     pub job: JobId,
-    /// Who submitted it.
+    /// The user who submitted the job.
     pub user: &'a str,
     /// How the job did so far, this attempt included.
     pub record: Record,
@@ -87,9 +90,9 @@ impl Successes {
 /// Why a worker is left out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fault {
-    /// So many launches in a row came to nothing.
+    /// This number of launches in a row failed.
     Launches(u32),
-    /// So many tasks in a row failed, of so many jobs, while others succeeded elsewhere.
+    /// This number of tasks in a row failed, of this number of jobs, while others succeeded elsewhere.
     Failures(u32, u32),
 }
 
@@ -200,8 +203,8 @@ mod tests {
         Successes { count, latest: [(Box::default(), 0), ("ann".into(), count)] }
     }
 
-    /// Attempts of one job that fail here, while so many of its tasks succeed and fail elsewhere meanwhile;
-    /// after how many of them the worker is left out.
+    /// After how many attempts of one job that fail here the worker is left out. For ten of them, `succeed` tasks of the job
+    /// succeed elsewhere, and `fail` fail.
     fn failures_here(succeed: u64, fail: u64) -> Option<u64> {
         let mut health = Health::default();
         (1..=40).find(|n| {
@@ -288,7 +291,7 @@ mod tests {
         };
         assert!(spoil(false, "bob"), "only bob works here: what is wrong is the worker");
         assert!(!spoil(true, "bob"), "bob's tasks fail where others' succeed");
-        assert!(spoil(true, "dan"), "and somebody else's fail there too");
+        assert!(spoil(true, "dan"), "and those of another user fail there too");
     }
 
     #[test]

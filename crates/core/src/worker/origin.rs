@@ -17,7 +17,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// All origins.
+    /// The origins, in the order of the enum.
     pub const ALL: [Origin; 4] = [Origin::Agent, Origin::Compass, Origin::Sccache, Origin::Nix];
 
     /// Its word, which begins the names of the workers that it makes.

@@ -37,7 +37,7 @@ pub struct WorkerRecord {
 /// Whether a worker gets new work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkerState {
-    /// Gets work.
+    /// It gets work that fits.
     Up,
     /// An administrator drains it: it gets nothing new.
     Draining,

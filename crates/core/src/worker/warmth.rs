@@ -1,9 +1,9 @@
-//! How warm a worker's caches are for a kind of work: what ran there is displaced by what runs there
-//! after it, not by time. An idle worker stays warm.
+//! How warm a worker's caches are for a kind of work. Later work displaces what the caches hold; time does not. So an idle
+//! worker stays warm.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// After so many bookings of other kinds nothing is left of one.
+/// Bookings of other kinds after which nothing is left in the caches of one.
 pub const DISPLACED_AFTER: u64 = 64;
 
 /// One worker's odometer of bookings. It remembers at most [`DISPLACED_AFTER`] kinds: an entry is dropped

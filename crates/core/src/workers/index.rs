@@ -76,7 +76,7 @@ struct Spot {
 /// Workers by load key; powers of two of free memory and free cpu.
 type Cells = BTreeMap<(u32, u32), BTreeSet<(u32, WorkerId)>>;
 
-/// The index.
+/// Workers by what they are and by the room that they have.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Index {
     saturation: Saturation,
@@ -121,13 +121,13 @@ impl Index {
         self.candidates_max
     }
 
-    /// The policy.
+    /// Which worker with room is filled first.
     pub fn saturation(&self) -> Saturation {
         self.saturation
     }
 
     /// True if groups must be told apart by one more key, and are from now on: the index is to be built
-    /// anew. A key with many values would make a group of each worker and is looked up by value instead.
+    /// again. A key with many values would make a group of each worker and is looked up by value instead.
     pub fn learn<'a>(&mut self, needs: impl Iterator<Item = &'a Need>) -> bool {
         let open = needs.map(|need| &need.key).filter(|key| !self.keys.contains(*key));
         // What no worker has tells none apart.
@@ -149,8 +149,8 @@ impl Index {
         attributes.keys().any(|key| !self.present.contains_key(key))
     }
 
-    /// True if a key has got too many values to tell groups apart by it, and does so no more: the index is
-    /// to be built anew.
+    /// True if a key has got too many values to tell groups apart by it, and is dropped: the index is to be built
+    /// again.
     pub fn unlearn(&mut self) -> bool {
         let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
         let before = self.keys.len();

@@ -1,4 +1,4 @@
-//! Who could run it: all workers, an index of their free room, and their deadlines.
+//! All workers, an index of their free room, and their deadlines.
 
 mod index;
 mod summary;
@@ -27,7 +27,7 @@ pub struct Workers {
     index: Index,
     /// The queues that workers of the farm are for alone, each with the number of these workers.
     for_queues: BTreeMap<String, u32>,
-    /// Queues that came to be, or ceased to be, among these since somebody asked last.
+    /// Queues that came to be, or ceased to be, among these since [`Workers::take_new_or_gone_queues`].
     new_or_gone_queues: BTreeSet<String>,
     /// The workers that learned sizes go by, by their bytes of memory.
     by_memory: BTreeSet<(u64, WorkerId)>,
@@ -43,7 +43,7 @@ pub struct Workers {
     ahead: BTreeSet<WorkerId>,
     /// Workers that run nothing but what waits for jobs of its own.
     only_lending: BTreeSet<WorkerId>,
-    /// Workers that take work, and those of them that run none of ours.
+    /// Workers that take work, and those of them that are idle.
     open: u32,
     idle: u32,
     /// All workers are held by pressure.
@@ -52,12 +52,12 @@ pub struct Workers {
     opened_count: u64,
     /// The same, and the times that one ceased to.
     change_count: u64,
-    /// Workers that lack something else for new work than when somebody asked last: what they lacked, and lack now.
+    /// Workers whose lacks for new work changed since [`Workers::take_pressed`]: what they lacked, and lack now.
     pressed: BTreeMap<WorkerId, (Saturated, Saturated)>,
 }
 
 impl Workers {
-    /// No workers, filled by the given policy, and suspect after so long a silence.
+    /// Without workers. They are filled by the given policy, and suspect after `suspect_ns` of silence.
     pub fn new(saturation: Saturation, suspect_ns: u64, load: LoadSettings) -> Self {
         Workers { index: Index::new(saturation), suspect_ns, load, ..Default::default() }
     }
@@ -318,7 +318,7 @@ impl Workers {
         self.open
     }
 
-    /// How many workers take work and run none of ours.
+    /// How many workers take work and are idle.
     pub fn idle_count(&self) -> u32 {
         self.idle
     }
@@ -328,8 +328,8 @@ impl Workers {
         self.gained.insert(id);
     }
 
-    /// The workers that may take what they might not when the last full round ended; `None`: so many that
-    /// the index finds one sooner than they are looked through.
+    /// The workers that may take what they might not when the last full round ended; `None`: more than are looked
+    /// through sooner than the index finds one.
     pub fn gained_workers(&self) -> Option<Vec<WorkerId>> {
         let few = self.gained.len() <= self.index.candidates_max();
         few.then(|| self.gained.iter().copied().collect())
@@ -472,7 +472,7 @@ impl Workers {
         self.get(*self.by_name.get(name)?)
     }
 
-    /// The workers of the farm by id: all but those that somebody said are gone.
+    /// The workers of the farm by id: all but those that an administrator forgot.
     pub fn present(&self) -> impl Iterator<Item = &Worker> {
         self.iter().filter(|worker| worker.is_present())
     }
@@ -499,7 +499,7 @@ impl Workers {
         self.all.is_empty()
     }
 
-    /// The largest id.
+    /// The largest id that any worker has; `None` without workers.
     pub fn last_id(&self) -> Option<WorkerId> {
         self.all.last().map(|(id, _)| *id)
     }

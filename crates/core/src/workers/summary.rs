@@ -31,12 +31,12 @@ impl ListedWorker {
         ListedWorker { summary: WorkerSummary::of(&worker, settings), worker }
     }
 
-    /// The worker.
+    /// The worker itself, with all that is known of it.
     pub fn worker(&self) -> &Worker {
         &self.worker
     }
 
-    /// Its summary.
+    /// The summary, as of the last change of the worker.
     pub fn summary(&self) -> &WorkerSummary {
         &self.summary
     }
@@ -53,7 +53,7 @@ impl ListedWorker {
 }
 
 impl WorkerSummary {
-    /// Works it out.
+    /// The summary of a worker.
     pub fn of(worker: &Worker, settings: &LoadSettings) -> Self {
         let (has, booked) = (&worker.record.capacity, worker.booked.sum());
         let room = Amounts {
@@ -72,7 +72,7 @@ impl WorkerSummary {
         }
     }
 
-    /// [`Worker::takes_work`].
+    /// The same as [`Worker::takes_work`].
     pub fn takes_work(&self) -> bool {
         self.takes_work
     }
@@ -82,7 +82,7 @@ impl WorkerSummary {
         (self.room.cpu, self.room.memory)
     }
 
-    /// [`Worker::only_lends`].
+    /// The same as [`Booked::only_lends`](crate::worker::Booked::only_lends).
     pub fn only_lends(&self) -> bool {
         self.only_lends
     }
@@ -92,7 +92,7 @@ impl WorkerSummary {
         &self.context
     }
 
-    /// [`Worker::load_with`].
+    /// The same as [`Worker::load_with`].
     pub fn load_with(&self, task_cpu: u32) -> f64 {
         self.load.load_with(task_cpu)
     }

@@ -42,7 +42,7 @@ pub struct LiveFarm {
     pub peak_memory: Option<u64>,
     /// Milliseconds that the start of a chunk takes, and each of its tasks.
     pub chunk_ms: (u64, u64),
-    /// Up to so many milliseconds more for each start, by chance: those of the same quarter of a second meet the same load.
+    /// Up to this number of milliseconds more for each start, by chance: those of the same quarter of a second meet the same load.
     pub chunk_noise_ms: u64,
     /// How long how much was booked: hundredths of a core times nanoseconds.
     pub busy_ns: u128,

@@ -135,8 +135,8 @@ fn lacks_predicted(pair: &Pair) -> bool {
     pair.worker.capacity.memory < largest || pair.worker.booked.memory > 0
 }
 
-/// True if others than our tasks use so much of the cores that ours would only slow both down. Our own use
-/// is no reason: a full booking would hold the worker for ever.
+/// True if other programs use so large a part of the cores that a task would only slow both down. What tasks use does not
+/// count, or a full booking would veto the worker for ever.
 fn is_busy(pair: &Pair) -> bool {
     let Some(foreign) = known(pair.worker.foreign_cpu) else { return false };
     let most = if pair.job.has_arch { weights::FOREIGN_CPU_MAX } else { weights::FOREIGN_CPU_MAX_BUILTIN };

@@ -15,13 +15,13 @@ pub use fit::{MemorySaturation, ResourceFit, ResourceSaturation};
 pub use room::{FreeMemory, LowPressure, Packing};
 pub use turn::{DependencyCount, WaitTime};
 
-/// `part` of `whole`, from 0 to 1. Of nothing, everything positive is all; what is no number is 0.
+/// `part` of `whole`, from 0 to 1. Of nothing, everything positive is all; NaN is 0.
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { unit(part / whole) } else { f64::from(u8::from(part > 0.0)) }
 }
 
-/// `x` held between 0 and 1; 0 if it is no number. Without branches, which the processor would guess wrong.
-#[expect(clippy::manual_clamp, reason = "clamp keeps what is no number")]
+/// `x` held between 0 and 1; 0 if it is NaN. Without branches, which the processor would guess wrong.
+#[expect(clippy::manual_clamp, reason = "clamp keeps NaN")]
 fn unit(x: f64) -> f64 {
     x.max(0.0).min(1.0)
 }

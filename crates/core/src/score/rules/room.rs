@@ -23,7 +23,7 @@ impl ScoreRule for LowPressure {
     }
 
     fn contribution(&self, pair: &Pair) -> Contribution {
-        // Infinite load gives no points; what is no number is taken for that.
+        // Infinite load gives no points; NaN is taken for that.
         let value = if pair.load >= 0.0 { weights::PRESSURE / (1.0 + pair.load) } else { 0.0 };
         Contribution::points(value, "the worker's load with the task")
     }
