@@ -41,6 +41,8 @@ struct Frames {
     licences: BTreeMap<String, (u32, u32)>,
     reads: Reads,
     hints: Hints,
+    /// Books each frame with twice of what it asks for, as no owner of work may.
+    books_double: bool,
 }
 
 impl Frames {
@@ -70,6 +72,7 @@ impl Frames {
             licences: BTreeMap::new(),
             reads: Reads::default(),
             hints: Hints::default(),
+            books_double: false,
         };
         frames.pass(1_000);
         frames
@@ -199,7 +202,8 @@ impl Work for Frames {
         let layer = self.layers.get_mut(&id).unwrap();
         let index = layer.ready.pop_first().expect("a step without ready tasks is in no queue");
         let task = TaskId { job: id, index };
-        let request = self.plan.classes.get(layer.class).request.clone();
+        let mut request = self.plan.classes.get(layer.class).request.clone();
+        request.cpu *= if self.books_double { 2 } else { 1 };
         let held = HeldAmounts { request: &request, headroom_bytes: 0, expected_ms: 0.0 };
         self.plan.take(booking, task, id.0, &held);
         self.plan.queues.charge(booking.queue, 1, filter);
@@ -234,7 +238,7 @@ fn equal_shows_take_turns_and_weights_count() {
 }
 
 #[test]
-fn a_limit_of_somebody_elses_books_stops_its_layer_alone() {
+fn a_limit_that_another_system_counts_stops_its_layer_alone() {
     let mut farm = Frames::new(by_task(), &[8]);
     farm.licences.insert("nuke".to_owned(), (0, 2));
     let comp = farm.layer("show", 10, 1, Some("nuke"), 60);
@@ -245,6 +249,25 @@ fn a_limit_of_somebody_elses_books_stops_its_layer_alone() {
     let class = farm.layers[&comp].class;
     assert!(farm.plan.blocked().out_of_licences.contains(&class), "and the reason is on record");
     farm.check();
+}
+
+#[test]
+#[should_panic(expected = "worker host1: booked")]
+fn a_booking_beyond_a_worker_s_capacity_stops_the_round() {
+    let mut farm = Frames::new(by_task(), &[3]);
+    farm.books_double = true;
+    farm.layer("show", 2, 2, None, 60);
+    farm.round(1);
+}
+
+#[test]
+#[should_panic(expected = "queue show: holds 400 of Some(300)")]
+fn a_booking_beyond_a_queue_s_quota_stops_the_round() {
+    let mut farm = Frames::new(by_task(), &[8]);
+    farm.plan.queues.set(&QueueRecord { quota_cpu: Some(300), ..QueueRecord::named("show") });
+    farm.books_double = true;
+    farm.layer("show", 2, 2, None, 60);
+    farm.round(1);
 }
 
 #[test]

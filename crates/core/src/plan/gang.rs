@@ -2,6 +2,7 @@
 
 use super::attempt::{Round, is_capped, record_booking};
 use super::booking::Booking;
+use super::checked::BeforeBooking;
 use super::forecast::room_when;
 use super::matching::{Part, match_tasks};
 use super::placement::{self, Ineligible, PlacementRequest};
@@ -112,10 +113,13 @@ pub(super) fn book_gang<W: Work>(
             Booking { queue, queued_step: queued_step.of_step(*step), worker: *worker, is_ahead: false };
         record_booking(work, &booking, Some(*index), std::iter::once(*worker));
         let facts = work.facts(*step);
-        notes.push((booking, facts.map(|facts| (facts.class, facts.longest_ms()))));
+        let before = BeforeBooking::look(work.plan(), *worker, queue);
+        notes.push((booking, before, facts.map(|facts| (facts.class, facts.longest_ms()))));
     }
     work.book_gang(&tasks, queued_step, queue, &mut round.filter, out);
-    for (booking, facts) in notes {
+    for (booking, before, facts) in notes {
+        before.assert_within_worker(work.plan());
+        before.assert_within_quota(work.plan(), round.in_burst);
         let Some((part, longest_ms)) = facts else { continue };
         // The turn was the leader's.
         let booking = Booking { queued_step, ..booking };

@@ -7,6 +7,7 @@
 
 mod attempt;
 mod booking;
+mod checked;
 mod decision;
 mod feasible;
 mod forecast;

@@ -2,6 +2,7 @@
 
 use super::attempt::record_booking;
 use super::booking::Booking;
+use super::checked::BeforeBooking;
 use super::placement;
 use super::planner::Planner;
 use super::work::Work;
@@ -55,7 +56,10 @@ pub(super) fn prefetch<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -
         if let Some(worker) = work.plan_mut().worker_ahead(class, &takes, &waiting, &mut looks) {
             let booking = Booking { queue, queued_step, worker, is_ahead: true };
             record_booking(work, &booking, None, std::iter::empty());
+            let before = BeforeBooking::look(work.plan(), worker, queue);
             work.book(&booking, &mut filter, out);
+            before.assert_nothing_held(work.plan());
+            before.assert_within_quota(work.plan(), false);
             booked += 1;
         } else if looks == 0 {
             break;

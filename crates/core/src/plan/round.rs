@@ -3,6 +3,7 @@
 
 use super::attempt::{Round, is_capped, record_booking};
 use super::booking::Booking;
+use super::checked::BeforeBooking;
 use super::placement::{self, MatchContext, PlacementOutcome, ScoredWorker};
 use super::planner::Planner;
 use super::request::placement_request;
@@ -52,7 +53,10 @@ pub fn round<W: Work>(work: &mut W, budget: usize, out: &mut W::Out) -> usize {
         let booking = Booking { queue, queued_step, worker, is_ahead: false };
         let judged = ranked.iter().map(|ranked| ranked.worker);
         let longest_ms = record_booking(work, &booking, None, judged);
+        let before = BeforeBooking::look(work.plan(), worker, queue);
         booked += work.book(&booking, &mut round.filter, out);
+        before.assert_within_worker(work.plan());
+        before.assert_within_quota(work.plan(), round.in_burst);
         round.note_placement(work.plan_mut(), &booking, (class, class), longest_ms);
     }
     let plan = work.plan_mut();
