@@ -30,28 +30,25 @@ fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanatio
     let Some(request) = plan::placement_request(engine, key, waiting.queue) else { return explanation };
     let queue = engine.queues().get(engine.queues().whole(waiting.queue));
     let found = look_over(engine, &request, &mut explanation);
-    let quota = engine.queues().over_quota(waiting.queue, request.class.request.cpu, true);
-    explanation.reason = match () {
-        () if found.workers == 0 => Reason::NoWorkers,
-        () if found.could == 0 => Reason::FitsNowhere,
-        () if queue.record.paused.is_some() => {
-            explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
-            Reason::Paused(queue.record.paused.clone().unwrap_or_default())
-        }
-        () if let Some(quota_cpu) = quota => {
-            let needed = queue.booked_cpu + u64::from(request.class.request.cpu);
-            explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
-            Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
-        }
-        () if explanation.open_workers > 0 => match engine.planner().vetoed_step(key) {
-            Some(held) => Reason::Closed(held.why.clone()),
-            None => Reason::Turn,
-        },
-        () if let Some(closed) = found.closed => Reason::Closed(closed),
-        () => match engine.queues().first_ahead(waiting.queue) {
-            Some(ahead) => Reason::behind(ahead),
-            None => Reason::Full,
-        },
+    let cpu = request.class.request.cpu;
+    explanation.reason = if found.workers == 0 {
+        Reason::NoWorkers
+    } else if found.could == 0 {
+        Reason::FitsNowhere
+    } else if let Some(note) = &queue.record.paused {
+        explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
+        Reason::Paused(note.clone())
+    } else if let Some(quota_cpu) = engine.queues().over_quota(waiting.queue, cpu, true) {
+        let needed = queue.booked_cpu + u64::from(cpu);
+        explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
+        Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
+    } else if explanation.open_workers > 0 {
+        let vetoed = engine.planner().vetoed_step(key);
+        vetoed.map_or(Reason::Turn, |vetoed| Reason::Closed(vetoed.why.clone()))
+    } else if let Some(closed) = found.closed {
+        Reason::Closed(closed)
+    } else {
+        engine.queues().first_ahead(waiting.queue).map_or(Reason::Full, Reason::behind)
     };
     explanation.changes.truncate(bounds::EXAMPLES_MAX);
     explanation.turn = Some(Turn {

@@ -3,12 +3,13 @@
 use super::entitlement::pool;
 use super::explanation::{Change, Explanation, Reason, Turn};
 use super::gangs::{leader_of, request_of, say_missing, say_too_few, too_little_room, unready_mates};
-use super::survey::look_over;
+use super::survey::{Survey, look_over};
 use super::waits::over_quota;
 use crate::bounds;
+use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{StepKey, TaskId};
-use crate::job::{BackOff, DependencyKind, TaskState};
+use crate::job::{BackOff, DependencyKind, Job, TaskState};
 use crate::plan::placement::{self, PlacementRequest};
 use crate::plan::{self, Decision};
 use crate::time::Time;
@@ -92,64 +93,81 @@ fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) 
     // What starts together is held back together.
     let leader = leader_of(job, key);
     let Some(request) = request_of(engine, job, key) else { return explanation };
-    let queue = engine.queues().get(engine.queues().whole(job.queue));
-    let (found, ahead) =
-        (look_over(engine, &request, &mut explanation), engine.queues().first_ahead(job.queue));
+    let found = look_over(engine, &request, &mut explanation);
     let Some(whole) = engine.class_of(leader) else { return explanation };
     let too_few = plan::too_few_at_a_time(engine.planner(), whole).filter(|_| found.could > 0);
     if let Some(why) = &too_few {
         say_too_few(engine, &request, why, &mut explanation);
         say_missing(engine, key, leader, &mut explanation);
     }
-    // What keeps one of those with which it starts keeps it, too.
-    let mates = || job.gang_steps(leader.step.into());
-    let throttled = mates().find_map(|step| engine.profiles().throttled(job.steps[step].profile));
-    let back_off = mates().find_map(|step| engine.licences().back_off(StepKey { step: step as u16, ..key }));
-    let limit = engine.licences().reached(whole).map(|(name, max, _)| (name.to_owned(), max));
-    explanation.reason = match () {
-        () if found.workers == 0 => Reason::NoWorkers,
-        () if found.could == 0 || too_few.is_some() => Reason::FitsNowhere,
-        () if queue.record.paused.is_some() => {
-            explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
-            Reason::Paused(queue.record.paused.clone().unwrap_or_default())
-        }
-        () if let Some(known) = back_off => {
-            explanation.changes.insert(0, try_again_now(engine, known));
-            Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times }
-        }
-        () if let Some(cap) = job.cap_reached(leader.step.into()) => Reason::MaxRunning(cap),
-        () if throttled.is_some() => Reason::Probing { running: throttled.unwrap_or(0) },
-        () => match (over_quota(engine, job.queue, leader), limit, found.closed) {
-            (Some(quota_cpu), ..) => {
-                let booked_cpu = queue.booked_cpu;
-                let needed = booked_cpu + u64::from(whole.cpu_at_a_time());
-                explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
-                Reason::Quota { quota_cpu, booked_cpu }
-            }
-            (None, Some((name, max)), _) => {
-                explanation.changes.insert(0, Change::Limit(name.clone(), max + 1));
-                Reason::Limit { name, max }
-            }
-            _ if let Some(mates) = unready_mates(job, task.index) => mates,
-            _ if let Some(together) = too_little_room(engine, job, leader) => together,
-            // What its hold hung on has changed since it was judged last: it is judged again soon.
-            _ if explanation.open_workers > 0 => match engine.planner().vetoed_step(leader) {
-                Some(held) => Reason::Closed(held.why.clone()),
-                None => Reason::Turn,
-            },
-            (_, _, Some(closed)) => Reason::Closed(closed),
-            _ => match ahead {
-                Some(ahead) => {
-                    explanation.changes.push(Change::behind(ahead, queue.name(), &job.spec.user));
-                    Reason::behind(ahead)
-                }
-                None => Reason::Full,
-            },
-        },
+    explanation.reason = if found.workers == 0 {
+        Reason::NoWorkers
+    } else if found.could == 0 || too_few.is_some() {
+        Reason::FitsNowhere
+    } else if let Some((reason, change)) = held_back(engine, job, leader, whole) {
+        explanation.changes.splice(0..0, change);
+        reason
+    } else {
+        waits_for_room(engine, job, leader, task, found, &mut explanation)
     };
     explanation.changes.truncate(bounds::EXAMPLES_MAX);
     explanation.turn = turn_of(engine, &request, task, &explanation.reason);
     explanation
+}
+
+/// What keeps a step from being started whatever room there is, and what would change that.
+fn held_back(engine: &Engine, job: &Job, leader: StepKey, whole: &Class) -> Option<(Reason, Option<Change>)> {
+    let queue = engine.queues().get(engine.queues().whole(job.queue));
+    if let Some(note) = &queue.record.paused {
+        return Some((Reason::Paused(note.clone()), Some(Change::Resume(queue.name().to_owned()))));
+    }
+    // What keeps one of those with which it starts keeps it, too.
+    let mates = || job.gang_steps(leader.step.into());
+    let back_off =
+        mates().find_map(|step| engine.licences().back_off(StepKey { step: step as u16, ..leader }));
+    if let Some(known) = back_off {
+        let reason = Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times };
+        return Some((reason, Some(try_again_now(engine, known))));
+    }
+    if let Some(cap) = job.cap_reached(leader.step.into()) {
+        return Some((Reason::MaxRunning(cap), None));
+    }
+    if let Some(running) = mates().find_map(|step| engine.profiles().throttled(job.steps[step].profile)) {
+        return Some((Reason::Probing { running }, None));
+    }
+    if let Some(quota_cpu) = over_quota(engine, job.queue, leader) {
+        let booked_cpu = queue.booked_cpu;
+        let needed = booked_cpu + u64::from(whole.cpu_at_a_time());
+        let change = Change::Quota(queue.name().to_owned(), needed);
+        return Some((Reason::Quota { quota_cpu, booked_cpu }, Some(change)));
+    }
+    let (name, max, _) = engine.licences().reached(whole)?;
+    Some((Reason::Limit { name: name.to_owned(), max }, Some(Change::Limit(name.to_owned(), max + 1))))
+}
+
+/// Why no worker starts a task that nothing else holds back.
+fn waits_for_room(
+    engine: &Engine,
+    job: &Job,
+    leader: StepKey,
+    task: TaskId,
+    found: Survey,
+    explanation: &mut Explanation,
+) -> Reason {
+    if let Some(reason) = unready_mates(job, task.index).or_else(|| too_little_room(engine, job, leader)) {
+        return reason;
+    }
+    if explanation.open_workers > 0 {
+        // Without a veto, what vetoed it has changed since it was judged last: it is judged again soon.
+        let vetoed = engine.planner().vetoed_step(leader);
+        return vetoed.map_or(Reason::Turn, |vetoed| Reason::Closed(vetoed.why.clone()));
+    }
+    if let Some(closed) = found.closed {
+        return Reason::Closed(closed);
+    }
+    let Some(ahead) = engine.queues().first_ahead(job.queue) else { return Reason::Full };
+    explanation.changes.push(Change::behind(ahead, &job.spec.queue, &job.spec.user));
+    Reason::behind(ahead)
 }
 
 /// Where a task's step, or the one with which it starts, stands in its queue; `None` if it does not.

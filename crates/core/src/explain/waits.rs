@@ -86,35 +86,46 @@ pub fn wait_reason(
     if job.is_in_gang(number) && !job.has_startable(number) {
         return None;
     }
-    let whole = engine.queues().whole(job.queue);
-    let could = || {
-        let class = engine.planner().classes.get(step.class);
-        match class.is_gang() {
-            true => plan::too_few_at_a_time(engine.planner(), class).is_none(),
-            false => {
-                engine.planner().workers.present().any(|worker| placement::eligible_when_idle(class, worker))
-            }
-        }
-    };
+    let plan = engine.planner();
     let backs_off = |step: usize| engine.licences().back_off(StepKey { step: step as u16, ..key }).is_some();
-    Some(match () {
-        // What waits for the first of its kind may be one that fits nowhere.
-        () if !job.held && job.gang_steps(number).any(backs_off) => BlockedReason::NoLicence,
-        () if step.enlisted.is_none() && !job.held && !*fits.entry(step.class).or_insert_with(could) => {
-            BlockedReason::NoFit
+    // What waits for the first of its kind may be one that fits nowhere.
+    if !job.held && job.gang_steps(number).any(backs_off) {
+        return Some(BlockedReason::NoLicence);
+    }
+    if step.enlisted.is_none() {
+        let is_held = job.held || fits_some(engine, step.class, fits);
+        return Some(if is_held { BlockedReason::Held } else { BlockedReason::NoFit });
+    }
+    let reason = if plan.queues.get(job.queue).record.paused.is_some() {
+        BlockedReason::Paused
+    } else if plan.blocked().over_quota.contains_key(&(plan.queues.whole(job.queue), step.class)) {
+        BlockedReason::Quota
+    } else if plan.blocked().out_of_licences.contains(&step.class) {
+        BlockedReason::NoLicence
+    } else if plan.vetoed_step(leader).is_some() {
+        BlockedReason::Held
+    } else if !plan.is_full(step.class) {
+        BlockedReason::Flowing
+    } else if plan.workers.open_count() == 0 {
+        BlockedReason::NoWorker
+    } else if !fits_some(engine, step.class, fits) {
+        BlockedReason::NoFit
+    } else if lacks_licence(engine, step.class) {
+        BlockedReason::NoLicence
+    } else {
+        BlockedReason::Capacity
+    };
+    Some(reason)
+}
+
+/// True if some worker of the farm fits the class, or if enough do for tasks that start together.
+fn fits_some(engine: &Engine, id: ClassId, fits: &mut BTreeMap<ClassId, bool>) -> bool {
+    *fits.entry(id).or_insert_with(|| {
+        let class = engine.planner().classes.get(id);
+        if class.is_gang() {
+            return plan::too_few_at_a_time(engine.planner(), class).is_none();
         }
-        () if step.enlisted.is_none() => BlockedReason::Held,
-        () if engine.planner().queues.get(job.queue).record.paused.is_some() => BlockedReason::Paused,
-        () if engine.planner().blocked().over_quota.contains_key(&(whole, step.class)) => {
-            BlockedReason::Quota
-        }
-        () if engine.planner().blocked().out_of_licences.contains(&step.class) => BlockedReason::NoLicence,
-        () if engine.planner().vetoed_step(leader).is_some() => BlockedReason::Held,
-        () if !engine.planner().is_full(step.class) => BlockedReason::Flowing,
-        () if engine.planner().workers.open_count() == 0 => BlockedReason::NoWorker,
-        () if !*fits.entry(step.class).or_insert_with(could) => BlockedReason::NoFit,
-        () if lacks_licence(engine, step.class) => BlockedReason::NoLicence,
-        () => BlockedReason::Capacity,
+        engine.workers().present().any(|worker| placement::eligible_when_idle(class, worker))
     })
 }
 

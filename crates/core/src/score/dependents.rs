@@ -50,16 +50,19 @@ pub fn dependents(steps: &[StepSpec], wall_ms: impl Fn(usize) -> Option<f64>) ->
         }
     }
     let longest = path.iter().copied().fold(0.0, f64::max);
-    let count = |step: usize| {
-        let waits = |other: &usize, set: &[u64]| set[other / 64] >> (other % 64) & 1 == 1;
-        let tasks = |other: usize| match () {
-            () if waits(&other, &all[step]) => u64::from(steps[other].tasks),
-            () if waits(&other, &one[step]) => 1,
-            () => 0,
-        };
-        (0..steps.len()).map(tasks).sum()
-    };
-    (0..steps.len()).map(|step| Dependents { tasks: count(step), path: path[step] / longest }).collect()
+    let waits = |set: &[u64], other: usize| set[other / 64] >> (other % 64) & 1 == 1;
+    let dependents = (0..steps.len()).map(|step| {
+        let mut tasks = 0;
+        for (other, spec) in steps.iter().enumerate() {
+            if waits(&all[step], other) {
+                tasks += u64::from(spec.tasks);
+            } else if waits(&one[step], other) {
+                tasks += 1;
+            }
+        }
+        Dependents { tasks, path: path[step] / longest }
+    });
+    dependents.collect()
 }
 
 fn unite(into: &mut [u64], from: &[u64]) {
