@@ -45,9 +45,9 @@ pub(super) fn look_over(
         }
         let first = &unmet[0];
         if could {
-            let alike = |closed: &Ineligible| std::mem::discriminant(closed) == std::mem::discriminant(first);
-            mixed |= matches!(first, Ineligible::Busy(_)) || found.closed.as_ref().is_some_and(|c| !alike(c));
-            found.closed.get_or_insert_with(|| first.clone());
+            let closed = found.closed.get_or_insert_with(|| first.clone());
+            mixed |= matches!(first, Ineligible::Busy(_));
+            mixed |= std::mem::discriminant(closed) != std::mem::discriminant(first);
         }
         let (count, examples) = counts.entry(first.clone()).or_default();
         *count += 1;

@@ -549,20 +549,24 @@ pub(super) fn rank(
         }
     };
     if let Some(among) = among {
-        among.iter().for_each(|id| _ = consider(*id));
+        for id in among {
+            consider(*id);
+        }
     } else if request.class.targets.is_empty() {
         context.workers.index().candidates(request.class, wanted, &mut consider);
         if request.class.guess > 0 {
-            // The index goes by what is sized.
-            let seen = |id: &WorkerId| {
-                context.workers.get(*id).is_some_and(|w| w.has_room(&request.class.request, 0))
-            };
-            context.workers.only_lending().filter(|id| !seen(id)).for_each(|id| _ = consider(id));
+            // The index goes by what is sized, so it has not named those that have room only without the guess.
+            for id in context.workers.only_lending() {
+                if context.workers.get(id).is_some_and(|worker| !worker.has_room(&request.class.request, 0)) {
+                    consider(id);
+                }
+            }
         }
     } else {
         // Few by nature.
-        let named = request.class.targets.iter().filter_map(|name| context.workers.by_name(name));
-        named.for_each(|worker| _ = consider(worker.record.id));
+        for worker in request.class.targets.iter().filter_map(|name| context.workers.by_name(name)) {
+            consider(worker.record.id);
+        }
     }
     Ranking { ranked: ranked.into_iter().map(|(ranked, ..)| ranked).collect(), held, looks }
 }

@@ -92,8 +92,10 @@ impl Profiles {
     }
 
     fn is_current(&self, sizing: &Sizing) -> bool {
-        let revision_of = |part: &RevisedPart| self.all.get(&part.profile).map(|profile| profile.revision);
-        sizing.parts.iter().all(|part| revision_of(part) == Some(part.revision))
+        let is_same = |part: &RevisedPart| {
+            self.all.get(&part.profile).is_some_and(|profile| profile.revision == part.revision)
+        };
+        sizing.parts.iter().all(is_same)
     }
 
     fn remember(&mut self, sizing: Sizing, class: Class) {

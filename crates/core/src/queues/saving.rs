@@ -187,9 +187,8 @@ pub(super) fn drop_paid_turn(queues: &mut Queues, id: QueueId) {
 }
 
 fn restore_queue(queues: &mut Queues, name: &str, turn: &QueueTurn) -> bool {
-    let is_needed = |queues: &Queues| turn.is_needed(queues.turns.virtual_time(turn.band));
     let band = queues.id(name).map_or_else(|| band_of(name), |id| queues.get(id).band());
-    if band != turn.band || !is_needed(queues) {
+    if band != turn.band || !turn.is_needed(queues.turns.virtual_time(band)) {
         return false;
     }
     let id = queues.intern(name);

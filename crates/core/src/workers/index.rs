@@ -129,14 +129,15 @@ impl Index {
     /// True if groups must be told apart by one more key, and are from now on: the index is to be built
     /// again. A key with many values would make a group of each worker and is looked up by value instead.
     pub fn learn<'a>(&mut self, needs: impl Iterator<Item = &'a Need>) -> bool {
-        let open = needs.map(|need| &need.key).filter(|key| !self.keys.contains(*key));
-        // What no worker has tells none apart.
-        let open = open.filter(|key| self.present.contains_key(*key));
-        let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
-        let new: Vec<String> = open.filter(|key| values(key) <= bounds::GROUP_VALUES_MAX).cloned().collect();
-        let learned = !new.is_empty();
-        self.keys.extend(new);
-        learned
+        let before = self.keys.len();
+        for Need { key, .. } in needs {
+            // What no worker has tells none apart.
+            let is_useful = self.present.contains_key(key) && self.values_of(key) <= bounds::GROUP_VALUES_MAX;
+            if is_useful && !self.keys.contains(key) {
+                self.keys.insert(key.clone());
+            }
+        }
+        self.keys.len() > before
     }
 
     /// A requirement that no worker meets for want of the attribute.
@@ -152,11 +153,16 @@ impl Index {
     /// True if a key has got too many values to tell groups apart by it, and is dropped: the index is to be built
     /// again.
     pub fn unlearn(&mut self) -> bool {
-        let values = |key: &String| self.by_value.get(key).map_or(0, BTreeMap::len);
         let before = self.keys.len();
+        let by_value = &self.by_value;
         // Twice as many, so that one worker more or less does not turn it over and over.
-        self.keys.retain(|key| values(key) <= 2 * bounds::GROUP_VALUES_MAX);
+        self.keys.retain(|key| by_value.get(key).is_none_or(|of| of.len() <= 2 * bounds::GROUP_VALUES_MAX));
         self.keys.len() < before
+    }
+
+    /// How many values of an attribute workers have.
+    fn values_of(&self, key: &str) -> usize {
+        self.by_value.get(key).map_or(0, BTreeMap::len)
     }
 
     fn kind_of(&self, worker: &Worker) -> WorkerKind {
