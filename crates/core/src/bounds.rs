@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 /// Tasks that start together, over all steps that do. Each is told of all, and each choice of workers looks at all.
 pub const GANG_TASKS_MAX: u32 = 256;
-/// Attempts on one worker from which on no more ride with others: far below what a worker's beat may list.
+/// Attempts on one worker from which on no further task rides with another: far below what a worker's beat may list.
 pub const RIDERS_PER_WORKER_MAX: u32 = 50_000;
 /// Tasks that one process runs together.
 pub const CHUNK_TASKS_MAX: u32 = 1_000;
@@ -29,7 +29,7 @@ pub const CUSTOM_PER_STEP_MAX: usize = 64;
 pub const DEPENDS_PER_STEP_MAX: usize = 1_000;
 /// Dependencies between all steps of one job; see [`DEPENDS_PER_STEP_MAX`].
 pub const DEPENDS_PER_JOB_MAX: usize = 100_000;
-/// How long a queue that nobody set is unused before it is forgotten.
+/// How long a queue that was not set is unused before it is forgotten.
 pub const QUEUE_IDLE_NS: u64 = 86_400 * NS_PER_S;
 /// How long a worker that is expired or forgotten, and on which nothing is booked, is remembered.
 pub const WORKER_GONE_NS: u64 = 7 * 86_400 * NS_PER_S;
@@ -53,7 +53,7 @@ pub const LIMITS_MAX: usize = 1_000;
 pub const BUSY_EXITS_MAX: usize = 16;
 /// Milliseconds for which a step may be set to start nothing after it found a licence busy: to a day.
 pub const BACK_OFF_MS: RangeInclusive<u64> = 100..=86_400_000;
-/// The same, where nobody says.
+/// The same, where the setting is absent.
 pub const BACK_OFF_MS_DEFAULT: u64 = 30_000;
 /// By how much that grows at most where a licence is busy time after time; it doubles each time.
 pub const BACK_OFF_FACTOR_MAX: u64 = 16;
@@ -122,15 +122,15 @@ pub const PICKS_MAX: usize = 64;
 pub const RANKED_MAX: usize = 6;
 /// Decisions that are remembered, to explain them.
 pub const DECISIONS_MAX: usize = 1_000;
-/// Steps that the engine holds, unless set otherwise, before it parks jobs that nobody touched.
+/// Steps that the engine keeps resident, unless set otherwise, before it parks jobs of which nothing started.
 pub const CACHE_STEPS: usize = 10_000;
 /// Steps of one page of parked jobs.
 pub const PAGE_STEPS_MAX: usize = 1_000;
 /// How long after a read of the store failed it is tried again.
 pub const READ_AGAIN_NS: u64 = NS_PER_S;
-/// Lines of parked jobs that are told apart; work of further classes stands in one line of its queue.
+/// Subqueues of parked jobs that are told apart; work of further classes shares one subqueue of its queue.
 pub const LINES_MAX: usize = 20_000;
-/// Lines that are looked at for a job to park, longest first.
+/// Subqueues that are looked at for a job to park, longest first.
 pub const PARK_LOOKS_MAX: usize = 64;
 
 /// Requests of outside clients for places that may wait at a time.

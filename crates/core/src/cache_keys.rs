@@ -1,7 +1,7 @@
 //! Keys of caches as numbers: what a worker holds, what a step reads, and what of that a worker lacks.
 //!
-//! A key is taken for its hash of 64 bits. Two keys of one hash are taken for the same, which costs a fetch that nobody
-//! foresaw.
+//! A hash of 64 bits stands for its key. Two keys with one hash count as the same key, and the price of that is one fetch
+//! that was not predicted.
 
 use crate::bounds::CACHE_KEYS_MAX;
 use crate::hash::Fnv;
@@ -132,10 +132,10 @@ struct Lacking {
     unsized_keys: u32,
 }
 
-/// What was found out of pairs of step and worker, until the worker's caches change.
+/// What each worker lacks of what each step reads, as far as it was looked up, until the worker's caches change.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MissingMemo {
-    /// With the version of the worker's caches that was looked at.
+    /// Each with the version of the worker's caches that was looked at.
     known: BTreeMap<(StepKey, WorkerId), (u64, Lacking)>,
 }
 

@@ -1,4 +1,4 @@
-//! FNV-1a of 64 bits: the same on every machine, and good enough where nobody gains by a collision.
+//! FNV-1a of 64 bits: the same on every machine. It does not withstand an attacker who looks for collisions.
 
 /// A hash that is being made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! The scheduling core of Windlass: who runs what, where, and why not.
+//! The scheduling core of Windlass: which task runs where, and why a task waits.
 //!
 //! Everything here is a pure function of the events that it is given. There is no clock, no I/O, no
 //! thread and no unordered map: time is an argument, and the same events in the same order give the

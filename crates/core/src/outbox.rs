@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// One batch. The shell commits `writes` in one transaction; `sends`, `answers`, `notes` and `fetches` go
-/// out after that, in order. `volatile` answers depend on no write and go out at once.
+/// One batch. The shell commits `writes` in one transaction. `sends`, `replies`, `facts` and `fetches` go out after that, in
+/// order. `volatile` replies depend on no write and go out at once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outbox {
     /// Rows for the store, in this order and in one transaction.
@@ -43,7 +43,7 @@ pub struct Outbox {
 pub struct Release {
     /// What may go out.
     pub batch: Outbox,
-    /// Requests that were not done.
+    /// Requests that were not carried out.
     pub undone: Vec<RequestId>,
     /// Jobs to be read from the store and given to [`Engine::reload`](crate::engine::Engine::reload) before anything else is
     /// committed; `None` if no row was refused.
@@ -100,7 +100,7 @@ impl Outbox {
 /// when its batch was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetch {
-    /// Says which answer is to this one; rises.
+    /// The answer names this number. It rises.
     pub number: u64,
     /// What the store is asked for.
     pub wanted: FetchQuery,
@@ -203,9 +203,9 @@ pub enum Write {
     LicenceBackoffs { job: JobId, steps: BTreeMap<u16, BackOff> },
     /// A worker as it is now.
     Worker(WorkerRecord),
-    /// A worker has been gone for so long that nobody asks for it.
+    /// A worker has been gone for so long that its row is deleted.
     WorkerGone(WorkerId),
-    /// What is known of tasks of one kind, all of it.
+    /// All that is known of the tasks of one signature.
     History {
         /// Which kind: see [`Engine`](crate::engine::Engine) on signatures.
         signature: String,
@@ -416,7 +416,7 @@ pub struct Unplaceable {
     pub reasons: Vec<(Ineligible, usize)>,
 }
 
-/// Why a request was not done.
+/// Why a request was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Refusal {
@@ -438,7 +438,7 @@ pub enum Refusal {
     /// A queue or a limit with a value that is not valid.
     #[error(transparent)]
     BadSetting(#[from] BadSetting),
-    /// A worker that is there cannot be gone.
+    /// A worker that is connected cannot be forgotten.
     #[error("worker '{0}' is connected; stop its agent first, or drain it to give it no new work")]
     Connected(String),
     /// The job ended before.
@@ -488,12 +488,12 @@ pub enum Refusal {
     Unplaceable(Vec<Unplaceable>),
 }
 
-/// Who has the name that a worker asks for.
+/// The worker that has the name that another one asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// A worker that is connected.
     Connected,
-    /// Another machine, whose tasks may run for so long.
+    /// Another machine, whose tasks may still run.
     Leased {
         /// Nanoseconds until its lease runs out.
         left_ns: u64,

@@ -10,7 +10,7 @@ use crate::ids::{AllocId, StepKey};
 use crate::job::TaskState;
 use crate::plan;
 
-/// Explains a place that a client holds; `None` if nobody holds it.
+/// Explains a place that a client holds; `None` if no client holds it.
 pub fn held_place(engine: &Engine, alloc: AllocId) -> Option<Explanation> {
     let place = engine.places().get(alloc)?;
     let reason = Reason::Placed { worker: place.worker, started: Some(place.since), queued: false };

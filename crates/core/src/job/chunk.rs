@@ -31,7 +31,7 @@ pub enum ChunkSize {
     },
 }
 
-/// Of the time of a chunk whose length nobody asked for, its start takes this part at most: 1 in 20. More would be waste
+/// Where the user set no length, the start of a chunk takes at most this part of its time: 1 in 20. More would be waste
 /// that users see, and less would make chunks longer for little.
 const START_PART: f64 = 20.0;
 /// What a chunk weighs of the next one of about its size. A tenth less each: about the last ten count, as machines and

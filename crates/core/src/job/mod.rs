@@ -257,7 +257,7 @@ pub struct Counts {
     pub skipped: u32,
 }
 
-/// What a job counts that nobody touched: tasks of steps that wait for no step are ready.
+/// What a job counts of which nothing started: tasks of steps that wait for no step are ready.
 pub fn untouched_counts(spec: &JobSpec) -> Counts {
     let BacklogCounts { ready, waiting, .. } = BacklogCounts::of(spec);
     let (ready, waiting) = (ready as u32, waiting as u32);

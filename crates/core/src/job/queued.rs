@@ -40,7 +40,7 @@ impl QueuedStep {
     }
 }
 
-/// Where a job stands in its line: smaller comes first.
+/// Where a job stands in its subqueue: smaller comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct QueuePos {
     /// The priority of the job.
@@ -86,7 +86,7 @@ pub struct BacklogCounts {
 }
 
 impl BacklogCounts {
-    /// One job that nobody touched: tasks of steps that wait for no step are ready.
+    /// One job of which nothing started: tasks of steps that wait for no step are ready.
     pub fn of(spec: &JobSpec) -> BacklogCounts {
         let tasks = |ready: bool| {
             let steps = spec.steps.iter().filter(|step| step.depends.is_empty() == ready);

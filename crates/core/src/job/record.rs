@@ -98,7 +98,7 @@ pub struct EndedTasks {
     pub tasks: Range<u32>,
     /// `Succeeded`, `Failed` or `Canceled`.
     pub state: TaskState,
-    /// What their attempts came to; of tasks that succeeded nobody asks.
+    /// What their attempts came to. It is not kept of tasks that succeeded.
     pub tries: Tries,
 }
 

@@ -1,4 +1,4 @@
-//! Steps that found a licence busy although one was booked: people at their desks take some too.
+//! Steps that found a licence busy although one was booked, because people take licences at their desks too.
 
 use crate::ids::{JobId, StepKey};
 use crate::job::BackOff;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LicencePool {
     limits: BTreeMap<String, Limit>,
-    /// How many of each are taken; none is left out.
+    /// How many of each are taken; a limit of which none is taken is absent.
     taken: BTreeMap<String, u32>,
     back_offs: BackOffs,
 }
@@ -160,7 +160,7 @@ impl LicencePool {
         steps.into_iter().for_each(|step| _ = self.back_offs.remove(step));
     }
 
-    /// After a restart no back-off lasts longer than it was to, whatever clocks did meanwhile.
+    /// After a restart no back-off lasts longer than it was set to, even if the clock was set back.
     pub fn clip_back_offs(&mut self, now: Time) {
         let latest = |known: &BackOff| now.after(known.until.since(known.since));
         let ahead = self.back_offs.iter().filter(|(_, known)| known.until > latest(known));

@@ -1,5 +1,5 @@
-//! Numbers about load and entitlement: what machines report, how loaded that makes a worker, who is
-//! entitled to how much. Text and numbers in, numbers out; no files.
+//! Numbers about load and entitlement: what machines report, how loaded that makes a worker, and to how much each queue is
+//! entitled. Text and numbers in, numbers out; no files.
 
 pub mod formula;
 pub mod pressure;

@@ -48,7 +48,7 @@ pub enum Ineligible {
     Suspect,
     /// Told to take nothing new, with the operator's note.
     Draining(Option<String>),
-    /// Left out for what its tasks came to, until then.
+    /// In quarantine because of its tasks, until then.
     Quarantined { until: Time, fault: Fault },
     /// Too little is free in one of its directories.
     LowSpace {
@@ -68,9 +68,9 @@ pub enum Ineligible {
         /// How many a worker may.
         max: u32,
     },
-    /// Others hold what it needs.
+    /// Other tasks hold what it needs.
     Busy(Short),
-    /// Something else than our tasks holds the memory that it needs.
+    /// Other programs hold the memory that it needs.
     Foreign(Short),
     /// Reserved for tasks of another class, whose start this one could delay.
     Reserved(ClassId),
@@ -250,7 +250,7 @@ pub struct PlacementRequest<'a> {
     pub step: StepKey,
     /// The class under which workers are reserved for it.
     pub class_id: ClassId,
-    /// What that asks for.
+    /// What its tasks require of a worker.
     pub class: &'a Class,
     /// The band of its queue.
     pub band: u8,
@@ -258,7 +258,7 @@ pub struct PlacementRequest<'a> {
     pub job: JobContext,
     /// What it reads from caches.
     pub reads: &'a Reads,
-    /// The kind of work that warms a worker for it.
+    /// The number of its signature, by which the warmth of workers counts.
     pub profile: u64,
     /// The worker on which its tasks failed the last time: they wait for another one that could run them, as long
     /// as one takes work.
@@ -267,10 +267,10 @@ pub struct PlacementRequest<'a> {
     pub longest_ms: Option<f64>,
     /// Other steps want room too.
     pub others_wait: bool,
-    /// What ran on a worker counts for it. Not where a worker is looked for to run tasks that share no
-    /// inputs: they would crowd on one while others are idle.
+    /// What ran on a worker counts for it. It does not for tasks that share no inputs, which would crowd on one worker while
+    /// others are idle.
     pub locality: bool,
-    /// Workers that it should rather wait a little for than go elsewhere, by name; empty is none.
+    /// Workers that it waits for a little before it goes elsewhere, by name; empty is none.
     pub prefers: &'a BTreeSet<String>,
 }
 
@@ -279,7 +279,7 @@ pub struct PlacementRequest<'a> {
 pub struct Reservation {
     /// The class for which it is reserved.
     pub class: ClassId,
-    /// The highest band in which that waits: what is above it does not mind.
+    /// The highest band in which the class waits. Work of higher bands ignores the reservation.
     pub band: u8,
     /// When enough of it will be free; `None` is unknown.
     pub starts: Option<Time>,
@@ -307,7 +307,7 @@ pub struct MatchContext<'a> {
     pub policy: &'static dyn ScoringPolicy,
     /// What rules see of the farm.
     pub instance: &'a InstanceContext,
-    /// What was found out of the same pairs before.
+    /// What workers lack, as far as it was looked up before.
     pub known: Option<&'a RefCell<MissingMemo>>,
     /// Mean bytes of a key in workers' caches.
     pub key_bytes: Option<u64>,
@@ -331,7 +331,7 @@ pub enum PlacementOutcome {
     Best(Vec<ScoredWorker>),
     /// No worker has room for the class.
     NoRoom,
-    /// Some have, but not for this step: why the first of them has not, and how many were looked at.
+    /// A rule vetoes the step on each worker with room: the first veto, and how many workers were judged.
     Vetoed(Ineligible, u32),
 }
 
@@ -510,7 +510,7 @@ pub(super) fn rank(
     let saturation = context.workers.index().saturation();
     // Among equals, what is taken first: rising.
     let tie = |worker: &Worker, load: f64| match (saturation.memory, saturation.cores) {
-        // The policy has said all; then the name.
+        // The policy has ranked them by memory already; then the name decides.
         _ if worker.flags.class.most_memory_first => 0.0,
         (true, _) => worker.memory_room() as f64,
         (false, true) => f64::from(worker.free().cpu),
@@ -563,7 +563,7 @@ pub(super) fn rank(
             }
         }
     } else {
-        // Few by nature.
+        // A step names few workers.
         for worker in request.class.targets.iter().filter_map(|name| context.workers.by_name(name)) {
             consider(worker.record.id);
         }
@@ -571,7 +571,7 @@ pub(super) fn rank(
     Ranking { ranked: ranked.into_iter().map(|(ranked, ..)| ranked).collect(), held, looks }
 }
 
-/// The best of several steps for a worker that has room: most points, then the one that comes first.
+/// The best of several steps for a worker that has room: the one with most points, then the first.
 pub fn pick_for_worker<'a>(
     listed: &ListedWorker,
     asks: impl IntoIterator<Item = PlacementRequest<'a>>,

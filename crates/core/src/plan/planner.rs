@@ -260,7 +260,7 @@ impl Planner {
         self.missing.borrow().len()
     }
 
-    /// Drops some of the queues that nobody set and nobody has used for long, except those that `is_needed` names.
+    /// Drops some of the queues that were not set and have been unused for long, except those that `is_needed` names.
     pub fn prune_queues(&mut self, is_needed: impl Fn(QueueId) -> bool) {
         let over_quota = &self.blocked.over_quota;
         self.queues.prune(|id| is_needed(id) || over_quota.keys().any(|(queue, _)| *queue == id));

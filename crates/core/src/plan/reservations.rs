@@ -4,7 +4,7 @@
 //! the class wait and none is placed, and drains otherwise; and when meanwhile other work, whose turn
 //! was not before its own, was placed on workers that the class would fit when they are empty. The workers
 //! reserved for it take only work of a higher band, what ends before the holder could start there, and what fits
-//! beside the holder. A task then waits for what runs on one worker at that moment, and for no more.
+//! beside the holder. A task then waits only for what runs on one worker at that moment.
 //!
 //! Ends are those of time limits where tasks have them, as in EASY backfill (Lifka 1995): a mean of earlier tasks is
 //! exceeded by every other one, and each of these would delay the holder. Without a limit the mean is all that is known.
@@ -57,7 +57,7 @@ struct BlockedTime {
     since: Time,
 }
 
-/// Who earns reservations, and who has them.
+/// Which classes earn reservations, and which workers are reserved for them.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Reservations {
     settings: ReservationSettings,
@@ -92,7 +92,7 @@ impl Reservations {
         self.holders.values().filter(|holder| **holder == class).count()
     }
 
-    /// Classes that wait and that nobody was seen to overtake yet.
+    /// Classes that wait and that no other work was seen to overtake yet.
     pub fn unsuspecting(&self) -> Vec<ClassId> {
         let waiting = self.buckets.iter().filter(|(_, bucket)| bucket.blocked && !bucket.overtaken);
         waiting.map(|(class, _)| *class).collect()
@@ -149,7 +149,7 @@ impl Reservations {
                 bucket.blocked_ns = (bucket.blocked_ns + passed_ns).min(self.settings.after_ns);
                 bucket.starved_ns += passed_ns;
             } else {
-                // It has nothing that waits, or nobody who could run it.
+                // Nothing of it waits, or no worker could run it.
                 bucket.blocked_ns = bucket.blocked_ns.saturating_sub(passed_ns);
             }
             bucket.blocked = blocked.contains(class);
@@ -183,7 +183,7 @@ impl Reservations {
         (self.settings.watched_max / EVICTED_PART).max(1)
     }
 
-    /// Forgets the bucket that was watched longest, of those of classes that are being served, that nobody overtook in a
+    /// Forgets the bucket that was watched longest, of those of classes that are being served, that were not overtaken in a
     /// whole round, or that are postponed: each class that waits is watched in its turn.
     fn evict(&mut self) -> bool {
         let before = self.buckets.iter().filter(|(_, b)| b.since < self.observed);
@@ -234,7 +234,7 @@ impl Reservations {
         broken.map(|(class, _)| *class).collect()
     }
 
-    /// Work of a class is of a new one from now on: it has waited for as long as before.
+    /// Work changes from a class to a new one, which takes over how long it has waited.
     pub fn carry_over(&mut self, old: ClassId, new: ClassId) {
         if let Some(bucket) = self.buckets.get(&old).copied() {
             self.buckets.entry(new).or_insert(bucket);
@@ -267,13 +267,13 @@ impl Reservations {
         }
     }
 
-    /// The holder started there, or the worker can be its no more.
+    /// The holder started there, or the worker cannot be kept for it any longer.
     pub fn release(&mut self, worker: WorkerId) {
         self.holders.remove(&worker);
         self.forget_gangs();
     }
 
-    /// Drops the reservations that `keep` does not want.
+    /// Drops the reservations of which `keep` is false.
     pub fn retain(&mut self, mut keep: impl FnMut(WorkerId, ClassId) -> bool) {
         self.holders.retain(|worker, class| keep(*worker, *class));
         self.forget_gangs();

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type FreeFirst<'a> = (bool, Option<Time>, Reverse<u32>, &'a str);
 
 impl Planner {
-    /// Drops reservations that nobody needs, and returns the workers that become free for all.
+    /// Drops reservations that are not needed, and returns the workers that become free for all.
     fn drop_unneeded(&mut self, blocked: &BTreeSet<ClassId>) -> Vec<WorkerId> {
         let (workers, classes) = (&self.workers, &self.classes);
         let (mut freed, mut refused) = (Vec::new(), Vec::new());
@@ -53,7 +53,7 @@ impl Planner {
     }
 }
 
-/// Gives classes that were blocked for long a worker each, and drops reservations that nobody needs.
+/// Gives each class that was blocked for long a worker, and drops reservations that are not needed.
 pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     let plan = work.plan_mut();
     // A class that no working worker could run would wait for a reservation for ever, and keep others from one.
@@ -63,7 +63,7 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     let Planner { feasible_workers, classes, workers, .. } = &mut *plan;
     blocked.retain(|class| feasible_workers.could_run(*class, classes, workers));
     newcomers.retain(|class| feasible_workers.could_run(*class, classes, workers));
-    // What a gang that started left of its reservation is needed no more.
+    // A gang that started needs the rest of its reservation no longer.
     let started: BTreeSet<ClassId> = plan.reservations.broken_gangs().intersection(placed).copied().collect();
     let mut freed = plan.drop_unneeded(&blocked.difference(&started).copied().collect());
     mend_gangs(work, &mut freed);
@@ -192,7 +192,7 @@ fn target<W: Work>(work: &W, class: ClassId) -> Option<WorkerId> {
         || asks.request.memory >= widest.memory.div_ceil(2).max(1);
     let held = plan.reservations.held_by(class);
     let may = wide || (held == 0 && plan.reservations.is_starving(class));
-    // More workers than tasks would stand empty for nobody.
+    // More workers than tasks would stand empty for nothing.
     let mut tasks = 0;
     let wanted = plan.queues.steps_of(class).filter_map(|key| work.facts(key)).any(|facts| {
         tasks += facts.ready as usize;

@@ -129,7 +129,7 @@ impl StepFacts<'_> {
 
     /// True if both steps get the same points on a worker that has as much to do with the one as with the other.
     pub(super) fn is_judged_like(&self, other: &StepFacts) -> bool {
-        // Without "..", so that nobody adds what rules look at and forgets it here.
+        // Without "..", so that a new field that rules look at is not forgotten here.
         let StepFacts {
             class,
             first_ready: _,

@@ -142,8 +142,8 @@ impl Profiles {
         self.all.values().filter(|profile| !profile.steps.is_empty()).count()
     }
 
-    /// An attempt is booked, or was `at` that time before a restart. Returns the steps that may start more tasks now,
-    /// or no more, and are to be looked at again.
+    /// An attempt is booked, or was `at` that time before a restart. Returns the steps whose gate opened or closed, which are
+    /// to be looked at again.
     #[must_use]
     pub fn booked(&mut self, id: u64, at: Time, now: Time) -> Vec<StepKey> {
         let Some(profile) = self.all.get_mut(&id) else { return Vec::new() };

@@ -4,7 +4,7 @@
 //! - A size is never below what is asked for.
 //! - If workers that sizes go by ([`Worker::counts_for_sizes`]) could run what is asked for, some of them could run what
 //!   it is sized to, and all tasks that start together could run on them together. So no task waits for memory or cpus
-//!   that nobody asked for and that no such worker has.
+//!   that its step did not ask for and that no such worker has.
 //! - Sizes follow what is learned and the workers. When workers change, the cost follows the classes that were sized and
 //!   the workers that are looked at for each. Only steps of a profile of which some class is of another size are touched.
 

@@ -187,7 +187,7 @@ pub(super) fn is_user_parked(queues: &Queues, id: QueueId) -> bool {
     users.is_some_and(|users| users.parked.contains(&id))
 }
 
-/// Nobody has used this part for long. A queue that is left with one user has no turns inside.
+/// Drops a part that was unused for long. A queue that is left with one user has no turns inside.
 pub(super) fn forget_user(queues: &mut Queues, id: QueueId) {
     let whole = queues.whole(id);
     let user = queues.all[id.0 as usize].user.take().unwrap_or_default();

@@ -203,7 +203,7 @@ impl VirtualClock {
         self.weights += i128::from(share.weight);
     }
 
-    /// A queue takes part no more.
+    /// A queue takes part no longer.
     pub fn leave(&mut self, share: &QueueShare) {
         self.weights -= i128::from(share.weight);
     }

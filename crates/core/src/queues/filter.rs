@@ -18,7 +18,7 @@ pub struct RoundFilter {
     pub(super) cursors: BTreeMap<QueueId, (QueuedStep, ClassId)>,
     /// Queues of which nothing is left.
     pub(super) exhausted: Exhausted,
-    /// Users of a queue of whom nothing is left.
+    /// By queue, the users of whom nothing is left.
     pub(super) exhausted_users: BTreeMap<QueueId, Exhausted>,
 }
 

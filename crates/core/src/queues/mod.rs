@@ -1,11 +1,13 @@
-//! Whose turn it is: strict bands first, inside a band the queue that has had least for its weight, inside a queue
-//! the user who has had least for theirs, and of one user priority, then the time since when a step is ready less the
-//! head start that the tasks behind it give it, then its id.
+//! Whose turn it is. Bands are strict. Inside a band the queue is next that has had least for its weight, and inside a
+//! queue the user who has had least for theirs. A user's steps are ordered by priority, then by the time since which they
+//! are ready, less the head start that the tasks behind them give, then by id.
 //!
-//! Properties: a band with work that fits is served before any lower band; a queue that was idle
-//! comes in at the clock of its band, so it neither gathers credit nor pays for others, and keeps its debt;
-//! one whose work fits nowhere stops no other, and has credit for one task when it fits again; the cost of
-//! finding the next step follows queues and classes, never tasks.
+//! Properties:
+//! - A band with work that fits is served before any lower band.
+//! - A queue that was idle enters at the clock of its band. So it gathers no credit and pays for no other queue. It keeps
+//!   its debt.
+//! - A queue whose work fits nowhere stops no other, and has credit for one task when it fits again.
+//! - The cost of finding the next step follows queues and classes, never tasks.
 
 mod bands;
 mod by_user;
@@ -39,7 +41,7 @@ use queue::Waiting;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// Who has the next turn.
+/// The queue or the user that has the next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ahead<'a> {
     /// Another queue, by its name.
@@ -79,7 +81,7 @@ impl Queues {
         classes.into_iter().for_each(|(part, class)| note_class(self, part, class, waits));
     }
 
-    /// A job of the queue is held from now on, or no more.
+    /// The engine has one more job of the queue, or one fewer.
     pub fn count_job(&mut self, id: QueueId, by: i32) {
         for id in self.with_whole(id) {
             let queue = &mut self.all[id.0 as usize];
@@ -88,8 +90,8 @@ impl Queues {
         }
     }
 
-    /// Forgets queues that nobody set and nobody has used for long, with what they had; looks at some of them.
-    /// `is_needed` tells of one whether something else still names it.
+    /// Forgets queues that were not set and have been unused for long, with what they had. Looks at some of them.
+    /// `is_needed` says whether something else still names a queue.
     pub fn prune(&mut self, is_needed: impl Fn(QueueId) -> bool) {
         for _ in 0..bounds::PRUNED_MAX.min(self.all.len()) {
             self.looked = (self.looked + 1) % self.all.len();
@@ -130,7 +132,7 @@ impl Queues {
         }
         let queue = &mut self.all[whole.0 as usize];
         if !waited && queue.is_waiting() {
-            // Who waited for its own work to be read was never idle.
+            // A queue that waited for its own work to be read was never idle.
             if std::mem::take(&mut queue.awaits) {
                 self.turns.resume(whole, queue.band(), &mut queue.tags);
             } else {
@@ -175,7 +177,7 @@ impl Queues {
         self.now = now;
     }
 
-    /// What a queue's tasks were charged in advance is something else from now on.
+    /// Replaces a part of what a queue's tasks were charged in advance.
     pub fn advance(&mut self, id: QueueId, before: &Advance, after: &Advance) {
         by_user::with_user(self, id, |_, tags| tags.share.advance.change(before, after));
         let whole = self.whole(id);
@@ -210,8 +212,8 @@ impl Queues {
         self.all.iter().flat_map(|queue| queue.by_class.values()).map(|steps| steps.aside.len()).sum()
     }
 
-    /// Whether more work of the queue is parked. While it is the queue does not count as idle, though nothing
-    /// of it is here.
+    /// Whether more work of the queue is parked. While some is, the queue does not count as idle, even if none of its work is
+    /// resident.
     pub fn set_parked(&mut self, id: QueueId, parked: bool) {
         let queue = &mut self.all[id.0 as usize];
         queue.parked = parked;
@@ -311,7 +313,7 @@ impl Queues {
         None
     }
 
-    /// Who had nothing that fitted stands in line again.
+    /// Queues and users of which nothing fitted take part in turns again.
     pub fn resume_exhausted(&mut self, filter: &mut RoundFilter) {
         filter.cursors.clear();
         for exhausted in std::mem::take(&mut filter.exhausted_users).into_values() {
@@ -376,7 +378,7 @@ impl Queues {
         let band = queue.band();
         self.turns.correct(whole, band, &mut queue.tags, by, task);
         if self.turns.least(band).is_none() {
-            // Nobody waits: what this queue had it took from nobody.
+            // No queue waits, so this one took its charge from no other.
             let served = self.get(whole).share().served(self.now);
             self.turns.catch_up(band, served);
         }
@@ -412,7 +414,7 @@ impl Queues {
         self.get(self.whole(id)).over_quota(cpu, alone)
     }
 
-    /// Who is next, if it is not this queue or this user's part of it.
+    /// The queue or user that is next, if it is not this queue or this user's part of it.
     pub fn first_ahead(&self, id: QueueId) -> Option<Ahead<'_>> {
         let whole = self.whole(id);
         match self.turns.first() {
@@ -448,9 +450,9 @@ fn note_class(queues: &mut Queues, id: QueueId, class: ClassId, waits: bool) {
     }
 }
 
-/// A queue has work again, and nothing that waited before. What others had until now they did not take from
-/// it: it comes in level with the one that waits with least, by what that one's tasks have run. Where nobody
-/// waits, it comes in level with all that run.
+/// A queue becomes backlogged. It enters at the level of the least served backlogged queue, by what that queue's tasks have
+/// run: others took nothing from it while it was idle. Where no queue is backlogged, it enters at the level of the most
+/// served queue that still runs tasks.
 fn wake(queues: &mut Queues, id: QueueId) {
     let band = queues.get(id).band();
     let served = |id: &QueueId| queues.get(*id).share().served(queues.now);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The weight of a queue that was not set.
 pub const WEIGHT_DEFAULT: u32 = 100;
 
-/// Stands for everybody among the users of a queue.
+/// Stands for all users in the list of a queue's users.
 const EVERYBODY: &str = "*";
 /// The queue for work that may wait. It is open to all users until an administrator lists some.
 const IDLE: &str = "idle";
@@ -17,13 +17,13 @@ const BAND_OPEN_MAX: u8 = 3;
 /// The highest band, which is served first.
 pub const BAND_MAX: u8 = 9;
 
-/// Who takes turns inside a queue.
+/// What takes turns inside a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TurnsBy {
     /// Its users, each by a weight; the jobs of one user in order of priority and time.
     #[default]
     Users,
-    /// Nobody: all jobs stand in one line, in order of priority and time.
+    /// Its jobs, in order of priority and time, whatever their users.
     Jobs,
 }
 
@@ -43,9 +43,9 @@ pub struct QueueRecord {
     pub burst_cpu: Option<u32>,
     /// Why it starts nothing; `None`: it does.
     pub paused: Option<String>,
-    /// Who may submit to it besides administrators, and besides the user whose name it has; `*` is everybody.
+    /// The users who may submit to it besides administrators, and besides the user whose name it has; `*` stands for all.
     pub users: BTreeSet<String>,
-    /// Who takes turns inside it.
+    /// What takes turns inside it.
     pub turns: TurnsBy,
     /// Each user's share of what the queue gets, against the other users': 1 to 10,000; [`WEIGHT_DEFAULT`] of one
     /// that is not listed.
@@ -86,7 +86,7 @@ impl QueueRecord {
         self.band.unwrap_or_else(|| band_of(&self.name))
     }
 
-    /// Refuses what no queue can be.
+    /// Refuses a record with a value that is not valid.
     pub fn check(&self) -> Result<(), BadSetting> {
         check_name("the name of the queue", &self.name)?;
         if let Some(band) = self.band.filter(|band| *band > BAND_MAX) {

@@ -130,8 +130,8 @@ impl Queues {
         self.turns.correct(id, queue.record.band(), &mut queue.tags, by, None);
     }
 
-    /// All work that a store has was taken in: restored queues and users that waited, and of whom nothing is here or
-    /// parked, wait no more.
+    /// The engine has taken in all work of the store. Restored queues and users that waited cease to wait if none of their
+    /// work is resident or parked.
     pub fn settle_restored(&mut self) {
         let RestoredTurns { queues, users } = std::mem::take(&mut self.restored);
         for id in queues.into_keys() {

@@ -19,7 +19,7 @@ pub struct Queues {
     pub(super) active: BTreeSet<QueueId>,
     /// Places of queues that are gone.
     pub(super) free: Vec<QueueId>,
-    /// Where the next look for queues that nobody uses begins.
+    /// Where the next look for unused queues begins.
     pub(super) looked: usize,
     pub(super) now: Time,
     /// Queues that wait with steps of a class.

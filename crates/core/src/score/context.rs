@@ -97,7 +97,7 @@ pub struct WorkerContext {
     pub memory_free: Option<u64>,
     /// Bytes that could be had without swapping, as the worker reports it.
     pub memory_available: Option<u64>,
-    /// Cores that something else than our tasks uses.
+    /// Cores that other programs use.
     pub foreign_cpu: Option<f64>,
     /// Speed of one core; the reference core has 1000.
     pub core_score: Option<f64>,

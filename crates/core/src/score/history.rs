@@ -1,4 +1,4 @@
-//! What earlier tasks of the same kind held and took, and what that says of the next one.
+//! What earlier tasks of the same signature held and took, and what that predicts for the next one.
 
 use crate::hash::Fnv;
 use crate::resources::Resources;
@@ -70,7 +70,7 @@ pub fn sized_memory(request: u64, prediction: Option<&Prediction>, largest: u64)
     request.max(reserve.min(largest))
 }
 
-/// The hundredths of a core to book for a task whose step leaves them to us: enough that its memory takes no
+/// The hundredths of a core to book for a task whose step leaves them to Windlass: enough that its memory takes no
 /// more than its part of the farm's (`memory_per_core` bytes go with each core), and as many as it was seen
 /// to use; whole cores, at least one and at most `largest`. `None` while nothing is known.
 pub fn auto_cpus(prediction: &Prediction, memory_per_core: u64, largest: u32) -> Option<u32> {

@@ -1,7 +1,7 @@
-//! Who should run it: policies made of rules, and what they judge by.
+//! Which worker suits a step best: policies made of rules, and what these judge by.
 //!
 //! A [`policy`] sums the points of its rules over a [`Pair`](context::Pair) of a step and a worker,
-//! unless one of them holds the pair back. Points only rank; nothing that must not happen is left to them.
+//! unless one of them vetoes the pair. Points only rank. What must not happen is a requirement or a veto.
 //! What rules judge by is gathered by [`history`] (earlier tasks of the kind), [`windows`] (the farm of
 //! late), [`Warmth`](crate::worker::Warmth) (what ran where), [`cache_keys`](crate::cache_keys) (what caches hold), [`speed`] (of disks and networks) and [`dependents`] (what waits).
 

@@ -1,4 +1,4 @@
-//! What the farm did in the last 5 minutes, hour and day: means that thresholds are relative to.
+//! Means over the last 5 minutes, hour and day of the farm. Thresholds of rules are relative to them.
 
 use crate::time::{NS_PER_S, Time};
 use std::ops::Index;

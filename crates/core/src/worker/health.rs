@@ -116,9 +116,9 @@ pub struct Health {
     failures: u32,
     /// Of which jobs these failures and launches were, as far as it matters, and how these had done before.
     jobs: BTreeMap<JobId, Record>,
-    /// Who submitted the first of them.
+    /// The user who submitted the first of them.
     user: Option<Box<str>>,
-    /// Others submitted some of them too.
+    /// Other users submitted some of them.
     of_several: bool,
     /// How many tasks had succeeded on the farm when the row of failures began.
     succeeded_then: u64,

@@ -1,9 +1,9 @@
-//! Who made a worker. The name says it: a worker that a gateway makes is named `ORIGIN:NAME`, and a name that an agent may
+//! What made a worker. The name says it: a worker that a gateway makes is named `ORIGIN:NAME`, and a name that an agent may
 //! have contains no `:`. So no origin can take over another's worker.
 
 use crate::bounds::NAME_BYTES_MAX;
 
-/// Who made a worker.
+/// What made a worker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
     /// An agent, by its token or inside the server.

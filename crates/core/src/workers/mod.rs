@@ -93,8 +93,8 @@ impl Workers {
         worker.deadline(self.suspect_ns, self.load.stale_ns)
     }
 
-    /// The queue as part of a class: given only if some worker of the farm is for that queue alone. All others' work is
-    /// alike to workers.
+    /// The queue as a part of a class: only if some worker of the farm is for that queue alone. Workers do not tell the work
+    /// of other queues apart.
     pub fn queue_in_class(&self, queue: &str) -> Option<String> {
         self.for_queues.contains_key(queue).then(|| queue.to_owned())
     }
@@ -110,8 +110,8 @@ impl Workers {
         self.by_memory.iter().rev().filter_map(|(_, id)| self.get(*id))
     }
 
-    /// Another number when [`largest_first`](Workers::largest_first) gives other workers, or one of these has or is
-    /// something else.
+    /// A number that changes when [`largest_first`](Workers::largest_first) gives other workers, or when the capacity or the
+    /// attributes of one of them change.
     pub fn sizes_version(&self) -> u64 {
         self.sizes_version
     }
@@ -159,7 +159,7 @@ impl Workers {
         self.narrow();
     }
 
-    /// A worker is forgotten, name and all.
+    /// Removes a worker and its name.
     pub fn remove(&mut self, id: WorkerId) {
         let Ok(known) = self.place_of(id) else { return };
         let (_, old) = self.all.remove(known);
@@ -201,7 +201,7 @@ impl Workers {
         self.index.is_news(attributes)
     }
 
-    /// Workers are told apart no more by what has too many values.
+    /// Drops the keys with too many values from what tells groups of workers apart.
     fn narrow(&mut self) {
         if self.index.unlearn() {
             self.rebuild();
@@ -259,8 +259,7 @@ impl Workers {
         Some(result)
     }
 
-    /// Forgets what is stale, and tries a worker again that was left out for long enough. True if there was
-    /// anything of that.
+    /// Drops a report that is stale, and ends a quarantine that is over. True if it did either.
     pub fn refresh(&mut self, id: WorkerId, now: Time) -> bool {
         let Some(worker) = self.get(id) else { return false };
         let stale = worker.reported.dated_load().is_some_and(|(at, _)| at.after(self.load.stale_ns) <= now);
@@ -280,8 +279,8 @@ impl Workers {
         self.idle = self.idle.saturating_add_signed(by * takes * i32::from(worker.booked.is_idle()));
     }
 
-    /// A farm whose workers are all held by pressure does not stand still: it goes on with one task at a
-    /// time on each, until one of them is held no more. Those without space are no resort: tasks would fail there.
+    /// If pressure holds all workers, each goes on with one task at a time until one of them is free of pressure. Otherwise
+    /// the farm would stand still. Workers without space are left out, because tasks would fail there.
     pub fn resort(&mut self) {
         if self.open > 0 && !self.strained {
             return;
@@ -303,12 +302,12 @@ impl Workers {
         self.strained = strained;
     }
 
-    /// Another number when a worker came or takes work again.
+    /// A number that changes when a worker came or takes work again.
     pub fn opened_count(&self) -> u64 {
         self.opened_count
     }
 
-    /// Another number when a worker came, takes work again or takes none any more.
+    /// A number that changes when a worker came, takes work again or ceases to.
     pub fn change_count(&self) -> u64 {
         self.change_count
     }

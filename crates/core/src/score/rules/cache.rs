@@ -1,4 +1,4 @@
-//! What is where: caches, and what tasks left behind.
+//! Where inputs are: in caches, and in what earlier tasks left behind.
 
 use super::{known, share, unit};
 use crate::job::Kind;

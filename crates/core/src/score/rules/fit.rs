@@ -1,4 +1,4 @@
-//! Whether the worker can bear it: by what earlier tasks took, and by what others take there now.
+//! Whether the worker has enough for the task: by what earlier tasks took, and by what other programs take there now.
 
 use super::known;
 use crate::job::Kind;

@@ -1,4 +1,4 @@
-//! What is pressing, wherever it runs.
+//! How urgent a step is, on whichever worker it runs.
 
 use super::{known, share};
 use crate::job::Kind;
