@@ -5,7 +5,7 @@ use windlass_core::job::{Dependency, DependencyKind, StepSpec};
 use windlass_core::score::dependents::{Dependents, dependents};
 use windlass_core::score::history::{
     Histories, History, PROBE_MS, PROBES, Prediction, SAMPLES_MAX, SIGNATURES_MAX, Sample, Signature,
-    auto_cpus, probing, sized_memory,
+    auto_cpus, probing,
 };
 use windlass_core::score::speed::{SPEED_HALF_LIFE_NS, Speed};
 use windlass_core::score::windows::{Metric, Windowed, Windows};
@@ -14,6 +14,12 @@ use windlass_core::worker::{DISPLACED_AFTER, Warmth};
 use windlass_core::{Resources, Time};
 
 const GIB: u64 = 1 << 30;
+
+/// What a task is booked with, as classes are sized: never less than its request, and no more than the largest worker has.
+fn sized_memory(request: u64, prediction: Option<&Prediction>, largest: u64) -> u64 {
+    let reserve = prediction.and_then(Prediction::reserve).unwrap_or(0);
+    request.max(reserve.min(largest))
+}
 
 fn ended(peak: u64) -> Sample {
     Sample { peak_memory: Some(peak), ..Sample::default() }

@@ -1,8 +1,8 @@
 //! Why an outside client waits for a place, or where it has one: with the words that explain tasks.
 
-use super::entitlement::pool;
-use super::explanation::{Change, Explanation, Reason, Turn};
+use super::explanation::{Change, Explanation, Reason};
 use super::survey::look_over;
+use super::task::turn_in_queue;
 use crate::bounds;
 use crate::client_places::QueuedRequest;
 use crate::engine::Engine;
@@ -51,16 +51,6 @@ fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanatio
         engine.queues().first_ahead(waiting.queue).map_or(Reason::Full, Reason::behind)
     };
     explanation.changes.truncate(bounds::EXAMPLES_MAX);
-    explanation.turn = Some(Turn {
-        queue: queue.name().to_owned(),
-        band: queue.band(),
-        queues_ahead: engine.queues().queues_ahead(waiting.queue),
-        users_ahead: engine.queues().users_ahead(waiting.queue),
-        steps_ahead: engine.queues().get(waiting.queue).position(&waiting.queued),
-        tasks_ahead: 0,
-        weight: queue.share().weight(),
-        pool: pool(engine, request.class, queue.name()),
-        starts: None,
-    });
+    explanation.turn = Some(turn_in_queue(engine, waiting.queue, &waiting.queued, request.class));
     explanation
 }

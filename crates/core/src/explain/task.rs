@@ -8,8 +8,8 @@ use super::waits::over_quota;
 use crate::bounds;
 use crate::class::Class;
 use crate::engine::Engine;
-use crate::ids::{StepKey, TaskId};
-use crate::job::{BackOff, DependencyKind, Job, TaskState};
+use crate::ids::{QueueId, StepKey, TaskId};
+use crate::job::{BackOff, DependencyKind, Job, QueuedStep, TaskState};
 use crate::plan::placement::{self, PlacementRequest};
 use crate::plan::{self, Decision};
 use crate::time::Time;
@@ -174,7 +174,6 @@ fn waits_for_room(
 fn turn_of(engine: &Engine, request: &PlacementRequest, task: TaskId, reason: &Reason) -> Option<Turn> {
     let (step, job) = (engine.ledger().step(request.step)?, engine.job(task.job)?);
     let queued_step = engine.ledger().step(leader_of(job, request.step))?.enlisted.as_ref()?;
-    let queue = engine.queues().get(engine.queues().whole(job.queue));
     let steps_ahead = engine.queues().get(job.queue).position(queued_step);
     let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
     // When a queue, a licence or a kind is let go on is not for workers to say.
@@ -182,16 +181,26 @@ fn turn_of(engine: &Engine, request: &PlacementRequest, task: TaskId, reason: &R
     // When all workers of a gang have room at once is not known.
     let by_room = by_room && !job.is_in_gang(request.step.step.into());
     Some(Turn {
+        tasks_ahead,
+        starts: by_room.then(|| expected_start(engine, request, tasks_ahead, steps_ahead)).flatten(),
+        ..turn_in_queue(engine, job.queue, queued_step, request.class)
+    })
+}
+
+/// Where a step stands in a queue, without the tasks before its own.
+pub(super) fn turn_in_queue(engine: &Engine, part: QueueId, queued: &QueuedStep, class: &Class) -> Turn {
+    let queue = engine.queues().get(engine.queues().whole(part));
+    Turn {
         queue: queue.name().to_owned(),
         band: queue.band(),
-        queues_ahead: engine.queues().queues_ahead(job.queue),
-        users_ahead: engine.queues().users_ahead(job.queue),
-        steps_ahead,
-        tasks_ahead,
+        queues_ahead: engine.queues().queues_ahead(part),
+        users_ahead: engine.queues().users_ahead(part),
+        steps_ahead: engine.queues().get(part).position(queued),
+        tasks_ahead: 0,
         weight: queue.share().weight(),
-        pool: pool(engine, request.class, queue.name()),
-        starts: by_room.then(|| expected_start(engine, request, tasks_ahead, steps_ahead)).flatten(),
-    })
+        pool: pool(engine, class, queue.name()),
+        starts: None,
+    }
 }
 
 fn try_again_now(engine: &Engine, known: &BackOff) -> Change {

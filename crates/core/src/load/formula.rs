@@ -60,24 +60,27 @@ pub struct LoadSettings {
 
 impl Default for LoadSettings {
     fn default() -> Self {
-        LoadSettings {
-            pressure: true,
-            max_cpu_pressure: 80.0,
-            max_memory_pressure: 50.0,
-            max_io_pressure: 75.0,
-            max_network_use: 90.0,
-            min_free_bytes: None,
-            release: 0.8,
-            cpu_pressure_weight: 2.0,
-            memory_pressure_weight: 2.0,
-            io_pressure_weight: 0.5,
-            report_ns: NS_PER_S,
-            stale_ns: 3 * NS_PER_S,
-        }
+        LoadSettings::DEFAULT
     }
 }
 
 impl LoadSettings {
+    /// The settings of a farm that sets none of them.
+    pub const DEFAULT: LoadSettings = LoadSettings {
+        pressure: true,
+        max_cpu_pressure: 80.0,
+        max_memory_pressure: 50.0,
+        max_io_pressure: 75.0,
+        max_network_use: 90.0,
+        min_free_bytes: None,
+        release: 0.8,
+        cpu_pressure_weight: 2.0,
+        memory_pressure_weight: 2.0,
+        io_pressure_weight: 0.5,
+        report_ns: NS_PER_S,
+        stale_ns: 3 * NS_PER_S,
+    };
+
     /// Bytes that must be free on a disk of this size for new work. Where no setting says it, half of what the worker
     /// keeps free by cutting output: that comes first, and frees enough for new work to come again.
     pub fn free_floor_bytes(&self, total_bytes: u64) -> u64 {
@@ -243,20 +246,7 @@ mod tests {
     use super::super::pressure::{Pressures, Stall};
     use super::*;
 
-    const ON: LoadSettings = LoadSettings {
-        pressure: true,
-        max_cpu_pressure: 80.0,
-        max_memory_pressure: 50.0,
-        max_io_pressure: 75.0,
-        max_network_use: 90.0,
-        min_free_bytes: None,
-        release: 0.8,
-        cpu_pressure_weight: 2.0,
-        memory_pressure_weight: 2.0,
-        io_pressure_weight: 0.5,
-        report_ns: NS_PER_S,
-        stale_ns: 3 * NS_PER_S,
-    };
+    const ON: LoadSettings = LoadSettings::DEFAULT;
 
     fn load(
         cores: u32,

@@ -63,13 +63,6 @@ impl Prediction {
     }
 }
 
-/// The bytes to book for a task that asks for `request`: what is predicted where that is more, but no more
-/// than the largest worker has, and never less than was asked for.
-pub fn sized_memory(request: u64, prediction: Option<&Prediction>, largest: u64) -> u64 {
-    let reserve = prediction.and_then(Prediction::reserve).unwrap_or(0);
-    request.max(reserve.min(largest))
-}
-
 /// The hundredths of a core to book for a task whose step leaves them to Windlass: enough that its memory takes no
 /// more than its part of the farm's (`memory_per_core` bytes go with each core), and as many as it was seen
 /// to use; whole cores, at least one and at most `largest`. `None` while nothing is known.
