@@ -210,7 +210,7 @@ impl People {
         let alive = |name: &str| world.machines.iter().any(|m| m.name == name && m.keeper.is_some());
         let dead = world.machines.iter().map(|m| m.name.as_str()).filter(|name| !alive(name));
         let workers = world.engine().map(|engine| engine.workers());
-        let known = |name: &str| workers.and_then(|workers| workers.by_name(name)).map(|w| w.id);
+        let known = |name: &str| workers.and_then(|workers| workers.by_name(name)).map(|w| w.record.id);
         let ids: Vec<WorkerId> = dead.filter_map(known).collect();
         if let Some(worker) = world.rng.pick(&ids).copied() {
             let request = self.ask(Ask::Other);

@@ -558,7 +558,7 @@ impl World {
 fn late_booking(write: &Write, store: &Memory) -> Option<Write> {
     let Write::Book { task, attempt, at, amounts, .. } = write else { return None };
     let workers = store.load().ground.workers;
-    let gone = workers.into_iter().find(|worker| worker.record.state == WorkerState::Expired)?;
+    let gone = workers.into_iter().find(|worker| worker.state == WorkerState::Expired)?;
     let epoch = Epoch(gone.epoch.0.checked_sub(1)?);
     Some(Write::Book { task: *task, attempt: *attempt, worker: gone.id, epoch, at: *at, amounts: *amounts })
 }

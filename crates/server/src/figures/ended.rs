@@ -137,7 +137,7 @@ impl EndedAttempts {
             let step = job.step_of(task.index);
             let first = TaskId { job: task.job, index: job.steps[usize::from(step)].base };
             let names = ring.names_of(first, &job.spec, step);
-            let worker = Arc::from(engine.workers().get(worker).map_or("", |known| &*known.name));
+            let worker = Arc::from(engine.workers().get(worker).map_or("", |known| &*known.record.name));
             ring.push(task, (names, worker), cpu, state, result, now);
         }
     }
