@@ -85,7 +85,7 @@ export interface components {
              * @description When its process started.
              */
             started_ms?: number | null;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             worker?: string | null;
         };
         /** @description Attempts in a minute. */
@@ -133,11 +133,14 @@ export interface components {
         /** @description A code that signs in once. */
         BoardCode: {
             /**
-             * @description Where the board is, `http://HOST:PORT` or `https://HOST:PORT`. Absent for a caller over TCP, who knows where
-             *     the server is reached.
+             * @description The address of the board, `http://HOST:PORT` or `https://HOST:PORT`. Absent for a caller over TCP, who knows
+             *     where the server is reached.
              */
             address?: string | null;
-            /** @description What to put behind `/#code=` of the board's address. Whoever has it first signs in with the caller's rights. */
+            /**
+             * @description The code to put behind `/#code=` of the board's address. It can be used once, and signs in with the caller's
+             *     rights.
+             */
             code: string;
             /**
              * Format: int64
@@ -182,9 +185,9 @@ export interface components {
         };
         /** @description Who the caller is, for the board. */
         BoardMe: {
-            /** @description The user's name. */
+            /** @description Name of the user who is signed in. */
             name: string;
-            /** @description What the user may do. */
+            /** @description The rights of the user. */
             role: components["schemas"]["Role"];
             /** @description How the caller is known. */
             signed_in_by: components["schemas"]["SignedInBy"];
@@ -193,10 +196,10 @@ export interface components {
              * @description The server's clock, in milliseconds since the Unix epoch.
              */
             time_ms: number;
-            /** @description The server's version. */
+            /** @description Release of the server, such as `0.1.0`. */
             version: string;
         };
-        /** @description What a person shows to sign in. Exactly one of the two. */
+        /** @description The credentials of a sign-in. Exactly one of the two fields is given. */
         BoardSignIn: {
             /** @description A code of `POST /api/v1/board/codes`, which is good for one sign-in within a minute. */
             code?: string | null;
@@ -414,7 +417,7 @@ export interface components {
         };
         /** @description A change after which the task would run. */
         Change: {
-            /** @description What to do; all of it is needed. */
+            /** @description Changes that make it run; all of them are needed. */
             steps: string[];
             /** @description The worker that would run it; absent if the change is not about one worker. */
             worker?: string;
@@ -423,8 +426,8 @@ export interface components {
         ChunksRequest: {
             /**
              * Format: int32
-             * @description The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next; by
-             *     default all tasks are one block.
+             * @description The step's tasks are divided into blocks of this size, and a chunk never reaches from one block into the next;
+             *     by default all tasks are one block.
              */
             block?: number | null;
             /**
@@ -499,12 +502,12 @@ export interface components {
             skipped: number;
             /**
              * Format: int32
-             * @description Tasks that succeeded.
+             * @description Tasks that ended with success.
              */
             succeeded: number;
             /**
              * Format: int32
-             * @description All tasks.
+             * @description Tasks in all states together.
              */
             total: number;
             /**
@@ -513,7 +516,7 @@ export interface components {
              */
             waiting: number;
         };
-        /** @description A new token. */
+        /** @description A token to be created. */
         CreateToken: {
             /**
              * Format: int64
@@ -525,11 +528,11 @@ export interface components {
              *     `submitter`, and refused for others.
              */
             for_users?: string[];
-            /** @description A note. */
+            /** @description A note of its creator for people. */
             note?: string;
             /** @description The queue of these jobs. Required for the role `submitter`, and refused for others. */
             queue?: string | null;
-            /** @description What its holder may do. */
+            /** @description The role of its holder. */
             role: components["schemas"]["Role"];
             /** @description The systems whose outside clients that worker may serve: `nix`, `sccache`. For the role `worker` alone. */
             serves?: string[];
@@ -556,7 +559,7 @@ export interface components {
         DiskSpace: {
             /**
              * Format: int64
-             * @description Free bytes.
+             * @description Bytes that are free.
              */
             free_bytes: number;
             /**
@@ -611,7 +614,7 @@ export interface components {
              */
             succeeded: number;
         };
-        /** @description What is set up before tasks and taken down after them. */
+        /** @description An environment, entered before tasks and left after them. */
         Environment: {
             /** @description Files that are written when the environment is entered, as `{{Env.File.NAME}}`. */
             files?: components["schemas"]["EmbeddedFile"][];
@@ -626,7 +629,7 @@ export interface components {
         };
         /** @description The body of every answer that is not a success. */
         ErrorBody: {
-            /** @description The error. */
+            /** @description The error, for programs and for people. */
             error: components["schemas"]["ErrorDetail"];
         };
         /**
@@ -634,7 +637,7 @@ export interface components {
          * @enum {string}
          */
         ErrorCode: "bad_request" | "unauthorized" | "forbidden" | "not_found" | "method_not_allowed" | "conflict" | "too_large" | "cannot_be_placed" | "unavailable" | "worker_away" | "internal";
-        /** @description One error. */
+        /** @description An error, for programs and for people. */
         ErrorDetail: {
             /** @description The kind of error, for programs. */
             code: components["schemas"]["ErrorCode"];
@@ -696,7 +699,7 @@ export interface components {
              * @description Booked on all workers.
              */
             booked: number;
-            /** @description What each queue holds, the most first, at most 50. */
+            /** @description The resources booked by each queue, the largest first, at most 50. */
             by_queue: components["schemas"]["QueueCpus"][];
             /**
              * Format: double
@@ -771,14 +774,14 @@ export interface components {
             id: number;
             /** @description It is the one that answers. */
             is_this: boolean;
-            /** @description Its name. */
+            /** @description Its name, for people. */
             name: string;
             owns?: components["schemas"]["FarmOwnership"] | null;
             /** @description Its release of Windlass. */
             release: string;
             /**
              * Format: int64
-             * @description Time since the database heard it last.
+             * @description Time since its last heartbeat in the database.
              */
             silent_ms: number;
             /**
@@ -846,16 +849,16 @@ export interface components {
              */
             shape?: string;
         };
-        /** @description What came of the attempts that ended in the last hours, as far as the server remembers: the last 20000. */
+        /** @description The outcomes of the attempts that ended in the last hours. The server remembers the last 20000. */
         History: {
             /**
              * Format: int64
              * @description Killed on request.
              */
             canceled: number;
-            /** @description How long they ran. */
+            /** @description Their run times. */
             durations: components["schemas"]["Durations"];
-            /** @description Those that took most cpu time of the farm, at most 50; only of jobs that the caller may read. */
+            /** @description The attempts with the most cpu time, at most 50; only of jobs that the caller may read. */
             expensive: components["schemas"]["ExpensiveTask"][];
             /**
              * Format: int64
@@ -893,7 +896,7 @@ export interface components {
             /** @description Number of these workers. */
             workers: number;
         };
-        /** @description A job. */
+        /** @description A job with its progress. */
         Job: {
             /** @description Jobs that must succeed first. */
             after?: number[];
@@ -906,12 +909,12 @@ export interface components {
             created_ms: number;
             /**
              * Format: int64
-             * @description When it ended.
+             * @description When it ended, in milliseconds since the Unix epoch.
              */
             ended_ms?: number | null;
             /**
              * Format: int64
-             * @description The job's id.
+             * @description Id of the job, unique on the farm.
              */
             id: number;
             /**
@@ -928,11 +931,11 @@ export interface components {
              * @description The priority inside the queue; higher goes first.
              */
             priority: number;
-            /** @description Its queue. */
+            /** @description Name of its queue. */
             queue: string;
-            /** @description Its state. */
+            /** @description State of the job now. */
             state: components["schemas"]["JobState"];
-            /** @description Its steps. */
+            /** @description The steps of the job. */
             steps: components["schemas"]["Step"][];
             /** @description Why no further task starts; absent if the job was not stopped. */
             stopped?: string | null;
@@ -945,10 +948,10 @@ export interface components {
             counts: components["schemas"]["Counts"];
             /**
              * Format: int64
-             * @description The job's id.
+             * @description Id of the job, unique on the farm.
              */
             job: number;
-            /** @description Its state. */
+            /** @description State of the job now. */
             state: components["schemas"]["JobState"];
         };
         /**
@@ -970,7 +973,7 @@ export interface components {
              * @description The sum of all points.
              */
             score: number;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             worker: string;
         };
         /**
@@ -1095,16 +1098,16 @@ export interface components {
             at_ms: number;
             /**
              * Format: double
-             * @description This worker's points.
+             * @description Points of this worker for the task.
              */
             score: number;
-            /** @description The task's id. */
+            /** @description Id of the task, `JOB.INDEX`. */
             task: string;
             /** @description The worker that won. */
             winner: string;
             /**
              * Format: double
-             * @description The winner's points.
+             * @description Points of the worker that won.
              */
             winner_score: number;
         };
@@ -1113,7 +1116,7 @@ export interface components {
             /** @description Cpus of the workers that are up, and what of them is booked. */
             cpus: components["schemas"]["FarmCpus"];
             ended?: components["schemas"]["EndedJobs"] | null;
-            /** @description What holds the whole farm, in plain sentences; empty as a rule. */
+            /** @description Reasons why the whole farm stands still, in plain sentences; empty as a rule. */
             holds: string[];
             /** @description Active jobs. */
             jobs: components["schemas"]["ActiveJobs"];
@@ -1137,7 +1140,7 @@ export interface components {
         };
         /** @description A page of a list. */
         Page_Job: {
-            /** @description The entries. */
+            /** @description The entries of this page. */
             items: {
                 /** @description Jobs that must succeed first. */
                 after?: number[];
@@ -1150,12 +1153,12 @@ export interface components {
                 created_ms: number;
                 /**
                  * Format: int64
-                 * @description When it ended.
+                 * @description When it ended, in milliseconds since the Unix epoch.
                  */
                 ended_ms?: number | null;
                 /**
                  * Format: int64
-                 * @description The job's id.
+                 * @description Id of the job, unique on the farm.
                  */
                 id: number;
                 /**
@@ -1172,11 +1175,11 @@ export interface components {
                  * @description The priority inside the queue; higher goes first.
                  */
                 priority: number;
-                /** @description Its queue. */
+                /** @description Name of its queue. */
                 queue: string;
-                /** @description Its state. */
+                /** @description State of the job now. */
                 state: components["schemas"]["JobState"];
-                /** @description Its steps. */
+                /** @description The steps of the job. */
                 steps: components["schemas"]["Step"][];
                 /** @description Why no further task starts; absent if the job was not stopped. */
                 stopped?: string | null;
@@ -1188,7 +1191,7 @@ export interface components {
         };
         /** @description A page of a list. */
         Page_Limit: {
-            /** @description The entries. */
+            /** @description The entries of this page. */
             items: {
                 /**
                  * Format: int64
@@ -1222,7 +1225,7 @@ export interface components {
         };
         /** @description A page of a list. */
         Page_Queue: {
-            /** @description The entries. */
+            /** @description The entries of this page. */
             items: {
                 /**
                  * Format: int32
@@ -1273,7 +1276,7 @@ export interface components {
                 paused?: string | null;
                 /**
                  * Format: double
-                 * @description Cpus that its tasks may hold while other queues could use them; absent is no quota.
+                 * @description Cpus that its tasks may hold while other queues could use them. Absent: the queue has no quota.
                  */
                 quota_cpus?: number | null;
                 /** @description Steps with ready tasks that are in memory. */
@@ -1294,9 +1297,9 @@ export interface components {
                  *     none.
                  */
                 share?: number | null;
-                /** @description Whether its users take turns, or all its jobs stand in one line. */
+                /** @description Whether its users take turns, or all its jobs are in one order. */
                 turns?: components["schemas"]["TurnsBy"];
-                /** @description Weights of its users against each other; 100 of those who are not listed. */
+                /** @description Weights of its users against each other; 100 for a user who is not listed. */
                 user_weights?: {
                     [key: string]: number;
                 };
@@ -1318,7 +1321,7 @@ export interface components {
         };
         /** @description A page of a list. */
         Page_Task: {
-            /** @description The entries. */
+            /** @description The entries of this page. */
             items: (components["schemas"]["Attempt"] & {
                 /**
                  * Format: int64
@@ -1345,7 +1348,7 @@ export interface components {
                  * @description The progress that it reports, in percent; only while it runs.
                  */
                 progress?: number | null;
-                /** @description Its state. */
+                /** @description State of the task now. */
                 state: components["schemas"]["TaskState"];
                 /** @description The status that it reports; only while it runs. */
                 status?: string | null;
@@ -1359,7 +1362,7 @@ export interface components {
         };
         /** @description A page of a list. */
         Page_Token: {
-            /** @description The entries. */
+            /** @description The entries of this page. */
             items: {
                 /**
                  * Format: int64
@@ -1371,7 +1374,10 @@ export interface components {
                  * @description When it expires; absent is never.
                  */
                 expires_ms?: number | null;
-                /** @description The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any characters. */
+                /**
+                 * @description The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any
+                 *     characters.
+                 */
                 for_users?: string[];
                 /** @description The token's id, which is not secret. */
                 id: string;
@@ -1384,7 +1390,7 @@ export interface components {
                  * @description When it was revoked.
                  */
                 revoked_ms?: number | null;
-                /** @description What its holder may do. */
+                /** @description The role of its holder. */
                 role: components["schemas"]["Role"];
                 /** @description The systems whose outside clients that worker may serve: `nix`, `sccache`. */
                 serves?: string[];
@@ -1398,7 +1404,7 @@ export interface components {
         };
         /** @description A page of a list. */
         Page_Worker: {
-            /** @description The entries. */
+            /** @description The entries of this page. */
             items: {
                 /** @description Its attributes; a tag without a value has none here. */
                 attributes: {
@@ -1430,7 +1436,7 @@ export interface components {
                 heard_ms?: number | null;
                 /**
                  * Format: int64
-                 * @description The worker's id.
+                 * @description Id of the worker, unique on the farm.
                  */
                 id: number;
                 /**
@@ -1472,7 +1478,7 @@ export interface components {
         PassedStep: {
             /**
              * Format: int64
-             * @description The step's job.
+             * @description Id of the step's job.
              */
             job: number;
             /** @description All reasons, for people. */
@@ -1484,7 +1490,7 @@ export interface components {
              * @description The points of `preferred`.
              */
             preferred_score?: number | null;
-            /** @description The job's queue. */
+            /** @description Name of the job's queue. */
             queue: string;
             /** @description The first reason in one word, for programs. */
             reason: components["schemas"]["WhyWord"];
@@ -1493,7 +1499,7 @@ export interface components {
              * @description This worker's points for the step; absent if it was not scored.
              */
             score?: number | null;
-            /** @description The step's name. */
+            /** @description Name of the step, unique in its job. */
             step: string;
             /**
              * Format: int32
@@ -1658,7 +1664,7 @@ export interface components {
             paused?: string | null;
             /**
              * Format: double
-             * @description Cpus that its tasks may hold while other queues could use them; absent is no quota.
+             * @description Cpus that its tasks may hold while other queues could use them. Absent: the queue has no quota.
              */
             quota_cpus?: number | null;
             /** @description Steps with ready tasks that are in memory. */
@@ -1679,9 +1685,9 @@ export interface components {
              *     none.
              */
             share?: number | null;
-            /** @description Whether its users take turns, or all its jobs stand in one line. */
+            /** @description Whether its users take turns, or all its jobs are in one order. */
             turns?: components["schemas"]["TurnsBy"];
-            /** @description Weights of its users against each other; 100 of those who are not listed. */
+            /** @description Weights of its users against each other; 100 for a user who is not listed. */
             user_weights?: {
                 [key: string]: number;
             };
@@ -1702,7 +1708,7 @@ export interface components {
         QueueCpus: {
             /**
              * Format: double
-             * @description Cpus.
+             * @description Cpus booked by its tasks.
              */
             cpus: number;
             /** @description The queue's name. */
@@ -1726,7 +1732,7 @@ export interface components {
             end: number;
             /**
              * Format: int64
-             * @description The first number.
+             * @description The first number of the range.
              */
             start: number;
             /**
@@ -1735,7 +1741,7 @@ export interface components {
              */
             step?: number;
         };
-        /** @description A reservation. */
+        /** @description The work that a worker is reserved for. */
         ReservedFor: {
             /**
              * Format: int64
@@ -1747,7 +1753,7 @@ export interface components {
              * @description The job of the first step that it is reserved for; absent if none waits any more.
              */
             job?: number | null;
-            /** @description That step's name. */
+            /** @description Name of that step in its job. */
             step?: string | null;
             /**
              * Format: int64
@@ -1755,7 +1761,7 @@ export interface components {
              */
             waits_since_ms?: number | null;
         };
-        /** @description Amounts of resources. */
+        /** @description Amounts of resources, of a task or a worker. */
         Resources: {
             /**
              * Format: double
@@ -1773,17 +1779,17 @@ export interface components {
             gpu_memory?: number;
             /**
              * Format: int32
-             * @description Whole gpus.
+             * @description Number of whole gpus.
              */
             gpus?: number;
             /**
              * Format: int64
-             * @description Bytes of memory. For a task also its limit; 0 is no limit and no booking.
+             * @description Bytes of memory. For a task also its limit. 0 books none and sets no limit.
              */
             memory?: number;
         };
         /**
-         * @description What the holder of a token may do.
+         * @description The role of the holder of a token.
          * @enum {string}
          */
         Role: "admin" | "submitter" | "user" | "viewer" | "worker";
@@ -1803,7 +1809,7 @@ export interface components {
             points: number;
             /** @description The reason for the points, for people. */
             reason: string;
-            /** @description The rule's name. */
+            /** @description Name of the scoring rule, which never changes. */
             rule: string;
         };
         /** @description The points that a rule gave winners. */
@@ -1893,12 +1899,12 @@ export interface components {
              */
             score_min?: number | null;
         };
-        /** @description An event. */
+        /** @description An event of the farm. */
         ServerEvent: {
             /** @description A job was submitted, changed or ended. */
             job: components["schemas"]["JobEvent"];
         } | {
-            /** @description Tasks changed. */
+            /** @description Tasks of one job changed. */
             tasks: components["schemas"]["TasksEvent"];
         } | {
             /** @description A worker connected, disconnected, or changed its state. */
@@ -1975,7 +1981,7 @@ export interface components {
             /** @description Workers, ordered by id. */
             servers: components["schemas"]["ServerLoad"][];
         };
-        /** @description What a step sets up once on a worker for all of its tasks there. */
+        /** @description Environments and files that a step sets up once on a worker for all of its tasks there. */
         Session: {
             cancel?: components["schemas"]["Cancel"] | null;
             /** @description Environments, entered in this order before the first task and left in reverse. */
@@ -2034,11 +2040,11 @@ export interface components {
             paused?: string | null;
             /**
              * Format: double
-             * @description Cpus that its tasks may hold while other queues could use them; null is no quota, and no burst.
+             * @description Cpus that its tasks may hold while other queues could use them. Null removes the quota and the burst.
              */
             quota_cpus?: number | null;
             turns?: components["schemas"]["TurnsBy"] | null;
-            /** @description Weights of users inside the queue, 1 to 10000; null is 100 again. Users who are absent keep theirs. */
+            /** @description Weights of users inside the queue, 1 to 10000; null is 100 again. Absent users keep theirs. */
             user_weights?: {
                 [key: string]: number | null;
             };
@@ -2156,8 +2162,8 @@ export interface components {
             cpus_auto?: boolean;
             /**
              * Format: double
-             * @description Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to this
-             *     number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
+             * @description Cores that a task can use at most. It waits for the requested cpus alone, and takes more of its worker, up to
+             *     this number, where nothing else that waits has a use for them. It finds what it has in `WINDLASS_CPUS`.
              */
             cpus_max?: number | null;
             /** @description The working directory; `/` by default. */
@@ -2214,7 +2220,7 @@ export interface components {
             /** @description Names of the only workers that may run it; empty is any. */
             workers?: string[];
         };
-        /** @description A new job. */
+        /** @description A job to be submitted. */
         SubmitRequest: {
             /** @description Jobs that must succeed first. */
             after?: number[];
@@ -2239,9 +2245,9 @@ export interface components {
             priority?: number;
             /** @description The queue; by default the one of the user's name. */
             queue?: string | null;
-            /** @description The steps. */
+            /** @description The steps of the job. */
             steps: components["schemas"]["StepRequest"][];
-            /** @description The user who submits it; by default the caller as the server knows it. */
+            /** @description The user who submits it; by default the user of the caller's token. */
             user?: string | null;
         };
         /** @description The answer to a submission. */
@@ -2250,7 +2256,7 @@ export interface components {
             existing: boolean;
             /**
              * Format: int64
-             * @description The job's id.
+             * @description Id of the job, unique on the farm.
              */
             job: number;
             /** @description Steps that no worker that the farm has now could run. */
@@ -2258,12 +2264,12 @@ export interface components {
         };
         /** @description A worker that gets no work, and why. */
         SufferingWorker: {
-            /** @description Why, in a few words. */
+            /** @description The reason, in a few words. */
             reason: string;
             /** @description The worker's name. */
             worker: string;
         };
-        /** @description A task. */
+        /** @description A task of a job, with its last attempt. */
         Task: components["schemas"]["Attempt"] & {
             /**
              * Format: int64
@@ -2290,7 +2296,7 @@ export interface components {
              * @description The progress that it reports, in percent; only while it runs.
              */
             progress?: number | null;
-            /** @description Its state. */
+            /** @description State of the task now. */
             state: components["schemas"]["TaskState"];
             /** @description The status that it reports; only while it runs. */
             status?: string | null;
@@ -2355,7 +2361,7 @@ export interface components {
             name: string;
             /** @description Its values are paths: path mapping rules apply to `Task.Param`, and not to `Task.RawParam`. */
             path?: boolean;
-            /** @description Its values. */
+            /** @description The values that it takes. */
             values: components["schemas"]["Values"];
         };
         /**
@@ -2369,10 +2375,10 @@ export interface components {
             counts: components["schemas"]["Counts"];
             /**
              * Format: int64
-             * @description The job's id.
+             * @description Id of the job, unique on the farm.
              */
             job: number;
-            /** @description The changes. */
+            /** @description The changes of single tasks. */
             tasks: components["schemas"]["TaskEvent"][];
         };
         /** @description A token, without its secret. */
@@ -2387,7 +2393,10 @@ export interface components {
              * @description When it expires; absent is never.
              */
             expires_ms?: number | null;
-            /** @description The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any characters. */
+            /**
+             * @description The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any
+             *     characters.
+             */
             for_users?: string[];
             /** @description The token's id, which is not secret. */
             id: string;
@@ -2400,7 +2409,7 @@ export interface components {
              * @description When it was revoked.
              */
             revoked_ms?: number | null;
-            /** @description What its holder may do. */
+            /** @description The role of its holder. */
             role: components["schemas"]["Role"];
             /** @description The systems whose outside clients that worker may serve: `nix`, `sccache`. */
             serves?: string[];
@@ -2413,7 +2422,7 @@ export interface components {
         Turn: {
             /**
              * Format: int32
-             * @description The queue's band.
+             * @description Band of the queue, 0 to 9.
              */
             band: number;
             /** @description True if the demand is more than these cpus. */
@@ -2443,7 +2452,7 @@ export interface components {
              * @description Cpus of all workers that could run it.
              */
             pool_cpus?: number;
-            /** @description The step's queue. */
+            /** @description Name of the step's queue. */
             queue: string;
             /** @description Backlogged queues whose turn comes first. */
             queues_ahead: number;
@@ -2458,12 +2467,12 @@ export interface components {
             users_ahead?: number;
             /**
              * Format: int32
-             * @description The queue's weight.
+             * @description Weight of the queue, 1 to 10000.
              */
             weight?: number;
         };
         /**
-         * @description Who takes turns inside a queue.
+         * @description How the jobs of a queue are ordered.
          * @enum {string}
          */
         TurnsBy: "users" | "jobs";
@@ -2471,7 +2480,7 @@ export interface components {
         Unplaceable: {
             /** @description The reasons for which workers are ineligible, with their numbers. */
             reasons: components["schemas"]["IneligibleWorkers"][];
-            /** @description The step's name. */
+            /** @description Name of the step, unique in its job. */
             step: string;
         };
         /** @description The values of a parameter. */
@@ -2484,7 +2493,7 @@ export interface components {
         };
         /** @description The server's version, and the caller as the server knows it. */
         Version: {
-            /** @description Always `windlass`. */
+            /** @description The word `windlass`, by which a client knows a server. */
             name: string;
             /**
              * Format: int32
@@ -2496,7 +2505,7 @@ export interface components {
             store: string;
             /** @description The user of the token; absent if the server asks for none. */
             user?: string | null;
-            /** @description The server's version. */
+            /** @description Release of the server, such as `0.1.0`. */
             version: string;
             /** @description The worker of the token, for the role `worker`. */
             worker?: string | null;
@@ -2541,7 +2550,7 @@ export interface components {
             reason: components["schemas"]["WhyWord"];
             /** @description The reasons for which the other workers are ineligible. */
             ruled_out?: components["schemas"]["IneligibleWorkers"][];
-            /** @description Its state. */
+            /** @description State of the task now. */
             state: components["schemas"]["TaskState"];
             /** @description The task's id, `JOB.INDEX`. */
             task: string;
@@ -2581,7 +2590,7 @@ export interface components {
             heard_ms?: number | null;
             /**
              * Format: int64
-             * @description The worker's id.
+             * @description Id of the worker, unique on the farm.
              */
             id: number;
             /**
@@ -2626,12 +2635,12 @@ export interface components {
         };
         /** @description A worker connected, disconnected, or changed its state. */
         WorkerEvent: {
-            /** @description What happened, in a word. */
+            /** @description The event, in a word. */
             what: string;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             worker: string;
         };
-        /** @description What attempts on a worker came to. */
+        /** @description The outcomes of the attempts on a worker. */
         WorkerRecord: {
             /**
              * Format: int64
@@ -2727,7 +2736,7 @@ export interface components {
             thresholds: components["schemas"]["Percents"];
             /** @description Queues with ready tasks that may start. */
             waiting_queues: number;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             worker: string;
         };
     };
