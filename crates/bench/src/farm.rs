@@ -169,13 +169,12 @@ async fn serve(
     }
 }
 
-/// A report with a number in every place.
+/// A report as full as that of a worker that can read all of its machine.
 fn load() -> Load {
     let stall = Some(Stall { avg10: 1.5, avg60: 0.75, avg300: 0.25, total_us: 1 << 40, window: Some(2.5) });
     let pressure = Some(Pressure { some: stall, full: stall });
     let pressures = Some(Pressures { cpu: pressure, memory: pressure, io: pressure });
     Load {
-        confined: false,
         machine: pressures,
         own: pressures,
         load_average: vec![0.5, 1.0, 1.5],
@@ -192,6 +191,7 @@ fn load() -> Load {
         state_space: Some(DiskSpace { free_bytes: 1 << 38, total_bytes: 1 << 40 }),
         session_space: Some(DiskSpace { free_bytes: 1 << 38, total_bytes: 1 << 40 }),
         cache_space: Some(DiskSpace { free_bytes: 1 << 38, total_bytes: 1 << 40 }),
+        ..Load::default()
     }
 }
 

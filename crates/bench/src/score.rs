@@ -2,7 +2,7 @@
 
 use super::{elapsed_ms, median};
 use windlass_core::cache_keys::Missing;
-use windlass_core::job::Kind;
+use windlass_core::job::{Hints, Kind};
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Pair, WorkerContext};
 use windlass_core::score::history::Prediction;
 use windlass_core::score::policy::{ScoringPolicy, Verdict, policy_by_name, winner};
@@ -88,18 +88,21 @@ fn candidate(of: u64) -> Candidate {
         oom_rate: any(5, 10) as f64 / 100.0,
         samples: 200,
     };
-    let job = JobContext {
+    let hints = Hints {
         kind: if any(6, 10) == 0 { Kind::Evaluation } else { Kind::Build },
-        has_arch: any(7, 8) != 0,
         network_bound: any(8, 8) == 0,
         prefer_local: any(9, 4) == 0,
         fetches: any(10, 2) == 0,
-        waited_ms: any(11, 600_000),
         deadline_ms: (any(12, 4) == 0).then_some(300_000),
+        ..Hints::default()
+    };
+    let request = Amounts { cpu: 100, memory: GIB, ..Amounts::default() };
+    let job = JobContext {
+        waited_ms: any(11, 600_000),
         dependents: any(13, 40) as f64,
-        request: Amounts { cpu: 100, memory: GIB, ..Amounts::default() },
         largest_memory: Some(64 * GIB),
         prediction: (any(14, 16) != 0).then_some(prediction),
+        ..JobContext::of(&hints, any(7, 8) != 0, request)
     };
     let missing = Missing { keys: any(15, 50) as u32, bytes: any(16, 4 * GIB) };
     let missing = (any(17, 50) != 0).then_some(missing);

@@ -8,6 +8,7 @@ use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
 use crate::job::{Hints, QueuedStep};
 use crate::queues::RoundFilter;
 use crate::resources::Resources;
+use crate::score::context::{Amounts, JobContext};
 use crate::score::history::Prediction;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -144,19 +145,8 @@ impl StepFacts<'_> {
             prediction,
             time_limit_ms: _,
         } = *self;
-        let Hints {
-            kind,
-            shape: _,
-            network_bound,
-            prefer_local,
-            fetches,
-            caches: _,
-            deadline_ms,
-            cpus_auto: _,
-            cpus_max: _,
-            prefers,
-        } = hints;
-        let others = other.hints;
+        // What rules see of hints is in the context. The rest of it follows from the class and from the facts above.
+        let seen = |hints: &Hints| JobContext::of(hints, false, Amounts::default());
         class == other.class
             && ready_since == other.ready_since
             && dependents == other.dependents
@@ -164,11 +154,9 @@ impl StepFacts<'_> {
             && self.longest_ms() == other.longest_ms()
             && reads.is_empty()
             && other.reads.is_empty()
-            && prefers.is_empty()
-            && others.prefers.is_empty()
-            && *deadline_ms == others.deadline_ms
-            && (*kind, *network_bound, *prefer_local, *fetches)
-                == (others.kind, others.network_bound, others.prefer_local, others.fetches)
+            && hints.prefers.is_empty()
+            && other.hints.prefers.is_empty()
+            && seen(hints) == seen(other.hints)
     }
 
     /// Milliseconds that a task runs at most: its time limit, where it has one; else what is expected of it. Whether it
