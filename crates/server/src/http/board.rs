@@ -1,7 +1,8 @@
 //! The board: pending steps, decisions with their scores, and workers.
 
+use super::App;
 use super::extract::Query;
-use super::{App, PAGE_DEFAULT, PAGE_MAX, within};
+use super::lists::{PAGE_DEFAULT, PAGE_MAX, within};
 use crate::api_error::ApiError;
 use crate::view;
 use axum::Json;

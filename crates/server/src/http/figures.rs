@@ -1,8 +1,9 @@
 //! Figures for those who look at the farm: overview, scheduler, series, history, grid.
 
+use super::App;
 use super::extract::{Path, Query};
+use super::lists::within;
 use super::workers::no_worker;
-use super::{App, within};
 use crate::api_error::ApiError;
 use crate::figures::HistoryQuestion;
 use crate::reader::Reader;

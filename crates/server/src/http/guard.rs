@@ -2,7 +2,8 @@
 
 use super::App;
 use super::identity::{self, Identity, SignIn};
-use super::routes::{self, ME_PATH};
+use super::paths::ME_PATH;
+use super::routes;
 use crate::api_error::ApiError;
 use crate::auth::{Access, Caller, Denied, HEALTH_PATH, Peer, WORKER_PATHS};
 use crate::caller::finding_caller;

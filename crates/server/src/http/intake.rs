@@ -5,19 +5,17 @@
 //! - that of small bodies of known users, and that of large ones. Each user has a part of either at most, so a large body
 //!   waits for others of its kind, and a small one never waits for a large one.
 
-use super::App;
-use super::turns::{NoTurn, Turns, UserTurn, is_long};
+use super::paths::JOBS_PATH;
+use super::turns::{NoTurn, Turns, UserTurn};
 use crate::api_error::ApiError;
 use crate::auth::{Auth, Caller, WORKER_PATHS};
 use crate::gateway::Gateway;
-use crate::listen::body::{BodyError, BodyReader, drain};
+use crate::listen::body::{BodyError, BodyReader};
 use crate::listen::budget::{RequestBudget, RequestShare, head_bytes};
 use crate::per_key::PerKey;
 use axum::body::{Body, Bytes, HttpBody as _};
-use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::http::request::Parts;
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +71,7 @@ struct Share {
 
 /// The shares of budgets and the turn that a request has for as long as it lasts.
 #[derive(Default)]
-struct Holding {
+pub(super) struct Holding {
     _of_user: Option<Share>,
     _of_strangers: Option<RequestShare>,
     _turn: Option<UserTurn>,
@@ -81,7 +79,7 @@ struct Holding {
 
 /// Why a body is not taken.
 #[derive(Debug, thiserror::Error)]
-enum Bad {
+pub(super) enum Bad {
     #[error("the body of the request is larger than {0} bytes")]
     TooLarge(usize),
     #[error(
@@ -172,7 +170,7 @@ impl Intake {
 }
 
 /// Bytes that a request may bring; `None` where it is a stream of its own.
-fn limit(
+pub(super) fn limit(
     method: &Method,
     path: &str,
     caller: Option<&Caller>,
@@ -187,52 +185,23 @@ fn limit(
         (None, Some(_)) => 0,
         (None, None) => SIGN_IN_BYTES_MAX,
         (Some(_), Some(gateway)) => gateway.body_bytes_max(),
-        (Some(_), None) if method == Method::POST && path == super::routes::JOBS_PATH => SUBMISSION_BYTES_MAX,
+        (Some(_), None) if method == Method::POST && path == JOBS_PATH => SUBMISSION_BYTES_MAX,
         (Some(_), None) => SMALL_BYTES_MAX,
     })
 }
 
-/// Reads the body of a request before its handler runs.
-pub(super) async fn take_in(State(app): State<App>, request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<Caller>().cloned();
-    let path = request.uri().path().to_owned();
-    let gateway = app.shared.gateways.of(&path);
-    let Some(limit) = limit(request.method(), &path, caller.as_ref(), gateway) else {
-        return next.run(request).await;
-    };
-    let (head, body) = request.into_parts();
-    let (intake, turns) = (&app.shared.intake, &app.shared.turns);
-    let reading = Reading { intake, turns, auth: &app.shared.front.auth, gateway, limit };
-    let taken = match &caller {
-        Some(caller) => reading.of_user(&caller.user, body).await,
-        None if limit == 0 => {
-            // The handler says that nobody is let in.
-            drain(body).await;
-            Ok((Bytes::new(), Holding::default()))
-        }
-        None => reading.of_stranger(&head, body).await,
-    };
-    match taken {
-        Ok((body, holding)) => {
-            // What waits has parsed its body long before it is answered.
-            let _holding = Some(holding).filter(|_| !is_long(&path));
-            next.run(Request::from_parts(head, Body::from(body))).await
-        }
-        Err(bad) => bad.into_response(),
-    }
-}
-
 /// How a body is read.
-struct Reading<'a> {
-    intake: &'a Intake,
-    turns: &'a Turns,
-    auth: &'a Auth,
-    gateway: Option<&'a dyn Gateway>,
-    limit: usize,
+pub(super) struct Reading<'a> {
+    pub intake: &'a Intake,
+    pub turns: &'a Turns,
+    pub auth: &'a Auth,
+    pub gateway: Option<&'a dyn Gateway>,
+    /// Bytes that the body may have, as its head and its caller say.
+    pub limit: usize,
 }
 
 impl Reading<'_> {
-    async fn of_user(&self, user: &str, body: Body) -> Result<(Bytes, Holding), Bad> {
+    pub async fn of_user(&self, user: &str, body: Body) -> Result<(Bytes, Holding), Bad> {
         let bytes = announced(&body, self.limit)?.unwrap_or(self.limit);
         let share = self.intake.share(user, bytes).await?;
         let read = fill(BodyReader::new(body, BODY_BYTES_PER_S), Vec::new(), self.limit).await?;
@@ -240,7 +209,7 @@ impl Reading<'_> {
     }
 
     /// A body that may show whose it is. What is too large for a stranger is taken once its beginning has shown a token.
-    async fn of_stranger(&self, head: &Parts, body: Body) -> Result<(Bytes, Holding), Bad> {
+    pub async fn of_stranger(&self, head: &Parts, body: Body) -> Result<(Bytes, Holding), Bad> {
         let shows = self.limit == STRANGER_BYTES_MAX;
         let most = self.gateway.filter(|_| shows).map_or(self.limit, Gateway::body_bytes_max);
         let announced = announced(&body, most)?;

@@ -1,8 +1,9 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
+use super::App;
 use super::extract::{JsonBody, Path, Query};
+use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
-use super::{App, PAGE_MAX, page_size, parse_states};
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::bounded_json::{JsonLimits, read_json};

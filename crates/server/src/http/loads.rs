@@ -1,7 +1,8 @@
 //! How loaded workers are, for monitoring.
 
+use super::App;
 use super::extract::Query;
-use super::{App, within};
+use super::lists::within;
 use crate::api_error::ApiError;
 use axum::Json;
 use axum::extract::State;

@@ -1,9 +1,10 @@
 //! Queues: list, show, set. The guard lets administrators alone set them.
 
+use super::App;
 use super::extract::{JsonBody, Path, Query};
 use super::jobs::unexpected;
+use super::lists::{page_size, part};
 use super::peers::ChangeRequest;
-use super::{App, page_size, part};
 use crate::api_error::ApiError;
 use crate::view;
 use axum::Json;

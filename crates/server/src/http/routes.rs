@@ -4,6 +4,7 @@
 //! missing from another. What a request takes and answers stands at its handler. Gateways and the stream of workers have
 //! paths of their own.
 
+use super::paths::OPENAPI_PATH;
 use super::{
     App, board, figures, jobs, limits, loads, logs, places, queues, servers, session, status, tasks, tokens,
     watch, workers,
@@ -14,13 +15,6 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use utoipa::OpenApi;
 use utoipa::openapi::extensions::Extensions;
-
-/// Where jobs are submitted.
-pub const JOBS_PATH: &str = "/api/v1/jobs";
-/// Where the board asks who is signed in.
-pub const ME_PATH: &str = "/api/v1/board/me";
-/// Where the OpenAPI document is.
-pub const OPENAPI_PATH: &str = "/openapi.json";
 
 /// A request of the table.
 struct Route {

@@ -1,7 +1,8 @@
 //! Tasks: list, show, why.
 
+use super::App;
 use super::extract::{Path, Query};
-use super::{App, page_size, parse_states};
+use super::lists::{page_size, parse_states};
 use crate::api_error::ApiError;
 use crate::handle::Handle;
 use crate::reader::{Reader, Whole};

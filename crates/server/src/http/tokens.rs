@@ -1,7 +1,8 @@
 //! Tokens: list, make, revoke. The guard lets administrators in alone.
 
+use super::App;
 use super::extract::{JsonBody, Path, Query};
-use super::{App, page_size, part};
+use super::lists::{page_size, part};
 use crate::api_error::ApiError;
 use crate::auth::{self, Caller, TokenError};
 use axum::extract::State;

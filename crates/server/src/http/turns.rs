@@ -4,15 +4,10 @@
 //! - A request has its turn until its answer begins. Others of its user wait in their order, before their bodies are read.
 //! - Requests that last because they wait, and streams, have no turn, and bounds of their own.
 
-use super::App;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::per_key::PerKey;
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -90,7 +85,7 @@ impl Turns {
     }
 
     /// Counts a request that lasts; `None` where the caller's are not counted.
-    fn take_long(&self, caller: &Caller) -> Result<Option<UserTurn>, NoTurn> {
+    pub fn take_long(&self, caller: &Caller) -> Result<Option<UserTurn>, NoTurn> {
         if !is_counted(caller) {
             return Ok(None);
         }
@@ -124,38 +119,8 @@ pub(super) fn is_long(path: &str) -> bool {
 }
 
 /// True of requests whose answers go on for as long as a client reads them.
-fn is_stream(path: &str) -> bool {
+pub(super) fn is_stream(path: &str) -> bool {
     path.ends_with("/events") || path.ends_with("/log")
-}
-
-/// Lets a request wait for its turn.
-pub(super) async fn take_turn(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
-        return next.run(request).await;
-    };
-    let (turns, path) = (&app.shared.turns, request.uri().path());
-    let (is_long, is_stream) = (is_long(path), is_stream(path));
-    let turn = match is_long || is_stream {
-        true => turns.take_long(&caller),
-        false => turns.take(&caller).await,
-    };
-    let turn = match turn {
-        Ok(turn) => turn,
-        Err(why) => return why.into_response(),
-    };
-    let response = next.run(request).await;
-    match turn {
-        Some(turn) if is_stream => response.map(|body| lasting(body, turn)),
-        _ => response,
-    }
-}
-
-/// A body that has its turn until it ends.
-fn lasting(body: Body, turn: UserTurn) -> Body {
-    let parts = body.into_data_stream();
-    Body::from_stream(parts.inspect(move |_| {
-        let _lasts = &turn;
-    }))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Workers: list, show, drain, resume.
 
+use super::App;
 use super::extract::{Path, Query};
 use super::jobs::unexpected;
+use super::lists::{page_size, part};
 use super::peers::ChangeRequest;
-use super::{App, page_size, part};
 use crate::api_error::{ApiError, read_body};
 use crate::view;
 use axum::Json;

@@ -1,11 +1,13 @@
 //! A server that stands by passes requests on to the owner. The guard has found out the caller before.
 
-use super::log_parts::{self, LOG_PATTERN};
+use super::log_parts;
+use super::one_part::LOG_PATTERN;
+use super::unanswered::{PATIENCE, unanswered};
 use crate::api_error::ApiError;
 use crate::auth::{Caller, WORKER_PATHS, random};
 use crate::http::App;
 use crate::http::guard::came_by;
-use crate::peers::{KnownOwner, RequestClient, RequestHead, Unanswered};
+use crate::peers::{KnownOwner, RequestClient, RequestHead};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -15,9 +17,7 @@ use axum::response::{IntoResponse, Response};
 use std::time::Duration;
 use windlass_api::{ErrorCode, OWNER_METADATA};
 
-/// How long the owner may take, a takeover by another server included.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// The same where the answer is the end of a job.
+/// How long the owner may take where the answer is the end of a job.
 const WAIT_PATIENCE: Duration = Duration::from_secs(1_100);
 const WAIT_PATTERN: &str = "/api/v1/jobs/{id}/wait";
 
@@ -90,15 +90,6 @@ fn head_of(app: &App, parts: &Parts, pattern: &str, caller: Caller) -> RequestHe
         peer,
         key: if looks { None } else { new_key() },
         one_part: pattern == LOG_PATTERN,
-    }
-}
-
-pub(super) fn unanswered(why: Unanswered) -> ApiError {
-    match why {
-        Unanswered::Broken(_) => ApiError::new(ErrorCode::Internal, why.to_string()),
-        Unanswered::Store(error) => error.into(),
-        _ => ApiError::new(ErrorCode::Unavailable, why.to_string())
-            .hint("'windlass scheduler list' shows which server owns the farm"),
     }
 }
 

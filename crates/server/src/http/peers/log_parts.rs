@@ -1,6 +1,7 @@
 //! Output of tasks from another server: read from the owner part by part, because an answer is one row.
 
-use super::forward::{PATIENCE, unanswered};
+use super::one_part::{PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
+use super::unanswered::{PATIENCE, unanswered};
 use crate::http::App;
 use crate::peers::{RequestClient, RequestHead};
 use axum::body::{Body, Bytes};
@@ -10,17 +11,6 @@ use futures_util::stream;
 use std::io;
 use std::sync::Arc;
 use windlass_api::LOG_OFFSET_HEADER;
-
-/// The path of a task's output.
-pub(super) const LOG_PATTERN: &str = "/api/v1/tasks/{id}/log";
-/// Where the next part begins. Without it, this part was the last one.
-pub(crate) const PART_NEXT_HEADER: &str = "windlass-log-next";
-/// The attempt whose output it is.
-pub(crate) const PART_ATTEMPT_HEADER: &str = "windlass-log-attempt";
-
-/// One part of the output is wanted. In the extensions of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OnePart;
 
 /// The output, as a stream of its parts.
 pub(super) async fn read(

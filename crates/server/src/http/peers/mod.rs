@@ -4,11 +4,13 @@
 mod change;
 mod forward;
 mod log_parts;
+mod one_part;
 mod request_server;
+mod unanswered;
 
 pub(crate) use change::ChangeRequest;
 pub(crate) use forward::to_owner;
-pub(crate) use log_parts::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
+pub(crate) use one_part::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 pub(crate) use request_server::serve_others;
 
 use super::{ServeOptions, serve_standing_by};
