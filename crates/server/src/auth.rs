@@ -371,7 +371,7 @@ fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
 /// The record of a new token, without id and secret.
 fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRecord, TokenError> {
     let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
-    check_rights(&request)?;
+    check_rights(&request).map_err(TokenError::Bad)?;
     let CreateToken { role, user, worker, serves, for_users, queue, expires_in_ms, note } = request;
     let user = match (role, user, &worker) {
         (Role::Worker, None, Some(worker)) => worker.clone(),

@@ -1,9 +1,12 @@
 //! The server's settings: one TOML file. Every setting has a default. Variables, flags and `--set` go over the file.
 
+mod engine;
+mod lease;
 mod placement;
 mod setting;
 mod telemetry;
 
+pub use lease::{Lease, Never};
 pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
 pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
@@ -15,10 +18,8 @@ use setting::{SettingType as _, setting_of_flag, settings, words};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 use windlass_api::SetQueue;
-use windlass_api::quantity::parse_seconds;
 
 /// Least bytes kept of one output file: its first MiB and as much of its end.
 const LOG_BYTES_MIN: f64 = 2_097_152.0;
@@ -201,45 +202,6 @@ settings! {
         upload_bytes_max: Option<u64> = None, unit Bytes;
         /// Bytes of all files that one job uploads: 8 GiB by default.
         results_bytes_max: Option<u64> = None, unit Bytes;
-    }
-}
-
-/// How long a worker may be silent before its tasks are run elsewhere.
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(untagged)]
-pub enum Lease {
-    /// The time in seconds.
-    Seconds(f64),
-    /// Until an administrator says that the worker is gone.
-    Never(Never),
-}
-
-/// The word `never`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Never {
-    /// No lease ends by itself.
-    Never,
-}
-
-impl Lease {
-    /// How long; `None` is for ever.
-    pub fn duration(self) -> Option<Duration> {
-        match self {
-            Lease::Seconds(seconds) => Some(Duration::from_secs_f64(seconds)),
-            Lease::Never(_) => None,
-        }
-    }
-}
-
-impl FromStr for Lease {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "never" => Ok(Lease::Never(Never::Never)),
-            _ => Ok(Lease::Seconds(parse_seconds(text)?)),
-        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! The rights that a new token may have beyond its role.
 
-use super::TokenError;
 use windlass_api::{CreateToken, NAME_PATTERNS_MAX, Role, is_name_pattern};
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::engine::SERVABLE;
 
-/// Refuses rights that are not of the role, and a submitter's token that leaves one out.
-pub(super) fn check_rights(request: &CreateToken) -> Result<(), TokenError> {
-    let bad = |why: &str| Err(TokenError::Bad(why.to_owned()));
+/// Refuses rights that are not of the role, and a submitter's token that leaves one out. The error says why.
+pub(super) fn check_rights(request: &CreateToken) -> Result<(), String> {
+    let bad = |why: &str| Err(why.to_owned());
     let CreateToken { role, serves, for_users, queue, .. } = request;
     if !serves.is_empty() && *role != Role::Worker {
         return bad(
@@ -15,8 +14,7 @@ pub(super) fn check_rights(request: &CreateToken) -> Result<(), TokenError> {
         );
     }
     if let Some(system) = serves.iter().find(|system| !SERVABLE.contains(&system.as_str())) {
-        let why = format!("a worker serves clients of {}, not of '{system}'", SERVABLE.join(" and "));
-        return Err(TokenError::Bad(why));
+        return Err(format!("a worker serves clients of {}, not of '{system}'", SERVABLE.join(" and ")));
     }
     match (role, for_users.is_empty(), queue) {
         (Role::Submitter, true, _) => {
@@ -29,10 +27,9 @@ pub(super) fn check_rights(request: &CreateToken) -> Result<(), TokenError> {
         _ => return bad("only a token of the role submitter names users and a queue to submit for"),
     }
     if for_users.len() > NAME_PATTERNS_MAX || !for_users.iter().all(|pattern| is_name_pattern(pattern)) {
-        let why = format!(
+        return Err(format!(
             "a token names {NAME_PATTERNS_MAX} patterns of users at most, each of 1 to {NAME_BYTES_MAX} bytes without blanks"
-        );
-        return Err(TokenError::Bad(why));
+        ));
     }
     Ok(())
 }

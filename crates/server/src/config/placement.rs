@@ -1,48 +1,19 @@
 //! Settings of how places are chosen: the turns of queues, what load does, the policy that ranks workers, and what is
 //! kept free for work that is hard to place.
 
-use super::Config;
 use super::setting::{settings, words};
 use serde::Deserialize;
 use std::time::Duration;
 use windlass_core::bounds;
-use windlass_core::engine::Settings;
 use windlass_core::load::formula::LoadSettings;
-use windlass_core::plan::{PlanSettings, Policy, ReservationSettings};
+use windlass_core::plan::Policy;
 use windlass_core::queues::TurnSettings;
 use windlass_core::score::policy::{self, DEFAULT_POLICY};
+use windlass_core::time::NS_PER_MS;
 use windlass_core::worker::Saturation;
 
-/// Nanoseconds of a millisecond.
-const NS_PER_MS: u64 = 1_000_000;
 /// Most bytes of a policy's name.
 const POLICY_BYTES_MAX: usize = 64;
-
-impl Config {
-    /// What the engine has of these settings. A policy that is not known is warned of, and is the default.
-    pub fn engine_settings(&self) -> Settings {
-        let saturation = self.placement.saturation();
-        let plan = PlanSettings {
-            saturation,
-            load: self.load.settings(),
-            reserve: ReservationSettings {
-                after_ns: self.reservation.after().as_nanos() as u64,
-                holders_max: self.reservation.holders as usize,
-                ..ReservationSettings::default()
-            },
-            policy: self.score.policy(saturation),
-            wait_deadline_ms: self.score.wait_deadline_ms(),
-            turn: self.turn.settings(),
-            ..PlanSettings::default()
-        };
-        Settings {
-            plan,
-            lease_ns: self.lease.duration().map(|lease| lease.as_nanos() as u64),
-            cache_steps: self.cache.steps as usize,
-            ..Settings::default()
-        }
-    }
-}
 
 settings! {
     /// The queue that is served next.
@@ -70,7 +41,7 @@ words!(Charge, "`\"time\"` or `\"task\"`");
 
 impl Turn {
     /// The settings as the core has them.
-    fn settings(&self) -> TurnSettings {
+    pub(super) fn settings(&self) -> TurnSettings {
         let charge = match self.charge {
             Charge::Time => windlass_core::queues::Charge::Time,
             Charge::Task => windlass_core::queues::Charge::Task,
@@ -99,7 +70,7 @@ settings! {
 
 impl Placement {
     /// The resources of which the fullest worker is filled first.
-    fn saturation(&self) -> Saturation {
+    pub(super) fn saturation(&self) -> Saturation {
         Saturation { cores: self.core_saturation, memory: self.memory_saturation }
     }
 }
@@ -177,7 +148,7 @@ settings! {
 
 impl Score {
     /// The policy; of `packing`, the one that fills what is to be filled.
-    fn policy(&self, saturation: Saturation) -> Policy {
+    pub(super) fn policy(&self, saturation: Saturation) -> Policy {
         let (known, is_known) = policy::policy_by_name(&self.policy);
         if !is_known {
             tracing::warn!("there is no scoring policy '{}'; {DEFAULT_POLICY} is taken", self.policy);
@@ -220,6 +191,9 @@ impl Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use windlass_core::engine::Settings;
+    use windlass_core::plan::ReservationSettings;
 
     fn refused(text: &str) -> String {
         Config::parse(text).unwrap_err()

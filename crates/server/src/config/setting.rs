@@ -2,7 +2,6 @@
 //! definition come the type that the server's file is read into, assignment by path (`--set` and variables), the check
 //! of bounds, and the page of the manual.
 
-use super::Lease;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as WordError, StrDeserializer};
@@ -266,21 +265,6 @@ impl<T: SettingType + Default> SettingType for Option<T> {
 
     fn assign(&mut self, path: &str, text: &str, unit: Unit) -> Result<(), String> {
         self.get_or_insert_default().assign(path, text, unit)
-    }
-}
-
-impl SettingType for Lease {
-    fn list(&self, at: Setting, settings: &mut Vec<Setting>) {
-        let (value, number) = match self {
-            Lease::Seconds(seconds) => (seconds.to_string(), Some(*seconds)),
-            Lease::Never(_) => ("\"never\"".to_owned(), None),
-        };
-        settings.push(Setting { kind: "`\"never\"`, or seconds", value: Some(value), number, ..at });
-    }
-
-    fn assign(&mut self, _: &str, text: &str, _: Unit) -> Result<(), String> {
-        *self = text.parse()?;
-        Ok(())
     }
 }
 

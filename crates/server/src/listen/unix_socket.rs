@@ -1,6 +1,6 @@
 //! Unix sockets: of several servers that would listen on one path, one does.
 
-use super::ListenError;
+use super::listen_error::ListenError;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions, TryLockError};
