@@ -3,6 +3,7 @@
 //! target is written in one transaction, and batches of bounded size pass between them. No server may use either. Opening
 //! the source brings its schema up to date.
 
+mod parcels;
 mod postgres;
 mod sqlite;
 mod tables;
@@ -10,13 +11,10 @@ mod tables;
 use crate::error::StoreError;
 use crate::postgres::Postgres;
 use crate::store::Store;
-use tables::{Cell, TABLES};
+use parcels::Parcel;
+use tables::TABLES;
 use tokio::sync::mpsc;
 
-/// Rows of a batch.
-const ROWS_MAX: usize = 1_000;
-/// Bytes of texts and bodies after which a batch ends.
-const BATCH_BYTES: usize = 8 << 20;
 /// Batches that wait for the target.
 const BATCHES_MAX: usize = 2;
 
@@ -27,14 +25,6 @@ pub struct CopiedTable {
     pub table: &'static str,
     /// The number of its rows.
     pub rows: u64,
-}
-
-/// What passes from the source to the target.
-enum Parcel {
-    /// Rows of a table, by its place in [`TABLES`].
-    Rows(usize, Vec<Vec<Cell>>),
-    /// Everything was read. Without this the target keeps nothing.
-    End,
 }
 
 /// Copies the store `from` into the empty store `to`.
@@ -91,27 +81,4 @@ async fn write_all(to: &Store, parcels: mpsc::Receiver<Parcel>) -> Result<Vec<Co
         }
     };
     Ok(TABLES.iter().zip(counts).map(|(table, rows)| CopiedTable { table: table.name, rows }).collect())
-}
-
-/// Collects rows into batches.
-#[derive(Default)]
-struct Batch {
-    rows: Vec<Vec<Cell>>,
-    bytes: usize,
-}
-
-impl Batch {
-    /// Adds a row; true if the batch is full.
-    fn add(&mut self, row: Vec<Cell>) -> bool {
-        self.bytes += row.iter().map(Cell::bytes).sum::<usize>();
-        self.rows.push(row);
-        self.rows.len() >= ROWS_MAX || self.bytes >= BATCH_BYTES
-    }
-
-    /// The batch as a parcel; `None` if it is empty.
-    fn take(&mut self, table: usize) -> Option<Parcel> {
-        self.bytes = 0;
-        let rows = std::mem::take(&mut self.rows);
-        (!rows.is_empty()).then_some(Parcel::Rows(table, rows))
-    }
 }

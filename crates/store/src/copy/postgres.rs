@@ -1,7 +1,7 @@
 //! The side of a copy that is a PostgreSQL database.
 
+use super::parcels::{Batch, Parcel};
 use super::tables::{Cell, CellKind, META, TABLES, Table};
-use super::{Batch, Parcel};
 use crate::error::StoreError;
 use crate::postgres::{Postgres, Trouble};
 use futures_util::TryStreamExt;

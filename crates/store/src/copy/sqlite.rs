@@ -1,7 +1,7 @@
 //! The side of a copy that is an SQLite file.
 
+use super::parcels::{Batch, Parcel};
 use super::tables::{Cell, ENDED_TOTALS, META, TABLES, Table, USER_TOTALS};
-use super::{Batch, Parcel};
 use crate::error::StoreError;
 use crate::sqlite::Sqlite;
 use rusqlite::types::{ToSqlOutput, ValueRef};

@@ -1,11 +1,12 @@
 //! One attempt to commit a batch: its statements, sent without waiting for answers in between, then what it changes in
 //! sums, the change of the owner's row that only this owner can make, and `COMMIT`.
 
+use super::column::{Column, text};
 use super::columns::job_totals;
+use super::database::Database;
 use super::plan::{Group, Plan};
 use super::statements::WriteKind;
 use super::trouble::Trouble;
-use super::{Column, Database, text};
 use crate::codes::int;
 use crate::done::{DoneRequest, done_of};
 use crate::error::StoreError;

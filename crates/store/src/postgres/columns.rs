@@ -1,7 +1,8 @@
 //! The parameters of a statement: arrays, one for each column, with a row for each write.
 
+use super::column::{Column, text, transposed};
 use super::statements::{WriteKind, id};
-use super::{Column, text, turns};
+use super::turns;
 use crate::codes::{self, int, time};
 use crate::spec;
 use std::cmp::Reverse;
@@ -128,7 +129,7 @@ fn bookings<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
         ]),
         _ => None,
     });
-    turns::transposed(rows.collect()).collect()
+    transposed(rows.collect()).collect()
 }
 
 fn ends<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
@@ -148,7 +149,7 @@ fn ends<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
         results.push(result);
     }
     let states: Vec<i16> = rows.iter().map(|row| row[3] as i16).collect();
-    let mut columns: Vec<Column<'a>> = turns::transposed(rows).collect();
+    let mut columns: Vec<Column<'a>> = transposed(rows).collect();
     columns[3] = Box::new(states);
     columns.extend(result_columns(&results));
     columns
@@ -161,7 +162,7 @@ fn late<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
         rows.push([int(task.job.0), task.index.into(), (*attempt).into(), int(worker.0), int(epoch.0)]);
         results.push(result);
     }
-    turns::transposed(rows).chain(result_columns(&results)).collect()
+    transposed(rows).chain(result_columns(&results)).collect()
 }
 
 /// The ten columns of how attempts ended.
@@ -174,7 +175,7 @@ fn result_columns<'a>(results: &[&'a TaskResult]) -> impl Iterator<Item = Column
         why.push(reason.or(result.message.as_deref()).map(text));
     }
     let first: [Column<'a>; 3] = [Box::new(ends), Box::new(numbers), Box::new(why)];
-    first.into_iter().chain(turns::transposed(results.iter().map(|result| codes::usage(result)).collect()))
+    first.into_iter().chain(transposed(results.iter().map(|result| codes::usage(result)).collect()))
 }
 
 fn workers<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
@@ -206,7 +207,7 @@ fn parked<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
         ]),
         _ => None,
     });
-    let mut columns: Vec<Column<'a>> = turns::transposed(rows.collect()).collect();
+    let mut columns: Vec<Column<'a>> = transposed(rows.collect()).collect();
     columns.insert(1, column!(writes, Write::Park { queue, .. } => text(queue)));
     columns
 }

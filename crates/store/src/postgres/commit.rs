@@ -3,17 +3,18 @@
 //! an epoch that another server has superseded. After a connection was lost, that row also says whether the batch was
 //! committed, and which of its writes were refused.
 
+use super::Postgres;
 use super::attempt::{Attempt, Changes, Connection};
+use super::owner::{Doubt, Owner, Writer};
 use super::trouble::{Remedy, Trouble};
-use super::{Database, OwnConnection, Postgres};
 use crate::codes::int;
 use crate::done::DoneRequest;
 use crate::error::StoreError;
 use crate::ownership::Ownership;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::MutexGuard;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -35,34 +36,6 @@ const LOOK: &str = "SELECT owner, epoch, batch, refused FROM shards WHERE id = 0
 const SETTLE: &str = "UPDATE shards SET batch = batch + 1, refused = '{}', beat = clock_timestamp()
     WHERE id = 0 AND owner = $1 AND epoch = $2 RETURNING batch";
 
-/// What a handle may commit as.
-pub struct Owner {
-    pub ownership: Ownership,
-    writer: Mutex<Writer>,
-    /// Set while the outcome of an earlier commit is unknown. Nothing is read for the engine before it is settled.
-    unsure: AtomicBool,
-    /// Where the lease is renewed. Reads that take all connections of the pool must not end the lease.
-    pub renewal: Mutex<Option<OwnConnection>>,
-}
-
-#[derive(Default)]
-struct Writer {
-    connection: Option<Connection>,
-    /// Commits of this epoch, as far as this owner knows.
-    batch: i64,
-}
-
-/// Sets the flag unless it is told that the outcome is known. A commit may be dropped while it waits.
-struct Doubt(Option<Arc<Owner>>);
-
-impl Drop for Doubt {
-    fn drop(&mut self) {
-        if let Some(owner) = &self.0 {
-            owner.unsure.store(true, Ordering::Release);
-        }
-    }
-}
-
 /// The state of the owner's row, as the writer finds it.
 enum Fate {
     /// The batch was committed, with these refused writes.
@@ -70,19 +43,6 @@ enum Fate {
     Open,
     /// Another server has the farm.
     Superseded,
-}
-
-impl Owner {
-    pub fn new(ownership: Ownership, batch: i64) -> Owner {
-        let writer = Mutex::new(Writer { batch, ..Writer::default() });
-        Owner { ownership, writer, unsure: AtomicBool::new(false), renewal: Mutex::default() }
-    }
-
-    /// Waits for the commit that runs, and ends the connections of this owner.
-    pub async fn disconnect(&self) {
-        self.writer.lock().await.connection = None;
-        *self.renewal.lock().await = None;
-    }
 }
 
 impl Postgres {
@@ -282,18 +242,5 @@ impl Postgres {
             Some(owner) if owner.unsure.load(Ordering::Acquire) => self.settled(owner).await.map(|_| ()),
             _ => Ok(()),
         }
-    }
-}
-
-impl Writer {
-    async fn connection(
-        &mut self,
-        database: &Database,
-        deadline: Instant,
-    ) -> Result<&mut Connection, StoreError> {
-        if self.connection.as_ref().is_none_or(|connection| connection.client.is_closed()) {
-            self.connection = Some(Connection::new(database, deadline).await?);
-        }
-        Ok(self.connection.as_mut().expect("it was made above"))
     }
 }

@@ -5,7 +5,7 @@
 //! that it was superseded.
 
 use super::Postgres;
-use super::commit::Owner;
+use super::owner::Owner;
 use super::trouble::Trouble;
 use crate::codes::int;
 use crate::error::StoreError;

@@ -1,12 +1,11 @@
 //! Rows of turns: one statement for those that a batch changes or deletes, and all rows when an engine starts.
 
+use super::column::{Column, text, transposed};
 use super::trouble::Trouble;
-use super::{Column, text};
 use crate::rows;
 use crate::turns::{clock_key, clock_numbers, numbers};
 use std::collections::BTreeMap;
 use tokio_postgres::Transaction;
-use tokio_postgres::types::ToSql;
 use windlass_core::engine::Write;
 use windlass_core::queues::{ClockRecord, SavedTurns, TurnRecord};
 
@@ -60,13 +59,6 @@ pub fn columns<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     columns.push(Box::new(clocks.values().map(Option::is_none).collect::<Vec<bool>>()));
     columns.extend(transposed(clocks.values().map(|row| row.unwrap_or_default()).collect()));
     columns
-}
-
-pub fn transposed<'a, T, const N: usize>(rows: Vec<[T; N]>) -> impl Iterator<Item = Column<'a>>
-where
-    T: ToSql + Sync + Send + Copy + 'a,
-{
-    (0..N).map(move |column| Box::new(rows.iter().map(|row| row[column]).collect::<Vec<T>>()) as Column<'a>)
 }
 
 /// All rows, in the order of their keys.
