@@ -2,8 +2,8 @@
 //! the profile, the percentage of failures, and the memory that it comes to hold. `people` submits the jobs,
 //! and `run` plays the tasks.
 
+use crate::clock::{MS, S};
 use crate::rng::Rng;
-use crate::world::{MS, S};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::job::{ChunkSize, Chunks, Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};

@@ -11,10 +11,13 @@
 
 mod brief;
 mod cache;
+mod clock;
 mod counted;
 mod delays;
+mod events;
 mod faults;
 mod gangs;
+mod held_back;
 mod jobs;
 mod machine;
 mod people;
@@ -23,7 +26,9 @@ mod rng;
 mod run;
 mod scheduler;
 pub mod script;
+mod shell;
 pub mod swf;
+mod tally;
 mod trace;
 mod twists;
 mod waits;
@@ -31,7 +36,7 @@ mod world;
 
 pub use faults::Faults;
 pub use run::{Summary, Violation, run_seed, run_seed_traced};
-pub use world::Tally;
+pub use tally::Tally;
 
 /// The shell command that runs one seed again.
 fn replay_command(seed: u64) -> String {

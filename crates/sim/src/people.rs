@@ -2,9 +2,11 @@
 //! that want allocations, and tasks that submit jobs of their own and wait for them. `run` calls
 //! [`People::act`] at random times and passes replies on. Replies to clients are checked against the store.
 
+use crate::clock::{MS, S};
+use crate::events::{Alarm, SimEvent};
 use crate::jobs::{child_job, made_alike, random_job, stream};
 use crate::machine::AttemptKey;
-use crate::world::{Alarm, MS, S, SimEvent, World};
+use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::client_places::{NoPlace, PlaceRequest};

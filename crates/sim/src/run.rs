@@ -3,16 +3,20 @@
 //! comes from the seed, so a run can be repeated.
 
 use crate::cache::Cache;
+use crate::clock::{CLOCK_START, MS, S};
 use crate::delays::Delays;
+use crate::events::{Alarm, Observation, SimEvent};
 use crate::faults::Faults;
 use crate::jobs::{self, Profile};
 use crate::machine::{AttemptKey, Defect, Machine};
 use crate::people::People;
 use crate::promises::bases;
+use crate::scheduler::Scheduler;
+use crate::tally::Tally;
 use crate::trace::Transcript;
 use crate::twists::Twists;
 use crate::waits::Waits;
-use crate::world::{Alarm, CLOCK_START, MS, Observation, S, SimEvent, Tally, World};
+use crate::world::World;
 use std::fmt;
 use windlass_core::engine::{Fact, Settings};
 use windlass_core::explain::Reason;
@@ -294,7 +298,10 @@ impl Run {
     /// Checks the waiting work, each second.
     fn inspect(&mut self) {
         self.world.after(S, SimEvent::Alarm(Alarm::Inspect));
-        self.world.settle_counted();
+        // Settings that are lower than before count from now on, while no write is under way.
+        if self.world.scheduler.as_ref().is_some_and(Scheduler::is_idle) {
+            self.world.promises.counted.settle(&self.world.store);
+        }
         if let Err(what) = self.waits.inspect(&self.world) {
             self.world.broken(what);
         }

@@ -8,11 +8,13 @@ mod meter;
 mod show;
 
 use crate::cache::Cache;
+use crate::clock::{MS, S};
+use crate::events::{Observation, SimEvent};
 use crate::faults::Faults;
 use crate::machine::{AttemptKey, Defect, Effect, Machine, MachineMessage};
 use crate::promises::bases;
 use crate::trace::Transcript;
-use crate::world::{MS, Observation, S, SimEvent, World};
+use crate::world::World;
 use args::Args;
 use conduct::Conduct;
 use meter::Meter;

@@ -3,12 +3,14 @@
 //! one seed in ten has each, and half of all seeds have none. `run` builds the world by the twist, which then acts in
 //! place of people.
 
+use crate::clock::{MS, S};
+use crate::events::SimEvent;
 use crate::faults::Faults;
 use crate::jobs::Profile;
 use crate::machine::{AttemptKey, Machine};
 use crate::people::People;
 use crate::rng::Rng;
-use crate::world::{MS, S, SimEvent, World};
+use crate::world::World;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use windlass_core::job::{ChunkSize, Chunks, JobSpec, StepSpec};

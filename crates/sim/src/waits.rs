@@ -2,10 +2,11 @@
 //! forever, and a queue that becomes backlogged has no claim for the time when other queues were served. `run` calls
 //! [`Waits`] at each booking and each second. It reads the engine's explanations and changes nothing.
 
+use crate::clock::S;
 use crate::gangs::judge_gangs;
 use crate::promises::sizes_follow_workers;
 use crate::scheduler::Scheduler;
-use crate::world::{S, World};
+use crate::world::World;
 use std::collections::BTreeMap;
 use windlass_core::engine::{Engine, Outbox};
 use windlass_core::explain::Reason;

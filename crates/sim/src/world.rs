@@ -4,164 +4,26 @@
 //! [`World::step`] takes the first entry and carries it out. `run` and `script` drive it. What happens is a
 //! function of the seed alone.
 
+use crate::clock::{CLOCK_START, MS, S};
 use crate::delays::Delays;
+use crate::events::{Observation, SimEvent};
 use crate::faults::Faults;
 use crate::machine::{AttemptKey, Effect, Machine, MachineMessage};
 use crate::promises::Promises;
 use crate::rng::Rng;
 use crate::scheduler::Scheduler;
+use crate::tally::Tally;
 use crate::trace::Transcript;
 use std::collections::{BTreeMap, VecDeque};
-use windlass_core::engine::{Event, Fact, Fetch, Reply, Settings, WorkerCommand};
+use windlass_core::Time;
+use windlass_core::engine::{Settings, WorkerCommand};
 use windlass_core::job::End;
-use windlass_core::{RequestId, Time};
 use windlass_store::Memory;
 
-/// Nanoseconds of a millisecond.
-pub const MS: u64 = 1_000_000;
-/// Nanoseconds of a second.
-pub const S: u64 = 1_000 * MS;
 /// Longest time in nanoseconds between two beats of a worker.
 const BEAT_MAX: u64 = 5 * S;
-/// The time at which clocks begin, in nanoseconds. It is far enough from 0 to be stepped back.
-pub const CLOCK_START: u64 = 1_000_000 * S;
 
-/// An entry of the list: something that will happen.
-#[derive(Clone, PartialEq, Debug)]
-pub enum SimEvent {
-    /// A message of a machine reaches the scheduler over this link.
-    ToScheduler(u64, usize, MachineMessage),
-    /// A command with this number reaches a machine over this link.
-    ToMachine(u64, usize, u64, WorkerCommand),
-    /// A machine tries to connect.
-    Connects(usize),
-    /// A machine sends its inventory.
-    Beats(usize),
-    /// A machine reports its load.
-    Reports(usize),
-    /// A new keeper starts.
-    KeeperStarts(usize),
-    /// A keeper checks whether its lease has run out.
-    Fences(usize),
-    /// The scheduler notices that a link is gone.
-    LossSeen(u64),
-    /// An attempt under the keeper of this incarnation ends by itself.
-    TaskEnds(usize, u64, AttemptKey, End),
-    /// The scheduler of this life wakes.
-    Wakes(u64),
-    /// The scheduler of this life runs a round.
-    Round(u64),
-    /// The store applies the batch in flight, or fails to.
-    Applies(u64),
-    /// The scheduler learns the outcome of its commit.
-    CommitEnds(u64),
-    /// The store answers again after a failure.
-    Thaws(u64),
-    /// The store is read for the scheduler of this life.
-    Reads(u64, Fetch),
-    /// The scheduler of this life gets the answer to a read.
-    ReadEnds(u64, Event),
-    /// The scheduler of this life has the body for which the orders of a link wait.
-    BodyRead(u64, u64),
-    SchedulerStarts,
-    /// The store's disk has room again.
-    DiskHasRoom,
-    /// A reminder for the driver of the world.
-    Alarm(Alarm),
-}
-
-/// A reminder that the driver of the world asked for.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Alarm {
-    /// The next random disturbance.
-    Disturb,
-    /// The next step of a task that submits a job of its own.
-    Parent(AttemptKey),
-    /// Undo what is left of the disturbances.
-    Tidy,
-    /// Check the waiting work.
-    Inspect,
-}
-
-/// A message to the driver of the world.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Observation {
-    Reply(RequestId, Reply),
-    /// A request failed, because the store took no writes.
-    Unavailable(RequestId),
-    /// A fact that the engine published.
-    Fact(Fact),
-    /// An attempt's process started on a machine.
-    Starts(usize, AttemptKey),
-    /// An attempt ended on a machine.
-    Ends(usize, AttemptKey, End),
-    /// A reminder is due.
-    Alarm(Alarm),
-    /// The scheduler died, so open requests get no reply.
-    SchedulerDied,
-}
-
-crate::faults::numbers! {
-    /// Number of events of each kind.
-    Tally: u64 {
-        /// Entries of the list that were carried out.
-        steps,
-        /// Processes that machines started.
-        starts,
-        /// Batches that the store applied.
-        commits,
-        /// Batches that the store did not apply.
-        failed_commits,
-        /// Batches that it applied, and said that it had not.
-        unknown_commits,
-        /// Starts that waited for a body.
-        bodies_read,
-        /// Machines that never came back.
-        retired,
-        /// Pages of parked jobs that were read.
-        pages,
-        /// Reads of the store that failed.
-        failed_reads,
-        /// Schedulers that were killed.
-        scheduler_deaths,
-        /// Keepers that were killed.
-        keeper_deaths,
-        /// Links that were cut.
-        cut_links,
-        /// Messages that were lost.
-        lost_messages,
-        /// Bookings that another scheduler made first.
-        refused_writes,
-        /// Steps of the scheduler's clock.
-        clock_steps,
-        /// Hellos that were refused because another machine has the name.
-        refused_names,
-        /// Workers whose lease ran out.
-        expiries,
-        /// Attempts that a keeper ended because its lease ran out.
-        fencings,
-        /// Workers that were forgotten.
-        forgotten,
-        /// Jobs that were deleted for their age.
-        deleted,
-        /// Ends that a lying machine reported.
-        lies,
-        /// Clients that hung up while their request for a place waited.
-        hang_ups,
-        /// Results that a machine lost.
-        lost_results,
-        /// Bookings of other schedulers that became durable after the epoch of their worker had ended.
-        late_bookings,
-    }
-}
-
-impl Tally {
-    /// Adds another run's counts.
-    pub fn add(&mut self, other: &Tally) {
-        *self = self.zip(other, |own, more| own + more);
-    }
-}
-
+/// All that a seed or a script simulates.
 pub struct World {
     pub(crate) now_ns: u64,
     pub(crate) clock_skew_ns: i64,

@@ -2,7 +2,7 @@
 //! Nothing here knows the world: names of workers and tasks are resolved by the caller.
 
 use super::conduct::Conduct;
-use crate::world::{MS, S};
+use crate::clock::{MS, S};
 use std::collections::BTreeSet;
 use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
 use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, Kind, StepSpec};

@@ -1,7 +1,8 @@
 //! Measurements of a script's machines since the last tally: starts, ends, busy cpus, cold starts. `script` reports
 //! each change, and prints the tally on command. The figures come from the machines, never from the engine.
 
-use crate::world::{S, World};
+use crate::clock::S;
+use crate::world::World;
 use windlass_core::job::End;
 
 /// Counts, and sums over time in hundredths of a core times nanoseconds.

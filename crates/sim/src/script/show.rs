@@ -2,8 +2,9 @@
 //! word for word, and nothing here changes the world.
 
 use super::args::Args;
+use crate::clock::S;
 use crate::promises::bases;
-use crate::world::{S, World};
+use crate::world::World;
 use windlass_core::engine::{Engine, Fact, Refusal, Reply};
 use windlass_core::explain::BlockedReason;
 use windlass_core::explain::{Explanation, Reason};
