@@ -25,7 +25,7 @@ use windlass_core::Time;
 use windlass_core::bounds::NAME_BYTES_MAX;
 use windlass_core::time::NS_PER_MS;
 use windlass_core::worker::Origin;
-use windlass_store::{Store, StoreError, TokenRecord};
+use windlass_store::{Store, StoreError, TokenRecord, TokenWrite};
 
 pub use crate::caller::{Access, Caller, Rights};
 pub use crate::peer::{Entrance, Peer};
@@ -303,7 +303,7 @@ impl Auth {
         loop {
             let (id, secret) = (random::<ID_BYTES>()?, random::<SECRET_BYTES>()?);
             let record = TokenRecord { hash: hash_of_secret(&secret), id: id.clone(), ..record.clone() };
-            if !self.store.create_token(record.clone()).await? {
+            if !self.store.write_token(TokenWrite::Create(Box::new(record.clone()))).await? {
                 continue;
             }
             let bearer = format!("wl_{id}_{secret}");
@@ -340,7 +340,7 @@ impl Auth {
     /// Ends a token, at once; `None` if there is none of that id.
     pub async fn revoke(&self, id: &str) -> Result<Option<Token>, StoreError> {
         let at = now();
-        self.store.revoke_token(id.to_owned(), at).await?;
+        self.store.write_token(TokenWrite::Revoke(id.to_owned(), at)).await?;
         let mut tokens = self.tokens.write();
         let Some(token) = tokens.get_mut(id) else { return Ok(None) };
         token.revoked = token.revoked.or(Some(at));

@@ -36,8 +36,9 @@ pub use memory::Memory;
 pub use ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 pub use postgres::{Postgres, TlsDialer};
 pub use sqlite::Sqlite;
-pub use store::{Store, backup, shown_address, weak_transport};
+pub use store::{Store, backup, clock_ahead_ms, notices_arrive, shown_address, weak_transport};
 pub use view::{
-    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, JobView,
-    JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord,
+    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignDocs, ForeignWrite, HISTORY_MAX,
+    JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord,
+    TokenWrite,
 };

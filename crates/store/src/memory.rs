@@ -7,8 +7,9 @@ use crate::gather::Gather;
 use crate::rows;
 use crate::spec::spec_to_json;
 use crate::view::{
-    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, JobView,
-    JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord, TokenWrite,
+    AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignDocs, ForeignWrite, HISTORY_MAX,
+    JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord,
+    TokenWrite,
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::btree_map::Entry;
@@ -314,14 +315,13 @@ impl Memory {
         self.lock().foreign_jobs.get(&id).map(|(_, doc)| doc.clone())
     }
 
-    pub fn foreign_open(&self) -> Vec<(JobId, String)> {
+    pub fn foreign_docs(&self) -> ForeignDocs {
         let tables = self.lock();
         let open = tables.foreign_jobs.iter().filter(|(_, (open, _))| *open);
-        open.map(|(job, (_, doc))| (*job, doc.clone())).collect()
-    }
-
-    pub fn foreign_hosts(&self) -> Vec<(String, String)> {
-        self.lock().foreign_hosts.iter().map(|(name, doc)| (name.clone(), doc.clone())).collect()
+        ForeignDocs {
+            hosts: tables.foreign_hosts.clone().into_iter().collect(),
+            open: open.map(|(job, (_, doc))| (*job, doc.clone())).collect(),
+        }
     }
 
     pub fn held_jobs(&self) -> Vec<JobId> {
@@ -350,10 +350,6 @@ impl Memory {
 
     pub fn tokens(&self) -> Vec<TokenRecord> {
         self.lock().tokens.values().cloned().collect()
-    }
-
-    pub fn token(&self, id: &str) -> Option<TokenRecord> {
-        self.lock().tokens.get(id).cloned()
     }
 
     pub fn retain(&self, before: Time) -> Vec<JobId> {

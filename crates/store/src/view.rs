@@ -162,6 +162,15 @@ pub enum ForeignWrite {
     Host { name: String, doc: String },
 }
 
+/// The documents with which the interface of another system starts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ForeignDocs {
+    /// The documents of all hosts, by name.
+    pub hosts: Vec<(String, String)>,
+    /// The documents of jobs that may still change, by id.
+    pub open: Vec<(JobId, String)>,
+}
+
 /// A bearer token, without its secret.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TokenRecord {
@@ -192,6 +201,7 @@ pub struct TokenRecord {
 }
 
 /// A change of tokens.
+#[derive(Clone, PartialEq, Debug)]
 pub enum TokenWrite {
     /// Adds a token, without its secret.
     Create(Box<TokenRecord>),

@@ -15,7 +15,7 @@ use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
-    FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord,
+    FOREIGN_NODE_NUMBERS, ForeignWrite, HISTORY_MAX, JobFilter, Store, StoreError, TokenRecord, TokenWrite,
 };
 
 fn task(job: u64, index: u32) -> TaskId {
@@ -132,17 +132,18 @@ fn tokens_are_kept_and_end_once() {
             expires: None,
             ..token("a")
         };
-        assert!(store.create_token(token("b")).await.unwrap());
-        assert!(store.create_token(other.clone()).await.unwrap());
+        let create = |token| store.write_token(TokenWrite::Create(Box::new(token)));
+        let revoke = |id: &str, at| store.write_token(TokenWrite::Revoke(id.to_owned(), Time(at)));
+        assert!(create(token("b")).await.unwrap());
+        assert!(create(other.clone()).await.unwrap());
         let thief = TokenRecord { hash: [8; 32], ..token("b") };
-        assert!(!store.create_token(thief).await.unwrap(), "an id is taken once");
-        assert_eq!(store.tokens().await.unwrap(), [other, token("b")]);
-        assert_eq!(store.token("c".to_owned()).await.unwrap(), None);
-        assert!(store.revoke_token("b".to_owned(), Time(6)).await.unwrap());
-        assert!(!store.revoke_token("b".to_owned(), Time(7)).await.unwrap(), "it ended before");
-        assert!(!store.revoke_token("c".to_owned(), Time(7)).await.unwrap());
-        let ended = store.token("b".to_owned()).await.unwrap().unwrap();
-        assert_eq!(ended, TokenRecord { revoked: Some(Time(6)), ..token("b") });
+        assert!(!create(thief).await.unwrap(), "an id is taken once");
+        assert_eq!(store.tokens().await.unwrap(), [other.clone(), token("b")]);
+        assert!(revoke("b", 6).await.unwrap());
+        assert!(!revoke("b", 7).await.unwrap(), "it ended before");
+        assert!(!revoke("c", 7).await.unwrap());
+        let ended = TokenRecord { revoked: Some(Time(6)), ..token("b") };
+        assert_eq!(store.tokens().await.unwrap(), [other, ended]);
     });
 }
 
@@ -631,10 +632,11 @@ fn what_another_system_says_is_kept_as_long_as_the_job() {
         store.write_foreign(vec![job(1, true, "a"), job(2, true, "b"), host("x")]).await.unwrap();
         store.write_foreign(vec![job(2, false, "c"), job(3, true, "d"), host("y")]).await.unwrap();
         store.write_foreign(vec![ForeignWrite::Forget(JobId(3))]).await.unwrap();
-        assert_eq!(store.foreign_open().await.unwrap(), [(JobId(1), "a".to_owned())]);
+        let docs = store.foreign_docs().await.unwrap();
+        assert_eq!(docs.open, [(JobId(1), "a".to_owned())]);
+        assert_eq!(docs.hosts, [("h".to_owned(), "y".to_owned())]);
         assert_eq!(store.foreign_job(JobId(2)).await.unwrap().as_deref(), Some("c"));
         assert_eq!(store.foreign_job(JobId(3)).await.unwrap(), None);
-        assert_eq!(store.foreign_hosts().await.unwrap(), [("h".to_owned(), "y".to_owned())]);
         // The documents of its nodes are deleted with the job, and no others.
         let node = |of: u64, n: u64| of + n * FOREIGN_NODE_NUMBERS;
         let nodes = [node(2, 1), node(2, 63), node(1, 1), node(22, 1)];

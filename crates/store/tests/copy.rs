@@ -15,7 +15,7 @@ use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{ForeignWrite, JobFilter, SeriesRow, Store, StoreError, TokenRecord, copy};
+use windlass_store::{ForeignWrite, JobFilter, SeriesRow, Store, StoreError, TokenRecord, TokenWrite, copy};
 
 const JOBS: u64 = 40;
 
@@ -71,7 +71,7 @@ async fn filled(address: &str) -> Store {
         expires: Some(Time(2)),
         revoked: None,
     };
-    assert!(store.create_token(token).await.unwrap());
+    assert!(store.write_token(TokenWrite::Create(Box::new(token))).await.unwrap());
     store
 }
 
@@ -140,7 +140,7 @@ async fn shown(store: &Store) -> String {
     }
     text += &format!("{:?} {:?}", store.tokens().await.unwrap(), store.series().await.unwrap());
     text += &format!("{:?}", store.ended_totals().await.unwrap());
-    text += &format!("{:?} {:?}", store.foreign_open().await.unwrap(), store.foreign_hosts().await.unwrap());
+    text += &format!("{:?}", store.foreign_docs().await.unwrap());
     text += &format!("{:?}", store.foreign_job(JobId(2)).await.unwrap());
     text + &format!("{:?} {:?}", store.number("n").await.unwrap(), store.audit_parked().await.unwrap())
 }

@@ -7,7 +7,7 @@ use windlass_core::engine::Write;
 use windlass_core::job::{Counts, JobSpec, JobState, StepSpec};
 use windlass_core::queues::QueueRecord;
 use windlass_core::{JobId, Time};
-use windlass_store::{EndedTotals, Store, TokenRecord};
+use windlass_store::{EndedTotals, Store, TokenRecord, TokenWrite};
 
 fn job(id: u64, user: &str, bytes: usize) -> Write {
     let step =
@@ -87,7 +87,7 @@ fn tokens_that_ended_long_ago_are_forgotten() {
             token("ended", Some(Time(100)), Some(Time(10))),
         ];
         for one in all {
-            assert!(store.create_token(one).await.unwrap());
+            assert!(store.write_token(TokenWrite::Create(Box::new(one))).await.unwrap());
         }
         store.retain(Time(50), 100).await.unwrap();
         let left: Vec<String> = store.tokens().await.unwrap().into_iter().map(|token| token.id).collect();

@@ -13,7 +13,7 @@ use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
     ANSWERED, ASKED, Answers, AskId, Notice, Postgres, RELAYED, ServerId, ServerState, Store, StoreError,
-    WORK,
+    WORK, clock_ahead_ms, notices_arrive,
 };
 
 fn task(index: u32) -> TaskId {
@@ -61,11 +61,10 @@ fn _all_futures_can_move_between_threads(store: &Store) {
     is_send(store.last_ended(1, 1));
     is_send(store.bodies(vec![]));
     is_send(store.small_bodies(vec![], 1));
-    is_send(store.user_totals(user.clone()));
+    is_send(store.user_totals(user));
     is_send(store.ended_totals());
     is_send(store.write_foreign(vec![]));
     is_send(store.keep_series(vec![], vec![]));
-    is_send(store.token(user));
     is_send(store.claim(ServerId(1), LONG));
     is_send(store.renew());
     is_send(store.release());
@@ -529,13 +528,13 @@ fn whether_notices_arrive_and_clocks_agree_can_be_tried() {
     let address = cluster.database();
     block_on(async {
         let store = Store::connect(&address).await.unwrap();
-        assert!(store.notices_arrive(LONG).await.unwrap());
-        assert!(!store.notices_arrive(Duration::ZERO).await.unwrap());
+        assert!(notices_arrive(&store, LONG).await.unwrap());
+        assert!(!notices_arrive(&store, Duration::ZERO).await.unwrap());
         assert!(
-            store.clock_ahead_ms().await.unwrap().unwrap().abs() < 5_000,
+            clock_ahead_ms(&store).await.unwrap().unwrap().abs() < 5_000,
             "the cluster is on this machine"
         );
-        assert_eq!(Store::open("memory").unwrap().clock_ahead_ms().await.unwrap(), None);
+        assert_eq!(clock_ahead_ms(&Store::open("memory").unwrap()).await.unwrap(), None);
     });
 }
 

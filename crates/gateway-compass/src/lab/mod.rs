@@ -147,7 +147,8 @@ impl Lab {
             effects: Vec::new(),
             handle,
         };
-        for (name, text) in lab.handle.store().foreign_hosts().await? {
+        let kept = lab.handle.store().foreign_docs().await?;
+        for (name, text) in kept.hosts {
             if let Some(cluster) = name.strip_prefix(CLUSTERS) {
                 match ClusterSpec::of_text(&text) {
                     Ok(spec) => _ = lab.clusters.insert(cluster.to_owned(), spec),
@@ -158,7 +159,7 @@ impl Lab {
             let info = serde_json::from_str(&text).unwrap_or_default();
             lab.hosts.insert(name.clone(), Host::new(name, info));
         }
-        for (job, text) in lab.handle.store().foreign_open().await? {
+        for (job, text) in kept.open {
             match serde_json::from_str::<Record>(&text) {
                 Ok(record) => lab.adopt(job, record),
                 Err(e) => tracing::error!("what is kept of job {job} cannot be read: {e}"),

@@ -6,7 +6,7 @@ use super::{Postgres, text};
 use crate::codes::int;
 use crate::error::StoreError;
 use crate::rows::{self, StoredRow};
-use crate::view::{ForeignWrite, SeriesRow};
+use crate::view::{ForeignDocs, ForeignWrite, SeriesRow};
 use std::ops::Range;
 use windlass_core::JobId;
 
@@ -23,17 +23,17 @@ impl Postgres {
         Ok(row.map(|row| row.get(0)))
     }
 
-    pub(crate) async fn foreign_open(&self) -> Result<Vec<(JobId, String)>, StoreError> {
-        let sql = "SELECT job, doc FROM foreign_jobs WHERE open ORDER BY job";
-        let found = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
-        let open = found.iter().map(|row| Ok((JobId(row.number(0)?), row.text(1)?)));
-        Ok(open.collect::<Result<_, Trouble>>()?)
-    }
-
-    pub(crate) async fn foreign_hosts(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let sql = "SELECT name, doc FROM foreign_hosts ORDER BY name";
-        let found = self.client().await?.query(sql, &[]).await.map_err(Trouble::from)?;
-        Ok(found.iter().map(|row| (row.get(0), row.get(1))).collect())
+    pub(crate) async fn foreign_docs(&self) -> Result<ForeignDocs, StoreError> {
+        let client = self.client().await?;
+        let hosts = "SELECT name, doc FROM foreign_hosts ORDER BY name";
+        let hosts = client.query(hosts, &[]).await.map_err(Trouble::from)?;
+        let open = "SELECT job, doc FROM foreign_jobs WHERE open ORDER BY job";
+        let open = client.query(open, &[]).await.map_err(Trouble::from)?;
+        let open = open.iter().map(|row| Ok((JobId(row.number(0)?), row.text(1)?)));
+        Ok(ForeignDocs {
+            hosts: hosts.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            open: open.collect::<Result<_, Trouble>>()?,
+        })
     }
 
     pub(crate) async fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {

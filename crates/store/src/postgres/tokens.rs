@@ -56,12 +56,4 @@ impl Postgres {
         let found = self.client().await?.query(&sql, &[]).await.map_err(Trouble::from)?;
         Ok(found.iter().map(rows::token).collect::<Result<_, _>>().map_err(Trouble::from)?)
     }
-
-    pub(crate) async fn token(&self, id: &str) -> Result<Option<TokenRecord>, StoreError> {
-        let client = self.client().await?;
-        let sql = format!("SELECT {TOKEN} FROM tokens WHERE id = $1");
-        let statement = client.prepare_cached(&sql).await.map_err(Trouble::from)?;
-        let found = client.query_opt(&statement, &[&text(id)]).await.map_err(Trouble::from)?;
-        Ok(found.as_ref().map(rows::token).transpose().map_err(Trouble::from)?)
-    }
 }

@@ -1,8 +1,10 @@
 //! Rows of another system's jobs and hosts, one document for each. The server's Compass CI interface writes
 //! and reads them. The store never looks into a document, and deletes that of a job with the job.
 
+use super::read::Reader;
 use crate::codes::int;
-use crate::view::ForeignWrite;
+use crate::rows::StoredRow;
+use crate::view::{ForeignDocs, ForeignWrite};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use windlass_core::JobId;
 
@@ -38,27 +40,21 @@ pub fn delete_all(tx: &Transaction<'_>, job: i64) -> rusqlite::Result<()> {
     tx.prepare_cached(sql)?.execute([job]).map(|_| ())
 }
 
-/// The document of one job.
-pub fn job(db: &Connection, id: JobId) -> rusqlite::Result<Option<String>> {
-    let mut one = db.prepare_cached("SELECT doc FROM foreign_jobs WHERE job = ?1")?;
-    one.query_row([int(id.0)], |row| row.get(0)).optional()
-}
+impl Reader {
+    pub fn foreign_job(&self, id: JobId) -> rusqlite::Result<Option<String>> {
+        let mut one = self.db.prepare_cached("SELECT doc FROM foreign_jobs WHERE job = ?1")?;
+        one.query_row([int(id.0)], |row| row.get(0)).optional()
+    }
 
-/// The documents of jobs that may still change, by id.
-pub fn open(db: &Connection) -> rusqlite::Result<Vec<(JobId, String)>> {
-    let mut all = db.prepare_cached("SELECT job, doc FROM foreign_jobs WHERE open = 1 ORDER BY job")?;
-    let all = all.query_map([], |row| Ok((JobId(row.get::<_, i64>(0)? as u64), row.get(1)?)))?;
-    all.collect()
-}
-
-/// The documents of all hosts, by name.
-pub fn hosts(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
-    let mut all = db.prepare_cached("SELECT name, doc FROM foreign_hosts ORDER BY name")?;
-    all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-}
-
-/// The active jobs that are on hold, by id.
-pub fn held(db: &Connection) -> rusqlite::Result<Vec<JobId>> {
-    let mut all = db.prepare_cached("SELECT id FROM jobs WHERE state = 0 AND held = 1 ORDER BY id")?;
-    all.query_map([], |row| Ok(JobId(row.get::<_, i64>(0)? as u64)))?.collect()
+    pub fn foreign_docs(&self) -> rusqlite::Result<ForeignDocs> {
+        let mut hosts = self.db.prepare_cached("SELECT name, doc FROM foreign_hosts ORDER BY name")?;
+        let hosts = hosts.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let open = "SELECT job, doc FROM foreign_jobs WHERE open = 1 ORDER BY job";
+        let mut open = self.db.prepare_cached(open)?;
+        let open = open.query_map([], |row| Ok((JobId(row.number(0)?), row.get(1)?)))?;
+        Ok(ForeignDocs {
+            hosts: hosts.collect::<rusqlite::Result<_>>()?,
+            open: open.collect::<rusqlite::Result<_>>()?,
+        })
+    }
 }

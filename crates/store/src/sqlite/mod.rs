@@ -98,7 +98,7 @@ impl Sqlite {
 
     /// Compares on a reading connection, which holds up no commit. The writer recounts only if something differs.
     pub(crate) async fn audit_parked(&self) -> Result<Vec<ParkedDrift>, StoreError> {
-        if self.read(|db| db.parked_drifts()).await?.is_empty() {
+        if self.read(|reader| parked::drifts(&reader.db)).await?.is_empty() {
             return Ok(Vec::new());
         }
         self.write("counted", parked::recount).await
@@ -163,7 +163,7 @@ impl Sqlite {
             let idle = inner.readers.lock().pop();
             let reader = match idle {
                 Some(reader) => reader,
-                None => Reader::new(connect(&inner.path)?),
+                None => Reader { db: connect(&inner.path)? },
             };
             let answer = question(&reader).map_err(|e| sql_error(&inner.path, "read", e));
             let mut readers = inner.readers.lock();

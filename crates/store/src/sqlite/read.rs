@@ -2,18 +2,14 @@
 //! writer and see whole batches. The methods are those of [`Store`](crate::Store) with the same names.
 //! Nothing here writes.
 
-use super::foreign;
-use super::parked;
-use super::settings;
-use super::tokens;
-use super::turns;
+use super::{parked, settings, turns};
 use crate::codes::{self, int};
 use crate::gather::Gather;
 use crate::rows::{self, ATTEMPT, JOB, RESULT, StoredRow, TASK, WORKER, present};
 use crate::spec;
 use crate::view::{
-    AttemptView, EndedJob, EndedTotals, HISTORY_MAX, JobFilter, JobView, JobsPart, ParkedView, SeriesRow,
-    Snapshot, StepBodies, StoredTask, TokenRecord,
+    AttemptView, EndedJob, EndedTotals, HISTORY_MAX, JobFilter, JobView, JobsPart, ParkedView, Snapshot,
+    StepBodies, StoredTask,
 };
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use std::collections::BTreeSet;
@@ -21,21 +17,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use windlass_core::engine::{Fetch, FetchQuery, StoredState};
 use windlass_core::job::{JobRecord, Parked};
-use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
+use windlass_core::residency::subqueues::ParkedCount;
 use windlass_core::{JobId, TaskId};
 
 /// Bytes of bodies after which a read of several ends.
 const BODIES_BYTES: usize = 8 << 20;
 
 pub struct Reader {
-    db: Connection,
+    pub db: Connection,
 }
 
 impl Reader {
-    pub fn new(db: Connection) -> Self {
-        Reader { db }
-    }
-
     pub fn load(&self) -> rusqlite::Result<Snapshot> {
         let _moment = self.db.unchecked_transaction()?;
         let next_job = self.number("next_job")?;
@@ -133,10 +125,6 @@ impl Reader {
         parked::counts(&self.db)
     }
 
-    pub fn parked_drifts(&self) -> rusqlite::Result<Vec<ParkedDrift>> {
-        parked::drifts(&self.db)
-    }
-
     pub fn parked(&self, id: JobId) -> rusqlite::Result<Option<ParkedView>> {
         let _moment = self.db.unchecked_transaction()?;
         let Some((view, parked)) = self.job(id)?.zip(parked::of(&self.db, id)?) else { return Ok(None) };
@@ -149,20 +137,9 @@ impl Reader {
         one.query_row([int(id.0)], job_from).optional()
     }
 
-    pub fn foreign_job(&self, id: JobId) -> rusqlite::Result<Option<String>> {
-        foreign::job(&self.db, id)
-    }
-
-    pub fn foreign_open(&self) -> rusqlite::Result<Vec<(JobId, String)>> {
-        foreign::open(&self.db)
-    }
-
-    pub fn foreign_hosts(&self) -> rusqlite::Result<Vec<(String, String)>> {
-        foreign::hosts(&self.db)
-    }
-
     pub fn held_jobs(&self) -> rusqlite::Result<Vec<JobId>> {
-        foreign::held(&self.db)
+        let held = "SELECT id FROM jobs WHERE state = 0 AND held = 1 ORDER BY id";
+        self.db.prepare_cached(held)?.query_map([], |row| Ok(JobId(row.number(0)?)))?.collect()
     }
 
     pub fn user_totals(&self, user: &str) -> rusqlite::Result<(u64, u64)> {
@@ -183,10 +160,6 @@ impl Reader {
     pub fn number(&self, name: &str) -> rusqlite::Result<Option<u64>> {
         let mut one = self.db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
         one.query_row([name], number_from).optional()
-    }
-
-    pub fn series(&self) -> rusqlite::Result<Vec<SeriesRow>> {
-        super::series::all(&self.db)
     }
 
     pub fn job_by_key(&self, user: &str, key: &str) -> rusqlite::Result<Option<JobId>> {
@@ -312,14 +285,6 @@ impl Reader {
             }
         }
         Ok(found)
-    }
-
-    pub fn tokens(&self) -> rusqlite::Result<Vec<TokenRecord>> {
-        tokens::all(&self.db)
-    }
-
-    pub fn token(&self, id: &str) -> rusqlite::Result<Option<TokenRecord>> {
-        tokens::one(&self.db, id)
     }
 }
 

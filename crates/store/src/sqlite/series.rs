@@ -1,5 +1,6 @@
 //! Series of the farm over time: a blob for each part and step, written by the server every few minutes.
 
+use super::read::Reader;
 use crate::codes::int;
 use crate::rows;
 use crate::view::SeriesRow;
@@ -26,8 +27,9 @@ pub fn keep(db: &mut Connection, rows: &[SeriesRow], kept: &[(u8, Range<u64>)]) 
     tx.commit()
 }
 
-/// All rows, by step and part.
-pub fn all(db: &Connection) -> rusqlite::Result<Vec<SeriesRow>> {
-    let mut all = db.prepare_cached("SELECT part, step, data FROM series ORDER BY step, part")?;
-    all.query_map([], |row| Ok(rows::series(row)?))?.collect()
+impl Reader {
+    pub fn series(&self) -> rusqlite::Result<Vec<SeriesRow>> {
+        let mut all = self.db.prepare_cached("SELECT part, step, data FROM series ORDER BY step, part")?;
+        all.query_map([], |row| Ok(rows::series(row)?))?.collect()
+    }
 }

@@ -87,16 +87,6 @@ pub fn limits(db: &Connection) -> rusqlite::Result<BTreeMap<String, Limit>> {
     limits.query_map([], |row| Ok(rows::limit(row)?))?.collect()
 }
 
-/// Holds a job, or releases it.
-pub fn set_held(tx: &Transaction<'_>, job: JobId, held: bool) -> rusqlite::Result<usize> {
-    tx.prepare_cached("UPDATE jobs SET held = ?2 WHERE id = ?1")?.execute((int(job.0), held))
-}
-
-/// Replaces a job's priority.
-pub fn set_priority(tx: &Transaction<'_>, job: JobId, priority: i32) -> rusqlite::Result<usize> {
-    tx.prepare_cached("UPDATE jobs SET priority = ?2 WHERE id = ?1")?.execute((int(job.0), priority))
-}
-
 /// Replaces a job's steps that back off for a limit.
 pub fn set_back_offs(
     tx: &Transaction<'_>,

@@ -1,10 +1,11 @@
 //! Rows of tokens. The server creates and revokes them outside of the engine's batches, and looks
 //! them up for callers. A row has the hash of the secret, never the secret.
 
+use super::read::Reader;
 use crate::codes::time;
 use crate::view::{TokenRecord, TokenWrite};
 use crate::{rows, spec};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, Transaction, params};
 use windlass_core::Time;
 
 const TOKEN: &str = "id, hash, role, user, worker, note, created, expires, revoked, serves, for_users, queue";
@@ -38,20 +39,11 @@ pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
     Ok(rows > 0)
 }
 
-pub fn all(db: &Connection) -> rusqlite::Result<Vec<TokenRecord>> {
-    db.prepare_cached(&format!("SELECT {TOKEN} FROM tokens ORDER BY id"))?
-        .query_map([], token_from)?
-        .collect()
-}
-
-pub fn one(db: &Connection, id: &str) -> rusqlite::Result<Option<TokenRecord>> {
-    db.prepare_cached(&format!("SELECT {TOKEN} FROM tokens WHERE id = ?1"))?
-        .query_row([id], token_from)
-        .optional()
-}
-
-fn token_from(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
-    Ok(rows::token(row)?)
+impl Reader {
+    pub fn tokens(&self) -> rusqlite::Result<Vec<TokenRecord>> {
+        let mut all = self.db.prepare_cached(&format!("SELECT {TOKEN} FROM tokens ORDER BY id"))?;
+        all.query_map([], |row| Ok(rows::token(row)?))?.collect()
+    }
 }
 
 /// Deletes up to `limit` tokens that were revoked or expired before `before`; returns how many were deleted.

@@ -10,9 +10,9 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
 use std::collections::BTreeSet;
 use windlass_core::engine::Write;
-use windlass_core::job::{Counts, JobState, TaskResult};
+use windlass_core::job::TaskResult;
 use windlass_core::worker::WorkerRecord;
-use windlass_core::{JobId, TaskId, Time, WorkerId};
+use windlass_core::{JobId, TaskId, Time};
 
 /// Applies a batch; returns the indexes of the refused writes.
 pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
@@ -40,12 +40,20 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
             insert_job(tx, *id, spec, *created)?;
             1
         }
-        Write::JobHeld { job, held } => settings::set_held(tx, *job, *held)?,
-        Write::JobPriority { job, priority } => settings::set_priority(tx, *job, *priority)?,
+        Write::JobHeld { job, held } => {
+            tx.prepare_cached("UPDATE jobs SET held = ?2 WHERE id = ?1")?.execute((int(job.0), held))?
+        }
+        Write::JobPriority { job, priority } => tx
+            .prepare_cached("UPDATE jobs SET priority = ?2 WHERE id = ?1")?
+            .execute((int(job.0), priority))?,
         Write::JobStop { job, stop } => tx
             .prepare_cached("UPDATE jobs SET stop = ?2 WHERE id = ?1")?
             .execute(params![int(job.0), codes::stop(*stop)])?,
-        Write::JobEnd { job, state, at, counts } => end_job(tx, *job, *state, *at, counts)?,
+        Write::JobEnd { job, state, at, counts } => {
+            let row = (int(job.0), codes::job_state(*state), time(*at), spec::counts_to_json(counts));
+            tx.prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?
+                .execute(row)?
+        }
         Write::JobRetry { job } => retry(tx, *job)?,
         Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => {
             // Attempt 1 inserts the row, and that insert is the compare-and-swap.
@@ -80,7 +88,10 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
             1
         }
         Write::Worker(record) => upsert_worker(tx, record)?,
-        Write::WorkerGone(id) => worker_gone(tx, *id)?,
+        Write::WorkerGone(id) => {
+            tx.prepare_cached("DELETE FROM workers WHERE id = ?1")?.execute([int(id.0)])?;
+            1
+        }
         Write::Lease { worker, until } => tx
             .prepare_cached("UPDATE workers SET lease_until = ?2 WHERE id = ?1")?
             .execute((int(worker.0), time(*until)))?,
@@ -136,17 +147,6 @@ fn insert_job(
     )?
     .execute([int(id.0 + 1)])?;
     Ok(())
-}
-
-fn end_job(
-    tx: &Transaction<'_>,
-    job: JobId,
-    state: JobState,
-    at: Time,
-    counts: &Counts,
-) -> rusqlite::Result<usize> {
-    let ended = (int(job.0), codes::job_state(state), time(at), spec::counts_to_json(counts));
-    tx.prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?.execute(ended)
 }
 
 fn retry(tx: &Transaction<'_>, job: JobId) -> rusqlite::Result<usize> {
@@ -219,12 +219,6 @@ fn insert_late(
                  AND worker = ?4 AND epoch = ?5 AND late = 1)",
     )?
     .execute(params_from_iter(with_result(&key, result)))
-}
-
-/// Deletes a worker. It is never refused: the result is always 1.
-fn worker_gone(tx: &Transaction<'_>, id: WorkerId) -> rusqlite::Result<usize> {
-    tx.prepare_cached("DELETE FROM workers WHERE id = ?1")?.execute([int(id.0)])?;
-    Ok(1)
 }
 
 fn upsert_worker(tx: &Transaction<'_>, worker: &WorkerRecord) -> rusqlite::Result<usize> {

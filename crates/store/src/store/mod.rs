@@ -37,12 +37,15 @@ macro_rules! dispatch {
     };
 }
 
+mod checks;
 mod journal;
 mod neighbours;
 mod ownership;
 mod requests;
 mod tokens;
 mod views;
+
+pub use checks::{clock_ahead_ms, notices_arrive};
 
 use crate::error::StoreError;
 use crate::memory::Memory;

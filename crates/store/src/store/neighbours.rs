@@ -3,7 +3,7 @@
 
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::view::{ForeignWrite, SeriesRow};
+use crate::view::{ForeignDocs, ForeignWrite, SeriesRow};
 use std::ops::Range;
 use windlass_core::JobId;
 
@@ -18,14 +18,9 @@ impl Store {
         dispatch!(self, read foreign_job(id))
     }
 
-    /// The documents of jobs that may still change, by id.
-    pub async fn foreign_open(&self) -> Result<Vec<(JobId, String)>, StoreError> {
-        dispatch!(self, read foreign_open())
-    }
-
-    /// The documents of another system's hosts, by name.
-    pub async fn foreign_hosts(&self) -> Result<Vec<(String, String)>, StoreError> {
-        dispatch!(self, read foreign_hosts())
+    /// The documents of another system's hosts, and of its jobs that may still change.
+    pub async fn foreign_docs(&self) -> Result<ForeignDocs, StoreError> {
+        dispatch!(self, read foreign_docs())
     }
 
     /// Stores parts of series, each in place of the row with its part and step. For each part in `kept`, the rows of

@@ -3,12 +3,8 @@
 use super::Store;
 use crate::done::DoneRow;
 use crate::error::StoreError;
-use crate::mailbox::{Answers, AskId, Asked, Listener, Notice};
+use crate::mailbox::{Answers, AskId, Asked, Listener};
 use crate::ownership::ServerId;
-use std::time::Duration;
-
-/// The channel on which a server tests whether notifications arrive.
-const CHECKED: &str = "windlass_checked";
 
 impl Store {
     /// Inserts a request to the owner of the farm, and notifies [`ASKED`](crate::ASKED). `sign` returns the signature
@@ -92,38 +88,6 @@ impl Store {
         match self {
             Store::Memory(_) | Store::Sqlite(_) => Listener::silent(),
             Store::Postgres(postgres) => postgres.listen(channels),
-        }
-    }
-
-    /// Whether a notification comes back within `patience`. A pooler that shares connections between transactions
-    /// swallows them. True for a store of one server, which needs none.
-    pub async fn notices_arrive(&self, patience: Duration) -> Result<bool, StoreError> {
-        let mut listener = match self {
-            Store::Memory(_) | Store::Sqlite(_) => return Ok(true),
-            Store::Postgres(_) => self.listen(&[CHECKED]),
-        };
-        let payload = format!("{:x}", self.id() ^ i64::from(std::process::id()));
-        let heard = async {
-            loop {
-                match listener.next().await {
-                    Notice::Listens => self.notify(CHECKED, &payload).await?,
-                    Notice::Said { payload: said, .. } if said == payload => return Ok(()),
-                    Notice::Said { .. } => {}
-                }
-            }
-        };
-        match tokio::time::timeout(patience, heard).await {
-            Ok(heard) => heard.map(|()| true),
-            Err(_) => Ok(false),
-        }
-    }
-
-    /// How far the database's clock is from this machine's, in milliseconds; positive if it is ahead. `None` for a
-    /// store on this machine.
-    pub async fn clock_ahead_ms(&self) -> Result<Option<i64>, StoreError> {
-        match self {
-            Store::Memory(_) | Store::Sqlite(_) => Ok(None),
-            Store::Postgres(postgres) => postgres.clock_ahead_ms().await.map(Some),
         }
     }
 }
