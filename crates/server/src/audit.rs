@@ -25,7 +25,6 @@ pub struct Audit {
     lost: Counter,
 }
 
-/// The line of a request.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ms: u64,

@@ -225,7 +225,6 @@ impl Auth {
         tokens.get(id).filter(|token| in_force(token, at)).and_then(|token| caller_of(token).ok())
     }
 
-    /// The caller of this token, or why it is refused.
     pub(crate) fn check_token(&self, token: &str) -> Result<Caller, Denied> {
         self.known(&format!("Bearer {token}"), now())
     }
@@ -352,7 +351,6 @@ fn in_force(token: &TokenRecord, at: Time) -> bool {
     token.revoked.is_none() && token.expires.is_none_or(|end| end > at)
 }
 
-/// The caller of a token that is in force.
 fn caller_of(token: &TokenRecord) -> Result<Caller, Denied> {
     Ok(Caller {
         user: token.user.clone(),
@@ -413,7 +411,6 @@ fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRec
     })
 }
 
-/// A token as told to people.
 fn told(record: &TokenRecord) -> Option<Token> {
     Some(Token {
         id: record.id.clone(),

@@ -26,15 +26,12 @@ const SENT_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 /// to their workers waits for it.
 const UNREAD_MAX: Duration = Duration::from_secs(10);
 
-/// The step of a job.
 pub type StepId = (JobId, u16);
 
-/// The steps of these jobs.
 pub fn steps_of<'a>(records: impl Iterator<Item = &'a JobRecord>) -> Vec<StepId> {
     records.flat_map(|record| (0..record.spec.steps.len()).map(|step| (record.id, step as u16))).collect()
 }
 
-/// A body that is kept.
 enum Kept {
     Raw(Arc<[u8]>),
     Parsed(Arc<StepBody>),
@@ -42,7 +39,6 @@ enum Kept {
     Unfit(&'static str),
 }
 
-/// A body as it was read.
 pub enum LoadedBody {
     /// With its bytes in the store.
     Body(Arc<StepBody>, usize),
@@ -74,7 +70,6 @@ pub enum ReadFault {
     Store,
 }
 
-/// Bodies that are to be read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WantedBodies {
     /// Those that are read together.
@@ -87,15 +82,12 @@ pub struct WantedBodies {
 
 struct Entry {
     body: Kept,
-    /// What it counts for.
     bytes: usize,
     age: u64,
 }
 
-/// What is known of a body.
 pub enum BodyLookup {
     Found(Arc<StepBody>),
-    /// It has to be read.
     Missing,
     /// There is none that can be sent: why.
     Unfit(&'static str),
@@ -197,7 +189,6 @@ impl Bodies {
         }
     }
 
-    /// A body was read.
     pub fn read(&mut self, step: StepId, read: LoadedBody) {
         self.failing.remove(&step);
         match read {
@@ -232,7 +223,6 @@ impl Bodies {
         self.bytes -= entry.bytes;
     }
 
-    /// Drops the bodies of a job that ended.
     pub fn forget(&mut self, job: JobId) {
         let steps: Vec<StepId> = self.kept.range((job, 0)..=(job, u16::MAX)).map(|(step, _)| *step).collect();
         steps.into_iter().for_each(|step| self.remove(step));

@@ -13,7 +13,6 @@ type Raw = Vec<Option<Arc<[u8]>>>;
 /// The bodies that a read brought, and those that it did not.
 #[derive(Default)]
 pub struct BodyReads {
-    /// Those that were read.
     pub bodies: Vec<(StepId, LoadedBody)>,
     /// Those that something waits for and that could not be read.
     pub unread: Vec<(StepId, ReadFault)>,

@@ -27,7 +27,6 @@ struct Follower {
 }
 
 impl Clock {
-    /// As the wall clock is now.
     pub fn new() -> Self {
         let (boot, wall) = read();
         Clock(Mutex::new(Follower { shown: wall, boot, wall }))

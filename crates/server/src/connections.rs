@@ -61,7 +61,6 @@ impl RoomLimits {
         RoomLimits { total, strangers, per_machine: per_machine.min(strangers) }
     }
 
-    /// Connections of one user at a time.
     fn per_user(self) -> usize {
         (self.total / 4).max(1)
     }
@@ -223,7 +222,6 @@ impl Room {
 /// The strangers that have too many connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crowd {
-    /// Those of one machine.
     Machine,
     /// Those of all machines together.
     All,
@@ -254,14 +252,12 @@ pub struct ConnectionPlace {
     pub(crate) process_user: OnceCell<Option<u32>>,
 }
 
-/// The requests of a connection.
 struct UnderWay {
     requests: usize,
     /// When that number last changed.
     since: Instant,
 }
 
-/// A request of a connection, until it is answered.
 pub struct OngoingRequest(Arc<ConnectionPlace>);
 
 impl Drop for OngoingRequest {

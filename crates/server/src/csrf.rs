@@ -32,12 +32,10 @@ pub(crate) struct RequestOrigin<'a> {
     /// The host and port that the client addressed.
     pub host: &'a str,
     pub headers: &'a HeaderMap,
-    /// Whether a body comes.
     pub has_body: bool,
 }
 
 impl<'a> RequestOrigin<'a> {
-    /// Checks a request that shows a session.
     pub fn check_session(self) -> Result<(), CrossSite> {
         if self.is_foreign_origin() {
             return Err(CrossSite::Origin);

@@ -47,7 +47,6 @@ impl Space {
 }
 
 impl Disk {
-    /// The disk of a store's address.
     pub fn of_store(path: Option<&Path>) -> Disk {
         let dir = path.map(|path| path.parent().filter(|dir| !dir.as_os_str().is_empty()));
         let dir = dir.map(|dir| dir.unwrap_or(Path::new(".")).to_owned());

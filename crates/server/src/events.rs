@@ -87,7 +87,6 @@ impl Events {
         jobs.into_iter().for_each(|event| self.tell(event));
     }
 
-    /// Tells the listeners of one event.
     pub fn tell(&self, event: ServerEvent) {
         // An error says that nobody listens any more.
         _ = self.sender.send(Arc::new(event));
@@ -128,7 +127,6 @@ impl BriefEvents {
         }
     }
 
-    /// The next event to tell now.
     pub fn next(&mut self, now: Instant) -> Option<Arc<ServerEvent>> {
         // Not by `due`: for the first after a while that is its own now, and so always a little later than `now`.
         let due = !self.counts.is_empty() && self.told.is_none_or(|told| told + BRIEF_EVERY <= now);

@@ -30,7 +30,6 @@ pub enum ExternalOrder {
 struct Booked {
     report: Report,
     phase: HeldPhase,
-    /// It is to end.
     is_stopping: bool,
     /// Told to the engine, and not durable yet.
     result: Option<TaskResult>,
@@ -43,7 +42,6 @@ struct State {
     attendants: BTreeMap<JobId, mpsc::UnboundedSender<ExternalOrder>>,
     /// Jobs with booked attempts to which nobody attends, since when.
     unattended: BTreeMap<JobId, Instant>,
-    /// Ends that the engine is to be told.
     ends: Vec<(Report, TaskResult)>,
 }
 
@@ -127,7 +125,6 @@ impl ExternalTasks {
         }
     }
 
-    /// Ends that the engine is to be told.
     pub fn take_ends(&self) -> Vec<(Report, TaskResult)> {
         std::mem::take(&mut self.state.lock().ends)
     }
@@ -295,7 +292,6 @@ fn start_order(report: Report) -> ExternalOrder {
     ExternalOrder::Start { task: report.task, attempt: report.attempt, worker: report.worker }
 }
 
-/// The attempt that a command is about.
 fn attempt_of(order: &WorkerCommand) -> Option<(TaskId, u32)> {
     match order {
         WorkerCommand::Start { task, attempt, .. }

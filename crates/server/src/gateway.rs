@@ -92,7 +92,6 @@ impl Gateways {
         self.0.iter()
     }
 
-    /// The gateway to which a path belongs.
     pub(crate) fn of(&self, path: &str) -> Option<&dyn Gateway> {
         self.0.iter().find(|gateway| gateway.owns(path)).map(|gateway| &**gateway)
     }

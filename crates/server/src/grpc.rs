@@ -74,7 +74,6 @@ pub(crate) struct Workers {
     terms: WorkerTerms,
     auth: Arc<Auth>,
     refusals: Arc<Refusals>,
-    /// Room for streams of workers.
     open: Arc<Semaphore>,
 }
 
@@ -142,14 +141,12 @@ impl workers_server::Workers for Workers {
     }
 }
 
-/// Messages that wait for a worker.
 struct WorkerWriter {
     parcels: mpsc::Receiver<Vec<Order>>,
     /// Out of the parcels, and not sent.
     orders: VecDeque<Order>,
     /// Leases that came behind these. They go first: on a slow line the bodies before them may take as long as a lease.
     leases: Vec<Order>,
-    /// With those in the parcels.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -217,7 +214,6 @@ fn speaks_for_keeper(message: &FromWorker) -> bool {
     !message.reports.iter().all(measured)
 }
 
-/// The half that hears the worker.
 struct WorkerReader {
     handle: Handle,
     link: Arc<RemoteLink>,

@@ -18,8 +18,10 @@ pub(crate) enum Inbox {
     ),
     /// An event that needs no answer, and the room that it takes until the engine takes it up.
     Event(Event, OwnedSemaphorePermit),
-    /// What a worker says.
-    Worker { link: u64, messages: Vec<WorkerMessage> },
+    Worker {
+        link: u64,
+        messages: Vec<WorkerMessage>,
+    },
     /// A question about the engine's state.
     Query(Box<dyn FnOnce(&Engine) + Send>),
     /// How many entries the tables have.

@@ -19,7 +19,6 @@ use windlass_core::job::{Counts, TaskState};
 use windlass_core::plan::Searches;
 use windlass_core::worker::WorkerState;
 
-/// Counters by the value of one label.
 type CounterFamily = Family<[(&'static str, &'static str); 1], Counter>;
 
 /// The names of tables, and how many entries each has.
@@ -46,7 +45,6 @@ pub struct Metrics {
     store_read_seconds: Histogram,
     /// The same events once more, for rates and quantiles of the last minutes.
     tally: Mutex<Tally>,
-    /// Writes of a batch.
     pub batch_writes: Histogram,
     store_failures: Counter,
     /// Connections and requests that were refused for what they are or who sent them.
@@ -234,7 +232,6 @@ fn gauge(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily::gauge(name, help)
 }
 
-/// Gauges of the engine.
 pub struct Gauges {
     counts: Counts,
     workers: BTreeMap<&'static str, u32>,
@@ -309,7 +306,6 @@ impl Gauges {
         }
     }
 
-    /// Adds them to the text.
     pub fn write(&self, text: &mut String) {
         let Counts { waiting, ready, active, .. } = self.counts;
         let tasks = [("waiting", waiting), ("ready", ready), ("active", active)];

@@ -27,7 +27,6 @@ impl NotedPath {
         NotedPath(noted)
     }
 
-    /// The path as it stands in the log.
     pub fn as_str(&self) -> &str {
         &self.0
     }

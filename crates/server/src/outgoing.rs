@@ -20,7 +20,6 @@ const AHEAD_MAX: usize = 64;
 /// Messages that may wait for one worker. A worker for which more wait says hello again, and gets what it lacks then.
 const WAITING_MAX: usize = 2 * HELD_MAX;
 
-/// What is to be sent.
 pub struct Outgoing {
     links: Arc<Links>,
     external: Arc<ExternalTasks>,
@@ -85,7 +84,6 @@ impl Parcels {
     }
 }
 
-/// What a start needs.
 enum Need {
     Here(StartInfo),
     /// Its body is being read.

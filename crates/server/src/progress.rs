@@ -20,7 +20,6 @@ impl ProgressBoard {
         said.get(&task).filter(|(number, _)| *number == attempt).map(|(_, progress)| progress.clone())
     }
 
-    /// An attempt says something.
     pub fn set(&self, task: TaskId, attempt: u32, progress: Progress) {
         let mut said = self.said.lock();
         if said.len() < TASKS_MAX || said.contains_key(&task) {
@@ -32,7 +31,6 @@ impl ProgressBoard {
         self.said.lock().len()
     }
 
-    /// An attempt of the task ended.
     pub fn forget(&self, task: TaskId) {
         self.said.lock().remove(&task);
     }

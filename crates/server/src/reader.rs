@@ -44,7 +44,6 @@ impl Reader {
         self.reads_all || self.user.as_deref() == Some(user)
     }
 
-    /// The same of the tasks of one job.
     pub(crate) fn may_read_job(&self, job: &JobSpec) -> bool {
         let may_act = || self.caller.as_ref().is_some_and(|caller| caller.may_act_on(&job.user, &job.queue));
         self.may_read(&job.user) || may_act()
@@ -64,7 +63,6 @@ impl Reader {
         all
     }
 
-    /// The same of several.
     pub(crate) fn told_each<T: Outline>(&self, all: Vec<Whole<T>>) -> Vec<T> {
         all.into_iter().map(|whole| self.told(whole)).collect()
     }
@@ -78,12 +76,10 @@ pub(crate) struct Whole<T> {
 }
 
 impl<T> Whole<T> {
-    /// Something of the job with this spec.
     pub fn new(spec: Arc<JobSpec>, all: T) -> Whole<T> {
         Whole { spec, all }
     }
 
-    /// The job as it was submitted.
     pub fn spec(&self) -> &JobSpec {
         &self.spec
     }

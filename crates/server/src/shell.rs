@@ -135,7 +135,6 @@ struct Shell {
     /// When the counts of parked jobs were looked at last.
     audited: Instant,
     background: Background,
-    /// Why the pipeline is stalled.
     stalled_by: Option<Unavailable>,
     stopping: Option<oneshot::Sender<()>>,
     /// The number of the first job that may not be durable once the commit under way is.

@@ -39,7 +39,6 @@ pub(crate) fn answered(span: &Span, status: StatusCode) {
     }
 }
 
-/// A round of scheduling.
 pub(crate) fn round() -> Span {
     debug_span!(target: SPANS, parent: None, "round", bookings = Empty)
 }
@@ -49,7 +48,6 @@ pub(crate) fn booked(span: &Span, bookings: usize) {
     span.record("bookings", bookings as i64);
 }
 
-/// A batch that the store writes.
 pub(crate) fn commit(writes: usize) -> Span {
     debug_span!(
         target: SPANS,

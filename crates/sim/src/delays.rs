@@ -56,7 +56,6 @@ fn kind_of(message: &SimEvent) -> Option<Kind> {
     }
 }
 
-/// The delays of one world.
 #[derive(Default)]
 pub(crate) struct Delays {
     /// The longest delay of a message of this kind, in nanoseconds.
@@ -73,7 +72,6 @@ const BODY_MAX: u64 = 20 * S;
 const SLOW_COMMIT_MAX: u64 = 15 * S;
 
 impl Delays {
-    /// The delays of the world of a seed.
     pub fn random(rng: &mut Rng) -> Delays {
         let mut delays = Delays::default();
         if rng.chance(250) {

@@ -12,13 +12,10 @@ pub enum SimEvent {
     ToScheduler(u64, usize, MachineMessage),
     /// A command with this number reaches a machine over this link.
     ToMachine(u64, usize, u64, WorkerCommand),
-    /// A machine tries to connect.
     Connects(usize),
     /// A machine sends its inventory.
     Beats(usize),
-    /// A machine reports its load.
     Reports(usize),
-    /// A new keeper starts.
     KeeperStarts(usize),
     /// A keeper checks whether its lease has run out.
     Fences(usize),
@@ -26,7 +23,6 @@ pub enum SimEvent {
     LossSeen(u64),
     /// An attempt under the keeper of this incarnation ends by itself.
     TaskEnds(usize, u64, AttemptKey, End),
-    /// The scheduler of this life wakes.
     Wakes(u64),
     /// The scheduler of this life runs a round.
     Round(u64),
@@ -43,7 +39,6 @@ pub enum SimEvent {
     /// The scheduler of this life has the body for which the orders of a link wait.
     BodyRead(u64, u64),
     SchedulerStarts,
-    /// The store's disk has room again.
     DiskHasRoom,
     /// A reminder for the driver of the world.
     Alarm(Alarm),
@@ -68,13 +63,10 @@ pub enum Observation {
     Reply(RequestId, Reply),
     /// A request failed, because the store took no writes.
     Unavailable(RequestId),
-    /// A fact that the engine published.
     Fact(Fact),
     /// An attempt's process started on a machine.
     Starts(usize, AttemptKey),
-    /// An attempt ended on a machine.
     Ends(usize, AttemptKey, End),
-    /// A reminder is due.
     Alarm(Alarm),
     /// The scheduler died, so open requests get no reply.
     SchedulerDied,

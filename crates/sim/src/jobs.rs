@@ -37,7 +37,6 @@ impl Profile {
         Arc::from([self as u8, fail_percent, holds])
     }
 
-    /// The profile that a body encodes.
     pub fn of(body: &[u8]) -> Profile {
         match body.first() {
             Some(0) => Profile::Short,
@@ -58,7 +57,6 @@ impl Profile {
     }
 }
 
-/// How a task with this body ends.
 pub fn end_of(body: &[u8], rng: &mut Rng) -> End {
     let fail_percent = body.get(1).copied().unwrap_or(0);
     if !rng.chance(u32::from(fail_percent) * 10) {
@@ -285,7 +283,6 @@ pub fn stream(rng: &mut Rng, widest: u32) -> Vec<JobSpec> {
     jobs
 }
 
-/// The job that an attempt of a task submits and waits for.
 pub fn child_job(rng: &mut Rng, task: TaskId, attempt: u32) -> JobSpec {
     let profile = if rng.chance(500) { Profile::Short } else { Profile::Medium };
     let step = StepSpec {

@@ -11,10 +11,8 @@ use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::Attributes;
 use windlass_core::{Epoch, Resources, TaskId, Time};
 
-/// One attempt: the task and the attempt's number.
 pub type AttemptKey = (TaskId, u32);
 
-/// A message of a worker to the scheduler.
 #[derive(Clone, PartialEq, Debug)]
 pub enum MachineMessage {
     Hello(Box<Hello>),
@@ -24,7 +22,6 @@ pub enum MachineMessage {
     Finished(AttemptKey, Epoch, TaskResult),
     /// A task has the cpus again that it lent.
     Reclaimed(AttemptKey, Epoch),
-    /// A report of the machine's load.
     Load(Box<LoadReport>),
     /// Keys in the worker's caches, with their bytes.
     Caches(BTreeMap<String, u64>),
@@ -33,14 +30,12 @@ pub enum MachineMessage {
 /// An effect of a call, which `world` carries out.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
-    /// The worker sends a message.
     Say(MachineMessage),
     Starts(AttemptKey),
     /// A process ends, or an attempt ends without one.
     Ends(AttemptKey, End),
 }
 
-/// The progress of an attempt.
 #[derive(Clone, PartialEq, Debug)]
 enum Phase {
     Queued,

@@ -220,7 +220,6 @@ impl People {
         }
     }
 
-    /// Takes in a reply.
     pub fn answered(&mut self, world: &mut World, request: RequestId, answer: Reply) {
         let Some(ask) = self.asks.remove(&request) else {
             world.broken(format!("request {request} was answered twice, or never asked"));

@@ -45,7 +45,6 @@ pub(crate) struct Promises {
 }
 
 impl Promises {
-    /// Checks the start of a process.
     pub fn starts(&mut self, store: &Memory, machine: &Machine, key: AttemptKey) -> Checked {
         let (task, attempt) = key;
         if let Some((name, other)) = self.running.insert(task, (machine.name.clone(), attempt)) {
@@ -111,7 +110,6 @@ impl Promises {
         Ok(())
     }
 
-    /// Notes the end of an attempt, or of its keeper.
     pub fn ends(&mut self, key: AttemptKey, end: End) {
         if self.running.get(&key.0).is_some_and(|(_, attempt)| *attempt == key.1) {
             self.running.remove(&key.0);
@@ -226,7 +224,6 @@ impl Promises {
         }
     }
 
-    /// Checks the reply to a submission.
     pub fn accepted(&mut self, store: &Memory, job: JobId, spec: &Arc<JobSpec>, existing: bool) -> Checked {
         if let Some(key) = &spec.key {
             let known = *self.keys.entry((spec.user.clone(), key.clone())).or_insert(job);
@@ -253,7 +250,6 @@ impl Promises {
         self.accepted.retain(|job, _| !jobs.contains(job));
     }
 
-    /// Whether a job was deleted for its age.
     pub fn is_deleted(&self, job: JobId) -> bool {
         self.deleted.contains_key(&job)
     }
@@ -282,7 +278,6 @@ impl Promises {
         self.accepted.len() as u64
     }
 
-    /// Whether the job was ever retried.
     pub fn was_retried(&self, job: JobId) -> bool {
         self.retried.contains(&job)
     }

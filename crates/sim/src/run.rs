@@ -135,7 +135,6 @@ struct Run {
     rivals: Vec<usize>,
     /// Virtual time in nanoseconds at which the disturbances end.
     quiet_ns: u64,
-    /// Checks of waiting work.
     waits: Waits,
     /// The special circumstance of this world.
     twists: Twists,

@@ -11,10 +11,8 @@ use windlass_core::{Time, WorkerId};
 /// what comes behind a later order.
 pub(crate) type HeldBack = BTreeMap<u64, VecDeque<(u64, WorkerCommand)>>;
 
-/// A scheduler, from its start to its death.
 pub struct Scheduler {
     pub engine: Engine,
-    /// Number of this scheduler.
     pub life: u64,
     pub(crate) pipeline: Pipeline,
     pub(crate) in_flight: Option<Flight>,

@@ -325,7 +325,6 @@ impl ScriptWorld {
             .ok_or_else(|| format!("there is no worker '{name}'"))
     }
 
-    /// The machine and the attempt of a running task.
     fn running(&self, task: TaskId) -> Option<(usize, AttemptKey)> {
         self.world.machines.iter().enumerate().find_map(|(number, machine)| {
             let mut running = machine.keeper.as_ref()?.running();

@@ -59,7 +59,6 @@ impl World {
         self.handled();
     }
 
-    /// Kills the scheduler with everything that it has in memory.
     pub(crate) fn kill_scheduler(&mut self) {
         let Some(scheduler) = self.scheduler.take() else { return };
         self.turns_before = waits::turns(&scheduler);

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 /// Lines that a violation shows.
 const LAST_LINES: usize = 60;
 
-/// The transcript of a run.
 #[derive(Clone, Debug)]
 pub struct Transcript {
     now_ns: u64,
@@ -39,7 +38,6 @@ impl Transcript {
         self.lines.push_back(line);
     }
 
-    /// The lines that were kept.
     pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }

@@ -38,7 +38,6 @@ enum Twist {
     LostResults,
 }
 
-/// The twist of one seed, if it has one.
 pub(crate) struct Twists {
     twist: Option<Twist>,
     rng: Rng,

@@ -26,7 +26,6 @@ const PASSED_MAX: u32 = 60;
 /// Wide work is judged when it was blocked for this many times the time that earns a reservation.
 const BLOCKED_FACTOR: u64 = 10;
 
-/// The observations of a waiting step.
 #[derive(Default)]
 struct Waiting {
     /// Inspections in a row at which some worker would have taken it.
@@ -139,7 +138,6 @@ fn may_be_passed(engine: &Engine, key: StepKey) -> bool {
 /// tag and the level to which they were really served.
 pub(crate) type Waited = BTreeMap<QueueId, Option<(u8, i128, i128)>>;
 
-/// The queues that wait now.
 pub(crate) fn waiting(engine: &Engine, now: Time) -> Waited {
     let parked = engine.subqueues().iter().filter(|(_, line)| line.away().jobs > 0);
     let mut waited: Waited = parked.map(|((queue, _), _)| (queue, None)).collect();

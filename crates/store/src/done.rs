@@ -50,7 +50,6 @@ pub(crate) fn done_of<'a>(
 pub(crate) struct DoneRows(BTreeMap<String, DoneRow>);
 
 impl DoneRows {
-    /// Keeps those of the requests that were done.
     pub fn keep(&mut self, done: &[DoneRequest], writes: &[Write], refused: &[usize]) {
         for DoneRequest { key, answer, by, signature, .. } in done_of(done, writes, refused) {
             let (answer, signature) = (answer.clone(), signature.clone());

@@ -12,7 +12,6 @@ use windlass_core::job::{EndedTasks, JobRecord, JobSpec, TaskRow, TaskState, Tri
 pub struct Gather {
     /// Tasks that are booked, or ready for another attempt.
     tasks: Vec<TaskRow>,
-    /// Ranges of tasks that have ended.
     ended: Vec<EndedTasks>,
     /// The rows of the tasks in `ended`; `None` for a job whose tasks start one by one.
     ended_rows: Option<Vec<TaskRow>>,
@@ -29,7 +28,6 @@ impl Gather {
         &self.tasks
     }
 
-    /// Ranges of tasks that have ended.
     pub fn ended(&self) -> &[EndedTasks] {
         &self.ended
     }

@@ -53,12 +53,10 @@ impl OpenJob {
         });
     }
 
-    /// The jobs that it comes after.
     pub fn after(&self) -> &[JobId] {
         &self.spec.after
     }
 
-    /// The stop that its home has not written.
     fn missing_stop(&self, predecessors: &Predecessors) -> Option<Stop> {
         if self.stop.is_some() {
             return None;

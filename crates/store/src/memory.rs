@@ -73,7 +73,6 @@ struct Tables {
     done: DoneRows,
 }
 
-/// The key of a subqueue: its queue and its class.
 type SubqueueKey = (String, u64);
 
 /// The methods are those of [`Store`](crate::Store) with the same names.

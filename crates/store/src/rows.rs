@@ -108,7 +108,6 @@ pub trait StoredRow {
     }
 }
 
-/// The value of a column that every row has.
 pub fn present<T>(column: usize, value: Option<T>) -> Result<T, RowError> {
     value.ok_or_else(|| RowError::new(column, "no value"))
 }

@@ -22,7 +22,6 @@ pub fn join(whole: i64, fraction: i64) -> i128 {
     (i128::from(whole) << FRACTION_BITS) + i128::from(fraction)
 }
 
-/// The flags of a turn, in one column.
 fn flags(turn: &QueueTurn) -> i64 {
     let QueueTurn { waits, passed, express, .. } = *turn;
     i64::from(waits) * WAITS + i64::from(passed) * PASSED + i64::from(express) * EXPRESS
@@ -65,7 +64,6 @@ pub fn clock_key(of: &ClockOf) -> (i64, &str) {
     }
 }
 
-/// The owner of the clock with this key.
 pub fn clock_of(band: i64, queue: &str) -> ClockOf {
     match band {
         USERS => ClockOf::Users(queue.to_owned()),

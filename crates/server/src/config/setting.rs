@@ -38,9 +38,7 @@ pub struct Setting {
     pub kind: &'static str,
     /// Its value, written as in the file. `None` where it is not set, and for a table.
     pub value: Option<String>,
-    /// The value of a number that is set.
     pub(super) number: Option<f64>,
-    /// The unit of a number.
     pub(super) unit: Unit,
     /// The smallest and the largest number that is taken.
     pub(super) bounds: Option<(f64, f64)>,
@@ -61,7 +59,6 @@ impl Setting {
         self.kind.is_empty()
     }
 
-    /// The path of a setting of this table.
     pub(super) fn inside(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
@@ -113,7 +110,6 @@ pub(super) fn bounds<T: Copy + Into<f64>>(range: RangeInclusive<T>) -> (f64, f64
     ((*range.start()).into(), (*range.end()).into())
 }
 
-/// The type of a setting, or of a table of settings.
 pub(super) trait SettingType {
     /// Lists the setting that `at` tells of, or the table with the settings inside.
     fn list(&self, at: Setting, settings: &mut Vec<Setting>);
@@ -268,7 +264,6 @@ impl<T: SettingType + Default> SettingType for Option<T> {
     }
 }
 
-/// Assigns one of the words that a type has in the file.
 pub(super) fn assign_word<T: for<'de> Deserialize<'de>>(setting: &mut T, text: &str) -> Result<(), String> {
     let word: StrDeserializer<'_, WordError> = text.into_deserializer();
     *setting = T::deserialize(word).map_err(|why| why.to_string())?;

@@ -11,7 +11,6 @@ const NAME: &str = "windlass_session";
 /// garbage among them must not hide the session.
 const LOOKED_AT_BYTES_MAX: usize = 16 << 10;
 
-/// The name of the cookie for a `Host` header.
 fn name(host: &str) -> String {
     match port(host) {
         Some(port) => format!("{NAME}_{port}"),
@@ -41,7 +40,6 @@ pub(crate) fn shown<'a>(headers: &'a HeaderMap, host: &str) -> impl Iterator<Ite
     pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The `Set-Cookie` of a session.
 pub(crate) fn set(host: &str, value: &str, is_tls: bool) -> String {
     written(host, value, SESSION_MS / 1000, is_tls)
 }

@@ -16,7 +16,6 @@ const LOOK: Duration = Duration::from_secs(15);
 /// Requests to open the port that may wait.
 const ASKED_MAX: usize = 16;
 
-/// Asks for the port.
 type Ask = oneshot::Sender<Result<String, ListenError>>;
 
 #[derive(Clone)]

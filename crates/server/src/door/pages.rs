@@ -30,7 +30,6 @@ const VIEWS: [(&str, bool); 6] = [
     ("", false),
 ];
 
-/// A file of the board.
 pub(crate) struct EmbeddedFile {
     path: &'static str,
     kind: &'static str,
@@ -55,7 +54,6 @@ fn is_view(path: &str) -> bool {
     VIEWS.iter().any(|(view, deep)| *view == first && (*deep || beneath.is_empty()) && !rest.starts_with('/'))
 }
 
-/// Answers a request for a file.
 pub(crate) fn answer(file: &'static EmbeddedFile, method: &Method, headers: &HeaderMap) -> Response<Body> {
     let packed = file.gzip.filter(|_| takes_gzip(headers));
     // Each form has a tag of its own.

@@ -27,7 +27,6 @@ const SECRET_BYTES: usize = 32;
 /// Bytes of a session or code as text.
 pub(crate) const SHOWN_BYTES: usize = 2 * (ID_BYTES + SECRET_BYTES) + 1;
 
-/// A session that is in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SessionInForce {
     /// Its id, which is not secret.
@@ -56,7 +55,6 @@ struct Tickets {
     next: u64,
 }
 
-/// All of a server's.
 #[derive(Default)]
 pub(crate) struct Sessions {
     sessions: Mutex<Tickets>,
@@ -70,7 +68,6 @@ impl Sessions {
         self.sessions.lock().make((right, process_user), now, SESSION_MS, bounds)
     }
 
-    /// The session that is shown, if it is in force.
     pub fn find(&self, shown: &str, now: Time) -> Option<SessionInForce> {
         let mut sessions = self.sessions.lock();
         let id = sessions.id_of(shown, now)?;
@@ -86,7 +83,6 @@ impl Sessions {
         session.map(|session| session.used = now).is_some()
     }
 
-    /// The number of sessions that are in force.
     pub fn count(&self, now: Time) -> usize {
         self.sessions.lock().by_id.values().filter(|session| session.ends > now).count()
     }

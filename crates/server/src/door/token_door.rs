@@ -72,13 +72,10 @@ pub struct TokenDoor {
     clock: Clock,
 }
 
-/// The passage that a request is granted.
 enum Passage {
     /// See a page, which has no data.
     Page(&'static EmbeddedFile),
-    /// Sign in or out.
     Session,
-    /// Look at the farm.
     In(SignedInBy),
 }
 

@@ -28,7 +28,6 @@ pub enum Part {
 impl Part {
     pub const ALL: [Part; 4] = [Part::FarmDay, Part::FarmHour, Part::WorkersDay, Part::WorkersHour];
 
-    /// Steps of the day for which blobs of this part are kept.
     pub fn kept_steps(self) -> u64 {
         match self {
             Part::FarmDay | Part::WorkersDay => super::charts::DAY_STEPS as u64,
@@ -74,7 +73,6 @@ struct WorkerRows {
     values: Vec<u8>,
 }
 
-/// The blobs of a step of the day.
 pub fn encode(charts: &Charts, day: u64) -> Vec<SeriesRow> {
     let mut blobs = Vec::new();
     for part in Part::ALL {

@@ -36,7 +36,6 @@ pub type WorkerRow = [u8; WORKER_COLUMNS];
 /// What all workers' rows take, without what allocation adds.
 const _: () = assert!(WORKERS_MAX * WORKER_COLUMNS * (HOUR_STEPS + DAY_STEPS) < 34 << 20);
 
-/// The place of each column of the farm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FarmColumn {
     Running,
@@ -113,7 +112,6 @@ pub trait Row: Copy + PartialEq {
     /// A row of which nothing is known.
     const GAP: Self;
 
-    /// Several steps as one.
     fn fold(rows: impl Iterator<Item = Self> + Clone) -> Self;
 }
 
@@ -328,7 +326,6 @@ impl Charts {
         Some(chart)
     }
 
-    /// The same for a worker.
     pub(super) fn worker_seen(&mut self, id: WorkerId, step: u64) -> Option<&mut Chart<WorkerRow>> {
         if self.workers.len() >= WORKERS_MAX && !self.workers.contains_key(&id) {
             return None;

@@ -92,7 +92,6 @@ struct EndedAttempt {
     worker: Arc<str>,
 }
 
-/// Whose an attempt was.
 #[derive(Debug)]
 struct StepNames {
     step: String,
@@ -112,12 +111,10 @@ struct EndedRing {
     last: Option<(TaskId, Arc<StepNames>)>,
 }
 
-/// Which attempts a history is about.
 #[derive(Clone, Debug)]
 pub struct HistoryQuestion {
     /// Those that ended since then.
     pub since_ms: u64,
-    /// Those of this worker.
     pub worker: Option<String>,
 }
 

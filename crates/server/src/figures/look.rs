@@ -20,7 +20,6 @@ pub struct EngineLook {
     pub total_cpus: f64,
     /// Means over the workers that say them: cpu, memory, io.
     pub pressures: [Option<f64>; 3],
-    /// The busiest queues.
     pub queues: Vec<(String, QueueRow)>,
     pub workers: Vec<(WorkerId, WorkerRow)>,
 }

@@ -52,7 +52,6 @@ impl Figures {
         self.tallies.lock().last(ms, now_ms, tally)
     }
 
-    /// The farm over time.
     pub fn farm_series(&self, span: Span, now_ms: u64) -> FarmSeries {
         self.charts.lock().farm_series(span, now_ms)
     }

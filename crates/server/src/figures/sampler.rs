@@ -17,7 +17,6 @@ pub type FarmLook = (EngineLook, Entitled);
 pub struct Sampler {
     figures: Arc<Figures>,
     entitled: Entitled,
-    /// At the look before.
     before: Tally,
 }
 
@@ -32,7 +31,6 @@ impl Sampler {
         *self.figures.charts.lock() = blob::restore(rows, now_ms / HOUR_STEP_MS);
     }
 
-    /// The question to the engine.
     pub fn question(&self) -> impl FnOnce(&Engine) -> FarmLook + Send + 'static + use<> {
         let (entitled, due) = (self.entitled.clone(), self.entitled.is_due());
         move |engine: &Engine| {

@@ -52,7 +52,6 @@ const GAUGES: [WorkerGauge; 6] = [
     ),
 ];
 
-/// In a walk over workers.
 pub fn read(engine: &Engine) -> Vec<WorkerGauges> {
     let workers = engine.workers().present().take(METRIC_WORKERS_MAX);
     let gauges = workers.map(|worker| {
@@ -68,7 +67,6 @@ pub fn read(engine: &Engine) -> Vec<WorkerGauges> {
     gauges.collect()
 }
 
-/// Adds the gauges of all workers to the text.
 pub fn write(text: &mut String, workers: &[WorkerGauges]) {
     for (family, value) in GAUGES {
         let samples = workers.iter().filter_map(|worker| Some((&*worker.name, value(worker)?)));

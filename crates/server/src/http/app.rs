@@ -70,7 +70,6 @@ pub(super) struct AppShared {
 }
 
 impl App {
-    /// A caller as a reader of users' jobs.
     pub(super) fn reader(&self, caller: &Caller) -> Reader {
         Reader::of(caller, self.shared.front.read_all)
     }

@@ -33,7 +33,6 @@ pub(super) async fn take_turn(State(app): State<App>, request: Request, next: Ne
     }
 }
 
-/// A body that has its turn until it ends.
 fn lasting(body: Body, turn: UserTurn) -> Body {
     let parts = body.into_data_stream();
     Body::from_stream(parts.inspect(move |_| {

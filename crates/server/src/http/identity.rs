@@ -107,7 +107,6 @@ pub(super) fn check_sign_in(app: &App, peer: &Peer, request: &Request) -> Result
     check_name(app, peer, &host)
 }
 
-/// Checks a request for one of the board's pages.
 pub(super) fn check_page(app: &App, peer: &Peer, request: &Request) -> Result<(), CrossSite> {
     let host = host_of(request);
     origin(request, &host).check_page()?;

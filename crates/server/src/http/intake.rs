@@ -48,7 +48,6 @@ const BUDGET_PATIENCE: Duration = Duration::from_secs(30);
 /// How many bytes a second a body must bring after its first half minute.
 const BODY_BYTES_PER_S: u32 = 256 << 10;
 
-/// The budgets of bodies.
 pub(super) struct Intake {
     large: UserBudget,
     small: UserBudget,
@@ -190,7 +189,6 @@ pub(super) fn limit(
     })
 }
 
-/// How a body is read.
 pub(super) struct Reading<'a> {
     pub intake: &'a Intake,
     pub turns: &'a Turns,

@@ -157,7 +157,6 @@ pub async fn list(
     }
 }
 
-/// The state as the store has it.
 fn stored(state: JobState) -> core::JobState {
     match state {
         JobState::Pending | JobState::Running | JobState::Held => core::JobState::Active,
@@ -261,7 +260,6 @@ pub async fn prioritize(
         .await
 }
 
-/// An error where the job is not for this caller to act on.
 pub async fn check_owner(app: &App, caller: &Caller, id: JobId) -> Result<(), ApiError> {
     if caller.role == Role::Admin {
         return Ok(());

@@ -15,7 +15,6 @@ pub(super) struct Loan {
 }
 
 impl Loan {
-    /// Counts a wait of a task.
     pub(super) fn open(app: &App, task: TaskId) -> Loan {
         *app.shared.loans.lock().entry(task).or_default() += 1;
         Loan { app: app.clone(), task, is_open: true }

@@ -16,7 +16,6 @@ use axum::{Router, routing};
 use utoipa::OpenApi;
 use utoipa::openapi::extensions::Extensions;
 
-/// A request of the table.
 struct Route {
     method: Method,
     path: &'static str,
@@ -44,7 +43,6 @@ macro_rules! table {
             $(Route { method: method!($verb), path: $path, access: Access::$access },)*
         ];
 
-        /// All requests of the table.
         pub fn router() -> Router<App> {
             Router::new()$(.route($path, routing::$verb($module::$handler)))*
         }

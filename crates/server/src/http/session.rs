@@ -154,7 +154,6 @@ async fn own_address(app: &App) -> Result<String, ApiError> {
     }
 }
 
-/// The right of a caller's session.
 fn right_of(caller: &Caller) -> Right {
     caller.token.clone().map_or(Right::Own, Right::Token)
 }

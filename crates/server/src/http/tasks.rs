@@ -206,7 +206,6 @@ fn decided(decision: &Decision, name_of: impl Fn(u64) -> String) -> (String, u64
     (decision.policy().to_owned(), decision.at.as_ms(), judged.collect())
 }
 
-/// A task's id from a path.
 pub fn parse_id(text: &str) -> Result<TaskId, ApiError> {
     text.parse()
         .map_err(|e: windlass_core::ids::BadTaskId| ApiError::new(ErrorCode::BadRequest, e.to_string()))

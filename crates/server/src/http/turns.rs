@@ -22,7 +22,6 @@ const LINE_PATIENCE: Duration = Duration::from_secs(30);
 /// Waits for jobs, event streams and outputs that are read, of one user at a time.
 const LONG_MAX: usize = 4_096;
 
-/// Why a request has no turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum NoTurn {
     #[error("{UNDER_WAY_MAX} requests of this user are under way, and others waited for {} s", LINE_PATIENCE.as_secs())]
@@ -45,7 +44,6 @@ impl IntoResponse for NoTurn {
     }
 }
 
-/// The turns of all users.
 #[derive(Default)]
 pub(super) struct Turns {
     users: PerKey<String, TurnsOfUser>,

@@ -27,7 +27,6 @@ pub(crate) enum BodyError {
     Broken(axum::Error),
 }
 
-/// Reads a body in parts.
 pub(crate) struct BodyReader {
     parts: BodyDataStream,
     begun: Instant,
@@ -52,7 +51,6 @@ impl BodyReader {
         Ok(Some(part))
     }
 
-    /// The same of a request that has a share of a budget.
     pub async fn next_within(&mut self, share: &mut RequestShare) -> Result<Option<Bytes>, BodyError> {
         let next = tokio::select! {
             next = self.next() => next?,

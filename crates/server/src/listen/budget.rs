@@ -24,7 +24,6 @@ pub(crate) fn head_bytes(head: &Parts) -> usize {
     REQUEST_BYTES + path + headers.sum::<usize>()
 }
 
-/// A budget that requests share.
 pub(crate) struct RequestBudget {
     bytes_max: usize,
     held: Mutex<HeldBytes>,
@@ -75,7 +74,6 @@ impl RequestBudget {
         fits.then(|| RequestShare { budget: self.clone(), number, complete_bytes: 0, give_way })
     }
 
-    /// Requests whose bodies are coming.
     pub fn coming_count(&self) -> usize {
         self.held.lock().coming.len()
     }
@@ -110,7 +108,6 @@ impl RequestShare {
         own.is_some()
     }
 
-    /// Comes when it has to give way.
     pub async fn must_give_way(&self) {
         self.give_way.notified().await;
     }

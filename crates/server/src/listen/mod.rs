@@ -216,7 +216,6 @@ impl Listener {
     }
 }
 
-/// Limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     /// Bytes of a request's head.
@@ -241,7 +240,6 @@ pub(crate) struct Served {
     pub local: Arc<Semaphore>,
     /// TLS handshakes at a time.
     pub handshakes: Arc<Semaphore>,
-    /// Where requests are answered.
     pub requests: Handle,
     /// Connections over TCP are read on another runtime than that.
     pub is_apart: bool,
@@ -520,7 +518,6 @@ struct Answerer {
     requests: Handle,
     peer: Peer,
     way: Way,
-    /// A request has come.
     asked: Arc<AtomicBool>,
 }
 

@@ -25,9 +25,7 @@ use windlass_store::{DoneRequest, ServerId, Store, StoreError};
 pub(crate) enum Effect {
     /// The change was made as asked.
     Done,
-    /// A job was accepted.
     Submitted(Submitted),
-    /// This worker was forgotten.
     Forgotten(Box<Worker>),
 }
 
@@ -55,11 +53,8 @@ fn unplaceable_step(step: engine::Unplaceable) -> Unplaceable {
 pub(crate) struct Once {
     key: String,
     signer: ServerKey,
-    /// The number of the store.
     store: i64,
-    /// This server, which signs the row.
     by: ServerId,
-    /// The worker that the request is to forget.
     worker: Option<Box<Worker>>,
 }
 
@@ -126,7 +121,6 @@ impl OnceRequests {
         self.0.remove(&request);
     }
 
-    /// The rows of the requests that a batch does.
     pub fn rows(&self, batch: &Outbox) -> Vec<DoneRequest> {
         if self.0.is_empty() {
             return Vec::new();

@@ -71,7 +71,6 @@ impl RequestClient {
         RequestClient { store, server, key, waiting: Mutex::default(), owner: watch::Sender::new(None) }
     }
 
-    /// The number of this server.
     pub fn server(&self) -> ServerId {
         self.server
     }
@@ -223,7 +222,6 @@ impl RequestClient {
     }
 }
 
-/// The fate of one row.
 enum Fate {
     Answered(Answered),
     /// The database has it no more.
@@ -306,7 +304,6 @@ impl Heard {
     /// What is looked for where a notice may be lost. Tokens are looked for elsewhere, now and then.
     const ALL: Heard = Heard { answers: BTreeSet::new(), all_answers: true, events: true, tokens: false };
 
-    /// A notice, and those that came with it.
     fn of(first: Notice, listener: &mut Listener) -> Heard {
         let mut heard = Heard { all_answers: false, events: false, ..Heard::ALL };
         let mut next = Some(first);

@@ -57,7 +57,6 @@ pub fn parked_grid(spec: &JobSpec, from: u32) -> TaskGrid {
     grid.finish()
 }
 
-/// The grid of a job that ended, as a store has it.
 pub fn ended_grid(record: &JobRecord, from: u32) -> TaskGrid {
     let mut grid = GridBuilder::new(&record.spec, from);
     let mut ended: Vec<(Range<u32>, char)> =

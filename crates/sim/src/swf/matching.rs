@@ -11,9 +11,7 @@ pub(super) type Room = (u32, u64);
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) tasks: usize,
-    /// The resources of each task.
     pub(super) each: Room,
-    /// The machines that each may have.
     pub(super) machines: Vec<usize>,
 }
 
@@ -47,11 +45,9 @@ pub(super) fn has_room(task: Room, room: Room) -> bool {
 struct Choice<'a> {
     groups: &'a [Group],
     free: &'a dyn Fn(usize) -> Room,
-    /// The group of each task.
     group_of: Vec<usize>,
     /// The machine of each task that was placed.
     chosen: Vec<usize>,
-    /// The tasks on each machine.
     on: BTreeMap<usize, Vec<usize>>,
 }
 

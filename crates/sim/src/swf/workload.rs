@@ -205,7 +205,6 @@ pub(super) fn groups_of(parts: &[WorkPart], machines: &[(Attributes, MachineGrou
     groups.collect()
 }
 
-/// The resources of each task of the part.
 pub(super) fn room_of(part: &WorkPart) -> Room {
     (part.request.cpu, part.request.memory)
 }

@@ -107,7 +107,6 @@ async fn insert(client: &Client, table: &Table, rows: &[Vec<Cell>]) -> Result<()
     client.execute(&sql, &values).await.map(|_| ()).map_err(failed)
 }
 
-/// A column of these rows.
 fn array(rows: &[Vec<Cell>], at: usize, kind: CellKind) -> Box<dyn ToSql + Sync + Send> {
     let number = |row: &Vec<Cell>| match &row[at] {
         Cell::Int(n) => Some(*n),

@@ -1,6 +1,5 @@
 //! The tables of both databases, with the columns in which they differ.
 
-/// A table and its columns.
 pub struct Table {
     pub name: &'static str,
     /// As [`TableColumn::parse`] reads them.

@@ -52,7 +52,6 @@ pub struct Target {
 /// What lies between this process and a database. Of several hosts the longest way counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Way {
-    /// A socket of this machine.
     Socket,
     ThisMachine,
     /// A network, on which other machines may read and answer.

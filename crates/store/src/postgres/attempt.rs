@@ -123,7 +123,6 @@ async fn pipelined(steps: Vec<Step<'_>>) -> Result<Vec<Vec<Row>>, tokio_postgres
     steps.iter_mut().map(|step| Pin::new(step).take_output().expect("each is done")).collect()
 }
 
-/// What one transaction changes.
 #[derive(Clone, Copy)]
 pub struct Changes<'a> {
     pub writes: &'a [Write],
@@ -131,7 +130,6 @@ pub struct Changes<'a> {
     pub done: &'a [DoneRequest],
 }
 
-/// One attempt to commit a batch.
 pub struct Attempt<'a> {
     pub database: &'a Database,
     pub ownership: &'a Ownership,

@@ -22,7 +22,6 @@ macro_rules! column {
 }
 
 impl WriteKind {
-    /// The parameters for these writes, which are all of this kind.
     pub fn columns<'a>(self, writes: &[&'a Write]) -> Vec<Column<'a>> {
         match self {
             WriteKind::Job => jobs(writes),

@@ -39,7 +39,6 @@ pub struct Database {
     pub runtime: Handle,
     pub pool: Pool,
     pub id: i64,
-    /// Statements that commits have run.
     pub statements: AtomicU64,
 }
 

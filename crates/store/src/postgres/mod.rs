@@ -96,7 +96,6 @@ impl Postgres {
         OwnConnection::new(&self.database).await
     }
 
-    /// A connection of the pool.
     async fn client(&self) -> Result<Object, StoreError> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => trouble::connecting(error, self.shown(), CONNECTIONS_MAX),

@@ -22,7 +22,6 @@ const COUNTS: &str = "SELECT queue, class, jobs, tasks, waiting FROM parked_coun
 const FOUND: &str = "SELECT queue, class, count(*), sum(tasks)::bigint, sum(waiting)::bigint FROM parked
     GROUP BY queue, class";
 
-/// The counts by queue and class.
 pub async fn counts(at: &Transaction<'_>) -> Result<Vec<ParkedCount>, Trouble> {
     read(at, COUNTS).await
 }

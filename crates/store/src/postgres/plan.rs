@@ -16,7 +16,6 @@ const ROWS_MAX: usize = 20_000;
 /// Bytes of bodies of one statement. A message to PostgreSQL has at most 1 GiB.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// The statements of a batch.
 #[derive(Default, Debug)]
 pub struct Plan {
     /// In the order in which they run.
@@ -35,7 +34,6 @@ pub struct Group {
     bytes: usize,
 }
 
-/// What a write touches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Touched<'a> {
     Job(JobId),

@@ -34,7 +34,6 @@ const BODIES_BYTES: usize = 8 << 20;
 /// Rows of jobs that the first part of a list looks at.
 const LIST_ROWS_MIN: usize = 500;
 
-/// A connection for reads.
 pub(crate) struct PgReader {
     client: Object,
 }

@@ -16,7 +16,6 @@ pub async fn history(at: &Transaction<'_>, limit: usize) -> Result<Vec<(String, 
     Ok(found.iter().map(rows::history).collect::<Result<_, _>>()?)
 }
 
-/// All queues that have settings, by name.
 pub async fn queues(at: &Transaction<'_>) -> Result<Vec<QueueRecord>, Trouble> {
     let found = at.query(&format!("SELECT {QUEUE} FROM queues ORDER BY name"), &[]).await?;
     Ok(found.iter().map(rows::queue).collect::<Result<_, _>>()?)

@@ -190,7 +190,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for HostD
     }
 }
 
-/// A connection with TLS.
 pub struct Encrypted<S>(Box<RustlsStream<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {

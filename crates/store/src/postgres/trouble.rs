@@ -9,7 +9,6 @@ use tokio_postgres::error::SqlState;
 const TLS_FAILED: &str = "error performing TLS handshake";
 const TLS_REFUSED: &str = "server does not support TLS";
 
-/// A query that failed.
 #[derive(Debug)]
 pub enum Trouble {
     /// PostgreSQL or the connection says so.
@@ -136,7 +135,6 @@ fn words(error: &tokio_postgres::Error) -> String {
     format!("{}{}", db.message(), detail.collect::<String>())
 }
 
-/// An error of an attempt to connect.
 pub fn connecting(error: tokio_postgres::Error, database: &str, connections: usize) -> StoreError {
     let database = database.to_owned();
     match error.code() {

@@ -129,7 +129,6 @@ impl Sqlite {
         self.write("kept what hosts said", move |db| foreign::apply(db, &writes)).await
     }
 
-    /// Another connection to the file.
     pub(crate) fn connection(&self) -> Result<Connection, StoreError> {
         connect(&self.inner.path)
     }

@@ -116,7 +116,6 @@ pub fn unpark(
     Ok(rows)
 }
 
-/// The counts by queue and class.
 pub fn counts(db: &Connection) -> rusqlite::Result<Vec<ParkedCount>> {
     let sql = "SELECT queue, class, jobs, tasks, waiting FROM parked_counts ORDER BY queue, class";
     let mut counts = db.prepare_cached(sql)?;

@@ -43,7 +43,6 @@ pub fn forget_history(tx: &Transaction<'_>, before: Time, limit: usize) -> rusql
     .execute((time(before), limit as i64))
 }
 
-/// Replaces the settings of a queue.
 pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<usize> {
     let QueueRecord { name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights } = queue;
     let users = (!users.is_empty()).then(|| spec::to_json(users));
@@ -59,7 +58,6 @@ pub fn set_queue(tx: &Transaction<'_>, queue: &QueueRecord) -> rusqlite::Result<
     .execute(params![name, weight, band, quota_cpu, burst_cpu, paused, users, turns, user_weights])
 }
 
-/// All queues that have settings, by name.
 pub fn queues(db: &Connection) -> rusqlite::Result<Vec<QueueRecord>> {
     let mut queues = db.prepare_cached(&format!("SELECT {QUEUE} FROM queues ORDER BY name"))?;
     queues.query_map([], |row| Ok(rows::queue(row)?))?.collect()

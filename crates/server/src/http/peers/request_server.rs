@@ -78,7 +78,6 @@ pub(crate) async fn serve_others(app: App, routes: Router) {
     }
 }
 
-/// Runs the requests of other servers.
 struct RequestServer {
     runner: RequestRunner,
     /// Requests up to this number were looked at.
@@ -166,7 +165,6 @@ async fn write_answer(store: &Store, id: AskId, (status, row): (i32, Vec<u8>)) {
     }
 }
 
-/// Where requests are run.
 #[derive(Clone)]
 struct RequestRunner {
     app: App,
@@ -254,7 +252,6 @@ fn once_of(app: &App, head: &RequestHead) -> Option<Once> {
     Some(Once::new(key, signer, app.handle.store().id(), by))
 }
 
-/// The request of a row, and its caller.
 async fn open(app: &App, asked: &Asked) -> Result<(RequestHead, Caller, Request<Body>), ApiError> {
     let unpacked = match asked.kind == REQUEST_KIND {
         true => request_rows::unpack_request(&asked.body).map_err(|bad| bad.to_string()),
