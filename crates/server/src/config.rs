@@ -11,8 +11,6 @@ pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
 pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
 
-use crate::door::BoardOptions;
-use crate::submission_rights::UserLimits;
 use serde::Deserialize;
 use setting::{SettingType as _, setting_of_flag, settings, words};
 use std::collections::BTreeMap;
@@ -72,7 +70,7 @@ settings! {
         /// The interface of Compass CI.
         compass: CompassConfig = CompassConfig::default();
         /// What one user may have, administrators excepted.
-        users: Users = Users::default();
+        users: UserLimits = UserLimits::default();
         /// The interfaces of other systems that listen at addresses of their own.
         gateway: GatewayConfig = GatewayConfig::default();
         /// Settings of queues, by name, with the fields of [SetQueue](requests.md#setqueue). They hold from each start
@@ -115,7 +113,7 @@ settings! {
 
 settings! {
     /// What one user may have, administrators excepted.
-    pub struct Users {
+    pub struct UserLimits {
         /// Submissions a minute.
         submissions_per_minute: u32 = 6_000;
         /// Jobs, including ended ones that are still kept.
@@ -124,14 +122,6 @@ settings! {
         bytes: u64 = 4 << 30, unit Bytes;
         /// The highest priority of a job.
         priority: i32 = 1_000;
-    }
-}
-
-impl Users {
-    /// For the interface.
-    pub fn limits(&self) -> UserLimits {
-        let Users { submissions_per_minute, jobs, bytes, priority } = *self;
-        UserLimits { submissions_per_minute, jobs, bytes, priority }
     }
 }
 
@@ -170,11 +160,6 @@ settings! {
 }
 
 impl BoardConfig {
-    /// For the interface.
-    pub fn options(&self) -> BoardOptions {
-        BoardOptions { enabled: self.enabled, hosts: self.hosts.clone() }
-    }
-
     fn check(&self) -> Result<(), String> {
         for host in &self.hosts {
             if host.is_empty() || host.contains(['/', ' ', '@', '*']) {

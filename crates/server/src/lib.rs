@@ -60,10 +60,10 @@ pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
     AuthConfig, BoardConfig, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig, Setting,
-    TelemetryConfig, Tls as TlsConfig,
+    TelemetryConfig, Tls as TlsConfig, UserLimits,
 };
 pub use connections::RoomLimits;
-pub use door::{BoardOptions, TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
+pub use door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
 pub use events::Subscription;
 pub use external::ExternalOrder;
 pub use gateway::{Counting, Front, Gateway, Gateways, Starting};
@@ -84,6 +84,5 @@ pub use reader::Reader;
 pub use retention::Retention;
 pub use shell::{ShellOptions, start};
 pub use spans::SPANS;
-pub use submission_rights::UserLimits;
 pub use tls::{TlsError, server_config};
 pub use unavailable::Unavailable;

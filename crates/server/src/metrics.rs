@@ -318,50 +318,52 @@ impl Gauges {
         let states = self.workers.iter().map(|(state, count)| floats((*state, *count)));
         gauge("windlass_workers", "Workers, by state").write(text, "state", states);
         let HeldWorkers { pressed, network, low_space, left_out } = self.held;
-        gauge("windlass_workers_saturated", "Workers that pressure holds").write_one(text, pressed.into());
-        gauge(
-            "windlass_workers_network_saturated",
-            "Workers that get no network-bound work, for their network is in use",
-        )
-        .write_one(text, network.into());
-        gauge(
-            "windlass_workers_low_space",
-            "Workers that get no work, for a directory of theirs has too little free space",
-        )
-        .write_one(text, low_space.into());
-        gauge("windlass_workers_left_out", "Workers left out for their faults")
-            .write_one(text, left_out.into());
-        gauge("windlass_workers_reserved", "Workers reserved for blocked work")
-            .write_one(text, self.reserved as f64);
-        gauge("windlass_stranded_cores", "Cores idle beside work that waits")
-            .write_one(text, self.stranded_cpu as f64 / 100.0);
-        self.write_queues(text);
+        let single: [(&'static str, &'static str, f64); 6] = [
+            ("windlass_workers_saturated", "Workers that pressure holds", pressed.into()),
+            (
+                "windlass_workers_network_saturated",
+                "Workers that get no network-bound work, for their network is in use",
+                network.into(),
+            ),
+            (
+                "windlass_workers_low_space",
+                "Workers that get no work, for a directory of theirs has too little free space",
+                low_space.into(),
+            ),
+            ("windlass_workers_left_out", "Workers left out for their faults", left_out.into()),
+            ("windlass_workers_reserved", "Workers reserved for blocked work", self.reserved as f64),
+            (
+                "windlass_stranded_cores",
+                "Cores idle beside work that waits",
+                self.stranded_cpu as f64 / 100.0,
+            ),
+        ];
+        for (name, help, value) in single {
+            gauge(name, help).write_one(text, value);
+        }
+        for (name, help, value) in QUEUE_GAUGES {
+            let queues = self.queues.iter().filter_map(|queue| Some((&*queue.name, value(queue)?)));
+            gauge(name, help).write(text, "queue", queues);
+        }
         worker_metrics::write(text, &self.each_worker);
     }
-
-    fn write_queues(&self, text: &mut String) {
-        let all = |value: fn(&QueueNumbers) -> Option<f64>| {
-            self.queues.iter().filter_map(move |queue| Some((&*queue.name, value(queue)?)))
-        };
-        gauge("windlass_queue_demand_cpus", "Cpus that a queue holds or could use").write(
-            text,
-            "queue",
-            all(|queue| Some(queue.entitlement.demand_cpu as f64 / 100.0)),
-        );
-        gauge("windlass_queue_booked_cpus", "Cpus that a queue holds").write(
-            text,
-            "queue",
-            all(|queue| Some(queue.booked_cpu as f64 / 100.0)),
-        );
-        gauge("windlass_queue_entitled_cpus", "Cpus that a queue is entitled to").write(
-            text,
-            "queue",
-            all(|queue| Some(queue.entitlement.entitled_cpu / 100.0)),
-        );
-        gauge("windlass_queue_effective_weight", "Weight that a queue counts with in a contended band")
-            .write(text, "queue", all(|queue| queue.entitlement.effective_weight));
-    }
 }
+
+/// Name, help and value of a gauge that each queue has; `None` is unknown, and has no line.
+type QueueGauge = (&'static str, &'static str, fn(&QueueNumbers) -> Option<f64>);
+
+const QUEUE_GAUGES: [QueueGauge; 4] = [
+    ("windlass_queue_demand_cpus", "Cpus that a queue holds or could use", |queue| {
+        Some(queue.entitlement.demand_cpu as f64 / 100.0)
+    }),
+    ("windlass_queue_booked_cpus", "Cpus that a queue holds", |queue| Some(queue.booked_cpu as f64 / 100.0)),
+    ("windlass_queue_entitled_cpus", "Cpus that a queue is entitled to", |queue| {
+        Some(queue.entitlement.entitled_cpu / 100.0)
+    }),
+    ("windlass_queue_effective_weight", "Weight that a queue counts with in a contended band", |queue| {
+        queue.entitlement.effective_weight
+    }),
+];
 
 fn floats((label, count): (&str, u32)) -> (&str, f64) {
     (label, count.into())

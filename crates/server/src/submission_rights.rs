@@ -2,6 +2,7 @@
 
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
+use crate::config::UserLimits;
 use crate::handle::Handle;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -13,19 +14,6 @@ use windlass_core::resources::Bytes;
 /// Users whose rate is remembered. Users that have not submitted for a minute are forgotten first.
 const RATES_MAX: usize = 10_000;
 const MINUTE: Duration = Duration::from_secs(60);
-
-/// Limits of one user. Administrators and submitters have none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UserLimits {
-    /// Submissions a minute.
-    pub submissions_per_minute: u32,
-    /// Jobs, ended ones that are still kept too.
-    pub jobs: u64,
-    /// Bytes of these jobs in the store.
-    pub bytes: u64,
-    /// The highest priority of a job.
-    pub priority: i32,
-}
 
 /// How often users did something lately, and how often they may within a minute.
 pub(crate) struct Rates {
@@ -100,7 +88,8 @@ pub(crate) struct SubmissionRights {
 impl SubmissionRights {
     /// Nothing was submitted yet.
     pub fn new(handle: Handle, limits: UserLimits) -> SubmissionRights {
-        SubmissionRights { handle, limits, rates: Rates::new(limits.submissions_per_minute) }
+        let rates = Rates::new(limits.submissions_per_minute);
+        SubmissionRights { handle, limits, rates }
     }
 
     /// True where the caller may submit to the queue.
@@ -150,7 +139,7 @@ impl SubmissionRights {
         if matches!(caller.role, Role::Admin | Role::Submitter) {
             return Ok(());
         }
-        let limits = self.limits;
+        let limits = &self.limits;
         let forbidden = |why: String, hint: &str| Err(ApiError::new(ErrorCode::Forbidden, why).hint(hint));
         self.may_ask(caller)?;
         let (jobs, bytes) = self.handle.store().user_totals(caller.user.clone()).await?;

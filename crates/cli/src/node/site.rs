@@ -233,10 +233,10 @@ impl Site {
             terms: WorkerTerms { lease: config.lease.duration(), report: config.load.report() },
             gateways,
             room: RoomLimits::new(config.connections.max, config.connections.per_machine_max),
-            user_limits: config.users.limits(),
+            user_limits: config.users.clone(),
             read_all: config.auth.read == Reads::All,
             audit_files: config.auth.audit_files,
-            board: config.board.options(),
+            board: config.board.clone(),
             queues: config.queues.clone(),
             key: Some(self.key.clone()),
         }

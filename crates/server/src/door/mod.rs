@@ -15,19 +15,3 @@ pub(crate) mod sessions;
 mod token_door;
 
 pub use token_door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
-
-/// How the board is served.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BoardOptions {
-    /// Whether it is there at all.
-    pub enabled: bool,
-    /// Names, `HOST` or `HOST:PORT`, under which browsers reach a server that listens on a loopback address, besides
-    /// the machine's own: those of a reverse proxy.
-    pub hosts: Vec<String>,
-}
-
-impl Default for BoardOptions {
-    fn default() -> Self {
-        BoardOptions { enabled: true, hosts: Vec::new() }
-    }
-}

@@ -1,7 +1,8 @@
 //! Series as answers of the HTTP interface.
 
 use super::charts::{
-    Chart, Charts, DAY_STEP_MS, FarmColumn, FarmRow, HOUR_STEP_MS, QueueRow, Row, Scaled, WorkerRow,
+    Chart, Charts, DAY_STEP_MS, FarmColumn, FarmRow, HOUR_STEP_MS, PARTS_OF_CPUS, PARTS_OF_LOAD,
+    PARTS_OF_PERCENT, QueueRow, Row, Scaled, WorkerRow,
 };
 use super::timeline::{Ring, Timeline};
 use std::ops::Range;
@@ -71,18 +72,18 @@ impl Charts {
             return WorkerSeries { step_ms, end_ms, ..WorkerSeries::default() };
         };
         let ring = of(chart, span);
-        let column = |column: usize, value: fn(Scaled) -> Option<f64>| {
-            values(ring, &steps, |row: WorkerRow| value(Scaled(row[column])))
+        let column = |column: usize, parts: f64| {
+            values(ring, &steps, |row: WorkerRow| Scaled(row[column]).value(parts))
         };
-        let busy = column(0, Scaled::part_of_cpus).into_iter().map(|part| Some(rounded(part? * cpus)));
+        let busy = column(0, PARTS_OF_CPUS).into_iter().map(|part| Some(rounded(part? * cpus)));
         WorkerSeries {
             step_ms,
             end_ms,
             busy_cpus: busy.collect(),
-            load: column(1, Scaled::load),
-            cpu_pressure: column(2, Scaled::percent),
-            memory_pressure: column(3, Scaled::percent),
-            io_pressure: column(4, Scaled::percent),
+            load: column(1, PARTS_OF_LOAD),
+            cpu_pressure: column(2, PARTS_OF_PERCENT),
+            memory_pressure: column(3, PARTS_OF_PERCENT),
+            io_pressure: column(4, PARTS_OF_PERCENT),
         }
     }
 }
@@ -109,8 +110,8 @@ fn rounded(value: f64) -> f64 {
 
 /// The row of a worker: see [`Charts::worker_series`] for what the columns are.
 pub fn worker_row(part_of_cpus: Option<f64>, load: Option<f64>, percents: [Option<f64>; 3]) -> WorkerRow {
-    let [cpu, memory, io] = percents.map(|percent| Scaled::of_percent(percent).0);
-    [Scaled::of_cpus(part_of_cpus).0, Scaled::of_load(load).0, cpu, memory, io]
+    let [cpu, memory, io] = percents.map(|percent| Scaled::of(percent, PARTS_OF_PERCENT).0);
+    [Scaled::of(part_of_cpus, PARTS_OF_CPUS).0, Scaled::of(load, PARTS_OF_LOAD).0, cpu, memory, io]
 }
 
 /// The columns of the farm that the engine knows and those that are counted, in one row.

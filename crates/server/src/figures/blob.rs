@@ -3,7 +3,9 @@
 //! The first byte of a blob is its form, and the rest is a message of protobuf. The charts of a blob that is damaged, or
 //! has the form of a later release, begin again.
 
-use super::charts::{Chart, Charts, FARM_COLUMNS, FOLD, QUEUE_COLUMNS, Row, WORKER_COLUMNS};
+use super::charts::{
+    Chart, Charts, FARM_COLUMNS, FOLD, QUEUE_COLUMNS, QUEUES_MAX, Row, WORKER_COLUMNS, WORKERS_MAX, seen,
+};
 use prost::Message as _;
 use std::ops::Range;
 use windlass_core::WorkerId;
@@ -145,15 +147,15 @@ pub fn restore(rows: &[SeriesRow], now: u64) -> Charts {
 }
 
 fn put_rows(charts: &mut Charts, part: Part, day: u64, rows: &ChartRows) {
-    let (held, seen) = (charts.hour.held(), (day + 1) * FOLD - 1);
+    let (held, step) = (charts.hour.held(), (day + 1) * FOLD - 1);
     put_values(&mut charts.farm, part, day, &held, &rows.farm);
     for QueueRows { name, values } in &rows.queues {
-        if let Some(chart) = charts.queue_seen(name, seen) {
+        if let Some(chart) = seen(&mut charts.queues, name.clone(), QUEUES_MAX, step) {
             put_values(chart, part, day, &held, values);
         }
     }
     for WorkerRows { id, values } in &rows.workers {
-        if let Some(chart) = charts.worker_seen(WorkerId(*id), seen) {
+        if let Some(chart) = seen(&mut charts.workers, WorkerId(*id), WORKERS_MAX, step) {
             put_values(chart, part, day, &held, values);
         }
     }

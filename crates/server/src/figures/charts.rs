@@ -65,45 +65,20 @@ pub struct Scaled(pub u8);
 pub const UNKNOWN: u8 = u8::MAX;
 /// The largest byte that is a number.
 const SCALED_MAX: f64 = 250.0;
-/// Bytes for the whole of a worker's cpus, and for a load of one.
-const PARTS_OF_CPUS: f64 = 250.0;
-const PARTS_OF_LOAD: f64 = 50.0;
+/// Steps of a byte: of the whole of a worker's cpus, so that 1 is the largest number; of a load of one, so that 5 is; and of
+/// a percentage, which is a whole one.
+pub const PARTS_OF_CPUS: f64 = 250.0;
+pub const PARTS_OF_LOAD: f64 = 50.0;
+pub const PARTS_OF_PERCENT: f64 = 1.0;
 
 impl Scaled {
-    fn of(value: Option<f64>, parts: f64) -> Scaled {
+    pub fn of(value: Option<f64>, parts: f64) -> Scaled {
         let scaled = value.filter(|value| value.is_finite()).map(|value| (value * parts).round());
         Scaled(scaled.map_or(UNKNOWN, |scaled| scaled.clamp(0.0, SCALED_MAX) as u8))
     }
 
-    fn value(self, parts: f64) -> Option<f64> {
+    pub fn value(self, parts: f64) -> Option<f64> {
         (self.0 != UNKNOWN).then(|| f64::from(self.0) / parts)
-    }
-
-    /// The part of a worker's cpus that is booked, from 0 to 1, in 250 steps.
-    pub fn of_cpus(part: Option<f64>) -> Scaled {
-        Scaled::of(part, PARTS_OF_CPUS)
-    }
-
-    pub fn part_of_cpus(self) -> Option<f64> {
-        self.value(PARTS_OF_CPUS)
-    }
-
-    /// A load, from 0 to 5, in steps of a fiftieth.
-    pub fn of_load(load: Option<f64>) -> Scaled {
-        Scaled::of(load, PARTS_OF_LOAD)
-    }
-
-    pub fn load(self) -> Option<f64> {
-        self.value(PARTS_OF_LOAD)
-    }
-
-    /// A percentage, rounded to a whole one.
-    pub fn of_percent(percent: Option<f64>) -> Scaled {
-        Scaled::of(percent, 1.0)
-    }
-
-    pub fn percent(self) -> Option<f64> {
-        self.value(1.0)
     }
 }
 
@@ -315,25 +290,21 @@ impl Charts {
         self.queues.values_mut().for_each(|chart| chart.day.clear(stale.clone(), Row::GAP));
         self.workers.values_mut().for_each(|chart| chart.day.clear(stale.clone(), Row::GAP));
     }
+}
 
-    /// The chart of a queue, made if there is none and room; it was seen at that step of the hour.
-    pub(super) fn queue_seen(&mut self, name: &str, step: u64) -> Option<&mut Chart<QueueRow>> {
-        if self.queues.len() >= QUEUES_MAX && !self.queues.contains_key(name) {
-            return None;
-        }
-        let chart = self.queues.entry(name.to_owned()).or_insert_with(Chart::new);
-        chart.seen = chart.seen.max(step);
-        Some(chart)
+/// The chart with this key, made if there is none and there are fewer than `max`. It was seen at that step of the hour.
+pub(super) fn seen<K: Ord, R: Row>(
+    charts: &mut BTreeMap<K, Chart<R>>,
+    key: K,
+    max: usize,
+    step: u64,
+) -> Option<&mut Chart<R>> {
+    if charts.len() >= max && !charts.contains_key(&key) {
+        return None;
     }
-
-    pub(super) fn worker_seen(&mut self, id: WorkerId, step: u64) -> Option<&mut Chart<WorkerRow>> {
-        if self.workers.len() >= WORKERS_MAX && !self.workers.contains_key(&id) {
-            return None;
-        }
-        let chart = self.workers.entry(id).or_insert_with(Chart::new);
-        chart.seen = chart.seen.max(step);
-        Some(chart)
-    }
+    let chart = charts.entry(key).or_insert_with(Chart::new);
+    chart.seen = chart.seen.max(step);
+    Some(chart)
 }
 
 #[cfg(test)]
@@ -416,13 +387,13 @@ mod tests {
 
     #[test]
     fn a_byte_holds_what_is_charted_of_a_worker() {
-        assert_eq!(Scaled::of_cpus(Some(1.0)).part_of_cpus(), Some(1.0));
-        assert_eq!(Scaled::of_cpus(Some(0.5)).part_of_cpus(), Some(0.5));
-        assert_eq!(Scaled::of_load(Some(1.26)).load(), Some(1.26));
-        assert_eq!(Scaled::of_load(Some(99.0)).load(), Some(5.0));
-        assert_eq!(Scaled::of_percent(Some(45.4)).percent(), Some(45.0));
-        assert_eq!(Scaled::of_percent(None).percent(), None);
-        assert_eq!(Scaled::of_percent(Some(f64::NAN)).percent(), None);
+        assert_eq!(Scaled::of(Some(1.0), PARTS_OF_CPUS).value(PARTS_OF_CPUS), Some(1.0));
+        assert_eq!(Scaled::of(Some(0.5), PARTS_OF_CPUS).value(PARTS_OF_CPUS), Some(0.5));
+        assert_eq!(Scaled::of(Some(1.26), PARTS_OF_LOAD).value(PARTS_OF_LOAD), Some(1.26));
+        assert_eq!(Scaled::of(Some(99.0), PARTS_OF_LOAD).value(PARTS_OF_LOAD), Some(5.0));
+        assert_eq!(Scaled::of(Some(45.4), PARTS_OF_PERCENT).value(PARTS_OF_PERCENT), Some(45.0));
+        assert_eq!(Scaled::of(None, PARTS_OF_PERCENT).value(PARTS_OF_PERCENT), None);
+        assert_eq!(Scaled::of(Some(f64::NAN), PARTS_OF_PERCENT).value(PARTS_OF_PERCENT), None);
     }
 
     proptest! {

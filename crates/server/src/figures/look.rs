@@ -115,7 +115,7 @@ impl Entitled {
 
 #[cfg(test)]
 mod tests {
-    use super::super::charts::{Charts, FarmColumn, Sample, Scaled};
+    use super::super::charts::{Charts, FarmColumn, PARTS_OF_CPUS, PARTS_OF_PERCENT, Sample, Scaled};
     use super::*;
     use std::time::Duration;
     use windlass_core::engine::{Event, Hello, Outbox, Settings, Submit};
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(seen.pressures, [Some(10.0), None, None]);
         assert_eq!(seen.queues, [("films".to_owned(), [24.0, 24.0])]);
         assert_eq!((seen.workers.len(), seen.workers[0].0), (3, WorkerId(1)));
-        assert_eq!(Scaled(seen.workers[0].1[0]).part_of_cpus(), Some(1.0));
-        assert_eq!(Scaled(seen.workers[0].1[2]).percent(), Some(10.0));
+        assert_eq!(Scaled(seen.workers[0].1[0]).value(PARTS_OF_CPUS), Some(1.0));
+        assert_eq!(Scaled(seen.workers[0].1[2]).value(PARTS_OF_PERCENT), Some(10.0));
         // Some of the others were sent ahead.
         assert!((0.0..=6.0).contains(&seen.waiting), "{}", seen.waiting);
     }

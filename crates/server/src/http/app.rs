@@ -6,8 +6,8 @@ use crate::activity::Activity;
 use crate::api_error::ApiError;
 use crate::audit::Audit;
 use crate::auth::{Auth, Caller, Denied};
+use crate::config::{BoardConfig, UserLimits};
 use crate::connections::RoomLimits;
-use crate::door::BoardOptions;
 use crate::door::loopback::{DoorAsks, LoopbackDoor};
 use crate::door::sessions::Sessions;
 use crate::figures::Figures;
@@ -19,7 +19,7 @@ use crate::metrics::Entries;
 use crate::peers::{RequestClient, ServerKey};
 use crate::reader::Reader;
 use crate::refusals::Refusals;
-use crate::submission_rights::{Rates, SubmissionRights, UserLimits};
+use crate::submission_rights::{Rates, SubmissionRights};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use parking_lot::Mutex;
@@ -45,7 +45,7 @@ pub(super) struct AppShared {
     pub(super) store: String,
     /// What gateways have, too: the tokens, and what callers may do.
     pub(super) front: Front,
-    pub(super) board: BoardOptions,
+    pub(super) board: BoardConfig,
     pub(super) sessions: Arc<Sessions>,
     /// The board's port, on a server that listens on a unix socket alone.
     pub(super) door: LoopbackDoor,
@@ -134,7 +134,7 @@ pub struct ServeOptions {
     /// Old files of the audit log that are kept.
     pub audit_files: u32,
     /// How the board is served.
-    pub board: BoardOptions,
+    pub board: BoardConfig,
     /// Settings of queues from the server's settings file, by name.
     pub queues: BTreeMap<String, SetQueue>,
     /// By which this server signs what it asks other servers, and what it has done for them; `None` if it signs nothing.

@@ -112,13 +112,8 @@ pub async fn log(
     if one_part.is_some() {
         return output.one_part(begins).await;
     }
-    let body = stream::unfold(Some(output), |output| async move {
-        let mut output = output?;
-        match output.next().await {
-            Ok(Some(bytes)) => Some((Ok(bytes), Some(output))),
-            Ok(None) => None,
-            Err(e) => Some((Err(e), None)),
-        }
+    let body = stream::try_unfold(output, |mut output| async move {
+        Ok::<_, io::Error>(output.next().await?.map(|bytes| (bytes, output)))
     });
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     let begins = begins.map(|place| [(LOG_OFFSET_HEADER, place.to_string())]);

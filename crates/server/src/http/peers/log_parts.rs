@@ -28,13 +28,8 @@ pub(super) async fn read(
         response = response.header(LOG_OFFSET_HEADER, begins);
     }
     let parts = LogParts { app, request_client, next: next_head(&head, first.headers()), head };
-    let rest = stream::unfold(Some(parts), |parts| async move {
-        let mut parts = parts?;
-        match parts.next().await {
-            Ok(Some(bytes)) => Some((Ok(bytes), Some(parts))),
-            Ok(None) => None,
-            Err(error) => Some((Err(error), None)),
-        }
+    let rest = stream::try_unfold(parts, |mut parts| async move {
+        Ok::<_, io::Error>(parts.next().await?.map(|bytes| (bytes, parts)))
     });
     let first = stream::iter([Ok::<Bytes, io::Error>(first.into_body())]);
     let body = Body::from_stream(futures_util::StreamExt::chain(first, rest));

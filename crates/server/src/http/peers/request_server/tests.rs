@@ -51,10 +51,10 @@ impl TestOwner {
             terms: WorkerTerms { lease: None, report: Duration::from_secs(1) },
             gateways: Gateways::default(),
             room: RoomLimits::new(None, None),
-            user_limits: config.users.limits(),
+            user_limits: config.users.clone(),
             read_all: true,
             audit_files: 1,
-            board: config.board.options(),
+            board: config.board.clone(),
             queues: BTreeMap::new(),
             key: Some(key.clone()),
         };
