@@ -13,21 +13,16 @@ pub const DUTY_MAX: f64 = 1e9;
 const RUN_MAX: usize = 256;
 
 /// The reason why a record is refused. A refused record changes nothing.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LedgerError {
-    /// A machine without cpus.
     #[error("domain {domain}: there are 0 cpus to divide; give LoadAggregator::new at least 1")]
     NoCpus { domain: usize },
-    /// A weight of 0.
     #[error("domain {domain}: weight 0 is less than 1; leave out what must not count")]
     NoWeight { domain: usize },
-    /// Not a number, infinite, negative, or too large.
     #[error("domain {domain}, weight {weight}: duty cycle {duty} is not a number from 0 to {DUTY_MAX}")]
     BadDuty { domain: usize, weight: usize, duty: f64 },
-    /// The domain has load of that weight already.
     #[error("domain {domain} has load of weight {weight} already; record the sum of its duty cycles once")]
     Duplicate { domain: usize, weight: usize },
 }

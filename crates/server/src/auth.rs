@@ -385,8 +385,9 @@ fn record_of(request: CreateToken, caller: &Caller, at: Time) -> Result<TokenRec
         return bad("a name has from 1 to 255 bytes and no control characters");
     }
     // Hosts of Compass CI have tokens for their own names, without their origin.
-    let may_connect = |worker: &str| Origin::Compass.may_name(worker) && !worker.contains([':', '[', ']']);
-    if worker.as_deref().is_some_and(|worker| !may_connect(worker)) {
+    if let Some(worker) = &worker
+        && (!Origin::Compass.may_name(worker) || worker.contains([':', '[', ']']))
+    {
         return bad("a worker's name has letters, digits, dots, dashes, underscores and pluses");
     }
     if note.len() > NOTE_BYTES_MAX {

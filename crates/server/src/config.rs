@@ -275,27 +275,16 @@ impl AuthConfig {
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 pub enum ConfigError {
-    /// It cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// The file that was named.
-        path: PathBuf,
-        /// What the system answered.
-        source: std::io::Error,
-    },
-    /// It is not what a config is.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{}: {why}", path.display())]
-    Parse {
-        /// The file that was named.
-        path: PathBuf,
-        /// The place in the file, and the reason.
-        why: String,
-    },
+    Parse { path: PathBuf, why: String },
 }
 
 impl Config {
-    /// Reads a file.
+    /// Reads the settings of a file. What it does not name has its default.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;

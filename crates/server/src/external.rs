@@ -55,8 +55,10 @@ impl ExternalTasks {
     /// Takes a message to a worker if it is about an external task; gives it back otherwise.
     pub fn take(&self, engine: &Engine, message: Send) -> Option<Send> {
         let Some((task, attempt)) = attempt_of(&message.command) else { return Some(message) };
-        let step = |job: &windlass_core::job::Job| usize::from(job.step_of(task.index));
-        let is_external = engine.job(task.job).map(|job| job.spec.steps[step(job)].is_external);
+        let is_external = engine.job(task.job).map(|job| {
+            let step = job.step_of(task.index);
+            job.spec.steps[usize::from(step)].is_external
+        });
         // Nearly all messages are about other tasks.
         if is_external == Some(false) {
             return Some(message);

@@ -45,8 +45,8 @@ impl Reader {
     }
 
     pub(crate) fn may_read_job(&self, job: &JobSpec) -> bool {
-        let may_act = || self.caller.as_ref().is_some_and(|caller| caller.may_act_on(&job.user, &job.queue));
-        self.may_read(&job.user) || may_act()
+        self.may_read(&job.user)
+            || self.caller.as_ref().is_some_and(|caller| caller.may_act_on(&job.user, &job.queue))
     }
 
     /// True where it may read all users'.

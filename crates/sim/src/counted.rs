@@ -83,12 +83,10 @@ impl Counted {
     pub fn check(&self, machines: &[Machine], started: TaskId) -> Result<(), String> {
         let Some(spec) = self.specs.get(&started.job) else { return Ok(()) };
         let step = step_of(spec, started.index);
-        let same_step = |task: TaskId| task.job == started.job && step_of(spec, task.index) == step;
-        let same_job = |task: TaskId| task.job == started.job;
-        let caps = [
-            ("its step", step.max_running, running(machines).filter(|(key, _)| same_step(key.0)).count()),
-            ("its job", spec.max_running, running(machines).filter(|(key, _)| same_job(key.0)).count()),
-        ];
+        let of_job = running(machines).map(|(key, _)| key.0).filter(|task| task.job == started.job);
+        let of_job: Vec<TaskId> = of_job.collect();
+        let of_step = of_job.iter().filter(|task| step_of(spec, task.index) == step).count();
+        let caps = [("its step", step.max_running, of_step), ("its job", spec.max_running, of_job.len())];
         for (what, most, count) in caps {
             if most.is_some_and(|most| count > most as usize) {
                 return Err(format!("{started} starts, and {count} tasks of {what} run: {most:?} may"));

@@ -343,8 +343,8 @@ impl Promises {
     pub fn durable(&self, store: &Memory, engine: &Engine) -> Checked {
         let ids: BTreeSet<JobId> = store.load().ground.jobs.iter().map(|record| record.id).collect();
         let records = full_records(store, &ids);
-        let known = |job: &Job| ids.contains(&job.id) || store.parked(job.id).is_some();
-        if let Some(extra) = engine.jobs().find(|job| !known(job)) {
+        let mut extra = engine.jobs().filter(|job| !ids.contains(&job.id) && store.parked(job.id).is_none());
+        if let Some(extra) = extra.next() {
             return Err(format!("the engine has job {}, which is not active in the store", extra.id));
         }
         for record in &records {
@@ -432,8 +432,8 @@ fn fits_as_asked(engine: &Engine, job: &Job, task: TaskId) -> bool {
         return false;
     };
     let asked = Class { request: spec.request.clone(), guess: 0, ..class.clone() };
-    let takes_work = |worker: &Worker| worker.link.connected && worker.record.state == WorkerState::Up;
-    engine.workers().present().any(|worker| takes_work(worker) && eligible_when_idle(&asked, worker))
+    let up = engine.workers().present().filter(|worker| worker.record.state == WorkerState::Up);
+    up.filter(|worker| worker.link.connected).any(|worker| eligible_when_idle(&asked, worker))
 }
 
 /// Checks that no step waits for what was learned of it alone: where workers that get work, or get none for a moment

@@ -478,8 +478,10 @@ fn hopeless(world: &World) -> Vec<JobId> {
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
         let mut tasks =
             (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
-        let lost = |reason: &Reason| matches!(reason, Reason::FitsNowhere | Reason::NoWorkers);
-        job.ended != Some(JobState::Canceled) && tasks.any(|e| e.is_some_and(|e| lost(&e.reason)))
+        job.ended != Some(JobState::Canceled)
+            && tasks.any(|why| {
+                why.is_some_and(|why| matches!(why.reason, Reason::FitsNowhere | Reason::NoWorkers))
+            })
     });
     jobs.map(|job| job.id).collect()
 }

@@ -37,14 +37,11 @@ const READ: u64 = 60 * MS;
 const UNSEEN: u64 = 10 * S;
 
 /// The reason why a script stopped.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// A line is not a valid command.
     #[error("line {line}: {what}")]
     Command { line: usize, what: String },
-    /// A promise of the simulation broke.
     #[error("line {line}: a promise broke: {what}")]
     Violation { line: usize, what: String },
 }

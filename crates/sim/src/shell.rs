@@ -349,8 +349,10 @@ impl World {
             }
             let (refused, checked) = self.promises.apply(&self.store, writes);
             // Writes about a job that was deleted meanwhile are refused too.
-            let on_deleted = |write: &Write| write.job().is_some_and(|job| self.promises.is_deleted(job));
-            let expected = |number: &usize| rival == Some(*number) || on_deleted(&writes[*number]);
+            let expected = |number: &usize| {
+                rival == Some(*number)
+                    || writes[*number].job().is_some_and(|job| self.promises.is_deleted(job))
+            };
             let rival_refused = rival.is_none_or(|number| refused.contains(&number));
             let checked = if rival_refused && refused.iter().all(expected) {
                 checked

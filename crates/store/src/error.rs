@@ -19,7 +19,6 @@ pub enum StoreError {
          upgrade, or use another store"
     )]
     Newer { store: String, found: i32, known: i32 },
-    /// The file is damaged, or not a database.
     #[error(
         "{} is damaged or no Windlass database: {why}; move it away to start with an empty one, or \
          bring it back from a backup", path.display()
@@ -77,7 +76,6 @@ pub enum StoreError {
     Superseded,
     #[error("this server does not own the farm; it must claim it before it commits")]
     NotOwner,
-    /// The connection was lost during a commit, whose outcome is unknown.
     #[error(
         "the connection to {database} was lost during a commit, and for {seconds} s it could not be found out \
          whether it was done; it is found out when the database answers again"

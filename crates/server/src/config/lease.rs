@@ -16,7 +16,7 @@ pub enum Lease {
     Never(Never),
 }
 
-/// The word `never`.
+/// The word `never`, in the place of a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Never {

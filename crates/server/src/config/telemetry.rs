@@ -21,12 +21,6 @@ settings! {
 impl TelemetryConfig {
     /// Says what makes no sense.
     pub(super) fn check(&self) -> Result<(), String> {
-        let is_url = |url: &str| {
-            let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-            rest.is_some_and(|rest| {
-                !rest.is_empty() && !rest.starts_with('/') && !rest.contains([' ', '?', '#'])
-            })
-        };
         if let Some(log) = &self.log {
             let is_level = |part: &str| {
                 let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
@@ -44,4 +38,9 @@ impl TelemetryConfig {
             None => Ok(()),
         }
     }
+}
+
+fn is_url(url: &str) -> bool {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains([' ', '?', '#']))
 }

@@ -107,9 +107,14 @@ impl Sessions {
     /// a code.
     pub fn is_own_in_use(&self, now: Time, within_ms: u64) -> bool {
         let is_own = |ticket: &Ticket| ticket.right == Right::Own && ticket.ends > now;
-        let is_fresh = |session: &Ticket| now.since(session.used) < within_ms * NS_PER_MS;
+        let within_ns = within_ms * NS_PER_MS;
         self.codes.lock().by_id.values().any(is_own)
-            || self.sessions.lock().by_id.values().any(|session| is_own(session) && is_fresh(session))
+            || self
+                .sessions
+                .lock()
+                .by_id
+                .values()
+                .any(|session| is_own(session) && now.since(session.used) < within_ns)
     }
 }
 

@@ -105,7 +105,7 @@ pub async fn worker_series(
 const HISTORY_HOURS: u64 = 24;
 const HISTORY_HOURS_MAX: u64 = 24 * 365;
 
-/// Of which attempts.
+/// Which attempts the history is of.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

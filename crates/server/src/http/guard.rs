@@ -93,9 +93,10 @@ fn too_many_of_strangers(app: &App) -> Response {
 
 /// Shows the board's pages, which hold no data, to everybody but other sites' pages.
 pub async fn show_pages(State(app): State<App>, request: Request, next: Next) -> Response {
-    let page = page_of(&app, &request);
-    let Some(page) = page else { return next.run(request).await };
-    page
+    match page_of(&app, &request) {
+        Some(page) => page,
+        None => next.run(request).await,
+    }
 }
 
 /// The answer, if the request is for one of the board's pages.
@@ -240,8 +241,7 @@ impl Asked {
                 let path = NotedPath::of(path);
                 // What floods the log must not push the past out of the audit log either, known user or not.
                 let told = app.shared.refusals.tell(peer, format_args!("{user}, {method} {path:?}: {why}"));
-                let known = || caller.as_ref().is_some_and(|caller| app.shared.noted.take(&caller.user));
-                if told || known() {
+                if told || caller.as_ref().is_some_and(|caller| app.shared.noted.take(&caller.user)) {
                     note(&path);
                 }
             }

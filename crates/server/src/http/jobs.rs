@@ -103,9 +103,9 @@ const STATES: &str = "pending, running, held, succeeded, failed, canceled";
 pub struct JobsQuery {
     /// Words of states, separated by commas.
     state: Option<String>,
-    /// Of this user.
+    /// Only jobs of this user.
     user: Option<String>,
-    /// Of this queue.
+    /// Only jobs of this queue.
     queue: Option<String>,
     /// Whose name holds this text.
     name: Option<String>,

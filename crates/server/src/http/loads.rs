@@ -14,7 +14,7 @@ use windlass_core::{Engine, WorkerId};
 /// Workers of one answer.
 const LOADS_MAX: usize = 10_000;
 
-/// Which workers.
+/// Which workers' loads are told.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

@@ -32,10 +32,8 @@ const PART_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Deserialize, ToSchema, Default, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamName {
-    /// Standard output.
     #[default]
     Stdout,
-    /// Standard error.
     Stderr,
 }
 

@@ -20,7 +20,7 @@ use windlass_core::engine::Event;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct QueuesQuery {
-    /// Of this band.
+    /// Only queues of this band.
     band: Option<u8>,
     /// Whose name holds this text.
     name: Option<String>,

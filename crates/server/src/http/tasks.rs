@@ -226,7 +226,7 @@ struct Snapshot {
 enum Live {
     /// The job has ended, and the store has all of it.
     No,
-    /// All of it.
+    /// A copy of the whole job.
     Job(Box<core::Job>),
     /// The state of the one task that is asked about.
     Task(core::TaskState),

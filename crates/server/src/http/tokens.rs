@@ -25,7 +25,7 @@ fn wall_clock() -> WallClock {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct TokensQuery {
-    /// Of this user.
+    /// Only tokens of this user.
     user: Option<String>,
     /// Entries of the answer: 100 by default, 1000 at most.
     limit: Option<usize>,

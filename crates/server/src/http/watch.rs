@@ -22,7 +22,7 @@ use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Job, ServerEvent};
 use windlass_core::JobId;
 
-/// Which events.
+/// Which events are told.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -100,7 +100,7 @@ impl EventsReader {
     }
 }
 
-/// Who waits.
+/// Whether a task waits, which lends its cpus.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

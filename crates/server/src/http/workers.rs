@@ -24,7 +24,7 @@ use windlass_core::{Engine, WorkerId};
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct WorkersQuery {
-    /// In this state.
+    /// Only workers in this state.
     #[param(inline)]
     state: Option<WorkerWord>,
     /// Whose name holds this text.

@@ -3,7 +3,7 @@
 
 use crate::auth::{Caller, Rights, Role};
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -75,10 +75,10 @@ pub(crate) fn unpack_request(row: &[u8]) -> Result<(RequestHead, Request<Body>),
 }
 
 pub(crate) fn pack_answer(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
-    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let kept = headers.iter().filter(|(name, _)| !OF_THE_CONNECTION.contains(name));
-    let headers = kept.filter_map(|(name, value)| Some((name.to_string(), text(value)?))).collect();
-    pack(&AnswerHead { headers }, body)
+    // A value that is not text is left out.
+    let headers = kept.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
+    pack(&AnswerHead { headers: headers.collect() }, body)
 }
 
 pub(crate) fn unpack_answer(status: i32, row: Vec<u8>) -> Result<Response<Bytes>, BadRow> {
@@ -107,6 +107,7 @@ fn unpack<T: DeserializeOwned>(row: &[u8]) -> Result<(T, &[u8]), BadRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::HeaderValue;
     use proptest::prelude::*;
 
     fn head() -> RequestHead {

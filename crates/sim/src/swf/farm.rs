@@ -29,25 +29,16 @@ pub struct Farm {
 
 /// The reason why machines cannot be a farm.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 pub enum BadFarm {
-    /// The list of machines is empty.
     #[error("has no worker")]
     Empty,
-    /// Two machines have the same name.
     #[error("two workers are named '{0}'; give each entry another name")]
     Twice(String),
-    /// A machine has no memory, and others have.
     #[error("worker '{0}' has no memory and others have; say how much each has, or of none")]
     Memory(String),
-    /// An amount is out of range.
     #[error("worker '{name}': {what}")]
-    Amount {
-        /// Name of the machine.
-        name: String,
-        /// The amount, and its bounds.
-        what: &'static str,
-    },
-    /// A line does not describe a machine.
+    Amount { name: String, what: &'static str },
     #[error("line {0}: a machine is six fields, 'number name count cpus speed memory-in-KiB'; mend the line")]
     Line(usize),
 }

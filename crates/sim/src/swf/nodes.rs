@@ -19,14 +19,12 @@ pub struct NodeSpec {
 
 /// The reason why a specification is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 pub enum BadNodes {
-    /// It has too many parts for different kinds of machines.
     #[error("asks for more than {KINDS_MAX} kinds of machines ('+')")]
     Kinds,
-    /// The number of machines is not from 1 to 100,000.
     #[error("asks for no machine or too many")]
     Nodes,
-    /// The number of cores is malformed or out of range.
     #[error("ppn is not a number of cores")]
     Cpu,
 }

@@ -107,14 +107,11 @@ pub struct BadLine {
 }
 
 /// The reason why a trace cannot be read.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be read.
     #[error("cannot read {path}")]
     File { path: PathBuf, source: io::Error },
-    /// A line does not describe a job.
     #[error("{path}: {bad}")]
     Line { path: PathBuf, bad: BadLine },
 }

@@ -270,8 +270,9 @@ fn in_key_order(group: &Group, writes: &[Write]) -> Vec<usize> {
 }
 
 fn not_taken(group: &Group, rows: &[Row], writes: &[Write]) -> Vec<usize> {
-    let second = |row: &Row| if group.kind.has_two_columns() { row.get(1) } else { 0 };
-    let taken: HashSet<(i64, i64)> = rows.iter().map(|row| (row.get(0), second(row))).collect();
+    let has_two = group.kind.has_two_columns();
+    let keys = rows.iter().map(|row| (row.get(0), if has_two { row.get(1) } else { 0 }));
+    let taken: HashSet<(i64, i64)> = keys.collect();
     let is_refused = |number: &usize| !taken.contains(&WriteKind::key(&writes[*number]));
     group.rows.iter().copied().filter(is_refused).collect()
 }

@@ -37,11 +37,8 @@ const LOCAL: [&str; 11] = [
 ];
 
 fn is_local(pattern: &str) -> bool {
-    let within = |path: &str| match pattern.strip_prefix(path) {
-        Some(rest) => rest.is_empty() || rest.starts_with('/'),
-        None => false,
-    };
-    LOCAL.iter().any(|path| within(path))
+    let mut beneath = LOCAL.iter().filter_map(|path| pattern.strip_prefix(*path));
+    beneath.any(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Passes a request on, where this server stands by and does not answer it itself.
@@ -135,9 +132,10 @@ mod tests {
         for path in LOCAL.iter().filter(|path| **path != crate::http::OPENAPI_PATH) {
             assert!(paths.iter().any(|known| known == path), "{path}");
         }
-        let local = |path: &str| is_local(path);
-        assert!(local("/api/v1/tokens/{id}") && local("/api/v1/board/codes") && local("/healthz"));
-        assert!(!local("/api/v1/jobs") && !local("/api/v1/board/series") && !local("/api/v1/eventsx"));
+        assert!(is_local("/api/v1/tokens/{id}") && is_local("/api/v1/board/codes") && is_local("/healthz"));
+        assert!(
+            !is_local("/api/v1/jobs") && !is_local("/api/v1/board/series") && !is_local("/api/v1/eventsx")
+        );
         assert!(!is_local(LOG_PATTERN) && !is_local(WAIT_PATTERN));
         assert!(
             paths.iter().any(|known| *known == LOG_PATTERN)
