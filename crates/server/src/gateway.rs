@@ -15,7 +15,6 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::Method;
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -97,12 +96,6 @@ impl Gateways {
     }
 }
 
-impl fmt::Debug for Gateways {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|gateway| gateway.name())).finish()
-    }
-}
-
 /// The server as a gateway has it: the handle, and the server's ways to know callers and to refuse them. Cheap to
 /// clone.
 #[derive(Clone)]
@@ -181,11 +174,5 @@ impl Front {
     /// The server is not idle until the result is dropped. For conversations that outlast their request.
     pub fn busy(&self) -> OpenRequest {
         self.activity.begin()
-    }
-}
-
-impl fmt::Debug for Front {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Front")
     }
 }

@@ -11,7 +11,6 @@ use crate::metrics::{Entries, Metrics};
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::unavailable::Unavailable;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -291,12 +290,6 @@ impl Handle {
         if self.inbox.send(Inbox::Stop(done)).await.is_ok() {
             _ = wait.await;
         }
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handle")
     }
 }
 

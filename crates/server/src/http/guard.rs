@@ -147,12 +147,6 @@ impl Admission {
     }
 }
 
-impl std::fmt::Debug for Admission {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Admission")
-    }
-}
-
 /// A request, who makes it, and why not.
 struct Asked {
     app: App,

@@ -52,9 +52,3 @@ impl StandBy {
         serve_standing_by(listeners, self.handle, options, self.request_client).await;
     }
 }
-
-impl std::fmt::Debug for StandBy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("StandBy")
-    }
-}
