@@ -3,7 +3,7 @@
 use super::App;
 use super::extract::{Path, Query};
 use super::lists::within;
-use super::workers::no_worker;
+use super::workers::look;
 use crate::api_error::ApiError;
 use crate::figures::HistoryQuestion;
 use crate::reader::Reader;
@@ -17,9 +17,8 @@ use utoipa::IntoParams;
 use windlass_api::figures::{
     EndedJobs, FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, WorkerSeries,
 };
+use windlass_core::JobId;
 use windlass_core::job::JobState;
-use windlass_core::worker::WorkerState;
-use windlass_core::{Engine, JobId};
 use windlass_store::EndedTotals;
 
 /// Milliseconds that rates look back, and quantiles.
@@ -92,12 +91,9 @@ pub async fn worker_series(
     Path(name): Path<String>,
     Query(SeriesQuery { span }): Query<SeriesQuery>,
 ) -> Result<Json<WorkerSeries>, ApiError> {
-    let wanted = name.clone();
-    let look = move |engine: &Engine| {
-        let known = engine.workers().by_name(&wanted).filter(|w| w.record.state != WorkerState::Forgotten)?;
-        Some((known.record.id, f64::from(known.record.capacity.cpu) / 100.0))
-    };
-    let (id, cpus) = app.handle.query(look).await?.ok_or_else(|| no_worker(&name))?;
+    let (id, cpu) =
+        look(&app, name, |_, worker| Some((worker.record.id, worker.record.capacity.cpu))).await?;
+    let cpus = f64::from(cpu) / 100.0;
     Ok(Json(app.shared.figures.worker_series(id, cpus, span, app.handle.now().as_ms())))
 }
 

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use windlass_api::{DrainRequest, ErrorCode, Page, Worker, WorkerState as WorkerWord, WorkerWhy};
 use windlass_core::engine::Event;
 use windlass_core::tags::Need;
-use windlass_core::worker::WorkerState;
+use windlass_core::worker::{self, WorkerState};
 use windlass_core::{Engine, WorkerId};
 
 /// Which workers to list.
@@ -75,12 +75,7 @@ pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Js
 #[utoipa::path(get, path = "/api/v1/workers/{name}/why", tag = "workers", params(("name" = String, Path)),
     responses((status = 200, body = WorkerWhy), (status = 404, body = windlass_api::ErrorBody)))]
 pub async fn why(State(app): State<App>, Path(name): Path<String>) -> Result<Json<WorkerWhy>, ApiError> {
-    let wanted = name.clone();
-    let look = move |engine: &Engine| {
-        let known = engine.workers().by_name(&wanted).filter(|w| w.record.state != WorkerState::Forgotten)?;
-        view::worker_why(engine, known.record.id)
-    };
-    app.handle.query(look).await?.map(Json).ok_or_else(|| no_worker(&name))
+    look(&app, name, |engine, worker| view::worker_why(engine, worker.record.id)).await.map(Json)
 }
 
 /// Lets a worker take no new work; what it runs goes on. The body may have a note for people, and may be empty.
@@ -162,19 +157,26 @@ async fn set(
 }
 
 async fn find(app: &App, name: String) -> Result<Worker, ApiError> {
-    let wanted = name.clone();
-    let look = move |engine: &Engine| {
-        let known = engine.workers().by_name(&wanted).filter(|w| w.record.state != WorkerState::Forgotten);
-        known.map(Worker::with_tasks)
-    };
-    let mut worker = app.handle.query(look).await?.ok_or_else(|| no_worker(&name))?;
+    let mut worker = look(app, name, |_, worker| Some(Worker::with_tasks(worker))).await?;
     add_version(app, &mut worker);
     Ok(worker)
 }
 
-pub(super) fn no_worker(name: &str) -> ApiError {
-    ApiError::new(ErrorCode::NotFound, format!("there is no worker '{name}'"))
-        .hint("'windlass worker list' lists them")
+/// What is seen of a worker. One that is forgotten is not found.
+pub(super) async fn look<T: Send + 'static>(
+    app: &App,
+    name: String,
+    see: impl FnOnce(&Engine, &worker::Worker) -> Option<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let wanted = name.clone();
+    let question = move |engine: &Engine| {
+        let known = engine.workers().by_name(&wanted).filter(|w| w.record.state != WorkerState::Forgotten)?;
+        see(engine, known)
+    };
+    app.handle.query(question).await?.ok_or_else(|| {
+        let none = format!("there is no worker '{name}'");
+        ApiError::new(ErrorCode::NotFound, none).hint("'windlass worker list' lists them")
+    })
 }
 
 /// Only the connection knows which release is at its other end.
