@@ -6,7 +6,7 @@ mod placement;
 mod setting;
 mod telemetry;
 
-pub use lease::{Lease, Never};
+pub use lease::Lease;
 pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
 pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
