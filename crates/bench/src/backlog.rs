@@ -1,7 +1,8 @@
 //! A database of far more ready jobs than the engine keeps resident: the memory of a server over it, the users that it
 //! serves, and the cost of a decision beside that over a small database.
 
-use super::{cpu_time, mib, resident_bytes, work, workers};
+use super::figures::{cpu_time, median, mib, resident_bytes};
+use super::{work, workers};
 use anyhow::Context as _;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,7 +67,7 @@ pub async fn run(dir: &Path, backlog: Backlog) -> anyhow::Result<()> {
         engine_us.push(few.engine_us);
         process_us.push(few.process_us);
     }
-    let (few_engine_us, few_process_us) = (super::median(&mut engine_us), super::median(&mut process_us));
+    let (few_engine_us, few_process_us) = (median(&mut engine_us), median(&mut process_us));
     println!("  started in {:.0} ms, {} steps held", many.start_ms, many.held);
     println!("  resident after {decisions} decisions: {:.0} MiB", many.resident_mib);
     println!("  users served: {} of {users}", many.served);

@@ -1,6 +1,5 @@
 //! Baselines: the rows of a farm, written to the schema of its store in statements that were written by hand.
 
-use super::postgres::own;
 use super::work;
 use anyhow::Context as _;
 use rusqlite::Connection;
@@ -69,7 +68,7 @@ pub struct BookingRates {
 /// Books `rows` tasks in batches of `batch`, by the store and by hand in turns, and deletes them. No server may own the
 /// farm meanwhile.
 pub async fn bookings(address: &str, rows: u32, batch: u32) -> anyhow::Result<BookingRates> {
-    let owner = own(&Store::connect(address).await?).await?;
+    let owner = work::own(&Store::connect(address).await?).await?;
     let client = connect(address).await?;
     let rates = take_turns(&owner, &client, rows, batch).await;
     let jobs = JOBS.map(|job| job as i64).to_vec();

@@ -1,7 +1,8 @@
 //! Real processes, through the real server and keeper.
 
-use super::server_process::ServerProcess;
-use super::{Setup, median, percentile, work};
+use super::figures::{median, percentile};
+use super::server_process::{ServerProcess, Setup};
+use super::work;
 use anyhow::Context as _;
 use std::process::{Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -1,8 +1,9 @@
 //! Workers behind a connection: the server is a process of its own, and its workers are streams of this process that
 //! answer without starting anything.
 
-use super::server_process::ServerProcess;
-use super::{Setup, cpu_time, mib, percentile, resident_bytes, work, workers};
+use super::figures::{cpu_time, mib, percentile, resident_bytes};
+use super::server_process::{ServerProcess, Setup};
+use super::{work, workers};
 use anyhow::Context as _;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,10 +1,9 @@
 //! Two real workers with a core each, each in control groups of its own, and a hog beside one: how soon real
 //! compiles are done when pressure counts, and when bookings alone do.
 
-use super::Setup;
 use super::core_group::{CoreGroup, Hog};
-use super::median;
-use super::server_process::ServerProcess;
+use super::figures::median;
+use super::server_process::{ServerProcess, Setup};
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use std::collections::BTreeMap;

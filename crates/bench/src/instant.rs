@@ -1,6 +1,7 @@
 //! No processes: a worker inside this process completes every task at once.
 
-use super::{by_hand, cpu_time, mib, resident_bytes, work, workers};
+use super::figures::{cpu_time, mib, resident_bytes};
+use super::{by_hand, work, workers};
 use std::path::Path;
 use std::time::Instant;
 use windlass_api::{JobState, ServerEvent};

@@ -1,7 +1,8 @@
 //! Large jobs: the memory of a server for the bodies of their steps, and its restart over a job that is nearly done.
 
 use super::backlog::{self, Backlog};
-use super::{mib, work};
+use super::figures::mib;
+use super::work;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;

@@ -7,6 +7,7 @@ mod cliffs;
 mod core_group;
 mod exec;
 mod farm;
+mod figures;
 mod hog;
 mod instant;
 mod large;
@@ -19,12 +20,11 @@ mod share;
 mod work;
 mod workers;
 
-use anyhow::Context as _;
 use clap::Parser;
 use core_group::Hog;
+use server_process::Setup;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 /// Measures Windlass: each figure beside its baseline from the same run. Without a name all benches run
 #[derive(Parser)]
@@ -38,22 +38,6 @@ struct BenchArgs {
     /// The program whose servers and workers are measured [default: windlass beside this program]
     #[arg(long, global = true, env = "WINDLASS", value_name = "PROGRAM")]
     windlass: Option<PathBuf>,
-}
-
-/// What the benches of whole processes need.
-struct Setup {
-    /// For files. It is deleted at the end.
-    dir: PathBuf,
-    /// The program that is measured.
-    windlass: PathBuf,
-}
-
-impl Setup {
-    /// What to say where that program does not start.
-    fn not_started(&self) -> String {
-        let program = self.windlass.display();
-        format!("cannot start {program}; build it by 'cargo build --release', or name one by --windlass")
-    }
 }
 
 #[derive(clap::Subcommand, Clone, Debug)]
@@ -289,7 +273,10 @@ async fn measure(setup: &Setup, which: Which) -> anyhow::Result<()> {
         Which::Place { workers, classes, count } => {
             match count {
                 Some(count) => place::count(count, workers, classes),
-                None => place::run(workers),
+                None => {
+                    place::run(workers);
+                    cliffs::run();
+                }
             }
             Ok(())
         }
@@ -313,40 +300,4 @@ async fn measure(setup: &Setup, which: Which) -> anyhow::Result<()> {
             }
         }
     }
-}
-
-/// The median of some values.
-fn median(values: &mut [f64]) -> f64 {
-    percentile(values, 0.5)
-}
-
-/// The value below which this part of all lies; `part` is between 0 and 1.
-fn percentile(values: &mut [f64], part: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let last = values.len().saturating_sub(1);
-    values.get((part * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
-}
-
-/// Milliseconds that the work takes, and its result, whose drop is not counted.
-fn elapsed_ms<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let clock = Instant::now();
-    let result = std::hint::black_box(work());
-    (clock.elapsed().as_secs_f64() * 1e3, result)
-}
-
-/// Processor time of this process so far.
-fn cpu_time() -> Duration {
-    let usage = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(usage.tv_sec as u64, usage.tv_nsec as u32)
-}
-
-/// Resident memory of this process.
-fn resident_bytes() -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = text.split(' ').nth(1).context("statm has no second field")?.parse()?;
-    Ok(pages * rustix::param::page_size() as u64)
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }

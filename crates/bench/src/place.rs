@@ -37,7 +37,6 @@ const BUDGET: usize = 1_000;
 pub fn run(workers: u64) {
     large_farm(workers);
     packing(1_000);
-    super::cliffs::run();
 }
 
 /// An engine whose workers take what they are sent and end it when they are asked.

@@ -13,8 +13,6 @@ use windlass_core::{Epoch, Resources, TaskId, Time};
 use windlass_server::{Delivery, Handle, ShellOptions, WorkerMessage};
 use windlass_store::Store;
 
-/// The lease of the farm. Commits renew it.
-const LEASE: Duration = Duration::from_secs(600);
 /// How long a measurement may stand still.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Bookings of the baseline.
@@ -45,13 +43,6 @@ pub async fn run(address: &str, what: PostgresWork, workers: u32, count: u32) ->
         PostgresWork::Fill => fill(address, workers).await,
         PostgresWork::Step => step(address, workers, count).await,
     }
-}
-
-/// The store as the owner of the farm, who may commit.
-pub async fn own(store: &Store) -> anyhow::Result<Store> {
-    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION"), None).await?;
-    let owned = store.claim(server, LEASE).await?;
-    Ok(store.as_owner(owned.context("a server owns the farm in this database")?))
 }
 
 /// `count` jobs of 10 steps of 100 tasks, on workers with a core for each task.
@@ -191,7 +182,7 @@ impl PostgresFarm {
     async fn start(address: &str, sizes: &[u32], run: Option<Duration>) -> anyhow::Result<PostgresFarm> {
         let store = Store::connect(address).await?;
         anyhow::ensure!(matches!(store, Store::Postgres(_)), "this bench measures PostgreSQL");
-        let store = own(&store).await?;
+        let store = work::own(&store).await?;
         let found = store.load().await?;
         anyhow::ensure!(
             found.next_job == 1 && found.ground.workers.is_empty(),

@@ -1,6 +1,6 @@
 //! Cost of judging pairs of step and worker.
 
-use super::{elapsed_ms, median};
+use super::figures::{elapsed_ms, median};
 use windlass_core::cache_keys::Missing;
 use windlass_core::job::{Hints, Kind};
 use windlass_core::score::context::{Amounts, InstanceContext, JobContext, Pair, WorkerContext};

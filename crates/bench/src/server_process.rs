@@ -1,6 +1,5 @@
 //! A server that is measured: a process of its own, with its own state.
 
-use super::Setup;
 use anyhow::Context as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +8,22 @@ use windlass_api::client::{Address, Client, Credentials};
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the benches of whole processes need.
+pub struct Setup {
+    /// For files. It is deleted at the end.
+    pub dir: PathBuf,
+    /// The program that is measured.
+    pub windlass: PathBuf,
+}
+
+impl Setup {
+    /// What to say where that program does not start.
+    pub fn not_started(&self) -> String {
+        let program = self.windlass.display();
+        format!("cannot start {program}; build it by 'cargo build --release', or name one by --windlass")
+    }
+}
 
 /// A server. It is killed with this value.
 pub struct ServerProcess {

@@ -1,6 +1,6 @@
 //! Entitlement of many queues and loads of many domains, each beside a plain way to the same in this run.
 
-use super::{elapsed_ms, median};
+use super::figures::{elapsed_ms, median};
 use std::collections::BTreeMap;
 use windlass_core::load::ledger::LoadAggregator;
 use windlass_core::load::share::{Apportion, Claim, level};

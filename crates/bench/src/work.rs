@@ -1,13 +1,18 @@
 //! Jobs, and databases in files, for all benches.
 
+use anyhow::Context as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use windlass_api::StepBody;
 use windlass_core::engine::{Event, Outbox, Reply, Submit, Write};
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::{JobId, Resources};
 use windlass_server::Handle;
 use windlass_store::Store;
+
+/// The lease of a farm on PostgreSQL, which outlasts each measurement.
+const LEASE: Duration = Duration::from_secs(600);
 
 /// A command that no worker of a bench runs.
 pub fn command() -> StepBody {
@@ -54,4 +59,11 @@ pub async fn commit(store: &Store, writes: Vec<Write>) -> anyhow::Result<()> {
     let refused = store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await?;
     anyhow::ensure!(refused.is_empty(), "the store refused {refused:?}");
     Ok(())
+}
+
+/// The store as the owner of the farm, who may commit.
+pub async fn own(store: &Store) -> anyhow::Result<Store> {
+    let server = store.register_server("bench", &[], env!("CARGO_PKG_VERSION"), None).await?;
+    let owned = store.claim(server, LEASE).await?;
+    Ok(store.as_owner(owned.context("a server owns the farm in this database")?))
 }

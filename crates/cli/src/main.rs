@@ -8,8 +8,6 @@ mod client;
 mod commands;
 #[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 mod node;
-#[cfg_attr(unix, path = "system/unix.rs")]
-#[cfg_attr(windows, path = "system/windows.rs")]
 mod system;
 mod ui;
 

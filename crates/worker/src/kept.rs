@@ -48,8 +48,7 @@ impl<'d> Deserialize<'d> for KeptFile {
 
 /// A point in time as nanoseconds from now; negative is past.
 pub mod moment {
-    use super::Deserialize;
-    use serde::{Deserializer, Serializer};
+    use serde::{Deserialize, Deserializer, Serializer};
     use std::time::{Duration, Instant};
 
     pub fn serialize<S: Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
@@ -68,8 +67,8 @@ pub mod moment {
 
 /// A point in time that may be absent.
 pub mod optional_moment {
-    use super::{Deserialize, Serialize, moment};
-    use serde::{Deserializer, Serializer};
+    use crate::kept::moment;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::time::Instant;
 
     #[derive(Serialize, Deserialize)]
@@ -86,8 +85,7 @@ pub mod optional_moment {
 
 /// A map as a list of pairs, because keys in JSON can only be text.
 pub mod pairs {
-    use super::{Deserialize, Serialize};
-    use serde::{Deserializer, Serializer};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
 
     pub fn serialize<S: Serializer, K: Serialize, V: Serialize>(

@@ -1,11 +1,13 @@
 //! A client of the server's HTTP interface, over TCP or a unix socket. It may know several servers of one farm:
 //! `servers` chooses which is asked, and when the next one is.
 
+mod clock;
 mod credentials;
 mod failure;
 mod servers;
 
 pub use crate::address::Address;
+pub use clock::server_ahead_ms;
 pub use credentials::{Credentials, CredentialsError};
 pub use failure::ClientError;
 
@@ -13,19 +15,17 @@ use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CLOCK_HEADER, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER,
-    Limit, Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token,
-    Version, Why, Worker, WorkerWhy,
+    BoardCode, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
+    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
+    Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
-use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use servers::{Call, Patience, Servers};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How long a stream of events may be silent where there is another server to listen to: three times as long as a
 /// server that lives is.
@@ -585,29 +585,6 @@ fn lines(
     lines.flat_map(futures_util::stream::iter)
 }
 
-/// A smaller difference of clocks is taken for the latency of the answer.
-const CLOCKS_AGREE_MS: u64 = 2_000;
-
-/// The value of [`server_ahead_ms`].
-static AHEAD_MS: AtomicI64 = AtomicI64::new(0);
-
-/// Milliseconds by which the clock of the server that answered last is ahead of this machine's; 0 if they agree within
-/// two seconds.
-pub fn server_ahead_ms() -> i64 {
-    AHEAD_MS.load(Ordering::Relaxed)
-}
-
-fn note_clock(headers: &HeaderMap) {
-    let here = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-    AHEAD_MS.store(ahead_ms(headers, here), Ordering::Relaxed);
-}
-
-fn ahead_ms(headers: &HeaderMap, here_ms: i64) -> i64 {
-    let said = headers.get(CLOCK_HEADER).and_then(|value| value.to_str().ok()?.parse::<i64>().ok());
-    let ahead = said.map_or(0, |there_ms| there_ms.saturating_sub(here_ms));
-    if ahead.unsigned_abs() < CLOCKS_AGREE_MS { 0 } else { ahead }
-}
-
 /// A name that users chose, percent-encoded as one segment of a path.
 fn segment(name: &str) -> String {
     percent_encoded(name.as_bytes(), b"-_~")
@@ -638,20 +615,6 @@ fn refused_by_compass(status: u16, message: &str, hint: Option<String>) -> Clien
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reqwest::header::HeaderValue;
-
-    #[test]
-    fn a_server_whose_clock_is_not_ours_is_believed_of_its_times() {
-        let ahead = |said: &'static str| {
-            let headers =
-                HeaderMap::from_iter([(CLOCK_HEADER.parse().unwrap(), HeaderValue::from_static(said))]);
-            ahead_ms(&headers, 5_000_000)
-        };
-        assert_eq!((ahead("5001999"), ahead("4998001")), (0, 0));
-        assert_eq!((ahead("8600000"), ahead("0")), (3_600_000, -5_000_000));
-        assert_eq!(ahead("9223372036854775807"), i64::MAX - 5_000_000);
-        assert_eq!((ahead("soon"), ahead_ms(&HeaderMap::new(), 5_000_000)), (0, 0));
-    }
 
     #[test]
     fn names_are_one_part_of_a_path() {

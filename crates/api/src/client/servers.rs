@@ -4,9 +4,9 @@
 //! failures let it go on depends on the request: after one that was never sent every request does, and after one whose
 //! answer was lost only a request that may be made twice. Waiting and going around again is left to the caller.
 
+use super::clock::note_clock;
 use super::credentials::Credentials;
 use super::failure::{ClientError, Verdict};
-use super::note_clock;
 use crate::address::Address;
 use crate::error::ErrorBody;
 use reqwest::header::{AUTHORIZATION, HeaderValue};

@@ -28,7 +28,6 @@ pub mod watchdog;
 pub use serve::advise_on_flag;
 
 use clap::Parser;
-use std::ffi::OsString;
 use std::process::ExitCode;
 use windlass_server::ListenError;
 use windlass_store::StoreError;
@@ -52,16 +51,11 @@ pub fn run_instead() -> Option<ExitCode> {
     if let Some(code) = nix_hook::run_if_asked() {
         return Some(ExitCode::from(code as u8));
     }
-    if matches!(&words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start") {
+    if matches!(&serve::words()[..], [who, start, ..] if (who == "server" || who == "worker") && start == "start")
+    {
         windlass_worker::close_inherited();
     }
     None
-}
-
-/// The words of the command line that are not flags.
-fn words() -> Vec<OsString> {
-    let words = std::env::args_os().skip(1);
-    words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")).collect()
 }
 
 /// True if another server has the address or the store.

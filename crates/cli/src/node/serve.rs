@@ -10,7 +10,7 @@ use crate::ui::error::CliError;
 use crate::ui::message::message;
 use anyhow::Context as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn parse_set(text: &str) -> Result<(String, String), String> {
 /// The advice on a flag that `server start` does not have, if it is the name of a setting. Earlier releases had a flag for
 /// most of them.
 pub fn advise_on_flag(error: &clap::Error) -> Option<CliError> {
-    if error.kind() != ErrorKind::UnknownArgument || !super::words().iter().any(|word| word == "server") {
+    if error.kind() != ErrorKind::UnknownArgument || !words().iter().any(|word| word == "server") {
         return None;
     }
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
@@ -103,6 +103,12 @@ pub fn advise_on_flag(error: &clap::Error) -> Option<CliError> {
     let value = if setting.kind == "true or false" { "true" } else { "VALUE" };
     let hint = Some(format!("give --set {}={value}, or set it in the config file", setting.path));
     Some(CliError::Usage { message: format!("{flag} is a setting of the server, and not a flag"), hint })
+}
+
+/// The words of the command line that are not flags.
+pub fn words() -> Vec<OsString> {
+    let words = std::env::args_os().skip(1);
+    words.filter(|word| !word.as_encoded_bytes().starts_with(b"-")).collect()
 }
 
 impl ServeOptions {

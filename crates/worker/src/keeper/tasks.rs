@@ -5,30 +5,31 @@
 //! calls this module with each message, each ended process and each deadline. It never decides that an
 //! attempt is retried, and forgets a result only when the server has acknowledged it.
 
+mod attempt;
 mod chunk;
 mod ending;
 mod launch;
 
-use super::env::{EMPTY_POLL, KeeperEnv, Refused, Started};
+use super::env::{EMPTY_POLL, KeeperEnv, Refused};
 use super::link::Link;
 use super::log::write_line;
 use super::progress::{Fetch, Said, Tail};
-use super::session::{Sessions, TaskSession};
+use super::session::Sessions;
 use crate::cgroup::Cgroups;
 use crate::clock::unix_ns;
 use crate::kept;
 use crate::logs::{self, LogDir, Stream};
 use crate::process::{self, Exit};
 use crate::protocol::{
-    Amounts, Body, FromKeeper, Held, HeldPhase, Nodes, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper,
-    WireEnd, WireResult,
+    Amounts, Body, FromKeeper, Held, HeldPhase, Rider, StartMessage, TaskCommand, TaskRef, ToKeeper, WireEnd,
+    WireResult,
 };
+use attempt::{MemoryLimit, Running, Waiting};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use windlass_api::TaskValue;
 use windlass_core::Resources;
 
 /// Interval between two samples of memory and output sizes.
@@ -62,97 +63,6 @@ pub struct Tasks {
     next_sample: Option<Instant>,
     /// No attempt starts before this, because a start failed for a reason that passes.
     no_space_until: Option<Instant>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Waiting {
-    task: TaskRef,
-    epoch: u64,
-    #[serde(with = "Amounts")]
-    request: Resources,
-    #[serde(default)]
-    memory_limit: MemoryLimit,
-    time_limit: Option<Duration>,
-    value: Option<String>,
-    params: Vec<TaskValue>,
-    /// The tasks with which it starts.
-    #[serde(default)]
-    nodes: Option<Nodes>,
-    /// The other tasks that its process runs.
-    #[serde(default)]
-    riders: Vec<Rider>,
-    #[serde(default)]
-    chunk_values: Vec<String>,
-    step: u16,
-    body: Rc<Body>,
-    /// Its room is booked, and it waits until another task has entered the session's environments.
-    parked: bool,
-}
-
-/// Memory in bytes beyond which a task is killed; 0 for none. `None` comes from an older server, whose tasks
-/// are limited to the memory of their request.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct MemoryLimit(Option<u64>);
-
-impl MemoryLimit {
-    fn bytes(self, request: &Resources) -> Option<u64> {
-        Some(self.0.unwrap_or(request.memory)).filter(|bytes| *bytes > 0)
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct Running {
-    epoch: u64,
-    #[serde(with = "Amounts")]
-    request: Resources,
-    #[serde(default)]
-    memory_limit: MemoryLimit,
-    started: Started,
-    started_ns: u64,
-    #[serde(with = "kept::optional_moment")]
-    time_limit_at: Option<Instant>,
-    /// Set when the task is asked to end.
-    #[serde(with = "kept::optional_moment")]
-    kill_at: Option<Instant>,
-    cause: Option<WireEnd>,
-    /// How and when the first process ended. Other processes of the task may still run.
-    exit: Option<(Exit, u64)>,
-    lent: bool,
-    /// The task's state in its session, and the time limit of its command; `None` without a session.
-    #[serde(rename = "course")]
-    task_session: Option<(TaskSession, Option<Duration>)>,
-    /// The tasks with which it started.
-    #[serde(default)]
-    nodes: Option<Nodes>,
-    /// The other tasks that its process runs.
-    #[serde(default)]
-    riders: Vec<Rider>,
-    peak_bytes: u64,
-    /// Disk traffic of the processes that have ended.
-    #[serde(default)]
-    disk_bytes: Option<u64>,
-    /// Reader of standard output, once there is some; `None` for tasks of a session.
-    #[serde(default)]
-    tail: Option<Tail>,
-    /// For each output file, the offset from which its end is kept.
-    kept_from: [u64; 2],
-    /// Whether its start was reported.
-    #[serde(default = "yes")]
-    begun: bool,
-    /// The attempt as it waits again, if its first process fails to start for a reason that passes.
-    #[serde(skip)]
-    retry: Option<Box<Waiting>>,
-    /// The error that is expected to pass by itself.
-    #[serde(skip)]
-    passing: Option<std::io::Error>,
-    /// Whether it did not start because of what its job asks for.
-    #[serde(default)]
-    job_at_fault: bool,
-}
-
-/// Default for the state of an older keeper, which had only tasks that were reported as started.
-fn yes() -> bool {
-    true
 }
 
 /// The state that a keeper hands over to a newer program.
@@ -358,6 +268,18 @@ impl Tasks {
         self.running.contains_key(&task)
             || self.ended.contains_key(&task)
             || self.waiting.iter().any(|w| w.task == task)
+    }
+
+    /// The task whose process runs this one: itself as a rule.
+    fn head_of(&self, task: TaskRef) -> TaskRef {
+        if self.running.contains_key(&task) {
+            return task;
+        }
+        let rides =
+            |head: TaskRef, riders: &[Rider]| riders.iter().any(|rider| chunk::ridden(head, rider) == task);
+        let running = self.running.iter().find(|(head, running)| rides(**head, &running.riders));
+        let waiting = || self.waiting.iter().find(|waiting| rides(waiting.task, &waiting.riders));
+        running.map(|(head, _)| *head).or_else(|| waiting().map(|waiting| waiting.task)).unwrap_or(task)
     }
 
     fn kill(&mut self, task: TaskRef, link: &mut Link) {

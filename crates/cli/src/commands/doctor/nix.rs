@@ -1,6 +1,6 @@
 //! Checks of a machine as a client of Nix with `windlass nix-hook` as its build hook.
 
-use super::Check;
+use super::check::Check;
 use crate::client::context::Context;
 use crate::node::nix_hook;
 use crate::node::nix_machine::{setting, settings};

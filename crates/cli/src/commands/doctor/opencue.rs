@@ -1,6 +1,6 @@
 //! Checks of an OpenCue farm for `gateway opencue`: its database, and the Windlass server whose workers are hosts.
 
-use super::{Check, weak_transport};
+use super::check::{Check, weak_transport};
 use crate::commands::gateway::{OpencueArgs, dialer};
 use windlass_gateway_opencue::scheduler::config::Config;
 use windlass_gateway_opencue::{Finding, Severity, check_database, check_workers};

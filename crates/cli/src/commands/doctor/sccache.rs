@@ -1,6 +1,6 @@
 //! Checks of a machine as the scheduler of sccache.
 
-use super::Check;
+use super::check::Check;
 use crate::client::context::Context;
 use crate::commands::gateway::SccacheArgs;
 use crate::node::serve::sccache_settings;

@@ -1,7 +1,7 @@
 //! Checks of a machine as the server of a farm.
 
 use super::certificate::validity;
-use super::{Check, directory, free_space, weak_transport};
+use super::check::{Check, directory, free_space, weak_transport};
 use crate::client::credentials::credentials;
 use crate::node::serve::{self, ServeOptions};
 use crate::node::site;

@@ -1,6 +1,6 @@
 //! Checks of a machine as a worker of a farm.
 
-use super::{Check, directory, free_space};
+use super::check::{Check, directory, free_space};
 use crate::client::context::Context;
 use crate::client::credentials::credentials;
 use crate::node::remote::StartArgs;

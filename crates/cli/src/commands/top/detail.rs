@@ -11,6 +11,10 @@ pub const TASKS_MAX: usize = 100_000;
 /// Rows before the end from which the next page is read.
 const AHEAD: usize = 50;
 
+/// Lines of what is known of a job, and of a worker.
+const JOB_LINES: u16 = 4;
+const WORKER_LINES: u16 = 7;
+
 /// The job or worker that the user opened.
 pub enum Opened {
     /// A job by its id, and the job itself once it is read.
@@ -33,6 +37,14 @@ impl Detail {
     /// Nothing was read of it yet.
     pub fn new(opened: Opened) -> Self {
         Detail { opened, tasks: RowList::default(), more: false }
+    }
+
+    /// Lines that the summary takes.
+    pub fn summary_height(&self) -> u16 {
+        match self.opened {
+            Opened::Job(..) => JOB_LINES,
+            Opened::Worker(..) => WORKER_LINES,
+        }
     }
 
     /// Reads the part that is shown.

@@ -3,6 +3,7 @@
 //! [`state::State`] has everything and is pure: [`shell`] tells it what happened, with the time, and does what it asks
 //! for. [`draw::draw`] makes a screen of it. Only `shell`, [`reader`] and [`terminal`] touch the world.
 
+mod areas;
 mod clean;
 mod detail;
 mod draw;

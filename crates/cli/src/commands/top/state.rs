@@ -1,8 +1,8 @@
 //! The state of the program, and its change by each message. It uses no clock, terminal or network: each message
 //! carries the time, and effects are returned to the caller.
 
+use crate::commands::top::areas::Areas;
 use crate::commands::top::detail::{Detail, Opened};
-use crate::commands::top::draw::areas;
 use crate::commands::top::jobs::JobPages;
 use crate::commands::top::keys::Screen;
 use crate::commands::top::list::RowList;
@@ -370,9 +370,17 @@ impl State {
         STALE_MS.saturating_add(self.refresh.rest_ms())
     }
 
+    /// Where the parts of the screen are.
+    pub fn areas(&self) -> Areas {
+        let is_held = self.overview.as_ref().is_some_and(|overview| !overview.holds.is_empty());
+        let summary = self.shown_detail().map_or(0, Detail::summary_height);
+        let has_heads = !matches!(self.screen, Screen::Why | Screen::Logs);
+        Areas::of(self.size, u16::from(is_held), summary, u16::from(has_heads))
+    }
+
     /// Rows of the list, or lines of the text, that are shown.
     pub fn height(&self) -> usize {
-        usize::from(areas(self).rows.height)
+        usize::from(self.areas().rows.height)
     }
 
     fn settle(&mut self) {

@@ -1,7 +1,7 @@
 //! Tasks that one process runs. The keeper treats the first, the head, as any task. The report of the head at its end
 //! is repeated for the others, to each its part.
 
-use super::{Running, Tasks, Waiting};
+use super::attempt::{Running, Waiting};
 use crate::protocol::{Rider, TaskRef, WireResult};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,8 @@ pub(super) fn tasks(head: TaskRef, riders: &[Rider]) -> Vec<TaskRef> {
     std::iter::once(head).chain(riders).collect()
 }
 
-fn ridden(head: TaskRef, rider: &Rider) -> TaskRef {
+/// The task of a rider.
+pub(super) fn ridden(head: TaskRef, rider: &Rider) -> TaskRef {
     TaskRef { index: rider.index, attempt: rider.attempt, ..head }
 }
 
@@ -52,19 +53,6 @@ pub(super) fn parts(head: TaskRef, riders: &[Rider], result: WireResult) -> Vec<
         parts.push((task, part));
     }
     parts
-}
-
-impl Tasks {
-    /// The task whose process runs this one: itself as a rule.
-    pub(super) fn head_of(&self, task: TaskRef) -> TaskRef {
-        if self.running.contains_key(&task) {
-            return task;
-        }
-        let rides = |head: TaskRef, riders: &[Rider]| riders.iter().any(|rider| ridden(head, rider) == task);
-        let running = self.running.iter().find(|(head, running)| rides(**head, &running.riders));
-        let waiting = || self.waiting.iter().find(|waiting| rides(waiting.task, &waiting.riders));
-        running.map(|(head, _)| *head).or_else(|| waiting().map(|waiting| waiting.task)).unwrap_or(task)
-    }
 }
 
 #[cfg(test)]

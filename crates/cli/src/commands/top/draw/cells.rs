@@ -1,8 +1,8 @@
 //! The text of the cells of each list.
 
 use crate::commands::top::draw::header::number;
+use crate::commands::top::draw::paint::{Tone, sign_of};
 use crate::commands::top::draw::table::{DrawnRow, Piece};
-use crate::commands::top::draw::{Tone, sign_of};
 use crate::commands::top::keys::Screen;
 use crate::commands::top::rows::{JobRow, QueueRow, TaskRow, WorkerRow};
 use crate::commands::top::state::State;

@@ -1,7 +1,8 @@
 //! The header: the server, totals, their changes over time, and the names of the screens.
 
+use crate::commands::top::areas::Areas;
 use crate::commands::top::clean::clean;
-use crate::commands::top::draw::{Areas, Tone, line, put, style};
+use crate::commands::top::draw::paint::{Tone, line, put, sign_of, style};
 use crate::commands::top::keys::Screen;
 use crate::commands::top::state::{Link, State};
 use ratatui::buffer::Buffer;
@@ -92,7 +93,7 @@ fn meters(buffer: &mut Buffer, state: &State, overview: &Overview, area: Rect) {
         let part = part.min(BAR - filled);
         filled += part;
         let place = state.queue_signs.iter().position(|queue| *queue == holds.queue).unwrap_or_default();
-        let text = super::sign_of(place).to_string().repeat(part);
+        let text = sign_of(place).to_string().repeat(part);
         x = put(buffer, area, x, &text, style(state, Tone::Queue(place)));
     }
     x = put(buffer, area, x, &"-".repeat(BAR - filled), style(state, Tone::Faint));

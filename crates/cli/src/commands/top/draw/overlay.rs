@@ -1,6 +1,6 @@
 //! The overlays of the screen: the list of keys, and questions. The footer shows the typed text.
 
-use crate::commands::top::draw::{Tone, line, put, style};
+use crate::commands::top::draw::paint::{Tone, line, put, style};
 use crate::commands::top::keys::{BINDINGS, Screen};
 use crate::commands::top::state::{Overlay, State};
 use crate::commands::top::why::wrap;

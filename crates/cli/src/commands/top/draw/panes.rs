@@ -3,7 +3,7 @@
 use crate::commands::list::{counts, resources};
 use crate::commands::top::detail::{Detail, Opened};
 use crate::commands::top::draw::header::{number, spark};
-use crate::commands::top::draw::{Tone, areas, line, put, style};
+use crate::commands::top::draw::paint::{Tone, line, put, style};
 use crate::commands::top::message::Subject;
 use crate::commands::top::state::State;
 use crate::commands::top::why::{WhyLine, wrap};
@@ -15,21 +15,10 @@ use windlass_api::figures::WorkerSeries;
 use windlass_api::{Job, Worker};
 use windlass_core::resources::Bytes;
 
-/// Lines of what is known of a job, and of a worker.
-const JOB_LINES: u16 = 4;
-const WORKER_LINES: u16 = 7;
 /// Columns of the names of a worker's lines.
 const NAMES: u16 = 10;
 /// Columns by which later lines of a paragraph are indented.
 const INDENT: usize = 4;
-
-/// Lines that the summary takes.
-pub fn summary_height(detail: &Detail) -> u16 {
-    match detail.opened {
-        Opened::Job(..) => JOB_LINES,
-        Opened::Worker(..) => WORKER_LINES,
-    }
-}
 
 /// Draws what is known of what Enter opened.
 pub fn summary(buffer: &mut Buffer, state: &State, detail: &Detail, area: Rect) {
@@ -136,7 +125,7 @@ pub fn why_height(state: &State) -> usize {
 
 /// Draws the lines of the explanation that fit the area.
 pub fn why(buffer: &mut Buffer, state: &State, area: Rect) {
-    let caption = areas(state).caption;
+    let caption = state.areas().caption;
     let subject = match &state.why.subject {
         None => " choose a job, a task or a worker on another screen, and press w".to_owned(),
         Some(Subject::Task(task)) => format!(" why of task {task}"),
@@ -156,7 +145,7 @@ pub fn why(buffer: &mut Buffer, state: &State, area: Rect) {
 /// Draws the end of the output that fits the area.
 pub fn logs(buffer: &mut Buffer, state: &State, area: Rect) {
     let logs = &state.logs;
-    let caption = areas(state).caption;
+    let caption = state.areas().caption;
     let Some(task) = &logs.task else {
         let text = " choose a task on another screen, and press l";
         put(buffer, caption, 0, text, style(state, Tone::Plain));

@@ -1,7 +1,8 @@
 //! Lists as tables. Only the rows in the window are laid out.
 
+use crate::commands::top::areas::Areas;
 use crate::commands::top::clean::clean;
-use crate::commands::top::draw::{Areas, Tone, line, put, style};
+use crate::commands::top::draw::paint::{Tone, line, put, sign_of, style};
 use crate::commands::top::keys::Screen;
 use crate::commands::top::list::{Listed, RowList, fit_columns};
 use crate::commands::top::state::State;
@@ -120,7 +121,7 @@ fn legend(buffer: &mut Buffer, state: &State, area: Rect) {
     let mut x = area.x;
     for holds in &overview.cpus.by_queue {
         let Some(place) = state.queue_signs.iter().position(|queue| *queue == holds.queue) else { continue };
-        let text = format!("{} {}", super::sign_of(place), clean(&holds.queue));
+        let text = format!("{} {}", sign_of(place), clean(&holds.queue));
         if usize::from(x) + Span::raw(&text).width() > usize::from(area.right()) {
             break;
         }
