@@ -71,12 +71,11 @@ fn is_loopback(text: &str) -> bool {
 pub struct Addresses(Vec<Address>);
 
 /// Why a list of addresses is refused.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadAddresses {
-    /// The list names no server.
     #[error("'{0}' names no server: write HOST:PORT, or several separated by commas")]
     Empty(String),
-    /// There are too many.
     #[error("{0} addresses are too many: at most {ADDRESSES_MAX}")]
     TooMany(usize),
 }

@@ -1,24 +1,21 @@
 //! Sizes, durations and numbers of cpus as people write them in flags and files.
 
 /// The reason why a text is not a valid quantity.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadQuantity {
     /// Not a number with a unit of [`parse_size`], or more than 2^64 bytes.
     #[error("invalid size '{0}': write 500M, 2GiB or 1.5g")]
     Size(String),
-    /// Not a number of cpus.
     #[error("invalid number of cpus '{0}': write 2 or 0.5")]
     Cpus(String),
-    /// A number of cpus that rounds to none.
     #[error("'{0}' is less than the smallest share of a cpu, 0.01")]
     SmallShare(String),
-    /// A number of cpus beyond 40,000,000.
     #[error("'{0}' is more cpus than any machine has")]
     ManyCpus(String),
     /// Not a duration of [`parse_duration`], or one of more than 2^64 ms.
     #[error("invalid duration '{0}': write 90s, 1h30m, 500ms, 01:30:00 or 90 (seconds)")]
     Duration(String),
-    /// A duration that rounds to 0 ms.
     #[error("the duration must be more than 0, not '{0}'")]
     NoDuration(String),
 }

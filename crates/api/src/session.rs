@@ -134,39 +134,21 @@ pub struct TaskValue {
 }
 
 /// The fault of a session.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SessionError {
-    /// More of something than the limit.
     #[error("{what}: {is}, more than the limit of {max}")]
-    TooMany {
-        /// The part that is too large.
-        what: &'static str,
-        /// How many there are.
-        is: usize,
-        /// The most that is allowed.
-        max: usize,
-    },
-    /// A file's name that is not a plain name, or given twice.
+    TooMany { what: &'static str, is: usize, max: usize },
     #[error("the file name '{0}' is not a plain name, or is given twice")]
     BadFile(String),
-    /// An environment variable without a name, or with '=' in it.
     #[error("'{0}' cannot name an environment variable")]
     BadVariable(String),
-    /// An environment whose action has no command.
     #[error("an action of the environment '{0}' has no command")]
     NoCommand(String),
-    /// A reference to an unknown name.
     #[error("{place} refers to '{{{{{name}}}}}', which is not defined there")]
-    Unknown {
-        /// Where the reference is.
-        place: String,
-        /// The name that it refers to.
-        name: String,
-    },
-    /// A text with a NUL byte, which cannot be passed to a process.
+    Unknown { place: String, name: String },
     #[error("{0} holds a NUL byte")]
     Nul(String),
-    /// A period from notification to kill that is too long.
     #[error("the period from notification to kill is at most {NOTIFY_MS_MAX} ms, not {0}")]
     LongNotice(u64),
 }

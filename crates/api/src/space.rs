@@ -97,24 +97,19 @@ pub enum Combination {
 }
 
 /// The fault of a space.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SpaceError {
-    /// No parameter, or too many.
     #[error("a parameter space has 1 to {PARAMS_PER_SPACE_MAX} parameters, not {0}")]
     BadSize(usize),
-    /// A name that is not an identifier, or two parameters of one name.
     #[error("the parameter name '{0}' is empty, given twice, or not an identifier")]
     BadName(String),
-    /// A parameter without a value, or with an empty range.
     #[error("the parameter '{0}' has no value, or an empty range")]
     NoValue(String),
-    /// The combination names something that is not a parameter, or a parameter twice.
     #[error("the combination names '{0}', which is not a parameter or is named twice")]
     Unknown(String),
-    /// The combination leaves out a parameter.
     #[error("the combination leaves out the parameter '{0}'")]
     LeftOut(String),
-    /// The parts of an association differ in number, or there are none.
     #[error("the parts of an association must have equally many values, not {0} and {1}")]
     Uneven(u128, u128),
 }

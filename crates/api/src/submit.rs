@@ -268,13 +268,11 @@ pub struct Unplaceable {
 #[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// A step without a command.
     #[error("step '{0}' has no command")]
     NoCommand(String),
     /// A cap under which nothing would ever start.
     #[error("max_running must be at least 1; hold the job to start nothing")]
     MaxRunning,
-    /// No node at all.
     #[error("step '{0}': nodes must be at least 1")]
     NoNodes(String),
     /// Chunks of tasks that no process could run together.
@@ -292,57 +290,28 @@ pub enum SubmitError {
         /// The difference between numbers.
         by: i64,
     },
-    /// A number of cpus that is not valid.
     #[error("step '{step}': cpus must be a number from 0 to 40000000, not {cpus}")]
     BadCpus { step: String, cpus: f64 },
-    /// `cpus_max` is less than `cpus`, or above 40000000, or is given together with `cpus_auto`.
     #[error(
         "step '{step}': cpus_max must be a number from its cpus, {cpus}, to 40000000, not {cpus_max}, and excludes cpus_auto"
     )]
-    BadCpusMax {
-        step: String,
-        /// The cpus that it asks for.
-        cpus: f64,
-        cpus_max: f64,
-    },
-    /// A dependency on a step that does not exist.
+    BadCpusMax { step: String, cpus: f64, cpus_max: f64 },
     #[error("step '{step}' depends on '{on}', and there is no such step")]
-    UnknownStep {
-        /// The step with the dependency.
-        step: String,
-        /// The name that does not exist.
-        on: String,
-    },
-    /// A text with a NUL byte, which cannot be passed to a process.
+    UnknownStep { step: String, on: String },
     #[error("step '{step}': {what} holds a NUL byte")]
-    Nul {
-        step: String,
-        /// Where the byte is.
-        what: &'static str,
-    },
-    /// An environment variable without a name, or with '=' in it.
+    Nul { step: String, what: &'static str },
     #[error("step '{step}': '{name}' cannot name an environment variable")]
     BadVariable { step: String, name: String },
-    /// A working directory that is not absolute.
     #[error("step '{step}': the working directory '{cwd}' is not absolute")]
     RelativeCwd { step: String, cwd: String },
-    /// More tasks than a job may have.
     #[error("step '{step}' has {is} tasks, more than the limit of {}", bounds::TASKS_PER_JOB_MAX)]
-    TooManyTasks {
-        step: String,
-        /// The number of tasks.
-        is: u128,
-    },
-    /// A parent that is not a task id.
+    TooManyTasks { step: String, is: u128 },
     #[error("parent: {0}")]
     Parent(#[from] BadTaskId),
-    /// An invalid parameter space.
     #[error("step '{step}': {source}")]
     BadSpace { step: String, source: SpaceError },
-    /// A session that no worker could set up.
     #[error("step '{step}': {source}")]
     BadSession { step: String, source: SessionError },
-    /// An empty tag or worker name.
     #[error("step '{0}' has an empty tag or worker name")]
     EmptyTag(String),
     /// A requirement that only gateways make.
@@ -350,27 +319,15 @@ pub enum SubmitError {
         "step '{0}': the tag 'executor' is for the work of other systems, which their gateways submit; leave it out"
     )]
     OtherSystem(String),
-    /// A limit or a cache key with an empty name.
     #[error("step '{step}' names {what} with an empty name")]
-    EmptyName {
-        step: String,
-        /// `a limit` or `a cache`.
-        what: &'static str,
-    },
-    /// More than can be sent to a worker.
+    EmptyName { step: String, what: &'static str },
     #[error(
         "step '{step}': command, environment and files are {bytes} bytes together, more than the limit of {}",
         BODY_BYTES_MAX
     )]
     TooLarge { step: String, bytes: usize },
-    /// A value that is longer than an argument may be.
     #[error("step '{step}': a value of {bytes} bytes is longer than the limit of {}", VALUE_BYTES_MAX)]
-    LongValue {
-        step: String,
-        /// Bytes of the value.
-        bytes: usize,
-    },
-    /// A deadline of 0.
+    LongValue { step: String, bytes: usize },
     #[error("step '{0}': deadline_ms must be more than 0")]
     NoDeadline(String),
 }

@@ -27,15 +27,13 @@ pub const OUTPUTS_MAX: usize = 1_024;
 pub const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Why a worker's hello or inventory cannot be read.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadMessage {
-    /// A required field is missing.
     #[error("the worker does not say {0}")]
     Lacks(&'static str),
-    /// More attempts than a worker may hold.
     #[error("attempts: {0} is more than the limit of {max}", max = bounds::HELD_MAX)]
     Held(usize),
-    /// A message number that the server cannot have reached.
     #[error("the worker says that it saw message {0}, and no message has that number")]
     Seq(u64),
 }

@@ -15,7 +15,6 @@ const GIB: u64 = 1 << 30;
 /// Rounds that are timed.
 const ROUNDS: u32 = 2_000;
 
-/// Runs all of them.
 pub fn run() {
     keys();
     held();

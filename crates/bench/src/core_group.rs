@@ -70,7 +70,6 @@ impl CoreGroup {
         Ok(made)
     }
 
-    /// Starts a worker of the group's core.
     pub fn start_worker(
         &mut self,
         program: &Path,

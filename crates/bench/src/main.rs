@@ -224,7 +224,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one benchmark, or all.
 async fn run(args: BenchArgs) -> anyhow::Result<()> {
     if let Some(Which::Hog { be: Some(what), .. }) = &args.which {
         return Ok(core_group::be(what)?);

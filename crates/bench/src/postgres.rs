@@ -89,7 +89,6 @@ async fn jobs(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One step of `count` tasks.
 async fn step(address: &str, workers: u32, count: u32) -> anyhow::Result<()> {
     let mut farm =
         PostgresFarm::start(address, &vec![count.div_ceil(workers); workers as usize], None).await?;
@@ -235,7 +234,6 @@ impl PostgresFarm {
     }
 }
 
-/// Submits a job of `steps` steps, each of `tasks` tasks of `cores` cores.
 async fn submit(handle: &Handle, queue: &str, steps: u32, tasks: u32, cores: u32) -> anyhow::Result<()> {
     let step = StepSpec { request: Resources::new(cores * 100, 0), ..work::step(tasks) };
     let steps = (0..steps).map(|number| StepSpec { name: format!("step-{number}"), ..step.clone() });

@@ -35,7 +35,6 @@ pub fn step(tasks: u32) -> StepSpec {
     }
 }
 
-/// A job of one user in one queue.
 pub fn job(user: &str, queue: &str, steps: Vec<StepSpec>) -> JobSpec {
     let (name, user, queue) = ("bench".to_owned(), user.to_owned(), queue.to_owned());
     JobSpec { name, user, queue, steps, ..JobSpec::default() }

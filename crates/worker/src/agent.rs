@@ -99,28 +99,22 @@ impl FromAgent {
 #[allow(missing_docs, reason = "the texts of the errors show what each field is")]
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The worker's directory cannot be used.
     #[error("cannot use the worker's directory {}", path.display())]
     State { path: PathBuf, source: io::Error },
-    /// The keeper did not start.
     #[error("the keeper did not start: {0}")]
     Start(String),
-    /// The keeper is alive and does not answer.
     #[error(
         "the keeper (process {pid}) does not answer; its tasks may be running, so no other is started. If it \
          is stuck, end it with 'kill -9 {pid}'"
     )]
     Stuck { pid: i32 },
-    /// Another keeper has the worker's directory, and does not say which process it is.
     #[error("another keeper starts or ends in the worker's directory; trying again")]
     Taken,
-    /// Tasks of another store's jobs run here.
     #[error(
         "this worker runs tasks for a server of another database (it was {was}, this one is {is}); they end when \
          their lease is over. 'windlass worker start --adopt' ends them at once"
     )]
     OtherStore { was: String, is: String },
-    /// Processes of an earlier keeper were killed and have not ended.
     #[error("processes of an earlier keeper do not end")]
     Leftovers,
 }

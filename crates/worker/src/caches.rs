@@ -26,12 +26,11 @@ pub struct CacheDir {
 }
 
 /// Why a cache directory is refused.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadCache {
-    /// The text is not `NAME=DIR`.
     #[error("'{0}' names no cache: say NAME=DIR, such as ccache=/var/cache/ccache")]
     Form(String),
-    /// The name cannot begin a key.
     #[error(
         "'{0}' cannot name a cache: a name has 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes or underscores"
     )]

@@ -58,7 +58,6 @@ fn processes_max() -> usize {
     4096.max(64 * cores)
 }
 
-/// Memory control of a slot.
 #[derive(Serialize, Deserialize)]
 struct SlotMemory {
     dir: PathBuf,

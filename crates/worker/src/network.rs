@@ -64,7 +64,6 @@ pub struct LinkReading {
 }
 
 impl Default for Links {
-    /// The links of this machine.
     fn default() -> Links {
         Links { root: PathBuf::from("/") }
     }

@@ -76,13 +76,11 @@ pub enum RemoteError {
     /// The address, the token or a certificate is unusable. Another attempt does not help.
     #[error("cannot use {what}: {why}; correct it and start the worker again")]
     Setup { what: String, why: String },
-    /// The server cannot be reached, or the connection to it broke.
     #[error("the server at {url} is not reached: {why}")]
     Unreachable { url: String, why: String },
     /// The server is one of several of its farm, and another one owns the scheduling: at `owner`, if it knows that.
     #[error("the server at {url} does not own the scheduling: {why}")]
     NotOwner { url: String, why: String, owner: Option<String> },
-    /// The server refuses this worker.
     #[error("the server at {url} does not let this worker in: {why}")]
     Refused { url: String, why: String },
     /// There is no keeper.

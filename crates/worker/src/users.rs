@@ -56,21 +56,17 @@ pub struct RunAs {
 #[allow(missing_docs, reason = "the texts of the errors show what each field is")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadUser {
-    /// The submitter has no entry.
     #[error("submitter '{0}' is mapped to no user of this worker; its operator adds --map-user {0}=USER")]
     NotMapped(String),
-    /// The entry names a user that this machine does not have.
     #[error("submitter '{submitter}' is mapped to user '{user}', which this worker does not have")]
     Unknown { submitter: String, user: String },
     /// The submitter is mapped to the user of the same name, which is an account of the system.
     #[error("submitter '{0}' is mapped to an account of the system; its operator adds --map-user {0}=USER")]
     System(String),
-    /// The user database failed, or did not answer.
     #[error(
         "user '{user}' cannot be looked up on this worker: {why}; submit it again when its user database answers"
     )]
     LookUp { user: String, why: String },
-    /// The entry names root, or a user who is in root's group.
     #[error("submitter '{0}' is mapped to root, or to a user in root's group, which is never done")]
     Root(String),
     /// The entry names a user who administers a server of this machine.
@@ -80,7 +76,6 @@ pub enum BadUser {
         .socket.display()
     )]
     Administrator { submitter: String, user: String, socket: PathBuf },
-    /// Only root can become another user.
     #[error("submitters can be mapped to users only by a worker that runs as root")]
     NotRoot,
 }

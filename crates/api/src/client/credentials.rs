@@ -16,17 +16,11 @@ pub struct Credentials {
 }
 
 /// Why credentials cannot be used.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// A file cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// The file that was named.
-        path: PathBuf,
-        /// What the system answered.
-        source: std::io::Error,
-    },
-    /// A certificate without its key, or the other way round.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("a client certificate needs its key: give both WINDLASS_CERT and WINDLASS_KEY, or neither")]
     Half,
 }

@@ -10,30 +10,15 @@ use std::time::Duration;
 #[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No server answers there.
     #[error("no server answers at {address}")]
-    Unreachable {
-        /// The address that was tried.
-        address: Address,
-        source: reqwest::Error,
-    },
-    /// The address is a unix socket, and this system has none.
+    Unreachable { address: Address, source: reqwest::Error },
     #[error("{address} is a unix socket, which this system cannot reach")]
-    NoUnixSockets {
-        /// The address that was given.
-        address: Address,
-    },
+    NoUnixSockets { address: Address },
     /// The server accepts connections and says nothing. Only a client that knows another address gives up on it.
     #[error("the server at {address} said nothing for {} s", .after.as_secs())]
-    Silent {
-        address: Address,
-        /// How long it was waited for.
-        after: Duration,
-    },
-    /// The server refused the request.
+    Silent { address: Address, after: Duration },
     #[error("{}", .0.message)]
     Refused(ErrorDetail),
-    /// The answer cannot be read by this version.
     #[error("the answer of the server at {address} cannot be read")]
     Garbled { address: Address, source: Box<dyn Error + Send + Sync> },
     /// None of several servers has an answer.
@@ -42,11 +27,7 @@ pub enum ClientError {
     /// One of several servers may have got a request that must not be made twice, and its answer was
     /// lost.
     #[error("whether it was done is not known, because the answer of the server at {address} was lost: {}", .failure.root())]
-    Unsure {
-        address: Address,
-        /// How the answer was lost.
-        failure: Box<ClientError>,
-    },
+    Unsure { address: Address, failure: Box<ClientError> },
 }
 
 /// Whether a request that failed may have been done.

@@ -6,18 +6,15 @@ use windlass_core::bounds::{CACHE_KEY_BYTES_MAX, CACHE_KEYS_MAX};
 use windlass_core::load::pressure as core;
 
 /// The reason why a report of load or caches is refused.
+#[allow(missing_docs, reason = "the messages say what the variants and their fields are")]
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum BadLoad {
-    /// A number that is not finite, or out of its range.
     #[error(transparent)]
     Number(#[from] core::BadNumber),
-    /// A load average with another number of values than 3.
     #[error("load_average has {0} numbers and must have 3, or none")]
     LoadAverage(usize),
-    /// More keys than the limit.
     #[error("caches: {0} keys are more than the limit of {max}", max = CACHE_KEYS_MAX)]
     Keys(usize),
-    /// A key that is empty or too long.
     #[error("caches: a key has {0} bytes, and must have 1 to {max}", max = CACHE_KEY_BYTES_MAX)]
     Key(usize),
 }

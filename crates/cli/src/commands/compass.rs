@@ -54,7 +54,6 @@ fn defaults() -> Option<Fields> {
     Some(account)
 }
 
-/// A file that holds a mapping.
 struct MappingFile {
     fields: Fields,
     text: String,

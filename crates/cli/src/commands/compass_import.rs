@@ -36,7 +36,6 @@ pub struct ImportArgs {
     dir: PathBuf,
 }
 
-/// The outcome of a file.
 #[derive(Serialize, Debug)]
 struct ImportedFile {
     /// Its path in the directory.
@@ -200,7 +199,6 @@ impl Lab {
     }
 }
 
-/// The host of a file.
 fn name_of(file: &str) -> &str {
     let name = file.rsplit('/').next().unwrap_or(file);
     [".yaml", ".yml", ".json"].into_iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)

@@ -15,7 +15,6 @@ const RANGE_MAX: u64 = 100_000;
 /// A selector that names one job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobRef {
-    /// The job with this id.
     Id(u64),
     /// The user's job that was submitted last.
     Last,
@@ -36,7 +35,6 @@ enum SelectedEntry {
 pub enum TaskOrJob {
     /// A task by its job and its index there.
     Task(JobRef, u32),
-    /// All tasks of a job.
     Job(JobRef),
 }
 

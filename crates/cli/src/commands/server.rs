@@ -38,7 +38,6 @@ pub async fn command(context: &Context, command: ServerCommand) -> Result<(), Cl
     }
 }
 
-/// The output of `server status`.
 #[derive(Serialize)]
 struct Status {
     address: String,

@@ -121,7 +121,6 @@ fn step_text(step: &Step) -> String {
     fit(&format!("{}: {}", step.name, parts.join(", ")), None)
 }
 
-/// A step's hints, in words.
 fn hints(hints: &Hints) -> Vec<String> {
     let Hints { kind, network_bound, prefer_local, fetches, caches, deadline_ms, cpus_auto, .. } = hints;
     let flags = [

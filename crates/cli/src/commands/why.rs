@@ -109,7 +109,6 @@ pub fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
     lines
 }
 
-/// Workers that are ineligible for one reason.
 pub fn ruled_out_line(reason: &IneligibleWorkers) -> String {
     let examples = if reason.examples.is_empty() {
         String::new()

@@ -12,7 +12,6 @@ use windlass_server::Config;
 
 /// A server inside this run, whose files are deleted at its end.
 pub struct Foreground {
-    /// A client of it.
     pub client: Client,
     server: OwnServer,
     dir: PathBuf,

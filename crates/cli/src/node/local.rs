@@ -210,7 +210,6 @@ impl KeeperLink {
     }
 }
 
-/// A connection to the keeper.
 struct LocalLink {
     id: u64,
     link: Arc<KeeperLink>,

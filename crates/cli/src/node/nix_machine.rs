@@ -10,7 +10,6 @@ use windlass_gateway_nix::service::{BUILDS, attributes};
 use windlass_gateway_nix::wire::Machine;
 use windlass_worker::CacheDir;
 
-/// The directory of Nix's store.
 const STORE: &str = "/nix/store";
 
 /// This machine as Nix sees it.

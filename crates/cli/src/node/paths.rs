@@ -79,7 +79,6 @@ impl Paths {
     }
 }
 
-/// The socket of a runtime directory.
 fn socket_in(runtime: &Path) -> PathBuf {
     let socket = runtime.join("server.sock");
     if socket.as_os_str().len() <= SOCKET_BYTES_MAX {

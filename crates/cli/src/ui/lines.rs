@@ -14,25 +14,19 @@ const VALUES_BYTES_MAX: usize = 48 << 20;
 /// Why the lines of a file cannot be values.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// The file cannot be read.
     #[error("cannot be read")]
     Read(#[from] io::Error),
-    /// A line is longer than an argument may be.
     #[error("line {line} is longer than {} bytes, the most that one argument may have", ARGUMENT_BYTES_MAX - 1)]
     TooLong {
         /// The line's number, from 1.
         line: usize,
     },
-    /// A line, by number, holds a NUL byte.
     #[error("line {0} holds a NUL byte, which no argument can")]
     Nul(usize),
-    /// A line, by number, is not UTF-8.
     #[error("line {0} is not valid UTF-8")]
     NotText(usize),
-    /// More lines than a job has tasks.
     #[error("it has more than {} lines, the most tasks that a job may have", TASKS_PER_JOB_MAX)]
     TooMany,
-    /// The lines are more than one request may carry.
     #[error("its lines have more than {} MiB together; submit it in parts", VALUES_BYTES_MAX >> 20)]
     TooMuch,
 }

@@ -559,7 +559,6 @@ impl TaskSession {
     }
 }
 
-/// Name of the file with the path mapping rules.
 const RULES_FILE: &str = "path_mapping_rules.json";
 
 /// Fills in the references that only a worker knows: to the session, to an environment, to a task.

@@ -14,7 +14,6 @@ const FREE_BYTES_MIN: u64 = 256 << 20;
 /// The result of one check.
 #[derive(Serialize)]
 pub struct Check {
-    /// The name of the check.
     pub what: String,
     /// `ok`, `note` where something works less well, `missing` where something needed does not work.
     pub state: &'static str,

@@ -11,7 +11,6 @@ use windlass_api::client::Client;
 use windlass_gateway_nix::hook::builders;
 use windlass_gateway_nix::wire::{TRY_PATH, TryAnswer, TryRequest, Wanted};
 
-/// The socket of Nix's daemon.
 const DAEMON_SOCKET: &str = "/nix/var/nix/daemon-socket/socket";
 /// The first release whose hook may have arguments.
 const WITH_ARGUMENTS: (u32, u32) = (2, 11);

@@ -20,7 +20,6 @@ pub struct Replayed {
     days: f64,
     left_out: BTreeMap<&'static str, usize>,
     ignored_tags: BTreeMap<String, usize>,
-    /// One outcome for each setting.
     pub settings: Vec<Outcome>,
 }
 

@@ -27,7 +27,6 @@ pub enum Opened {
 pub struct Detail {
     /// The job or worker that is shown.
     pub opened: Opened,
-    /// Its tasks, by index.
     pub tasks: RowList<TaskRow>,
     /// True if there are tasks behind those that were read.
     pub more: bool,

@@ -9,11 +9,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 /// One of the screens that a number key selects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Screen {
-    /// The list of workers.
     Workers,
-    /// The list of jobs.
     Jobs,
-    /// The list of queues.
     Queues,
     /// Why a task or a worker is where it is.
     Why,
@@ -99,7 +96,6 @@ impl Key {
 pub enum Does {
     /// Goes to a screen.
     Go(Screen),
-    /// Goes to the next screen.
     NextScreen,
     /// Goes to the screen before.
     PreviousScreen,
@@ -119,7 +115,6 @@ pub enum Does {
     Left,
     /// Output to the right.
     Right,
-    /// Opens what is selected.
     Open,
     /// The output of what is selected.
     Logs,

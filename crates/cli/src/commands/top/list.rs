@@ -169,7 +169,6 @@ impl<T: Listed> RowList<T> {
         self.selected = self.selected.saturating_add_signed(rows).min(self.order.len().saturating_sub(1));
     }
 
-    /// Selects the first row.
     pub fn select_first(&mut self) {
         self.selected = 0;
     }

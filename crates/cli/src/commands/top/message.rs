@@ -18,7 +18,6 @@ pub struct Moment {
 /// An event to which the state reacts.
 #[derive(Debug)]
 pub enum Message {
-    /// A key was pressed.
     Key(Key),
     /// The terminal has this many columns and rows.
     Size(u16, u16),
@@ -30,9 +29,7 @@ pub enum Message {
     Listening,
     /// The stream of events ended, or could not be opened.
     Unheard(String),
-    /// An event of the server.
     Event(ServerEvent),
-    /// A read has ended.
     Answer(Read, Result<Answer, String>),
     /// Output of the task that is followed; the number says which following it is.
     Output(u64, LogNews),
@@ -68,7 +65,6 @@ pub enum Read {
     /// The farm over the last hour.
     Series,
     Workers,
-    /// A page of jobs.
     Jobs(JobsPart),
     Queues,
     /// A job, and a page of its tasks.
@@ -100,14 +96,11 @@ pub enum Answer {
     /// The farm over the last hour.
     Series(Box<FarmSeries>),
     Workers(Vec<WorkerRow>),
-    /// A page of jobs.
     Jobs(Page<Job>),
     Queues(Vec<QueueRow>),
-    /// A job, and a page of its tasks.
     Job(Box<Job>, Vec<TaskRow>, Option<String>),
     /// A worker, and its last hour.
     Worker(Box<Worker>, Box<WorkerSeries>),
-    /// Why a task is where it is, and its job.
     TaskWhy(Box<Why>, Box<Job>),
     /// Why a worker gets no work.
     WorkerWhy(Box<WorkerWhy>),

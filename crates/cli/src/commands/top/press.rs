@@ -13,7 +13,6 @@ use windlass_api::WorkerState;
 const TYPED_MAX: usize = 200;
 
 impl State {
-    /// A key was pressed.
     pub(super) fn press(&mut self, key: Key, effects: &mut Effects) {
         if key == Key::Ctrl('c') {
             effects.push_back(Effect::Quit(INTERRUPTED));
@@ -221,7 +220,6 @@ impl State {
         effects.push_back(Effect::Quit(0));
     }
 
-    /// The task that is selected.
     fn task(&self) -> Option<String> {
         if let Some(detail) = self.shown_detail() {
             return detail.tasks.selected().map(|task| task.id.clone());

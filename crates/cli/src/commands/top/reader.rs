@@ -257,7 +257,6 @@ async fn logged(client: &Client, job: u64) -> Result<Option<String>, ClientError
     Ok(None)
 }
 
-/// The first task of a job that is in one of the states.
 async fn first_in(client: &Client, job: u64, states: &str) -> Result<Option<String>, ClientError> {
     Ok(client.first_task(job, states).await?.map(|task| task.id))
 }

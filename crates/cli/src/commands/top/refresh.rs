@@ -50,7 +50,6 @@ struct Kept {
 }
 
 impl Kept {
-    /// When it is due.
     fn due_ms(&self) -> u64 {
         let Some(began) = self.began_ms else { return 0 };
         let pause = if self.changed { self.least_ms } else { self.most_ms };

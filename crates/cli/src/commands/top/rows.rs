@@ -142,7 +142,6 @@ impl Listed for WorkerRow {
     }
 }
 
-/// A row of the list of jobs.
 #[derive(Clone, Debug)]
 pub struct JobRow {
     pub id: u64,
@@ -276,12 +275,10 @@ impl Listed for QueueRow {
     }
 }
 
-/// A row of the list of tasks.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TaskRow {
     /// The task's id, `JOB.INDEX`.
     pub id: String,
-    /// Its index in its job.
     pub index: u32,
     /// Its state; `None` where only the id is known.
     pub state: Option<TaskState>,

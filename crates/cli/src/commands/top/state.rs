@@ -77,7 +77,6 @@ pub struct State {
     pub colour: bool,
     /// Queues in the order in which they were first seen. A queue's place gives it its sign and its colour.
     pub queue_signs: Vec<String>,
-    /// The screen that is shown.
     pub screen: Screen,
     /// The screen from which a key led here; back goes there.
     pub origin: Option<Screen>,
@@ -96,7 +95,6 @@ pub struct State {
     pub logs: LogView,
     /// A question to the person.
     pub overlay: Option<Overlay>,
-    /// The notice to the person.
     pub notice: Option<Notice>,
     /// The stream of events.
     pub link: Link,
@@ -266,7 +264,6 @@ impl State {
         }
     }
 
-    /// Gives a queue its sign.
     fn sign(&mut self, queue: &str) {
         if self.queue_signs.len() < SIGNS_MAX && !self.queue_signs.iter().any(|known| known == queue) {
             self.queue_signs.push(queue.to_owned());

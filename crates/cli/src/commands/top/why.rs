@@ -15,7 +15,6 @@ pub enum WhyLine {
     Title(String),
     /// The reason for which the task waits.
     Reason(String),
-    /// The head of a part.
     Head(&'static str),
     /// A change that would make it run.
     Change(String),

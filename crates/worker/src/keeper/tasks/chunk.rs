@@ -5,13 +5,11 @@ use super::attempt::{Running, Waiting};
 use crate::protocol::{Rider, TaskRef, WireResult};
 use std::collections::{BTreeMap, VecDeque};
 
-/// All tasks of a process.
 pub(super) fn tasks(head: TaskRef, riders: &[Rider]) -> Vec<TaskRef> {
     let riders = riders.iter().map(|rider| ridden(head, rider));
     std::iter::once(head).chain(riders).collect()
 }
 
-/// The task of a rider.
 pub(super) fn ridden(head: TaskRef, rider: &Rider) -> TaskRef {
     TaskRef { index: rider.index, attempt: rider.attempt, ..head }
 }
