@@ -97,12 +97,12 @@ export interface components {
             failed: number;
             /**
              * Format: double
-             * @description That started.
+             * @description Attempts that started in it.
              */
             started: number;
             /**
              * Format: double
-             * @description That succeeded.
+             * @description Attempts that succeeded in it.
              */
             succeeded: number;
         };
@@ -110,7 +110,7 @@ export interface components {
         BoardCandidate: {
             /**
              * Format: int64
-             * @description The worker's id.
+             * @description Number of the worker, unique on the farm.
              */
             id: number;
             /**
@@ -118,7 +118,7 @@ export interface components {
              * @description The worker's load with the task.
              */
             load: number;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             name: string;
             /** @description The points of each rule. */
             rules: components["schemas"]["RulePoints"][];
@@ -159,23 +159,23 @@ export interface components {
             candidates: components["schemas"]["BoardCandidate"][];
             /**
              * Format: int64
-             * @description The task's job.
+             * @description Id of the task's job.
              */
             job_id: number;
-            /** @description The job's name. */
+            /** @description Name of the job, for people. */
             job_name?: string | null;
             kind?: components["schemas"]["Kind"] | null;
             /** @description The name of the task's step. */
             name?: string | null;
             /** @description Name of the scoring policy. */
             policy: string;
-            /** @description The job's queue. */
+            /** @description Name of the job's queue. */
             queue?: string | null;
             /** @description The task that was placed. */
             task: string;
             /** @description The user who submitted the job. */
             user?: string | null;
-            /** @description That worker's name. */
+            /** @description Name of the worker that won. */
             winner?: string | null;
             /**
              * Format: int64
@@ -233,10 +233,10 @@ export interface components {
             heard_at?: number | null;
             /**
              * Format: int64
-             * @description The worker's id.
+             * @description Number of the worker, unique on the farm.
              */
             id: number;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             name: string;
             /** @description Why it is drained, as the operator noted; null without a note. */
             note?: string | null;
@@ -259,7 +259,7 @@ export interface components {
         Board_PendingJobs: {
             /** @description Always false: errors have another body. */
             error: boolean;
-            /** @description Ready work. */
+            /** @description Steps that have ready tasks. */
             message: {
                 /** @description Steps with ready tasks, queue by queue in the order of turns, and inside a queue in its own order. */
                 jobs: components["schemas"]["PendingJob"][];
@@ -280,7 +280,7 @@ export interface components {
                 histogram: components["schemas"]["Column"][];
                 /** @description The points that each rule gave winners, the rule with the largest mean first. */
                 rules: components["schemas"]["RuleSummary"][];
-                /** @description Number of decisions. */
+                /** @description Number of decisions that are summarized. */
                 sample_size: number;
                 /**
                  * Format: double
@@ -313,23 +313,23 @@ export interface components {
                 candidates: components["schemas"]["BoardCandidate"][];
                 /**
                  * Format: int64
-                 * @description The task's job.
+                 * @description Id of the task's job.
                  */
                 job_id: number;
-                /** @description The job's name. */
+                /** @description Name of the job, for people. */
                 job_name?: string | null;
                 kind?: components["schemas"]["Kind"] | null;
                 /** @description The name of the task's step. */
                 name?: string | null;
                 /** @description Name of the scoring policy. */
                 policy: string;
-                /** @description The job's queue. */
+                /** @description Name of the job's queue. */
                 queue?: string | null;
                 /** @description The task that was placed. */
                 task: string;
                 /** @description The user who submitted the job. */
                 user?: string | null;
-                /** @description That worker's name. */
+                /** @description Name of the worker that won. */
                 winner?: string | null;
                 /**
                  * Format: int64
@@ -368,10 +368,10 @@ export interface components {
                 heard_at?: number | null;
                 /**
                  * Format: int64
-                 * @description The worker's id.
+                 * @description Number of the worker, unique on the farm.
                  */
                 id: number;
-                /** @description The worker's name. */
+                /** @description Name of the worker, unique on the farm. */
                 name: string;
                 /** @description Why it is drained, as the operator noted; null without a note. */
                 note?: string | null;
@@ -398,7 +398,7 @@ export interface components {
             message: {
                 /** @description What the rule rewards or vetoes. */
                 description: string;
-                /** @description The rule's name. */
+                /** @description Name of the scoring rule. */
                 rule: string;
             }[];
         };
@@ -610,7 +610,7 @@ export interface components {
             failed: number;
             /**
              * Format: int64
-             * @description Every task succeeded.
+             * @description Jobs of which every task succeeded.
              */
             succeeded: number;
         };
@@ -655,7 +655,7 @@ export interface components {
             cpus: number;
             /**
              * Format: int64
-             * @description The task's job.
+             * @description Id of the task's job.
              */
             job: number;
             /**
@@ -668,7 +668,7 @@ export interface components {
              * @description Most bytes of memory that it held at one time.
              */
             peak_bytes?: number | null;
-            /** @description Its job's queue. */
+            /** @description Name of its job's queue. */
             queue: string;
             /** @description The name of its step. */
             step: string;
@@ -688,7 +688,7 @@ export interface components {
             cause: string;
             /**
              * Format: int64
-             * @description Number of attempts.
+             * @description Number of attempts with this cause.
              */
             tasks: number;
         };
@@ -853,7 +853,7 @@ export interface components {
         History: {
             /**
              * Format: int64
-             * @description Killed on request.
+             * @description Attempts that were killed on request.
              */
             canceled: number;
             /** @description Their run times. */
@@ -874,7 +874,7 @@ export interface components {
             since_ms: number;
             /**
              * Format: int64
-             * @description Of these: succeeded.
+             * @description Attempts of these that succeeded.
              */
             succeeded: number;
             /**
@@ -981,7 +981,7 @@ export interface components {
          * @enum {string}
          */
         Kind: "build" | "evaluation";
-        /** @description Leases of workers. */
+        /** @description Leases of workers, which their heartbeats renew. */
         Leases: {
             /**
              * Format: int64
@@ -1118,7 +1118,7 @@ export interface components {
             ended?: components["schemas"]["EndedJobs"] | null;
             /** @description Reasons why the whole farm stands still, in plain sentences; empty as a rule. */
             holds: string[];
-            /** @description Active jobs. */
+            /** @description Jobs that have not ended, by what they do. */
             jobs: components["schemas"]["ActiveJobs"];
             /** @description Attempts in the last minute. */
             per_minute: components["schemas"]["AttemptRates"];
@@ -1532,21 +1532,21 @@ export interface components {
             dependents: number;
             /**
              * Format: int64
-             * @description The step's job.
+             * @description Id of the step's job.
              */
             job_id: number;
             /** @description The step's kind of work. */
             kind: components["schemas"]["Kind"];
-            /** @description The step's name. */
+            /** @description Name of the step, unique in its job. */
             name: string;
-            /** @description The job's queue. */
+            /** @description Name of the job's queue. */
             queue: string;
             /**
              * Format: int64
              * @description Since when it has ready tasks.
              */
             queued_at: number;
-            /** @description Why it waits. */
+            /** @description The reason for which it waits. */
             reason: components["schemas"]["WaitWord"];
             /** @description Id of its first ready task. */
             task_id: string;
@@ -1556,7 +1556,7 @@ export interface components {
              */
             tasks: number;
         };
-        /** @description Ready work. */
+        /** @description Steps that have ready tasks. */
         PendingJobs: {
             /** @description Steps with ready tasks, queue by queue in the order of turns, and inside a queue in its own order. */
             jobs: components["schemas"]["PendingJob"][];
@@ -1570,17 +1570,17 @@ export interface components {
         Percents: {
             /**
              * Format: double
-             * @description A cpu.
+             * @description Of waits for a cpu.
              */
             cpu?: number | null;
             /**
              * Format: double
-             * @description Input and output.
+             * @description Of waits for input and output.
              */
             io?: number | null;
             /**
              * Format: double
-             * @description Memory.
+             * @description Of waits for memory.
              */
             memory?: number | null;
             /**
@@ -1711,7 +1711,7 @@ export interface components {
              * @description Cpus booked by its tasks.
              */
             cpus: number;
-            /** @description The queue's name. */
+            /** @description Name of the queue, unique on the farm. */
             queue: string;
         };
         /** @description A queue over time. */
@@ -1720,7 +1720,7 @@ export interface components {
             busy_cpus: (number | null)[];
             /** @description Cpus that it was entitled to. */
             entitled_cpus: (number | null)[];
-            /** @description The queue's name. */
+            /** @description Name of the queue, unique on the farm. */
             queue: string;
         };
         /** @description Numbers from `start` to `end`, both included. */
@@ -1797,7 +1797,7 @@ export interface components {
         RuleEntry: {
             /** @description What the rule rewards or vetoes. */
             description: string;
-            /** @description The rule's name. */
+            /** @description Name of the scoring rule. */
             rule: string;
         };
         /** @description The points that a rule gave. */
@@ -1821,15 +1821,15 @@ export interface components {
             avg: number;
             /**
              * Format: double
-             * @description The most points.
+             * @description The most of its points.
              */
             max: number;
             /**
              * Format: double
-             * @description The fewest points.
+             * @description The fewest of its points.
              */
             min: number;
-            /** @description The rule's name. */
+            /** @description Name of the scoring rule. */
             rule: string;
         };
         /** @description The scheduler at work. */
@@ -1846,7 +1846,7 @@ export interface components {
              * @description Results since the server started that were refused, because another attempt is booked.
              */
             late_results: number;
-            /** @description Leases of workers. */
+            /** @description Leases of workers, which their heartbeats renew. */
             leases: components["schemas"]["Leases"];
             /** @description Workers that are left out for their faults. */
             left_out: number;
@@ -1881,7 +1881,7 @@ export interface components {
             histogram: components["schemas"]["Column"][];
             /** @description The points that each rule gave winners, the rule with the largest mean first. */
             rules: components["schemas"]["RuleSummary"][];
-            /** @description Number of decisions. */
+            /** @description Number of decisions that are summarized. */
             sample_size: number;
             /**
              * Format: double
@@ -1910,7 +1910,7 @@ export interface components {
             /** @description A worker connected, disconnected, or changed its state. */
             worker: components["schemas"]["WorkerEvent"];
         } | "lagged";
-        /** @description A worker's load. */
+        /** @description The load of a worker, by the names of build farms. */
         ServerLoad: {
             /** @description True if it gets work that fits. */
             accepting_jobs: boolean;
@@ -1958,7 +1958,7 @@ export interface components {
             num_cpus: number;
             /** @description Why it gets no work. */
             reason?: string | null;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             server_id: string;
             /**
              * Format: int64
@@ -2266,7 +2266,7 @@ export interface components {
         SufferingWorker: {
             /** @description The reason, in a few words. */
             reason: string;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             worker: string;
         };
         /** @description A task of a job, with its last attempt. */
@@ -2644,15 +2644,15 @@ export interface components {
         WorkerRecord: {
             /**
              * Format: int64
-             * @description Attempts that failed.
+             * @description Attempts on it that failed.
              */
             failed: number;
             /**
              * Format: int64
-             * @description Attempts that ended.
+             * @description Attempts on it that ended.
              */
             tasks: number;
-            /** @description The worker's name. */
+            /** @description Name of the worker, unique on the farm. */
             worker: string;
         };
         /** @description A worker over time, oldest first, one number for each step; null is unknown. */

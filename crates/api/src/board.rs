@@ -26,12 +26,12 @@ const COLUMNS: usize = 12;
 pub struct Board<T> {
     /// Always false: errors have another body.
     pub error: bool,
-    /// The answer.
+    /// The answer to the request.
     pub message: T,
 }
 
 impl<T> Board<T> {
-    /// Wraps an answer.
+    /// The envelope around an answer.
     pub fn new(message: T) -> Self {
         Board { error: false, message }
     }
@@ -47,10 +47,10 @@ pub struct ServerLoads {
     pub next: Option<u64>,
 }
 
-/// A worker's load.
+/// The load of a worker, by the names of build farms.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ServerLoad {
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub server_id: String,
     /// Cpus that it declares.
     pub num_cpus: f64,
@@ -84,11 +84,11 @@ pub struct ServerLoad {
 /// Percent of the time with stalls, by what was waited for, and of the network's use; null is unknown.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Percents {
-    /// A cpu.
+    /// Of waits for a cpu.
     pub cpu: Option<f64>,
-    /// Memory.
+    /// Of waits for memory.
     pub memory: Option<f64>,
-    /// Input and output.
+    /// Of waits for input and output.
     pub io: Option<f64>,
     /// Of its speed in use on the busiest network link.
     #[serde(default)]
@@ -149,7 +149,7 @@ fn part(of: f64, whole: f64) -> Option<f64> {
 /// A rule of the scoring policy.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuleEntry {
-    /// The rule's name.
+    /// Name of the scoring rule.
     pub rule: String,
     /// What the rule rewards or vetoes.
     pub description: String,
@@ -158,7 +158,7 @@ pub struct RuleEntry {
 /// A summary of the winners' scores in recent placement decisions.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ScoringSummary {
-    /// Number of decisions.
+    /// Number of decisions that are summarized.
     pub sample_size: usize,
     /// The fewest points of a winner; null without decisions.
     pub score_min: Option<f64>,
@@ -186,13 +186,13 @@ pub struct Column {
 /// The points that a rule gave winners.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RuleSummary {
-    /// The rule's name.
+    /// Name of the scoring rule.
     pub rule: String,
     /// The mean of its points.
     pub avg: f64,
-    /// The fewest points.
+    /// The fewest of its points.
     pub min: f64,
-    /// The most points.
+    /// The most of its points.
     pub max: f64,
 }
 
@@ -252,7 +252,7 @@ impl Spread {
     }
 }
 
-/// Ready work.
+/// Steps that have ready tasks.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PendingJobs {
     /// Steps with ready tasks, queue by queue in the order of turns, and inside a queue in its own order.
@@ -266,11 +266,11 @@ pub struct PendingJobs {
 pub struct PendingJob {
     /// The step's kind of work.
     pub kind: Kind,
-    /// The job's queue.
+    /// Name of the job's queue.
     pub queue: String,
-    /// The step's job.
+    /// Id of the step's job.
     pub job_id: u64,
-    /// The step's name.
+    /// Name of the step, unique in its job.
     pub name: String,
     /// Id of its first ready task.
     pub task_id: String,
@@ -282,7 +282,7 @@ pub struct PendingJob {
     pub dependency_count: usize,
     /// Tasks that depend on it, those on the longest path weighted more.
     pub dependents: f64,
-    /// Why it waits.
+    /// The reason for which it waits.
     pub reason: WaitWord,
 }
 
@@ -296,23 +296,23 @@ pub struct BoardDecision {
     /// The kind of work of the task's step. It is known, like queue, user and names, for as long as the decision is
     /// remembered, whether the job has ended or not.
     pub kind: Option<Kind>,
-    /// The job's queue.
+    /// Name of the job's queue.
     pub queue: Option<String>,
     /// The name of the task's step.
     pub name: Option<String>,
-    /// The job's name.
+    /// Name of the job, for people.
     #[serde(default)]
     pub job_name: Option<String>,
     /// The user who submitted the job.
     #[serde(default)]
     pub user: Option<String>,
-    /// The task's job.
+    /// Id of the task's job.
     pub job_id: u64,
     /// Name of the scoring policy.
     pub policy: String,
     /// The id of the worker that won.
     pub worker_id: Option<u64>,
-    /// That worker's name.
+    /// Name of the worker that won.
     pub winner: Option<String>,
     /// The winner and the next best, best first.
     pub candidates: Vec<BoardCandidate>,
@@ -321,9 +321,9 @@ pub struct BoardDecision {
 /// A worker that was scored for a task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoardCandidate {
-    /// The worker's id.
+    /// Number of the worker, unique on the farm.
     pub id: u64,
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub name: String,
     /// The worker's points; may be negative.
     pub score: f64,
@@ -338,9 +338,9 @@ pub struct BoardCandidate {
 /// A worker as boards show it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BoardWorker {
-    /// The worker's id.
+    /// Number of the worker, unique on the farm.
     pub id: u64,
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub name: String,
     /// Whether it gets new work.
     pub state: crate::worker::WorkerState,

@@ -19,7 +19,7 @@ pub struct Overview {
     pub cpus: FarmCpus,
     /// Tasks of all active jobs.
     pub tasks: Counts,
-    /// Active jobs.
+    /// Jobs that have not ended, by what they do.
     pub jobs: ActiveJobs,
     /// Jobs that ended and are not deleted yet; absent where the server does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +58,7 @@ pub struct WorkerCounts {
 /// A worker that gets no work, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SufferingWorker {
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub worker: String,
     /// The reason, in a few words.
     pub reason: String,
@@ -78,7 +78,7 @@ pub struct FarmCpus {
 /// Cpus that a queue holds.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct QueueCpus {
-    /// The queue's name.
+    /// Name of the queue, unique on the farm.
     pub queue: String,
     /// Cpus booked by its tasks.
     pub cpus: f64,
@@ -98,7 +98,7 @@ pub struct ActiveJobs {
 /// Number of jobs by the state in which they ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct EndedJobs {
-    /// Every task succeeded.
+    /// Jobs of which every task succeeded.
     pub succeeded: u64,
     /// A task failed for good, or a job that this one came after did.
     pub failed: u64,
@@ -120,9 +120,9 @@ pub struct WaitingTasks {
 /// Attempts in a minute.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct AttemptRates {
-    /// That started.
+    /// Attempts that started in it.
     pub started: f64,
-    /// That succeeded.
+    /// Attempts that succeeded in it.
     pub succeeded: f64,
     /// That failed, those that are tried again too.
     pub failed: f64,
@@ -154,7 +154,7 @@ pub struct SchedulerFigures {
     pub late_results: u64,
     /// Batches since the server started that the store did not take.
     pub store_failures: u64,
-    /// Leases of workers.
+    /// Leases of workers, which their heartbeats renew.
     pub leases: Leases,
     /// Workers that are reserved for blocked work.
     pub reservations: usize,
@@ -164,7 +164,7 @@ pub struct SchedulerFigures {
     pub stranded_cores: f64,
 }
 
-/// Leases of workers.
+/// Leases of workers, which their heartbeats renew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Leases {
     /// Workers that have one.
@@ -224,7 +224,7 @@ pub struct FarmSeries {
 /// A queue over time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct QueueSeries {
-    /// The queue's name.
+    /// Name of the queue, unique on the farm.
     pub queue: String,
     /// Cpus that it held.
     pub busy_cpus: Vec<Option<f64>>,
@@ -258,17 +258,17 @@ pub struct History {
     pub since_ms: u64,
     /// Attempts that ended; one that was tried again counts once for each time.
     pub tasks: u64,
-    /// Of these: succeeded.
+    /// Attempts of these that succeeded.
     pub succeeded: u64,
     /// Failed, or lost with their worker.
     pub failed: u64,
-    /// Killed on request.
+    /// Attempts that were killed on request.
     pub canceled: u64,
     /// Failures by cause, the most frequent first, at most 20.
     pub failures: Vec<FailureCause>,
     /// Workers by failures, the most first, at most 20.
     pub workers: Vec<WorkerRecord>,
-    /// Their run times.
+    /// How long these attempts ran, as a histogram.
     pub durations: Durations,
     /// The attempts with the most cpu time, at most 50; only of jobs that the caller may read.
     pub expensive: Vec<ExpensiveTask>,
@@ -279,18 +279,18 @@ pub struct History {
 pub struct FailureCause {
     /// `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, or `lost`. Newer servers may know more words.
     pub cause: String,
-    /// Number of attempts.
+    /// Number of attempts with this cause.
     pub tasks: u64,
 }
 
 /// The outcomes of the attempts on a worker.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkerRecord {
-    /// The worker's name.
+    /// Name of the worker, unique on the farm.
     pub worker: String,
-    /// Attempts that failed.
+    /// Attempts on it that failed.
     pub failed: u64,
-    /// Attempts that ended.
+    /// Attempts on it that ended.
     pub tasks: u64,
 }
 
@@ -306,13 +306,13 @@ pub struct Durations {
 /// An attempt that took much.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExpensiveTask {
-    /// The task's job.
+    /// Id of the task's job.
     pub job: u64,
     /// The task's id, `JOB.INDEX`.
     pub task: String,
     /// The name of its step.
     pub step: String,
-    /// Its job's queue.
+    /// Name of its job's queue.
     pub queue: String,
     /// The worker's name; empty if that is not known any more.
     pub worker: String,

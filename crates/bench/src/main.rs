@@ -56,25 +56,25 @@ enum Which {
         /// Tasks of each run
         #[arg(long, default_value_t = 10_000)]
         tasks: u32,
-        /// Pairs of runs
+        /// Pairs of runs, one of each side
         #[arg(long, default_value_t = 3)]
         pairs: u32,
     },
     /// From submission to the start of a process on an idle machine
     Latency {
-        /// Submissions
+        /// Submissions that are timed
         #[arg(long, default_value_t = 1_000)]
         submissions: u32,
     },
     /// An array of a million tasks: time to accept it, memory while it waits
     Array {
-        /// Tasks
+        /// Tasks of the array
         #[arg(long, default_value_t = 1_000_000)]
         tasks: u32,
     },
     /// Durable tasks a second with a worker on a loopback connection that starts nothing
     Farm {
-        /// Tasks
+        /// Tasks of the run
         #[arg(long, default_value_t = 200_000)]
         tasks: u32,
         /// Slots of the worker
@@ -83,7 +83,7 @@ enum Which {
     },
     /// Processor time of the server for the beats of connected workers
     Beats {
-        /// Workers
+        /// Workers that are connected
         #[arg(long, default_value_t = 1_000)]
         workers: u32,
         /// Length of the measurement
@@ -92,16 +92,16 @@ enum Which {
     },
     /// Memory of connected idle workers, and how soon a task starts among them
     Idle {
-        /// Workers
+        /// Workers that are connected
         #[arg(long, default_value_t = 10_000)]
         workers: u32,
-        /// Submissions
+        /// Submissions that are timed
         #[arg(long, default_value_t = 1_000)]
         submissions: u32,
     },
     /// The best of many candidates for one worker
     Score {
-        /// Candidates
+        /// Candidates for the worker
         #[arg(long, default_value_t = 10_000)]
         candidates: usize,
     },
@@ -117,7 +117,7 @@ enum Which {
         /// The process beside a worker; may be given again
         #[arg(long = "hog", value_enum, default_values_t = [Hog::None, Hog::Cpu, Hog::Memory])]
         hogs: Vec<Hog>,
-        /// Pairs of runs
+        /// Pairs of runs, one of each side
         #[arg(long, default_value_t = 5)]
         pairs: u32,
         /// Be a hog until the input ends: `cpu`, or the file that one of memory reads
@@ -153,7 +153,7 @@ enum Which {
         /// Users, each with a queue
         #[arg(long, default_value_t = 1_000)]
         users: u64,
-        /// Resident steps
+        /// Steps that stay resident
         #[arg(long, default_value_t = 10_000)]
         cache_steps: usize,
         /// Tasks that are placed
@@ -175,10 +175,10 @@ enum Which {
     /// Tasks placed and booked on an empty PostgreSQL database, for workers that run nothing, beside statements
     /// written by hand; not among all
     Postgres {
-        /// What is placed
+        /// The work that is placed
         #[arg(value_enum)]
         what: postgres::PostgresWork,
-        /// The database: postgres://HOST/DATABASE
+        /// Address of the database: postgres://HOST/DATABASE
         #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
         store: String,
         /// Workers; 1553 of mixed sizes have 57000 cores

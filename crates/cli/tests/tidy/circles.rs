@@ -1,4 +1,4 @@
-//! Circles between files: files of a crate that use each other, directly or through others. Whoever reads one of them has
+//! Circles between files: files of a crate that use each other, directly or through others. A reader of one of them has
 //! to read all, so they are one file in several pieces.
 //!
 //! A file uses another if it names an item of that one by a path that begins with `crate`, `super`, `self` or a module
