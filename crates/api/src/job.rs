@@ -219,10 +219,7 @@ impl Hints {
     fn from_core(from: &core::Hints) -> Self {
         let from = from.clone();
         Hints {
-            kind: match from.kind {
-                core::Kind::Build => None,
-                core::Kind::Evaluation => Some(Kind::Evaluation),
-            },
+            kind: Some(Kind::from(from.kind)).filter(|kind| *kind != Kind::default()),
             shape: from.shape,
             network_bound: from.network_bound,
             prefer_local: from.prefer_local,

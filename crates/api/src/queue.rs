@@ -1,5 +1,6 @@
 //! The JSON of queues.
 
+use crate::word::words_of;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
@@ -182,14 +183,7 @@ impl TurnsBy {
     }
 }
 
-impl From<core::TurnsBy> for TurnsBy {
-    fn from(from: core::TurnsBy) -> Self {
-        match from {
-            core::TurnsBy::Users => TurnsBy::Users,
-            core::TurnsBy::Jobs => TurnsBy::Jobs,
-        }
-    }
-}
+words_of! { TurnsBy of core::TurnsBy: Users "users", Jobs "jobs" }
 
 fn put<T>(field: &mut T, given: Option<T>) {
     if let Some(value) = given {

@@ -4,6 +4,7 @@ use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
 use crate::space::{Param, SpaceError};
+use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
@@ -185,14 +186,7 @@ pub enum Kind {
     Evaluation,
 }
 
-impl From<core::Kind> for Kind {
-    fn from(from: core::Kind) -> Self {
-        match from {
-            core::Kind::Build => Kind::Build,
-            core::Kind::Evaluation => Kind::Evaluation,
-        }
-    }
-}
+words_of! { Kind of core::Kind: Build "build", Evaluation "evaluation" }
 
 /// Amounts of resources, of a task or a worker.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]

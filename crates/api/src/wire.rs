@@ -8,6 +8,23 @@ mod generated {
     include!("generated/windlass.worker.v1.rs");
 }
 
+/// Converts two structs with the same fields into each other. `field.map` is an option whose value is converted, too.
+macro_rules! same_fields {
+    ($core:ty, $message:ty: $($field:ident $(. $each:ident)?),+) => {
+        impl From<$core> for $message {
+            fn from(from: $core) -> Self {
+                Self { $($field: from.$field $(.$each(Into::into))?),+ }
+            }
+        }
+
+        impl From<$message> for $core {
+            fn from(from: $message) -> Self {
+                Self { $($field: from.$field $(.$each(Into::into))?),+ }
+            }
+        }
+    };
+}
+
 mod load;
 
 pub use generated::*;
@@ -56,17 +73,7 @@ impl Task {
     }
 }
 
-impl From<TaskValue> for Value {
-    fn from(TaskValue { name, value, raw }: TaskValue) -> Self {
-        Value { name, value, raw }
-    }
-}
-
-impl From<Value> for TaskValue {
-    fn from(Value { name, value, raw }: Value) -> Self {
-        TaskValue { name, value, raw }
-    }
-}
+same_fields!(TaskValue, Value: name, value, raw);
 
 impl From<Resources> for Amounts {
     fn from(from: Resources) -> Self {

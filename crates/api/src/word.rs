@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_serde() {
-        use crate::{End, JobState, Role, TaskState, WorkerState};
+        use crate::{End, JobState, Kind, Role, TaskState, TurnsBy, WorkerState};
         fn check<T: Copy + Serialize>(all: &[T], as_str: fn(T) -> &'static str) {
             for word in all {
                 assert_eq!(serde_json::to_value(word).unwrap(), as_str(*word));
@@ -110,8 +110,10 @@ mod tests {
         }
         check(End::ALL, End::as_str);
         check(JobState::ALL, JobState::as_str);
+        check(Kind::ALL, Kind::as_str);
         check(Role::ALL, Role::as_str);
         check(TaskState::ALL, TaskState::as_str);
+        check(TurnsBy::ALL, TurnsBy::as_str);
         check(WorkerState::ALL, WorkerState::as_str);
     }
 

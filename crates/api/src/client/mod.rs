@@ -39,26 +39,20 @@ pub struct Client {
     servers: Arc<Servers>,
 }
 
-/// The filter of a list of jobs.
+/// The filter of a list of jobs. A field that is `None` is left out of the query.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct JobsQuery {
     /// Words of states, separated by commas.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Only jobs of this user.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Only jobs of this queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// Only jobs whose name contains this text.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Most jobs in the answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// `next` of the previous page.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
@@ -66,13 +60,10 @@ pub struct JobsQuery {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TasksQuery {
     /// Words of states, separated by commas.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Most tasks in the answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// `next` of the previous page.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
@@ -82,10 +73,8 @@ pub struct LogQuery {
     /// The stream: `stdout` or `stderr`.
     pub stream: &'static str,
     /// The attempt; by default the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// Bytes to skip at the beginning; a negative number counts from the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<i64>,
     /// Follow the output until the task ends.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

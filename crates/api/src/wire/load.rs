@@ -78,53 +78,10 @@ impl From<core::LoadReport> for Load {
     }
 }
 
-impl From<core::DiskSpace> for DiskSpace {
-    fn from(core::DiskSpace { free_bytes, total_bytes }: core::DiskSpace) -> Self {
-        DiskSpace { free_bytes, total_bytes }
-    }
-}
-
-impl From<DiskSpace> for core::DiskSpace {
-    fn from(DiskSpace { free_bytes, total_bytes }: DiskSpace) -> Self {
-        core::DiskSpace { free_bytes, total_bytes }
-    }
-}
-
-impl From<core::Pressures> for Pressures {
-    fn from(core::Pressures { cpu, memory, io }: core::Pressures) -> Self {
-        Pressures { cpu: cpu.map(Into::into), memory: memory.map(Into::into), io: io.map(Into::into) }
-    }
-}
-
-impl From<Pressures> for core::Pressures {
-    fn from(Pressures { cpu, memory, io }: Pressures) -> Self {
-        core::Pressures { cpu: cpu.map(Into::into), memory: memory.map(Into::into), io: io.map(Into::into) }
-    }
-}
-
-impl From<core::Pressure> for Pressure {
-    fn from(core::Pressure { some, full }: core::Pressure) -> Self {
-        Pressure { some: some.map(Into::into), full: full.map(Into::into) }
-    }
-}
-
-impl From<Pressure> for core::Pressure {
-    fn from(Pressure { some, full }: Pressure) -> Self {
-        core::Pressure { some: some.map(Into::into), full: full.map(Into::into) }
-    }
-}
-
-impl From<core::Stall> for Stall {
-    fn from(core::Stall { avg10, avg60, avg300, total_us, window }: core::Stall) -> Self {
-        Stall { avg10, avg60, avg300, total_us, window }
-    }
-}
-
-impl From<Stall> for core::Stall {
-    fn from(Stall { avg10, avg60, avg300, total_us, window }: Stall) -> Self {
-        core::Stall { avg10, avg60, avg300, total_us, window }
-    }
-}
+same_fields!(core::DiskSpace, DiskSpace: free_bytes, total_bytes);
+same_fields!(core::Pressures, Pressures: cpu.map, memory.map, io.map);
+same_fields!(core::Pressure, Pressure: some.map, full.map);
+same_fields!(core::Stall, Stall: avg10, avg60, avg300, total_us, window);
 
 impl Caches {
     /// Keys and their bytes, for the engine.

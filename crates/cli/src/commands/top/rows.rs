@@ -84,14 +84,7 @@ const fn column(title: &'static str, width: u16, most: u16, right: bool, rank: u
 fn numbers(a: Option<f64>, b: Option<f64>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => b.total_cmp(&a),
-        (None, None) => Ordering::Equal,
-        (a, _) => {
-            if a.is_some() {
-                Ordering::Less
-            } else {
-                Ordering::Greater
-            }
-        }
+        (a, b) => b.is_some().cmp(&a.is_some()),
     }
 }
 
@@ -275,7 +268,7 @@ impl Listed for QueueRow {
     }
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct TaskRow {
     /// The task's id, `JOB.INDEX`.
     pub id: String,
@@ -320,18 +313,8 @@ impl TaskRow {
     /// A task of which only the id is known.
     pub fn named(id: String) -> Self {
         let index = id.split_once('.').and_then(|(_, index)| index.parse().ok()).unwrap_or_default();
-        TaskRow {
-            id,
-            index,
-            state: None,
-            what: String::new(),
-            worker: None,
-            attempt: 0,
-            ended: "-".to_owned(),
-            ran: (None, None),
-            peak_bytes: None,
-            progress: "-".to_owned(),
-        }
+        let unknown = "-".to_owned();
+        TaskRow { id, index, ended: unknown.clone(), progress: unknown, ..TaskRow::default() }
     }
 }
 

@@ -26,9 +26,10 @@ const STALE_MS: u64 = 15_000;
 const SIGNS_MAX: usize = 50;
 
 /// The stream of events.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Link {
     /// It is being opened for the first time.
+    #[default]
     Opening,
     /// Events come as things happen.
     Live,
@@ -67,6 +68,7 @@ pub struct Notice {
 }
 
 /// All that the program knows of the farm and of its screen.
+#[derive(Default)]
 pub struct State {
     /// The moment of the last message.
     pub now: Moment,
@@ -108,29 +110,7 @@ pub struct State {
 impl State {
     /// Nothing was read yet.
     pub fn new(server: String, size: (u16, u16), colour: bool) -> Self {
-        State {
-            now: Moment::default(),
-            size,
-            server,
-            colour,
-            queue_signs: Vec::new(),
-            screen: Screen::Workers,
-            origin: None,
-            overview: None,
-            series: None,
-            workers: RowList::default(),
-            jobs: JobPages::default(),
-            queues: RowList::default(),
-            detail: None,
-            why: WhyView::default(),
-            logs: LogView::default(),
-            overlay: None,
-            notice: None,
-            link: Link::Opening,
-            read_ms: None,
-            failure: None,
-            refresh: Refresh::default(),
-        }
+        State { size, server, colour, ..State::default() }
     }
 
     /// Takes a message in; answers what is to be done.
