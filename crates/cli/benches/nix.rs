@@ -13,7 +13,7 @@ use support::nix::{Worlds, builders, expression};
 use support::{show, wait_until};
 use windlass_gateway_nix::hook::framing::{Reader, Try};
 
-/// The hosts.
+/// Names of the build hosts.
 const HOSTS: [&str; 3] = ["b1", "b2", "b3"];
 
 fn main() {

@@ -28,6 +28,11 @@ pub enum Stream {
     Err,
 }
 
+impl Stream {
+    /// Both outputs, standard output first.
+    pub const BOTH: [Stream; 2] = [Stream::Out, Stream::Err];
+}
+
 /// The directory of all output.
 #[derive(Clone, Debug)]
 pub struct LogDir {
@@ -56,7 +61,7 @@ impl LogDir {
 
     /// Both files of an attempt.
     pub fn paths(&self, task: TaskRef) -> [PathBuf; 2] {
-        [Stream::Out, Stream::Err].map(|stream| self.path(task, stream))
+        Stream::BOTH.map(|stream| self.path(task, stream))
     }
 
     /// Opens a file for a task to append to. Creates the job's directory if needed.

@@ -359,8 +359,10 @@ impl ScanState {
                     self.fetchers.retain(|task| known.contains(task));
                     self.must_scan |= self.fetchers.len() < fetched;
                 }
-                let runs = |phase| matches!(phase, HeldPhase::Running(_) | HeldPhase::Lent(_));
-                self.running = held.iter().filter(|held| runs(held.phase)).map(|held| held.task).collect();
+                let running = held
+                    .iter()
+                    .filter(|held| matches!(held.phase, HeldPhase::Running(_) | HeldPhase::Lent(_)));
+                self.running = running.map(|held| held.task).collect();
             }
             _ => {}
         }

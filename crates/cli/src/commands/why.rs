@@ -165,9 +165,8 @@ fn row(first: &str, cells: impl Iterator<Item = String>, last: &str) -> Vec<Stri
 /// right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let chars = |cell: &String| cell.chars().count();
     let widths: Vec<usize> =
-        (0..columns).map(|n| rows.iter().map(|row| chars(&row[n])).max().unwrap_or(0)).collect();
+        (0..columns).map(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::from("   ");

@@ -312,9 +312,9 @@ impl KeeperEnv {
         taken.map_err(|e| refuse("make a control group", e))
     }
 
-    fn remove_logs(&self, task: TaskRef) {
-        self.logs.remove(task, Stream::Out);
-        self.logs.remove(task, Stream::Err);
+    /// Removes both outputs of an attempt that did not start.
+    pub fn remove_logs(&self, task: TaskRef) {
+        Stream::BOTH.into_iter().for_each(|stream| self.logs.remove(task, stream));
     }
 
     /// Returns an empty group to the pool.

@@ -63,19 +63,10 @@ struct TailReader {
 }
 
 impl Tail {
-    /// Reads both outputs of an attempt, whose files must exist.
-    pub fn open(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
-        Ok(Tail {
-            streams: vec![
-                TailReader::open(logs, task, Stream::Out)?,
-                TailReader::open(logs, task, Stream::Err)?,
-            ],
-        })
-    }
-
-    /// Reads standard output only.
-    pub fn open_out(logs: &LogDir, task: TaskRef) -> io::Result<Tail> {
-        Ok(Tail { streams: vec![TailReader::open(logs, task, Stream::Out)?] })
+    /// Reads these outputs of an attempt, whose files must exist. The first is standard output.
+    pub fn open(logs: &LogDir, task: TaskRef, streams: &[Stream]) -> io::Result<Tail> {
+        let streams = streams.iter().map(|stream| TailReader::open(logs, task, *stream));
+        Ok(Tail { streams: streams.collect::<io::Result<_>>()? })
     }
 
     /// What was said since the last look. With `ended` a last line without a line end counts too.
@@ -204,7 +195,7 @@ mod tests {
         let task = TaskRef { job: 1, index: 0, attempt: 1 };
         let mut out = logs.create(task, Stream::Out).unwrap();
         let mut err = logs.create(task, Stream::Err).unwrap();
-        let mut tail = Tail::open(&logs, task).unwrap();
+        let mut tail = Tail::open(&logs, task, &Stream::BOTH).unwrap();
         out.write_all(b"openjd_progress: 4").unwrap();
         assert_eq!(tail.look(false), []);
         out.write_all(b"2.5\nopenjd_env: A=b=c\n").unwrap();
@@ -225,12 +216,12 @@ mod tests {
         let task = TaskRef { job: 1, index: 0, attempt: 1 };
         let mut out = logs.create(task, Stream::Out).unwrap();
         let mut err = logs.create(task, Stream::Err).unwrap();
-        let mut tail = Tail::open(&logs, task).unwrap();
+        let mut tail = Tail::open(&logs, task, &Stream::BOTH).unwrap();
         out.write_all(b"windlass_cache_fetch: nix/a b 4096 25\r\n").unwrap();
         err.write_all(b"windlass_cache_fetch: nix/c 1 1\n").unwrap();
         let fetch = Fetch { key: "nix/a b".to_owned(), bytes: 4096, ms: 25 };
         assert_eq!(tail.look(false), [Said::Fetched(fetch.clone())]);
-        assert_eq!(Tail::open_out(&logs, task).unwrap().look(false), [Said::Fetched(fetch)]);
+        assert_eq!(Tail::open(&logs, task, &[Stream::Out]).unwrap().look(false), [Said::Fetched(fetch)]);
         out.write_all("windlass_cache_fetch: k 1 1\n".repeat(SAID_MAX + 1).as_bytes()).unwrap();
         assert_eq!(tail.look(false).len(), SAID_MAX);
         let long = format!("windlass_cache_fetch: {} 1 1", "k".repeat(CACHE_KEY_BYTES_MAX + 1));
@@ -244,7 +235,7 @@ mod tests {
         let task = TaskRef { job: 1, index: 0, attempt: 1 };
         let mut out = logs.create(task, Stream::Out).unwrap();
         logs.create(task, Stream::Err).unwrap();
-        let mut tail = Tail::open(&logs, task).unwrap();
+        let mut tail = Tail::open(&logs, task, &Stream::BOTH).unwrap();
         out.write_all(b"openjd_progress: 1\n").unwrap();
         out.write_all(&vec![b'x'; 2 << 20]).unwrap();
         out.write_all(b"\nopenjd_progress: 2\n").unwrap();

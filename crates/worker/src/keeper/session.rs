@@ -175,7 +175,7 @@ impl Sessions {
             Ok((started, limit)) => {
                 session.tasks += 1;
                 session.entering = task_session.entering.is_some();
-                task_session.tail = Tail::open(&keeper_env.logs, task).ok();
+                task_session.tail = Tail::open(&keeper_env.logs, task, &Stream::BOTH).ok();
                 Ok(Some((started, task_session, limit)))
             }
             Err(Refused::NotNow(e)) => {
@@ -695,7 +695,7 @@ fn utc(seconds: u64) -> String {
 impl KeeperEnv {
     /// Finishes an action that belongs to no task: removes empty output files and returns its group.
     fn finish(&mut self, task: TaskRef, started: Started) {
-        for (file, stream) in started.output.iter().zip([Stream::Out, Stream::Err]) {
+        for (file, stream) in started.output.iter().zip(Stream::BOTH) {
             if file.metadata().is_ok_and(|m| m.len() == 0) {
                 self.logs.remove(task, stream);
             }

@@ -507,7 +507,7 @@ impl Tasks {
         };
         let group_us = slot.and_then(|slot| slot.cpu_us()).map(|us| us - running.started.cpu_before_us);
         let mut bytes = [0; 2];
-        for (place, stream) in [Stream::Out, Stream::Err].into_iter().enumerate() {
+        for (place, stream) in Stream::BOTH.into_iter().enumerate() {
             bytes[place] = running.started.output[place].metadata().map_or(0, |m| m.len());
             if bytes[place] == 0 {
                 self.keeper_env.logs.remove(task, stream);
@@ -601,7 +601,7 @@ impl Running {
             std::mem::take(&mut task_session.fetched)
         } else {
             if self.tail.is_none() && self.started.output[0].metadata().is_ok_and(|m| m.len() > 0) {
-                self.tail = Tail::open_out(logs, task).ok();
+                self.tail = Tail::open(logs, task, &[Stream::Out]).ok();
             }
             let said = self.tail.as_mut().map(|tail| tail.look(ended)).unwrap_or_default();
             let fetched = said.into_iter().filter_map(|said| match said {

@@ -9,7 +9,6 @@ use crate::keeper::env::{Refused, Started, refuse, refuse_spawn};
 use crate::keeper::link::Link;
 use crate::keeper::log::write_line;
 use crate::keeper::session::TaskSession;
-use crate::logs::Stream;
 use crate::protocol::{FromKeeper, TaskRef, WireEnd};
 use crate::spawn::{Launch, LaunchState};
 use std::time::{Duration, Instant};
@@ -136,7 +135,7 @@ impl Tasks {
         self.booked.sub(&running.request);
         self.keeper_env.release(task);
         self.keeper_env.give_back(running.started.slot);
-        [Stream::Out, Stream::Err].into_iter().for_each(|stream| self.keeper_env.logs.remove(task, stream));
+        self.keeper_env.remove_logs(task);
         if let Some((task_session, _)) = &running.task_session {
             self.sessions.undo(task_session);
         }
