@@ -71,7 +71,9 @@ impl LoadReader {
             machine,
             own: own.unwrap_or_default(),
             busy_ticks: self.busy_ticks(),
-            tasks_us: tasks.first().and_then(|group| number_in(&group.join("cpu.stat"), "usage_usec")),
+            tasks_us: tasks
+                .first()
+                .and_then(|group| field(&fs::read_to_string(group.join("cpu.stat")).ok()?, "usage_usec")),
             tasks: tasks.to_owned(),
         };
         let (cpu_used, cpu_foreign) = before.map_or((None, None), |before| self.cpu_use(&before, &now));
@@ -220,10 +222,6 @@ fn pressures(path: impl Fn(&str) -> PathBuf, before: Option<(&Pressures, u64)>) 
         memory: read("memory", |p| &p.memory),
         io: read("io", |p| &p.io),
     }
-}
-
-fn number_in(path: &Path, name: &str) -> Option<u64> {
-    field(&fs::read_to_string(path).ok()?, name)
 }
 
 /// How many numbers a list such as `0-3,8` has.

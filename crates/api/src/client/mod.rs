@@ -128,7 +128,7 @@ impl Client {
 
     /// True if requests carry a token: the server may know the user by another name then.
     pub fn shows_token(&self) -> bool {
-        self.servers.first().is_shown_token()
+        self.servers.first().bearer.is_some()
     }
 
     /// The server's version, and the role of the token.

@@ -73,17 +73,13 @@ pub(super) struct Server {
     pub address: Address,
     pub http: reqwest::Client,
     base: Url,
-    bearer: Option<HeaderValue>,
+    /// The token that it is shown.
+    pub bearer: Option<HeaderValue>,
     /// True once a person was told what is wrong there.
     told: AtomicBool,
 }
 
 impl Server {
-    /// True if it is shown a token.
-    pub fn is_shown_token(&self) -> bool {
-        self.bearer.is_some()
-    }
-
     fn unreachable(&self, source: reqwest::Error) -> ClientError {
         ClientError::Unreachable { address: self.address.clone(), source }
     }

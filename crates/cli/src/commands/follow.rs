@@ -49,7 +49,7 @@ pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &St
         match follow.session().await {
             Ok(job) => break Ok(job),
             Err(error) => {
-                let pause = follow.printer.take_pause();
+                let pause = follow.printer.pause.take();
                 if let Err(error) = wait(follow.link, &format!("follow job {job}"), error, pause).await {
                     break Err(error);
                 }
@@ -129,7 +129,7 @@ impl Follow<'_> {
     async fn sync(&mut self) -> Result<Job, ClientError> {
         let client = self.link.client.clone();
         let job = client.job(self.job).await?;
-        if job.counts.total == 1 && self.printer.shows_output() {
+        if job.counts.total == 1 && self.printer.show == ShownOutput::Output {
             self.progress.hide();
         }
         self.progress.update(&job.counts);

@@ -74,11 +74,8 @@ pub struct SetQueueArgs {
 }
 
 fn parse_turns(text: &str) -> Result<TurnsBy, String> {
-    match text {
-        "users" => Ok(TurnsBy::Users),
-        "jobs" => Ok(TurnsBy::Jobs),
-        _ => Err(format!("invalid turns '{text}': give users or jobs")),
-    }
+    let named = TurnsBy::ALL.iter().copied().find(|turns| turns.as_str() == text);
+    named.ok_or_else(|| format!("invalid turns '{text}': give users or jobs"))
 }
 
 fn parse_user_weight(text: &str) -> Result<(String, Option<u32>), String> {

@@ -90,7 +90,7 @@ type Places = Arc<[LogPlace; 2]>;
 /// Shows tasks as they end.
 pub struct Printer {
     writer: Writer,
-    show: ShownOutput,
+    pub show: ShownOutput,
     quiet: bool,
     live: Option<Live>,
     /// The last attempt whose end was shown: a list may report it before the event of its start comes.
@@ -99,8 +99,9 @@ pub struct Printer {
     unfinished: Option<Unfinished>,
     /// True if the last output that was asked for came.
     comes: bool,
-    /// How long to wait before the output of that task is asked for again.
-    pause: Option<Duration>,
+    /// How long to wait before the output of that task is asked for again, if the last failure was that it did not come.
+    /// The servers answered until then: a worker that is away is not an outage of the server.
+    pub pause: Option<Duration>,
 }
 
 struct Live {
@@ -130,17 +131,6 @@ impl Printer {
             comes: true,
             pause: None,
         }
-    }
-
-    /// True if the output of tasks is shown.
-    pub fn shows_output(&self) -> bool {
-        self.show == ShownOutput::Output
-    }
-
-    /// How long to wait before the next try, if the last failure was that an output did not come. The servers answered
-    /// until then: a worker that is away is not an outage of the server.
-    pub fn take_pause(&mut self) -> Option<Duration> {
-        self.pause.take()
     }
 
     /// Notes that a task started. The only task of a job is shown live if it will not be retried: only the last attempt
