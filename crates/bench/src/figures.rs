@@ -3,7 +3,6 @@
 use anyhow::Context as _;
 use std::time::{Duration, Instant};
 
-/// The median of some values.
 pub fn median(values: &mut [f64]) -> f64 {
     percentile(values, 0.5)
 }
@@ -28,7 +27,6 @@ pub fn cpu_time() -> Duration {
     Duration::new(usage.tv_sec as u64, usage.tv_nsec as u32)
 }
 
-/// Resident memory of this process.
 pub fn resident_bytes() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: u64 = text.split(' ').nth(1).context("statm has no second field")?.parse()?;

@@ -49,7 +49,6 @@ pub async fn submit(handle: &Handle, spec: JobSpec) -> anyhow::Result<JobId> {
     }
 }
 
-/// A database in a file.
 pub fn open(path: &Path) -> anyhow::Result<Store> {
     Ok(Store::open(&format!("sqlite:{}", path.display()))?)
 }

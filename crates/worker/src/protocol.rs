@@ -19,9 +19,7 @@ pub const LINE_BYTES_MAX: usize = 16 << 20;
 /// A task that another one's process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rider {
-    /// Its place in the job.
     pub index: u32,
-    /// The number of its attempt.
     pub attempt: u32,
 }
 
@@ -30,7 +28,6 @@ pub struct Rider {
 pub struct Nodes {
     /// Its place in `workers`.
     pub rank: u32,
-    /// The name of each task's worker.
     pub workers: Vec<String>,
 }
 
@@ -154,12 +151,9 @@ pub struct Body {
     pub refused_now: bool,
 }
 
-/// The start of an attempt.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StartMessage {
-    /// The attempt to run.
     pub task: TaskRef,
-    /// Index of the step in the job.
     pub step: u16,
     /// The worker's epoch, which reports about this attempt carry.
     pub epoch: u64,
@@ -192,12 +186,9 @@ pub struct StartMessage {
     pub network_bound: bool,
 }
 
-/// A command about one attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TaskCommand {
-    /// The attempt that the command is about.
     pub task: TaskRef,
-    /// Number of this message.
     pub seq: u64,
 }
 
@@ -211,7 +202,6 @@ pub enum FromKeeper {
         incarnation: u64,
         /// The largest message number that the keeper has seen.
         seq: u64,
-        /// Every attempt that the keeper has.
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
         /// Restrictions that the keeper found when it was set up, for the log.
@@ -233,7 +223,6 @@ pub enum FromKeeper {
         #[serde(deserialize_with = "known_held")]
         held: Vec<Held>,
     },
-    /// A task's program runs.
     Started {
         task: TaskRef,
         epoch: u64,
@@ -247,7 +236,6 @@ pub enum FromKeeper {
         /// How the attempt ended, and what it used.
         result: WireResult,
     },
-    /// Progress that a task printed.
     Progress {
         task: TaskRef,
         epoch: u64,
@@ -263,7 +251,6 @@ pub enum FromKeeper {
         task: TaskRef,
         /// The key as jobs name it.
         key: String,
-        /// Size of the key in bytes.
         bytes: u64,
         /// How long the fetch took, in milliseconds.
         ms: u64,
@@ -272,20 +259,15 @@ pub enum FromKeeper {
     Reclaimed { task: TaskRef, epoch: u64 },
 }
 
-/// One attempt of a keeper's inventory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Held {
-    /// The attempt that the keeper has.
     pub task: TaskRef,
-    /// How far the attempt is.
     pub phase: HeldPhase,
 }
 
-/// How far an attempt of the inventory is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldPhase {
-    /// It waits for room.
     Queued,
     /// It runs since then, in nanoseconds since the Unix epoch.
     Running(u64),
@@ -344,21 +326,14 @@ pub struct Amounts {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireEnd {
-    /// Exited by itself, with this code.
     Exited(i32),
     /// Ended by this signal, which the keeper did not send.
     Signaled(i32),
-    /// Killed at its time limit.
     TimeLimit,
-    /// Killed at its memory limit.
     OutOfMemory,
-    /// Killed because the server asked for it.
     Canceled,
-    /// Recalled before it started.
     Recalled,
-    /// Could not be started, with the reason.
     NotStarted(String),
-    /// Killed because the lease ran out.
     Fenced,
     /// An end that a later release added.
     #[default]
@@ -375,13 +350,10 @@ pub struct WireResult {
     pub started: Option<u64>,
     /// When the keeper saw its end.
     pub finished: Option<u64>,
-    /// Processor time in milliseconds.
     pub cpu_ms: Option<u64>,
     /// Peak memory of its processes together, in bytes.
     pub peak_memory: Option<u64>,
-    /// Bytes of its standard output.
     pub out_bytes: u64,
-    /// Bytes of its standard error.
     pub err_bytes: u64,
     /// Why it failed, in the task's own words.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -103,7 +103,6 @@ fn cluster_of(text: &str) -> Result<Fields, String> {
     }
 }
 
-/// The files of a laboratory.
 struct Lab {
     /// Path in the directory to text.
     texts: BTreeMap<String, String>,

@@ -41,7 +41,6 @@ impl NixMachine {
         Ok(NixMachine(machine(uri, &settings, cpus as u32)))
     }
 
-    /// The attributes of the worker.
     pub fn attributes(&self) -> Attributes {
         attributes(&self.0)
     }
@@ -58,7 +57,6 @@ impl NixMachine {
     }
 }
 
-/// The value of a setting.
 pub fn setting<'a>(settings: &'a str, wanted: &str) -> Option<&'a str> {
     let pairs = settings.lines().filter_map(|line| line.split_once('='));
     pairs

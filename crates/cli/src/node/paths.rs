@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 /// Most bytes of a unix socket's path.
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// The directories of one user.
 #[derive(Clone, Debug)]
 pub struct Paths {
     /// The state directory: the store, the output of tasks, the keeper's files.

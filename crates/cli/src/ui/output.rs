@@ -26,7 +26,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// True for the two JSON formats.
     pub fn is_json(self) -> bool {
         matches!(self, Format::Json | Format::Jsonl)
     }
@@ -71,7 +70,6 @@ pub fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), CliError> {
     print_lines([text].into_iter())
 }
 
-/// Prints a JSON value in one line.
 pub fn print_jsonl<T: Serialize + ?Sized>(value: &T) -> Result<(), CliError> {
     let text = serde_json::to_string(value).map_err(anyhow::Error::from)?;
     print_lines([text].into_iter())
@@ -92,7 +90,6 @@ pub fn print_lines(mut lines: impl Iterator<Item = String>) -> Result<(), CliErr
 
 /// A table without borders.
 pub struct Grid {
-    /// The names of the columns.
     pub header: &'static [&'static str],
     /// The rows, each as wide as the header.
     pub rows: Vec<Vec<String>>,

@@ -13,7 +13,6 @@ use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{End, Job, Step, Task, TaskEvent, TaskState};
 use windlass_core::resources::Bytes;
 
-/// The two streams of a task.
 pub const STREAMS: [(&str, Sink); 2] = [("stdout", Sink::Out), ("stderr", Sink::Err)];
 /// How often the output of one task is requested without a byte of it before the others go on without it.
 const TRIES_MAX: u32 = 5;
@@ -60,7 +59,6 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The end of a task, taken from an event.
     pub fn of_event(event: &TaskEvent) -> Self {
         Ended {
             index: event.index,
@@ -71,7 +69,6 @@ impl Ended {
         }
     }
 
-    /// The end of a task, taken from a list of tasks.
     pub fn of_task(task: &Task) -> Self {
         let attempt = &task.attempt;
         Ended {

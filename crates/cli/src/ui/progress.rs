@@ -13,7 +13,6 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 /// When progress is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Show {
-    /// No progress is printed.
     Never,
     /// Only if standard error is a terminal.
     OnTerminal,
@@ -21,7 +20,6 @@ pub enum Show {
     Always,
 }
 
-/// The progress of a job.
 pub struct Progress {
     kind: Kind,
     job: u64,

@@ -23,7 +23,6 @@ pub struct Replayed {
     pub settings: Vec<Outcome>,
 }
 
-/// The result of one setting.
 #[derive(Serialize, Debug)]
 pub struct Outcome {
     pub name: String,
@@ -58,7 +57,6 @@ impl From<Spread> for Spreading {
 }
 
 impl Outcome {
-    /// The outcome from a replay's figures.
     pub fn new(name: String, figures: &Figures) -> Self {
         Outcome {
             name,
@@ -79,7 +77,6 @@ impl Outcome {
 }
 
 impl Replayed {
-    /// All outcomes of a workload.
     pub fn new(trace: &Path, workload: &Workload, settings: Vec<Outcome>) -> Self {
         Replayed {
             trace: trace.display().to_string(),

@@ -92,13 +92,11 @@ impl Key {
     }
 }
 
-/// The effect of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Does {
     /// Goes to a screen.
     Go(Screen),
     NextScreen,
-    /// Goes to the screen before.
     PreviousScreen,
     /// Starts typing a filter for the list.
     Filter,
@@ -117,17 +115,13 @@ pub enum Does {
     /// Output to the right.
     Right,
     Open,
-    /// The output of what is selected.
     Logs,
-    /// Explains what is selected.
     Why,
-    /// Drains or resumes a worker.
     Drain,
     /// Cancels the selected job, after a question.
     Cancel,
     /// Pauses or resumes a queue.
     Pause,
-    /// Sorts by the next column.
     Sort,
     /// Reverses the order of the list.
     Reverse,
@@ -170,7 +164,6 @@ const fn bind(
     Binding { keys, shown, does, on, text }
 }
 
-/// The table of keys.
 pub const BINDINGS: &[Binding] = &[
     bind(&[Key::Char('1')], "1", Does::Go(Screen::Workers), &[], "workers"),
     bind(&[Key::Char('2')], "2", Does::Go(Screen::Jobs), &[], "jobs"),

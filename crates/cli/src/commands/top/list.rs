@@ -5,9 +5,7 @@
 
 use std::cmp::Ordering;
 
-/// A column of a list.
 pub struct ColumnSpec {
-    /// Text at the head of the column.
     pub title: &'static str,
     /// Least width of the column in cells.
     pub width: u16,
@@ -19,7 +17,6 @@ pub struct ColumnSpec {
     pub rank: u8,
 }
 
-/// A row of a list.
 pub trait Listed {
     /// The columns, in order.
     const COLUMNS: &'static [ColumnSpec];
@@ -69,7 +66,6 @@ pub struct RowList<T: Listed> {
     top: usize,
     /// The column by which it is sorted; `None` is the order in which the rows were given.
     pub sort: Option<usize>,
-    /// True if the order is reversed.
     pub reversed: bool,
     filter: RowFilter,
 }
@@ -108,14 +104,12 @@ impl<T: Listed> RowList<T> {
         change(&mut self.rows);
     }
 
-    /// Sets the filter to the words of `text`.
     pub fn set_filter(&mut self, text: &str) {
         let kept = self.selected().map(Listed::id);
         self.filter = RowFilter { text: text.to_owned() };
         self.arrange(kept);
     }
 
-    /// The filter that is applied to the rows.
     pub fn filter(&self) -> &RowFilter {
         &self.filter
     }
@@ -128,7 +122,6 @@ impl<T: Listed> RowList<T> {
         self.arrange(kept);
     }
 
-    /// Reverses the order of the rows.
     pub fn reverse(&mut self) {
         let kept = self.selected().map(Listed::id);
         self.reversed = !self.reversed;

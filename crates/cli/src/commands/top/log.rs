@@ -11,10 +11,8 @@ pub const TAIL_BYTES: i64 = 64 << 10;
 /// Columns by which output moves to the side.
 const SHIFT: usize = 16;
 
-/// A line of output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogLine {
-    /// True for standard error.
     pub is_error: bool,
     /// The text, which is safe to draw.
     pub text: String,
@@ -127,10 +125,8 @@ impl LogView {
     }
 }
 
-/// A line as it is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogLineView<'a> {
-    /// True for standard error.
     pub is_error: bool,
     /// The text, which is safe to draw.
     pub text: &'a str,

@@ -33,7 +33,6 @@ pub enum Message {
     Answer(Read, Result<Answer, String>),
     /// Output of the task that is followed; the number says which following it is.
     Output(u64, LogNews),
-    /// The answer to an action.
     Acted(Deed, Result<(), String>),
 }
 
@@ -57,19 +56,14 @@ pub enum Subject {
     Worker(String),
 }
 
-/// A read from the server.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Read {
-    /// The farm at a glance.
     Overview,
-    /// The farm over the last hour.
     Series,
     Workers,
     Jobs(JobsPart),
     Queues,
-    /// A job, and a page of its tasks.
     Job(u64, Option<String>),
-    /// A worker, and its last hour.
     Worker(String),
     /// The explanation of why this task or worker waits.
     Why(Subject),
@@ -88,21 +82,16 @@ pub struct JobsPart {
     pub before: Option<u64>,
 }
 
-/// The result of a read.
 #[derive(Debug)]
 pub enum Answer {
-    /// The farm at a glance.
     Overview(Box<Overview>),
-    /// The farm over the last hour.
     Series(Box<FarmSeries>),
     Workers(Vec<WorkerRow>),
     Jobs(Page<Job>),
     Queues(Vec<QueueRow>),
     Job(Box<Job>, Vec<TaskRow>, Option<String>),
-    /// A worker, and its last hour.
     Worker(Box<Worker>, Box<WorkerSeries>),
     TaskWhy(Box<Why>, Box<Job>),
-    /// Why a worker gets no work.
     WorkerWhy(Box<WorkerWhy>),
     /// The id of a task; `None` if the job has none whose output is there.
     LogTask(Option<String>),
@@ -115,7 +104,6 @@ pub enum Deed {
     Drain(String, String),
     /// A drained worker gets work again.
     ResumeWorker(String),
-    /// A job is cancelled.
     Cancel(u64),
     /// A queue starts no task; the note says why.
     Pause(String, String),

@@ -22,7 +22,6 @@ const ASKS_REST_MS: u64 = 2_000;
 /// The data that is kept up to date.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// The farm at a glance.
     Overview,
     /// The farm over time.
     Series,
@@ -41,7 +40,6 @@ struct Kept {
     changed: bool,
     /// When the last read began; `None` if there was none yet.
     began_ms: Option<u64>,
-    /// How long it took.
     took_ms: u64,
     /// The least time between two reads if something changed.
     least_ms: u64,

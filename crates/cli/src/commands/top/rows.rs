@@ -30,10 +30,8 @@ pub struct SeenWorker {
     pub note: Option<String>,
 }
 
-/// A row of the list of workers.
 #[derive(Clone, Debug)]
 pub struct WorkerRow {
-    /// The worker as the board's list has it.
     pub seen: SeenWorker,
     /// Cpus that are booked; `None` for a worker without cpus.
     pub booked: Option<f64>,
@@ -140,11 +138,9 @@ pub struct JobRow {
     pub id: u64,
     pub name: String,
     pub queue: String,
-    /// The user who submitted it.
     pub user: String,
     pub priority: i32,
     pub state: JobState,
-    /// Its tasks by state.
     pub counts: Counts,
     /// When it was accepted.
     pub created_ms: u64,
@@ -215,12 +211,8 @@ impl Listed for JobRow {
     }
 }
 
-/// A row of the list of queues.
 #[derive(Clone, Debug)]
-pub struct QueueRow(
-    /// As the server tells it.
-    pub Queue,
-);
+pub struct QueueRow(pub Queue);
 
 impl Listed for QueueRow {
     const COLUMNS: &'static [ColumnSpec] = &[
@@ -277,9 +269,7 @@ pub struct TaskRow {
     pub state: Option<TaskState>,
     /// Its value, or the name of its step.
     pub what: String,
-    /// The worker of its last attempt.
     pub worker: Option<String>,
-    /// The number of its last attempt.
     pub attempt: u32,
     /// The end of the last attempt, in words.
     pub ended: String,

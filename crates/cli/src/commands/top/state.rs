@@ -25,7 +25,6 @@ const STALE_MS: u64 = 15_000;
 /// Queues with a sign of their own.
 const SIGNS_MAX: usize = 50;
 
-/// The stream of events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Link {
     /// It is being opened for the first time.
@@ -44,7 +43,6 @@ pub enum Link {
     },
 }
 
-/// A question to the person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Overlay {
     /// The keys; the number of lines above the window.
@@ -91,14 +89,10 @@ pub struct State {
     pub queues: RowList<QueueRow>,
     /// The detail that Enter opened. It is shown on the screen of its kind.
     pub detail: Option<Detail>,
-    /// The explanation on the screen `why`.
     pub why: WhyView,
-    /// The output on the screen `logs`.
     pub logs: LogView,
-    /// A question to the person.
     pub overlay: Option<Overlay>,
     pub notice: Option<Notice>,
-    /// The stream of events.
     pub link: Link,
     /// When what is shown was last read, by the program's own time; `None` if it was not.
     pub read_ms: Option<u64>,
@@ -308,7 +302,6 @@ impl State {
         (self.read_ms, self.failure) = (None, None);
     }
 
-    /// Explains something on its screen.
     pub(super) fn explain(&mut self, subject: Subject) {
         if self.why.subject.as_ref() != Some(&subject) {
             self.why.begin(subject);
@@ -316,7 +309,6 @@ impl State {
         self.lead_to(Screen::Why);
     }
 
-    /// Follows a task's output on its screen.
     pub(super) fn follow(&mut self, task: String, effects: &mut Effects) {
         self.logs.begin(task.clone());
         effects.push_back(Effect::Follow(self.logs.number, task));

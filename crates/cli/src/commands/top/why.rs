@@ -8,7 +8,6 @@ use crate::commands::why::{
 };
 use windlass_api::{Job, JobState, Why, WorkerWhy};
 
-/// A line of an explanation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WhyLine {
     /// The task or worker that is explained, and its state.
@@ -18,13 +17,11 @@ pub enum WhyLine {
     Head(&'static str),
     /// A change that would make it run.
     Change(String),
-    /// A line of text without a mark.
     Text(String),
     /// A line of a table, which is cut and not wrapped.
     Table(String),
 }
 
-/// The view of an explanation.
 #[derive(Default)]
 pub struct WhyView {
     /// The task or worker that is explained; `None` before one was chosen.

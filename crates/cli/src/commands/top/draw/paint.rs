@@ -13,11 +13,9 @@ pub enum Tone {
     Plain,
     /// Something of less weight.
     Faint,
-    /// A head or a name.
     Strong,
     /// A state that is as it should be.
     Good,
-    /// Work that is in progress.
     Busy,
     /// It is held, or deserves a look.
     Held,
@@ -33,7 +31,6 @@ const SIGNS: [char; 6] = ['#', '=', '+', '*', '%', '@'];
 const QUEUE_TINTS: [Tint; 6] =
     [Tint::Cyan, Tint::Yellow, Tint::Magenta, Tint::LightBlue, Tint::White, Tint::LightYellow];
 
-/// The sign of a queue.
 pub fn sign_of(place: usize) -> char {
     SIGNS[place % SIGNS.len()]
 }
