@@ -1,6 +1,7 @@
 //! Facilities, and their allocations: sets of hosts.
 
-use super::{Answer, ROWS_MAX, all_cores, hosts, id};
+use super::fields::{Answer, ROWS_MAX, all_cores, id};
+use super::hosts;
 use crate::cuebot::Cuebot;
 use crate::generated::facility::*;
 use crate::generated::host;

@@ -1,6 +1,6 @@
 //! Comments on jobs and hosts.
 
-use super::{Answer, ROWS_MAX, id, name, text};
+use super::fields::{Answer, ROWS_MAX, id, name, text};
 use crate::cuebot::Cuebot;
 use crate::generated::comment::*;
 use crate::generated::{host, job};

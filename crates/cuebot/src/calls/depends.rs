@@ -1,6 +1,6 @@
 //! Dependencies between rows of the tables: lists, and how people change them.
 
-use super::{Answer, ROWS_MAX, id};
+use super::fields::{Answer, ROWS_MAX, id};
 use crate::cuebot::Cuebot;
 use crate::depends::{self, End};
 use crate::generated::depend::*;

@@ -1,6 +1,6 @@
 //! Frames: lists, and what people do with them.
 
-use super::{Answer, ROWS_MAX, few, id};
+use super::fields::{Answer, ROWS_MAX, few, id};
 use crate::cuebot::Cuebot;
 use crate::depends::{self, Done};
 use crate::frames::parse;

@@ -4,7 +4,8 @@
 //!   the transaction that moves it.
 //! - Groups of a show are a tree below one that has no parent. Moves keep it a tree.
 
-use super::{Answer, ROWS_MAX, cores, few, hundredths_or_none, id, jobs, name};
+use super::fields::{Answer, ROWS_MAX, cores, few, hundredths_or_none, id, name};
+use super::jobs;
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
 use crate::generated::show;
@@ -28,6 +29,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.GroupInterface/SetGroup", unary(set_parent))
         .route("/job.GroupInterface/ReparentGroups", unary(take_groups))
         .route("/job.GroupInterface/ReparentJobs", unary(take_jobs))
+        .route("/job.JobInterface/SetGroup", unary(set_group_of_job))
         .route("/show.ShowInterface/GetGroups", unary(groups_of_show))
         .route("/show.ShowInterface/GetRootGroup", unary(root_of_show))
 }
@@ -218,7 +220,7 @@ WITH moved AS (
 UPDATE job SET pk_folder = $2::text FROM moved WHERE job.pk_job = moved.pk_job";
 
 /// Moves jobs to a group of their show. They get the defaults of the group where it has some.
-pub(super) async fn move_jobs(cuebot: &Cuebot, jobs: Vec<String>, group: String) -> Result<(), CallError> {
+async fn move_jobs(cuebot: &Cuebot, jobs: Vec<String>, group: String) -> Result<(), CallError> {
     few("jobs", jobs.len())?;
     cuebot
         .transact((jobs, group), |tx, (jobs, group)| {
@@ -244,6 +246,12 @@ async fn take_jobs(cuebot: Arc<Cuebot>, ask: GroupReparentJobsRequest) -> Answer
     let group = id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned();
     let jobs = ask.jobs.map(|seq| seq.jobs).unwrap_or_default();
     move_jobs(&cuebot, jobs.into_iter().map(|job| job.id).collect(), group).await
+}
+
+/// Moves a job to another group of its show.
+async fn set_group_of_job(cuebot: Arc<Cuebot>, ask: JobSetGroupRequest) -> Answer<()> {
+    let job = id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned();
+    move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await
 }
 
 /// The groups from a group up to the top, itself included.

@@ -1,6 +1,6 @@
 //! Hosts: lists, locks, tags, and where they belong.
 
-use super::{Answer, ROWS_MAX, all_cores, few, fitting, id};
+use super::fields::{self, Answer, ROWS_MAX, all_cores, few, fitting, id};
 use crate::cuebot::Cuebot;
 use crate::generated::host::*;
 use crate::report::write_tags;
@@ -146,7 +146,7 @@ async fn change_tags(
     tags: Vec<String>,
 ) -> Result<(), CallError> {
     let key = id("host", host.map(|host| &host.id))?.to_owned();
-    super::tags(&tags)?;
+    fields::tags(&tags)?;
     cuebot
         .transact((key, tags), move |tx, (key, tags)| {
             Box::pin(async move {

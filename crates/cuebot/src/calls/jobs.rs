@@ -1,6 +1,6 @@
 //! Jobs: lists, and what people set.
 
-use super::{Answer, ROWS_MAX, few, groups, hundredths, id};
+use super::fields::{self, Answer, ROWS_MAX, few, hundredths, id};
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
 use crate::report::{OPEN_FRAMES, finish_job};
@@ -18,7 +18,6 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .route("/job.JobInterface/FindJob", unary(find))
         .route("/job.JobInterface/IsJobPending", unary(is_pending))
         .route("/job.JobInterface/SetMaxRetries", unary(set_max_retries))
-        .route("/job.JobInterface/SetGroup", unary(set_group))
         .route("/job.JobInterface/ShutdownIfCompleted", unary(finish_if_done))
 }
 
@@ -176,13 +175,7 @@ setters!("job.JobInterface", job {
 async fn set_max_retries(cuebot: Arc<Cuebot>, ask: JobSetMaxRetriesRequest) -> Answer<()> {
     let retries = ask.max_retries.clamp(0, cuebot.settings.retries_max) as i16;
     let statement = "UPDATE job SET int_max_retries = $2 WHERE pk_job = $1";
-    super::set(&cuebot, statement, "job", ask.job.as_ref().map(|job| &job.id), &retries).await
-}
-
-/// Moves a job to another group of its show.
-async fn set_group(cuebot: Arc<Cuebot>, ask: JobSetGroupRequest) -> Answer<()> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned();
-    groups::move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await
+    fields::set(&cuebot, statement, "job", ask.job.as_ref().map(|job| &job.id), &retries).await
 }
 
 /// Ends a job of which no frame is left to run.

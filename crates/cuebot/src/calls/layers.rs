@@ -1,6 +1,7 @@
 //! Layers: lists, and what people set.
 
-use super::{Answer, ROWS_MAX, cores, fitting, hundredths, id, limits, name, tags};
+use super::fields::{Answer, ROWS_MAX, cores, fitting, hundredths, id, name, tags};
+use super::limits;
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
 use crate::names::{self, words};

@@ -1,6 +1,6 @@
 //! Limits: how many frames, or hosts, use something at a time.
 
-use super::{Answer, ROWS_MAX, name};
+use super::fields::{Answer, ROWS_MAX, name};
 use crate::cuebot::Cuebot;
 use crate::generated::limit::*;
 use crate::routes::{Routes, unary};

@@ -4,7 +4,7 @@
 //!   Otherwise they exchange the places that they have.
 //! - Each layer of a job is ordered separately.
 
-use super::{Answer, id};
+use super::fields::{Answer, id};
 use crate::cuebot::Cuebot;
 use crate::frames::chunk_starts;
 use crate::generated::job::*;

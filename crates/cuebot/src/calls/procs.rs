@@ -1,7 +1,8 @@
 //! Procs, the shares of hosts that frames hold: lists, and how people end them.
 
+use super::fields::{Answer, ROWS_MAX, few, id};
 use super::frames::{self, Action, Wanted, apply};
-use super::{Answer, ROWS_MAX, few, hosts, id, jobs, layers};
+use super::{hosts, jobs, layers};
 use crate::cuebot::Cuebot;
 use crate::generated::criterion::InRangeIntegerSearchCriterion as Range;
 use crate::generated::host::*;

@@ -1,6 +1,6 @@
 //! Services: defaults for layers whose specs have none.
 
-use super::{Answer, ROWS_MAX, fitting, id};
+use super::fields::{self, Answer, ROWS_MAX, fitting, id};
 use crate::cuebot::Cuebot;
 use crate::generated::service::*;
 use crate::names;
@@ -61,7 +61,7 @@ async fn get(cuebot: Arc<Cuebot>, ask: ServiceGetServiceRequest) -> Answer<Servi
 /// A service as its columns have it: tags in one text, and memory in KiB as a whole number.
 fn check(service: &Service) -> Result<(String, i32), CallError> {
     names::plain("service name", &service.name, 1, WIDTHS.0)?;
-    super::tags(&service.tags)?;
+    fields::tags(&service.tags)?;
     let tags = fitting("list of tags", &service.tags.join(" | "), WIDTHS.1)?;
     match i32::try_from(service.min_memory) {
         Ok(memory_kib) if memory_kib > 0 => Ok((tags, memory_kib)),

@@ -1,6 +1,7 @@
 //! Shows: lists, new ones, and what operators switch.
 
-use super::{Answer, ROWS_MAX, fitting, hundredths, id, jobs};
+use super::fields::{Answer, ROWS_MAX, fitting, hundredths, id};
+use super::jobs;
 use crate::cuebot::Cuebot;
 use crate::generated::job;
 use crate::generated::show::*;

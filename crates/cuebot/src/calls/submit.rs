@@ -1,6 +1,7 @@
 //! Submission of jobs by their specs.
 
-use super::{Answer, jobs};
+use super::fields::Answer;
+use super::jobs;
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
 use crate::launch;

@@ -1,6 +1,6 @@
 //! Subscriptions: what a show gets of an allocation. Sizes and bursts are hundredths of cores in requests, too.
 
-use super::{Answer, ROWS_MAX, hundredths, id};
+use super::fields::{Answer, ROWS_MAX, hundredths, id};
 use crate::cuebot::Cuebot;
 use crate::generated::subscription::*;
 use crate::generated::{facility, show};

@@ -1,6 +1,6 @@
 //! The call with which every client begins.
 
-use super::Answer;
+use super::fields::Answer;
 use crate::cuebot::Cuebot;
 use crate::generated::cue::{CueGetSystemStatsRequest, CueGetSystemStatsResponse, SystemStats};
 use crate::routes::{Routes, unary};

@@ -1,6 +1,7 @@
 //! A show as one tree: its groups, and the pending jobs of each.
 
-use super::{Answer, groups, id, jobs};
+use super::fields::{Answer, id};
+use super::{groups, jobs};
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
 use crate::generated::show;
