@@ -1,11 +1,12 @@
 //! The course of an accepted derivation: it waits for a place, is built there, and goes elsewhere if its machine is
 //! lost.
 
-use super::Hook;
 use super::builders::line_for;
 use super::derivation::{self, Derivation};
+use super::files::read_bounded;
 use super::framing::{Setting, Try};
 use super::server::{self, Reporter, Told};
+use super::session::Hook;
 use super::stock::{Built, Progress};
 use super::store;
 use super::words::Words;
@@ -77,7 +78,7 @@ struct Build {
 }
 
 /// Builds an accepted derivation. Returns the hook's exit code.
-pub async fn run(hook: Hook, question: Try, inputs: Vec<String>, outputs: Vec<String>) -> i32 {
+pub(super) async fn run(hook: Hook, question: Try, inputs: Vec<String>, outputs: Vec<String>) -> i32 {
     let name = derivation::name_of(&question.drv).to_owned();
     let Some(client) = hook.client.clone() else { return OTHER };
     let told = server::converse(client.clone(), request(&hook, &question, &inputs));
@@ -115,7 +116,7 @@ async fn gone(parent: u32) {
 
 /// The request for a place.
 fn request(hook: &Hook, question: &Try, inputs: &[String]) -> BuildRequest {
-    let file = super::read_bounded(Path::new(&question.drv), DERIVATION_BYTES_MAX).unwrap_or_default();
+    let file = read_bounded(Path::new(&question.drv), DERIVATION_BYTES_MAX).unwrap_or_default();
     let Derivation { outputs, pname, prefers_local, is_fixed_output } =
         derivation::parse(&file).unwrap_or_default();
     let name = derivation::name_of(&question.drv);

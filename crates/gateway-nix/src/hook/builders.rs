@@ -1,5 +1,6 @@
 //! The machines of Nix's setting `builders`.
 
+use super::files::read_bounded;
 use crate::wire::{MACHINES_MAX, Machine, host};
 use std::path::Path;
 
@@ -120,7 +121,7 @@ fn add(text: &str, system: &str, depth: u32, builders: &mut Vec<Builder>) {
         }
         match line.strip_prefix('@') {
             Some(file) if depth > 0 => {
-                let read = crate::hook::read_bounded(Path::new(file.trim()), FILE_BYTES_MAX);
+                let read = read_bounded(Path::new(file.trim()), FILE_BYTES_MAX);
                 let read = read.ok().and_then(|bytes| String::from_utf8(bytes).ok());
                 add(&read.unwrap_or_default(), system, depth - 1, builders);
             }

@@ -6,70 +6,24 @@
 mod build;
 pub mod builders;
 pub mod derivation;
+mod files;
 pub mod framing;
 mod parent;
 mod server;
+mod session;
 mod stock;
 pub mod store;
 mod words;
 
-use crate::wire::{TryAnswer, TryRequest, Wanted, host};
-use builders::Builder;
+pub use session::{CONNECT_MAX, HookOptions, IN_FLIGHT_MAX};
+
+use crate::wire::host;
 use framing::{BadInput, Reader, Setting, Settings, Try};
-use std::ffi::OsString;
-use std::io::Read as _;
+use session::{Answer, Hook};
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use stock::Stock;
-use windlass_api::client::Client;
 use words::Words;
-
-/// How long the server may take to answer whether a derivation is accepted. Nix does nothing else meanwhile.
-const ANSWER_MAX: Duration = Duration::from_millis(40);
-/// The default of [`HookOptions::in_flight_max`].
-pub const IN_FLIGHT_MAX: usize = 200;
-/// Files that Nix has open for each build that it waits for, generously.
-const FILES_PER_BUILD: u64 = 8;
-/// The default of [`HookOptions::connect_max`].
-pub const CONNECT_MAX: Duration = Duration::from_secs(5);
-
-/// The settings of the hook.
-pub struct HookOptions {
-    /// The client of the server, or why it cannot be used.
-    pub client: Result<Client, String>,
-    /// The owner of the builds, unless the parent is a daemon, which knows its user.
-    pub user: Option<String>,
-    /// The program of Nix's own hook; `None` is the Nix that started this hook.
-    pub stock: Option<PathBuf>,
-    /// The largest number of builds of one run of Nix that wait or run.
-    pub in_flight_max: usize,
-    /// How long connecting a machine may take.
-    pub connect_max: Duration,
-    /// Nix's level of verbosity, as it gave it.
-    pub verbosity: OsString,
-}
-
-/// The hook's answer to Nix.
-enum Answer {
-    Accept,
-    Postpone,
-    Decline(String),
-    /// Nix's own hook decides, for this reason.
-    Stock(String),
-}
-
-/// The state of one hook.
-struct Hook {
-    options: HookOptions,
-    client: Option<Client>,
-    stock: Stock,
-    settings: Settings,
-    builders: Vec<Builder>,
-    name: String,
-    user: Option<String>,
-}
 
 /// True once a derivation was accepted. Nix waits for no further answer then.
 static IS_ACCEPTED: AtomicBool = AtomicBool::new(false);
@@ -162,31 +116,6 @@ fn take_over(stock: &Stock, settings: &Settings, question: Option<&Try>, why: &s
 }
 
 impl Hook {
-    fn wanted(&self, question: &Try) -> Wanted {
-        Wanted {
-            client: self.name.clone(),
-            store: crate::store_id().unwrap_or_default(),
-            system: question.system.clone(),
-            features: question.features.clone(),
-            machines: self.builders.iter().map(|builder| builder.machine.clone()).collect(),
-        }
-    }
-
-    async fn decide(&self, client: &Client, question: &Try) -> Answer {
-        let files = parent::open_files_max().map_or(usize::MAX, |files| (files / FILES_PER_BUILD) as usize);
-        let in_flight_max = self.options.in_flight_max.min(files).max(1);
-        let request = TryRequest { wanted: self.wanted(question), in_flight_max };
-        match tokio::time::timeout(ANSWER_MAX, server::ask(client, &request)).await {
-            // The server is busy. Accepting is safe, because waiting costs Nix nothing once the derivation is accepted.
-            Err(_) => Answer::Accept,
-            Ok(Ok(TryAnswer::Accept)) => Answer::Accept,
-            Ok(Ok(TryAnswer::Postpone)) => Answer::Postpone,
-            Ok(Ok(TryAnswer::Decline { why })) => Answer::Decline(why),
-            Ok(Err(error)) if error.is_unreachable() => Answer::Stock(error.to_string()),
-            Ok(Err(error)) => Answer::Stock(format!("the server does not take builds: {error}")),
-        }
-    }
-
     fn accept(
         self,
         runtime: &tokio::runtime::Runtime,
@@ -207,11 +136,4 @@ impl Hook {
         // Tasks that still run must not delay the end of the process.
         std::process::exit(code)
     }
-}
-
-/// Reads a file of at most this many bytes.
-fn read_bounded(path: &Path, bytes_max: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > bytes_max { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }

@@ -3,7 +3,7 @@
 
 use super::machines::address;
 use super::needs::FarmView;
-use super::{Leader, Owner, Service, State};
+use super::state::{Attended, Leader, Leading, Owner, Service, State};
 use super::{near, needs};
 use crate::wire::{BuildEvent, BuildRequest, Outcome, Report, store_name};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,16 +37,6 @@ const FOLLOW_LONGEST: Duration = Duration::from_secs(7 * 86_400);
 /// How long a user's builds avoid a worker that the user could not connect.
 const SUSPECT: Duration = Duration::from_secs(30);
 
-/// A job whose hook is connected.
-pub(super) struct Attended {
-    user: String,
-    request: Arc<BuildRequest>,
-    /// The channel to builds that wait for this one.
-    leader: Option<Leading>,
-    /// The number of connected hooks. A hook that reconnects is counted before its lost connection is.
-    hooks: u32,
-}
-
 /// The worker on which an attempt is booked, and its owner.
 struct Booked {
     user: String,
@@ -62,9 +52,6 @@ pub(super) struct BuildSession {
     request: Arc<BuildRequest>,
     lines: mpsc::Sender<BuildEvent>,
 }
-
-/// The channel by which a leading build tells its followers its progress.
-type Leading = watch::Sender<Leader>;
 
 /// The end of a conversation with a hook.
 enum Ended {
@@ -413,20 +400,6 @@ impl Drop for BuildSession {
             if *count == 0 {
                 state.held.remove(&run);
             }
-        }
-    }
-}
-
-impl Leader {
-    fn has_place(&self) -> bool {
-        matches!(self, Leader::Builds(_) | Leader::Built(_))
-    }
-
-    fn why(&self) -> String {
-        match self {
-            Leader::Comes(user) => format!("{user} is about to build the same derivation"),
-            Leader::Waits(job) | Leader::Builds(job) => format!("job {job} builds the same derivation"),
-            Leader::Built(worker) => format!("the same derivation was built on {worker}"),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use super::builds::BuildSession;
 use super::machines::MACHINES_OF_USER_MAX;
-use super::needs::FarmView;
-use super::{Service, line, needs};
-use crate::wire::{BUILDS_PATH, BadRequest, BuildRequest, Report, TRY_PATH, TryAnswer, TryRequest, Wanted};
+use super::needs::{self, FarmView};
+use super::state::Service;
+use crate::wire::{
+    BUILDS_PATH, BadRequest, BuildEvent, BuildRequest, Report, TRY_PATH, TryAnswer, TryRequest, Wanted,
+};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -142,6 +144,13 @@ async fn build(State(service): State<Service>, caller: Who, body: Bytes) -> Resu
     let told = tokio_stream::wrappers::ReceiverStream::new(told);
     let body = Body::from_stream(told.map(|event| Ok::<_, std::convert::Infallible>(line(&event))));
     Ok(([("content-type", "application/jsonl")], body).into_response())
+}
+
+/// An event as a line for the hook.
+fn line(event: &BuildEvent) -> Vec<u8> {
+    let mut line = serde_json::to_vec(event).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 /// Applies a hook's report about an attempt.
