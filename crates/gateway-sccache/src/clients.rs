@@ -1,20 +1,17 @@
 //! Authentication of clients: by one token that all know, by a JWT, or by a token about which an issuer is asked.
 
 use crate::config::ClientAuth;
+use crate::issuer::{NotLetIn, http, short_hash};
 use crate::known::Known;
 use crate::tokens::{BadToken, ClientToken};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// How long the issuer of keys may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// By how much the clocks of issuer and scheduler may differ.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(60);
 /// The shortest interval at which unknown keys in tokens make the scheduler read the issuer's keys.
@@ -26,19 +23,6 @@ const KEYS_MAX: usize = 100;
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 /// Letters of a subject that become part of a queue's name.
 const SUBJECT_CHARS_MAX: usize = 64;
-
-/// Why a client is not admitted.
-// The messages say what the fields are.
-#[allow(missing_docs)]
-#[derive(Debug, thiserror::Error)]
-pub enum NotLetIn {
-    /// The client's token is not valid.
-    #[error(transparent)]
-    Token(#[from] BadToken),
-    /// The issuer does not tell whether the token is valid. The client compiles by itself.
-    #[error("cannot ask {url} about the client's token: {why}")]
-    Unasked { url: String, why: String },
-}
 
 /// The way in which clients authenticate.
 pub enum Clients {
@@ -179,23 +163,6 @@ impl Signed {
         *read_at = Some(Instant::now());
         Ok(())
     }
-}
-
-/// The client for all questions. It is made once, because that reads this machine's certificates.
-pub fn http() -> reqwest::Result<reqwest::Client> {
-    static HTTP: OnceLock<reqwest::Client> = OnceLock::new();
-    match HTTP.get() {
-        Some(http) => Ok(http.clone()),
-        None => {
-            let made = reqwest::Client::builder().timeout(PATIENCE).build()?;
-            Ok(HTTP.get_or_init(|| made).clone())
-        }
-    }
-}
-
-/// A hash that distinguishes tokens in the names of queues, and does not reveal them.
-pub fn short_hash(token: &str) -> String {
-    Sha256::digest(token).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A subject with the characters that names of queues may have.

@@ -1,6 +1,6 @@
 //! The five paths of a scheduler, over plain HTTP like those of stock schedulers. A proxy adds TLS.
 
-use crate::clients::NotLetIn;
+use crate::issuer::NotLetIn;
 use crate::scheduler::Scheduler;
 use crate::tokens::{BadToken, bearer};
 use crate::wire::{

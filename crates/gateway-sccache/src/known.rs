@@ -5,7 +5,7 @@
 //! - A refusal is remembered for a while, a consent as long as the settings say. Both memories are bounded.
 //! - A question waits and lasts for seconds. A client that cannot be asked about compiles by itself.
 
-use crate::clients::{NotLetIn, http, short_hash};
+use crate::issuer::{NotLetIn, http, short_hash};
 use crate::tokens::BadToken;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};

@@ -11,10 +11,12 @@ pub mod config;
 mod counts;
 pub mod farm;
 mod http;
+mod issuer;
 mod known;
 mod probe;
 mod scheduler;
 mod servers;
+mod state;
 pub mod tokens;
 pub mod wire;
 

@@ -1,17 +1,16 @@
 //! The scheduler behind the paths. Build servers are workers of the engine, and compiles are places on them.
 
 use crate::assign::Assigner;
-use crate::clients::{Clients, NotLetIn};
+use crate::clients::Clients;
 use crate::config::{SchedulerConfig, ServerAuth};
-use crate::counts::Counts;
-use crate::farm::{BadState, Farm, StateChange};
-use crate::servers::{Link, place_amounts};
+use crate::farm::{BadState, StateChange};
+use crate::issuer::NotLetIn;
+use crate::state::{SYSTEM, State, key_of, place_amounts};
 use crate::tokens::{self, BadKey, BadToken, ServerTokens};
 use crate::wire::{
     AllocJobResult, JobAlloc, JobId, JobState, SchedulerStatus, ServerCertificate, ServerId, Toolchain,
 };
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,10 +25,6 @@ use windlass_core::worker::Origin;
 use windlass_core::{RequestId, WorkerId};
 use windlass_server::Handle;
 
-/// The name by which the engine knows this system.
-pub(crate) const SYSTEM: &str = "sccache";
-/// The queue of jobs whose client is unknown.
-pub(crate) const QUEUE_UNKNOWN: &str = "sccache";
 /// How long each of the build servers that are asked in turn may take to answer.
 const ANSWERS_MAX: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_millis(400), Duration::from_secs(10)];
@@ -83,41 +78,6 @@ struct Shared {
     began: Instant,
     assigner: Assigner,
     state: Mutex<State>,
-}
-
-/// The state that changes.
-#[derive(Default)]
-pub(crate) struct State {
-    pub(crate) farm: Farm,
-    /// The worker of each build server.
-    pub(crate) workers: BTreeMap<ServerId, Link>,
-    /// The build server of each worker, so that a compile's is found without a search.
-    pub(crate) servers: BTreeMap<WorkerId, ServerId>,
-    pub(crate) counts: Counts,
-}
-
-impl State {
-    /// Notes the worker of a build server.
-    pub(crate) fn connect(&mut self, server: ServerId, link: Link) {
-        self.disconnect(server);
-        self.workers.insert(server, link);
-        self.servers.extend(link.worker.map(|worker| (worker, server)));
-    }
-
-    /// The build servers that are workers and no longer on the farm. A silent one may say hello with other places while
-    /// it is dropped.
-    pub(crate) fn left(&self) -> Vec<ServerId> {
-        self.workers.keys().copied().filter(|server| self.farm.server(*server).is_none()).collect()
-    }
-
-    /// Removes the worker of a build server, and returns its link.
-    pub(crate) fn disconnect(&mut self, server: ServerId) -> Option<Link> {
-        let link = self.workers.remove(&server)?;
-        if let Some(worker) = link.worker {
-            self.servers.remove(&worker);
-        }
-        Some(link)
-    }
 }
 
 impl Scheduler {
@@ -413,8 +373,4 @@ async fn ask_for_place(scheduler: Scheduler, place: PlaceRequest, mut client: on
     if let Ok(Reply::Placed { alloc, worker }) = answer {
         _ = client.send(Unassigned { scheduler, job: JobId(alloc.0), worker, is_taken: false });
     }
-}
-
-pub(crate) fn key_of(archive_id: &str) -> String {
-    format!("toolchain/{archive_id}")
 }

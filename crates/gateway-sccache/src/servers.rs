@@ -3,7 +3,8 @@
 //! compiles and tasks share the machine.
 
 use crate::farm::BadHeartbeat;
-use crate::scheduler::{QUEUE_UNKNOWN, SYSTEM, Scheduler, key_of};
+use crate::scheduler::Scheduler;
+use crate::state::{Link, PLACE_CPU, QUEUE_UNKNOWN, SYSTEM, key_of, place_amounts};
 use crate::wire::{Heartbeat, HeartbeatTail, JobId, ServerId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,19 +27,6 @@ pub const OBSERVES: &str = "sccache.server";
 /// well.
 const ADJUST: Duration = Duration::from_secs(1);
 const ADJUSTS_PER_LOOK: u32 = 5;
-/// Cpu of a place, in hundredths of a core.
-const PLACE_CPU: u32 = 100;
-
-/// The link of a build server to the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Link {
-    /// The number of its connection; `None` if a worker of Windlass observes it.
-    own: Option<u64>,
-    /// The worker, once the engine has it.
-    pub(crate) worker: Option<WorkerId>,
-    places: u32,
-}
-
 /// The engine's link to a build server. The engine starts nothing there.
 struct ServerLink {
     id: u64,
@@ -258,11 +246,6 @@ impl Scheduler {
             self.introduce(server, Some(link)).await;
         }
     }
-}
-
-/// The resources of one compile.
-pub(crate) fn place_amounts() -> Resources {
-    Resources::new(PLACE_CPU, 0)
 }
 
 /// The places of a share of the cores. Any share gives at least one place, so that a build server that works again is

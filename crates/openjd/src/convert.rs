@@ -3,8 +3,8 @@
 //! for the worker. Chunks and a deferred cancelation mode are errors, with their path. The maximum of an
 //! amount other than cpus has no effect.
 
-use crate::Options;
 use crate::locate::Key;
+use crate::options::Options;
 use openjd_model::job::{self, Job, ResolvedChunks, TaskParamRange, TaskParameter};
 use openjd_model::template::RangeConstraint;
 use openjd_model::{FormatString, JobParameterType, JobParameterValues};

@@ -2,8 +2,8 @@
 //! forms, and some are only text, so paths are read back out of messages where needed. Each constructor is
 //! for one kind of error. No message is lost: what cannot be located is reported without a line.
 
-use crate::Format;
 use crate::locate::{Key, line_of, line_of_key, parse_path, show_path};
+use crate::options::Format;
 use openjd_model::template::JobTemplate;
 use openjd_model::{ModelError, PathElement};
 use std::fmt;

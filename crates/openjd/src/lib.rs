@@ -7,10 +7,12 @@
 mod convert;
 mod error;
 mod locate;
+mod options;
 mod parameters;
 
 pub use convert::space;
 pub use error::{Mistake, TemplateError};
+pub use options::{Format, Options, TEMPLATE_BYTES_MAX};
 pub use parameters::{parameters, path_mapping};
 
 use error::Source;
@@ -20,37 +22,10 @@ use openjd_model::{
     SpecificationRevision, ValidationContext, create_job, preprocess_job_parameters,
 };
 use std::collections::BTreeMap;
-use windlass_api::{PathRule, SubmitRequest};
-
-/// Bytes of a template, or of a file of parameters.
-pub const TEMPLATE_BYTES_MAX: usize = 4 << 20;
+use windlass_api::SubmitRequest;
 
 /// The extensions that templates may use.
 const EXTENSIONS: [&str; 1] = ["TASK_CHUNKING"];
-
-/// Syntax of a template's text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
-    /// A text in YAML.
-    Yaml,
-    /// A text in JSON.
-    Json,
-}
-
-/// The options of a submission besides the template and its parameters.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Name of the template in messages.
-    pub file: String,
-    /// Absolute directory of the template, to which defaults of PATH parameters are relative.
-    pub template_dir: String,
-    /// Absolute directory of the caller, to which given values of PATH parameters are relative.
-    pub current_dir: String,
-    /// Environment variables of all actions and tasks.
-    pub env: BTreeMap<String, String>,
-    /// Where the workers have paths that other machines name differently.
-    pub path_mapping: Vec<PathRule>,
-}
 
 /// The submission of a template with these values of its parameters.
 ///

@@ -1,8 +1,9 @@
 //! Values of a job's parameters and path mapping rules, as users give them on the command line or in files.
-//! The values are text here; the model's library checks them against the template. A file of parameters may
-//! have at most [`TEMPLATE_BYTES_MAX`] bytes. Nothing here knows a template.
+//! The values are text here. The model's library checks them against the template. A file of parameters may have at
+//! most [`TEMPLATE_BYTES_MAX`] bytes.
 
-use crate::{TEMPLATE_BYTES_MAX, TemplateError};
+use crate::error::TemplateError;
+use crate::options::TEMPLATE_BYTES_MAX;
 use openjd_model::template::parse;
 use openjd_model::{CallerLimits, DocumentType};
 use serde_json::Value;

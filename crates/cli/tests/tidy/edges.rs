@@ -495,13 +495,33 @@ pub const COMPASS_EDGES: [(&str, &[&str]); 23] = [
 pub const NIX_EDGES: [(&str, &[&str]); 4] =
     [("wire", &[]), ("hook", &["wire"]), ("service", &["wire"]), ("lib", &["service"])];
 
+/// The modules of sccache's scheduler that each of its modules may use. There is no circle.
+pub const SCCACHE_EDGES: [(&str, &[&str]); 15] = [
+    ("config", &[]),
+    ("wire", &[]),
+    ("assign", &["wire"]),
+    ("farm", &["wire"]),
+    ("probe", &["wire"]),
+    ("tokens", &["wire"]),
+    ("counts", &["farm", "wire"]),
+    ("issuer", &["tokens"]),
+    ("known", &["issuer", "tokens"]),
+    ("clients", &["config", "issuer", "known", "tokens"]),
+    ("state", &["counts", "farm", "wire"]),
+    ("scheduler", &["assign", "clients", "config", "farm", "issuer", "state", "tokens", "wire"]),
+    ("http", &["issuer", "scheduler", "tokens", "wire"]),
+    ("servers", &["farm", "scheduler", "state", "wire"]),
+    ("lib", &[]),
+];
+
 /// The modules of the reader of templates that each of its modules may use. There is no circle.
-pub const OPENJD_EDGES: [(&str, &[&str]); 5] = [
+pub const OPENJD_EDGES: [(&str, &[&str]); 6] = [
     ("locate", &[]),
-    ("parameters", &[]),
-    ("convert", &["locate"]),
-    ("error", &["locate"]),
-    ("lib", &["convert", "error", "parameters"]),
+    ("options", &[]),
+    ("convert", &["locate", "options"]),
+    ("error", &["locate", "options"]),
+    ("parameters", &["error", "options"]),
+    ("lib", &["convert", "error", "options", "parameters"]),
 ];
 
 /// The modules of OpenCue's gateway that each of its modules may use. There is no circle.

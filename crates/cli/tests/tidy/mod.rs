@@ -9,7 +9,7 @@ use std::process::Command;
 
 use edges::{
     API_EDGES, CLI_EDGES, COMPASS_EDGES, CORE_EDGES, CUEBOT_EDGES, EDGES, NIX_EDGES, OPENCUE_EDGES,
-    OPENJD_EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
+    OPENJD_EDGES, SCCACHE_EDGES, SERVER_EDGES, STORE_EDGES, WORKER_EDGES,
 };
 
 fn root() -> PathBuf {
@@ -96,6 +96,7 @@ fn modules_use_only_what_they_may() {
     check_modules("crates/server/src/", &SERVER_EDGES);
     check_modules("crates/gateway-compass/src/", &COMPASS_EDGES);
     check_modules("crates/gateway-nix/src/", &NIX_EDGES);
+    check_modules("crates/gateway-sccache/src/", &SCCACHE_EDGES);
     check_modules("crates/openjd/src/", &OPENJD_EDGES);
     check_modules("crates/gateway-opencue/src/", &OPENCUE_EDGES);
     check_modules("crates/cuebot/src/", &CUEBOT_EDGES);

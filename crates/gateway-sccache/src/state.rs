@@ -1,0 +1,69 @@
+//! The state of the scheduler, and the names and amounts by which the engine knows compiles.
+
+use crate::counts::Counts;
+use crate::farm::Farm;
+use crate::wire::ServerId;
+use std::collections::BTreeMap;
+use windlass_core::{Resources, WorkerId};
+
+/// The name by which the engine knows this system.
+pub(crate) const SYSTEM: &str = "sccache";
+/// The queue of jobs whose client is unknown.
+pub(crate) const QUEUE_UNKNOWN: &str = "sccache";
+/// Cpu of a place, in hundredths of a core.
+pub(crate) const PLACE_CPU: u32 = 100;
+
+/// The state that changes.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) farm: Farm,
+    /// The worker of each build server.
+    pub(crate) workers: BTreeMap<ServerId, Link>,
+    /// The build server of each worker, so that a compile's is found without a search.
+    pub(crate) servers: BTreeMap<WorkerId, ServerId>,
+    pub(crate) counts: Counts,
+}
+
+impl State {
+    /// Notes the worker of a build server.
+    pub(crate) fn connect(&mut self, server: ServerId, link: Link) {
+        self.disconnect(server);
+        self.workers.insert(server, link);
+        self.servers.extend(link.worker.map(|worker| (worker, server)));
+    }
+
+    /// The build servers that are workers and no longer on the farm. A silent one may say hello with other places while
+    /// it is dropped.
+    pub(crate) fn left(&self) -> Vec<ServerId> {
+        self.workers.keys().copied().filter(|server| self.farm.server(*server).is_none()).collect()
+    }
+
+    /// Removes the worker of a build server, and returns its link.
+    pub(crate) fn disconnect(&mut self, server: ServerId) -> Option<Link> {
+        let link = self.workers.remove(&server)?;
+        if let Some(worker) = link.worker {
+            self.servers.remove(&worker);
+        }
+        Some(link)
+    }
+}
+
+/// The link of a build server to the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Link {
+    /// The number of its connection; `None` if a worker of Windlass observes it.
+    pub(crate) own: Option<u64>,
+    /// The worker, once the engine has it.
+    pub(crate) worker: Option<WorkerId>,
+    pub(crate) places: u32,
+}
+
+/// The resources of one compile.
+pub(crate) fn place_amounts() -> Resources {
+    Resources::new(PLACE_CPU, 0)
+}
+
+/// The cache key of a toolchain.
+pub(crate) fn key_of(archive_id: &str) -> String {
+    format!("toolchain/{archive_id}")
+}
