@@ -15,16 +15,15 @@
 //!   are booked.
 
 mod release;
+mod rows;
 
 pub use release::release;
+pub use rows::{BATCH_FRAMES_MAX, BookingError};
 
+use rows::{FOLDERS, HOSTS, JOB_COUNTS, JOBS, LAYER_COUNTS, NOT_LAUNCHED, SUBSCRIPTIONS, column};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row, Transaction};
 use windlass_cuebot::Amounts;
-
-/// Frames of one transaction at most. Its locks on layers and jobs are held for as long as triggers count that many
-/// frames: a tenth of a second, or two on a slow machine.
-pub const BATCH_FRAMES_MAX: usize = 250;
 
 /// A frame that a plan gives to a host.
 #[allow(missing_docs, reason = "a field without a comment is what its name says")]
@@ -37,17 +36,6 @@ pub struct Booking {
     pub version: i32,
     pub host: String,
     pub amounts: Amounts,
-}
-
-/// An error by which no frame of a batch is booked.
-#[derive(Debug, thiserror::Error)]
-pub enum BookingError {
-    /// A batch that is too large for one transaction.
-    #[error("a batch has {0} frames; at most {BATCH_FRAMES_MAX} are booked at a time")]
-    TooMany(usize),
-    /// PostgreSQL refused, or is not there. Nothing of the batch is booked, unless the commit was under way.
-    #[error("the batch was not booked; PostgreSQL said no, and the next pass plans again")]
-    Database(#[from] tokio_postgres::Error),
 }
 
 /// What a row may still give: cores and gpus. `None` is without a cap.
@@ -64,24 +52,6 @@ const FRAMES: &str =
     JOIN host h ON h.pk_host = w.host AND h.str_lock_state = 'OPEN'
     WHERE NOT EXISTS (SELECT FROM proc p WHERE p.pk_frame = f.pk_frame)
     ORDER BY f.pk_frame FOR UPDATE OF f SKIP LOCKED";
-/// The schema's triggers count every frame in the row of its layer, and then in that of its job. Without these two a
-/// batch would lock them in the order of its frames.
-const LAYER_COUNTS: &str =
-    "SELECT pk_layer FROM layer_stat WHERE pk_layer = ANY($1::text[]) ORDER BY pk_layer FOR UPDATE";
-const JOB_COUNTS: &str =
-    "SELECT pk_job FROM job_stat WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
-const SUBSCRIPTIONS: &str =
-    "SELECT s.pk_show || '/' || s.pk_alloc, s.int_cores::bigint, s.int_burst, 0::bigint, -1::bigint
-    FROM subscription s JOIN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[])) AS w(show, alloc)
-        ON s.pk_show = w.show AND s.pk_alloc = w.alloc
-    ORDER BY s.pk_subscription FOR UPDATE OF s";
-const FOLDERS: &str =
-    "SELECT pk_folder, int_cores::bigint, int_max_cores::bigint, int_gpus::bigint, int_max_gpus::bigint
-    FROM folder_resource WHERE pk_folder = ANY($1::text[]) ORDER BY pk_folder FOR UPDATE";
-const JOBS: &str = "SELECT pk_job, int_cores, int_max_cores::bigint, int_gpus::bigint, int_max_gpus::bigint
-    FROM job_resource WHERE pk_job = ANY($1::text[]) ORDER BY pk_job FOR UPDATE";
-const HOSTS: &str = "SELECT pk_host, int_cores_idle, int_mem_idle, int_gpus_idle, int_gpu_mem_idle
-    FROM host WHERE pk_host = ANY($1::text[]) ORDER BY pk_host FOR UPDATE";
 /// Limits of layers. A layer takes one of each of its limits for each frame, or, of a limit of hosts, for each host
 /// that runs some.
 const LIMITS: &str = "SELECT ll.pk_layer, r.pk_limit_record, r.int_max_value::bigint, r.b_host_limit
@@ -101,9 +71,6 @@ const TAKE: &str = "UPDATE frame f SET str_state = 'RUNNING', str_host = h.str_n
     WHERE f.pk_frame = w.frame AND f.str_state = 'WAITING' AND f.int_version = w.version AND f.int_depend_count = 0
         AND EXISTS (SELECT FROM job j WHERE j.pk_job = f.pk_job AND j.str_state = 'PENDING' AND NOT j.b_paused)
     RETURNING f.pk_frame";
-/// The exit status by which OpenCue's own parts know a frame that was never launched. It costs no retry, and the
-/// trigger drops its row of history.
-const NOT_LAUNCHED: i64 = 299;
 const GIVE_UP: &str =
     "UPDATE frame SET str_state = 'WAITING', int_exit_status = $2, ts_started = NULL, ts_stopped = NULL
     WHERE pk_frame = ANY($1::text[])";
@@ -413,8 +380,4 @@ fn amounts(bookings: &[&Booking]) -> [Vec<i64>; 4] {
         column(bookings.iter(), |booking| booking.amounts.gpus),
         column(bookings.iter(), |booking| booking.amounts.gpu_mem_kib),
     ]
-}
-
-fn column<T, V>(rows: impl Iterator<Item = T>, value: impl Fn(T) -> V) -> Vec<V> {
-    rows.map(value).collect()
 }

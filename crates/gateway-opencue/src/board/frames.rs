@@ -4,8 +4,9 @@
 //! the numbers give their names, and the names have an index. So a page costs the same in a layer of ten frames and
 //! of a hundred thousand. Frames in a rare state are found by the index of states.
 
+use super::data::Board;
+use super::pages::{key, page, page_size, statement, text};
 use super::trouble::BoardTrouble;
-use super::{Board, key, page, page_size, statement, text};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};

@@ -1,7 +1,8 @@
 //! Hosts, and what runs on one.
 
+use super::data::Board;
+use super::pages::{IS_UP, entry, key, page, page_size, statement, text};
 use super::trouble::BoardTrouble;
-use super::{Board, IS_UP, entry, key, page, page_size, statement, text};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};

@@ -1,7 +1,8 @@
 //! Jobs, and the layers of one.
 
+use super::data::Board;
+use super::pages::{entry, key, page, page_size, read_cursor, statement, text};
 use super::trouble::BoardTrouble;
-use super::{Board, entry, key, page, page_size, read_cursor, statement, text};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};

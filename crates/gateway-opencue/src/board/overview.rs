@@ -1,7 +1,8 @@
 //! The farm at a glance: hosts, cores, frames, what the scheduler does, and what it leaves out.
 
+use super::data::Board;
+use super::pages::{entry, statement};
 use super::trouble::BoardTrouble;
-use super::{Board, entry, statement};
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};

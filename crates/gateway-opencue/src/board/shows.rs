@@ -1,7 +1,8 @@
 //! Shows with their subscriptions, and how much work they have.
 
+use super::data::Board;
+use super::pages::{page, page_size, text};
 use super::trouble::BoardTrouble;
-use super::{Board, page, page_size, text};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};

@@ -1,7 +1,8 @@
 //! Why frames wait: what `--why` says, for the board.
 
+use super::data::{Board, WAIT_TIME};
+use super::pages::{key, text};
 use super::trouble::BoardTrouble;
-use super::{Board, WAIT_TIME, key, text};
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};

@@ -1,6 +1,6 @@
 //! A frame that was booked and does not run waits again, and its proc gives back what it held.
 
-use super::{
+use super::rows::{
     BATCH_FRAMES_MAX, BookingError, FOLDERS, HOSTS, JOB_COUNTS, JOBS, LAYER_COUNTS, NOT_LAUNCHED,
     SUBSCRIPTIONS, column,
 };

@@ -1,6 +1,9 @@
 //! The config file: that of OpenCue's own scheduler, with a section `windlass` for further settings.
 
+mod error;
 mod values;
+
+pub use error::{CONFIG_BYTES_MAX, ConfigError};
 
 use super::amounts::AmountRules;
 use super::command::MemoryFactors;
@@ -18,8 +21,6 @@ use windlass_core::tags::Need;
 use windlass_core::worker::Saturation;
 use windlass_cuebot::Network;
 
-/// Bytes of a config file.
-pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 /// The time for a connection to the database.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// What libpq's `sslmode` may be.
@@ -71,21 +72,6 @@ const UNUSED: [&str; 33] = [
     "host_cache.update_stat_on_book",
     "scheduler.cluster_buffer_size",
 ];
-
-/// An error of a config file.
-#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file is not valid YAML.
-    #[error("the config file is not valid YAML: {0}")]
-    Yaml(String),
-    /// The file is longer than is read.
-    #[error("the config file has {0} bytes; at most {CONFIG_BYTES_MAX} are read")]
-    Long(usize),
-    /// A value is of the wrong kind.
-    #[error("{key} = {value}: this must be {expected}")]
-    Value { key: String, value: String, expected: &'static str },
-}
 
 /// The connection to the database, as the file says it.
 #[allow(missing_docs, reason = "a field without a comment is what its name says")]

@@ -1,6 +1,6 @@
 //! Values of a config file by their dotted keys. Each is taken once, and the unknown ones remain.
 
-use super::ConfigError;
+use super::error::ConfigError;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
