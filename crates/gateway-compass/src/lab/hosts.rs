@@ -27,8 +27,6 @@ use windlass_store::ForeignWrite;
 const FREE_FOR: Duration = Duration::from_secs(10);
 /// The silence after which a provider's socket is closed and the host gets no work.
 const SILENT_FOR: Duration = Duration::from_nanos(SUSPECT_NS);
-/// Seconds after which a host's free memory no longer includes the memory of a job that it got.
-const SETTLE_S: u64 = 10;
 /// Bytes of memory of a machine whose memory is neither registered nor in its name.
 const MEMORY_UNKNOWN: u64 = 1 << 50;
 
@@ -58,7 +56,7 @@ impl Lab {
 
     /// Applies a provider's request for work. True if the host was greeted again, because it was away or has changed.
     pub(super) fn requested(&mut self, name: &str, session: u64, fields: Fields) -> bool {
-        let held = self.held_on(name, None);
+        let held = self.runs.memory_on(name, None);
         let Some(host) = self.hosts.get_mut(name) else { return false };
         let Some(speaker) = host.session.clone().filter(|known| known.id == session) else { return false };
         let request = match HostRequest::parse(&fields) {
@@ -98,22 +96,12 @@ impl Lab {
         let host = self.hosts.get(name).filter(|host| host.link.is_some())?;
         let request = host.request.as_ref()?;
         let (free, own) = match fresh {
-            true => (request.free_memory, self.held_on(name, Some(host.said_s))),
+            true => (request.free_memory, self.runs.memory_on(name, Some(host.said_s))),
             false => (0, 0),
         };
         let report =
             LoadReport { memory_available: Some(free), memory_own: Some(own), ..LoadReport::default() };
         Some(WorkerMessage::Load(Box::new(report)))
-    }
-
-    /// Bytes that a host's jobs hold. With `shown_by`, a time in seconds, only of jobs whose memory showed by then.
-    fn held_on(&self, name: &str, shown_by: Option<u64>) -> u64 {
-        let here = self.runs.on(name).map(|(_, run)| run).filter(|run| !run.record.stage.is_end());
-        let shown = here.filter(|run| {
-            let at = run.record.times.get("dispatch").copied().unwrap_or(0);
-            shown_by.is_none_or(|by| at + SETTLE_S <= by)
-        });
-        shown.map(|run| run.place().memory).sum()
     }
 
     pub(super) fn tick_hosts(&mut self, at: Instant) {
@@ -144,7 +132,7 @@ impl Lab {
 
     /// The machine restarted, so all jobs on it have ended.
     fn rebooted(&mut self, name: &str) {
-        let gone: Vec<JobId> = self.runs_on(name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
+        let gone: Vec<JobId> = self.runs.open_on(name).map(|(job, _)| job).collect();
         tracing::warn!("host '{name}' restarted: {} jobs ended with it", gone.len());
         for job in gone {
             self.forget_run(job);
@@ -152,11 +140,6 @@ impl Lab {
         let Some(host) = self.hosts.get_mut(name) else { return };
         host.orphans.clear();
         host.incarnation = host.incarnation.map(|number| number.wrapping_add(1));
-    }
-
-    /// The jobs of a host, and whether each has ended.
-    pub(super) fn runs_on<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (JobId, bool)> + 'a {
-        self.runs.on(name).map(|(job, run)| (job, run.record.stage.is_end()))
     }
 
     /// Tells the engine what a host is and holds, and that it takes work.
@@ -342,7 +325,7 @@ impl Lab {
             let text = machine.boot.no_job(why, machine.server.as_deref());
             return self.after(move || _ = machine.reply.send(BootReply { found: false, text }));
         };
-        let here: Vec<JobId> = self.runs_on(&name).filter(|(_, ended)| !ended).map(|(job, _)| job).collect();
+        let here: Vec<JobId> = self.runs.open_on(&name).map(|(job, _)| job).collect();
         for job in here {
             match self.boot_again(job, machine.boot).await {
                 Again::Text(text) => {

@@ -12,6 +12,9 @@ use windlass_core::job::{End, TaskResult};
 use windlass_core::{Epoch, JobId, TaskId, Time};
 use windlass_server::WorkerMessage;
 
+/// Seconds after which a host's free memory no longer includes the memory of a job that it got.
+const SETTLE_S: u64 = 10;
+
 /// The sender of an update of a job.
 pub(crate) enum Speaker {
     /// An administrator, or the job's user.
@@ -65,6 +68,20 @@ impl Runs {
     pub fn on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
         let jobs = self.by_host.get(host).into_iter().flatten();
         jobs.filter_map(|job| Some((*job, self.get(*job)?)))
+    }
+
+    /// The runs on a host that have not ended.
+    pub(super) fn open_on(&self, host: &str) -> impl Iterator<Item = (JobId, &Run)> {
+        self.on(host).filter(|(_, run)| !run.record.stage.is_end())
+    }
+
+    /// Bytes that a host's jobs hold. With `shown_by`, a time in seconds, only of jobs whose memory showed by then.
+    pub(super) fn memory_on(&self, host: &str, shown_by: Option<u64>) -> u64 {
+        let shown = self.open_on(host).filter(|(_, run)| {
+            let at = run.record.times.get("dispatch").copied().unwrap_or(0);
+            shown_by.is_none_or(|by| at + SETTLE_S <= by)
+        });
+        shown.map(|(_, run)| run.place().memory).sum()
     }
 
     pub(super) fn insert(&mut self, job: JobId, run: Run) {
