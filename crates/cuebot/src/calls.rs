@@ -27,6 +27,56 @@ macro_rules! setters {
     };
 }
 
+/// Calls whose answers are one expression. Each row has the path, the request, and the answer.
+macro_rules! answers {
+    (|$cuebot:ident, $ask:ident| $($path:literal: $request:ty => $answer:ident { $($field:ident: $value:expr),* };)*) => {
+        fn answers(routes: $crate::routes::Routes) -> $crate::routes::Routes {
+            routes$(.route($path, {
+                #[allow(unused_variables, reason = "some requests have no fields")]
+                async fn call(
+                    $cuebot: std::sync::Arc<$crate::cuebot::Cuebot>,
+                    $ask: $request,
+                ) -> $crate::calls::fields::Answer<$answer> {
+                    Ok($answer { $($field: $value),* })
+                }
+                $crate::routes::unary(call)
+            }))*
+        }
+    };
+}
+
+/// Calls that change something by one expression, and answer with nothing. Each row has the path, the request, and what
+/// is done.
+macro_rules! changes {
+    (|$cuebot:ident, $ask:ident| $($path:literal: $request:ty => $done:expr;)*) => {
+        fn changes(routes: $crate::routes::Routes) -> $crate::routes::Routes {
+            routes$(.route($path, {
+                async fn call(
+                    $cuebot: std::sync::Arc<$crate::cuebot::Cuebot>,
+                    $ask: $request,
+                ) -> $crate::calls::fields::Answer<()> {
+                    $done
+                }
+                $crate::routes::unary(call)
+            }))*
+        }
+    };
+}
+
+/// The key of the row that a request names in one of its fields, which has the name of the row's kind.
+macro_rules! key {
+    ($ask:ident.$row:ident) => {
+        $crate::calls::fields::id(stringify!($row), $ask.$row.as_ref().map(|row| &row.id))
+    };
+}
+
+/// A message that repeats most fields of another: those that both have, and its own.
+macro_rules! repeated {
+    ($repeated:ident of $message:ident { $($same:ident),* } and { $($own:ident: $value:expr),* }) => {
+        $repeated { $($same: $message.$same,)* $($own: $value),* }
+    };
+}
+
 /// Fills the figures that jobs and layers have in common from a row, and the fields of one of them from the columns
 /// that are named.
 macro_rules! frame_stats {

@@ -25,24 +25,18 @@ pub enum CallError {
     /// A job spec that is refused.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// A name that is refused.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A range of frames that is refused.
+    #[error(transparent)]
+    Range(#[from] RangeError),
     /// The database refused a statement, or went away.
     #[error("the database failed; the client may try again")]
     Database(#[from] tokio_postgres::Error),
     /// No connection came free.
     #[error("no connection to the database came free; the client may try again")]
     Pool(#[from] deadpool_postgres::PoolError),
-}
-
-impl From<NameError> for CallError {
-    fn from(error: NameError) -> CallError {
-        CallError::Value(error.to_string())
-    }
-}
-
-impl From<RangeError> for CallError {
-    fn from(error: RangeError) -> CallError {
-        CallError::Value(error.to_string())
-    }
 }
 
 impl CallError {
@@ -71,7 +65,9 @@ impl CallError {
     pub(crate) fn status(&self) -> Status {
         let code = match self {
             CallError::Missing { .. } => Code::NotFound,
-            CallError::Value(_) | CallError::Spec(_) => Code::InvalidArgument,
+            CallError::Value(_) | CallError::Spec(_) | CallError::Name(_) | CallError::Range(_) => {
+                Code::InvalidArgument
+            }
             CallError::Exists { .. } => Code::AlreadyExists,
             CallError::Unserved(_) => Code::Unimplemented,
             CallError::Database(_) | CallError::Pool(_) => Code::Unavailable,

@@ -4,7 +4,7 @@ use super::fields::{Answer, ROWS_MAX, all_cores, id};
 use super::hosts;
 use crate::cuebot::Cuebot;
 use crate::generated::facility::*;
-use crate::generated::host;
+use crate::generated::host::{HostSearchCriteria, HostSeq};
 use crate::names;
 use crate::report::write_tags;
 use crate::routes::{Routes, unary};
@@ -16,21 +16,12 @@ use tokio_postgres::Row;
 const WIDTHS: (usize, usize) = (36, 24);
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    setters(routes)
-        .route("/facility.AllocationInterface/GetAll", unary(all))
-        .route("/facility.AllocationInterface/Get", unary(get))
-        .route("/facility.AllocationInterface/Find", unary(find))
-        .route("/facility.AllocationInterface/GetDefault", unary(get_default))
-        .route("/facility.AllocationInterface/GetHosts", unary(hosts_of))
-        .route("/facility.AllocationInterface/FindHosts", unary(find_hosts))
-        .route("/facility.AllocationInterface/ReparentHosts", unary(take_hosts))
+    setters(changes(answers(routes)))
         .route("/facility.AllocationInterface/Create", unary(create))
         .route("/facility.AllocationInterface/SetName", unary(set_name))
         .route("/facility.AllocationInterface/SetTag", unary(set_tag))
         .route("/facility.AllocationInterface/SetDefault", unary(set_default))
-        .route("/facility.FacilityInterface/Get", unary(get_facility))
         .route("/facility.FacilityInterface/Create", unary(create_facility))
-        .route("/facility.FacilityInterface/GetAllocations", unary(of_facility))
 }
 
 const ALLOCS: &str = "
@@ -88,53 +79,55 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Allocati
     found.ok_or_else(|| CallError::Missing { what: "allocation", name: key.to_owned() })
 }
 
-async fn all(cuebot: Arc<Cuebot>, _: AllocGetAllRequest) -> Answer<AllocGetAllResponse> {
-    let allocations = list(&cuebot, "$1 = ''", "").await?;
-    Ok(AllocGetAllResponse { allocations: Some(AllocationSeq { allocations }) })
-}
-
-async fn get(cuebot: Arc<Cuebot>, ask: AllocGetRequest) -> Answer<AllocGetResponse> {
-    let allocation = one(&cuebot, "a.pk_alloc = $1", &ask.id).await?;
-    Ok(AllocGetResponse { allocation: Some(allocation) })
-}
-
-async fn find(cuebot: Arc<Cuebot>, ask: AllocFindRequest) -> Answer<AllocFindResponse> {
-    let allocation = one(&cuebot, "a.str_name = $1", &ask.name).await?;
-    Ok(AllocFindResponse { allocation: Some(allocation) })
-}
-
-/// The allocation of new hosts.
-async fn get_default(cuebot: Arc<Cuebot>, _: AllocGetDefaultRequest) -> Answer<AllocGetDefaultResponse> {
-    let allocation = one(&cuebot, "a.b_default AND $1 = 'default'", "default").await?;
-    Ok(AllocGetDefaultResponse { allocation: Some(allocation) })
-}
-
 /// The hosts of a search among those of an allocation.
 async fn hosts_in(
     cuebot: &Cuebot,
     alloc: Option<&Allocation>,
-    r: host::HostSearchCriteria,
-) -> Result<host::HostSeq, CallError> {
+    r: HostSearchCriteria,
+) -> Result<HostSeq, CallError> {
     let key = id("allocation", alloc.map(|alloc| &alloc.id))?;
     let found = one(cuebot, "a.pk_alloc = $1", key).await?;
-    let r = host::HostSearchCriteria { allocs: vec![found.name], ..r };
-    Ok(host::HostSeq { hosts: hosts::search(cuebot, &r).await? })
+    let r = HostSearchCriteria { allocs: vec![found.name], ..r };
+    Ok(HostSeq { hosts: hosts::search(cuebot, &r).await? })
 }
 
-async fn hosts_of(cuebot: Arc<Cuebot>, ask: AllocGetHostsRequest) -> Answer<AllocGetHostsResponse> {
-    let hosts = hosts_in(&cuebot, ask.allocation.as_ref(), host::HostSearchCriteria::default()).await?;
-    Ok(AllocGetHostsResponse { hosts: Some(hosts) })
+answers! { |cuebot, ask|
+    "/facility.AllocationInterface/GetAll": AllocGetAllRequest => AllocGetAllResponse {
+        allocations: Some(AllocationSeq { allocations: list(&cuebot, "$1 = ''", "").await? })
+    };
+    "/facility.AllocationInterface/Get": AllocGetRequest => AllocGetResponse {
+        allocation: Some(one(&cuebot, "a.pk_alloc = $1", &ask.id).await?)
+    };
+    "/facility.AllocationInterface/Find": AllocFindRequest => AllocFindResponse {
+        allocation: Some(one(&cuebot, "a.str_name = $1", &ask.name).await?)
+    };
+    // The allocation of new hosts.
+    "/facility.AllocationInterface/GetDefault": AllocGetDefaultRequest => AllocGetDefaultResponse {
+        allocation: Some(one(&cuebot, "a.b_default AND $1 = 'default'", "default").await?)
+    };
+    "/facility.AllocationInterface/GetHosts": AllocGetHostsRequest => AllocGetHostsResponse {
+        hosts: Some(hosts_in(&cuebot, ask.allocation.as_ref(), HostSearchCriteria::default()).await?)
+    };
+    "/facility.AllocationInterface/FindHosts": AllocFindHostsRequest => AllocFindHostsResponse {
+        hosts: Some(hosts_in(&cuebot, ask.allocation.as_ref(), ask.r.unwrap_or_default()).await?)
+    };
+    // A facility by its name or its id.
+    "/facility.FacilityInterface/Get": FacilityGetRequest => FacilityGetResponse {
+        facility: Some(facility_of(&cuebot, &ask.name).await?)
+    };
+    "/facility.FacilityInterface/GetAllocations": FacilityGetAllocationsRequest => FacilityGetAllocationsResponse {
+        allocations: Some(AllocationSeq {
+            allocations: list(&cuebot, "a.pk_facility = $1", key!(ask.facility)?).await?
+        })
+    };
 }
 
-async fn find_hosts(cuebot: Arc<Cuebot>, ask: AllocFindHostsRequest) -> Answer<AllocFindHostsResponse> {
-    let hosts = hosts_in(&cuebot, ask.allocation.as_ref(), ask.r.unwrap_or_default()).await?;
-    Ok(AllocFindHostsResponse { hosts: Some(hosts) })
-}
-
-async fn take_hosts(cuebot: Arc<Cuebot>, ask: AllocReparentHostsRequest) -> Answer<()> {
-    let alloc = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?.to_owned();
-    let hosts = ask.hosts.map(|seq| seq.hosts).unwrap_or_default();
-    hosts::give(&cuebot, hosts.into_iter().map(|host| host.id).collect(), alloc).await
+changes! { |cuebot, ask|
+    "/facility.AllocationInterface/ReparentHosts": AllocReparentHostsRequest => {
+        let alloc = key!(ask.allocation)?.to_owned();
+        let hosts = ask.hosts.map(|seq| seq.hosts).unwrap_or_default();
+        hosts::give(&cuebot, hosts.into_iter().map(|host| host.id).collect(), alloc).await
+    };
 }
 
 /// Adds an allocation to a facility. Its name begins with the facility's.
@@ -160,7 +153,7 @@ async fn create(cuebot: Arc<Cuebot>, ask: AllocCreateRequest) -> Answer<AllocCre
 
 /// Renames an allocation. Its facility's name stays before its own.
 async fn set_name(cuebot: Arc<Cuebot>, ask: AllocSetNameRequest) -> Answer<()> {
-    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
+    let key = key!(ask.allocation)?;
     let known = one(&cuebot, "a.pk_alloc = $1", key).await?;
     let prefix = format!("{}.", known.facility);
     let own = ask.name.strip_prefix(&prefix).unwrap_or(&ask.name);
@@ -173,7 +166,7 @@ async fn set_name(cuebot: Arc<Cuebot>, ask: AllocSetNameRequest) -> Answer<()> {
 
 /// Changes the tag of an allocation's hosts, in their rows, too.
 async fn set_tag(cuebot: Arc<Cuebot>, ask: AllocSetTagRequest) -> Answer<()> {
-    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
+    let key = key!(ask.allocation)?;
     let tag = names::plain("tag", &ask.tag, 1, WIDTHS.1)?;
     cuebot
         .transact((key, tag), |tx, (key, tag)| {
@@ -196,7 +189,7 @@ setters!("facility.AllocationInterface", allocation {
 
 /// Makes an allocation the one of new hosts.
 async fn set_default(cuebot: Arc<Cuebot>, ask: AllocSetDefaultRequest) -> Answer<()> {
-    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
+    let key = key!(ask.allocation)?;
     one(&cuebot, "a.pk_alloc = $1", key).await?;
     let statement = "UPDATE alloc SET b_default = (pk_alloc = $1) WHERE b_default OR pk_alloc = $1";
     cuebot.pool.get().await?.execute(statement, &[&key]).await?;
@@ -211,11 +204,6 @@ async fn facility_of(cuebot: &Cuebot, name: &str) -> Result<Facility, CallError>
     Ok(Facility { id: row.get(0), name: row.get(1) })
 }
 
-/// A facility by its name or its id.
-async fn get_facility(cuebot: Arc<Cuebot>, ask: FacilityGetRequest) -> Answer<FacilityGetResponse> {
-    Ok(FacilityGetResponse { facility: Some(facility_of(&cuebot, &ask.name).await?) })
-}
-
 async fn create_facility(cuebot: Arc<Cuebot>, ask: FacilityCreateRequest) -> Answer<FacilityCreateResponse> {
     let name = names::plain("facility name", &ask.name, 1, names::width::FACILITY)?;
     let statement = "INSERT INTO facility (pk_facility, str_name) SELECT gen_random_uuid()::text, $1::text
@@ -224,13 +212,4 @@ async fn create_facility(cuebot: Arc<Cuebot>, ask: FacilityCreateRequest) -> Ans
         return Err(CallError::Exists { what: "facility", name });
     }
     Ok(FacilityCreateResponse { facility: Some(facility_of(&cuebot, &name).await?) })
-}
-
-async fn of_facility(
-    cuebot: Arc<Cuebot>,
-    ask: FacilityGetAllocationsRequest,
-) -> Answer<FacilityGetAllocationsResponse> {
-    let key = id("facility", ask.facility.as_ref().map(|facility| &facility.id))?;
-    let allocations = list(&cuebot, "a.pk_facility = $1", key).await?;
-    Ok(FacilityGetAllocationsResponse { allocations: Some(AllocationSeq { allocations }) })
 }

@@ -3,7 +3,8 @@
 use super::fields::{Answer, ROWS_MAX, id, name, text};
 use crate::cuebot::Cuebot;
 use crate::generated::comment::*;
-use crate::generated::{host, job};
+use crate::generated::host::{HostAddCommentRequest, HostGetCommentsRequest, HostGetCommentsResponse};
+use crate::generated::job::{JobAddCommentRequest, JobGetCommentsRequest, JobGetCommentsResponse};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
@@ -13,13 +14,9 @@ use tokio_postgres::Row;
 const WIDTHS: (usize, usize, usize) = (36, 128, 4_000);
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
+    changes(answers(routes))
         .route("/comment.CommentInterface/Save", unary(save))
         .route("/comment.CommentInterface/Delete", unary(delete))
-        .route("/job.JobInterface/AddComment", unary(add_to_job))
-        .route("/job.JobInterface/GetComments", unary(of_job))
-        .route("/host.HostInterface/AddComment", unary(add_to_host))
-        .route("/host.HostInterface/GetComments", unary(of_host))
 }
 
 /// A comment is added in one statement with the mark that tells of it. No row is returned where the job is missing.
@@ -49,10 +46,9 @@ fn check(comment: &Comment) -> Result<(), CallError> {
 async fn add(
     cuebot: &Cuebot,
     statement: &'static str,
-    (what, key): (&'static str, Option<&String>),
+    (what, key): (&'static str, &str),
     comment: Option<Comment>,
 ) -> Result<(), CallError> {
-    let key = id(what, key)?;
     let comment = comment.unwrap_or_default();
     check(&comment)?;
     let client = cuebot.pool.get().await?;
@@ -80,25 +76,20 @@ fn comment(row: &Row) -> Comment {
     }
 }
 
-async fn add_to_job(cuebot: Arc<Cuebot>, ask: job::JobAddCommentRequest) -> Answer<()> {
-    add(&cuebot, ADD_TO_JOB, ("job", ask.job.as_ref().map(|job| &job.id)), ask.new_comment).await
+answers! { |cuebot, ask|
+    "/job.JobInterface/GetComments": JobGetCommentsRequest => JobGetCommentsResponse {
+        comments: Some(list(&cuebot, "pk_job = $1", key!(ask.job)?).await?)
+    };
+    "/host.HostInterface/GetComments": HostGetCommentsRequest => HostGetCommentsResponse {
+        comments: Some(list(&cuebot, "pk_host = $1", key!(ask.host)?).await?)
+    };
 }
 
-async fn add_to_host(cuebot: Arc<Cuebot>, ask: host::HostAddCommentRequest) -> Answer<()> {
-    add(&cuebot, ADD_TO_HOST, ("host", ask.host.as_ref().map(|host| &host.id)), ask.new_comment).await
-}
-
-async fn of_job(cuebot: Arc<Cuebot>, ask: job::JobGetCommentsRequest) -> Answer<job::JobGetCommentsResponse> {
-    let key = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    Ok(job::JobGetCommentsResponse { comments: Some(list(&cuebot, "pk_job = $1", key).await?) })
-}
-
-async fn of_host(
-    cuebot: Arc<Cuebot>,
-    ask: host::HostGetCommentsRequest,
-) -> Answer<host::HostGetCommentsResponse> {
-    let key = id("host", ask.host.as_ref().map(|host| &host.id))?;
-    Ok(host::HostGetCommentsResponse { comments: Some(list(&cuebot, "pk_host = $1", key).await?) })
+changes! { |cuebot, ask|
+    "/job.JobInterface/AddComment": JobAddCommentRequest =>
+        add(&cuebot, ADD_TO_JOB, ("job", key!(ask.job)?), ask.new_comment).await;
+    "/host.HostInterface/AddComment": HostAddCommentRequest =>
+        add(&cuebot, ADD_TO_HOST, ("host", key!(ask.host)?), ask.new_comment).await;
 }
 
 /// Changes what a comment says.
@@ -113,7 +104,7 @@ async fn save(cuebot: Arc<Cuebot>, ask: CommentSaveRequest) -> Answer<()> {
 }
 
 async fn delete(cuebot: Arc<Cuebot>, ask: CommentDeleteRequest) -> Answer<()> {
-    let key = id("comment", ask.comment.as_ref().map(|comment| &comment.id))?;
+    let key = key!(ask.comment)?;
     if cuebot.pool.get().await?.query_opt(DELETE, &[&key]).await?.is_none() {
         return Err(CallError::Missing { what: "comment", name: key.to_owned() });
     }

@@ -46,9 +46,7 @@ macro_rules! drops {
 }
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
-        .route("/depend.DependInterface/GetDepend", unary(get))
-        .route("/depend.DependInterface/Satisfy", unary(satisfy))
+    changes(answers(routes))
         .route("/depend.DependInterface/Unsatisfy", unary(unsatisfy))
         .route("/job.JobInterface/GetDepends",
             listed!(JobGetDependsRequest => JobGetDependsResponse, job, ALL_OF_JOB))
@@ -140,8 +138,10 @@ async fn one(cuebot: &Cuebot, key: &str) -> Result<Depend, CallError> {
     found.ok_or_else(|| CallError::Missing { what: "dependency", name: key.to_owned() })
 }
 
-async fn get(cuebot: Arc<Cuebot>, ask: DependGetDependRequest) -> Answer<DependGetDependResponse> {
-    Ok(DependGetDependResponse { depend: Some(one(&cuebot, &ask.id).await?) })
+answers! { |cuebot, ask|
+    "/depend.DependInterface/GetDepend": DependGetDependRequest => DependGetDependResponse {
+        depend: Some(one(&cuebot, &ask.id).await?)
+    };
 }
 
 /// One side of a new dependency, by its key.
@@ -211,7 +211,7 @@ async fn frame_by_frame(
     cuebot: Arc<Cuebot>,
     ask: LayerCreateFrameByFrameDependRequest,
 ) -> Answer<LayerCreateFrameByFrameDependResponse> {
-    let from = Side::Layer(id("layer", ask.layer.as_ref().map(|layer| &layer.id))?.to_owned());
+    let from = Side::Layer(key!(ask.layer)?.to_owned());
     let on = Side::Layer(id("layer", ask.depend_layer.as_ref().map(|layer| &layer.id))?.to_owned());
     let kind = if ask.any_frame { DependType::LayerOnLayer } else { DependType::FrameByFrame };
     let depend = create(&cuebot, (from, on), (kind, ask.any_frame)).await?;
@@ -235,10 +235,12 @@ async fn drop_those(cuebot: &Cuebot, which: &'static str, key: &str, target: i32
         .await
 }
 
-/// Closes one dependency, and those between its frames.
-async fn satisfy(cuebot: Arc<Cuebot>, ask: DependSatisfyRequest) -> Answer<()> {
-    let key = id("dependency", ask.depend.as_ref().map(|depend| &depend.id))?;
-    drop_those(&cuebot, "(pk_depend = $1 OR pk_parent = $1)", key, DependTarget::AnyTarget.into()).await
+changes! { |cuebot, ask|
+    // Closes one dependency, and those between its frames.
+    "/depend.DependInterface/Satisfy": DependSatisfyRequest => {
+        let key = id("dependency", ask.depend.as_ref().map(|depend| &depend.id))?;
+        drop_those(&cuebot, "(pk_depend = $1 OR pk_parent = $1)", key, DependTarget::AnyTarget.into()).await
+    };
 }
 
 /// Opens one dependency again.

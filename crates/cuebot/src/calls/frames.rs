@@ -18,18 +18,11 @@ use tokio_postgres::{Row, Transaction};
 const PAGE: i32 = 1_000;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    actions(routes)
-        .route("/job.JobInterface/GetFrames", unary(list))
+    actions(changes(answers(routes)))
         .route("/job.JobInterface/GetUpdatedFrames", unary(updated))
         .route("/job.JobInterface/Kill", unary(kill_job))
-        .route("/job.JobInterface/MarkAsWaiting", unary(mark_waiting))
-        .route("/job.JobInterface/MarkDoneFrames", unary(mark_done))
-        .route("/job.LayerInterface/GetFrames", unary(list_of_layer))
-        .route("/job.LayerInterface/MarkdoneFrames", unary(mark_layer_done))
-        .route("/job.FrameInterface/GetFrame", unary(get))
         .route("/job.FrameInterface/FindFrame", unary(find))
         .route("/job.FrameInterface/GetFrames", unary(list_by_name))
-        .route("/job.FrameInterface/MarkAsWaiting", unary(mark_frame_waiting))
         .route("/job.FrameInterface/MarkAsDepend", unary(mark_frame_depend))
 }
 
@@ -180,20 +173,6 @@ fn place(r: Option<&FrameSearchCriteria>) -> (i32, i32, i32) {
     r.map_or((1, 0, 0), |r| (r.page, r.limit, r.offset))
 }
 
-/// The frames of a job, a page at a time.
-async fn list(cuebot: Arc<Cuebot>, ask: JobGetFramesRequest) -> Answer<JobGetFramesResponse> {
-    let place = place(ask.req.as_ref());
-    let wanted = Wanted::of_job(ask.job.as_ref(), ask.req)?;
-    Ok(JobGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
-}
-
-/// The frames of a layer, a page at a time.
-async fn list_of_layer(cuebot: Arc<Cuebot>, ask: LayerGetFramesRequest) -> Answer<LayerGetFramesResponse> {
-    let place = place(ask.s.as_ref());
-    let wanted = Wanted::of_layer(ask.layer.as_ref(), ask.s)?;
-    Ok(LayerGetFramesResponse { frames: Some(page(&cuebot, &wanted, place).await?) })
-}
-
 /// The frames of a pending job by its name.
 async fn list_by_name(cuebot: Arc<Cuebot>, ask: FrameGetFramesRequest) -> Answer<FrameGetFramesResponse> {
     let statement = "SELECT pk_job FROM job WHERE str_visible_name = $1";
@@ -211,8 +190,22 @@ pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Frame, CallError
     Ok(frame(&row))
 }
 
-async fn get(cuebot: Arc<Cuebot>, ask: FrameGetFrameRequest) -> Answer<FrameGetFrameResponse> {
-    Ok(FrameGetFrameResponse { frame: Some(by_id(&cuebot, &ask.id).await?) })
+answers! { |cuebot, ask|
+    "/job.JobInterface/GetFrames": JobGetFramesRequest => JobGetFramesResponse {
+        frames: {
+            let place = place(ask.req.as_ref());
+            Some(page(&cuebot, &Wanted::of_job(ask.job.as_ref(), ask.req)?, place).await?)
+        }
+    };
+    "/job.LayerInterface/GetFrames": LayerGetFramesRequest => LayerGetFramesResponse {
+        frames: {
+            let place = place(ask.s.as_ref());
+            Some(page(&cuebot, &Wanted::of_layer(ask.layer.as_ref(), ask.s)?, place).await?)
+        }
+    };
+    "/job.FrameInterface/GetFrame": FrameGetFrameRequest => FrameGetFrameResponse {
+        frame: Some(by_id(&cuebot, &ask.id).await?)
+    };
 }
 
 /// A frame of a pending job by job, layer and number.
@@ -244,7 +237,7 @@ async fn updated(
     cuebot: Arc<Cuebot>,
     ask: JobGetUpdatedFramesRequest,
 ) -> Answer<JobGetUpdatedFramesResponse> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let job = key!(ask.job)?;
     let layers = ask.layer_filter.map(|seq| seq.layers).unwrap_or_default();
     few("layers", layers.len())?;
     let layers: Vec<String> = layers.into_iter().map(|layer| layer.id).collect();
@@ -399,7 +392,7 @@ actions! {
 
 /// Ends a job. It is finished at once, and hosts end its commands.
 async fn kill_job(cuebot: Arc<Cuebot>, ask: JobKillRequest) -> Answer<()> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let job = key!(ask.job)?;
     let all = Wanted::of_job(ask.job.as_ref(), None)?;
     let victims = cuebot
         .transact((job, all), |tx, (job, all)| {
@@ -433,16 +426,6 @@ async fn free(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallError> {
         .await
 }
 
-/// Lets frames of a job wait for hosts, whatever they depend on.
-async fn mark_waiting(cuebot: Arc<Cuebot>, ask: JobMarkAsWaitingRequest) -> Answer<()> {
-    free(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await
-}
-
-/// Lets a frame wait for hosts, whatever it depends on.
-async fn mark_frame_waiting(cuebot: Arc<Cuebot>, ask: FrameMarkAsWaitingRequest) -> Answer<()> {
-    free(&cuebot, Wanted::of_frame(ask.frame.as_ref())?).await
-}
-
 /// Counts the open dependencies of a frame again. A trigger lets it wait for them.
 const WAIT_AGAIN: &str = "
 UPDATE frame SET int_depend_count = own.times FROM (
@@ -454,7 +437,7 @@ UPDATE frame SET int_depend_count = own.times FROM (
 
 /// Lets a frame wait again for what it depends on.
 async fn mark_frame_depend(cuebot: Arc<Cuebot>, ask: FrameMarkAsDependRequest) -> Answer<()> {
-    let frame = id("frame", ask.frame.as_ref().map(|frame| &frame.id))?;
+    let frame = key!(ask.frame)?;
     cuebot.pool.get().await?.execute(WAIT_AGAIN, &[&frame]).await?;
     Ok(())
 }
@@ -476,12 +459,14 @@ async fn done_for_others(cuebot: &Cuebot, wanted: Wanted) -> Result<(), CallErro
         .await
 }
 
-/// Closes the dependencies on frames of a job.
-async fn mark_done(cuebot: Arc<Cuebot>, ask: JobMarkDoneFramesRequest) -> Answer<()> {
-    done_for_others(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await
-}
-
-/// Closes the dependencies on a layer and its frames.
-async fn mark_layer_done(cuebot: Arc<Cuebot>, ask: LayerMarkdoneFramesRequest) -> Answer<()> {
-    done_for_others(&cuebot, Wanted::of_layer(ask.layer.as_ref(), None)?).await
+changes! { |cuebot, ask|
+    // Frames wait for hosts, whatever they depend on.
+    "/job.JobInterface/MarkAsWaiting": JobMarkAsWaitingRequest =>
+        free(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await;
+    "/job.FrameInterface/MarkAsWaiting": FrameMarkAsWaitingRequest =>
+        free(&cuebot, Wanted::of_frame(ask.frame.as_ref())?).await;
+    "/job.JobInterface/MarkDoneFrames": JobMarkDoneFramesRequest =>
+        done_for_others(&cuebot, Wanted::of_job(ask.job.as_ref(), ask.req)?).await;
+    "/job.LayerInterface/MarkdoneFrames": LayerMarkdoneFramesRequest =>
+        done_for_others(&cuebot, Wanted::of_layer(ask.layer.as_ref(), None)?).await;
 }

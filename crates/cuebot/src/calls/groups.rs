@@ -8,7 +8,9 @@ use super::fields::{Answer, ROWS_MAX, cores, few, hundredths_or_none, id, name};
 use super::jobs;
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
-use crate::generated::show;
+use crate::generated::show::{
+    ShowGetGroupsRequest, ShowGetGroupsResponse, ShowGetRootGroupRequest, ShowGetRootGroupResponse,
+};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
@@ -18,20 +20,11 @@ use tokio_postgres::{Row, Transaction};
 const NAME_CHARS_MAX: usize = 36;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    setters(routes)
-        .route("/job.GroupInterface/GetGroup", unary(get))
+    setters(changes(answers(routes)))
         .route("/job.GroupInterface/FindGroup", unary(find))
-        .route("/job.GroupInterface/GetGroups", unary(groups_of_group))
-        .route("/job.GroupInterface/GetJobs", unary(jobs_of_group))
         .route("/job.GroupInterface/CreateSubGroup", unary(create))
         .route("/job.GroupInterface/Delete", unary(delete))
         .route("/job.GroupInterface/SetName", unary(set_name))
-        .route("/job.GroupInterface/SetGroup", unary(set_parent))
-        .route("/job.GroupInterface/ReparentGroups", unary(take_groups))
-        .route("/job.GroupInterface/ReparentJobs", unary(take_jobs))
-        .route("/job.JobInterface/SetGroup", unary(set_group_of_job))
-        .route("/show.ShowInterface/GetGroups", unary(groups_of_show))
-        .route("/show.ShowInterface/GetRootGroup", unary(root_of_show))
 }
 
 /// Groups with their figures. A condition is appended.
@@ -99,8 +92,23 @@ async fn one(cuebot: &Cuebot, which: &'static str, keys: &[&str]) -> Result<Grou
 
 const BY_ID: &str = "o.pk_folder = $1";
 
-async fn get(cuebot: Arc<Cuebot>, ask: GroupGetGroupRequest) -> Answer<GroupGetGroupResponse> {
-    Ok(GroupGetGroupResponse { group: Some(one(&cuebot, BY_ID, &[&ask.id]).await?) })
+answers! { |cuebot, ask|
+    "/job.GroupInterface/GetGroup": GroupGetGroupRequest => GroupGetGroupResponse {
+        group: Some(one(&cuebot, BY_ID, &[&ask.id]).await?)
+    };
+    "/job.GroupInterface/GetGroups": GroupGetGroupsRequest => GroupGetGroupsResponse {
+        groups: Some(GroupSeq { groups: list(&cuebot, "o.pk_parent_folder = $1", &[key!(ask.group)?]).await? })
+    };
+    "/job.GroupInterface/GetJobs": GroupGetJobsRequest => GroupGetJobsResponse {
+        jobs: Some(JobSeq { jobs: jobs::pending_jobs(&cuebot, "job.pk_folder = $1", key!(ask.group)?).await? })
+    };
+    "/show.ShowInterface/GetGroups": ShowGetGroupsRequest => ShowGetGroupsResponse {
+        groups: Some(GroupSeq { groups: list(&cuebot, "o.pk_show = $1", &[key!(ask.show)?]).await? })
+    };
+    // The root group of a show has no parent.
+    "/show.ShowInterface/GetRootGroup": ShowGetRootGroupRequest => ShowGetRootGroupResponse {
+        group: Some(one(&cuebot, "o.pk_show = $1 AND o.pk_parent_folder IS NULL", &[key!(ask.show)?]).await?)
+    };
 }
 
 /// A group by the names of its show and its own.
@@ -110,40 +118,9 @@ async fn find(cuebot: Arc<Cuebot>, ask: GroupFindGroupRequest) -> Answer<GroupFi
     Ok(GroupFindGroupResponse { group: Some(group) })
 }
 
-async fn groups_of_group(cuebot: Arc<Cuebot>, ask: GroupGetGroupsRequest) -> Answer<GroupGetGroupsResponse> {
-    let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
-    let groups = list(&cuebot, "o.pk_parent_folder = $1", &[key]).await?;
-    Ok(GroupGetGroupsResponse { groups: Some(GroupSeq { groups }) })
-}
-
-async fn jobs_of_group(cuebot: Arc<Cuebot>, ask: GroupGetJobsRequest) -> Answer<GroupGetJobsResponse> {
-    let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
-    let jobs = jobs::pending(&cuebot, "job.pk_folder = $1", key).await?.iter().map(jobs::job).collect();
-    Ok(GroupGetJobsResponse { jobs: Some(JobSeq { jobs }) })
-}
-
-async fn groups_of_show(
-    cuebot: Arc<Cuebot>,
-    ask: show::ShowGetGroupsRequest,
-) -> Answer<show::ShowGetGroupsResponse> {
-    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
-    let groups = list(&cuebot, "o.pk_show = $1", &[key]).await?;
-    Ok(show::ShowGetGroupsResponse { groups: Some(GroupSeq { groups }) })
-}
-
-/// The root group of a show, which has no parent.
-async fn root_of_show(
-    cuebot: Arc<Cuebot>,
-    ask: show::ShowGetRootGroupRequest,
-) -> Answer<show::ShowGetRootGroupResponse> {
-    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
-    let group = one(&cuebot, "o.pk_show = $1 AND o.pk_parent_folder IS NULL", &[key]).await?;
-    Ok(show::ShowGetRootGroupResponse { group: Some(group) })
-}
-
 /// Adds a group to a group. The schema's triggers make its figures.
 async fn create(cuebot: Arc<Cuebot>, ask: GroupCreateSubGroupRequest) -> Answer<GroupCreateSubGroupResponse> {
-    let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
+    let key = key!(ask.group)?;
     name("group name", &ask.name, NAME_CHARS_MAX)?;
     let statement = "INSERT INTO folder (pk_folder, pk_parent_folder, pk_show, str_name, pk_dept)
         SELECT gen_random_uuid()::text, pk_folder, pk_show, $2::text, pk_dept FROM folder WHERE pk_folder = $1
@@ -157,7 +134,7 @@ async fn create(cuebot: Arc<Cuebot>, ask: GroupCreateSubGroupRequest) -> Answer<
 }
 
 async fn set_name(cuebot: Arc<Cuebot>, ask: GroupSetNameRequest) -> Answer<()> {
-    let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
+    let key = key!(ask.group)?;
     name("group name", &ask.name, NAME_CHARS_MAX)?;
     let statement = "UPDATE folder SET str_name = $2 WHERE pk_folder = $1";
     let renamed = cuebot.pool.get().await?.execute(statement, &[&key, &ask.name]).await;
@@ -242,18 +219,6 @@ async fn move_jobs(cuebot: &Cuebot, jobs: Vec<String>, group: String) -> Result<
         .await
 }
 
-async fn take_jobs(cuebot: Arc<Cuebot>, ask: GroupReparentJobsRequest) -> Answer<()> {
-    let group = id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned();
-    let jobs = ask.jobs.map(|seq| seq.jobs).unwrap_or_default();
-    move_jobs(&cuebot, jobs.into_iter().map(|job| job.id).collect(), group).await
-}
-
-/// Moves a job to another group of its show.
-async fn set_group_of_job(cuebot: Arc<Cuebot>, ask: JobSetGroupRequest) -> Answer<()> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?.to_owned();
-    move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await
-}
-
 /// The groups from a group up to the top, itself included.
 const IS_BELOW: &str = "
 WITH RECURSIVE up AS (
@@ -309,16 +274,26 @@ async fn move_groups(cuebot: &Cuebot, groups: Vec<String>, parent: String) -> Re
         .await
 }
 
-async fn take_groups(cuebot: Arc<Cuebot>, ask: GroupReparentGroupsRequest) -> Answer<()> {
-    let parent = id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned();
-    let groups = ask.groups.map(|seq| seq.groups).unwrap_or_default();
-    move_groups(&cuebot, groups.into_iter().map(|group| group.id).collect(), parent).await
-}
-
-async fn set_parent(cuebot: Arc<Cuebot>, ask: GroupSetGroupRequest) -> Answer<()> {
-    let group = id("group", ask.group.as_ref().map(|group| &group.id))?.to_owned();
-    let parent = id("parent group", ask.parent_group.as_ref().map(|group| &group.id))?.to_owned();
-    move_groups(&cuebot, vec![group], parent).await
+changes! { |cuebot, ask|
+    "/job.JobInterface/SetGroup": JobSetGroupRequest => {
+        let job = key!(ask.job)?.to_owned();
+        move_jobs(&cuebot, vec![job], id("group", Some(&ask.group_id))?.to_owned()).await
+    };
+    "/job.GroupInterface/ReparentJobs": GroupReparentJobsRequest => {
+        let group = key!(ask.group)?.to_owned();
+        let jobs = ask.jobs.map(|seq| seq.jobs).unwrap_or_default();
+        move_jobs(&cuebot, jobs.into_iter().map(|job| job.id).collect(), group).await
+    };
+    "/job.GroupInterface/ReparentGroups": GroupReparentGroupsRequest => {
+        let parent = key!(ask.group)?.to_owned();
+        let groups = ask.groups.map(|seq| seq.groups).unwrap_or_default();
+        move_groups(&cuebot, groups.into_iter().map(|group| group.id).collect(), parent).await
+    };
+    "/job.GroupInterface/SetGroup": GroupSetGroupRequest => {
+        let group = key!(ask.group)?.to_owned();
+        let parent = id("parent group", ask.parent_group.as_ref().map(|group| &group.id))?.to_owned();
+        move_groups(&cuebot, vec![group], parent).await
+    };
 }
 
 /// A group that can be deleted: not the root, without pending jobs, procs and groups.
@@ -330,7 +305,7 @@ SELECT o.pk_parent_folder FROM folder o WHERE o.pk_folder = $1 AND o.pk_parent_f
 
 /// Deletes an empty group. Its finished jobs go to its parent.
 async fn delete(cuebot: Arc<Cuebot>, ask: GroupDeleteRequest) -> Answer<()> {
-    let key = id("group", ask.group.as_ref().map(|group| &group.id))?;
+    let key = key!(ask.group)?;
     cuebot
         .transact(key, |tx, key| {
             Box::pin(async move {

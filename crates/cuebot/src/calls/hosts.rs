@@ -13,15 +13,7 @@ use tokio_postgres::{Row, Transaction};
 const OS_CHARS_MAX: usize = 32;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    setters(routes)
-        .route("/host.HostInterface/GetHosts", unary(all_hosts))
-        .route("/host.HostInterface/FindHost", unary(find_host))
-        .route("/host.HostInterface/GetHost", unary(get_host))
-        .route("/host.HostInterface/AddTags", unary(add_tags))
-        .route("/host.HostInterface/RemoveTags", unary(remove_tags))
-        .route("/host.HostInterface/RenameTag", unary(rename_tag))
-        .route("/host.HostInterface/SetAllocation", unary(set_alloc))
-        .route("/host.HostInterface/Delete", unary(delete))
+    setters(changes(answers(routes))).route("/host.HostInterface/Delete", unary(delete))
 }
 
 const HOSTS: &str = "
@@ -98,28 +90,29 @@ pub(super) async fn search(cuebot: &Cuebot, r: &HostSearchCriteria) -> Result<Ve
     Ok(rows.iter().map(host_of).collect())
 }
 
-async fn all_hosts(cuebot: Arc<Cuebot>, ask: HostGetHostsRequest) -> Answer<HostGetHostsResponse> {
-    let hosts = search(&cuebot, &ask.r.unwrap_or_default()).await?;
-    Ok(HostGetHostsResponse { hosts: Some(HostSeq { hosts }) })
-}
-
-pub(super) async fn one_host(
-    cuebot: &Cuebot,
-    r: HostSearchCriteria,
-    name: String,
-) -> Result<Host, CallError> {
+async fn one(cuebot: &Cuebot, r: HostSearchCriteria, name: &str) -> Result<Host, CallError> {
     let found = search(cuebot, &r).await?.into_iter().next();
-    found.ok_or(CallError::Missing { what: "host", name })
+    found.ok_or_else(|| CallError::Missing { what: "host", name: name.to_owned() })
 }
 
-async fn find_host(cuebot: Arc<Cuebot>, ask: HostFindHostRequest) -> Answer<HostFindHostResponse> {
-    let r = HostSearchCriteria { hosts: vec![ask.name.clone()], ..Default::default() };
-    Ok(HostFindHostResponse { host: Some(one_host(&cuebot, r, ask.name).await?) })
+async fn by_name(cuebot: &Cuebot, name: &str) -> Result<Host, CallError> {
+    one(cuebot, HostSearchCriteria { hosts: vec![name.to_owned()], ..Default::default() }, name).await
 }
 
-async fn get_host(cuebot: Arc<Cuebot>, ask: HostGetHostRequest) -> Answer<HostGetHostResponse> {
-    let r = HostSearchCriteria { ids: vec![ask.id.clone()], ..Default::default() };
-    Ok(HostGetHostResponse { host: Some(one_host(&cuebot, r, ask.id).await?) })
+pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Host, CallError> {
+    one(cuebot, HostSearchCriteria { ids: vec![key.to_owned()], ..Default::default() }, key).await
+}
+
+answers! { |cuebot, ask|
+    "/host.HostInterface/GetHosts": HostGetHostsRequest => HostGetHostsResponse {
+        hosts: Some(HostSeq { hosts: search(&cuebot, &ask.r.unwrap_or_default()).await? })
+    };
+    "/host.HostInterface/FindHost": HostFindHostRequest => HostFindHostResponse {
+        host: Some(by_name(&cuebot, &ask.name).await?)
+    };
+    "/host.HostInterface/GetHost": HostGetHostRequest => HostGetHostResponse {
+        host: Some(by_id(&cuebot, &ask.id).await?)
+    };
 }
 
 setters!("host.HostInterface", host {
@@ -173,18 +166,6 @@ const RENAME_TAG: &str = "
 UPDATE host_tag SET str_tag = ($2::text[])[2] WHERE pk_host = $1 AND str_tag::text = ($2::text[])[1] AND NOT b_constant
    AND upper(str_tag_type) NOT IN ('ALLOC', 'HOSTNAME')";
 
-async fn add_tags(cuebot: Arc<Cuebot>, ask: HostAddTagsRequest) -> Answer<()> {
-    change_tags(&cuebot, ask.host.as_ref(), ADD_TAGS, ask.tags).await
-}
-
-async fn remove_tags(cuebot: Arc<Cuebot>, ask: HostRemoveTagsRequest) -> Answer<()> {
-    change_tags(&cuebot, ask.host.as_ref(), REMOVE_TAGS, ask.tags).await
-}
-
-async fn rename_tag(cuebot: Arc<Cuebot>, ask: HostRenameTagRequest) -> Answer<()> {
-    change_tags(&cuebot, ask.host.as_ref(), RENAME_TAG, vec![ask.old_tag, ask.new_tag]).await
-}
-
 /// Gives hosts to an allocation. A show's use of an allocation is counted by its procs, so a host that runs frames
 /// cannot move.
 pub(super) async fn give(cuebot: &Cuebot, hosts: Vec<String>, alloc: String) -> Result<(), CallError> {
@@ -229,9 +210,15 @@ async fn give_one(
     write_tags(tx, "pk_host", host).await
 }
 
-async fn set_alloc(cuebot: Arc<Cuebot>, ask: HostSetAllocationRequest) -> Answer<()> {
-    let key = id("host", ask.host.as_ref().map(|host| &host.id))?.to_owned();
-    give(&cuebot, vec![key], ask.allocation_id).await
+changes! { |cuebot, ask|
+    "/host.HostInterface/AddTags": HostAddTagsRequest =>
+        change_tags(&cuebot, ask.host.as_ref(), ADD_TAGS, ask.tags).await;
+    "/host.HostInterface/RemoveTags": HostRemoveTagsRequest =>
+        change_tags(&cuebot, ask.host.as_ref(), REMOVE_TAGS, ask.tags).await;
+    "/host.HostInterface/RenameTag": HostRenameTagRequest =>
+        change_tags(&cuebot, ask.host.as_ref(), RENAME_TAG, vec![ask.old_tag, ask.new_tag]).await;
+    "/host.HostInterface/SetAllocation": HostSetAllocationRequest =>
+        give(&cuebot, vec![key!(ask.host)?.to_owned()], ask.allocation_id).await;
 }
 
 /// Deletes the rows that belong to a host, and the host's own row last.
@@ -247,7 +234,7 @@ const DELETES: [&str; 7] = [
 
 /// Deletes a host that runs nothing. A host that reports again is registered again.
 async fn delete(cuebot: Arc<Cuebot>, ask: HostDeleteRequest) -> Answer<()> {
-    let key = id("host", ask.host.as_ref().map(|host| &host.id))?;
+    let key = key!(ask.host)?;
     cuebot
         .transact(key, |tx, key| {
             Box::pin(async move {

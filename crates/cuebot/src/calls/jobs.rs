@@ -1,6 +1,6 @@
 //! Jobs: lists, and what people set.
 
-use super::fields::{self, Answer, ROWS_MAX, few, hundredths, id};
+use super::fields::{self, Answer, ROWS_MAX, few, hundredths};
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
 use crate::report::{OPEN_FRAMES, finish_job};
@@ -10,13 +10,8 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    setters(routes)
-        .route("/job.JobInterface/GetJobs", unary(list))
-        .route("/job.JobInterface/GetJobNames", unary(names))
-        .route("/job.JobInterface/GetJob", unary(get))
-        .route("/job.JobInterface/GetCurrent", unary(get_current))
+    setters(answers(routes))
         .route("/job.JobInterface/FindJob", unary(find))
-        .route("/job.JobInterface/IsJobPending", unary(is_pending))
         .route("/job.JobInterface/SetMaxRetries", unary(set_max_retries))
         .route("/job.JobInterface/ShutdownIfCompleted", unary(finish_if_done))
 }
@@ -114,6 +109,15 @@ pub(super) async fn pending(cuebot: &Cuebot, which: &'static str, key: &str) -> 
     Ok(cuebot.pool.get().await?.query(&statement, &[&key]).await?)
 }
 
+/// The pending jobs that `which` picks by a key.
+pub(super) async fn pending_jobs(
+    cuebot: &Cuebot,
+    which: &'static str,
+    key: &str,
+) -> Result<Vec<Job>, CallError> {
+    Ok(pending(cuebot, which, key).await?.iter().map(job).collect())
+}
+
 /// A job by its id, finished ones included.
 pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Job, CallError> {
     let statement = format!("{JOBS} WHERE job.pk_job = $1");
@@ -122,37 +126,34 @@ pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Job, CallError> 
     Ok(job(&row))
 }
 
-async fn list(cuebot: Arc<Cuebot>, ask: JobGetJobsRequest) -> Answer<JobGetJobsResponse> {
-    let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
-    Ok(JobGetJobsResponse { jobs: Some(JobSeq { jobs }) })
+/// The pending job of this name, if there is one. Finished jobs may share a name.
+async fn pending_of_name(cuebot: &Cuebot, name: &str) -> Result<Option<Job>, CallError> {
+    let r = JobSearchCriteria { jobs: vec![name.to_owned()], ..Default::default() };
+    Ok(search(cuebot, &r).await?.into_iter().next())
 }
 
-async fn names(cuebot: Arc<Cuebot>, ask: JobGetJobNamesRequest) -> Answer<JobGetJobNamesResponse> {
-    let jobs = search(&cuebot, &ask.r.unwrap_or_default()).await?;
-    Ok(JobGetJobNamesResponse { names: jobs.into_iter().map(|job| job.name).collect() })
+answers! { |cuebot, ask|
+    "/job.JobInterface/GetJobs": JobGetJobsRequest => JobGetJobsResponse {
+        jobs: Some(JobSeq { jobs: search(&cuebot, &ask.r.unwrap_or_default()).await? })
+    };
+    "/job.JobInterface/GetJobNames": JobGetJobNamesRequest => JobGetJobNamesResponse {
+        names: search(&cuebot, &ask.r.unwrap_or_default()).await?.into_iter().map(|job| job.name).collect()
+    };
+    "/job.JobInterface/GetJob": JobGetJobRequest => JobGetJobResponse {
+        job: Some(by_id(&cuebot, &ask.id).await?)
+    };
+    "/job.JobInterface/GetCurrent": JobGetCurrentRequest => JobGetCurrentResponse {
+        job: Some(by_id(&cuebot, key!(ask.job)?).await?)
+    };
+    "/job.JobInterface/IsJobPending": JobIsJobPendingRequest => JobIsJobPendingResponse {
+        value: pending_of_name(&cuebot, &ask.name).await?.is_some()
+    };
 }
 
-async fn get(cuebot: Arc<Cuebot>, ask: JobGetJobRequest) -> Answer<JobGetJobResponse> {
-    Ok(JobGetJobResponse { job: Some(by_id(&cuebot, &ask.id).await?) })
-}
-
-/// A pending job by its name. Finished jobs may share a name.
 async fn find(cuebot: Arc<Cuebot>, ask: JobFindJobRequest) -> Answer<JobFindJobResponse> {
-    let r = JobSearchCriteria { jobs: vec![ask.name.clone()], ..Default::default() };
-    let found = search(&cuebot, &r).await?.into_iter().next();
+    let found = pending_of_name(&cuebot, &ask.name).await?;
     let missing = CallError::Missing { what: "job", name: ask.name };
     Ok(JobFindJobResponse { job: Some(found.ok_or(missing)?) })
-}
-
-async fn is_pending(cuebot: Arc<Cuebot>, ask: JobIsJobPendingRequest) -> Answer<JobIsJobPendingResponse> {
-    let r = JobSearchCriteria { jobs: vec![ask.name], ..Default::default() };
-    Ok(JobIsJobPendingResponse { value: !search(&cuebot, &r).await?.is_empty() })
-}
-
-/// The present state of a job that a client knows.
-async fn get_current(cuebot: Arc<Cuebot>, ask: JobGetCurrentRequest) -> Answer<JobGetCurrentResponse> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    Ok(JobGetCurrentResponse { job: Some(by_id(&cuebot, job).await?) })
 }
 
 setters!("job.JobInterface", job {
@@ -180,7 +181,7 @@ async fn set_max_retries(cuebot: Arc<Cuebot>, ask: JobSetMaxRetriesRequest) -> A
 
 /// Ends a job of which no frame is left to run.
 async fn finish_if_done(cuebot: Arc<Cuebot>, ask: JobShutdownIfCompletedRequest) -> Answer<()> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let job = key!(ask.job)?;
     cuebot
         .transact(job, |tx, job| {
             Box::pin(async move {

@@ -1,6 +1,6 @@
 //! Layers: lists, and what people set.
 
-use super::fields::{Answer, ROWS_MAX, cores, fitting, hundredths, id, name, tags};
+use super::fields::{Answer, ROWS_MAX, cores, fitting, hundredths, name, tags};
 use super::limits;
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
@@ -24,13 +24,11 @@ const TIME_S_MAX: i64 = 253_402_300_799;
 const CORES_MAX: f32 = 1e5;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    setters(routes)
+    setters(answers(routes))
         .route("/job.JobInterface/GetLayers", unary(list))
-        .route("/job.LayerInterface/GetLayer", unary(get))
         .route("/job.LayerInterface/FindLayer", unary(find))
         .route("/job.LayerInterface/SetStartAfter", unary(set_start_after))
         .route("/job.LayerInterface/AddLimit", unary(add_limit))
-        .route("/job.LayerInterface/GetLimits", unary(get_limits))
         .route("/job.LayerInterface/GetOutputPaths", unary(paths))
         .route("/job.LayerInterface/RegisterOutputPath", unary(add_path))
 }
@@ -94,7 +92,7 @@ fn layer(row: &Row) -> Layer {
 
 /// The layers of a job, in order of dispatch.
 async fn list(cuebot: Arc<Cuebot>, ask: JobGetLayersRequest) -> Answer<JobGetLayersResponse> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
+    let job = key!(ask.job)?;
     let statement =
         format!("{LAYERS} WHERE layer.pk_job = $1 ORDER BY layer.int_dispatch_order LIMIT {ROWS_MAX}");
     let rows = cuebot.pool.get().await?.query(&statement, &[&job]).await?;
@@ -108,8 +106,16 @@ pub(super) async fn by_id(cuebot: &Cuebot, key: &str) -> Result<Layer, CallError
     Ok(layer(&row))
 }
 
-async fn get(cuebot: Arc<Cuebot>, ask: LayerGetLayerRequest) -> Answer<LayerGetLayerResponse> {
-    Ok(LayerGetLayerResponse { layer: Some(by_id(&cuebot, &ask.id).await?) })
+const LIMITS_OF_LAYER: &str =
+    "l.pk_limit_record IN (SELECT pk_limit_record FROM layer_limit WHERE pk_layer = $1)";
+
+answers! { |cuebot, ask|
+    "/job.LayerInterface/GetLayer": LayerGetLayerRequest => LayerGetLayerResponse {
+        layer: Some(by_id(&cuebot, &ask.id).await?)
+    };
+    "/job.LayerInterface/GetLimits": LayerGetLimitsRequest => LayerGetLimitsResponse {
+        limits: limits::list(&cuebot, LIMITS_OF_LAYER, &[&key!(ask.layer)?]).await?
+    };
 }
 
 /// A layer of a pending job, by the names of both.
@@ -179,7 +185,7 @@ setters!("job.LayerInterface", layer {
 
 /// Sets the time before which no frame of a layer starts; 0 is none.
 async fn set_start_after(cuebot: Arc<Cuebot>, ask: LayerSetStartAfterRequest) -> Answer<()> {
-    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let layer = key!(ask.layer)?;
     name("user", &ask.username, names::width::USER)?;
     if !(0..=TIME_S_MAX).contains(&ask.start_after) {
         let why =
@@ -196,7 +202,7 @@ async fn set_start_after(cuebot: Arc<Cuebot>, ask: LayerSetStartAfterRequest) ->
 
 /// Puts frames of a layer under a limit.
 async fn add_limit(cuebot: Arc<Cuebot>, ask: LayerAddLimitRequest) -> Answer<()> {
-    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let layer = key!(ask.layer)?;
     let client = cuebot.pool.get().await?;
     let known = "SELECT 1 FROM layer CROSS JOIN limit_record WHERE pk_layer = $1 AND pk_limit_record = $2";
     if client.query_opt(known, &[&layer, &ask.limit_id]).await?.is_none() {
@@ -209,15 +215,9 @@ async fn add_limit(cuebot: Arc<Cuebot>, ask: LayerAddLimitRequest) -> Answer<()>
     Ok(())
 }
 
-async fn get_limits(cuebot: Arc<Cuebot>, ask: LayerGetLimitsRequest) -> Answer<LayerGetLimitsResponse> {
-    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
-    let which = "l.pk_limit_record IN (SELECT pk_limit_record FROM layer_limit WHERE pk_layer = $1)";
-    Ok(LayerGetLimitsResponse { limits: limits::list(&cuebot, which, &[&layer]).await? })
-}
-
 /// The paths of a layer's output.
 async fn paths(cuebot: Arc<Cuebot>, ask: LayerGetOutputPathsRequest) -> Answer<LayerGetOutputPathsResponse> {
-    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let layer = key!(ask.layer)?;
     let statement = format!(
         "SELECT str_filespec FROM layer_output WHERE pk_layer = $1 ORDER BY ser_order LIMIT {ROWS_MAX}"
     );
@@ -227,7 +227,7 @@ async fn paths(cuebot: Arc<Cuebot>, ask: LayerGetOutputPathsRequest) -> Answer<L
 
 /// Adds a path of a layer's output.
 async fn add_path(cuebot: Arc<Cuebot>, ask: LayerRegisterOutputPathRequest) -> Answer<()> {
-    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
+    let layer = key!(ask.layer)?;
     name("path", &ask.spec, PATH_CHARS_MAX)?;
     let statement = "INSERT INTO layer_output (pk_layer_output, pk_layer, pk_job, str_filespec)
         SELECT gen_random_uuid()::text, pk_layer, pk_job, $2::text FROM layer WHERE pk_layer = $1

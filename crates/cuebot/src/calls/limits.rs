@@ -13,15 +13,10 @@ use tokio_postgres::types::ToSql;
 const NAME_CHARS_MAX: usize = 255;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
-        .route("/limit.LimitInterface/GetAll", unary(all))
-        .route("/limit.LimitInterface/Get", unary(get))
-        .route("/limit.LimitInterface/Find", unary(find))
+    changes(answers(routes))
         .route("/limit.LimitInterface/Create", unary(create))
         .route("/limit.LimitInterface/Delete", unary(delete))
         .route("/limit.LimitInterface/Rename", unary(rename))
-        .route("/limit.LimitInterface/SetMaxValue", unary(set_max))
-        .route("/limit.LimitInterface/SetType", unary(set_type))
 }
 
 fn limit(row: &Row) -> Limit {
@@ -58,10 +53,6 @@ pub(super) async fn list(
     Ok(rows.iter().map(limit).collect())
 }
 
-async fn all(cuebot: Arc<Cuebot>, _: LimitGetAllRequest) -> Answer<LimitGetAllResponse> {
-    Ok(LimitGetAllResponse { limits: list(&cuebot, "true", &[]).await? })
-}
-
 async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Limit, CallError> {
     let found = list(cuebot, which, &[&key]).await?.into_iter().next();
     found.ok_or_else(|| CallError::Missing { what: "limit", name: key.to_owned() })
@@ -69,12 +60,16 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Limit, C
 
 const NAMED: &str = "l.str_name = $1";
 
-async fn get(cuebot: Arc<Cuebot>, ask: LimitGetRequest) -> Answer<LimitGetResponse> {
-    Ok(LimitGetResponse { limit: Some(one(&cuebot, "l.pk_limit_record = $1", &ask.id).await?) })
-}
-
-async fn find(cuebot: Arc<Cuebot>, ask: LimitFindRequest) -> Answer<LimitFindResponse> {
-    Ok(LimitFindResponse { limit: Some(one(&cuebot, NAMED, &ask.name).await?) })
+answers! { |cuebot, ask|
+    "/limit.LimitInterface/GetAll": LimitGetAllRequest => LimitGetAllResponse {
+        limits: list(&cuebot, "true", &[]).await?
+    };
+    "/limit.LimitInterface/Get": LimitGetRequest => LimitGetResponse {
+        limit: Some(one(&cuebot, "l.pk_limit_record = $1", &ask.id).await?)
+    };
+    "/limit.LimitInterface/Find": LimitFindRequest => LimitFindResponse {
+        limit: Some(one(&cuebot, NAMED, &ask.name).await?)
+    };
 }
 
 async fn create(cuebot: Arc<Cuebot>, ask: LimitCreateRequest) -> Answer<LimitCreateResponse> {
@@ -102,17 +97,17 @@ async fn change(
     CallError::unless_found(changed, "limit", limit)
 }
 
-/// Sets the number of frames, or of hosts, that a limit allows.
-async fn set_max(cuebot: Arc<Cuebot>, ask: LimitSetMaxValueRequest) -> Answer<()> {
-    let statement = "UPDATE limit_record SET int_max_value = $2 WHERE str_name = $1";
-    change(&cuebot, statement, &ask.name, &ask.max_value.max(0)).await
-}
-
-/// Sets whether a limit counts frames, or hosts that run some.
-async fn set_type(cuebot: Arc<Cuebot>, ask: LimitSetTypeRequest) -> Answer<()> {
-    let is_of_hosts = ask.r#type == i32::from(LimitType::Host);
-    let statement = "UPDATE limit_record SET b_host_limit = $2 WHERE str_name = $1";
-    change(&cuebot, statement, &ask.name, &is_of_hosts).await
+changes! { |cuebot, ask|
+    "/limit.LimitInterface/SetMaxValue": LimitSetMaxValueRequest => {
+        let statement = "UPDATE limit_record SET int_max_value = $2 WHERE str_name = $1";
+        change(&cuebot, statement, &ask.name, &ask.max_value.max(0)).await
+    };
+    // Whether a limit counts frames, or hosts that run some.
+    "/limit.LimitInterface/SetType": LimitSetTypeRequest => {
+        let is_of_hosts = ask.r#type == i32::from(LimitType::Host);
+        let statement = "UPDATE limit_record SET b_host_limit = $2 WHERE str_name = $1";
+        change(&cuebot, statement, &ask.name, &is_of_hosts).await
+    };
 }
 
 async fn rename(cuebot: Arc<Cuebot>, ask: LimitRenameRequest) -> Answer<()> {

@@ -4,20 +4,14 @@
 //!   Otherwise they exchange the places that they have.
 //! - Each layer of a job is ordered separately.
 
-use super::fields::{Answer, id};
 use crate::cuebot::Cuebot;
 use crate::frames::chunk_starts;
 use crate::generated::job::*;
-use crate::routes::{Routes, unary};
+use crate::routes::Routes;
 use crate::trouble::CallError;
-use std::sync::Arc;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
-        .route("/job.JobInterface/ReorderFrames", unary(reorder_job))
-        .route("/job.JobInterface/StaggerFrames", unary(stagger_job))
-        .route("/job.LayerInterface/ReorderFrames", unary(reorder_layer))
-        .route("/job.LayerInterface/StaggerFrames", unary(stagger_layer))
+    changes(routes)
 }
 
 /// The frames of the range, with their layer and the turn of their number.
@@ -110,30 +104,21 @@ fn places(order: i32) -> &'static str {
     }
 }
 
-/// Moves frames of a job to the front or the end of their layers, or turns them round.
-async fn reorder_job(cuebot: Arc<Cuebot>, ask: JobReorderFramesRequest) -> Answer<()> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    order(&cuebot, (OF_JOB, job), numbers(&ask.range)?, places(ask.order)).await
-}
-
-/// Moves frames of a layer to its front or its end, or turns them round.
-async fn reorder_layer(cuebot: Arc<Cuebot>, ask: LayerReorderFramesRequest) -> Answer<()> {
-    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
-    order(&cuebot, (OF_LAYER, layer), numbers(&ask.range)?, places(ask.order)).await
-}
-
-/// Lets coarse frames of a job go before those between them.
-async fn stagger_job(cuebot: Arc<Cuebot>, ask: JobStaggerFramesRequest) -> Answer<()> {
-    let job = id("job", ask.job.as_ref().map(|job| &job.id))?;
-    let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
-    order(&cuebot, (OF_JOB, job), numbers, BY_TURN).await
-}
-
-/// Lets coarse frames of a layer go before those between them.
-async fn stagger_layer(cuebot: Arc<Cuebot>, ask: LayerStaggerFramesRequest) -> Answer<()> {
-    let layer = id("layer", ask.layer.as_ref().map(|layer| &layer.id))?;
-    let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
-    order(&cuebot, (OF_LAYER, layer), numbers, BY_TURN).await
+changes! { |cuebot, ask|
+    // Frames of a job go to the front or the end of their layers, or are turned round.
+    "/job.JobInterface/ReorderFrames": JobReorderFramesRequest =>
+        order(&cuebot, (OF_JOB, key!(ask.job)?), numbers(&ask.range)?, places(ask.order)).await;
+    "/job.LayerInterface/ReorderFrames": LayerReorderFramesRequest =>
+        order(&cuebot, (OF_LAYER, key!(ask.layer)?), numbers(&ask.range)?, places(ask.order)).await;
+    // Coarse frames go before those between them.
+    "/job.JobInterface/StaggerFrames": JobStaggerFramesRequest => {
+        let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
+        order(&cuebot, (OF_JOB, key!(ask.job)?), numbers, BY_TURN).await
+    };
+    "/job.LayerInterface/StaggerFrames": LayerStaggerFramesRequest => {
+        let numbers = staggered(&numbers(&ask.range)?, ask.stagger)?;
+        order(&cuebot, (OF_LAYER, key!(ask.layer)?), numbers, BY_TURN).await
+    };
 }
 
 #[cfg(test)]

@@ -15,14 +15,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    routes
-        .route("/host.ProcInterface/GetProcs", unary(list))
-        .route("/host.ProcInterface/GetHost", unary(host_of))
-        .route("/host.ProcInterface/GetJob", unary(job_of))
-        .route("/host.ProcInterface/GetLayer", unary(layer_of))
+    changes(answers(routes))
         .route("/host.ProcInterface/GetFrame", unary(frame_of))
-        .route("/host.ProcInterface/Kill", unary(kill))
-        .route("/host.ProcInterface/Unbook", unary(unbook))
         .route("/host.ProcInterface/UnbookProcs", unary(unbook_all))
         .route("/host.HostInterface/GetProcs", unary(of_host))
         .route("/host.HostInterface/GetHostWhiteboard", unary(whiteboard))
@@ -119,13 +113,8 @@ async fn search(cuebot: &Cuebot, r: ProcSearchCriteria) -> Result<Vec<Row>, Call
     Ok(client.query(&statement, &values).await?)
 }
 
-async fn list(cuebot: Arc<Cuebot>, ask: ProcGetProcsRequest) -> Answer<ProcGetProcsResponse> {
-    let rows = search(&cuebot, ask.r.unwrap_or_default()).await?;
-    Ok(ProcGetProcsResponse { procs: Some(ProcSeq { procs: rows.iter().map(proc_of).collect() }) })
-}
-
 async fn of_host(cuebot: Arc<Cuebot>, ask: HostGetProcsRequest) -> Answer<HostGetProcsResponse> {
-    let host = id("host", ask.host.as_ref().map(|host| &host.id))?;
+    let host = key!(ask.host)?;
     let statement = format!("{PROCS} WHERE p.pk_host = $1 ORDER BY p.ts_booked, p.pk_proc LIMIT {ROWS_MAX}");
     let rows = cuebot.pool.get().await?.query(&statement, &[&host]).await?;
     Ok(HostGetProcsResponse { procs: Some(ProcSeq { procs: rows.iter().map(proc_of).collect() }) })
@@ -147,24 +136,26 @@ async fn owner(cuebot: &Cuebot, proc: Option<&Proc>) -> Result<Owner, CallError>
     Ok(Owner { host: row.get(0), job: row.get(1), layer: row.get(2), frame: row.get(3) })
 }
 
-async fn host_of(cuebot: Arc<Cuebot>, ask: ProcGetHostRequest) -> Answer<ProcGetHostResponse> {
-    let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    let r = HostSearchCriteria { ids: vec![owner.host.clone()], ..Default::default() };
-    Ok(ProcGetHostResponse { host: Some(hosts::one_host(&cuebot, r, owner.host).await?) })
-}
-
-async fn job_of(cuebot: Arc<Cuebot>, ask: ProcGetJobRequest) -> Answer<ProcGetJobResponse> {
-    let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    Ok(ProcGetJobResponse { job: Some(jobs::by_id(&cuebot, &owner.job).await?) })
-}
-
-async fn layer_of(cuebot: Arc<Cuebot>, ask: ProcGetLayerRequest) -> Answer<ProcGetLayerResponse> {
-    let owner = owner(&cuebot, ask.proc.as_ref()).await?;
-    Ok(ProcGetLayerResponse { layer: Some(layers::by_id(&cuebot, &owner.layer).await?) })
+answers! { |cuebot, ask|
+    "/host.ProcInterface/GetProcs": ProcGetProcsRequest => ProcGetProcsResponse {
+        procs: {
+            let rows = search(&cuebot, ask.r.unwrap_or_default()).await?;
+            Some(ProcSeq { procs: rows.iter().map(proc_of).collect() })
+        }
+    };
+    "/host.ProcInterface/GetHost": ProcGetHostRequest => ProcGetHostResponse {
+        host: Some(hosts::by_id(&cuebot, &owner(&cuebot, ask.proc.as_ref()).await?.host).await?)
+    };
+    "/host.ProcInterface/GetJob": ProcGetJobRequest => ProcGetJobResponse {
+        job: Some(jobs::by_id(&cuebot, &owner(&cuebot, ask.proc.as_ref()).await?.job).await?)
+    };
+    "/host.ProcInterface/GetLayer": ProcGetLayerRequest => ProcGetLayerResponse {
+        layer: Some(layers::by_id(&cuebot, &owner(&cuebot, ask.proc.as_ref()).await?.layer).await?)
+    };
 }
 
 async fn frame_of(cuebot: Arc<Cuebot>, ask: ProcGetFrameRequest) -> Answer<ProcGetFrameResponse> {
-    let key = id("proc", ask.proc.as_ref().map(|proc| &proc.id))?.to_owned();
+    let key = key!(ask.proc)?.to_owned();
     let frame = owner(&cuebot, ask.proc.as_ref()).await?.frame;
     let frame = frame.ok_or(CallError::Missing { what: "frame of proc", name: key })?;
     Ok(ProcGetFrameResponse { frame: Some(frames::by_id(&cuebot, &frame).await?) })
@@ -203,14 +194,11 @@ async fn give_up_one(cuebot: &Cuebot, proc: Option<&Proc>, kills_it: bool) -> Re
     give_up(cuebot, vec![key], kills_it).await
 }
 
-/// Ends the frame of a proc, which then waits again.
-async fn kill(cuebot: Arc<Cuebot>, ask: ProcKillRequest) -> Answer<()> {
-    give_up_one(&cuebot, ask.proc.as_ref(), true).await
-}
-
-/// Lets a proc end with its frame, or at once.
-async fn unbook(cuebot: Arc<Cuebot>, ask: ProcUnbookRequest) -> Answer<()> {
-    give_up_one(&cuebot, ask.proc.as_ref(), ask.kill).await
+changes! { |cuebot, ask|
+    // Ends the frame of a proc, which then waits again.
+    "/host.ProcInterface/Kill": ProcKillRequest => give_up_one(&cuebot, ask.proc.as_ref(), true).await;
+    // Lets a proc end with its frame, or at once.
+    "/host.ProcInterface/Unbook": ProcUnbookRequest => give_up_one(&cuebot, ask.proc.as_ref(), ask.kill).await;
 }
 
 /// Lets the procs of a search end with their frames, or at once.
@@ -224,65 +212,19 @@ async fn unbook_all(cuebot: Arc<Cuebot>, ask: ProcUnbookProcsRequest) -> Answer<
 
 fn nested_proc(row: &Row) -> NestedProc {
     let proc = proc_of(row);
-    NestedProc {
-        id: proc.id,
-        name: proc.name,
-        show_name: proc.show_name,
-        job_name: proc.job_name,
-        frame_name: proc.frame_name,
-        group_name: proc.group_name,
-        ping_time: proc.ping_time,
-        booked_time: proc.booked_time,
-        dispatch_time: proc.dispatch_time,
-        reserved_memory: proc.reserved_memory,
-        reserved_gpu_memory: proc.reserved_gpu_memory,
-        used_memory: proc.used_memory,
-        reserved_cores: proc.reserved_cores,
-        unbooked: proc.unbooked,
-        log_path: proc.log_path,
-        redirect_target: proc.redirect_target,
-        services: proc.services,
-        parent: None,
-        used_gpu_memory: proc.used_gpu_memory,
-        reserved_gpus: proc.reserved_gpus,
-        max_pss: row.get("pss_max"),
-        used_pss: row.get("pss"),
-    }
+    repeated!(NestedProc of proc {
+        id, name, show_name, job_name, frame_name, group_name, ping_time, booked_time, dispatch_time,
+        reserved_memory, reserved_gpu_memory, used_memory, reserved_cores, unbooked, log_path, redirect_target,
+        services, used_gpu_memory, reserved_gpus
+    } and { parent: None, max_pss: row.get("pss_max"), used_pss: row.get("pss") })
 }
 
 fn nested_host(host: Host, procs: Vec<NestedProc>) -> NestedHost {
-    NestedHost {
-        id: host.id,
-        name: host.name,
-        alloc_name: host.alloc_name,
-        nimby_enabled: host.nimby_enabled,
-        has_comment: host.has_comment,
-        cores: host.cores,
-        idle_cores: host.idle_cores,
-        memory: host.memory,
-        idle_memory: host.idle_memory,
-        gpu_memory: host.gpu_memory,
-        idle_gpu_memory: host.idle_gpu_memory,
-        total_swap: host.total_swap,
-        total_memory: host.total_memory,
-        total_gpu_memory: host.total_gpu_memory,
-        total_mcp: host.total_mcp,
-        free_swap: host.free_swap,
-        free_memory: host.free_memory,
-        free_mcp: host.free_mcp,
-        free_gpu_memory: host.free_gpu_memory,
-        load: host.load,
-        boot_time: host.boot_time,
-        ping_time: host.ping_time,
-        os: host.os,
-        tags: host.tags,
-        state: host.state,
-        lock_state: host.lock_state,
-        thread_mode: host.thread_mode,
-        procs: Some(NestedProcSeq { nested_procs: procs }),
-        gpus: host.gpus,
-        idle_gpus: host.idle_gpus,
-    }
+    repeated!(NestedHost of host {
+        id, name, alloc_name, nimby_enabled, has_comment, cores, idle_cores, memory, idle_memory, gpu_memory,
+        idle_gpu_memory, total_swap, total_memory, total_gpu_memory, total_mcp, free_swap, free_memory, free_mcp,
+        free_gpu_memory, load, boot_time, ping_time, os, tags, state, lock_state, thread_mode, gpus, idle_gpus
+    } and { procs: Some(NestedProcSeq { nested_procs: procs }) })
 }
 
 /// All hosts with their procs.

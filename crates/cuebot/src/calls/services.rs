@@ -124,7 +124,7 @@ async fn update(cuebot: Arc<Cuebot>, ask: ServiceUpdateRequest) -> Answer<()> {
 
 /// Deletes a service. Layers keep the values that they took from it.
 async fn delete(cuebot: Arc<Cuebot>, ask: ServiceDeleteRequest) -> Answer<()> {
-    let key = id("service", ask.service.as_ref().map(|service| &service.id))?;
+    let key = key!(ask.service)?;
     let statement = "DELETE FROM service WHERE pk_service = $1 AND str_name <> 'default'";
     if cuebot.pool.get().await?.execute(statement, &[&key]).await? == 0 {
         return Err(CallError::Missing { what: "service but 'default' of the id", name: key.to_owned() });

@@ -1,9 +1,9 @@
 //! Shows: lists, new ones, and what operators switch.
 
-use super::fields::{Answer, ROWS_MAX, fitting, hundredths, id};
+use super::fields::{Answer, ROWS_MAX, fitting, hundredths};
 use super::jobs;
 use crate::cuebot::Cuebot;
-use crate::generated::job;
+use crate::generated::job::JobSeq;
 use crate::generated::show::*;
 use crate::names;
 use crate::routes::{Routes, unary};
@@ -17,11 +17,8 @@ const NAME_CHARS_MAX: usize = 36;
 const EMAIL_CHARS_MAX: usize = 1_024;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    setters(routes)
-        .route("/show.ShowInterface/GetShows", unary(all_shows))
-        .route("/show.ShowInterface/GetActiveShows", unary(active_shows))
+    setters(answers(routes))
         .route("/show.ShowInterface/FindShow", unary(find_show))
-        .route("/show.ShowInterface/GetJobs", unary(jobs_of_show))
         .route("/show.ShowInterface/CreateShow", unary(create))
 }
 
@@ -78,29 +75,22 @@ async fn shows(cuebot: &Cuebot, is_active: Option<bool>, name: Option<&str>) -> 
     Ok(rows.iter().map(show_of).collect())
 }
 
-async fn all_shows(cuebot: Arc<Cuebot>, _: ShowGetShowsRequest) -> Answer<ShowGetShowsResponse> {
-    let shows = shows(&cuebot, None, None).await?;
-    Ok(ShowGetShowsResponse { shows: Some(ShowSeq { shows }) })
-}
-
-async fn active_shows(
-    cuebot: Arc<Cuebot>,
-    _: ShowGetActiveShowsRequest,
-) -> Answer<ShowGetActiveShowsResponse> {
-    let shows = shows(&cuebot, Some(true), None).await?;
-    Ok(ShowGetActiveShowsResponse { shows: Some(ShowSeq { shows }) })
+answers! { |cuebot, ask|
+    "/show.ShowInterface/GetShows": ShowGetShowsRequest => ShowGetShowsResponse {
+        shows: Some(ShowSeq { shows: shows(&cuebot, None, None).await? })
+    };
+    "/show.ShowInterface/GetActiveShows": ShowGetActiveShowsRequest => ShowGetActiveShowsResponse {
+        shows: Some(ShowSeq { shows: shows(&cuebot, Some(true), None).await? })
+    };
+    "/show.ShowInterface/GetJobs": ShowGetJobsRequest => ShowGetJobsResponse {
+        jobs: Some(JobSeq { jobs: jobs::pending_jobs(&cuebot, "job.pk_show = $1", key!(ask.show)?).await? })
+    };
 }
 
 async fn find_show(cuebot: Arc<Cuebot>, ask: ShowFindShowRequest) -> Answer<ShowFindShowResponse> {
     let found = shows(&cuebot, None, Some(&ask.name)).await?.into_iter().next();
     let missing = CallError::Missing { what: "show", name: ask.name };
     Ok(ShowFindShowResponse { show: Some(found.ok_or(missing)?) })
-}
-
-async fn jobs_of_show(cuebot: Arc<Cuebot>, ask: ShowGetJobsRequest) -> Answer<ShowGetJobsResponse> {
-    let show = id("show", ask.show.as_ref().map(|show| &show.id))?;
-    let jobs = jobs::pending(&cuebot, "job.pk_show = $1", show).await?.iter().map(jobs::job).collect();
-    Ok(ShowGetJobsResponse { jobs: Some(job::JobSeq { jobs }) })
 }
 
 /// A show with its counts, its first group, and the figures of its department. The schema's triggers make the rest.

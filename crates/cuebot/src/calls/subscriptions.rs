@@ -1,22 +1,22 @@
 //! Subscriptions: what a show gets of an allocation. Sizes and bursts are hundredths of cores in requests, too.
 
-use super::fields::{Answer, ROWS_MAX, hundredths, id};
+use super::fields::{Answer, ROWS_MAX, hundredths};
 use crate::cuebot::Cuebot;
+use crate::generated::facility::{AllocGetSubscriptionsRequest, AllocGetSubscriptionsResponse};
+use crate::generated::show::{
+    ShowCreateSubscriptionRequest, ShowCreateSubscriptionResponse, ShowGetSubscriptionRequest,
+    ShowGetSubscriptionResponse,
+};
 use crate::generated::subscription::*;
-use crate::generated::{facility, show};
 use crate::routes::{Routes, unary};
 use crate::trouble::CallError;
 use std::sync::Arc;
 use tokio_postgres::Row;
 
 pub(super) fn routes(routes: Routes) -> Routes {
-    setters(routes)
-        .route("/subscription.SubscriptionInterface/Get", unary(get))
-        .route("/subscription.SubscriptionInterface/Find", unary(find))
+    setters(answers(routes))
         .route("/subscription.SubscriptionInterface/Delete", unary(delete))
-        .route("/show.ShowInterface/GetSubscriptions", unary(of_show))
         .route("/show.ShowInterface/CreateSubscription", unary(create))
-        .route("/facility.AllocationInterface/GetSubscriptions", unary(of_alloc))
 }
 
 const SUBSCRIPTIONS: &str = "
@@ -56,32 +56,24 @@ async fn one(cuebot: &Cuebot, which: &'static str, key: &str) -> Result<Subscrip
 
 const BY_ID: &str = "s.pk_subscription = $1";
 
-async fn get(cuebot: Arc<Cuebot>, ask: SubscriptionGetRequest) -> Answer<SubscriptionGetResponse> {
-    Ok(SubscriptionGetResponse { subscription: Some(one(&cuebot, BY_ID, &ask.id).await?) })
-}
-
-/// A subscription by its name: that of the allocation, a dot, that of the show.
-async fn find(cuebot: Arc<Cuebot>, ask: SubscriptionFindRequest) -> Answer<SubscriptionFindResponse> {
-    let found = one(&cuebot, "a.str_name || '.' || w.str_name = $1", &ask.name).await?;
-    Ok(SubscriptionFindResponse { subscription: Some(found) })
-}
-
-async fn of_show(
-    cuebot: Arc<Cuebot>,
-    ask: show::ShowGetSubscriptionRequest,
-) -> Answer<show::ShowGetSubscriptionResponse> {
-    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
-    let subscriptions = list(&cuebot, "s.pk_show = $1", key).await?;
-    Ok(show::ShowGetSubscriptionResponse { subscriptions: Some(SubscriptionSeq { subscriptions }) })
-}
-
-async fn of_alloc(
-    cuebot: Arc<Cuebot>,
-    ask: facility::AllocGetSubscriptionsRequest,
-) -> Answer<facility::AllocGetSubscriptionsResponse> {
-    let key = id("allocation", ask.allocation.as_ref().map(|alloc| &alloc.id))?;
-    let subscriptions = list(&cuebot, "s.pk_alloc = $1", key).await?;
-    Ok(facility::AllocGetSubscriptionsResponse { subscriptions: Some(SubscriptionSeq { subscriptions }) })
+answers! { |cuebot, ask|
+    "/subscription.SubscriptionInterface/Get": SubscriptionGetRequest => SubscriptionGetResponse {
+        subscription: Some(one(&cuebot, BY_ID, &ask.id).await?)
+    };
+    // The name of a subscription is that of the allocation, a dot, and that of the show.
+    "/subscription.SubscriptionInterface/Find": SubscriptionFindRequest => SubscriptionFindResponse {
+        subscription: Some(one(&cuebot, "a.str_name || '.' || w.str_name = $1", &ask.name).await?)
+    };
+    "/show.ShowInterface/GetSubscriptions": ShowGetSubscriptionRequest => ShowGetSubscriptionResponse {
+        subscriptions: Some(SubscriptionSeq {
+            subscriptions: list(&cuebot, "s.pk_show = $1", key!(ask.show)?).await?
+        })
+    };
+    "/facility.AllocationInterface/GetSubscriptions": AllocGetSubscriptionsRequest => AllocGetSubscriptionsResponse {
+        subscriptions: Some(SubscriptionSeq {
+            subscriptions: list(&cuebot, "s.pk_alloc = $1", key!(ask.allocation)?).await?
+        })
+    };
 }
 
 /// The cores that frames of the show use there already count from the start.
@@ -98,9 +90,9 @@ RETURNING pk_subscription";
 /// Adds a subscription: a show may use an allocation.
 async fn create(
     cuebot: Arc<Cuebot>,
-    ask: show::ShowCreateSubscriptionRequest,
-) -> Answer<show::ShowCreateSubscriptionResponse> {
-    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
+    ask: ShowCreateSubscriptionRequest,
+) -> Answer<ShowCreateSubscriptionResponse> {
+    let key = key!(ask.show)?;
     let (size, burst) = (i64::from(hundredths(ask.size)?.max(0)), i64::from(hundredths(ask.burst)?.max(0)));
     let client = cuebot.pool.get().await?;
     let made =
@@ -111,7 +103,7 @@ async fn create(
         .ok_or_else(|| CallError::Missing { what: "show or allocation", name: ask.allocation_id.clone() })?;
     drop(client);
     let made = one(&cuebot, BY_ID, made.get(0)).await?;
-    Ok(show::ShowCreateSubscriptionResponse { subscription: Some(made) })
+    Ok(ShowCreateSubscriptionResponse { subscription: Some(made) })
 }
 
 setters!("subscription.SubscriptionInterface", subscription {
@@ -123,7 +115,7 @@ setters!("subscription.SubscriptionInterface", subscription {
 
 /// Deletes a subscription under which no frame runs.
 async fn delete(cuebot: Arc<Cuebot>, ask: SubscriptionDeleteRequest) -> Answer<()> {
-    let key = id("subscription", ask.subscription.as_ref().map(|subscription| &subscription.id))?;
+    let key = key!(ask.subscription)?;
     let statement = "DELETE FROM subscription s WHERE pk_subscription = $1 AND NOT EXISTS (
         SELECT 1 FROM proc p JOIN host h USING (pk_host) WHERE p.pk_show = s.pk_show AND h.pk_alloc = s.pk_alloc)";
     if cuebot.pool.get().await?.execute(statement, &[&key]).await? == 0 {

@@ -1,6 +1,6 @@
 //! A show as one tree: its groups, and the pending jobs of each.
 
-use super::fields::{Answer, id};
+use super::fields::Answer;
 use super::{groups, jobs};
 use crate::cuebot::Cuebot;
 use crate::generated::job::*;
@@ -22,7 +22,7 @@ async fn tree(
     cuebot: Arc<Cuebot>,
     ask: show::ShowGetJobWhiteboardRequest,
 ) -> Answer<show::ShowGetJobWhiteboardResponse> {
-    let key = id("show", ask.show.as_ref().map(|show| &show.id))?;
+    let key = key!(ask.show)?;
     let all = groups::list(&cuebot, "o.pk_show = $1", &[key]).await?;
     let mut jobs_by_group: BTreeMap<String, Vec<Job>> = BTreeMap::new();
     for row in jobs::pending(&cuebot, "job.pk_show = $1", key).await? {
@@ -46,31 +46,21 @@ fn nested(
     jobs: &mut BTreeMap<String, Vec<Job>>,
     levels: usize,
 ) -> NestedGroup {
-    let inline_jobs = jobs.remove(&group.id).unwrap_or_default();
+    let own_jobs = jobs.remove(&group.id).unwrap_or_default();
     let mut nested_groups = Vec::new();
     if levels > 0 {
         for child in below.remove(&group.id).unwrap_or_default() {
             nested_groups.push(nested(child, below, jobs, levels - 1));
         }
     }
-    NestedGroup {
-        id: group.id,
-        name: group.name,
-        department: group.department,
-        default_job_priority: group.default_job_priority,
-        default_job_min_cores: group.default_job_min_cores,
-        default_job_max_cores: group.default_job_max_cores,
-        min_cores: group.min_cores,
-        max_cores: group.max_cores,
-        level: group.level,
+    repeated!(NestedGroup of group {
+        id, name, department, default_job_priority, default_job_min_cores, default_job_max_cores, min_cores, max_cores,
+        level, default_job_min_gpus, default_job_max_gpus, min_gpus, max_gpus
+    } and {
         parent: None,
         groups: Some(NestedGroupSeq { nested_groups }),
-        jobs: inline_jobs.iter().map(|job| job.id.clone()).collect(),
+        jobs: own_jobs.iter().map(|job| job.id.clone()).collect(),
         stats: group.group_stats,
-        default_job_min_gpus: group.default_job_min_gpus,
-        default_job_max_gpus: group.default_job_max_gpus,
-        min_gpus: group.min_gpus,
-        max_gpus: group.max_gpus,
-        inline_jobs,
-    }
+        inline_jobs: own_jobs
+    })
 }
