@@ -9,15 +9,13 @@ use std::collections::HashSet;
 pub const FRAMES_MAX: usize = 100_000;
 
 /// Why a range is refused.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RangeError {
-    /// A section has none of the five forms, or a number does not fit.
     #[error("'{0}' is not a valid frame range; give sections such as 1-10, 1-10x2, 1-10y2 or 1-10:4")]
     Syntax(String),
-    /// The sign of the step does not lead from the first frame to the last, or the step is 0.
     #[error("the step of frame range '{0}' never reaches its end; a falling range needs a negative step")]
     Step(String),
-    /// More frames than `FRAMES_MAX`.
     #[error("frame range '{0}' has more than {FRAMES_MAX} frames; split the job")]
     TooMany(String),
 }

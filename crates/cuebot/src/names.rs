@@ -24,16 +24,13 @@ pub mod width {
 }
 
 /// A name that is refused.
-#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameError {
-    /// Other characters than letters, digits, `_`, `.` and `-`, or only dots.
     #[error("'{name}' is not a valid {what}; use letters, digits, dots and underscores")]
     Characters { what: &'static str, name: String },
-    /// Fewer than three characters.
     #[error("the {what} '{name}' has fewer than 3 characters; OpenCue needs at least 3")]
     Short { what: &'static str, name: String },
-    /// More bytes than the database's column.
     #[error("the {what} has {length} bytes; at most {max} fit")]
     Long { what: &'static str, length: usize, max: usize },
 }

@@ -37,37 +37,27 @@ pub const CORES_RESERVED: std::ops::RangeInclusive<i32> = 10..=2_400;
 pub const MEMORY_RESERVED_KIB: std::ops::RangeInclusive<i64> = 262_144..=52_428_800;
 
 /// Why a document is refused.
-#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// A document of more than `SPEC_BYTES_MAX`.
     #[error("the job spec has {0} bytes; at most {SPEC_BYTES_MAX} are read; split the job")]
     Long(usize),
-    /// A document with an entity of its own.
     #[error("the job spec declares an entity; write the text itself")]
     Entity,
-    /// A document that is not XML.
     #[error("the job spec is not valid XML")]
     Xml(#[from] roxmltree::Error),
-    /// An element or attribute that must be there.
     #[error("{place} has no {what}; add it")]
     Missing { place: String, what: &'static str },
-    /// A value that cannot be understood or does not fit.
     #[error("{place}: '{value}' is not a valid {what}")]
     Value { place: String, what: &'static str, value: String },
-    /// More of something than its bound.
     #[error("{place} has more than {max} {what}; split it")]
     Many { place: String, what: &'static str, max: usize },
-    /// A layer's name that the job has already.
     #[error("job '{job}' has two layers '{layer}'; give them different names")]
     Twice { job: String, layer: String },
-    /// A job of root.
     #[error("jobs cannot run as root; submit as another user")]
     Root,
-    /// A name that is refused.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A frame range that is refused.
     #[error(transparent)]
     Range(#[from] RangeError),
 }

@@ -7,34 +7,27 @@ use tokio_postgres::error::SqlState;
 use tonic::{Code, Status};
 
 /// Why a call fails.
-#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// What a client names is not in the tables.
     #[error("there is no {what} '{name}'")]
     Missing { what: &'static str, name: String },
     /// A value that the call cannot use. The text says which, and what to do.
     #[error("{0}")]
     Value(String),
-    /// Something that is there already.
     #[error("there is a {what} '{name}' already; choose another name, or end that one")]
     Exists { what: &'static str, name: String },
     /// A part of OpenCue that is not served. The text says what to do instead.
     #[error("{0}")]
     Unserved(String),
-    /// A job spec that is refused.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// A name that is refused.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A range of frames that is refused.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// The database refused a statement, or went away.
     #[error("the database failed; the client may try again")]
     Database(#[from] tokio_postgres::Error),
-    /// No connection came free.
     #[error("no connection to the database came free; the client may try again")]
     Pool(#[from] deadpool_postgres::PoolError),
 }

@@ -42,14 +42,11 @@ impl CompassOptions {
 }
 
 /// Why the interface cannot be set up.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum CompassError {
-    /// The directory of files cannot be opened.
     #[error("cannot open the directory of files {}, srv of [compass]: {source}", path.display())]
     Directory { path: PathBuf, source: std::io::Error },
-    /// The beginning of URLs is not valid.
     #[error("url of [compass] must begin with http:// or https:// and have no spaces, not '{0}'")]
     Url(String),
 }

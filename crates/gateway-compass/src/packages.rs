@@ -16,19 +16,14 @@ const BUILT: &str = "ss/pkgbuild/";
 /// Why the packages of a submission are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackageError {
-    /// A field is not valid.
     #[error(transparent)]
     Bad(#[from] BadJob),
-    /// The client has to send these files with the job.
     #[error("the file store lacks {}", .0.join(", "))]
     Missing(Vec<String>),
-    /// The client has to send the contents of these archives with the job.
     #[error("the contents of {} are not here", .0.join(", "))]
     Retry(Vec<String>),
-    /// The directory cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The disk is full.
     #[error("the disk of the server's directory of files is full")]
     DiskFull,
 }

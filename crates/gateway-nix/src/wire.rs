@@ -19,17 +19,13 @@ pub const TEXT_BYTES_MAX: usize = 1_024;
 pub const LISTED_MAX: usize = 128;
 
 /// Why a request is not valid.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadRequest {
-    /// A text of the request is too long.
     #[error("{what} has {is} bytes, and at most {TEXT_BYTES_MAX} are allowed")]
     Long { what: &'static str, is: usize },
-    /// A list of the request is too long.
     #[error("{what}: {is} are more than the limit of {max}")]
     Many { what: &'static str, is: usize, max: usize },
-    /// A text has line breaks or other control characters.
     #[error("{0} contains control characters")]
     Control(&'static str),
 }

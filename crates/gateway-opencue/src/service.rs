@@ -23,36 +23,28 @@ const LEAVE_TIME: Duration = Duration::from_secs(15);
 /// The time between looks for hosts that fell silent.
 const UPKEEP_TIME: Duration = Duration::from_secs(10);
 /// An error with which the gateway does not start, or ends.
-#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// The password file cannot be read.
     #[error("the password file {path} cannot be read: {why}")]
     Password { path: PathBuf, why: std::io::Error },
-    /// The database does not answer, or refuses.
     #[error("the database {database} cannot be used: {why}; 'database' in the config file says where it is")]
     Database { database: String, why: String },
-    /// The database is not OpenCue's, or of an older release.
     #[error(
         "the database {database} has no column {column}: OpenCue's migrations up to {migration} are needed"
     )]
     Schema { database: String, column: String, migration: String },
-    /// An address cannot be listened at.
     #[error("{address} cannot be listened at: {why}")]
     Listen { address: SocketAddr, why: std::io::Error },
-    /// The Windlass server of the workers cannot be asked.
     #[error(
         "the Windlass server of the workers cannot be used: {}; 'windlass.workers' in the config file says where it is",
         told(.0)
     )]
     Workers(NoServer),
-    /// The board's token file cannot be read.
     #[error("the board's token file {path} cannot be read: {why}")]
     BoardToken { path: PathBuf, why: std::io::Error },
-    /// The board would be open to every user of the network.
     #[error("{0}; 'windlass.board.token_file' in the config file names the token's file")]
     Board(TokenDoorError),
-    /// A pass of the scheduler failed.
     #[error(transparent)]
     Pass(#[from] PassError),
 }

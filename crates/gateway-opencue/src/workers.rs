@@ -89,10 +89,8 @@ struct WorkersState {
 /// An error of a call about a worker's frame.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkersError {
-    /// The Windlass server refused, or did not answer.
     #[error("the Windlass server: {}", .0.root())]
     Server(#[from] ClientError),
-    /// OpenCue's tables could not be read or written.
     #[error("OpenCue's tables: {0}")]
     Tables(#[from] CallError),
 }
@@ -110,12 +108,11 @@ impl From<PoolError> for WorkersError {
 }
 
 /// An error by which the gateway cannot ask the Windlass server.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum NoServer {
-    /// A file cannot be read.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The address or the certificates cannot be used.
     #[error(transparent)]
     Client(#[from] ClientError),
 }

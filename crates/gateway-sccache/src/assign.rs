@@ -20,18 +20,15 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 const CLIENTS_MAX: usize = 10_000;
 
 /// Why a build server did not take a job.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum NotAssigned {
-    /// The build server was not reached, did not answer, or has another certificate.
     #[error("the build server is not reached: {0}")]
     Unreached(#[from] reqwest::Error),
-    /// The build server refused the job.
     #[error("the build server answers {0}")]
     Refused(reqwest::StatusCode),
-    /// The answer of the build server is not valid.
     #[error("the build server's answer: {0}")]
     Unreadable(#[from] wire::BadBody),
-    /// This process cannot speak TLS.
     #[error("cannot speak TLS: {0}")]
     Tls(#[from] rustls::Error),
 }

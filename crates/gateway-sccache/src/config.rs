@@ -67,15 +67,13 @@ pub enum ServerAuth {
 }
 
 /// Why a file of settings is refused.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BadConfig {
     /// The file is not valid TOML, or not the settings of a scheduler. The line is not shown, because it may contain a
     /// token.
     #[error("these are not the settings of an sccache scheduler, line {line}: {why}")]
     Toml { line: usize, why: String },
-    /// The file is not valid JSON, or not the settings of a scheduler.
     #[error("these are not the settings of an sccache scheduler: {0}")]
     Json(#[from] serde_json::Error),
 }

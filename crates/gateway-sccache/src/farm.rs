@@ -142,9 +142,9 @@ pub struct Heard {
 }
 
 /// Why a heartbeat is refused.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadHeartbeat {
-    /// The build server has no cores, or too many.
     #[error("Invalid number of CPUs ({0}) specified in heartbeat")]
     Cpus(u64),
 }
@@ -163,17 +163,13 @@ pub enum StateChange {
 }
 
 /// Why a job's state is refused. The words are those of a stock scheduler.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadState {
-    /// The build server is not known, and too many unknown ones have reported jobs.
     #[error("Unknown server {0}")]
     Server(ServerId),
-    /// The job belongs to another build server.
     #[error("Job id {job:?} is not registered on server {server}")]
     NotIts { job: JobId, server: ServerId },
-    /// A job cannot change its state so.
     #[error("Invalid job state transition from {from:?} to {to:?}")]
     Transition { from: JobState, to: JobState },
 }

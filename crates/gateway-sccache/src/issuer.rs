@@ -9,11 +9,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a client is not admitted.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum NotLetIn {
-    /// The client's token is not valid.
     #[error(transparent)]
     Token(#[from] BadToken),
     /// The issuer does not tell whether the token is valid. The client compiles by itself.

@@ -54,12 +54,11 @@ impl Default for Options {
 }
 
 /// Why a scheduler cannot start.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BadStart {
-    /// The key of build servers' tokens is not valid.
     #[error("server_auth: {0}")]
     Key(#[from] BadKey),
-    /// The address cannot be listened at.
     #[error("cannot listen: {0}")]
     Listen(#[from] std::io::Error),
 }

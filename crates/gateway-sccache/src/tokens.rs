@@ -32,12 +32,11 @@ pub enum BadToken {
 }
 
 /// Why a key cannot be used.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BadKey {
-    /// The key is not base64.
     #[error("the secret key is not URL-safe base64: {0}")]
     Base64(#[from] base64::DecodeError),
-    /// The key has another length.
     #[error("the secret key has {0} bytes, and must have {SECRET_BYTES}")]
     Length(usize),
 }

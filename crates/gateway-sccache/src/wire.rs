@@ -17,12 +17,11 @@ const ARCHIVE_ID_CHARS: usize = 64;
 const TAIL_MAGIC: [u8; 4] = *b"WLT1";
 
 /// Why a body is not a message.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BadBody {
-    /// The body is too long.
     #[error("the body has {0} bytes, and may have {BODY_BYTES_MAX}")]
     TooLong(usize),
-    /// The body cannot be read.
     #[error("the body is not what it should be: {0}")]
     Unreadable(#[from] bincode::Error),
 }

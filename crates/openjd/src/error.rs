@@ -13,17 +13,13 @@ use std::io;
 const MISTAKES_MAX: usize = 20;
 
 /// Why a template cannot be submitted.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
-    /// The template, or values of its parameters, break rules.
     #[error("{}", show(.0))]
     Mistakes(Vec<Mistake>),
-    /// A parameter of the command line is malformed.
     #[error("-p {text}: {reason}")]
     Parameter { text: String, reason: String },
-    /// A file cannot be read.
     #[error("cannot read {path}")]
     File { path: String, source: io::Error },
 }

@@ -57,15 +57,14 @@ impl InnerPath {
 }
 
 /// Why a file is not read or written.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file does not exist, or a symbolic link in its path leads out of the directory.
     #[error("File not found")]
     Missing,
-    /// A file with this name exists.
     #[error("File already exists")]
     Exists,
-    /// The file system refuses.
     #[error("cannot use {path} in the directory of files: {source}")]
     Io {
         /// The path beneath the directory.

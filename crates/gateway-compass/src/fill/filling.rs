@@ -21,18 +21,15 @@ pub(crate) fn is_private(key: &str) -> bool {
 /// Why a job cannot be started as it is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Unfilled {
-    /// The job names no kernel, and the server has no directory of files.
     #[error(
         "there is no kernel for it: the job has no kernel_uri, and this server has no directory of files; \
          set srv of [compass]"
     )]
     WithoutDirectory,
-    /// The directory has no kernel of the job's system.
     #[error(
         "there is no kernel for it: neither {0} is in the directory of files; put one there, or give kernel_uri"
     )]
     MissingKernel(String),
-    /// The directory has no initial file system of the job's system.
     #[error("{0} is not in the directory of files; put it there, or give initrds_uri")]
     MissingInitrd(String),
 }

@@ -6,28 +6,21 @@ use super::testbox::BadTestbox;
 pub const JOB_BYTES_MAX: usize = 4 << 20;
 
 /// Why a job is refused.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadJob {
-    /// A required field is missing.
     #[error("Missing required job key: '{0}'.")]
     Missing(&'static str),
-    /// A field has the wrong type.
     #[error("invalid type, expect {expect}: Job[{field}]")]
     Type { field: String, expect: &'static str },
-    /// A field has an invalid value.
     #[error("Job Format Error: {field}: {why}")]
     Field { field: String, why: String },
-    /// The name of the testbox is not valid.
     #[error("Job Format Error: {0}")]
     Testbox(#[from] BadTestbox),
-    /// None of the target machines is the testbox.
     #[error(
         "no machine is left: target_machines names none that is testbox '{0}'; name one that is, or leave it out"
     )]
     NoMachine(String),
-    /// The job has more bytes than the limit.
     #[error("the job has {0} bytes, more than {JOB_BYTES_MAX}; put large data where its machine fetches it")]
     TooLarge(usize),
 }

@@ -64,17 +64,14 @@ pub struct Testbox {
 }
 
 /// Why the name of a testbox is refused.
-// The messages say what the fields are.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadTestbox {
-    /// The name is empty, too long, or has characters that names must not have.
     #[error(
         "invalid testbox '{}': give up to {NAME_BYTES_MAX} letters, digits, dots, dashes, underscores or pluses",
         .0.chars().take(64).collect::<String>()
     )]
     Name(String),
-    /// The name has a size that no machine has.
     #[error("testbox '{name}': invalid size '{part}': give one such as 2p8g")]
     Size { name: String, part: String },
 }

@@ -29,15 +29,14 @@ impl Builder {
 
 /// Why a machine gets no line. Nix's own hook may run as root, so it is told a machine's address and nothing else that
 /// comes from the server.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadLine {
-    /// The address is not one of a machine that is reached by ssh.
     #[error(
         "the server names the machine {0:?}, and only ssh://[USER@]HOST[:PORT] and ssh-ng://[USER@]HOST[:PORT] \
          are taken from it; what else a machine needs belongs into 'builders'"
     )]
     Address(String),
-    /// The derivation asks for a system or feature that does not fit into a line.
     #[error("{0:?} cannot be the name of a system or feature in 'builders'")]
     Word(String),
 }

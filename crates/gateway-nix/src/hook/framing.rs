@@ -11,15 +11,14 @@ const ALL_BYTES_MAX: u64 = 256 << 20;
 const CHUNK: u64 = 64 << 10;
 
 /// Why Nix's input cannot be read.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BadInput {
     /// The input ended. Nix ends it when it does not need the hook any more.
     #[error("the input has ended")]
     Ended,
-    /// The input violates the protocol.
     #[error("not Nix's hook protocol: {0}")]
     Form(&'static str),
-    /// Reading the input failed.
     #[error("cannot read from Nix: {0}")]
     Read(io::Error),
 }

@@ -13,16 +13,12 @@ pub(super) enum BoardTrouble {
     /// The request has a value that the board cannot use.
     #[error("{0}")]
     Asked(String),
-    /// The job, layer, frame or host that was asked for does not exist.
     #[error("there is no {0}")]
     Missing(String),
-    /// Other requests use all that the board has.
     #[error("the board answers as many requests as it may")]
     Busy,
-    /// No connection to the database came free.
     #[error("the board has no connection to the database")]
     Pool(#[from] PoolError),
-    /// PostgreSQL refused a statement, or went away.
     #[error("the database does not answer the board")]
     Database(#[from] tokio_postgres::Error),
 }

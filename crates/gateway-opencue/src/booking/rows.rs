@@ -5,9 +5,9 @@
 pub const BATCH_FRAMES_MAX: usize = 250;
 
 /// An error by which no frame of a batch is booked.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BookingError {
-    /// A batch that is too large for one transaction.
     #[error("a batch has {0} frames; at most {BATCH_FRAMES_MAX} are booked at a time")]
     TooMany(usize),
     /// PostgreSQL refused, or is not there. Nothing of the batch is booked, unless the commit was under way.

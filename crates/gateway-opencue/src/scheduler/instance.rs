@@ -65,15 +65,13 @@ pub struct InstanceSettings {
 }
 
 /// An error of a pass, or of the wait for work.
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// No connection to the database came free.
     #[error("no connection to the database: {0}; it is tried again")]
     Pool(#[from] PoolError),
-    /// PostgreSQL refused a statement, or went away.
     #[error("the database failed: {0:?}; the next pass plans again")]
     Database(#[from] tokio_postgres::Error),
-    /// A batch of bookings failed.
     #[error(transparent)]
     Booking(#[from] BookingError),
 }

@@ -4,16 +4,13 @@
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 
 /// An error of a config file.
-#[allow(missing_docs, reason = "the fields of the variants are parts of the messages")]
+#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is not valid YAML.
     #[error("the config file is not valid YAML: {0}")]
     Yaml(String),
-    /// The file is longer than is read.
     #[error("the config file has {0} bytes; at most {CONFIG_BYTES_MAX} are read")]
     Long(usize),
-    /// A value is of the wrong kind.
     #[error("{key} = {value}: this must be {expected}")]
     Value { key: String, value: String, expected: &'static str },
 }
