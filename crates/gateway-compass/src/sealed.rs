@@ -98,19 +98,21 @@ impl Seal {
         SystemRandom::new().fill(&mut bytes).map_err(|_| SealError::Random)?;
         SystemRandom::new().fill(&mut suffix).map_err(|_| SealError::Random)?;
         let temporary = self.path.with_extension(format!("{:016x}.new", u64::from_le_bytes(suffix)));
-        let write = |path: &Path| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::hard_link(path, &self.path)
-        };
-        let written = write(&temporary);
+        let written = self.write_beside(&temporary, &bytes);
         // The file may not exist.
         _ = std::fs::remove_file(&temporary);
         match written {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => self.read(),
             written => written.map(|()| bytes).map_err(failed),
         }
+    }
+
+    /// Writes the key to a temporary file, and gives that the key's name too.
+    fn write_beside(&self, temporary: &Path, bytes: &[u8]) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::hard_link(temporary, &self.path)
     }
 }
 

@@ -167,8 +167,8 @@ impl Signed {
 
 /// A subject with the characters that names of queues may have.
 fn plain(subject: &str) -> String {
-    let keep = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
-    subject.chars().take(SUBJECT_CHARS_MAX).map(|c| if keep(c) { c } else { '_' }).collect()
+    let kept = subject.chars().take(SUBJECT_CHARS_MAX);
+    kept.map(|c| if c.is_ascii_alphanumeric() || "-_.@".contains(c) { c } else { '_' }).collect()
 }
 
 #[cfg(test)]

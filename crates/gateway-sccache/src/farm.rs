@@ -263,9 +263,8 @@ impl Farm {
 
     /// Drops build servers that were silent for too long, and returns them with their jobs.
     pub fn drop_silent(&mut self, now: Uptime) -> Vec<(ServerId, Vec<JobId>)> {
-        let silent = |server: &Server| now.saturating_sub(server.seen) > SILENCE_MAX;
-        let gone: Vec<ServerId> =
-            self.servers.iter().filter(|(_, server)| silent(server)).map(|(id, _)| *id).collect();
+        let silent = self.servers.iter().filter(|(_, server)| now.saturating_sub(server.seen) > SILENCE_MAX);
+        let gone: Vec<ServerId> = silent.map(|(id, _)| *id).collect();
         self.early.retain(|_, jobs| {
             jobs.retain(|_, (_, since)| now.saturating_sub(*since) <= SILENCE_MAX);
             !jobs.is_empty()

@@ -223,10 +223,11 @@ impl Scheduler {
             }
         }
         if self.now() > crate::farm::SILENCE_MAX {
-            let known = |worker: &WorkerId| self.state().servers.contains_key(worker);
-            let gone: Vec<WorkerId> = unheard.into_iter().filter(|worker| !known(worker)).collect();
-            for worker in gone {
-                self.forget(worker).await;
+            for worker in unheard {
+                let is_known = self.state().servers.contains_key(&worker);
+                if !is_known {
+                    self.forget(worker).await;
+                }
             }
         }
     }

@@ -118,14 +118,13 @@ impl Converter<'_> {
             let text = self.text(text);
             text.parse::<u64>().map_err(|_| format!("'{text}' is not a number of seconds"))
         };
-        let period = |text: &Option<FormatString>| match text {
-            Some(text) => seconds(text).map(|s| s.saturating_mul(1000)),
-            None => Ok(notify_ms),
-        };
         let cancel = match &from.cancelation {
             None | Some(job::CancelationMode::Terminate) => Cancel::Terminate,
             Some(job::CancelationMode::NotifyThenTerminate { notify_period_in_seconds }) => {
-                Cancel::NotifyThenTerminate(period(notify_period_in_seconds)?)
+                Cancel::NotifyThenTerminate(match notify_period_in_seconds {
+                    Some(text) => seconds(text)?.saturating_mul(1000),
+                    None => notify_ms,
+                })
             }
             Some(job::CancelationMode::DeferredMode { mode, .. }) => {
                 return Err(format!(

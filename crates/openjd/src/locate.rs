@@ -24,12 +24,14 @@ pub fn line_of(text: &str, path: &[Key]) -> Option<usize> {
 
 /// The first line, from line `from` on, that begins with this field.
 pub fn line_of_key(text: &str, field: &str, from: usize) -> Option<usize> {
-    let is_it = |line: &str| {
+    for (n, line) in text.lines().enumerate().skip(from - 1) {
         let line = line.trim_start_matches([' ', '-', '{', ',']).trim_start_matches('"');
         let rest = line.strip_prefix(field).map(|rest| rest.trim_start_matches('"').trim_start());
-        rest.is_some_and(|rest| rest.starts_with(':'))
-    };
-    text.lines().enumerate().skip(from - 1).find(|(_, line)| is_it(line)).map(|(n, _)| n + 1)
+        if rest.is_some_and(|rest| rest.starts_with(':')) {
+            return Some(n + 1);
+        }
+    }
+    None
 }
 
 /// A path as text: `steps[0] -> script`.

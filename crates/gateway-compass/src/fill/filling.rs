@@ -209,8 +209,13 @@ fn mount_repositories(fields: &Fields) -> Fields {
 
 /// A path with the escapes of a URL.
 fn url_path(path: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@+=,:~-".contains(&byte);
-    path.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    let escaped = path.bytes().map(|byte| match byte {
+        plain if plain.is_ascii_alphanumeric() || b"_./@+=,:~-".contains(&plain) => {
+            char::from(plain).to_string()
+        }
+        other => format!("%{other:02X}"),
+    });
+    escaped.collect()
 }
 
 #[cfg(test)]

@@ -36,3 +36,8 @@ pub(crate) fn is_variable(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(fits)
 }
+
+/// A text in which letters, digits and these signs of ASCII stay, and every other character becomes `_`.
+pub(super) fn plain(text: &str, signs: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() || signs.contains(c) { c } else { '_' }).collect()
+}

@@ -10,7 +10,7 @@
 //! - No node waits for itself.
 
 use super::cluster::{roles_of, words};
-use super::fields::{Fields, scalar};
+use super::fields::{Fields, plain, scalar};
 use super::names::{CLUSTER_ROLES, SECTIONS};
 use super::sections::entries_of;
 use crate::number::{number_of, task_of};
@@ -173,8 +173,7 @@ fn reached(entry: &str, what: &str) -> String {
 
 /// The name of an entry as a part of a milestone, which is one word of a shell.
 fn milestone(name: &str) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    name.chars().map(|c| if fits(c) { c } else { '_' }).collect()
+    plain(name, "._-")
 }
 
 /// Adds lines after those of the job's author.

@@ -1,6 +1,6 @@
 //! The directory of a job's results, and the sum of its parameters.
 
-use super::fields::{Fields, scalar, text_of};
+use super::fields::{Fields, plain, scalar, text_of};
 use md5::{Digest, Md5};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -32,8 +32,8 @@ pub fn rootfs(fields: &Fields) -> String {
 
 /// A text as one part of a path, without separators and without a dot at its start.
 fn path_part(text: String) -> String {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "._-=+@".contains(c);
-    let text: String = text.chars().map(|c| if fits(c) { c } else { '_' }).take(NAME_BYTES_MAX).collect();
+    let mut text = plain(&text, "._-=+@");
+    text.truncate(NAME_BYTES_MAX);
     if text.is_empty() || text.starts_with('.') { format!("_{text}") } else { text }
 }
 

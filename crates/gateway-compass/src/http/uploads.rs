@@ -193,12 +193,13 @@ fn allowed_path(files: &Files, view: &View, job: JobId, path: &str) -> Result<In
         return Err(Refusal::EmptyPath);
     }
     let inner = InnerPath::parse(path).ok_or(Refusal::IllegalPath)?;
-    let shared = || files.shares_uploads() && upload_dirs(&view.submitted).iter().any(|dir| inner.is_in(dir));
-    if (inner.is_in(&root) && inner.as_str() != root.trim_matches('/')) || shared() {
-        Ok(inner)
-    } else {
-        Err(Refusal::ForbiddenPath)
+    if inner.is_in(&root) && inner.as_str() != root.trim_matches('/') {
+        return Ok(inner);
     }
+    if files.shares_uploads() && upload_dirs(&view.submitted).iter().any(|dir| inner.is_in(dir)) {
+        return Ok(inner);
+    }
+    Err(Refusal::ForbiddenPath)
 }
 
 /// Writes the file of an allowed upload.

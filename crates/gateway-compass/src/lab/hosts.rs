@@ -272,9 +272,10 @@ impl Lab {
     /// A MAC address in the fields that another host is registered with, and that host's name. A machine is looked up
     /// by its address when it boots, so an address belongs to one host.
     fn others_mac(&self, name: &str, fields: &Fields) -> Option<(String, &str)> {
-        let others = || self.hosts.values().filter(|host| host.name != name);
-        let mut macs = macs_of(fields).into_iter();
-        macs.find_map(|mac| others().find(|host| host.has_mac(&mac)).map(|host| (mac, host.name.as_str())))
+        macs_of(fields).into_iter().find_map(|mac| {
+            let other = self.hosts.values().find(|host| host.name != name && host.has_mac(&mac))?;
+            Some((mac, other.name.as_str()))
+        })
     }
 
     /// Restores capacity and attributes of a host that has not reported since the server started.

@@ -32,7 +32,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use windlass_api::{JobState as JobWord, ServerEvent};
 use windlass_core::engine::WorkerCommand;
 use windlass_core::tags::Attributes;
-use windlass_core::worker::{Origin, Worker};
+use windlass_core::worker::{Origin, WorkerRecord};
 use windlass_core::{JobId, Resources};
 use windlass_server::{Delivery, Handle, Subscription, WorkerMessage};
 use windlass_store::{ForeignWrite, StoreError};
@@ -166,11 +166,10 @@ impl Lab {
             }
         }
         let known = |engine: &windlass_core::Engine| {
-            let known = |worker: &Worker| {
-                (worker.record.incarnation, worker.record.capacity.clone(), worker.record.attributes.clone())
-            };
             let hosts = engine.workers().iter().filter_map(|worker| {
-                Some((Origin::Compass.own_name(&worker.record.name)?.to_owned(), known(worker)))
+                let WorkerRecord { name, incarnation, capacity, attributes, .. } = &worker.record;
+                let own_name = Origin::Compass.own_name(name)?.to_owned();
+                Some((own_name, (*incarnation, capacity.clone(), attributes.clone())))
             });
             hosts.collect()
         };

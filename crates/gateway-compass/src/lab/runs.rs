@@ -292,18 +292,19 @@ impl Lab {
                 self.keep(job);
             }
         }
-        let open = self.runs.iter().filter(|(_, run)| run.told.is_none());
-        let late = |run: &Run| run.kill.is_none() && run.record.deadline().is_some_and(|end| end <= now);
-        let stuck = |run: &Run| {
+        let mut due = Vec::new();
+        for (job, run) in self.runs.iter().filter(|(_, run)| run.told.is_none()) {
+            let is_late = run.kill.is_none() && run.record.deadline().is_some_and(|end| end <= now);
             let sent = run.kill.as_ref().and_then(|kill| kill.sent);
-            let connected = self.hosts.get(run.host()).is_some_and(|host| host.session.is_some());
-            connected && sent.is_some_and(|sent| at.duration_since(sent) >= KILL_PATIENCE)
-        };
-        let due: Vec<(JobId, bool)> =
-            open.filter(|(_, run)| late(run) || stuck(run)).map(|(job, run)| (job, late(run))).collect();
-        for (job, late) in due {
+            let is_connected = self.hosts.get(run.host()).is_some_and(|host| host.session.is_some());
+            let is_stuck = is_connected && sent.is_some_and(|sent| at.duration_since(sent) >= KILL_PATIENCE);
+            if is_late || is_stuck {
+                due.push((job, is_late));
+            }
+        }
+        for (job, is_late) in due {
             let Some(run) = self.runs.get_mut(job) else { continue };
-            if !late {
+            if !is_late {
                 self.end_run(job, Health::Terminate);
                 continue;
             }

@@ -125,7 +125,6 @@ fn request(hook: &Hook, question: &Try, inputs: &[String]) -> BuildRequest {
     let here = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let state = std::env::var_os("NIX_STATE_DIR").map_or_else(|| "/nix/var/nix".into(), PathBuf::from);
     let inputs = store::largest(&state.join("db/db.sqlite"), inputs, INPUTS_MAX);
-    let names = |paths: Vec<String>| paths.into_iter().map(|path| store_name(&path).to_owned()).collect();
     let inputs = inputs.into_iter().map(|(path, bytes)| (store_name(&path).to_owned(), bytes));
     BuildRequest {
         wanted: hook.wanted(question),
@@ -138,7 +137,7 @@ fn request(hook: &Hook, question: &Try, inputs: &[String]) -> BuildRequest {
         prefer_local: prefers_local,
         fixed_output: is_fixed_output,
         inputs: inputs.filter(|(name, _)| name.len() <= NAME_BYTES_MAX).collect(),
-        outputs: names(outputs),
+        outputs: outputs.into_iter().map(|path| store_name(&path).to_owned()).collect(),
     }
 }
 

@@ -70,13 +70,13 @@ pub fn line_for(
 ///
 /// Names the first word that a line cannot contain.
 pub fn check_words(system: &str, features: &[String]) -> Result<(), BadLine> {
-    let is_word = |word: &str| {
-        !word.is_empty()
-            && word != "-"
-            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
-    };
-    let bad = std::iter::once(system).chain(features.iter().map(String::as_str)).find(|word| !is_word(word));
-    bad.map_or(Ok(()), |word| Err(BadLine::Word(word.chars().take(200).collect())))
+    for word in std::iter::once(system).chain(features.iter().map(String::as_str)) {
+        let is_plain = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b));
+        if word.is_empty() || word == "-" || !is_plain {
+            return Err(BadLine::Word(word.chars().take(200).collect()));
+        }
+    }
+    Ok(())
 }
 
 /// True for `ssh://[USER@]HOST[:PORT]`, also with `ssh-ng`, in plain characters. Neither user nor host begins with a

@@ -217,10 +217,11 @@ impl Machines {
     /// The machines that can be forgotten, because their users have not named them for long or because they run a
     /// worker now. They stay while a build runs there.
     pub fn unneeded(&self, now: Instant) -> Vec<String> {
-        let is_old = |known: &Known| now.saturating_duration_since(known.named) > UNNAMED_MAX;
-        let is_worker = |known: &Known| self.workers.contains(host(&known.machine.uri));
-        let old = self.known.iter().filter(|(_, known)| is_old(known) || is_worker(known));
-        old.map(|(name, _)| name.clone()).collect()
+        let unneeded = self.known.iter().filter(|(_, known)| {
+            let is_old = now.saturating_duration_since(known.named) > UNNAMED_MAX;
+            is_old || self.workers.contains(host(&known.machine.uri))
+        });
+        unneeded.map(|(name, _)| name.clone()).collect()
     }
 
     /// Forgets a machine on which no build runs. Returns the end of its connection, which the engine must be told.

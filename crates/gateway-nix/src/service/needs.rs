@@ -66,8 +66,7 @@ pub fn attributes_of_clients(machine: &Machine, name: &str) -> Attributes {
 }
 
 fn described(machine: &Machine) -> Attributes {
-    let set = |values: &[String]| values.iter().cloned().collect::<BTreeSet<String>>();
-    let mut systems = set(&machine.systems);
+    let mut systems: BTreeSet<String> = machine.systems.iter().cloned().collect();
     systems.insert("builtin".to_owned());
     let mut attributes = Attributes::from([
         (SERVES.to_owned(), [NIX.to_owned()].into()),

@@ -252,10 +252,11 @@ impl Service {
         // A hook is counted a moment after its job was created.
         let now = self.handle().now();
         let external = move |engine: &windlass_core::Engine| -> Vec<JobId> {
-            let is_old =
-                |job: &windlass_core::job::Job| now.since(job.created) > UNATTENDED_MAX.as_nanos() as u64;
-            let waits = |job: &windlass_core::job::Job| job.spec.steps.iter().any(|step| step.is_external);
-            engine.jobs().filter(|job| is_old(job) && waits(job)).map(|job| job.id).collect()
+            let waiting = engine.jobs().filter(|job| {
+                let is_old = now.since(job.created) > UNATTENDED_MAX.as_nanos() as u64;
+                is_old && job.spec.steps.iter().any(|step| step.is_external)
+            });
+            waiting.map(|job| job.id).collect()
         };
         let Ok(jobs) = self.handle().query(external).await else { return };
         let orphans: Vec<JobId> = {
