@@ -38,12 +38,9 @@ impl CallError {
         if rows == 0 { Err(CallError::Missing { what, name: name.to_owned() }) } else { Ok(()) }
     }
 
-    /// True where the same transaction may succeed when it runs again, because two transactions waited for each
-    /// other.
+    /// [`is_conflict`], of the database's error.
     pub(crate) fn is_conflict(&self) -> bool {
-        let CallError::Database(error) = self else { return false };
-        let code = error.code();
-        code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
+        matches!(self, CallError::Database(error) if is_conflict(error))
     }
 
     /// The error of a write that failed: the name is taken, where PostgreSQL says so.
@@ -67,4 +64,10 @@ impl CallError {
         };
         Status::new(code, self.to_string())
     }
+}
+
+/// True where the same transaction may succeed when it runs again, because two transactions waited for each other.
+pub fn is_conflict(error: &tokio_postgres::Error) -> bool {
+    let code = error.code();
+    code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }

@@ -318,11 +318,6 @@ impl Farm {
         }
     }
 
-    /// Gives up a job whose client left before a build server took it.
-    pub fn abandon(&mut self, id: JobId) {
-        self.remove(id);
-    }
-
     /// The part of its places that a build server should have. See [`Farm::shares`].
     pub fn share_of(&self, id: ServerId, now: Uptime) -> f64 {
         self.servers.get(&id).map_or(1.0, |server| server.record.share(self.mean_pace(), now))
@@ -341,7 +336,8 @@ impl Farm {
         sum / f64::from(count.max(1))
     }
 
-    fn remove(&mut self, id: JobId) -> Option<Job> {
+    /// Removes a job, and returns it. Nothing is noted of its build server.
+    pub fn remove(&mut self, id: JobId) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
         if let Some(server) = self.servers.get_mut(&job.server) {
             server.jobs.remove(&id);

@@ -341,7 +341,7 @@ impl Unassigned {
 impl Drop for Unassigned {
     fn drop(&mut self) {
         if !self.is_taken {
-            self.scheduler.state().farm.abandon(self.job);
+            self.scheduler.state().farm.remove(self.job);
             self.scheduler.handle().tell_later(Event::Release { alloc: AllocId(self.job.0) });
         }
     }

@@ -134,11 +134,6 @@ impl Heartbeat {
         let tail: Option<HeartbeatTail> = tail.and_then(|tail| options().deserialize(tail).ok());
         Ok((heartbeat, tail.filter(HeartbeatTail::is_sane)))
     }
-
-    /// The bytes of a heartbeat with a tail. Stock schedulers ignore bytes after the fields that they know.
-    pub fn with_tail(&self, tail: &HeartbeatTail) -> Vec<u8> {
-        [&*write(self), &TAIL_MAGIC, &*write(tail)].concat()
-    }
 }
 
 impl HeartbeatTail {

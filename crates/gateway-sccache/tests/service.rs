@@ -1,5 +1,6 @@
 //! The scheduler as stock clients and build servers meet it: over HTTP, with build servers that speak TLS.
 
+use crate::wire::with_tail;
 use hyper_util::rt::TokioIo;
 use sha2::{Digest as _, Sha256};
 use std::convert::Infallible;
@@ -389,7 +390,7 @@ async fn new_work_moves_away_from_a_loaded_server_and_back() {
     let beat_with = async |memory_percent: f64| {
         let tail = HeartbeatTail { memory_percent: Some(memory_percent), ..HeartbeatTail::default() };
         let token = format!("{} server", one.id);
-        let body = one.heartbeat(1, 2).with_tail(&tail);
+        let body = with_tail(&one.heartbeat(1, 2), &tail);
         assert_eq!(site.post("heartbeat_server", &token, body).await.0, 200);
     };
     beat_with(0.0).await;

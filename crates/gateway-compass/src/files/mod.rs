@@ -7,7 +7,6 @@ mod usage;
 use crate::options::{CompassError, CompassOptions};
 use crate::sealed::Seal;
 use std::net::IpAddr;
-use std::sync::Arc;
 use turns::Turns;
 use windlass_core::JobId;
 
@@ -26,12 +25,14 @@ pub(crate) const DISK_FREE_BYTES: u64 = 1 << 30;
 
 /// The directory of files, the bounds on transfers, and the key of secrets.
 pub(crate) struct Files {
-    options: CompassOptions,
+    pub options: CompassOptions,
     dir: Option<LabDir>,
-    seal: Seal,
-    downloads: Arc<Turns<IpAddr>>,
-    uploads: Arc<Turns<JobId>>,
-    usage: Usage,
+    /// The key that seals and opens secrets.
+    pub seal: Seal,
+    pub downloads: Turns<IpAddr>,
+    pub uploads: Turns<JobId>,
+    /// The bytes and files that jobs have uploaded.
+    pub usage: Usage,
 }
 
 impl Files {
@@ -42,8 +43,8 @@ impl Files {
         Ok(Files {
             dir: options.srv.as_ref().map(open).transpose()?,
             seal: Seal::new(options.key.clone()),
-            downloads: Arc::new(Turns::new(DOWNLOADS_MAX, DOWNLOADS_PER_ADDRESS_MAX)),
-            uploads: Arc::new(Turns::new(UPLOADS_MAX, UPLOADS_PER_JOB_MAX)),
+            downloads: Turns::new(DOWNLOADS_MAX, DOWNLOADS_PER_ADDRESS_MAX),
+            uploads: Turns::new(UPLOADS_MAX, UPLOADS_PER_JOB_MAX),
             usage: Usage::new(options.results_bytes_max),
             options,
         })
@@ -54,48 +55,8 @@ impl Files {
         self.dir.as_ref()
     }
 
-    /// The beginning of URLs that machines get; `None` if each machine uses the address by which it reached the server.
-    pub fn url(&self) -> Option<&str> {
-        self.options.url.as_deref()
-    }
-
-    /// True if the server knows a bare machine by the address from which it booted.
-    pub fn trusts_addresses(&self) -> bool {
-        self.options.trust_addresses
-    }
-
-    /// True if jobs may upload to directories from which other users' machines boot.
-    pub fn shares_uploads(&self) -> bool {
-        self.options.shared_uploads
-    }
-
-    /// The largest upload of one file, in bytes.
-    pub fn upload_bytes_max(&self) -> u64 {
-        self.options.upload_bytes_max
-    }
-
     /// True if the disk of the directory has less than [`DISK_FREE_BYTES`] free.
     pub fn is_disk_full(&self) -> bool {
         self.dir.as_ref().is_some_and(|dir| dir.is_full(DISK_FREE_BYTES))
-    }
-
-    /// Waits for a download's turn.
-    pub async fn download(&self, address: IpAddr) -> Option<Turn> {
-        self.downloads.take(address).await
-    }
-
-    /// Waits for an upload's turn.
-    pub async fn upload(&self, job: JobId) -> Option<Turn> {
-        self.uploads.take(job).await
-    }
-
-    /// The bytes and files that jobs have uploaded.
-    pub fn usage(&self) -> &Usage {
-        &self.usage
-    }
-
-    /// The key that seals and opens secrets.
-    pub fn seal(&self) -> &Seal {
-        &self.seal
     }
 }

@@ -64,7 +64,7 @@ pub(super) async fn get_file(
         return say(StatusCode::NOT_FOUND, text);
     }
     let own = address.unwrap_or(NO_ADDRESS);
-    let Some(turn) = app.files.download(own).await else {
+    let Some(turn) = app.files.downloads.take(own).await else {
         return say(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
     };
     let files = app.files.clone();
@@ -178,7 +178,7 @@ async fn archive_of(
     }
     let secrets = match text_of(&view.submitted, SEALED_SECRETS) {
         None => Fields::new(),
-        Some(sealed) => app.files.seal().open(&view.spec.user, &sealed).map_err(|error| {
+        Some(sealed) => app.files.seal.open(&view.spec.user, &sealed).map_err(|error| {
             tracing::error!("job {job} does not get its secrets: {error}");
             let why = "the job's secrets cannot be opened; see the server's log";
             say(StatusCode::INTERNAL_SERVER_ERROR, why)
@@ -191,7 +191,7 @@ async fn archive_of(
         app.compass.tell(update).await;
     }
     let own = address.unwrap_or(NO_ADDRESS);
-    let _turn = app.files.download(own).await;
+    let _turn = app.files.downloads.take(own).await;
     Ok(match tokio::task::spawn_blocking(move || job_archive(&fields, &secrets)).await {
         Ok(archive) => ([(header::CONTENT_TYPE, "application/octet-stream")], archive).into_response(),
         Err(_) => say(StatusCode::INTERNAL_SERVER_ERROR, "internal server error; see the server's log"),

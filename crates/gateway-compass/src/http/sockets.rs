@@ -322,7 +322,7 @@ async fn wait_for_job(
         let port = given(&query, "sched_port");
         plain_address(&format!("{host}:{}", port.as_deref().unwrap_or("3000")))
     });
-    let address = peer_address(&peer).filter(|_| app.files.trusts_addresses());
+    let address = peer_address(&peer).filter(|_| app.files.options.trust_addresses);
     let reached = Reached {
         server: server.clone().unwrap_or_else(|| server_of(&headers)),
         address,

@@ -219,7 +219,7 @@ fn seal(app: &App, job: &mut CompassJob) -> Result<(), NotTaken> {
     if secrets.is_empty() {
         return Ok(());
     }
-    let sealed = app.files.seal().close(&job.account, &secrets).map_err(|error| {
+    let sealed = app.files.seal.close(&job.account, &secrets).map_err(|error| {
         tracing::error!("a job with secrets is not taken: {error}");
         NotTaken::new(StatusCode::INTERNAL_SERVER_ERROR, "secrets: the server cannot seal them; see its log")
     })?;

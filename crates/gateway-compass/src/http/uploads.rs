@@ -127,7 +127,7 @@ pub(super) async fn put_file(
         Err(refused) => return refused.into_response(),
     };
     let taken = match allowed {
-        Ok(allowed) => match app.files.upload(allowed.job).await {
+        Ok(allowed) => match app.files.uploads.take(allowed.job).await {
             Some(_turn) => take(&app.files, allowed, announced(&headers), &mut body).await,
             None => Err(Refusal::Slow),
         },
@@ -196,7 +196,7 @@ fn allowed_path(files: &Files, view: &View, job: JobId, path: &str) -> Result<In
     if inner.is_in(&root) && inner.as_str() != root.trim_matches('/') {
         return Ok(inner);
     }
-    if files.shares_uploads() && upload_dirs(&view.submitted).iter().any(|dir| inner.is_in(dir)) {
+    if files.options.shared_uploads && upload_dirs(&view.submitted).iter().any(|dir| inner.is_in(dir)) {
         return Ok(inner);
     }
     Err(Refusal::ForbiddenPath)
@@ -209,13 +209,13 @@ async fn take(
     announced: Option<u64>,
     body: &mut BodyDataStream,
 ) -> Result<(), Refusal> {
-    let max = files.upload_bytes_max();
+    let max = files.options.upload_bytes_max;
     if announced.is_some_and(|bytes| bytes > max) {
         return Err(Refusal::TooLarge(max));
     }
     let job = allowed.job;
     let (mut new, file) = begin(files, allowed).await?;
-    let mut written = files.usage().begin(job);
+    let mut written = files.usage.begin(job);
     let mut file = tokio::fs::File::from_std(file);
     write(&mut file, body, &mut written, max).await?;
     if written.bytes() == 0 {
@@ -239,9 +239,9 @@ async fn begin(files: &Arc<Files>, Allowed { job, path, root }: Allowed) -> Resu
         if files.is_disk_full() {
             return Err(Refusal::DiskFull);
         }
-        files.usage().remember(job, || dir.size_of(&root));
+        files.usage.remember(job, || dir.size_of(&root));
         // Checked before directories are made, because these are not counted.
-        files.usage().check_files(job)?;
+        files.usage.check_files(job)?;
         let mut new = dir.create(&path)?;
         let file = new.file.take().ok_or(Refusal::Exists)?;
         Ok((new, file))

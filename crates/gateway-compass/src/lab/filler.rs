@@ -31,7 +31,7 @@ pub(super) async fn fill_all(
         let (files, attempt) = (files.clone(), place.attempt);
         let look = tokio::task::spawn_blocking(move || {
             let fields = body.compass.as_ref()?;
-            let (arch, dir, url) = (arch.as_deref(), files.dir(), files.url());
+            let (arch, dir, url) = (arch.as_deref(), files.dir(), files.options.url.as_deref());
             Some(Filling { job, fields, place: &place, arch, testbox: &testbox, dir, url }.fill())
         });
         if let Ok(Some(filled)) = look.await

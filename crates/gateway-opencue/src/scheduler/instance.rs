@@ -3,7 +3,7 @@
 use super::command::{self, LayerCommand, MemoryFactors, WaitingFrame};
 use super::held;
 use super::hosts::Hosts;
-use super::lanes::{self, BookedBatch, LANES_MAX, Planned, is_conflict};
+use super::lanes::{self, BookedBatch, LANES_MAX, Planned};
 use super::launcher::{LAUNCHES_MAX, Launcher};
 use super::metrics::{Metrics, PassCounts};
 use super::permits;
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, mpsc};
 use tokio_postgres::Client;
+use windlass_cuebot::is_conflict;
 
 /// A connection that the pool has now, or makes.
 const AT_ONCE: Timeouts = Timeouts { wait: Some(Duration::ZERO), create: None, recycle: None };

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
+use windlass_cuebot::is_conflict;
 
 /// Connections over which a pass books. It was measured with two, on two cores.
 pub const LANES_MAX: usize = 2;
@@ -151,12 +151,6 @@ async fn book_again(client: &mut Client, bookings: &[Booking]) -> Result<Vec<Str
 /// True if PostgreSQL answered that it does not take what it was told.
 fn is_refusal(error: &tokio_postgres::Error) -> bool {
     error.code().is_some() && !is_conflict(error)
-}
-
-/// True if PostgreSQL ended a transaction because of another one, so that it may be tried again.
-pub fn is_conflict(error: &tokio_postgres::Error) -> bool {
-    let code = error.code();
-    code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
 #[cfg(test)]

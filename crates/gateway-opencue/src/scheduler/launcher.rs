@@ -118,13 +118,7 @@ impl Launcher {
     /// Launches a frame, and returns at once.
     pub fn start(&self, launch: Launch) {
         let shared = self.shared.clone();
-        shared.pending.fetch_add(1, Ordering::AcqRel);
-        tokio::spawn(async move {
-            shared.launch(launch).await;
-            if shared.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-                shared.settled.notify_waiters();
-            }
-        });
+        self.spawn_counted(async move { shared.launch(launch).await });
     }
 
     /// Kills a frame that may run, and takes its booking back. Returns at once; false if that is under way already.
@@ -133,16 +127,24 @@ impl Launcher {
         if !shared.undoing.lock().insert(proc_id.clone()) {
             return false;
         }
-        shared.pending.fetch_add(1, Ordering::AcqRel);
-        tokio::spawn(async move {
+        self.spawn_counted(async move {
             let run = FrameRun { frame, proc_id };
             shared.undo(&host, &run).await;
             shared.undoing.lock().remove(&run.proc_id);
+        });
+        true
+    }
+
+    /// Runs work that counts as pending until it is done.
+    fn spawn_counted(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let shared = self.shared.clone();
+        shared.pending.fetch_add(1, Ordering::AcqRel);
+        tokio::spawn(async move {
+            work.await;
             if shared.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
                 shared.settled.notify_waiters();
             }
         });
-        true
     }
 }
 

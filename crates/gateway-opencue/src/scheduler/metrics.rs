@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -104,32 +104,34 @@ pub struct Tally {
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        let mut metrics = Metrics {
-            registry: Registry::with_prefix("scheduler"),
-            launched: Counter::default(),
-            launches_failed: Counter::default(),
-            recovered: Counter::default(),
-            refused: Counter::default(),
-            passes_failed: Counter::default(),
-            hosts: Gauge::default(),
-            layers_waiting: Gauge::default(),
-            booked_of_shows: Family::default(),
-            pass_seconds: Histogram::new(PASS_BUCKETS),
+        let mut registry = Registry::with_prefix("scheduler");
+        let r = &mut registry;
+        Metrics {
+            launched: registered(r, "frames_launched", "Frames that a host took"),
+            launches_failed: registered(r, "launches_failed", "Frames that no host took"),
+            recovered: registered(r, "bookings_recovered", "Bookings of ended instances"),
+            refused: registered(r, "bookings_refused", "Placements that no longer held"),
+            passes_failed: registered(r, "passes_failed", "Passes without a database"),
+            hosts: registered(r, "hosts", "Hosts that are up and open"),
+            layers_waiting: registered(r, "layers_waiting", "Layers with waiting frames"),
+            booked_of_shows: registered(r, "frames_dispatched", "Frames that were booked"),
+            pass_seconds: {
+                let seconds = Histogram::new(PASS_BUCKETS);
+                r.register("pass_duration_seconds", "Time of a pass", seconds.clone());
+                seconds
+            },
             is_failing: AtomicBool::default(),
             latest: Mutex::default(),
-        };
-        let r = &mut metrics.registry;
-        r.register("frames_launched", "Frames that a host took", metrics.launched.clone());
-        r.register("launches_failed", "Frames that no host took", metrics.launches_failed.clone());
-        r.register("bookings_recovered", "Bookings of ended instances", metrics.recovered.clone());
-        r.register("bookings_refused", "Placements that no longer held", metrics.refused.clone());
-        r.register("passes_failed", "Passes without a database", metrics.passes_failed.clone());
-        r.register("hosts", "Hosts that are up and open", metrics.hosts.clone());
-        r.register("layers_waiting", "Layers with waiting frames", metrics.layers_waiting.clone());
-        r.register("frames_dispatched", "Frames that were booked", metrics.booked_of_shows.clone());
-        r.register("pass_duration_seconds", "Time of a pass", metrics.pass_seconds.clone());
-        metrics
+            registry,
+        }
     }
+}
+
+/// A new count, which the text of the registry has from now on.
+fn registered<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let count = M::default();
+    registry.register(name, help, count.clone());
+    count
 }
 
 impl Metrics {
