@@ -15,7 +15,6 @@ use tokio_postgres::Transaction;
 /// depends on the frame, so that completions of two layers of a job can wait for each other.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// The work of a transaction.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 't>>;
 
 /// Settings of the operator.

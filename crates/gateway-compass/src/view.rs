@@ -35,7 +35,6 @@ const OUTLINE: [&str; 14] = [
 /// A job, or the job of one node of a cluster.
 pub(crate) struct View {
     pub spec: Arc<JobSpec>,
-    /// The fields as they were submitted.
     pub submitted: Fields,
     pub record: Record,
 }

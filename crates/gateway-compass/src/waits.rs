@@ -43,7 +43,6 @@ impl Waits {
     }
 }
 
-/// The tasks of all nodes of a job.
 fn tasks_of(job: JobId) -> RangeInclusive<TaskId> {
     TaskId { job, index: 0 }..=TaskId { job, index: u32::MAX }
 }

@@ -34,7 +34,6 @@ pub(crate) fn note(what: &'static str, detail: String, advice: &'static str) -> 
     Finding { what, severity: Severity::Note, detail, advice }
 }
 
-/// A finding of a fault.
 pub(crate) fn wrong(what: &'static str, detail: String, advice: &'static str) -> Finding {
     Finding { what, severity: Severity::Wrong, detail, advice }
 }

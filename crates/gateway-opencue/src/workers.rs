@@ -34,7 +34,6 @@ use windlass_api::{Addresses, ErrorCode, JobState, matches_name};
 use windlass_core::tags::Need;
 use windlass_cuebot::CallError;
 
-/// The tag of hosts that are Windlass workers.
 pub(crate) const WORKER_TAG: &str = "windlass";
 /// Ends of jobs that wait to be told to OpenCue. What does not fit is found by the next comparison.
 const ENDED_MAX: usize = 65_536;
@@ -293,7 +292,6 @@ impl Workers {
     }
 }
 
-/// The credentials for each server.
 fn read_credentials(settings: &WorkersSettings) -> Result<Credentials, CredentialsError> {
     let (ca, token) = (settings.ca_file.as_deref(), settings.token_file.as_deref());
     Credentials::read(ca, None, token, (None, None))

@@ -24,7 +24,6 @@ pub enum ClientAuth {
     /// Every client is admitted.
     #[serde(rename = "DANGEROUSLY_INSECURE")]
     Insecure,
-    /// One token is shared by all.
     #[serde(rename = "token")]
     Token { token: String },
     /// A JWT that an issuer signed.
@@ -61,7 +60,6 @@ pub enum ServerAuth {
         /// The key that signs them: 32 bytes in URL-safe base64.
         secret_key: String,
     },
-    /// One token is shared by all.
     #[serde(rename = "token")]
     Token { token: String },
 }

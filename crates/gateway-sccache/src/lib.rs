@@ -40,7 +40,6 @@ const BACKLOG: u32 = 4_096;
 pub struct SccacheGateway {
     config: SchedulerConfig,
     options: Options,
-    /// The scheduler, once it has started.
     scheduler: OnceLock<Scheduler>,
 }
 

@@ -13,11 +13,9 @@ pub(crate) const QUEUE_UNKNOWN: &str = "sccache";
 /// Cpu of a place, in hundredths of a core.
 pub(crate) const PLACE_CPU: u32 = 100;
 
-/// The state that changes.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) farm: Farm,
-    /// The worker of each build server.
     pub(crate) workers: BTreeMap<ServerId, Link>,
     /// The build server of each worker, so that a compile's is found without a search.
     pub(crate) servers: BTreeMap<WorkerId, ServerId>,

@@ -215,7 +215,6 @@ async fn add_limit(cuebot: Arc<Cuebot>, ask: LayerAddLimitRequest) -> Answer<()>
     Ok(())
 }
 
-/// The paths of a layer's output.
 async fn paths(cuebot: Arc<Cuebot>, ask: LayerGetOutputPathsRequest) -> Answer<LayerGetOutputPathsResponse> {
     let layer = key!(ask.layer)?;
     let statement = format!(
@@ -225,7 +224,6 @@ async fn paths(cuebot: Arc<Cuebot>, ask: LayerGetOutputPathsRequest) -> Answer<L
     Ok(LayerGetOutputPathsResponse { output_paths: rows.iter().map(|row| row.get(0)).collect() })
 }
 
-/// Adds a path of a layer's output.
 async fn add_path(cuebot: Arc<Cuebot>, ask: LayerRegisterOutputPathRequest) -> Answer<()> {
     let layer = key!(ask.layer)?;
     name("path", &ask.spec, PATH_CHARS_MAX)?;

@@ -227,7 +227,6 @@ fn nested_host(host: Host, procs: Vec<NestedProc>) -> NestedHost {
     } and { procs: Some(NestedProcSeq { nested_procs: procs }) })
 }
 
-/// All hosts with their procs.
 async fn whiteboard(
     cuebot: Arc<Cuebot>,
     _: HostGetHostWhiteboardRequest,

@@ -44,7 +44,6 @@ impl Filling<'_> {
         Some(all.filter(|uri| !uri.ends_with("/job.cgz")).collect())
     }
 
-    /// The archives of the system.
     fn of_system(&self, system: &System) -> Result<Vec<String>, Unfilled> {
         match (system.mount.as_str(), self.dir) {
             ("initramfs", Some(dir)) => {

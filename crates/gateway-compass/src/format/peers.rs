@@ -90,7 +90,6 @@ pub(crate) fn add_scripts(fields: &mut Fields, number: JobId) {
 struct Cluster {
     job: JobId,
     node: u32,
-    /// The roles of each node.
     roles: Vec<Vec<String>>,
 }
 
@@ -99,7 +98,6 @@ struct ClusterEntry {
     section: &'static str,
     name: String,
     depends: Vec<String>,
-    /// The nodes that run it.
     nodes: BTreeSet<u32>,
 }
 

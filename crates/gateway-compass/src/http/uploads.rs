@@ -149,7 +149,6 @@ fn announced(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// An upload that is allowed.
 struct Allowed {
     job: JobId,
     path: InnerPath,

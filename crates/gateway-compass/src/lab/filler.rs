@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use windlass_api::StepBody;
 use windlass_core::JobId;
 
-/// A job to be filled in.
 pub(super) struct Fill {
     pub job: JobId,
     pub body: Arc<StepBody>,

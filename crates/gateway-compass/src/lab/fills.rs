@@ -39,7 +39,6 @@ impl Lab {
         _ = self.fills.send(fill);
     }
 
-    /// A job was filled in, or cannot be.
     pub(super) fn filled(&mut self, job: JobId, attempt: u32, filled: Result<Fields, Unfilled>) {
         let waits = |run: &&mut Run| {
             run.place().attempt == attempt

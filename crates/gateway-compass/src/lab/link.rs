@@ -10,9 +10,7 @@ use windlass_server::{Delivery, WorkerLink};
 pub(super) enum Report {
     /// The engine sends commands to a host.
     Delivered { host: String, parcel: Vec<Delivery> },
-    /// The engine refused a host.
     Refused { host: String, link: u64, why: String },
-    /// A job was filled in, or cannot be.
     Filled { job: JobId, attempt: u32, filled: Result<Fields, Unfilled> },
 }
 

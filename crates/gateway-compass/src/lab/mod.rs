@@ -69,13 +69,11 @@ pub(crate) enum Ask {
     Booting { machine: Machine },
     /// A machine stopped waiting.
     Left { ticket: u64 },
-    /// Registers a host, or reports its metrics.
     Register { host: String, fields: Box<Fields>, metrics: bool, reply: oneshot::Sender<Result<(), String>> },
     /// Ends the job of a cluster's node. Replies with false if it does not run.
     Terminate { job: JobId, reply: oneshot::Sender<bool> },
     /// Registers a cluster's machines.
     Cluster { name: String, spec: ClusterSpec, reply: oneshot::Sender<Result<(), String>> },
-    /// A client opened its socket.
     ClientOpened(Session),
     /// A client's message about an existing job.
     ClientSaid { session: u64, kind: String, job: JobId, text: String },
@@ -99,7 +97,6 @@ enum Effect {
 pub(crate) struct Lab {
     handle: Handle,
     changes: broadcast::Sender<JobId>,
-    /// Jobs to be filled in.
     fills: mpsc::UnboundedSender<Fill>,
     /// For links and the filler.
     itself: mpsc::UnboundedSender<Report>,

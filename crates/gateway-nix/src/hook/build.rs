@@ -49,7 +49,6 @@ enum Waited {
     Away,
 }
 
-/// The outcome of an attempt.
 enum Attempted {
     /// Nix's own hook has ended.
     Ended(Built),
@@ -114,7 +113,6 @@ async fn gone(parent: u32) {
     }
 }
 
-/// The request for a place.
 fn request(hook: &Hook, question: &Try, inputs: &[String]) -> BuildRequest {
     let file = read_bounded(Path::new(&question.drv), DERIVATION_BYTES_MAX).unwrap_or_default();
     let Derivation { outputs, pname, prefers_local, is_fixed_output } =

@@ -16,7 +16,6 @@ pub struct Derivation {
     pub is_fixed_output: bool,
 }
 
-/// A value of the file.
 #[derive(Clone, PartialEq, Debug)]
 enum Value {
     Text(Vec<u8>),

@@ -37,7 +37,6 @@ pub fn daemon_s_peer() -> Option<String> {
         .or_else(|| Some(format!("uid-{uid}")))
 }
 
-/// The name of the user with this number.
 fn user_name(passwd: &str, uid: &str) -> Option<String> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');

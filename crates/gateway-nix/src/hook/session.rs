@@ -44,7 +44,6 @@ pub(super) enum Answer {
     Stock(String),
 }
 
-/// The state of one hook.
 pub(super) struct Hook {
     pub(super) options: HookOptions,
     pub(super) client: Option<Client>,

@@ -55,7 +55,6 @@ pub(super) struct BuildSession {
 
 /// The end of a conversation with a hook.
 enum Ended {
-    /// The job has ended.
     Job,
     /// The hook closed the connection.
     HungUp,
@@ -151,7 +150,6 @@ impl BuildSession {
         }
     }
 
-    /// The owner of this build.
     fn owner(&self) -> Owner {
         match self.caller.role {
             Role::Admin => Owner::Administrators,

@@ -146,7 +146,6 @@ async fn build(State(service): State<Service>, caller: Who, body: Bytes) -> Resu
     Ok(([("content-type", "application/jsonl")], body).into_response())
 }
 
-/// An event as a line for the hook.
 fn line(event: &BuildEvent) -> Vec<u8> {
     let mut line = serde_json::to_vec(event).unwrap_or_default();
     line.push(b'\n');

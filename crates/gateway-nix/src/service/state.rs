@@ -31,7 +31,6 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
 }
 
-/// The state that changes.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) machines: Machines,

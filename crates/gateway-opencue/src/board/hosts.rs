@@ -88,7 +88,6 @@ impl Board {
     }
 }
 
-/// Lists hosts by name.
 pub(super) async fn list(
     State(board): State<Arc<Board>>,
     query: Result<Query<HostsQuery>, QueryRejection>,

@@ -62,7 +62,6 @@ pub(super) struct JobsQuery {
     limit: Option<usize>,
 }
 
-/// A choice of jobs by their state.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum JobChoice {

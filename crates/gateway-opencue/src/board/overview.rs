@@ -35,7 +35,6 @@ const HOST_NAMES: &str = "SELECT pk_host, str_name FROM host WHERE pk_host = ANY
 const LAYER_NAMES: &str = "SELECT l.pk_layer, l.str_name, j.pk_job, j.str_name
     FROM layer l JOIN job j USING (pk_job) WHERE l.pk_layer = ANY($1::text[])";
 
-/// Answers with all of it.
 pub(super) async fn show(State(board): State<Arc<Board>>) -> Result<Json<Value>, BoardTrouble> {
     let client = board.client().await?;
     let row = client.query_one(&statement(FARM), &[&board.scope.host_stale_s]).await?;

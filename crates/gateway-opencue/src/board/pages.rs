@@ -53,7 +53,6 @@ pub(super) fn page_size(asked: Option<usize>) -> Result<usize, BoardTrouble> {
     }
 }
 
-/// The key in a path.
 pub(super) fn key(path: Result<Path<String>, PathRejection>) -> Result<String, BoardTrouble> {
     let Path(shown) = path?;
     text("the path", Some(shown))?.ok_or_else(|| BoardTrouble::Asked("the path has no name".to_owned()))

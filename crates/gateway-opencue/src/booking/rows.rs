@@ -38,7 +38,6 @@ pub(super) const HOSTS: &str = "SELECT pk_host, int_cores_idle, int_mem_idle, in
 /// trigger drops its row of history.
 pub(super) const NOT_LAUNCHED: i64 = 299;
 
-/// One value of each row.
 pub(super) fn column<T, V>(rows: impl Iterator<Item = T>, value: impl Fn(T) -> V) -> Vec<V> {
     rows.map(value).collect()
 }

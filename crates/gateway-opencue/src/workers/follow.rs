@@ -227,7 +227,6 @@ impl Follower {
         }
     }
 
-    /// Procs on workers, by the tables.
     async fn procs(&self) -> Result<Vec<HeldProc>, WorkersError> {
         let client = self.workers.state.pool.get().await?;
         let rows = client.query(PROCS, &[&self.workers.names(), &(COMPARED_MAX as i64)]).await?;

@@ -57,7 +57,6 @@ impl Live {
         self.runs.get(&job).cloned()
     }
 
-    /// The job of a proc.
     pub(super) fn job(&self, proc_id: &str) -> Option<u64> {
         self.jobs.get(proc_id).copied()
     }

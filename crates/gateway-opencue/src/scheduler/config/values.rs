@@ -143,13 +143,11 @@ impl Values {
         self.read(key, "ADDRESS:PORT", |value| value.as_str()?.parse().ok())
     }
 
-    /// The addresses of Windlass servers.
     pub(super) fn servers(&mut self, key: &str) -> Result<Option<Addresses>, ConfigError> {
         let expected = "HOST:PORT, http://HOST:PORT or a socket's path, or several with commas";
         self.read(key, expected, |value| Addresses::parse(value.as_str()?).ok())
     }
 
-    /// An address, or a port of this machine.
     pub(super) fn address_or_port(&mut self, key: &str) -> Result<Option<SocketAddr>, ConfigError> {
         self.read(key, "ADDRESS:PORT, or a port of this machine", |value| match value {
             Value::Number(port) => {
