@@ -2,7 +2,7 @@
 //! OpenCue's.
 
 use std::collections::HashMap;
-use windlass_cuebot::Amounts;
+use windlass_cuebot::{Amounts, FrameRun};
 
 /// The port on which RQD listens where the config names none.
 pub const PORT: u16 = 8444;
@@ -101,4 +101,11 @@ pub struct Launch {
     pub host: String,
     pub frame: RunFrame,
     pub amounts: Amounts,
+}
+
+impl Launch {
+    /// The run that the launch begins: its frame, in its proc.
+    pub fn run(&self) -> FrameRun {
+        FrameRun { frame: self.frame.frame_id.clone(), proc_id: self.frame.resource_id.clone() }
+    }
 }

@@ -21,7 +21,7 @@ pub use checkup::check_workers;
 
 use crate::rqd::Launch;
 use deadpool_postgres::{Pool, PoolError};
-use frame::Run;
+use frame::run_of_job;
 use live::Live;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ use tonic::Status;
 use windlass_api::client::{Client, ClientError, Credentials, CredentialsError, JobsQuery};
 use windlass_api::{Addresses, ErrorCode, JobState, matches_name};
 use windlass_core::tags::Need;
-use windlass_cuebot::CallError;
+use windlass_cuebot::{CallError, FrameRun};
 
 pub(crate) const WORKER_TAG: &str = "windlass";
 /// Ends of jobs that wait to be told to OpenCue. What does not fit is found by the next comparison.
@@ -174,7 +174,6 @@ impl Workers {
             let why = format!("no frame of '{user}' runs on a Windlass worker: see 'windlass.workers.users'");
             return Err(Status::failed_precondition(why));
         }
-        let run = Run { frame: launch.frame.frame_id.clone(), proc_id: launch.frame.resource_id.clone() };
         let request = frame::request(launch, &self.state.settings.queue);
         let submitted = self.state.client.submit(&request).await.map_err(status)?;
         if submitted.existing {
@@ -184,7 +183,7 @@ impl Workers {
                 return Err(Status::aborted("the frame was taken back before its launch arrived"));
             }
         }
-        self.began(submitted.job, run);
+        self.began(submitted.job, launch.run());
         Ok(())
     }
 
@@ -193,16 +192,15 @@ impl Workers {
     /// # Errors
     ///
     /// The server did not answer, or the tables did not.
-    pub(crate) async fn kill(&self, frame: &str, proc_id: &str) -> Result<(), Status> {
-        let run = Run { frame: frame.to_owned(), proc_id: proc_id.to_owned() };
-        match self.end_and_wait(&run).await {
+    pub(crate) async fn kill(&self, run: &FrameRun) -> Result<(), Status> {
+        match self.end_and_wait(run).await {
             Ok(()) => Ok(()),
             Err(WorkersError::Server(error)) => Err(status(error)),
             Err(WorkersError::Tables(error)) => Err(Status::unavailable(error.to_string())),
         }
     }
 
-    async fn end_and_wait(&self, run: &Run) -> Result<(), WorkersError> {
+    async fn end_and_wait(&self, run: &FrameRun) -> Result<(), WorkersError> {
         let Some(job) = self.cancel(run).await? else { return Ok(()) };
         match self.state.client.wait(job, None).await {
             Err(error) if error.code() == Some(ErrorCode::NotFound) => Ok(()),
@@ -211,7 +209,7 @@ impl Workers {
     }
 
     /// Asks for the end of a frame, and returns its job. `None` where its proc is gone, and nothing is to be ended.
-    async fn cancel(&self, run: &Run) -> Result<Option<u64>, WorkersError> {
+    async fn cancel(&self, run: &FrameRun) -> Result<Option<u64>, WorkersError> {
         let known = self.state.live.lock().job(&run.proc_id);
         let job = match known {
             Some(job) => job,
@@ -229,9 +227,8 @@ impl Workers {
     /// # Errors
     ///
     /// The server did not answer, or the tables did not. The next comparison asks again.
-    pub(crate) async fn end(&self, frame: &str, proc_id: &str) -> Result<(), WorkersError> {
-        let run = Run { frame: frame.to_owned(), proc_id: proc_id.to_owned() };
-        self.cancel(&run).await.map(|_| ())
+    pub(crate) async fn end(&self, run: &FrameRun) -> Result<(), WorkersError> {
+        self.cancel(run).await.map(|_| ())
     }
 
     async fn cancel_job(&self, job: u64) -> Result<(), WorkersError> {
@@ -244,10 +241,10 @@ impl Workers {
 
     /// The job of a proc, whose key is taken if there is none: then no launch can take it any more. True if the frame's
     /// own job was there. `None` where the proc is gone.
-    async fn claim(&self, run: &Run) -> Result<Option<(u64, bool)>, WorkersError> {
+    async fn claim(&self, run: &FrameRun) -> Result<Option<(u64, bool)>, WorkersError> {
         let row = self.state.pool.get().await?.query_opt(USER, &[&run.proc_id]).await?;
         let Some(user) = row.map(|row| row.get::<_, String>(0)) else { return Ok(None) };
-        let request = run.claim(&user, &self.state.settings.queue);
+        let request = frame::claim(run, &user, &self.state.settings.queue);
         match self.state.client.submit(&request).await {
             Ok(submitted) => Ok(Some((submitted.job, submitted.existing))),
             // The token is for other users: no launch with it comes through. Another token may have been used before.
@@ -259,7 +256,7 @@ impl Workers {
     }
 
     /// The job of a proc among those of the server.
-    async fn find(&self, run: &Run) -> Result<Option<u64>, WorkersError> {
+    async fn find(&self, run: &FrameRun) -> Result<Option<u64>, WorkersError> {
         let mut query = JobsQuery {
             queue: Some(self.state.settings.queue.clone()),
             name: Some(run.proc_id.clone()),
@@ -267,7 +264,7 @@ impl Workers {
         };
         loop {
             let page = self.state.client.jobs(&query).await?;
-            if let Some(job) = page.items.iter().find(|job| Run::of_job(&job.name).as_ref() == Some(run)) {
+            if let Some(job) = page.items.iter().find(|job| run_of_job(&job.name).as_ref() == Some(run)) {
                 return Ok(Some(job.id));
             }
             if page.next.is_none() {
@@ -278,7 +275,7 @@ impl Workers {
     }
 
     /// A job runs a frame from now on.
-    fn began(&self, job: u64, run: Run) {
+    fn began(&self, job: u64, run: FrameRun) {
         if self.state.live.lock().add(job, run) {
             self.tell(job);
         }

@@ -127,11 +127,11 @@ impl Hosts {
     /// # Errors
     ///
     /// The call did not reach the host, or had no answer.
-    pub async fn kill(&self, host: &str, (frame, proc_id): (&str, &str), why: &str) -> Result<(), Status> {
+    pub async fn kill(&self, host: &str, run: &FrameRun, why: &str) -> Result<(), Status> {
         if let Some(workers) = self.workers_of(host) {
-            return self.in_time(host, workers.kill(frame, proc_id)).await;
+            return self.in_time(host, workers.kill(run)).await;
         }
-        let ask = KillRequest { frame_id: frame.to_owned(), message: why.to_owned() };
+        let ask = KillRequest { frame_id: run.frame.clone(), message: why.to_owned() };
         match self.call::<_, Empty>(host, KILL, ask).await {
             Ok(_) => Ok(()),
             // Other makes of RQD answer this for a frame that they do not run.

@@ -150,8 +150,7 @@ impl Launcher {
 
 impl Shared {
     async fn launch(&self, launch: Launch) {
-        let (frame, proc_id) = (launch.frame.frame_id.clone(), launch.frame.resource_id.clone());
-        let run = FrameRun { frame, proc_id };
+        let run = launch.run();
         let (layer, job) = (launch.frame.layer_id.clone(), launch.frame.job_name.clone());
         let launched = {
             let _turn = self.turns.take(&launch.host, &run.frame).await;
@@ -238,7 +237,7 @@ impl Shared {
         if is_held.map_err(Status::unavailable)? {
             return Ok(());
         }
-        self.hosts.kill(host, (&run.frame, &run.proc_id), why).await
+        self.hosts.kill(host, run, why).await
     }
 
     /// The answer of a query that says yes or no.

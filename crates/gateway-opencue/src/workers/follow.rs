@@ -2,7 +2,7 @@
 //! both sides for what was missed.
 
 use super::ending::{self, Outcome};
-use super::frame::Run;
+use super::frame::run_of_job;
 use super::live::{FrameJob, HeldProc, compare};
 use super::reports::{self, Share};
 use super::{Workers, WorkersError};
@@ -17,7 +17,7 @@ use windlass_api::client::{ClientError, JobsQuery};
 use windlass_api::{ErrorCode, JobState, Role, ServerEvent, Task, Worker};
 use windlass_cuebot::generated::report::{FrameCompleteReport, RunningFrameInfo};
 use windlass_cuebot::verdict::{EXIT_CLEARED, EXIT_FAILED_LAUNCH};
-use windlass_cuebot::{Amounts, Cuebot};
+use windlass_cuebot::{Amounts, Cuebot, FrameRun};
 
 /// The time between looks at the workers.
 const LOOK_TIME: Duration = Duration::from_secs(2);
@@ -218,7 +218,7 @@ impl Follower {
             let page = state.client.jobs(&query).await?;
             found.extend(page.items.iter().filter_map(|job| {
                 let is_pending = job.state != JobState::Running;
-                Run::of_job(&job.name).map(|run| FrameJob { job: job.id, run, is_pending })
+                run_of_job(&job.name).map(|run| FrameJob { job: job.id, run, is_pending })
             }));
             if page.next.is_none() || found.len() >= COMPARED_MAX {
                 return Ok(found);
@@ -237,7 +237,7 @@ impl Follower {
 
     /// Settles a proc without a running job: the job ended unheard, or was never submitted and must not be any more.
     async fn recover(&self, held: HeldProc) -> Result<(), WorkersError> {
-        let run = Run { frame: held.frame.unwrap_or_default(), proc_id: held.proc_id };
+        let run = FrameRun { frame: held.frame.unwrap_or_default(), proc_id: held.proc_id };
         let Some((job, is_own)) = self.workers.claim(&run).await? else { return Ok(()) };
         if is_own {
             self.workers.state.live.lock().add(job, run);
@@ -316,14 +316,14 @@ impl Follower {
     }
 
     /// The frame waits again and spends no retry.
-    async fn again(&self, run: &Run, exit_status: i32) -> Result<(), WorkersError> {
+    async fn again(&self, run: &FrameRun, exit_status: i32) -> Result<(), WorkersError> {
         Ok(self.cuebot.clear(&run.proc_id, exit_status).await?)
     }
 
     /// Reports an end, as RQD does.
     async fn complete(
         &self,
-        run: &Run,
+        run: &FrameRun,
         task: Option<&Task>,
         (exit_status, exit_signal): (i32, i32),
     ) -> Result<(), WorkersError> {
@@ -347,7 +347,7 @@ impl Follower {
 
     /// Notes that a worker refused a frame, like a host that refuses a launch: a layer that all hosts refuse is left
     /// out for a while, and so is a worker that refuses all frames.
-    async fn blame(&self, run: &Run, why: &str) -> Result<(), WorkersError> {
+    async fn blame(&self, run: &FrameRun, why: &str) -> Result<(), WorkersError> {
         let row = self.workers.state.pool.get().await?.query_opt(PLACE, &[&run.proc_id]).await?;
         let Some(row) = row else { return Ok(()) };
         let (host, layer): (String, Option<String>) = (row.get(0), row.get(1));

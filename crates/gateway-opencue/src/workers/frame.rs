@@ -4,6 +4,7 @@ use crate::rqd::{Launch, RunFrame};
 use std::collections::BTreeMap;
 use windlass_api::{Resources, StepRequest, SubmitRequest};
 use windlass_core::bounds::NAME_BYTES_MAX;
+use windlass_cuebot::FrameRun;
 
 /// The script that runs on the worker as the frame's user. It opens the log, and runs the command.
 pub(super) const SCRIPT: &str = include_str!("frame.sh");
@@ -18,57 +19,47 @@ const DIR: &str = "/tmp";
 /// A tag that no worker has.
 const NOWHERE: &str = "opencue-nowhere";
 
-/// The frame and the proc that a job runs; the job's name has both keys.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Run {
-    pub frame: String,
-    /// The key of the proc that the frame has for this run.
-    pub proc_id: String,
+/// The name of the job of a run: a label for people, and the keys of frame and proc.
+fn job_name(run: &FrameRun, label: &str) -> String {
+    let keys = format!(" {MARK} {} {}", run.frame, run.proc_id);
+    format!("{}{keys}", shortened(label, NAME_BYTES_MAX.saturating_sub(keys.len())))
 }
 
-impl Run {
-    /// The name of its job: a label for people, and both keys.
-    pub(super) fn job_name(&self, label: &str) -> String {
-        let keys = format!(" {MARK} {} {}", self.frame, self.proc_id);
-        format!("{}{keys}", shortened(label, NAME_BYTES_MAX.saturating_sub(keys.len())))
-    }
+/// Reads frame and proc from the name of a job. `None` if the job runs no frame.
+pub(super) fn run_of_job(name: &str) -> Option<FrameRun> {
+    let (rest, proc_id) = name.rsplit_once(' ')?;
+    let (rest, frame) = rest.rsplit_once(' ')?;
+    let is_marked = rest.rsplit_once(' ').is_some_and(|(_, mark)| mark == MARK);
+    is_marked.then(|| FrameRun { frame: frame.to_owned(), proc_id: proc_id.to_owned() })
+}
 
-    /// Reads frame and proc from the name of a job. `None` if the job runs no frame.
-    pub(super) fn of_job(name: &str) -> Option<Run> {
-        let (rest, proc_id) = name.rsplit_once(' ')?;
-        let (rest, frame) = rest.rsplit_once(' ')?;
-        let is_marked = rest.rsplit_once(' ').is_some_and(|(_, mark)| mark == MARK);
-        is_marked.then(|| Run { frame: frame.to_owned(), proc_id: proc_id.to_owned() })
-    }
+/// The key under which the job of a run is submitted: a second job with it is the first one.
+fn key(run: &FrameRun) -> String {
+    format!("{MARK} {}", run.proc_id)
+}
 
-    /// The key under which its job is submitted: a second job with it is the first one.
-    fn key(&self) -> String {
-        format!("{MARK} {}", self.proc_id)
-    }
-
-    /// A job that never starts, in the place of the frame's own. If the frame's job was submitted, the server answers
-    /// with that one. If it was not, a launch that is still on its way finds this one there.
-    pub(super) fn claim(&self, user: &str, queue: &str) -> SubmitRequest {
-        let step = StepRequest {
-            command: vec!["true".to_owned()],
-            tags: vec![NOWHERE.to_owned()],
-            ..StepRequest::default()
-        };
-        SubmitRequest {
-            name: Some(self.job_name("never launched")),
-            queue: Some(queue.to_owned()),
-            user: Some(user.to_owned()),
-            key: Some(self.key()),
-            steps: vec![step],
-            ..SubmitRequest::default()
-        }
+/// A job that never starts, in the place of the frame's own. If the frame's job was submitted, the server answers with
+/// that one. If it was not, a launch that is still on its way finds this one there.
+pub(super) fn claim(run: &FrameRun, user: &str, queue: &str) -> SubmitRequest {
+    let step = StepRequest {
+        command: vec!["true".to_owned()],
+        tags: vec![NOWHERE.to_owned()],
+        ..StepRequest::default()
+    };
+    SubmitRequest {
+        name: Some(job_name(run, "never launched")),
+        queue: Some(queue.to_owned()),
+        user: Some(user.to_owned()),
+        key: Some(key(run)),
+        steps: vec![step],
+        ..SubmitRequest::default()
     }
 }
 
 /// The job that runs a frame.
 pub(super) fn request(launch: &Launch, queue: &str) -> SubmitRequest {
     let frame = &launch.frame;
-    let run = Run { frame: frame.frame_id.clone(), proc_id: frame.resource_id.clone() };
+    let run = launch.run();
     let layer = frame.frame_name.split_once('-').map_or(frame.frame_name.as_str(), |(_, layer)| layer);
     let bytes = |kib: i64| u64::try_from(kib).unwrap_or(0).saturating_mul(1 << 10);
     let step = StepRequest {
@@ -87,10 +78,10 @@ pub(super) fn request(launch: &Launch, queue: &str) -> SubmitRequest {
         ..StepRequest::default()
     };
     SubmitRequest {
-        name: Some(run.job_name(&format!("{}.{}", frame.job_name, frame.frame_name))),
+        name: Some(job_name(&run, &format!("{}.{}", frame.job_name, frame.frame_name))),
         queue: Some(queue.to_owned()),
         user: Some(frame.user_name.clone()),
-        key: Some(run.key()),
+        key: Some(key(&run)),
         placeable_only: true,
         steps: vec![step],
         ..SubmitRequest::default()
@@ -183,7 +174,7 @@ mod tests {
         let name = request.name.as_deref().unwrap();
         assert_eq!(name, "film-sh01-ann_comp.0007-beauty_pass opencue-frame f-1 p-1");
         assert_eq!((request.user.as_deref(), request.queue.as_deref()), (Some("ann"), Some("opencue")));
-        assert_eq!(request.key, Run::of_job(name).unwrap().claim("ann", "opencue").key, "one key for both");
+        assert_eq!(request.key, claim(&run_of_job(name).unwrap(), "ann", "opencue").key, "one key for both");
         let step = &request.steps[0];
         assert_eq!(
             (step.name.as_deref(), step.workers.as_slice()),
@@ -205,16 +196,16 @@ mod tests {
 
     #[test]
     fn only_names_of_jobs_of_frames_tell_of_one() {
-        let run = Run { frame: "f".to_owned(), proc_id: "p".to_owned() };
+        let run = FrameRun { frame: "f".to_owned(), proc_id: "p".to_owned() };
         for label in ["a", "", "two words", &"é".repeat(300)] {
-            let name = run.job_name(label);
+            let name = job_name(&run, label);
             assert!(name.len() <= NAME_BYTES_MAX, "{name}");
-            assert_eq!(Run::of_job(&name).as_ref(), Some(&run), "{name}");
+            assert_eq!(run_of_job(&name).as_ref(), Some(&run), "{name}");
         }
         for name in ["", "make", "a b c d", "opencue-frame f p", "x opencue-frame f"] {
-            assert_eq!(Run::of_job(name), None, "{name}");
+            assert_eq!(run_of_job(name), None, "{name}");
         }
-        assert!(run.claim("ann", "opencue").into_spec("gateway").is_ok());
+        assert!(claim(&run, "ann", "opencue").into_spec("gateway").is_ok());
     }
 
     /// Runs the script as this user, or as `nobody` where that is root.

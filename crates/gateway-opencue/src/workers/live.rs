@@ -1,8 +1,8 @@
 //! Jobs of the Windlass server that run frames, as far as this process knows, and their comparison with OpenCue's
 //! tables.
 
-use super::frame::Run;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use windlass_cuebot::FrameRun;
 
 /// Ends that are remembered, the latest, because the answer to their submission has not come yet.
 const EARLY_MAX: usize = 4_096;
@@ -15,14 +15,14 @@ const START_S: f64 = 60.0;
 /// Jobs of frames that have not ended, as far as this process knows.
 #[derive(Default)]
 pub(super) struct Live {
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<u64, FrameRun>,
     jobs: BTreeMap<String, u64>,
     early: VecDeque<u64>,
 }
 
 impl Live {
     /// A job runs a frame. True if its end was heard before.
-    pub(super) fn add(&mut self, job: u64, run: Run) -> bool {
+    pub(super) fn add(&mut self, job: u64, run: FrameRun) -> bool {
         if self.runs.contains_key(&job) {
             return false;
         }
@@ -53,7 +53,7 @@ impl Live {
     }
 
     /// The frame and the proc that a job runs.
-    pub(super) fn run(&self, job: u64) -> Option<Run> {
+    pub(super) fn run(&self, job: u64) -> Option<FrameRun> {
         self.runs.get(&job).cloned()
     }
 
@@ -80,7 +80,7 @@ pub(super) struct HeldProc {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FrameJob {
     pub job: u64,
-    pub run: Run,
+    pub run: FrameRun,
     /// Its task is on no worker.
     pub is_pending: bool,
 }
@@ -124,8 +124,8 @@ pub(super) fn compare(jobs: &[FrameJob], procs: Vec<HeldProc>) -> Compared {
 mod tests {
     use super::*;
 
-    fn run(proc_id: &str) -> Run {
-        Run { frame: format!("frame of {proc_id}"), proc_id: proc_id.to_owned() }
+    fn run(proc_id: &str) -> FrameRun {
+        FrameRun { frame: format!("frame of {proc_id}"), proc_id: proc_id.to_owned() }
     }
 
     #[test]

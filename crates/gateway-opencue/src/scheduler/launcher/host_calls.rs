@@ -122,8 +122,9 @@ impl Launcher {
             return self.shared.kill_once(&victim.host, &run, why, &self.shared.calls).await;
         };
         // Without a proc nothing of the frame is on the worker.
-        let Some(proc_id) = &victim.proc_id else { return Ok(()) };
-        workers.end(&victim.frame, proc_id).await.map_err(|error| Status::unavailable(error.to_string()))
+        let Some(proc_id) = victim.proc_id.clone() else { return Ok(()) };
+        let run = FrameRun { frame: victim.frame.clone(), proc_id };
+        workers.end(&run).await.map_err(|error| Status::unavailable(error.to_string()))
     }
 }
 
