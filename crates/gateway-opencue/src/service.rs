@@ -22,6 +22,7 @@ use windlass_server::{TokenDoor, TokenDoorError, serve_port};
 const LEAVE_TIME: Duration = Duration::from_secs(15);
 /// The time between looks for hosts that fell silent.
 const UPKEEP_TIME: Duration = Duration::from_secs(10);
+
 /// An error with which the gateway does not start, or ends.
 #[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]

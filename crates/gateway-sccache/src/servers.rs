@@ -27,6 +27,7 @@ pub const OBSERVES: &str = "sccache.server";
 /// well.
 const ADJUST: Duration = Duration::from_secs(1);
 const ADJUSTS_PER_LOOK: u32 = 5;
+
 /// The engine's link to a build server. The engine starts nothing there.
 struct ServerLink {
     id: u64,

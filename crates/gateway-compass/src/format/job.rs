@@ -141,6 +141,7 @@ const UNSUPPORTED: [(&str, &str); 4] = [
 const TIMEOUT_S: u64 = 3_600;
 /// Most seconds for which a machine may be borrowed.
 const BORROW_S_MAX: u64 = 30 * 86_400;
+
 /// A job to be submitted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompassJob {

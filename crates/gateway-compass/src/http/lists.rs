@@ -28,6 +28,7 @@ use windlass_store::JobFilter;
 
 /// Rows of one list.
 const ROWS_MAX: usize = 1_000;
+
 /// Answers that the server runs.
 pub(super) async fn health() -> String {
     let (now, version) = (time_text(now_s()), env!("CARGO_PKG_VERSION"));
