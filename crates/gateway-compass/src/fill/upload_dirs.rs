@@ -20,8 +20,8 @@ pub(crate) fn upload_dirs(fields: &Fields) -> Vec<String> {
     let by_field = BY_FIELD.iter().filter(|(field, _)| fields.contains_key(*field));
     let mut dirs: Vec<String> = by_field.map(|(_, dir)| (*dir).to_owned()).collect();
     let pp = fields.get("pp").and_then(Value::as_object);
-    let program = |name: &str| pp.and_then(|pp| pp.get(name)?.as_object());
-    let Some((name, params)) = BUILDERS.iter().find_map(|name| Some((*name, program(name)?))) else {
+    let Some((name, params)) = BUILDERS.iter().find_map(|name| Some((*name, pp?.get(*name)?.as_object()?)))
+    else {
         return dirs;
     };
     let word = |key: &str| text_of(params, key).or_else(|| text_of(fields, key)).unwrap_or_default();
