@@ -28,10 +28,6 @@ pub(crate) fn routes(routes: Routes) -> Routes {
 
 impl Cuebot {
     /// Takes in a Windlass worker, in the form in which RQD reports a host.
-    ///
-    /// # Errors
-    ///
-    /// The tables cannot hold what is reported, or PostgreSQL failed.
     pub async fn share_host(&self, host: RenderHost) -> Result<(), CallError> {
         let known = host::Known::read(host, None)?;
         self.transact(known, |tx, known| Box::pin(host::share(tx, known))).await

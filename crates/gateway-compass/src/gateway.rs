@@ -19,10 +19,6 @@ pub struct CompassGateway {
 
 impl CompassGateway {
     /// Opens the directory of files.
-    ///
-    /// # Errors
-    ///
-    /// Names the option that is not valid.
     pub fn new(options: CompassOptions) -> Result<CompassGateway, CompassError> {
         if let Some(url) = options.url.as_ref().filter(|url| !is_url(url)) {
             return Err(CompassError::Url(url.clone()));

@@ -88,10 +88,6 @@ impl Machine {
 
 impl Wanted {
     /// Checks that all texts and lists are within their bounds.
-    ///
-    /// # Errors
-    ///
-    /// Names the text or list that is too long.
     pub fn check(&self) -> Result<(), BadRequest> {
         check_text("the name of the run of Nix", &self.client)?;
         check_text("the name of the store", &self.store)?;
@@ -162,10 +158,6 @@ pub struct BuildRequest {
 
 impl BuildRequest {
     /// Checks that all texts and lists are within their bounds.
-    ///
-    /// # Errors
-    ///
-    /// Names the text or list that is too long.
     pub fn check(&self) -> Result<(), BadRequest> {
         self.wanted.check()?;
         check_text("the build's number", &self.key)?;

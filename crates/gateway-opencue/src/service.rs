@@ -76,10 +76,6 @@ struct OpenBoard {
 
 impl Service {
     /// Connects and listens.
-    ///
-    /// # Errors
-    ///
-    /// The database is not there or not OpenCue's, or an address is taken.
     pub async fn open(config: Config, dialer: Dialer) -> Result<Service, ServiceError> {
         let Config { database, instance, cuebot, metrics, workers, board, .. } = config;
         let (pool, connection) = connect(&database, &dialer, database.connections_max)?;
@@ -154,10 +150,6 @@ impl Service {
     }
 
     /// Installs the triggers that tell the scheduler of work.
-    ///
-    /// # Errors
-    ///
-    /// The database failed, or its user may not.
     pub async fn install_wake(&self) -> Result<(), ServiceError> {
         let client = self.pool.get().await.map_err(PassError::from)?;
         client.batch_execute(schema::WAKE).await.map_err(PassError::from)?;
@@ -217,10 +209,6 @@ fn connect(
 }
 
 /// Checks the database of a config file: schema, triggers, units, and who else books. Nothing is changed.
-///
-/// # Errors
-///
-/// The database is not there, or refuses.
 pub async fn check_database(config: &Config, dialer: &Dialer) -> Result<Vec<Finding>, ServiceError> {
     let database = &config.database;
     let failed = |why: String| ServiceError::Database { database: format!("{database:?}"), why };

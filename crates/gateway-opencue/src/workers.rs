@@ -118,10 +118,6 @@ pub enum NoServer {
 
 impl Workers {
     /// The workers of the server that the settings name. Nothing is asked yet.
-    ///
-    /// # Errors
-    ///
-    /// A file of the settings cannot be read, or the address cannot be used.
     pub fn new(settings: WorkersSettings, pool: Pool) -> Result<Workers, NoServer> {
         let credentials = read_credentials(&settings)?;
         let servers = settings.server.iter().map(|address| (address.clone(), credentials.clone()));
@@ -188,10 +184,6 @@ impl Workers {
     }
 
     /// Ends the frame of a proc. Returns when none of its processes runs any more.
-    ///
-    /// # Errors
-    ///
-    /// The server did not answer, or the tables did not.
     pub(crate) async fn kill(&self, run: &FrameRun) -> Result<(), Status> {
         match self.end_and_wait(run).await {
             Ok(()) => Ok(()),

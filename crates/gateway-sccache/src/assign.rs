@@ -41,10 +41,6 @@ pub struct Assigner {
 
 impl Assigner {
     /// Asks a build server to take a job. `digest` is the SHA-256 of its certificate, `token` the job's.
-    ///
-    /// # Errors
-    ///
-    /// Says why the build server did not take the job.
     pub async fn assign(
         &self,
         server: ServerId,

@@ -51,10 +51,6 @@ impl Clients {
 
     /// Admits a client that asks from this address. Returns the identity in its token; `None` if all clients have the
     /// same token.
-    ///
-    /// # Errors
-    ///
-    /// The token is not valid, or the issuer does not tell.
     pub async fn check(&self, token: &str, from: IpAddr) -> Result<Option<String>, NotLetIn> {
         match self {
             Clients::One(one) => Ok(one.check(token).map(|()| None)?),

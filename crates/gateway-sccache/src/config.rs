@@ -78,10 +78,6 @@ pub enum BadConfig {
 
 impl SchedulerConfig {
     /// Reads the text of a file. Stock schedulers read JSON if the file's name ends so.
-    ///
-    /// # Errors
-    ///
-    /// Names the line and its error.
     pub fn parse(text: &str, is_json: bool) -> Result<Self, BadConfig> {
         if is_json {
             return Ok(serde_json::from_str(text)?);

@@ -225,10 +225,6 @@ impl Farm {
     }
 
     /// Takes in a heartbeat.
-    ///
-    /// # Errors
-    ///
-    /// The heartbeat has no cores, or more than any machine has.
     pub fn hear(&mut self, id: ServerId, heartbeat: Heartbeat, now: Uptime) -> Result<Heard, BadHeartbeat> {
         let Heartbeat { jwt_key, num_cpus, server_nonce: nonce, cert_digest, cert_pem } = heartbeat;
         if !(1..=CPUS_MAX).contains(&num_cpus) {
@@ -347,10 +343,6 @@ impl Farm {
 
     /// Applies a build server's report of a job's state. A repeated report changes nothing. An unknown job was
     /// allocated by an earlier scheduler or given up too early, and is taken up.
-    ///
-    /// # Errors
-    ///
-    /// The build server is not known, the job belongs to another one, or its state went backwards.
     pub fn tell(
         &mut self,
         id: JobId,

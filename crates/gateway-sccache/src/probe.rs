@@ -8,10 +8,6 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The status of the scheduler at an address.
-///
-/// # Errors
-///
-/// Nothing answers at the address, or not a scheduler.
 pub async fn probe(address: SocketAddr) -> Result<SchedulerStatus, reqwest::Error> {
     let http = reqwest::Client::builder().timeout(PATIENCE).no_proxy().build()?;
     let request = http.get(format!("http://{address}/api/v1/scheduler/status"));

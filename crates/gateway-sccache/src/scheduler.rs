@@ -81,10 +81,6 @@ struct Shared {
 
 impl Scheduler {
     /// A scheduler with the settings of a stock one.
-    ///
-    /// # Errors
-    ///
-    /// Names the setting that cannot be used.
     pub fn new(handle: Handle, config: &SchedulerConfig, options: Options) -> Result<Self, BadStart> {
         let clients = Clients::new(&config.client_auth);
         let servers = match &config.server_auth {
@@ -156,10 +152,6 @@ impl Scheduler {
     }
 
     /// Applies a build server's report of a job's state.
-    ///
-    /// # Errors
-    ///
-    /// The job cannot change its state so, or belongs to another build server.
     pub async fn job_state(&self, job: JobId, server: ServerId, state: JobState) -> Result<(), BadState> {
         let (change, learned) = {
             let mut inner = self.state();

@@ -48,10 +48,6 @@ impl WorkerLink for ServerLink {
 
 impl Scheduler {
     /// Takes in a heartbeat. True if the build server's process is new.
-    ///
-    /// # Errors
-    ///
-    /// The heartbeat is not valid.
     pub async fn heartbeat(
         &self,
         server: ServerId,

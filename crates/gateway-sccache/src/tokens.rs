@@ -63,10 +63,6 @@ impl ClientToken {
     }
 
     /// Compares in constant time.
-    ///
-    /// # Errors
-    ///
-    /// The token is another one.
     pub fn check(&self, token: &str) -> Result<(), BadToken> {
         if bool::from(self.0.as_bytes().ct_eq(token.as_bytes())) { Ok(()) } else { Err(BadToken::Client) }
     }
@@ -115,10 +111,6 @@ impl ServerTokens {
     }
 
     /// Build servers with JWTs by HS256. The key is 32 bytes in URL-safe base64 without padding.
-    ///
-    /// # Errors
-    ///
-    /// The key is not valid.
     pub fn signed(secret_key: &str) -> Result<Self, BadKey> {
         let key = URL_SAFE_NO_PAD.decode(secret_key)?;
         if key.len() != SECRET_BYTES {
@@ -128,10 +120,6 @@ impl ServerTokens {
     }
 
     /// The build server that a token names.
-    ///
-    /// # Errors
-    ///
-    /// The token is not valid.
     pub fn server(&self, token: &str) -> Result<ServerId, BadToken> {
         match self {
             ServerTokens::Shared(shared) => {

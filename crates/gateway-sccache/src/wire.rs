@@ -34,10 +34,6 @@ fn options() -> impl bincode::Options {
 }
 
 /// Reads a message. Bytes after it are ignored.
-///
-/// # Errors
-///
-/// The body is too long, too short, or another message.
 pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
     if body.len() > BODY_BYTES_MAX {
         return Err(BadBody::TooLong(body.len()));
@@ -123,10 +119,6 @@ pub struct HeartbeatTail {
 impl Heartbeat {
     /// Reads a heartbeat, and its tail if it has one. Stock servers send none. Other bytes after the fields are
     /// ignored.
-    ///
-    /// # Errors
-    ///
-    /// The body does not have the five fields.
     pub fn read(body: &[u8]) -> Result<(Heartbeat, Option<HeartbeatTail>), BadBody> {
         let heartbeat: Heartbeat = read(body)?;
         let fields = options().serialized_size(&heartbeat)? as usize;

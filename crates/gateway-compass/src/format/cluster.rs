@@ -70,10 +70,6 @@ pub fn cluster_name(fields: &Fields) -> Option<String> {
 }
 
 /// Checks the name of a cluster, which is also the name of a file.
-///
-/// # Errors
-///
-/// Says which names are valid.
 pub fn check_cluster_name(name: &str) -> Result<(), String> {
     let bad = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with('.') || name.contains(bad) {
@@ -86,10 +82,6 @@ pub fn check_cluster_name(name: &str) -> Result<(), String> {
 
 impl ClusterSpec {
     /// Reads a laboratory's file, in YAML or JSON.
-    ///
-    /// # Errors
-    ///
-    /// Says what is wrong with the specification.
     pub fn of_text(text: &str) -> Result<ClusterSpec, String> {
         let read = match serde_json::from_str::<SpecText>(text) {
             Ok(read) => read,
@@ -102,10 +94,6 @@ impl ClusterSpec {
     }
 
     /// Reads the job's own `cluster_spec`; `None` if it has none.
-    ///
-    /// # Errors
-    ///
-    /// Says what is wrong with the specification.
     pub fn of_job(fields: &Fields) -> Result<Option<ClusterSpec>, BadJob> {
         let Some(value) = fields.get(CLUSTER_SPEC).filter(|value| !value.is_null()) else { return Ok(None) };
         let read = SpecText::deserialize(value).map_err(|error| error.to_string()).and_then(|mut read| {
@@ -166,10 +154,6 @@ impl ClusterNode {
 }
 
 /// Splits the jobs of a submission into those of their nodes. A job on one machine stays one.
-///
-/// # Errors
-///
-/// Names the field that is not valid.
 pub fn nodes_of(
     submitted: Vec<Fields>,
     cluster: Option<&ClusterSpec>,

@@ -15,10 +15,6 @@ const INCLUDES: &str = "<<:";
 
 /// The fields of the host `name` in a file, and the names of the files that it includes, as they are written:
 /// `hosts/OTHER`.
-///
-/// # Errors
-///
-/// Says what is wrong with the file.
 pub fn host_of_file(name: &str, text: &str) -> Result<(Fields, Vec<String>), String> {
     let (mut included, mut own) = (Vec::new(), String::new());
     for line in text.lines() {

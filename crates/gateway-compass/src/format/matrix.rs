@@ -30,10 +30,6 @@ const NOT_IN_MATRIX: [&str; 11] = [
 /// The jobs for which a submission stands: one for each combination of the lists in `matrix`, in their order. A key
 /// names a field, or a field of a hash by dots (`pp.iperf.protocol`), or several by `|`, whose values then come
 /// together (`os|os_version: [debian|12, openeuler|22.03]`).
-///
-/// # Errors
-///
-/// Names the field that is not valid.
 pub fn jobs_of(fields: Fields) -> Result<Vec<Fields>, BadJob> {
     let Some(matrix) = fields.get("matrix").and_then(Value::as_object) else { return Ok(vec![fields]) };
     let axes: Vec<(String, Vec<Value>)> =

@@ -44,21 +44,18 @@ macro_rules! numbered {
 
 numbered! {
     /// The stage of a job. Stages follow each other in this order, and may be skipped. Those from `Finish` on are ends.
+    #[allow(missing_docs, reason = "a value without a comment is what its name says")]
     Stage {
         /// Waits for its turn, or for other jobs.
         #[default]
         Submit = 0 "submit",
         /// It was sent to a machine.
         Dispatch = 1 "dispatch",
-        /// The job's machine boots.
         Boot = 2 "boot",
-        /// It sets up the machine.
         Setup = 3 "setup",
         /// It waits for the other machines of its cluster.
         WaitPeer = 4 "wait_peer",
-        /// The job's program runs.
         Running = 5 "running",
-        /// Its program has run.
         PostRun = 6 "post_run",
         /// A user inspects the machine.
         ManualCheck = 7 "manual_check",
@@ -68,7 +65,6 @@ numbered! {
         Finish = 9 "finish",
         /// Its user cancelled it before it ran.
         Cancel = 10 "cancel",
-        /// The job is invalid.
         AbortInvalid = 11 "abort_invalid",
         /// A job that it waited for failed.
         AbortWait = 12 "abort_wait",
@@ -79,13 +75,12 @@ numbered! {
 
 numbered! {
     /// The readiness of a job's results.
+    #[allow(missing_docs, reason = "a value without a comment is what its name says")]
     Readiness {
         /// There are no results yet.
         #[default]
         None = 0 "N/A",
-        /// They are being uploaded.
         Uploading = 1 "uploading",
-        /// The results are uploaded.
         Uploaded = 2 "uploaded",
         /// They are uploaded and evaluated.
         Complete = 3 "complete",
@@ -97,30 +92,23 @@ numbered! {
 }
 
 numbered! {
-    /// The health of a job.
+    /// The health of a job. A timeout is too long a time in the stage of its name.
+    #[allow(missing_docs, reason = "a value without a comment is what its name says")]
     Health {
         /// No health was reported.
         #[default]
         Unknown = 0 "unknown",
-        /// The job's program succeeded.
         Success = 1 "success",
-        /// The job's program failed.
         Fail = 2 "fail",
         /// The job was cancelled before it ran.
         Cancel = 10 "cancel",
-        /// No kernel could be fetched.
         WgetKernelFail = 20 "wget_kernel_fail",
-        /// No initial filesystem could be fetched.
         WgetInitrdFail = 21 "wget_initrd_fail",
-        /// The initial filesystem is damaged.
         InitrdBroken = 22 "initrd_broken",
-        /// The disk could not be loaded.
         LoadDiskFail = 23 "load_disk_fail",
-        /// A file system could not be mounted.
         ErrorMount = 24 "error_mount",
         /// The processor has another microcode than expected.
         MicrocodeMismatch = 25 "microcode_mismatch",
-        /// The job is invalid.
         AbortInvalid = 30 "abort_invalid",
         /// A job that it waited for failed.
         AbortWait = 31 "abort_wait",
@@ -130,31 +118,20 @@ numbered! {
         Abort = 33 "abort",
         /// It took longer than its own soft limit.
         SoftTimeout = 40 "soft_timeout",
-        /// A network filesystem did not answer.
         NfsHang = 41 "nfs_hang",
-        /// The testbox ran out of memory.
         Oom = 42 "oom",
-        /// The testbox's kernel panicked.
         KernelPanic = 43 "kernel_panic",
         /// The user ended the job.
         Terminate = 44 "terminate",
         /// The user logged in to the testbox.
         Disturbed = 45 "disturbed",
-        /// Too long in stage `dispatch`.
         TimeoutDispatch = 50 "timeout_dispatch",
-        /// Too long in stage `boot`.
         TimeoutBoot = 51 "timeout_boot",
-        /// Too long in stage `setup`.
         TimeoutSetup = 52 "timeout_setup",
-        /// Too long in stage `wait_peer`.
         TimeoutWaitPeer = 53 "timeout_wait_peer",
-        /// Too long in stage `running`.
         TimeoutRunning = 54 "timeout_running",
-        /// Too long in stage `post_run`.
         TimeoutPostRun = 55 "timeout_post_run",
-        /// Too long in stage `manual_check`.
         TimeoutManualCheck = 56 "timeout_manual_check",
-        /// Too long in stage `renew`.
         TimeoutRenew = 57 "timeout_renew",
     }
 }

@@ -43,10 +43,6 @@ pub enum BadLine {
 
 /// The line of `builders` by which Nix's own hook builds one derivation on the machine with this URI. It is the
 /// client's own line if it has one for the host. The server counts the slots, and has checked that the machine fits.
-///
-/// # Errors
-///
-/// The address or a word could give the line another meaning.
 pub fn line_for(
     builders: &[Builder],
     uri: &str,

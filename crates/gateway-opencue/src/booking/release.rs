@@ -18,10 +18,6 @@ const RETURN: &str = "UPDATE frame t SET str_state = 'WAITING', int_exit_status 
 
 /// Takes bookings back whose frames are known not to run: RQD refused them, or was told to kill them and answered.
 /// Returns the frames that wait again. A proc that is gone already gives nothing back a second time.
-///
-/// # Errors
-///
-/// The batch is too large, or PostgreSQL failed.
 pub async fn release(client: &mut Client, procs: &[String]) -> Result<Vec<String>, BookingError> {
     if procs.len() > BATCH_FRAMES_MAX {
         return Err(BookingError::TooMany(procs.len()));

@@ -166,10 +166,6 @@ impl DatabaseSettings {
     }
 
     /// The settings of a connection. The password file goes before the config file, and that before `PGPASSWORD`.
-    ///
-    /// # Errors
-    ///
-    /// The password file cannot be read.
     pub fn connection(&self) -> std::io::Result<tokio_postgres::Config> {
         let mut config = tokio_postgres::Config::new();
         config.host(&self.host).port(self.port).dbname(&self.name).user(&self.user);
@@ -197,10 +193,6 @@ impl DatabaseSettings {
 
 impl Config {
     /// Reads a config file.
-    ///
-    /// # Errors
-    ///
-    /// The file is not valid YAML, or a value is of the wrong kind.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         if text.len() > CONFIG_BYTES_MAX {
             return Err(ConfigError::Long(text.len()));

@@ -141,10 +141,6 @@ impl Hosts {
     }
 
     /// The frames that a host runs, each in the proc that it was launched for.
-    ///
-    /// # Errors
-    ///
-    /// It did not answer.
     pub async fn running(&self, host: &str) -> Result<BTreeSet<FrameRun>, Status> {
         let answer: StatusAnswer = self.call(host, STATUS, Empty {}).await?;
         let frames = answer.host_report.unwrap_or_default().frames.into_iter();

@@ -228,10 +228,6 @@ const PROCS: &str = "SELECT p.pk_host, p.pk_layer, p.int_cores_reserved, p.int_m
 
 /// Reads everything that a pass plans with. Procs are read only with `with_procs`, because there are many, and they
 /// only tell when a reserved host will be free.
-///
-/// # Errors
-///
-/// PostgreSQL failed, or lacks a column.
 pub async fn read(client: &Client, scope: &Scope, with_procs: bool) -> Result<Snapshot, Error> {
     let mut all = Snapshot::default();
     for row in client.query(HOSTS, &[&scope.host_stale_s, &scope.facility, &HOSTS_MAX]).await? {
