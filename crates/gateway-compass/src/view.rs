@@ -1,7 +1,7 @@
 //! The view of a job: its submitted fields, and its progress.
 
 use crate::format::{
-    Fields, Health, Readiness, Stage, cluster_jobs, is_compass, public_fields, result_root, text_of,
+    Fields, Health, Readiness, Stage, cluster_jobs, has_name, is_compass, public_fields, result_root, text_of,
 };
 use crate::number::{KnownTask, number_of, step_of, task_of};
 use crate::record::Record;
@@ -15,22 +15,8 @@ use windlass_server::{Handle, Reader, Unavailable};
 use windlass_store::JobView;
 
 /// Submitted fields that every caller that may look at jobs sees: the names of tests and machines, and times.
-const OUTLINE: [&str; 14] = [
-    "suite",
-    "category",
-    "os",
-    "os_version",
-    "os_arch",
-    "arch",
-    "osv",
-    "testbox",
-    "tbox_group",
-    "tbox_type",
-    "cluster",
-    "submit_date",
-    "submit_time",
-    "timeout_seconds",
-];
+const OUTLINE: &str = "suite category os os_version os_arch arch osv testbox tbox_group tbox_type \
+    cluster submit_date submit_time timeout_seconds";
 
 /// A job, or the job of one node of a cluster.
 pub(crate) struct View {
@@ -100,7 +86,7 @@ impl View {
         let mut fields = self.submitted.clone();
         match is_whole {
             true => fields.extend(self.record.filled.clone().unwrap_or_default()),
-            false => fields.retain(|key, _| OUTLINE.contains(&key.as_str())),
+            false => fields.retain(|key, _| has_name(OUTLINE, key)),
         }
         let mut put = |key: &str, value: Value| _ = fields.insert(key.to_owned(), value);
         let Record { stage, health, readiness, last_success_stage, .. } = &self.record;

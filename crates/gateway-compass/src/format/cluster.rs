@@ -29,20 +29,8 @@ const LOCALHOST: &str = "cs-localhost";
 const DIRECT_NETWORK: &str = "192.168.222";
 const DIRECT_HOST_MAX: u32 = 254;
 /// Fields that describe one machine. They are removed, because nodes differ.
-const OF_ONE_HOST: [&str; 12] = [
-    "hw",
-    "memory",
-    "nr_hdd_partitions",
-    "hdd_partitions",
-    "ssd_partitions",
-    "rootfs_disk",
-    "mac_addr",
-    "arch",
-    "nr_node",
-    "nr_cpu",
-    "model_name",
-    "serial_number",
-];
+const OF_ONE_HOST: &str = "hw memory nr_hdd_partitions hdd_partitions ssd_partitions rootfs_disk \
+    mac_addr arch nr_node nr_cpu model_name serial_number";
 
 /// The machines of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -198,10 +186,9 @@ fn split(mut fields: Fields, cluster: &ClusterSpec) -> Result<Vec<Fields>, BadJo
     if depends.map(|on| words(on).len()).sum::<usize>() > DEPENDENCIES_MAX {
         return Err(bad_field("depends-on", format!("there are more than {DEPENDENCIES_MAX} in the job")));
     }
-    OF_ONE_HOST
-        .iter()
-        .chain(&["tbox_group", "direct_macs", "direct_ips"])
-        .for_each(|key| _ = fields.remove(*key));
+    for key in OF_ONE_HOST.split_whitespace().chain(["tbox_group", "direct_macs", "direct_ips"]) {
+        fields.remove(key);
+    }
     let (mut nodes, mut host_number) = (Vec::new(), cluster.ip0);
     for node in cluster.nodes.iter().filter(|node| node.roles.iter().any(|role| roles.contains(role))) {
         let mut job = fields.clone();

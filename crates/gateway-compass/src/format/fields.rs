@@ -41,3 +41,8 @@ pub(crate) fn is_variable(name: &str) -> bool {
 pub(super) fn plain(text: &str, signs: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || signs.contains(c) { c } else { '_' }).collect()
 }
+
+/// True if a list of names, with blanks between them, has this name.
+pub(crate) fn has_name(names: &str, name: &str) -> bool {
+    names.split_whitespace().any(|known| known == name)
+}

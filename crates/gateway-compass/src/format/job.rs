@@ -1,7 +1,7 @@
 //! The fields of a job: known ones are checked, and all are stored.
 
 use super::bad_job::{BadJob, JOB_BYTES_MAX, bad_field};
-use super::fields::{Fields, is_variable, scalar, text_of, texts};
+use super::fields::{Fields, has_name, is_variable, scalar, text_of, texts};
 use super::names::{BOX, CLUSTER_ROLES, EXECUTOR_NAME, SEALED_SECRETS};
 use super::quantity::{parse_memory, parse_seconds};
 use super::result_root::{all_params_md5, rootfs};
@@ -18,96 +18,30 @@ use windlass_core::worker::Origin;
 
 /// The word for any machine in `target_machines`.
 pub const ANY: &str = "ANY";
-/// Fields with a whole number.
-const INTEGERS: [&str; 7] =
-    ["istage", "ihealth", "idata_readiness", "priority", "timeout_seconds", "renew_to_utc", "deadline_utc"];
-/// Fields with a single value.
-const WORDS: [&str; 34] = [
-    "suite",
-    "category",
-    "os",
-    "arch",
-    "os_arch",
-    "os_version",
-    "osv",
-    "os_mount",
-    "lab",
-    "tbox_group",
-    "testbox",
-    "cluster",
-    "queue",
-    "rootfs",
-    "docker_image",
-    "kernel_uri",
-    "my_account",
-    "my_email",
-    "my_name",
-    "my_token",
-    "job_token",
-    "runtime",
-    "timeout",
-    "commit",
-    "os_project",
-    "package",
-    "tbox_type",
-    "need_memory",
-    "memory_minimum",
-    "max_run",
-    "nr_cpu",
-    "nr_nic",
-    "nr_disk",
-    "disk_size",
+/// The types of fields: a whole number, a single value, a list of words, a hash, and a hash of hashes; and the fields of
+/// each.
+const TYPES: [(&str, &str); 5] = [
+    ("integer", "istage ihealth idata_readiness priority timeout_seconds renew_to_utc deadline_utc"),
+    (
+        "string",
+        "suite category os arch os_arch os_version osv os_mount lab tbox_group testbox cluster queue \
+         rootfs docker_image kernel_uri my_account my_email my_name my_token job_token runtime timeout \
+         commit os_project package tbox_type need_memory memory_minimum max_run nr_cpu nr_nic nr_disk \
+         disk_size",
+    ),
+    (
+        "array",
+        "my_ssh_pubkey initrds_uri modules_uri need_file_store kernel_params target_machines cache_dirs \
+         milestones error_ids",
+    ),
+    ("hash", "secrets services boot_params on_fail ss_wait_jobs cluster_jobs cluster_spec hw vt matrix"),
+    ("hash of hash", "pp ss setup daemon monitor monitors program pkg_data wait_on wait_options"),
 ];
-/// Fields with a list of words.
-const LISTS: [&str; 9] = [
-    "my_ssh_pubkey",
-    "initrds_uri",
-    "modules_uri",
-    "need_file_store",
-    "kernel_params",
-    "target_machines",
-    "cache_dirs",
-    "milestones",
-    "error_ids",
-];
-/// Fields whose value is a hash.
-const HASHES: [&str; 10] = [
-    "secrets",
-    "services",
-    "boot_params",
-    "on_fail",
-    "ss_wait_jobs",
-    "cluster_jobs",
-    "cluster_spec",
-    "hw",
-    "vt",
-    "matrix",
-];
-/// Fields with a hash of hashes.
-const NESTED: [&str; 10] =
-    ["pp", "ss", "setup", "daemon", "monitor", "monitors", "program", "pkg_data", "wait_on", "wait_options"];
 /// Required fields. The account is checked separately.
 const REQUIRED: [&str; 4] = ["suite", "testbox", "os", "os_version"];
 /// Fields that an earlier run left in a job that is submitted again.
-const STALE: [&str; 17] = [
-    "id",
-    "cluster_jobs",
-    CLUSTER_ROLES,
-    "filled",
-    "sealed_secrets",
-    "job_id",
-    "plugins",
-    "errid",
-    "stats",
-    "start_time",
-    "end_time",
-    "finish_time",
-    "job_health",
-    "job_stage",
-    "job_state",
-    "job_data_readiness",
-    "milestones",
-];
+const STALE: &str = "id cluster_jobs filled job_id plugins errid stats start_time end_time \
+    finish_time job_health job_stage job_state job_data_readiness milestones";
 /// Fields that are not stored.
 const SECRET: [&str; 4] = ["my_email", "my_name", "my_token", "job_token"];
 /// Fields that are stored for the machine, and not shown to users.
@@ -182,8 +116,8 @@ impl CompassJob {
         }
         check_types(&fields)?;
         let secrets = secrets_of(&mut fields)?;
-        for key in STALE.iter().chain(&SECRET) {
-            fields.remove(*key);
+        for key in STALE.split_whitespace().chain(SECRET).chain([CLUSTER_ROLES, SEALED_SECRETS]) {
+            fields.remove(key);
         }
         // Either field can stand for the other.
         match (text_of(&fields, "testbox"), text_of(&fields, "tbox_group")) {
@@ -409,26 +343,19 @@ fn settle_system(fields: &mut Fields, kind: TboxType) -> Result<(), BadJob> {
 }
 
 fn check_types(fields: &Fields) -> Result<(), BadJob> {
-    let expect = |name: &str, expect| Err(BadJob::Type { field: name.to_owned(), expect });
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
-        let name = name.as_str();
-        let whole = value.is_i64() || scalar(value).is_some_and(|text| text.parse::<i64>().is_ok());
-        if INTEGERS.contains(&name) && !whole {
-            return expect(name, "integer");
-        }
-        if WORDS.contains(&name) && scalar(value).is_none() {
-            return expect(name, "string");
-        }
-        let list = value.as_array().is_some_and(|all| all.iter().all(|entry| scalar(entry).is_some()));
-        if LISTS.contains(&name) && !list {
-            return expect(name, "array");
-        }
-        if HASHES.contains(&name) && !value.is_object() {
-            return expect(name, "hash");
-        }
-        let nested = |all: &Fields| all.values().all(|inner| inner.is_null() || inner.is_object());
-        if NESTED.contains(&name) && !value.as_object().is_some_and(nested) {
-            return expect(name, "hash of hash");
+        let Some(&(expect, _)) = TYPES.iter().find(|(_, names)| has_name(names, name)) else { continue };
+        let is_expected = match expect {
+            "integer" => value.is_i64() || scalar(value).is_some_and(|text| text.parse::<i64>().is_ok()),
+            "string" => scalar(value).is_some(),
+            "array" => value.as_array().is_some_and(|all| all.iter().all(|entry| scalar(entry).is_some())),
+            "hash" => value.is_object(),
+            _ => value
+                .as_object()
+                .is_some_and(|all| all.values().all(|inner| inner.is_null() || inner.is_object())),
+        };
+        if !is_expected {
+            return Err(BadJob::Type { field: name.clone(), expect });
         }
     }
     for (name, why) in UNSUPPORTED {

@@ -21,7 +21,7 @@ pub(crate) use bad_job::bad_field;
 pub use bad_job::{BadJob, JOB_BYTES_MAX};
 pub use cluster::{CLUSTER_NODES_MAX, ClusterNode, ClusterSpec, check_cluster_name, cluster_name, nodes_of};
 pub use fields::{Fields, text_of};
-pub(crate) use fields::{is_variable, scalar, texts};
+pub(crate) use fields::{has_name, is_variable, scalar, texts};
 pub use host::{BadHost, HostRequest};
 pub use job::{ANY, CompassJob, cluster_job, is_compass, public_fields};
 pub use lab_file::host_of_file;

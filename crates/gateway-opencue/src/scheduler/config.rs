@@ -37,41 +37,17 @@ const MIB_KIB: i64 = 1 << 10;
 const GIB_KIB: i64 = 1 << 20;
 
 /// Keys of OpenCue's own scheduler, present and past, that change nothing here.
-const UNUSED: [&str; 33] = [
-    "sentry_dsn",
-    "logging",
-    "accounting",
-    "queue.monitor_interval",
-    "queue.worker_threads",
-    "queue.dispatch_frames_per_layer_limit",
-    "queue.job_back_off_duration",
-    "queue.cluster_empty_sleep",
-    "queue.cluster_reload_interval",
-    "queue.active_scan_interval",
-    "queue.cluster_saturated_sleep",
-    "queue.stream",
-    "queue.max_jobs_per_cluster_pass",
-    "queue.manual_tags_chunk_size",
-    "queue.hostname_tags_chunk_size",
-    "queue.host_candidate_attempts_per_layer",
-    "queue.mem_reserved_min",
-    "queue.allocation_refresh_interval",
-    "queue.host_booking_strategy.weights",
-    "queue.host_booking_strategy.max_candidates",
-    "queue.host_booking_strategy.type",
-    "queue.core_multiplier",
-    "database.core_multiplier",
-    "host_cache.concurrent_groups",
-    "host_cache.memory_key_divisor",
-    "host_cache.checkout_timeout",
-    "host_cache.monitoring_interval",
-    "host_cache.clean_up_interval",
-    "host_cache.group_idle_timeout",
-    "host_cache.concurrent_fetch_permit",
-    "host_cache.concurrent_groups_max",
-    "host_cache.update_stat_on_book",
-    "scheduler.cluster_buffer_size",
-];
+const UNUSED: &str = "sentry_dsn logging accounting queue.monitor_interval queue.worker_threads \
+    queue.dispatch_frames_per_layer_limit queue.job_back_off_duration queue.cluster_empty_sleep \
+    queue.cluster_reload_interval queue.active_scan_interval queue.cluster_saturated_sleep queue.stream \
+    queue.max_jobs_per_cluster_pass queue.manual_tags_chunk_size queue.hostname_tags_chunk_size \
+    queue.host_candidate_attempts_per_layer queue.mem_reserved_min queue.allocation_refresh_interval \
+    queue.host_booking_strategy.weights queue.host_booking_strategy.max_candidates \
+    queue.host_booking_strategy.type queue.core_multiplier database.core_multiplier \
+    host_cache.concurrent_groups host_cache.memory_key_divisor host_cache.checkout_timeout \
+    host_cache.monitoring_interval host_cache.clean_up_interval host_cache.group_idle_timeout \
+    host_cache.concurrent_fetch_permit host_cache.concurrent_groups_max host_cache.update_stat_on_book \
+    scheduler.cluster_buffer_size";
 
 /// The connection to the database, as the file says it.
 #[allow(missing_docs, reason = "a field without a comment is what its name says")]
@@ -211,12 +187,11 @@ impl Config {
         config.instance.scope.worker_users =
             config.workers.as_ref().and_then(|workers| workers.users.clone());
         check_workers(&config)?;
-        let is_known =
-            |key: &str| UNUSED.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
-        let unused = values
-            .rest()
-            .into_iter()
-            .map(|key| if is_known(&key) { key } else { format!("{key} (unknown)") });
+        let unused = values.rest().into_iter().map(|key| {
+            let mut known = UNUSED.split_whitespace().filter_map(|known| key.strip_prefix(known));
+            let is_known = known.any(|rest| rest.is_empty() || rest.starts_with('.'));
+            if is_known { key } else { format!("{key} (unknown)") }
+        });
         Ok(Config { unused: unused.collect(), ..config })
     }
 }
