@@ -1,5 +1,7 @@
 //! The messages between hooks and the server: JSON over the server's own HTTP interface.
 
+#![allow(missing_docs, reason = "what has no comment is what its name or its message says")]
+
 use serde::{Deserialize, Serialize};
 
 /// The path at which a hook asks whether a derivation may be accepted.
@@ -19,7 +21,6 @@ pub const TEXT_BYTES_MAX: usize = 1_024;
 pub const LISTED_MAX: usize = 128;
 
 /// Why a request is not valid.
-#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadRequest {
     #[error("{what} has {is} bytes, and at most {TEXT_BYTES_MAX} are allowed")]
@@ -49,9 +50,7 @@ fn check_list(what: &'static str, texts: &[String]) -> Result<(), BadRequest> {
 pub struct Machine {
     /// The store's URI, such as `ssh://host`.
     pub uri: String,
-    /// The systems for which it builds.
     pub systems: Vec<String>,
-    /// The number of builds at a time.
     pub max_jobs: u32,
     /// Its speed, as a multiple of that of a machine with 1.
     pub speed: f64,
@@ -71,9 +70,7 @@ pub struct Wanted {
     pub store: String,
     /// The derivation's system, such as `x86_64-linux`.
     pub system: String,
-    /// The features that the derivation requires.
     pub features: Vec<String>,
-    /// The machines of the client's `builders`.
     pub machines: Vec<Machine>,
 }
 
@@ -103,15 +100,12 @@ impl Wanted {
 /// A hook's question whether a derivation may be accepted, for Nix's `try`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct TryRequest {
-    /// What the derivation requires of its machine.
     pub wanted: Wanted,
     /// The largest number of this client's builds that wait or run; 0 sets no bound.
     pub in_flight_max: usize,
 }
 
 /// The answer to a [`TryRequest`].
-// The names say what the fields are.
-#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
 pub enum TryAnswer {
@@ -126,14 +120,12 @@ pub enum TryAnswer {
 /// A hook's request for a place.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct BuildRequest {
-    /// What the derivation requires of its machine.
     pub wanted: Wanted,
     /// A random number of the hook. A hook that lost its connection asks again with it, and gets the same build.
     pub key: String,
     /// The owner of the build, whom only an administrator may name. Builds of other callers are their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The store path of the derivation.
     pub drv: String,
     /// The derivation's name with its version.
     pub name: String,
@@ -174,25 +166,29 @@ impl BuildRequest {
 }
 
 /// The server's messages to a hook about its build.
-// The names say what the fields are.
-#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum BuildEvent {
-    /// The build has a job.
-    Job { job: u64 },
-    /// The build waits for a place.
-    Waits { why: String },
-    /// The build has a place.
-    Place { attempt: u32, worker: String, uri: String },
+    Job {
+        job: u64,
+    },
+    Waits {
+        why: String,
+    },
+    Place {
+        attempt: u32,
+        worker: String,
+        uri: String,
+    },
     /// The attempt is over or has to end. Another place may follow.
-    Stop { attempt: u32 },
+    Stop {
+        attempt: u32,
+    },
     /// The job has ended. Nothing follows.
     End {
         /// The job's state: `succeeded`, `failed` or `canceled`.
         state: String,
     },
-    /// The server refuses the build.
     Refused {
         why: String,
         /// True if the server may accept it later.
@@ -200,18 +196,12 @@ pub enum BuildEvent {
     },
 }
 
-/// A hook's report about an attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The number of the attempt.
     pub attempt: u32,
-    /// The progress of the attempt.
     pub outcome: Outcome,
 }
 
-/// The progress of an attempt.
-// The names say what the fields are.
-#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum Outcome {

@@ -1,6 +1,8 @@
 //! Messages from the gateway to RQD, the program that runs frames on each host. The numbers of the fields are
 //! OpenCue's.
 
+#![allow(missing_docs, reason = "what has no comment is what its name or its message says")]
+
 use std::collections::HashMap;
 use windlass_cuebot::{Amounts, FrameRun};
 
@@ -12,7 +14,6 @@ pub const LAUNCH: &str = "/rqd.RqdInterface/LaunchFrame";
 pub const KILL: &str = "/rqd.RqdInterface/KillRunningFrame";
 
 /// A frame to be run, with its command and its limits.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RunFrame {
     /// The key of the proc that it runs in.
@@ -32,7 +33,6 @@ pub struct RunFrame {
     /// The command line, in which tokens are replaced.
     #[prost(string, tag = "7")]
     pub command: String,
-    /// The user that it runs as.
     #[prost(string, tag = "8")]
     pub user_name: String,
     #[prost(string, tag = "9")]
@@ -70,16 +70,12 @@ pub struct RunFrame {
     pub loki_url: String,
 }
 
-/// The request of the call [`LAUNCH`].
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LaunchRequest {
     #[prost(message, optional, tag = "1")]
     pub run_frame: Option<RunFrame>,
 }
 
-/// The request of the call [`KILL`].
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KillRequest {
     #[prost(string, tag = "1")]
@@ -94,7 +90,6 @@ pub struct KillRequest {
 pub struct Empty {}
 
 /// A launch of a frame that is running by the tables.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 pub struct Launch {
     pub host_id: String,
     /// The name by which the host is reached.

@@ -1,5 +1,7 @@
 //! The settings of a stock scheduler (`scheduler.toml`), in their own format.
 
+#![allow(missing_docs, reason = "what has no comment is what its name or its message says")]
+
 use serde::Deserialize;
 use std::net::SocketAddr;
 
@@ -16,8 +18,6 @@ pub struct SchedulerConfig {
 }
 
 /// The authentication of clients.
-// The names say what the fields are.
-#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum ClientAuth {
@@ -46,8 +46,6 @@ pub enum ClientAuth {
 }
 
 /// The authentication of build servers.
-// The names say what the fields are.
-#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum ServerAuth {
@@ -65,7 +63,6 @@ pub enum ServerAuth {
 }
 
 /// Why a file of settings is refused.
-#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BadConfig {
     /// The file is not valid TOML, or not the settings of a scheduler. The line is not shown, because it may contain a

@@ -3,6 +3,8 @@
 //! Bodies are bincode 1.3 with fixed integers, little endian; bytes behind a message are ignored. A response is JSON for
 //! clients that ask for it. The order of fields and variants is the format: it never changes.
 
+#![allow(missing_docs, reason = "what has no comment is what its name or its message says")]
+
 use bincode::Options as _;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -17,7 +19,6 @@ const ARCHIVE_ID_CHARS: usize = 64;
 const TAIL_MAGIC: [u8; 4] = *b"WLT1";
 
 /// Why a body is not a message.
-#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum BadBody {
     #[error("the body has {0} bytes, and may have {BODY_BYTES_MAX}")]
@@ -41,7 +42,6 @@ pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadBody> {
     Ok(options().deserialize(body)?)
 }
 
-/// The bytes of a message.
 pub fn write<T: Serialize>(message: &T) -> Vec<u8> {
     // Serialization cannot fail: messages are small, and have no maps and no unsized sequences.
     bincode::serialize(message).unwrap_or_default()
@@ -50,7 +50,6 @@ pub fn write<T: Serialize>(message: &T) -> Vec<u8> {
 /// A toolchain, by the BLAKE3 of its archive in lower-case hexadecimal.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct Toolchain {
-    /// The id of the archive.
     pub archive_id: String,
 }
 
@@ -93,13 +92,10 @@ pub struct ServerNonce(pub u64);
 pub struct Heartbeat {
     /// The key with which it checks the tokens of its jobs.
     pub jwt_key: Vec<u8>,
-    /// The number of its cores.
     pub num_cpus: u64,
-    /// The number of its process.
     pub server_nonce: ServerNonce,
     /// SHA-256 of its certificate.
     pub cert_digest: Vec<u8>,
-    /// The certificate, as PEM.
     pub cert_pem: Vec<u8>,
 }
 
@@ -136,7 +132,6 @@ impl HeartbeatTail {
     }
 }
 
-/// The answer to a heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HeartbeatResult {
     /// True if the scheduler did not know this process before.
@@ -148,15 +143,11 @@ pub struct HeartbeatResult {
 pub struct JobAlloc {
     /// The token that the build server checks.
     pub auth: String,
-    /// The number of the job.
     pub job_id: JobId,
-    /// The build server that takes it.
     pub server_id: ServerId,
 }
 
 /// The answer to a client that asks for a place.
-// The names say what the fields are.
-#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum AllocJobResult {
     /// The client has a place.
@@ -170,16 +161,13 @@ pub enum AllocJobResult {
     Fail { msg: String },
 }
 
-/// A build server's certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ServerCertificate {
     /// SHA-256 of the certificate.
     pub cert_digest: Vec<u8>,
-    /// The certificate, as PEM.
     pub cert_pem: Vec<u8>,
 }
 
-/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum JobState {
     /// The build server waits for the toolchain.
@@ -193,22 +181,16 @@ pub enum JobState {
 }
 
 /// The answer to a build server that reports a job's state.
-// The names say what the fields are.
-#[allow(missing_docs)]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum UpdateJobStateResult {
-    /// The state was accepted.
     Success,
-    /// The state was refused.
     Fail { msg: String },
 }
 
 /// The sums over a farm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SchedulerStatus {
-    /// The number of build servers.
     pub num_servers: u64,
-    /// The number of their cores.
     pub num_cpus: u64,
     /// The number of jobs that are allocated and not complete.
     pub in_progress: u64,
@@ -226,8 +208,6 @@ pub struct AssignJobResult {
 /// The body of a refusal, which stock peers show in their logs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// The text of the failure.
     pub description: String,
-    /// The cause of the failure, if it is known.
     pub cause: Option<Box<ErrorBody>>,
 }

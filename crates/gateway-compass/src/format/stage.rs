@@ -1,5 +1,7 @@
 //! A job's stage, the readiness of its data and its health, each with the word and the number that Compass CI gives it.
 
+#![allow(missing_docs, reason = "what has no comment is what its name or its message says")]
+
 use serde::{Deserialize, Serialize};
 use windlass_core::job::{End, JobState, LaunchFault};
 
@@ -44,7 +46,6 @@ macro_rules! numbered {
 
 numbered! {
     /// The stage of a job. Stages follow each other in this order, and may be skipped. Those from `Finish` on are ends.
-    #[allow(missing_docs, reason = "a value without a comment is what its name says")]
     Stage {
         /// Waits for its turn, or for other jobs.
         #[default]
@@ -75,7 +76,6 @@ numbered! {
 
 numbered! {
     /// The readiness of a job's results.
-    #[allow(missing_docs, reason = "a value without a comment is what its name says")]
     Readiness {
         /// There are no results yet.
         #[default]
@@ -93,7 +93,6 @@ numbered! {
 
 numbered! {
     /// The health of a job. A timeout is too long a time in the stage of its name.
-    #[allow(missing_docs, reason = "a value without a comment is what its name says")]
     Health {
         /// No health was reported.
         #[default]

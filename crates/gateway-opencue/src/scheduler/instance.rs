@@ -1,5 +1,7 @@
 //! An instance of the scheduler: it waits for work, plans it, books it and launches it.
 
+#![allow(missing_docs, reason = "what has no comment is what its name or its message says")]
+
 use super::command::{self, LayerCommand, MemoryFactors, WaitingFrame};
 use super::held;
 use super::hosts::Hosts;
@@ -66,7 +68,6 @@ pub struct InstanceSettings {
 }
 
 /// An error of a pass, or of the wait for work.
-#[allow(missing_docs, reason = "the messages say what went wrong")]
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
     #[error("no connection to the database: {0}; it is tried again")]
@@ -78,7 +79,6 @@ pub enum PassError {
 }
 
 /// Counts of a pass.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     pub layers: usize,
@@ -87,7 +87,6 @@ pub struct Passed {
 }
 
 /// Frames of a layer that would be booked on a host.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
     /// The names of job and layer.

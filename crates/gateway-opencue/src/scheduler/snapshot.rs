@@ -2,6 +2,8 @@
 //! wait, and limits. Cores are hundredths of a core, memory is in KiB, times are microseconds of Unix time. A field with
 //! the name of a table holds the key of one of its rows.
 
+#![allow(missing_docs, reason = "what has no comment is what its name or its message says")]
+
 use crate::workers::WORKER_TAG;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Error, Row};
@@ -54,7 +56,6 @@ impl Scope {
 }
 
 /// A host that is up and open.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
     pub id: String,
@@ -76,7 +77,6 @@ pub struct Host {
 }
 
 /// A subscription: what a show may use of an allocation.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subscription {
     pub show: String,
@@ -104,7 +104,6 @@ pub struct Used {
 
 /// A layer with frames that wait, and the priority, the time of submission, the cores and the gpus of its job. The order
 /// is its place among the layers of the job.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layer {
     pub id: String,
@@ -144,7 +143,6 @@ pub struct Layer {
 }
 
 /// A limit on the number of frames, or on the number of hosts that run them.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitUse {
     pub name: String,
@@ -156,7 +154,6 @@ pub struct LimitUse {
 }
 
 /// A proc of a frame that runs.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proc {
     pub host: String,
@@ -168,8 +165,6 @@ pub struct Proc {
     pub mean_s: Option<f64>,
 }
 
-/// A snapshot of the tables.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     pub now_us: i64,
@@ -178,7 +173,6 @@ pub struct Snapshot {
     pub layers: Vec<Layer>,
     /// Limits of these layers, by key.
     pub limits: BTreeMap<String, LimitUse>,
-    /// The limits of each layer.
     pub layer_limits: BTreeMap<String, BTreeSet<String>>,
     /// Procs. Empty where they were not asked for.
     pub procs: Vec<Proc>,
