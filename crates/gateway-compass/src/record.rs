@@ -18,17 +18,8 @@ const RENEW_S_MAX: u64 = 30 * 86_400;
 const RESULTS_S_MAX: u64 = 3_600;
 /// The parameters of an update, in the order in which they are applied. Health comes before stage, so that the last
 /// successful stage is noted correctly.
-const PARAMETERS: [&str; 9] = [
-    "job_state",
-    "job_health",
-    "job_stage",
-    "job_data_readiness",
-    "job_step",
-    "milestones",
-    "renew_seconds",
-    "ssh_port",
-    "ip",
-];
+const PARAMETERS: &str = "job_state job_health job_stage job_data_readiness job_step milestones \
+    renew_seconds ssh_port ip";
 
 /// The parameters of an update, from a query or a message.
 pub(crate) type Params = BTreeMap<String, String>;
@@ -254,7 +245,7 @@ impl Record {
             return Err(BadUpdate::Closed);
         }
         let (mut next, mut answer) = (self.clone(), String::new());
-        for name in PARAMETERS {
+        for name in PARAMETERS.split_whitespace() {
             let Some(value) = params.get(name).filter(|value| !value.is_empty()) else { continue };
             if value.len() > WORD_BYTES_MAX {
                 return Err(BadUpdate::Bad(name, "shorter"));
