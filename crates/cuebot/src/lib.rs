@@ -33,4 +33,3 @@ pub use report::{Completion, HOST_SYSTEM_KIB};
 pub use routes::{CALL_BYTES_MAX, LAUNCH_BYTES_MAX};
 pub use server::served_paths;
 pub use trouble::{CallError, is_conflict};
-pub use upkeep::LostFrame;

@@ -1,6 +1,7 @@
 //! Upkeep: hosts that fell silent are marked as down, and their frames wait again.
 
 use crate::cuebot::Cuebot;
+use crate::hosts::FrameRun;
 use crate::report::clear;
 use crate::trouble::CallError;
 use crate::verdict::{EXIT_CLEARED, EXIT_HOST_DOWN};
@@ -27,15 +28,6 @@ const LOST: &str = "SELECT h.str_name, p.pk_frame, p.pk_proc FROM proc p JOIN ho
         JOIN host_stat s USING (pk_host)
     WHERE s.str_state = 'UP' AND s.ts_ping > p.ts_ping + make_interval(secs => $1) AND p.pk_frame IS NOT NULL
         AND s.ts_ping > now() - make_interval(secs => $1) LIMIT $2";
-
-/// A frame that runs by the tables, and that the reports of its host leave out.
-#[allow(missing_docs, reason = "a field without a comment is what its name says")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LostFrame {
-    pub host: String,
-    pub frame: String,
-    pub proc_id: String,
-}
 
 impl Cuebot {
     /// Marks silent hosts as down, and lets their frames wait again without spending a retry. Returns the number of
@@ -77,11 +69,10 @@ impl Cuebot {
         Ok(())
     }
 
-    /// Frames that run by the tables, and that their hosts' reports leave out: their ends were lost.
-    pub async fn lost_frames(&self) -> Result<Vec<LostFrame>, CallError> {
+    /// Runs by the tables, each with its host, that the host's reports leave out: their ends were lost.
+    pub async fn lost_frames(&self) -> Result<Vec<(String, FrameRun)>, CallError> {
         let rows = self.pool.get().await?.query(LOST, &[&LOST_S, &ROUND_MAX]).await?;
-        let lost =
-            rows.iter().map(|row| LostFrame { host: row.get(0), frame: row.get(1), proc_id: row.get(2) });
+        let lost = rows.iter().map(|row| (row.get(0), FrameRun { frame: row.get(1), proc_id: row.get(2) }));
         Ok(lost.collect())
     }
 }

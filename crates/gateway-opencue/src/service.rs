@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use windlass_cuebot::{Cuebot, LostFrame, Network, Settings};
+use windlass_cuebot::{Cuebot, Network, Settings};
 use windlass_server::{TokenDoor, TokenDoorError, serve_port};
 
 /// How long launches that are under way may take when the service ends.
@@ -229,8 +229,9 @@ async fn upkeep(cuebot: Arc<Cuebot>, launcher: Launcher) -> std::io::Result<()> 
         }
         match cuebot.lost_frames().await {
             Ok(lost) => {
-                for LostFrame { host, frame, proc_id } in lost {
-                    if launcher.undo(host.clone(), frame.clone(), proc_id) {
+                for (host, run) in lost {
+                    let frame = run.frame.clone();
+                    if launcher.undo(host.clone(), run) {
                         tracing::warn!(
                             host,
                             frame,

@@ -22,7 +22,7 @@ use tonic::Status;
 use tonic::server::Grpc;
 use tonic_prost::ProstCodec;
 use windlass_cuebot::generated::report::{HostReport, RenderHost, RunningFrameInfo};
-use windlass_cuebot::{Cuebot, LostFrame, Settings};
+use windlass_cuebot::{Cuebot, Settings};
 use windlass_gateway_opencue::rqd::{Empty, KILL, KillRequest, LAUNCH, LaunchRequest};
 use windlass_gateway_opencue::scheduler::Instance;
 use windlass_gateway_opencue::scheduler::config::Config;
@@ -299,8 +299,8 @@ impl World {
     async fn upkeep(&self) {
         _ = self.farm.cuebot.clear_silent_hosts().await;
         _ = self.farm.cuebot.clear_freed_procs().await;
-        for LostFrame { host, frame, proc_id } in self.farm.cuebot.lost_frames().await.unwrap_or_default() {
-            self.instance.launcher().undo(host, frame, proc_id);
+        for (host, run) in self.farm.cuebot.lost_frames().await.unwrap_or_default() {
+            self.instance.launcher().undo(host, run);
         }
     }
 

@@ -590,6 +590,6 @@ pub const CUEBOT_EDGES: [(&str, &[&str]); 21] = [
         ],
     ),
     ("server", &["calls", "cuebot", "report", "routes"]),
-    ("upkeep", &["cuebot", "report", "trouble", "verdict"]),
+    ("upkeep", &["cuebot", "hosts", "report", "trouble", "verdict"]),
     ("lib", &[]),
 ];

@@ -122,13 +122,12 @@ impl Launcher {
     }
 
     /// Kills a frame that may run, and takes its booking back. Returns at once; false if that is under way already.
-    pub fn undo(&self, host: String, frame: String, proc_id: String) -> bool {
+    pub fn undo(&self, host: String, run: FrameRun) -> bool {
         let shared = self.shared.clone();
-        if !shared.undoing.lock().insert(proc_id.clone()) {
+        if !shared.undoing.lock().insert(run.proc_id.clone()) {
             return false;
         }
         self.spawn_counted(async move {
-            let run = FrameRun { frame, proc_id };
             shared.undo(&host, &run).await;
             shared.undoing.lock().remove(&run.proc_id);
         });

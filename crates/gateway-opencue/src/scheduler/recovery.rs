@@ -51,8 +51,8 @@ pub async fn sweep(
     for some in hosts.chunks(HOSTS_AT_A_TIME) {
         let asked = some.iter().map(|(host, runs)| missing(launcher.hosts(), host, runs));
         for (host, run) in futures_util::future::join_all(asked).await.into_iter().flatten() {
-            let FrameRun { frame, proc_id } = run;
-            if launcher.undo(host.clone(), frame.clone(), proc_id) {
+            let frame = run.frame.clone();
+            if launcher.undo(host.clone(), run) {
                 tracing::warn!(host, frame, "a frame was booked by an instance that ended, and does not run");
                 metrics.recovered.inc();
                 lost += 1;

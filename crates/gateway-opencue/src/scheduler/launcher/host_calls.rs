@@ -106,7 +106,7 @@ impl HostCalls for Launcher {
             for run in runs {
                 let survives = running.as_ref().is_ok_and(|running| running.contains(&run));
                 if !survives {
-                    launcher.undo(host.clone(), run.frame, run.proc_id);
+                    launcher.undo(host.clone(), run);
                 }
             }
         });
