@@ -9,9 +9,20 @@ use windlass_server::{Delivery, WorkerLink};
 /// Messages to the laboratory from its links and its filler.
 pub(super) enum Report {
     /// The engine sends commands to a host.
-    Delivered { host: String, parcel: Vec<Delivery> },
-    Refused { host: String, link: u64, why: String },
-    Filled { job: JobId, attempt: u32, filled: Result<Fields, Unfilled> },
+    Delivered {
+        host: String,
+        parcel: Vec<Delivery>,
+    },
+    Refused {
+        host: String,
+        link: u64,
+        why: String,
+    },
+    Filled {
+        job: JobId,
+        attempt: u32,
+        filled: Result<Fields, Unfilled>,
+    },
 }
 
 /// A host's link. Commands to the host go to the laboratory.
