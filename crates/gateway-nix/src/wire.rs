@@ -169,26 +169,20 @@ impl BuildRequest {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum BuildEvent {
-    Job {
-        job: u64,
-    },
-    Waits {
-        why: String,
-    },
-    Place {
-        attempt: u32,
-        worker: String,
-        uri: String,
-    },
+    /// The build has a job.
+    Job { job: u64 },
+    /// The build waits for a place.
+    Waits { why: String },
+    /// The build has a place.
+    Place { attempt: u32, worker: String, uri: String },
     /// The attempt is over or has to end. Another place may follow.
-    Stop {
-        attempt: u32,
-    },
+    Stop { attempt: u32 },
     /// The job has ended. Nothing follows.
     End {
         /// The job's state: `succeeded`, `failed` or `canceled`.
         state: String,
     },
+    /// The server refuses the build.
     Refused {
         why: String,
         /// True if the server may accept it later.

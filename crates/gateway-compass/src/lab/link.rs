@@ -9,20 +9,11 @@ use windlass_server::{Delivery, WorkerLink};
 /// Messages to the laboratory from its links and its filler.
 pub(super) enum Report {
     /// The engine sends commands to a host.
-    Delivered {
-        host: String,
-        parcel: Vec<Delivery>,
-    },
-    Refused {
-        host: String,
-        link: u64,
-        why: String,
-    },
-    Filled {
-        job: JobId,
-        attempt: u32,
-        filled: Result<Fields, Unfilled>,
-    },
+    Delivered { host: String, parcel: Vec<Delivery> },
+    /// The engine refused a host.
+    Refused { host: String, link: u64, why: String },
+    /// A job was filled in, or cannot be.
+    Filled { job: JobId, attempt: u32, filled: Result<Fields, Unfilled> },
 }
 
 /// A host's link. Commands to the host go to the laboratory.

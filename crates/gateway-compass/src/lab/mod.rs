@@ -58,62 +58,27 @@ pub(crate) enum Ask {
         reply: Option<oneshot::Sender<Result<String, BadUpdate>>>,
     },
     /// A provider connected, by this address of the server.
-    Opened {
-        host: String,
-        session: Session,
-        server: String,
-    },
+    Opened { host: String, session: Session, server: String },
     /// A provider reports its free resources, and asks for work.
-    Requested {
-        host: String,
-        session: u64,
-        fields: Box<Fields>,
-    },
+    Requested { host: String, session: u64, fields: Box<Fields> },
     /// A provider passes on output of a job: of its log, or of its console.
-    Passed {
-        host: String,
-        job: JobId,
-        text: String,
-        console: bool,
-    },
+    Passed { host: String, job: JobId, text: String, console: bool },
     /// It is not connected any more.
-    Closed {
-        host: String,
-        session: u64,
-    },
+    Closed { host: String, session: u64 },
     /// A machine boots, and waits for a job.
-    Booting {
-        machine: Machine,
-    },
+    Booting { machine: Machine },
     /// A machine stopped waiting.
-    Left {
-        ticket: u64,
-    },
-    Register {
-        host: String,
-        fields: Box<Fields>,
-        metrics: bool,
-        reply: oneshot::Sender<Result<(), String>>,
-    },
+    Left { ticket: u64 },
+    /// Registers a host, or reports its metrics.
+    Register { host: String, fields: Box<Fields>, metrics: bool, reply: oneshot::Sender<Result<(), String>> },
     /// Ends the job of a cluster's node. Replies with false if it does not run.
-    Terminate {
-        job: JobId,
-        reply: oneshot::Sender<bool>,
-    },
+    Terminate { job: JobId, reply: oneshot::Sender<bool> },
     /// Registers a cluster's machines.
-    Cluster {
-        name: String,
-        spec: ClusterSpec,
-        reply: oneshot::Sender<Result<(), String>>,
-    },
+    Cluster { name: String, spec: ClusterSpec, reply: oneshot::Sender<Result<(), String>> },
+    /// A client opened its socket.
     ClientOpened(Session),
     /// A client's message about an existing job.
-    ClientSaid {
-        session: u64,
-        kind: String,
-        job: JobId,
-        text: String,
-    },
+    ClientSaid { session: u64, kind: String, job: JobId, text: String },
     /// It is not connected any more.
     ClientClosed(u64),
     /// Reads the laboratory's state.
