@@ -298,7 +298,7 @@ async fn a_host_that_fell_silent_is_down_and_its_frames_wait_again() {
     farm.run("UPDATE proc SET ts_ping = now() - interval '6 minutes'").await;
     let lost = farm.cuebot.lost_frames().await.unwrap();
     assert_eq!(
-        lost.iter().map(|lost| (lost.host.as_str(), lost.proc_id.as_str())).collect::<Vec<_>>(),
+        lost.iter().map(|(host, run)| (host.as_str(), run.proc_id.as_str())).collect::<Vec<_>>(),
         [("h2", "P2")]
     );
 }
