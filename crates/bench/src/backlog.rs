@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::engine::{Engine, Event, Outbox, Reply, Report, Settings, Submit, WorkerCommand, Write};
 use windlass_core::job::{BacklogCounts, End, JobSpec, Parked, QueuePos, TaskResult};
-use windlass_core::residency::subqueues::class_number;
+use windlass_core::residency::subqueues::class_hash;
 use windlass_core::{Epoch, JobId, RequestId, TaskId, Time, WorkerId};
 use windlass_server::{Handle, ShellOptions};
 use windlass_store::Memory;
@@ -124,8 +124,9 @@ fn spec(user: u64) -> JobSpec {
 
 fn job(number: u64, users: u64, parked: bool) -> Vec<Write> {
     let (id, spec, created) = (JobId(number), spec(number % users), Time(FIRST_NS + number));
-    let place = QueuePos { priority: Reverse(0), ranked: created, job: id };
-    let how = Parked { class: class_number(&spec), place, ready: created, backlog: BacklogCounts::of(&spec) };
+    let position = QueuePos { priority: Reverse(0), ranked: created, job: id };
+    let backlog = BacklogCounts::of(&spec);
+    let how = Parked { class: class_hash(&spec), position, ready: created, backlog };
     let park = Write::Park { job: id, queue: spec.queue.clone(), parked: how };
     let made = Write::Job { id, spec: Arc::new(spec), created };
     std::iter::once(made).chain(parked.then_some(park)).collect()

@@ -122,16 +122,17 @@ pub const PICKS_MAX: usize = 64;
 pub const RANKED_MAX: usize = 6;
 /// Decisions that are remembered, to explain them.
 pub const DECISIONS_MAX: usize = 1_000;
-/// Steps that the engine keeps resident, unless set otherwise, before it parks jobs of which nothing started.
+/// Steps that the engine keeps resident, unless set otherwise, before it evicts jobs to which nothing has
+/// happened.
 pub const CACHE_STEPS: usize = 10_000;
 /// Steps of one page of parked jobs.
 pub const PAGE_STEPS_MAX: usize = 1_000;
 /// How long after a read of the store failed it is tried again.
 pub const READ_AGAIN_NS: u64 = NS_PER_S;
-/// Subqueues of parked jobs that are told apart; work of further classes shares one subqueue of its queue.
-pub const LINES_MAX: usize = 20_000;
-/// Subqueues that are looked at for a job to park, longest first.
-pub const PARK_LOOKS_MAX: usize = 64;
+/// Subqueues that are told apart. Further classes of a queue share one subqueue.
+pub const SUBQUEUES_MAX: usize = 20_000;
+/// Subqueues that are looked at for a job to evict, longest first.
+pub const EVICTION_LOOKS_MAX: usize = 64;
 
 /// Requests of outside clients for places that may wait at a time.
 pub const PLACES_WAITING_MAX: usize = 100_000;

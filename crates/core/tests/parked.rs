@@ -15,8 +15,8 @@ const CLASS: u64 = 7;
 fn parked_job() -> (JobRecord, ParkedCount) {
     let spec = JobSpec { after: vec![FIRST], ..spec("q", [step(1, cores(1))]) };
     let backlog = BacklogCounts::of(&spec);
-    let place = QueuePos { priority: Reverse(0), ranked: START, job: NEXT };
-    let parked = Some(Parked { class: CLASS, place, ready: START, backlog });
+    let position = QueuePos { priority: Reverse(0), ranked: START, job: NEXT };
+    let parked = Some(Parked { class: CLASS, position, ready: START, backlog });
     let record = JobRecord { parked, ..kit::record(NEXT.0, spec, Vec::new()) };
     (record, ParkedCount { queue: "q".to_owned(), class: CLASS, backlog })
 }

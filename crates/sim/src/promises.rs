@@ -491,7 +491,7 @@ fn same_parked(store: &Memory, engine: &Engine) -> Checked {
         let all = FetchQuery::Page { queue, class, from: QueuePos::FIRST, steps: usize::MAX };
         let parked = store.fetch(&Fetch { number: 0, wanted: all });
         let before = |place: QueuePos| line.resident_before().is_none_or(|beyond| place < beyond);
-        let mut positions = parked.iter().filter_map(|record| record.parked).map(|parked| parked.place);
+        let mut positions = parked.iter().filter_map(|record| record.parked).map(|parked| parked.position);
         if let Some(lost) = positions.find(|place| before(*place) && engine.job(place.job).is_none()) {
             return Err(format!("job {} is parked before what is away, and not here", lost.job));
         }

@@ -171,7 +171,7 @@ impl Memory {
         let (parked, spec) = (*tables.parked.get(&id)?, tables.jobs.get(&id)?.spec.clone());
         let key = |class| (spec.queue.clone(), class);
         let subqueues = tables.subqueues.range(key(0)..=key(u64::MAX));
-        let ahead = subqueues.map(|(_, subqueue)| subqueue.range(..parked.place).count() as u64).sum();
+        let ahead = subqueues.map(|(_, subqueue)| subqueue.range(..parked.position).count() as u64).sum();
         Some(ParkedView { spec, parked, ahead })
     }
 
@@ -460,7 +460,7 @@ impl Tables {
         }
         self.parked.insert(job, *parked);
         let subqueue = (queue.to_owned(), parked.class);
-        self.subqueues.entry(subqueue.clone()).or_default().insert(parked.place, job);
+        self.subqueues.entry(subqueue.clone()).or_default().insert(parked.position, job);
         let count = self.parked_counts.entry(subqueue).or_default();
         *count = count.plus(parked.backlog);
         true
@@ -490,7 +490,7 @@ impl Tables {
         }
         let key = (queue.to_owned(), parked.class);
         if let Some(subqueue) = self.subqueues.get_mut(&key) {
-            subqueue.remove(&parked.place);
+            subqueue.remove(&parked.position);
             if subqueue.is_empty() {
                 self.subqueues.remove(&key);
             }

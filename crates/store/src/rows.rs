@@ -248,7 +248,7 @@ pub fn parked<R: StoredRow>(row: &R, first: usize) -> Result<Parked, RowError> {
     let priority = Reverse(i32::try_from(-rank).unwrap_or(i32::MIN));
     Ok(Parked {
         class: number(0)?,
-        place: QueuePos { priority, ranked: Time(number(2)?), job: JobId(number(3)?) },
+        position: QueuePos { priority, ranked: Time(number(2)?), job: JobId(number(3)?) },
         ready: Time(number(4)?),
         backlog: BacklogCounts { jobs: 1, ready: number(5)?, waiting: number(6)? },
     })

@@ -87,9 +87,9 @@ fn job(id: u64) -> Vec<Write> {
     let spec = JobSpec { user, key, queue: "q".to_owned(), steps: vec![step], ..JobSpec::default() };
     let mut writes = vec![Write::Job { id: JobId(id), spec: Arc::new(spec), created: Time(id) }];
     if id.is_multiple_of(4) {
-        let place = QueuePos { priority: Reverse(0), ranked: Time(id), job: JobId(id) };
+        let position = QueuePos { priority: Reverse(0), ranked: Time(id), job: JobId(id) };
         let backlog = BacklogCounts { jobs: 1, ready: 100, waiting: 0 };
-        let parked = Parked { class: 1, place, ready: Time(3), backlog };
+        let parked = Parked { class: 1, position, ready: Time(3), backlog };
         writes.push(Write::Park { job: JobId(id), queue: "q".to_owned(), parked });
         return writes;
     }

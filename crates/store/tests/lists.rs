@@ -28,9 +28,9 @@ async fn fill(store: &Store) {
         let state = JobState::Succeeded;
         commit(store, vec![Write::JobEnd { job: JobId(id), state, at: Time(99), counts }]).await;
     }
-    let place = QueuePos { priority: Reverse(0), ranked: Time(1), job: JobId(40) };
+    let position = QueuePos { priority: Reverse(0), ranked: Time(1), job: JobId(40) };
     let backlog = BacklogCounts { jobs: 1, ready: 1, waiting: 0 };
-    let parked = Parked { class: 1, place, ready: Time(1), backlog };
+    let parked = Parked { class: 1, position, ready: Time(1), backlog };
     commit(store, vec![Write::Park { job: JobId(40), queue: "q".to_owned(), parked }]).await;
 }
 

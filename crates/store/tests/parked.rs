@@ -29,7 +29,7 @@ fn spec(queue: &str, priority: i32) -> JobSpec {
 fn parked(id: u64, class: u64, priority: i32, ranked: u64) -> Parked {
     Parked {
         class,
-        place: QueuePos { priority: Reverse(priority), ranked: Time(ranked), job: JobId(id) },
+        position: QueuePos { priority: Reverse(priority), ranked: Time(ranked), job: JobId(id) },
         ready: Time(ranked + 7),
         backlog: BacklogCounts { jobs: 1, ready: 2, waiting: 3 },
     }
@@ -37,7 +37,7 @@ fn parked(id: u64, class: u64, priority: i32, ranked: u64) -> Parked {
 
 /// A job that is parked in the batch that adds it.
 fn job(id: u64, queue: &str, parked: Parked) -> [Write; 2] {
-    let spec = Arc::new(spec(queue, parked.place.priority.0));
+    let spec = Arc::new(spec(queue, parked.position.priority.0));
     let made = Write::Job { id: JobId(id), spec, created: Time(id) };
     [made, Write::Park { job: JobId(id), queue: queue.to_owned(), parked }]
 }
@@ -85,9 +85,9 @@ fn pages_are_in_the_order_of_their_line() {
         assert_eq!(first.iter().map(|record| record.id.0).collect::<Vec<_>>(), [7, 2]);
         assert_eq!(first[1].parked, Some(parked(2, u64::MAX, 5, 90)));
         assert_eq!(*first[1].spec, spec("a", 5).without_bodies());
-        let from = first[1].parked.unwrap().place.next();
+        let from = first[1].parked.unwrap().position.next();
         assert_eq!(ids(&store, page("a", u64::MAX, from, 4)).await, [5, 1]);
-        assert_eq!(ids(&store, page("a", u64::MAX, parked(4, 0, 0, 50).place, 4)).await, [4, 3]);
+        assert_eq!(ids(&store, page("a", u64::MAX, parked(4, 0, 0, 50).position, 4)).await, [4, 3]);
         assert_eq!(ids(&store, page("a", 1, QueuePos::FIRST, 100)).await, [8]);
         assert_eq!(ids(&store, page("c", 1, QueuePos::FIRST, 100)).await, [0; 0]);
         let ahead = store.parked(JobId(4)).await.unwrap().unwrap();

@@ -45,9 +45,9 @@ fn end(job: u64, index: u32) -> Write {
 }
 
 fn park(job: u64) -> Write {
-    let place = QueuePos { priority: Reverse(0), ranked: Time(1), job: JobId(job) };
+    let position = QueuePos { priority: Reverse(0), ranked: Time(1), job: JobId(job) };
     let backlog = BacklogCounts { jobs: 1, ready: 1, waiting: 0 };
-    let parked = Parked { class: 1, place, ready: Time(1), backlog };
+    let parked = Parked { class: 1, position, ready: Time(1), backlog };
     Write::Park { job: JobId(job), queue: "q".to_owned(), parked }
 }
 

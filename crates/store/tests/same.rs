@@ -35,7 +35,7 @@ fn result(exit: u32) -> TaskResult {
 fn parked(job: u64, class: u32) -> Parked {
     Parked {
         class: class.into(),
-        place: QueuePos { priority: Reverse(class as i32 - 1), ranked: Time(job), job: JobId(job) },
+        position: QueuePos { priority: Reverse(class as i32 - 1), ranked: Time(job), job: JobId(job) },
         ready: Time(3),
         backlog: BacklogCounts { jobs: 1, ready: 2, waiting: u64::from(class) },
     }

@@ -260,7 +260,7 @@ impl Engine {
         self.books.plan.set_now(now);
         if self.books.plan.refresh_statistics() {
             self.save_histories(out);
-            self.books.plan.prune_queues(|id| self.residency.names(id));
+            self.books.plan.prune_queues(|id| self.residency.has_queue(id));
             lease::prune(&mut self.books.plan, out);
         }
         let is_needed = self.books.plan.needs_round();
@@ -357,7 +357,7 @@ impl Engine {
 
     /// How many tasks of all active jobs, parked ones too, are in which state, in a walk over jobs and steps.
     pub fn counts(&self) -> Counts {
-        let mut sum = self.residency.parked_counts();
+        let mut sum = self.residency.away_counts();
         for counts in self.books.ledger.jobs.values().map(Job::counts) {
             sum.total = sum.total.saturating_add(counts.total);
             sum.waiting = sum.waiting.saturating_add(counts.waiting);

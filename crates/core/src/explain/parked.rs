@@ -75,8 +75,8 @@ fn explain_first(engine: &Engine, spec: &JobSpec, parked: &Parked, class: &Class
 /// Steps in a queue that come before a parked job and that the store does not have parked.
 fn unparked_before(engine: &Engine, queue: &str, parked: &Parked) -> u64 {
     let Some(queue) = engine.queues().id(queue) else { return 0 };
-    let key = StepKey { job: parked.place.job, step: 0 };
-    let place = QueuedStep::new(parked.place.priority.0, parked.place.ranked, key);
+    let key = StepKey { job: parked.position.job, step: 0 };
+    let place = QueuedStep::new(parked.position.priority.0, parked.position.ranked, key);
     let parts = engine.queues().parts(queue).map(|part| engine.queues().get(part));
     let before = parts
         .flat_map(Queue::steps_by_class)

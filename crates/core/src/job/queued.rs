@@ -64,10 +64,10 @@ impl QueuePos {
 /// How a job is parked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parked {
-    /// The number of its class of work.
+    /// The hash of its user and its class of work (`residency::subqueues::class_hash`).
     pub class: u64,
     /// Where it stands in its subqueue.
-    pub place: QueuePos,
+    pub position: QueuePos,
     /// Since when its first tasks are ready.
     pub ready: Time,
     /// One job, and its tasks.

@@ -47,12 +47,12 @@ impl Queues {
         self.get(id).has_choice() || self.turns.len() > 1 || users.is_some_and(|users| users.order.len() > 1)
     }
 
-    /// Whether more work of a user is parked. While it is, the user does not count as idle.
-    pub fn set_user_parked(&mut self, id: QueueId, parked: bool) {
+    /// Whether parked work of a user is not resident. While some is, the user does not count as idle.
+    pub fn set_user_away(&mut self, id: QueueId, is_away: bool) {
         with_user(self, id, |users, tags| {
-            if parked {
-                users.parked.insert(id);
-            } else if users.parked.remove(&id) && users.awaits.remove(&id) {
+            if is_away {
+                users.away.insert(id);
+            } else if users.away.remove(&id) && users.awaits.remove(&id) {
                 users.order.deactivate(id, USERS_BAND, tags);
             }
         });
@@ -75,7 +75,7 @@ pub(super) fn begin_users(queues: &mut Queues, whole: QueueId) {
         first,
         waiting: 0,
         active: active.into_iter().collect(),
-        parked: queue.parked.then_some(whole).into_iter().collect(),
+        away: queue.away.then_some(whole).into_iter().collect(),
         awaits: BTreeSet::new(),
         noted: false,
     }));
@@ -173,7 +173,7 @@ pub(super) fn user_is_done(queues: &mut Queues, id: QueueId) {
     let is_restored = queues.restored.has_user(id);
     with_user(queues, id, |users, tags| {
         users.waiting -= usize::from(!is_first);
-        if is_restored || users.parked.contains(&id) {
+        if is_restored || users.away.contains(&id) {
             users.awaits.insert(id);
             users.order.suspend(id, USERS_BAND, tags);
         } else {
@@ -182,9 +182,9 @@ pub(super) fn user_is_done(queues: &mut Queues, id: QueueId) {
     });
 }
 
-pub(super) fn is_user_parked(queues: &Queues, id: QueueId) -> bool {
+pub(super) fn is_user_away(queues: &Queues, id: QueueId) -> bool {
     let users = queues.get(queues.whole(id)).users.as_ref();
-    users.is_some_and(|users| users.parked.contains(&id))
+    users.is_some_and(|users| users.away.contains(&id))
 }
 
 /// Drops a part that was unused for long. A queue that is left with one user has no turns inside.

@@ -102,7 +102,7 @@ impl Queues {
             let unset = queue.whole.is_some() || queue.record == QueueRecord::named(&queue.record.name);
             let old = self.now.since(queue.used) >= bounds::QUEUE_IDLE_NS;
             let named =
-                queue.parked || queue.awaits || self.has_users(id) || by_user::is_user_parked(self, id);
+                queue.away || queue.awaits || self.has_users(id) || by_user::is_user_away(self, id);
             if queue.gone || !idle || !unset || !old || named || is_needed(id) {
                 continue;
             }
@@ -162,7 +162,7 @@ impl Queues {
         let is_restored = self.restored.has_queue(whole);
         let queue = &mut self.all[whole.0 as usize];
         if waited && !queue.is_waiting() {
-            queue.awaits = queue.parked || is_restored;
+            queue.awaits = queue.away || is_restored;
             if queue.awaits {
                 self.turns.suspend(whole, queue.band(), &mut queue.tags);
             } else {
@@ -212,12 +212,12 @@ impl Queues {
         self.all.iter().flat_map(|queue| queue.by_class.values()).map(|steps| steps.aside.len()).sum()
     }
 
-    /// Whether more work of the queue is parked. While some is, the queue does not count as idle, even if none of its work is
-    /// resident.
-    pub fn set_parked(&mut self, id: QueueId, parked: bool) {
+    /// Whether parked work of the queue is not resident. While some is, the queue does not count as idle, even if none
+    /// of its work is resident.
+    pub fn set_away(&mut self, id: QueueId, is_away: bool) {
         let queue = &mut self.all[id.0 as usize];
-        queue.parked = parked;
-        if queue.awaits && !parked {
+        queue.away = is_away;
+        if queue.awaits && !is_away {
             queue.awaits = false;
             self.turns.deactivate(id, queue.band(), &mut queue.tags);
         }

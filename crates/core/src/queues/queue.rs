@@ -46,9 +46,9 @@ pub struct Queue {
     pub(super) used: Time,
     /// It was unused for long: its place is free.
     pub(super) gone: bool,
-    /// More of its work is parked.
-    pub(super) parked: bool,
-    /// It has no step here and waits for parked ones to be read.
+    /// Parked work of it is not resident.
+    pub(super) away: bool,
+    /// No step of it is resident, and it waits for parked ones to be read.
     pub(super) awaits: bool,
     pub(super) by_class: BTreeMap<ClassId, Waiting>,
     /// The first open step of each class, in the queue's order.
@@ -235,7 +235,7 @@ impl Queue {
             jobs: 0,
             used: now,
             gone: false,
-            parked: false,
+            away: false,
             awaits: false,
             by_class: BTreeMap::new(),
             heads: BTreeSet::new(),

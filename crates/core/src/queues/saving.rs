@@ -137,15 +137,15 @@ impl Queues {
         for id in queues.into_keys() {
             let queue = &mut self.all[id.0 as usize];
             queue.used = queue.used.max(self.now);
-            if !queue.parked {
-                self.set_parked(id, false);
+            if !queue.away {
+                self.set_away(id, false);
             }
         }
         for id in users.into_keys() {
             let part = &mut self.all[id.0 as usize];
             part.used = part.used.max(self.now);
             by_user::with_user(self, id, |users, tags| {
-                if !users.parked.contains(&id) && users.awaits.remove(&id) {
+                if !users.away.contains(&id) && users.awaits.remove(&id) {
                     users.order.deactivate(id, USERS_BAND, tags);
                 }
             });

@@ -16,9 +16,9 @@ pub(super) struct Users {
     pub(super) waiting: usize,
     /// Parts with booked or running tasks, and how many.
     pub(super) active: BTreeMap<QueueId, u32>,
-    /// Parts of which more work is parked.
-    pub(super) parked: BTreeSet<QueueId>,
-    /// Those of them that have no step here and wait for parked ones to be read.
+    /// Parts of which parked work is not resident.
+    pub(super) away: BTreeSet<QueueId>,
+    /// Those of them of which no step is resident: they wait for parked ones to be read.
     pub(super) awaits: BTreeSet<QueueId>,
     /// [`Queues`](super::Queues) knows that some are not as they were saved last.
     pub(super) noted: bool,

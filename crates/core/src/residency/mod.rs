@@ -2,12 +2,13 @@
 //! submitted, the engine keeps the first of each subqueue ([`subqueues`]) resident and evicts the others. Loading and
 //! evicting a parked job write nothing: the first change of a job, such as a booking, unparks it.
 //!
-//! Each subqueue may hold an equal share of the steps that the cache has room for. A subqueue that holds less than half
-//! of its share, while more of it is parked, asks for the next page. While the cache is full, the last job of the
+//! Each subqueue has an equal share of the steps that the cache has room for. A subqueue of which less than half of its
+//! share is resident, while more of it is parked, asks for the next page. While the cache is full, the last job of the
 //! longest subqueue is evicted. Events that name a job which is not resident wait until it was looked up.
 //!
-//! This module owns the counts of parked jobs, which jobs may be evicted, and the reads. It does not own jobs: the ledger notes
-//! which it has changed, and [`Residency::settle`] looks at these once, when the event or the round is over.
+//! This module owns the counts of parked jobs, which jobs may be evicted, and the reads. It does not own jobs: the
+//! ledger notes which it has changed, and [`Residency::settle`] looks at these once, when the event or the round is
+//! over.
 
 pub mod subqueues;
 
@@ -21,7 +22,7 @@ use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use subqueues::{Evictable, ParkedCount, ParkedDrift, SubqueueKey, Subqueues, class_number};
+use subqueues::{Evictable, ParkedCount, ParkedDrift, SubqueueKey, Subqueues, class_hash};
 
 /// A read of the store that was asked for. `E` is an event that waits for it.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,30 +33,31 @@ pub(crate) enum Read<E> {
     Jobs { jobs: BTreeSet<JobId>, event: E, lookups: Lookups },
 }
 
-/// Which jobs are parked, which may be evicted, and which reads are under way.
+/// Which jobs are parked, which may be evicted, and which reads are under way. `E` is an event that waits for a read.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Residency<E> {
-    /// Steps that the engine may hold before it parks jobs.
+    /// Steps that may be resident before the engine evicts jobs.
     steps_max: usize,
     /// Keys of parked jobs that are remembered at most.
     recent_max: usize,
     subqueues: Subqueues,
     /// Resident jobs to which nothing has happened.
     evictable: BTreeMap<JobId, Evictable>,
-    /// Jobs that the store has parked and that are in no subqueue, because others wait for them or something happened to
-    /// them: they are to be unparked.
+    /// Jobs that the store has parked and that are in no subqueue, because others wait for them or something happened
+    /// to them. They are to be unparked.
     to_unpark: Vec<Evictable>,
-    /// Subqueues to look at.
+    /// Subqueues that may lack jobs since a page was last asked for.
     changed: BTreeSet<SubqueueKey>,
-    /// Parked jobs that were read because an event names them. They may go again when it is over.
+    /// Parked jobs that were read because an event names them. They may be evicted again when it is over.
     read_for_event: Vec<JobId>,
     reads: BTreeMap<u64, Read<E>>,
     next_read: u64,
-    /// Reads that failed or did not go out.
-    again: BTreeSet<u64>,
-    again_at: Option<Time>,
+    /// Reads that failed or did not go out. They are asked for again at `retry_at`, or at once without one.
+    failed_reads: BTreeSet<u64>,
+    /// Until then nothing is asked for, because a read has failed.
+    retry_at: Option<Time>,
     /// Jobs that were pinned, parked for the first time or ended while something was being read. Each has the number of
-    /// the first read that shows it as it is since.
+    /// the first read that shows the change.
     changed_since_read: BTreeMap<JobId, u64>,
     change_order: VecDeque<(u64, JobId)>,
     /// Keys of jobs parked lately: clients that asked before may not have been told of the job yet.
@@ -74,8 +76,8 @@ impl<E> Residency<E> {
             read_for_event: Vec::new(),
             reads: BTreeMap::new(),
             next_read: 1,
-            again: BTreeSet::new(),
-            again_at: None,
+            failed_reads: BTreeSet::new(),
+            retry_at: None,
             changed_since_read: BTreeMap::new(),
             change_order: VecDeque::new(),
             recent: VecDeque::new(),
@@ -86,8 +88,8 @@ impl<E> Residency<E> {
         &self.subqueues
     }
 
-    /// True if a subqueue is of this queue.
-    pub(crate) fn names(&self, queue: QueueId) -> bool {
+    /// True if a subqueue or a page that is being read is of this queue.
+    pub(crate) fn has_queue(&self, queue: QueueId) -> bool {
         let read = |read: &Read<E>| matches!(read, Read::Page((of, _), _) if *of == queue);
         self.subqueues.of(queue).next().is_some() || self.reads.values().any(read)
     }
@@ -99,7 +101,7 @@ impl<E> Residency<E> {
 
     /// When reads that failed are tried again.
     pub(crate) fn next_try(&self) -> Option<Time> {
-        self.again_at
+        self.retry_at
     }
 
     /// True if the store has the job parked as well.
@@ -108,7 +110,7 @@ impl<E> Residency<E> {
     }
 
     /// The tasks of jobs that are parked and not resident.
-    pub(crate) fn parked_counts(&self) -> Counts {
+    pub(crate) fn away_counts(&self) -> Counts {
         let BacklogCounts { ready, waiting, .. } = self.subqueues.away();
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let (ready, waiting) = (clamp(ready), clamp(waiting));
@@ -160,7 +162,7 @@ impl<E> Residency<E> {
             self.evict_if_behind(id, books, out);
         }
         books.ledger.effects.touched.clear();
-        self.unpark_absent(&books.plan.queues, out);
+        self.unpark_outside(&books.plan.queues, out);
     }
 
     /// Puts the jobs that came from the store, as it has them parked, into their subqueues.
@@ -184,7 +186,8 @@ impl<E> Residency<E> {
         let subqueue = (queues.whole(job.queue), parked.class);
         let evictable = Evictable { subqueue, part: job.queue, parked, steps: job.steps.len(), stored };
         if !is_parkable {
-            // A failed batch was about it, and a job before it was retried after it was parked: it waits again.
+            // It was read again after a failed batch, as the store has it parked. A job before it was retried since, so
+            // it waits again.
             self.to_unpark.push(evictable);
         } else if self.evictable.insert(job.id, evictable).is_none() {
             self.subqueues.join(&evictable);
@@ -196,18 +199,18 @@ impl<E> Residency<E> {
         let first = job.steps.iter().filter(|step| !step.ready.is_empty());
         let (ranked, ready) =
             first.map(|step| (ranked_since(step), step.ready_since)).min().unwrap_or_default();
-        let class = class_number(&job.spec);
+        let class = class_hash(&job.spec);
         let known = self.subqueues.get((queues.whole(job.queue), class)).is_some();
         Parked {
-            // Of too many classes to tell apart.
-            class: if known || self.subqueues.len() < bounds::LINES_MAX { class } else { 0 },
-            place: QueuePos { priority: Reverse(job.spec.priority), ranked, job: job.id },
+            // Too many subqueues: further classes of a queue share class 0.
+            class: if known || self.subqueues.len() < bounds::SUBQUEUES_MAX { class } else { 0 },
+            position: QueuePos { priority: Reverse(job.spec.priority), ranked, job: job.id },
             ready,
             backlog: BacklogCounts::of(&job.spec),
         }
     }
 
-    /// Something is about to happen to a job: it is parked nowhere from now on.
+    /// Something has happened to a job: it is not parked from now on.
     fn pin(&mut self, id: JobId, queues: &Queues, out: &mut Outbox) {
         let Some(evictable) = self.evictable.remove(&id) else { return };
         self.subqueues.leave(&evictable);
@@ -218,16 +221,16 @@ impl<E> Residency<E> {
         }
     }
 
-    /// A job is forgotten that is not to be parked: takes it out of its subqueue. What the store has of it stays.
+    /// A job is forgotten and not evicted: takes it out of its subqueue. What the store has of it stays.
     pub(crate) fn forget(&mut self, id: JobId) {
         self.note_change(id);
         if let Some(evictable) = self.evictable.remove(&id) {
-            self.subqueues.drop(&evictable);
+            self.subqueues.forget(&evictable);
             self.changed.insert(evictable.subqueue);
         }
     }
 
-    /// A job is not what a read shows that is under way.
+    /// A job changes, and the reads under way show it as it was before.
     fn note_change(&mut self, job: JobId) {
         if !self.reads.is_empty() {
             self.changed_since_read.insert(job, self.next_read);
@@ -269,7 +272,7 @@ impl<E> Residency<E> {
         self.ask(books, out);
     }
 
-    /// Steps that one subqueue may hold, where `steps` are those of all resident jobs.
+    /// Steps of one subqueue that may be resident, where `steps` are those of all resident jobs.
     fn share(&self, steps: usize) -> usize {
         let fixed = steps.saturating_sub(self.subqueues.steps());
         (self.steps_max.saturating_sub(fixed) / self.subqueues.len().max(1)).max(1)
@@ -285,7 +288,7 @@ impl<E> Residency<E> {
         let Some(evictable) = self.evictable.get(&id) else { return false };
         let subqueue = self.subqueues.get(evictable.subqueue);
         let resident_before = subqueue.and_then(|subqueue| subqueue.resident_before());
-        resident_before.is_some_and(|resident_before| evictable.parked.place >= resident_before)
+        resident_before.is_some_and(|resident_before| evictable.parked.position >= resident_before)
     }
 
     /// While the cache is over its size: the last job of the longest subqueue that has more than its share and stays
@@ -297,11 +300,11 @@ impl<E> Residency<E> {
         let share = self.share(steps);
         let last = |key: SubqueueKey| {
             let subqueue = self.subqueues.get(key)?;
-            let place = subqueue.positions().next_back()?;
-            let steps = self.evictable.get(&place.job)?.steps;
-            (subqueue.steps() - steps >= Self::low(share)).then_some(place.job)
+            let position = subqueue.positions().next_back()?;
+            let steps = self.evictable.get(&position.job)?.steps;
+            (subqueue.steps() - steps >= Self::low(share)).then_some(position.job)
         };
-        let mut longest = self.subqueues.longer_than(share).take(bounds::PARK_LOOKS_MAX);
+        let mut longest = self.subqueues.longer_than(share).take(bounds::EVICTION_LOOKS_MAX);
         longest.find_map(last)
     }
 
@@ -311,12 +314,12 @@ impl<E> Residency<E> {
         }
     }
 
-    /// A job that may be evicted is parked from now on at the latest, and forgotten: the store has it.
+    /// A job that may be evicted is parked now if it was not already, and forgotten: the store has it.
     fn evict(&mut self, id: JobId, books: &mut Books, out: &mut Outbox) {
         let Some(evictable) = self.evictable.remove(&id) else { return };
+        // Only parking changes what reads show. If evicting a job that is parked already made reads stale, two requests
+        // that evict each other's jobs would invalidate each other's reads forever.
         if !evictable.stored {
-            // Evicting a parked job makes no other read stale; otherwise two requests that evict each other's jobs
-            // would invalidate each other's reads forever.
             self.note_change(id);
             let queue = books.plan.queues.get(evictable.subqueue.0).name().to_owned();
             out.writes.push(Write::Park { job: id, queue, parked: evictable.parked });
@@ -339,23 +342,23 @@ impl<E> Residency<E> {
 /// Reads of the store.
 impl<E> Residency<E> {
     /// Unparks jobs that came parked from the store and are in no subqueue.
-    fn unpark_absent(&mut self, queues: &Queues, out: &mut Outbox) {
+    fn unpark_outside(&mut self, queues: &Queues, out: &mut Outbox) {
         for evictable in std::mem::take(&mut self.to_unpark) {
-            self.subqueues.unpark_absent(&evictable);
-            self.note_change(evictable.parked.place.job);
+            self.subqueues.unpark_outside(&evictable);
+            self.note_change(evictable.parked.position.job);
             out.writes.push(unpark(&evictable, queues));
         }
     }
 
-    /// Asks for what subqueues lack, and for what could not be read, once its time has come. Tells queues which of them
-    /// have parked work.
+    /// Asks for pages of the subqueues that changed, and again for what could not be read. After a failed read nothing
+    /// is asked for until `retry_at`. Tells the queues of these subqueues whether work of theirs is away.
     fn ask(&mut self, books: &mut Books, out: &mut Outbox) {
         let (now, steps, queues) = (books.plan.now(), books.ledger.steps, &mut books.plan.queues);
-        if self.again_at.is_some_and(|at| now < at) {
+        if self.retry_at.is_some_and(|at| now < at) {
             return;
         }
-        self.again_at = None;
-        for number in std::mem::take(&mut self.again) {
+        self.retry_at = None;
+        for number in std::mem::take(&mut self.failed_reads) {
             match self.reads.remove(&number) {
                 Some(Read::Page(key, _)) => {
                     self.subqueues.read_failed(key);
@@ -370,14 +373,15 @@ impl<E> Residency<E> {
         }
         while let Some(key) = self.changed.pop_first() {
             self.ask_for_page(key, steps, queues, out);
-            queues.set_parked(key.0, self.subqueues.is_away(key.0));
+            queues.set_away(key.0, self.subqueues.is_away(key.0));
             if let Some(part) = self.subqueues.part_of(key) {
-                queues.set_user_parked(part, self.subqueues.is_part_away(part));
+                queues.set_user_away(part, self.subqueues.is_part_away(part));
             }
         }
         self.forget_changes();
     }
 
+    /// Asks for the next jobs of a subqueue of which less than half of its share is resident.
     fn ask_for_page(&mut self, key: SubqueueKey, resident: usize, queues: &Queues, out: &mut Outbox) {
         let share = self.share(resident);
         let Some(subqueue) = self.subqueues.get(key) else { return };
@@ -385,7 +389,7 @@ impl<E> Residency<E> {
             return;
         }
         if subqueue.away().jobs == 0 {
-            self.subqueues.all_held(key);
+            self.subqueues.all_resident(key);
             return;
         }
         let steps = (share - subqueue.steps()).min(bounds::PAGE_STEPS_MAX);
@@ -409,7 +413,7 @@ impl<E> Residency<E> {
 
     /// What was asked for in a batch that is not durable was never read.
     pub(crate) fn fetch_again(&mut self, batch: &Outbox) {
-        self.again.extend(batch.fetches.iter().map(|fetch| fetch.number));
+        self.failed_reads.extend(batch.fetches.iter().map(|fetch| fetch.number));
     }
 
     /// What was asked for was read, or could not be. Takes in the jobs. Returns an event that waited for them, with what
@@ -422,8 +426,8 @@ impl<E> Residency<E> {
     ) -> Option<(E, Lookups)> {
         let Some(records) = records else {
             if self.reads.contains_key(&number) {
-                self.again.insert(number);
-                self.again_at = Some(books.plan.now().after(bounds::READ_AGAIN_NS));
+                self.failed_reads.insert(number);
+                self.retry_at = Some(books.plan.now().after(bounds::READ_AGAIN_NS));
             }
             return None;
         };
@@ -450,12 +454,12 @@ impl<E> Residency<E> {
         books: &mut Books,
     ) {
         let steps: usize = page.iter().map(|record| record.spec.steps.len()).sum();
-        let last = page.last().and_then(|record| record.parked).map(|parked| parked.place.next());
+        let last = page.last().and_then(|record| record.parked).map(|parked| parked.position.next());
         let rest = last.filter(|_| steps >= asked);
-        let since = self.subqueues.read(key, rest);
+        let evicted_from = self.subqueues.read(key, rest);
         for record in page {
             let Some(parked) = record.parked else { continue };
-            if since.is_some_and(|since| parked.place >= since) {
+            if evicted_from.is_some_and(|first| parked.position >= first) {
                 break;
             }
             if !self.is_stale(record.id, number) && !books.ledger.jobs.contains_key(&record.id) {
@@ -463,8 +467,8 @@ impl<E> Residency<E> {
             }
         }
         self.take_in(books);
-        if rest.is_none() && since.is_none() {
-            self.subqueues.all_held(key);
+        if rest.is_none() && evicted_from.is_none() {
+            self.subqueues.all_resident(key);
         }
         self.changed.insert(key);
     }
@@ -514,15 +518,15 @@ impl<E> Residency<E> {
                 return Err(format!("job {id} is in a subqueue and is pinned or gone"));
             };
             if (job.queue, queues.whole(job.queue), job.steps.len(), *id)
-                != (evictable.part, evictable.subqueue.0, evictable.steps, evictable.parked.place.job)
+                != (evictable.part, evictable.subqueue.0, evictable.steps, evictable.parked.position.job)
             {
                 return Err(format!("job {id} is in its subqueue otherwise than it is: {evictable:?}"));
             }
-            let (steps, positions, held) = made.entry(evictable.subqueue).or_default();
+            let (steps, positions, stored) = made.entry(evictable.subqueue).or_default();
             *steps += evictable.steps;
-            positions.insert(evictable.parked.place);
+            positions.insert(evictable.parked.position);
             if evictable.stored {
-                *held = held.plus(evictable.parked.backlog);
+                *stored = stored.plus(evictable.parked.backlog);
             }
             largest = largest.max(evictable.steps);
         }
@@ -542,11 +546,11 @@ impl<E> Residency<E> {
 
     fn check_subqueues(&self, mut made: BTreeMap<SubqueueKey, MadeSubqueue>) -> Result<(), String> {
         for (key, subqueue) in self.subqueues.iter() {
-            let (steps, positions, held) = made.remove(&key).unwrap_or_default();
+            let (steps, positions, stored) = made.remove(&key).unwrap_or_default();
             let away = subqueue.away();
             if steps != subqueue.steps()
                 || !subqueue.positions().eq(positions)
-                || subqueue.parked().less(held) != away
+                || subqueue.parked().less(stored) != away
             {
                 return Err(format!("subqueue {key:?} is not what its jobs make: {subqueue:?}"));
             }
@@ -585,5 +589,5 @@ fn is_as_submitted(job: &Job) -> bool {
 
 fn unpark(evictable: &Evictable, queues: &Queues) -> Write {
     let queue = queues.get(evictable.subqueue.0).name().to_owned();
-    Write::Unpark { job: evictable.parked.place.job, queue, parked: evictable.parked }
+    Write::Unpark { job: evictable.parked.position.job, queue, parked: evictable.parked }
 }

@@ -10,7 +10,7 @@ use crate::ids::QueueId;
 use crate::job::{BacklogCounts, JobSpec, Parked, QueuePos, StepSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A queue, and the number of a class of work: see [`class_number`].
+/// A queue, and a hash of the user and the class of work: see [`class_hash`].
 pub type SubqueueKey = (QueueId, u64);
 
 /// What a store counts of one subqueue.
@@ -18,7 +18,7 @@ pub type SubqueueKey = (QueueId, u64);
 pub struct ParkedCount {
     /// The queue's name.
     pub queue: String,
-    /// The number of the class.
+    /// The [`class_hash`] of its jobs.
     pub class: u64,
     /// How much is parked.
     pub backlog: BacklogCounts,
@@ -29,7 +29,7 @@ pub struct ParkedCount {
 pub struct ParkedDrift {
     /// The queue's name.
     pub queue: String,
-    /// The number of the class.
+    /// The [`class_hash`] of its jobs.
     pub class: u64,
     /// What was counted.
     pub counted: BacklogCounts,
@@ -37,18 +37,18 @@ pub struct ParkedDrift {
     pub found: BacklogCounts,
 }
 
-/// The number of a job's user, and of what its first steps ask of workers: requirements, tags, targets and licences, by
-/// FNV-1a of 64 bits. Jobs of one number fit the same workers, and take turns as one.
-pub fn class_number(spec: &JobSpec) -> u64 {
+/// The hash of a job's user and of what its first steps ask of workers (requirements, tags, targets and licences), by
+/// FNV-1a of 64 bits. Jobs with equal hashes fit the same workers, and take turns as one.
+pub fn class_hash(spec: &JobSpec) -> u64 {
     let first = spec.steps.iter().filter(|step| step.depends.is_empty());
-    let classes: BTreeSet<u64> = first.map(step_number).collect();
+    let classes: BTreeSet<u64> = first.map(step_hash).collect();
     let mut all = Fnv::default();
     text(&mut all, &spec.user);
     classes.iter().for_each(|class| all.number(*class));
     all.value()
 }
 
-fn step_number(step: &StepSpec) -> u64 {
+fn step_hash(step: &StepSpec) -> u64 {
     let mut fnv = Fnv::default();
     let request = &step.request;
     let amounts = [request.cpu.into(), request.memory, request.gpus.into(), request.gpu_memory];
@@ -67,13 +67,13 @@ fn step_number(step: &StepSpec) -> u64 {
         fnv.number(names.len() as u64);
         names.iter().for_each(|name| text(&mut fnv, name));
     }
-    // Nothing for other steps, so that their numbers are what they were before there were gangs.
+    // Steps outside of gangs add nothing here, so that their hashes stay what they were before there were gangs.
     step.nodes.iter().for_each(|nodes| fnv.number(u64::from(*nodes)));
     step.with.iter().for_each(|leader| fnv.number(u64::from(*leader)));
     fnv.value()
 }
 
-/// Takes in a text, and its end: no byte of UTF-8.
+/// Adds a text and a mark of its end, a byte that UTF-8 does not use.
 fn text(fnv: &mut Fnv, text: &str) {
     fnv.bytes(text.as_bytes());
     fnv.bytes(&[0xff]);
@@ -82,7 +82,7 @@ fn text(fnv: &mut Fnv, text: &str) {
 /// A job of a subqueue that may be evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Evictable {
-    /// Which subqueue.
+    /// The subqueue that it is of.
     pub subqueue: SubqueueKey,
     /// The part of the queue that is its user's.
     pub part: QueueId,
@@ -90,7 +90,7 @@ pub struct Evictable {
     pub parked: Parked,
     /// How many steps it has.
     pub steps: usize,
-    /// The store has it parked.
+    /// The store has it parked already.
     pub stored: bool,
 }
 
@@ -99,13 +99,13 @@ pub struct Evictable {
 pub struct Subqueue {
     /// What the store has parked.
     parked: BacklogCounts,
-    /// What of that the engine holds too.
-    held: BacklogCounts,
-    /// Held jobs to which nothing has happened, with how many steps each has.
+    /// What of that is resident, too.
+    resident: BacklogCounts,
+    /// Evictable jobs, with how many steps each has.
     positions: BTreeMap<QueuePos, usize>,
     /// The steps of these.
     steps: usize,
-    /// Every parked job before this place is held; `None`: all are.
+    /// Every parked job before this position is resident; `None`: all are.
     resident_before: Option<QueuePos>,
     /// A page is being read.
     reading: Option<Reading>,
@@ -116,14 +116,14 @@ pub struct Subqueue {
 /// A page that is being read.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Reading {
-    /// The first place at which a job was parked since it was asked for: the page may show it or not.
-    since: Option<QueuePos>,
+    /// The first position at which a job was evicted since the page was asked for: the page may show it or not.
+    evicted_from: Option<QueuePos>,
 }
 
 impl Subqueue {
     /// The work that is parked and not resident.
     pub fn away(&self) -> BacklogCounts {
-        self.parked.less(self.held)
+        self.parked.less(self.resident)
     }
 
     /// What the store has parked.
@@ -131,7 +131,7 @@ impl Subqueue {
         self.parked
     }
 
-    /// Held jobs to which nothing has happened, in order.
+    /// Evictable jobs, in order.
     pub fn positions(&self) -> impl DoubleEndedIterator<Item = QueuePos> + ExactSizeIterator + '_ {
         self.positions.keys().copied()
     }
@@ -141,7 +141,7 @@ impl Subqueue {
         self.steps
     }
 
-    /// Every parked job before this place is held; `None`: all are.
+    /// Every parked job before this position is resident; `None`: all are.
     pub fn resident_before(&self) -> Option<QueuePos> {
         self.resident_before
     }
@@ -155,12 +155,11 @@ impl Subqueue {
         self.parked == BacklogCounts::default() && self.positions.is_empty() && self.reading.is_none()
     }
 
-    /// A parked job is not held any more.
-    fn away_from(&mut self, place: QueuePos) {
-        self.resident_before =
-            Some(self.resident_before.map_or(place, |resident_before| resident_before.min(place)));
+    /// A parked job is not resident any more.
+    fn away_from(&mut self, position: QueuePos) {
+        self.resident_before = Some(self.resident_before.map_or(position, |before| before.min(position)));
         if let Some(reading) = &mut self.reading {
-            reading.since = Some(reading.since.map_or(place, |since| since.min(place)));
+            reading.evicted_from = Some(reading.evicted_from.map_or(position, |first| first.min(position)));
         }
     }
 }
@@ -172,9 +171,9 @@ pub struct Subqueues {
     /// Subqueues that could do without their last job, by their steps.
     by_steps: BTreeSet<(usize, SubqueueKey)>,
     parked: BacklogCounts,
-    held: BacklogCounts,
+    resident: BacklogCounts,
     steps: usize,
-    /// How many subqueues of each queue have work that is parked and not held.
+    /// How many subqueues of each queue have work that is away.
     away: BTreeMap<QueueId, usize>,
     /// How many subqueues of each user's part of a queue have such work.
     part_away: BTreeMap<QueueId, usize>,
@@ -196,7 +195,7 @@ impl Subqueues {
         self.all.range((queue, 0)..=(queue, u64::MAX)).map(|(_, subqueue)| subqueue)
     }
 
-    /// True if work of the queue is parked and not held.
+    /// True if work of the queue is away.
     pub fn is_away(&self, queue: QueueId) -> bool {
         self.away.contains_key(&queue)
     }
@@ -206,7 +205,7 @@ impl Subqueues {
         self.all.get(&key)?.part
     }
 
-    /// True if work of a user's part of a queue is parked and not held.
+    /// True if work of a user's part of a queue is away.
     pub fn is_part_away(&self, part: QueueId) -> bool {
         self.part_away.contains_key(&part)
     }
@@ -223,10 +222,10 @@ impl Subqueues {
 
     /// The work that is parked and not resident.
     pub fn away(&self) -> BacklogCounts {
-        self.parked.less(self.held)
+        self.parked.less(self.resident)
     }
 
-    /// Steps of held jobs to which nothing has happened.
+    /// Steps of evictable jobs.
     pub fn steps(&self) -> usize {
         self.steps
     }
@@ -236,19 +235,19 @@ impl Subqueues {
         self.by_steps.iter().rev().take_while(move |(steps, _)| *steps > share).map(|(_, key)| *key)
     }
 
-    /// A job to which nothing has happened is held from now on.
+    /// An evictable job is resident from now on.
     pub fn join(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
             subqueue.part = Some(job.part);
-            subqueue.positions.insert(job.parked.place, job.steps);
+            subqueue.positions.insert(job.parked.position, job.steps);
             subqueue.steps += job.steps;
             if job.stored {
-                subqueue.held = subqueue.held.plus(job.parked.backlog);
+                subqueue.resident = subqueue.resident.plus(job.parked.backlog);
             }
         });
     }
 
-    /// Something happened to a job: it is parked nowhere any more.
+    /// Something happened to a job: it is not parked any more.
     pub fn leave(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
             subqueue.remove_position(job);
@@ -258,33 +257,33 @@ impl Subqueues {
         });
     }
 
-    /// The engine evicts a job, which is parked from now on at the latest.
+    /// The engine evicts a job, which is parked now if it was not already.
     pub fn evict(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
             subqueue.remove_position(job);
             if !job.stored {
                 subqueue.parked = subqueue.parked.plus(job.parked.backlog);
             }
-            subqueue.away_from(job.parked.place);
+            subqueue.away_from(job.parked.position);
         });
     }
 
-    /// The engine forgets a job whatever the store has of it.
-    pub fn drop(&mut self, job: &Evictable) {
+    /// The engine forgets a job. What the store has of it stays.
+    pub fn forget(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| {
             subqueue.remove_position(job);
             if job.stored {
-                subqueue.away_from(job.parked.place);
+                subqueue.away_from(job.parked.position);
             }
         });
     }
 
-    /// A job that is in no subqueue is parked no more.
-    pub fn unpark_absent(&mut self, job: &Evictable) {
+    /// A job that the store had parked and that is in no subqueue is parked no more.
+    pub fn unpark_outside(&mut self, job: &Evictable) {
         self.update(job.subqueue, |subqueue| subqueue.parked = subqueue.parked.less(job.parked.backlog));
     }
 
-    /// A page is being read from here on.
+    /// Notes that a page is being read; returns the position from which it is read, `None` for the first.
     pub fn read_from(&mut self, key: SubqueueKey) -> Option<QueuePos> {
         self.update(key, |subqueue| {
             subqueue.reading = Some(Reading::default());
@@ -297,13 +296,13 @@ impl Subqueues {
         self.update(key, |subqueue| subqueue.reading = None);
     }
 
-    /// The page was read. `rest` is where what it does not show begins, `None` if it shows all. Returns from
-    /// which place on it counts for nothing, because jobs were parked there since.
+    /// The page was read. `rest` is where what it does not show begins, `None` if it shows all. Returns the first
+    /// position at which a job was evicted meanwhile: from there on the page is stale.
     pub fn read(&mut self, key: SubqueueKey, rest: Option<QueuePos>) -> Option<QueuePos> {
         self.update(key, |subqueue| {
-            let since = subqueue.reading.take().and_then(|reading| reading.since);
-            subqueue.resident_before = rest.into_iter().chain(since).min();
-            since
+            let evicted_from = subqueue.reading.take().and_then(|reading| reading.evicted_from);
+            subqueue.resident_before = rest.into_iter().chain(evicted_from).min();
+            evicted_from
         })
     }
 
@@ -319,10 +318,10 @@ impl Subqueues {
         });
     }
 
-    /// The store has no more of a subqueue than is held.
-    pub fn all_held(&mut self, key: SubqueueKey) {
+    /// The store has no more of a subqueue than is resident.
+    pub fn all_resident(&mut self, key: SubqueueKey) {
         self.update(key, |subqueue| {
-            subqueue.parked = subqueue.held;
+            subqueue.parked = subqueue.resident;
             subqueue.resident_before = None;
         });
     }
@@ -330,15 +329,17 @@ impl Subqueues {
     fn update<T>(&mut self, key: SubqueueKey, change: impl FnOnce(&mut Subqueue) -> T) -> T {
         let subqueue = self.all.entry(key).or_default();
         self.by_steps.remove(&(subqueue.steps, key));
-        (self.parked, self.held) = (self.parked.less(subqueue.parked), self.held.less(subqueue.held));
+        self.parked = self.parked.less(subqueue.parked);
+        self.resident = self.resident.less(subqueue.resident);
         self.steps -= subqueue.steps;
         let (was_away, part) = (subqueue.away().jobs > 0, subqueue.part);
         let result = change(subqueue);
-        (self.parked, self.held) = (self.parked.plus(subqueue.parked), self.held.plus(subqueue.held));
+        self.parked = self.parked.plus(subqueue.parked);
+        self.resident = self.resident.plus(subqueue.resident);
         self.steps += subqueue.steps;
         let is_away = subqueue.away().jobs > 0;
-        count(&mut self.away, was_away.then_some(key.0), is_away.then_some(key.0));
-        count(&mut self.part_away, part.filter(|_| was_away), subqueue.part.filter(|_| is_away));
+        move_count(&mut self.away, was_away.then_some(key.0), is_away.then_some(key.0));
+        move_count(&mut self.part_away, part.filter(|_| was_away), subqueue.part.filter(|_| is_away));
         if subqueue.positions.len() > 1 {
             self.by_steps.insert((subqueue.steps, key));
         }
@@ -349,8 +350,8 @@ impl Subqueues {
     }
 }
 
-/// One less of `before`, and one more of `after`.
-fn count(counts: &mut BTreeMap<QueueId, usize>, before: Option<QueueId>, after: Option<QueueId>) {
+/// Counts one less of `before`, and one more of `after`.
+fn move_count(counts: &mut BTreeMap<QueueId, usize>, before: Option<QueueId>, after: Option<QueueId>) {
     if before == after {
         return;
     }
@@ -366,11 +367,11 @@ fn count(counts: &mut BTreeMap<QueueId, usize>, before: Option<QueueId>, after: 
 
 impl Subqueue {
     fn remove_position(&mut self, job: &Evictable) {
-        if self.positions.remove(&job.parked.place).is_some() {
+        if self.positions.remove(&job.parked.position).is_some() {
             self.steps -= job.steps;
         }
         if job.stored {
-            self.held = self.held.less(job.parked.backlog);
+            self.resident = self.resident.less(job.parked.backlog);
         }
     }
 }

@@ -195,11 +195,11 @@ fn workers<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
 
 fn parked<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {
     let rows = writes.iter().filter_map(|write| match write {
-        Write::Park { job, parked: Parked { class, place, ready, backlog }, .. } => Some([
+        Write::Park { job, parked: Parked { class, position, ready, backlog }, .. } => Some([
             int(job.0),
             int(*class),
-            rank(*place),
-            time(place.ranked),
+            rank(*position),
+            time(position.ranked),
             time(*ready),
             int(backlog.ready),
             int(backlog.waiting),

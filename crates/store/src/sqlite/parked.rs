@@ -32,10 +32,10 @@ pub fn of(db: &Connection, job: JobId) -> rusqlite::Result<Option<Parked>> {
 }
 
 /// Number of a queue's parked jobs before a position.
-pub fn before(db: &Connection, queue: &str, place: QueuePos) -> rusqlite::Result<u64> {
+pub fn before(db: &Connection, queue: &str, position: QueuePos) -> rusqlite::Result<u64> {
     let sql = "SELECT count(*) FROM parked WHERE queue = ?1 AND (rank, ranked, job) < (?2, ?3, ?4)";
-    let place = (queue, rank(place), time(place.ranked), int(place.job.0));
-    db.prepare_cached(sql)?.query_row(place, |row| Ok(row.number(0)?))
+    let first = (queue, rank(position), time(position.ranked), int(position.job.0));
+    db.prepare_cached(sql)?.query_row(first, |row| Ok(row.number(0)?))
 }
 
 /// Sums by which a transaction changes the counts: jobs, ready tasks, waiting tasks.
@@ -80,7 +80,7 @@ pub fn park(
     let mark = "UPDATE jobs SET parked = 1 WHERE id = ?1 AND state = 0 AND parked = 0";
     let rows = tx.prepare_cached(mark)?.execute([int(job.0)])?;
     if rows > 0 {
-        let Parked { class, place, ready, backlog } = parked;
+        let Parked { class, position, ready, backlog } = parked;
         tx.prepare_cached(
             "INSERT INTO parked (job, queue, class, rank, ranked, ready, tasks, waiting)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -89,8 +89,8 @@ pub fn park(
             int(job.0),
             queue,
             int(*class),
-            rank(*place),
-            time(place.ranked),
+            rank(*position),
+            time(position.ranked),
             time(*ready),
             int(backlog.ready),
             int(backlog.waiting),

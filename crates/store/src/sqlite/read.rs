@@ -114,7 +114,7 @@ impl Reader {
             && let Some(row) = rows.next()?
         {
             let parked = rows::parked(row, 0)?;
-            let view = job.query_row([int(parked.place.job.0)], job_from)?;
+            let view = job.query_row([int(parked.position.job.0)], job_from)?;
             seen += view.spec.steps.len();
             records.push(self.record(view, Some(parked), Gather::default())?);
         }
@@ -128,7 +128,7 @@ impl Reader {
     pub fn parked(&self, id: JobId) -> rusqlite::Result<Option<ParkedView>> {
         let _moment = self.db.unchecked_transaction()?;
         let Some((view, parked)) = self.job(id)?.zip(parked::of(&self.db, id)?) else { return Ok(None) };
-        let ahead = parked::before(&self.db, &view.spec.queue, parked.place)?;
+        let ahead = parked::before(&self.db, &view.spec.queue, parked.position)?;
         Ok(Some(ParkedView { spec: view.spec, parked, ahead }))
     }
 
