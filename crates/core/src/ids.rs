@@ -21,7 +21,7 @@ number_id!(/// One submission.
     JobId, u64);
 number_id!(/// A machine with its agent.
     WorkerId, u64);
-number_id!(/// How often a worker's bookings were fenced off: rises when a new keeper starts.
+number_id!(/// Rises whenever all earlier attempts of the worker are known to be over.
     Epoch, u64);
 number_id!(/// A request whose reply a client waits for.
     RequestId, u64);

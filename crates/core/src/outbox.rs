@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// One batch. The shell commits `writes` in one transaction. `sends`, `replies`, `facts` and `fetches` go out after that, in
-/// order. `volatile` replies depend on no write and go out at once.
+/// One batch. The shell commits `writes` in one transaction. `sends`, `replies`, `facts` and `fetches` go out after
+/// that, in order. `volatile` replies depend on no write and go out at once.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outbox {
     /// Rows for the store, in this order and in one transaction.
@@ -45,8 +45,8 @@ pub struct Release {
     pub batch: Outbox,
     /// Requests that were not carried out.
     pub undone: Vec<RequestId>,
-    /// Jobs to be read from the store and given to [`Engine::reload`](crate::engine::Engine::reload) before anything else is
-    /// committed; `None` if no row was refused.
+    /// Jobs to be read from the store and given to [`Engine::reload`](crate::engine::Engine::reload) before anything
+    /// else is committed; `None` if no row was refused.
     pub again: Option<BTreeSet<JobId>>,
 }
 
@@ -96,8 +96,8 @@ impl Outbox {
     }
 }
 
-/// A read of the store, answered by [`Event::Fetched`](crate::engine::Event::Fetched). It shows at least what was durable
-/// when its batch was.
+/// A read of the store, answered by [`Event::Fetched`](crate::engine::Event::Fetched). It shows at least what was
+/// durable when its batch was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fetch {
     /// The answer names this number. It rises.
@@ -471,6 +471,13 @@ pub enum Refusal {
         step: String,
         /// What is wrong, and what would be right.
         why: String,
+    },
+    /// Tasks that cannot run in chunks.
+    #[error("step '{step}' cannot run in chunks: {why}")]
+    BadChunk {
+        step: String,
+        /// What is wrong, and what would be right.
+        why: &'static str,
     },
     /// A dependency on a step that is not there, or on tasks that do not correspond.
     #[error("step '{step}' cannot depend on '{on}': {why}")]

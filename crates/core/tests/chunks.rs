@@ -159,7 +159,7 @@ fn a_worker_that_lost_a_start_gets_the_chunk_again_and_a_restart_keeps_it() {
         ..StoredState::default()
     };
     let mut again = Farm::restored(Settings::default(), stored, farm.now);
-    assert_eq!(again.engine.attempts().filter(|(_, attempt)| attempt.rides()).count(), 3);
+    assert_eq!(again.engine.attempts().filter(|(_, attempt)| attempt.rides).count(), 3);
     again.take();
     // The worker holds nothing: its keeper's disk is new, or the start was lost.
     again.join(kit::hello("w1", cores(1)));

@@ -337,7 +337,7 @@ fn what_can_never_start_together_is_refused() {
     let odd = StepSpec { tasks: 5, ..gang("mpi", 1, 2, 1) };
     assert_eq!(
         refused(vec![odd], None),
-        "step 'mpi' cannot start as it says: 5 tasks are not a number of times 2 nodes"
+        "step 'mpi' cannot start as it says: 5 tasks are not a multiple of 2 nodes"
     );
     refused(vec![StepSpec { nodes: Some(0), ..gang("mpi", 1, 2, 1) }], None);
     refused(vec![role("a", Some(0), "")], None);

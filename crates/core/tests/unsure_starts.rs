@@ -70,7 +70,7 @@ fn ends(out: &Outbox) -> Vec<&End> {
 }
 
 fn riding(farm: &Farm) -> usize {
-    farm.engine.attempts().filter(|(_, attempt)| attempt.rides()).count()
+    farm.engine.attempts().filter(|(_, attempt)| attempt.rides).count()
 }
 
 /// A chunk was sent; returns the number of its start.

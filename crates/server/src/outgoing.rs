@@ -66,7 +66,7 @@ fn attempts_of(order: &WorkerCommand) -> Vec<(TaskId, u32)> {
 fn is_current(engine: &Engine, message: &Message) -> bool {
     let WorkerCommand::Start { task, attempt, .. } = message.command else { return true };
     engine.attempt(task).is_some_and(|booked| {
-        booked.number == attempt && booked.worker == message.worker && booked.seq() <= message.seq
+        booked.number == attempt && booked.worker == message.worker && booked.seq <= message.seq
     })
 }
 

@@ -39,7 +39,7 @@ impl World {
     fn is_current(&self, seq: u64, order: &WorkerCommand) -> bool {
         let WorkerCommand::Start { task, attempt, .. } = order else { return true };
         let booked = self.engine().and_then(|engine| engine.attempt(*task));
-        booked.is_some_and(|booked| booked.number == *attempt && booked.seq() <= seq)
+        booked.is_some_and(|booked| booked.number == *attempt && booked.seq <= seq)
     }
 
     /// The body for which the first order of a link waits was read.

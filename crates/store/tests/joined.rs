@@ -241,7 +241,7 @@ fn assert_goes_on_once(ground: StoredState) {
     engine.check().unwrap();
     for (_, number, task) in running {
         let attempt = engine.attempt(task).expect("it runs");
-        assert!(attempt.worker == WorkerId(number) && !attempt.is_queued(), "{task} runs where it ran");
+        assert!(attempt.worker == WorkerId(number) && !attempt.queued, "{task} runs where it ran");
         let is_about = |command: &WorkerCommand| match command {
             WorkerCommand::Start { task: told, .. } | WorkerCommand::Kill { task: told, .. } => *told == task,
             _ => false,

@@ -37,7 +37,7 @@ use crate::ids::{AllocId, ClassId, JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::ledger::{
     Books, Ledger, Lookups, classes, greeting, holding, learning, lease, lend, lifecycle, records, reports,
-    requests, settings, submit, turns,
+    requests, retire, settings, submit, turns,
 };
 use crate::licences::{LicencePool, Limit};
 use crate::plan::{PlanSettings, Planner, Work};
@@ -59,8 +59,8 @@ pub struct Settings {
     pub plan: PlanSettings,
     /// The number of the first job that this engine accepts.
     pub first_job: u64,
-    /// The number of the first place that it gives to an outside client. One that differs with each start makes sure that
-    /// no number of an earlier start means a place of this one.
+    /// The number of the first place that it gives to an outside client. One that differs with each start makes sure
+    /// that no number of an earlier start means a place of this one.
     pub first_alloc: u64,
     /// How long the tasks of a worker that is not heard from may run, and how long it therefore takes
     /// until they are run elsewhere; `None`: they may run for ever, and an operator says what is gone.
@@ -139,7 +139,7 @@ impl Engine {
         let mut engine = Engine::new(settings);
         let books = &mut engine.books;
         queues.iter().for_each(|queue| books.plan.queues.set(queue));
-        books.ledger.goes_on = books.plan.queues.restore_turns(turns);
+        books.ledger.turns_continue = books.plan.queues.restore_turns(turns);
         books.ledger.licences = LicencePool::new(limits);
         for (signature, samples) in history.into_iter().rev() {
             let signature = Signature::parse(&signature);
@@ -160,12 +160,12 @@ impl Engine {
         engine
     }
 
-    /// First step after a restore. Ends jobs whose last task ended just before the earlier engine was killed, and renews
-    /// every lease in full: no server answered beats meanwhile.
+    /// First step after a restore. Ends jobs whose last task ended just before the earlier engine was killed, and
+    /// renews every lease in full: no server answered beats meanwhile.
     pub fn settle_restored(&mut self, now: Time, out: &mut Outbox) {
         let books = &mut self.books;
         books.plan.set_now(now);
-        lease::lease_anew(books);
+        lease::renew_all(books);
         turns::take_up_charges(books);
         lease::greet_all(&mut books.plan);
         books.ledger.licences.clip_back_offs(now);
@@ -181,11 +181,11 @@ impl Engine {
     pub fn handle(&mut self, now: Time, event: Event, out: &mut Outbox) {
         self.books.plan.set_now(now);
         self.act_with_jobs(event, Lookups::new(), out);
-        for worker in std::mem::take(&mut self.books.ledger.effects.fenced) {
+        for worker in std::mem::take(&mut self.books.ledger.effects.expired) {
             self.places.on(worker).into_iter().for_each(|alloc| self.free_place(alloc));
         }
         self.follow_workers();
-        lease::note_pressure(&mut self.books.plan, out);
+        reports::note_pressure(&mut self.books.plan, out);
         self.residency.settle(&mut self.books, out);
     }
 
@@ -223,10 +223,10 @@ impl Engine {
             Event::Lost { worker } => lease::worker_lost(&mut books.plan, worker, out),
             Event::Drain { request, worker, draining, note } => {
                 let note = note.filter(|_| draining);
-                lease::drain(&mut books.plan, request, worker, (draining, note), out);
+                retire::drain(&mut books.plan, request, worker, (draining, note), out);
             }
             Event::Forget { request, worker, force } => {
-                lease::forget_worker(books, request, worker, force, out);
+                retire::forget_worker(books, request, worker, force, out);
             }
             Event::Tick => lease::tick(books, out),
             Event::Started { by, at } => reports::started(books, by, at, out),
@@ -261,7 +261,7 @@ impl Engine {
         if self.books.plan.refresh_statistics() {
             self.save_histories(out);
             self.books.plan.prune_queues(|id| self.residency.has_queue(id));
-            lease::prune(&mut self.books.plan, out);
+            retire::prune(&mut self.books.plan, out);
         }
         let is_needed = self.books.plan.needs_round();
         let booked = crate::plan::round(self, budget, out);
@@ -425,8 +425,9 @@ impl Engine {
         riders.map(|(index, number)| (TaskId { index, ..head }, number)).collect()
     }
 
-    /// When a booked or running task is expected to end, by the mean run time of its step or else by its task profile, and by
-    /// its time limit; `None` where nothing is known of it. A time that has passed is that of a task that takes longer.
+    /// When a booked or running task is expected to end, by the mean run time of its step or else by its task profile,
+    /// and by its time limit; `None` where nothing is known of it. A time that has passed is that of a task that takes
+    /// longer.
     pub fn expected_end(&self, task: TaskId) -> Option<Time> {
         self.running(task)?.due
     }

@@ -63,7 +63,7 @@ pub(super) fn unready_mates(job: &Job, index: u32) -> Option<Reason> {
         let is_ready = job.steps[mate.step].ready.contains(mate.index);
         waiting += u32::from(!is_ready && !job.has_succeeded(&mate));
     }
-    (waiting > 0).then(|| Reason::Mates { waiting, lost: job.is_lost(&gang) })
+    (waiting > 0).then(|| Reason::Mates { waiting, lost: job.is_broken(&gang) })
 }
 
 /// Why tasks that start together do not, although each is ready; `None` if all have a worker with room.

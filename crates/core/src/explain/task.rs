@@ -29,7 +29,7 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
         let reason = Reason::Placed {
             worker: attempt.worker,
             started: attempt.started,
-            queued: attempt.is_queued() && heard,
+            queued: attempt.queued && heard,
         };
         return Some(with_decision(engine, task, Explanation::bare(state, reason)));
     }

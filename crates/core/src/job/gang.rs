@@ -1,7 +1,7 @@
 //! Gangs: tasks that start together or not at all.
 //!
-//! A step with `nodes` 4 has a gang of each four tasks in a row. A step that starts `with` another adds its tasks to the
-//! gangs of that one, the leader. Only the leader stands in a queue: its turn is the turn of the whole gang.
+//! A step with `nodes` 4 has a gang of each four tasks in a row. A step that starts `with` another adds its tasks to
+//! the gangs of that one, the leader. Only the leader stands in a queue: its turn is the turn of the whole gang.
 //!
 //! Tasks of a gang that succeeded are done. The others start together, and again together when one of them is to be run
 //! again; room, licences and quota are asked for these alone, and they learn of each other alone. A gang of which a
@@ -97,14 +97,14 @@ impl Job {
     }
 
     /// True if a task of the gang failed for good or was cancelled.
-    pub fn is_lost(&self, gang: &Gang) -> bool {
+    pub fn is_broken(&self, gang: &Gang) -> bool {
         self.gang_tasks(*gang).any(|GangTask { step, index }| {
             let step = &self.steps[step];
             step.failed.contains(index) || step.canceled.contains(index)
         })
     }
 
-    /// Takes what of a lost gang could start out of what is ready.
+    /// No task of a broken gang is ready any more.
     pub fn close_gang(&mut self, gang: &Gang) {
         let tasks: Vec<GangTask> = self.gang_tasks(*gang).collect();
         for GangTask { step, index } in tasks {
@@ -112,9 +112,9 @@ impl Job {
         }
     }
 
-    /// The tasks of a step that belong to lost gangs.
-    pub(super) fn tasks_of_lost_gangs(&self, step: usize) -> RangeSet {
-        let mut lost = RangeSet::default();
+    /// The tasks of a step that belong to broken gangs.
+    pub(super) fn tasks_of_broken_gangs(&self, step: usize) -> RangeSet {
+        let mut broken = RangeSet::default();
         for member in self.gang_steps(self.leader_of(step)) {
             let (base, nodes) = (self.steps[member].base, self.nodes(member));
             for range in
@@ -122,10 +122,10 @@ impl Job {
             {
                 let (first, last) = ((range.start - base) / nodes, (range.end - 1 - base) / nodes);
                 let (own, width) = (self.steps[step].base, self.nodes(step));
-                lost.insert_range(own + first * width..own + (last + 1) * width);
+                broken.insert_range(own + first * width..own + (last + 1) * width);
             }
         }
-        lost
+        broken
     }
 
     /// The tasks of the leader's next gang that may start: those that did not succeed, all of which are ready.

@@ -132,14 +132,14 @@ impl Job {
             }
         }
         if self.is_in_gang(step) {
-            open.subtract(&self.tasks_of_lost_gangs(step));
+            open.subtract(&self.tasks_of_broken_gangs(step));
         }
         open
     }
 
     /// True if the dependencies of one task of step number `step` are met, and its gang may still start.
     pub fn is_unlocked(&self, step: usize, index: u32) -> bool {
-        self.gang_of(index).is_none_or(|gang| !self.is_lost(&gang)) && self.is_unlocked_alone(step, index)
+        self.gang_of(index).is_none_or(|gang| !self.is_broken(&gang)) && self.is_unlocked_alone(step, index)
     }
 
     /// The same, whatever became of its gang.
@@ -172,9 +172,9 @@ impl Job {
                 && !self.waits_for_itself()))
     }
 
-    /// True if none of its tasks may start, although none failed or was cancelled and some have not succeeded: its steps
-    /// wait for each other. No such job is accepted. One that an earlier release accepted waits until it is cancelled,
-    /// and its tasks say for what.
+    /// True if none of its tasks may start, although none failed or was cancelled and some have not succeeded: its
+    /// steps wait for each other. No such job is accepted. One that an earlier release accepted waits until it is
+    /// cancelled, and its tasks say for what.
     fn waits_for_itself(&self) -> bool {
         let is_unhurt = self.steps.iter().all(|step| step.failed.is_empty() && step.canceled.is_empty());
         let is_whole = |(step, spec): (&Step, &StepSpec)| step.succeeded.len() == spec.tasks;

@@ -25,21 +25,23 @@ pub struct Attempt {
     pub losses: u32,
     /// What it holds while it runs.
     pub request: Resources,
-    /// Headroom in bytes beyond `request`, from the prediction. Nothing else is placed in it. It is not booked, and a task
-    /// that lends its cpus gives it up.
+    /// Headroom in bytes beyond `request`, from the prediction. It is kept free but not counted as held. The attempt's
+    /// row adds it to the memory. A task that lends its cpus gives it up.
     pub headroom_bytes: u64,
     /// Another task's process runs it, and holds what it takes: see [`Chunks`](crate::job::Chunks).
-    pub(crate) rides: bool,
+    pub rides: bool,
     /// The last of the tasks that its process runs; itself as a rule.
     pub(crate) last: u32,
     /// When the chunk that it leads is expected to end; the default of a task that leads none.
     pub(crate) chunk_end: ChunkEnd,
-    /// The number of the message that carried it.
-    pub(crate) seq: u64,
-    /// In the worker's backlog: holds nothing yet.
-    pub(crate) queued: bool,
+    /// The number of the message that carried its start last, or a number before that. A start with a smaller number is
+    /// out of date.
+    pub seq: u64,
+    /// It waits in its worker's backlog for room, and holds nothing yet.
+    pub queued: bool,
+    /// Its worker was told to kill it. Its end counts as asked for.
     pub(crate) killing: bool,
-    /// Asked back, if it has not started.
+    /// Its worker was asked to give it back, if it has not started.
     pub(crate) recalled: bool,
     /// Its cpus are lent to others.
     pub(crate) lent: Lent,
@@ -71,21 +73,6 @@ impl Attempt {
         }
         held
     }
-
-    /// True if it waits at its worker for room and holds nothing yet.
-    pub fn is_queued(&self) -> bool {
-        self.queued
-    }
-
-    /// True if another task's process runs it.
-    pub fn rides(&self) -> bool {
-        self.rides
-    }
-
-    /// The number of the message that carried it last, or a number before that. A start with a smaller one is out of date.
-    pub fn seq(&self) -> u64 {
-        self.seq
-    }
 }
 
 /// Whether the cpus of an attempt are lent.
@@ -93,7 +80,7 @@ impl Attempt {
 pub(crate) enum Lent {
     No,
     Yes,
-    /// Asked back: held again in our books, not yet granted by the worker.
+    /// Asked back: held again in the books, not yet granted by the worker.
     Reclaiming,
 }
 
@@ -102,8 +89,9 @@ pub(crate) enum Lent {
 pub(crate) struct Charged {
     /// Hundredths of a core: its dominant share of the worker, times the worker's cores.
     pub(crate) share: u32,
+    /// Milliseconds.
     pub(crate) ms: u64,
-    /// What ran before that is not charged: it was, by the engine that this one follows.
+    /// The earlier engine charged everything before this time.
     pub(crate) from: Time,
     /// Its booking was charged here, or by the engine whose turns this one took up.
     pub(crate) counted: bool,

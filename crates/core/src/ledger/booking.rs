@@ -5,7 +5,7 @@ use super::charge::estimate;
 use super::commands::{send, send_start, start_order};
 use super::enlist::{refresh, refresh_capped};
 use super::learning::profile_booked;
-use super::licensing::take_limits;
+use super::licensing::take_licences;
 use super::wide::note_wide;
 use super::{Attempt, Books, Lent};
 use crate::bounds;
@@ -55,7 +55,7 @@ pub(crate) fn book_together(
         book_one(books, &booking, *index, false, filter, out);
     }
     for GangBooking { step, index, .. } in tasks {
-        // Several on one worker have a number each, which they could not know when they were booked.
+        // Tasks on one worker get different message numbers, known only when sent.
         send_start(books, TaskId { job: step.job, index: *index }, out);
         refresh_capped(books, *step);
     }
@@ -88,8 +88,9 @@ fn book_riders(
     count
 }
 
-/// How many more attempts the worker of a task may have, because each beat lists them: as many for each process that
-/// it has room for, so that none is left with a task alone.
+/// How many tasks may ride with a task, because each beat of its worker lists all attempts there. Each process for
+/// which the worker has room gets an equal part of the bound. Otherwise the first chunks would take all of it, and the
+/// next processes would have to run one task each.
 fn room_for_riders(books: &Books, head: TaskId) -> u32 {
     let Some(attempt) = books.ledger.attempts.get(&head) else { return 0 };
     let Some(worker) = books.plan.workers.get(attempt.worker) else { return 0 };
@@ -116,8 +117,8 @@ pub(crate) fn expected_chunk_ms(plan: &Planner, job: &Job, key: StepKey) -> Opti
     step.chunk_lengths.as_ref()?.expected_next_ms(size, &to_run)
 }
 
-/// Books this task of a step; one that `rides` holds nothing of its worker. What the step may start now is to be looked at
-/// again, and the worker to be told.
+/// Books this task of a step; one that `rides` holds nothing of its worker. What the step may start now is to be looked
+/// at again, and the worker to be told.
 fn book_one(
     books: &mut Books,
     booking: &Booking,
@@ -145,7 +146,7 @@ fn book_one(
     let waited_ns = books.plan.now().since(step.ready_since);
     let task = TaskId { job: key.job, index };
     if !rides {
-        take_limits(books, key, id, 1);
+        take_licences(books, key, id, 1);
     }
     let held = HeldAmounts { request: &request, headroom_bytes, expected_ms: ms };
     books.plan.take(booking, task, profile, &held);

@@ -1,6 +1,5 @@
-//! What bookings cost their queues. In charge `time` that is the time for which they hold their dominant share
-//! of a worker, as if in cores of it: an estimate when they are booked, never less than what they have run
-//! already, and what it was when they end.
+//! What bookings cost their queues. With `charge = task` a booking costs 1. With `charge = time` it costs its dominant
+//! share, in cores of its worker, times its run time: estimated first, raised while it runs, exact at the end.
 
 use super::{Attempt, Books, Charged, Ledger};
 use crate::ids::{JobId, QueueId, StepKey, TaskId, WorkerId};
@@ -11,12 +10,13 @@ use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A task that runs longer than it was charged for is charged as much again, up to a minute, and no less than
-/// an eighth of what it has run: it is looked at some times, and not each minute of a month.
+/// A task that runs longer than it was charged for is charged for as long again: at least a second and at most a
+/// minute, or an eighth of what it has run if that is more. So a task that runs for a month is not looked at each
+/// minute.
 const ACCRUAL_NS: std::ops::RangeInclusive<u64> = NS_PER_S..=60 * NS_PER_S;
 
 impl Ledger {
-    /// In units of a queue's clock.
+    /// What was charged, in units of a queue's clock.
     pub(crate) fn cost_of(&self, charged: &Charged) -> u64 {
         match self.charge {
             Charge::Task => 1,
@@ -24,13 +24,14 @@ impl Ledger {
         }
     }
 
-    /// A task is known to have started: when it is to be looked at if it runs on.
+    /// A task is known to have started: notes when it will have run longer than it was charged for.
     pub(crate) fn watch_charge(&mut self, task: TaskId) {
         if let Some(due) = self.attempts.get(&task).and_then(|attempt| self.due(attempt)) {
             self.accruals.insert((due, task));
         }
     }
 
+    /// When an attempt that runs on is to be charged for more.
     fn due(&self, attempt: &Attempt) -> Option<Time> {
         let started = attempt.started.filter(|_| self.charge == Charge::Time)?;
         Some(attempt.charged.since(started).after(attempt.charged.ms.saturating_mul(NS_PER_MS)))
@@ -133,7 +134,7 @@ impl Ledger {
         queues.correct(queue, -by, None);
     }
 
-    /// Every attempt that is to be looked at is, once.
+    /// Every attempt that runs is in `accruals` once, and each queue's advance is that of its attempts.
     pub(crate) fn check_charges(&self, queues: &Queues) -> Result<(), String> {
         let due = |(task, attempt): (&TaskId, &Attempt)| Some((self.due(attempt)?, *task));
         let expected: BTreeSet<(Time, TaskId)> = self.attempts.iter().filter_map(due).collect();
@@ -186,12 +187,8 @@ pub(super) fn estimate(
     let known =
         known.or_else(|| books.profiles.prediction(profile)?.wall_ms).or(books.plan.queues.mean_ms(queue));
     let ms = known.map_or(UNKNOWN_MS, |ms| ms as u64) / ADVANCE;
-    Charged {
-        ms,
-        from: Time::default(),
-        counted: true,
-        ..adopted_charge(&books.plan, worker, request, headroom_bytes)
-    }
+    let share = share_of(&books.plan, worker, request, headroom_bytes);
+    Charged { share, ms, from: Time::default(), counted: true }
 }
 
 /// What an attempt that a store gave back is charged: nothing yet, and what it runs from now on. See
@@ -202,9 +199,14 @@ pub(super) fn adopted_charge(
     request: &Resources,
     headroom_bytes: u64,
 ) -> Charged {
-    let capacity = plan.workers.get(worker).map(|worker| &worker.record.capacity);
-    let share = capacity.map_or(request.cpu, |capacity| dominant_share(request, headroom_bytes, capacity));
+    let share = share_of(plan, worker, request, headroom_bytes);
     Charged { share, ms: 0, from: plan.now(), counted: false }
+}
+
+/// The dominant share of a worker that a booking holds, in hundredths of the worker's cores.
+fn share_of(plan: &Planner, worker: WorkerId, request: &Resources, headroom_bytes: u64) -> u32 {
+    let capacity = plan.workers.get(worker).map(|worker| &worker.record.capacity);
+    capacity.map_or(request.cpu, |capacity| dominant_share(request, headroom_bytes, capacity))
 }
 
 /// An attempt that was just booked gets `cpu` more, in hundredths of a core. Its queue is charged for that.
@@ -212,7 +214,7 @@ pub(super) fn charge_more(books: &mut Books, task: TaskId, queue: QueueId, cpu: 
     let Some(attempt) = books.ledger.attempts.get(&task) else { return };
     let (before, mut request) = (attempt.charged, attempt.request.clone());
     request.cpu += cpu;
-    let share = adopted_charge(&books.plan, attempt.worker, &request, attempt.headroom_bytes).share;
+    let share = share_of(&books.plan, attempt.worker, &request, attempt.headroom_bytes);
     books.ledger.change_charge(task, &mut books.plan.queues, |attempt| {
         attempt.request.cpu += cpu;
         attempt.charged.share = share;
@@ -223,6 +225,7 @@ pub(super) fn charge_more(books: &mut Books, task: TaskId, queue: QueueId, cpu: 
     }
 }
 
+/// What to charge more, or less, if the booking costs `ms` in all.
 fn correction(charged: &Charged, ms: u64) -> i64 {
     cost(charged.share, ms) as i64 - cost(charged.share, charged.ms) as i64
 }

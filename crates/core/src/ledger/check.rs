@@ -57,7 +57,7 @@ fn check_gangs(books: &Books, job: &Job) -> Result<(), String> {
     }
     let is_alone = |index: &&u32| job.gang_of(**index).is_none_or(|gang| !known.contains(&gang));
     if let Some(index) = job.ended_mates.keys().find(is_alone) {
-        return Err(format!("task {index} of job {} keeps its place, and its gang is over", job.id));
+        return Err(format!("task {index} of job {} keeps its rank, and its gang is over", job.id));
     }
     for leader in (0..job.steps.len()).filter(|step| job.steps[*step].enlisted.is_some()) {
         let class = books.plan.classes.get(job.steps[leader].class);
@@ -90,7 +90,7 @@ fn check_steps(books: &Books) -> Result<(), String> {
             for set in [&step.ready, &step.succeeded, &step.failed, &step.canceled] {
                 for index in set.iter() {
                     if !range.contains(&index) || attempts.contains(&index) || !seen.insert(index) {
-                        return Err(format!("{key:?}: task {index} is in two states or none of its"));
+                        return Err(format!("{key:?}: task {index} is in two states, or not of this step"));
                     }
                 }
             }
@@ -178,10 +178,10 @@ fn check_state(worker: &Worker) -> Result<(), String> {
     let gone = matches!(state, WorkerState::Expired | WorkerState::Forgotten);
     if gone && (worker.link.connected || worker.booked.has_attempts() || worker.record.lease_until.is_some())
     {
-        return Err(format!("is {state:?} and not without all"));
+        return Err(format!("is {state:?} and still has a link, attempts or a lease"));
     }
     if worker.record.draining != (state == WorkerState::Draining) && !gone {
-        return Err(format!("is {state:?} against what it was told"));
+        return Err(format!("is {state:?}, and that does not match draining"));
     }
     Ok(())
 }
@@ -231,7 +231,10 @@ fn check_sizes(books: &Books) -> Result<(), String> {
                 return Err(format!("job {}, step {number}: is of {class:?}, not {sized:?}", job.id));
             }
             if sized != asked && could_run(&asked) && !could_run(&sized) {
-                return Err(format!("job {}, step {number}: waits for a guess: {sized:?}", job.id));
+                let id = job.id;
+                return Err(format!(
+                    "job {id}, step {number}: waits although what it asked for would fit: {sized:?}"
+                ));
             }
         }
     }

@@ -66,8 +66,8 @@ pub(super) fn resize(books: &mut Books, profile: u64) {
     steps.into_iter().for_each(|key| refresh_class(books, key));
 }
 
-/// The first worker came that is for one of these queues alone, or the last one went: only while there is one, the
-/// steps of its queue are of classes of their own.
+/// A worker for one of these queues alone came first or left last. Only while there is one do that queue's steps have
+/// classes of their own.
 pub(crate) fn refresh_classes(books: &mut Books, queues: &BTreeSet<String>) {
     let of_queues = books.ledger.jobs.values().filter(|job| queues.contains(&job.spec.queue));
     let steps =
@@ -97,7 +97,7 @@ fn refresh_class(books: &mut Books, key: StepKey) {
     set_class(books, key, class);
 }
 
-/// The step whose turn is that of a step.
+/// The step that leads this one's gang, or the step itself.
 fn leader_in(spec: &JobSpec, number: usize, has_gangs: bool) -> usize {
     spec.steps[number].with.filter(|_| has_gangs).map_or(number, usize::from)
 }

@@ -26,7 +26,7 @@ pub(super) fn kill_attempts(books: &mut Books, id: JobId, out: &mut Outbox) {
     for (task, attempt) in books.ledger.attempts.range_mut(range) {
         attempt.killing = true;
         if attempt.rides {
-            // That of its process is its own.
+            // The kill of its head ends it too.
             continue;
         }
         orders.push((attempt.worker, WorkerCommand::Kill { task: *task, attempt: attempt.number }));
@@ -36,8 +36,8 @@ pub(super) fn kill_attempts(books: &mut Books, id: JobId, out: &mut Outbox) {
     }
 }
 
-/// Where a booked task stands among those that were booked with it. A start may be lost and sent again after some of
-/// these have ended. They keep their places, since the others count them.
+/// The rank of a booked task among those that were booked with it. A start may be lost and sent again after some of
+/// these have ended. They keep their ranks, since the others count them.
 fn gang_place(books: &Books, task: TaskId) -> Option<GangPlace> {
     let job = books.ledger.jobs.get(&task.job)?;
     let gang = job.gang_of(task.index)?;
@@ -57,7 +57,7 @@ fn gang_place(books: &Books, task: TaskId) -> Option<GangPlace> {
     Some(place)
 }
 
-/// Kills an attempt that is not to end anyway.
+/// Kills an attempt that is not being killed yet.
 pub(super) fn kill(books: &mut Books, task: TaskId, out: &mut Outbox) {
     let Some(attempt) = books.ledger.attempts.get_mut(&task).filter(|attempt| !attempt.killing) else {
         return;
@@ -68,8 +68,8 @@ pub(super) fn kill(books: &mut Books, task: TaskId, out: &mut Outbox) {
 }
 
 /// Failed tasks of a job are to run again: those with which they start end first.
-pub(super) fn end_broken_gangs(books: &mut Books, id: JobId, out: &mut Outbox) {
-    for task in books.ledger.in_broken_gangs(id) {
+pub(super) fn end_split_gangs(books: &mut Books, id: JobId, out: &mut Outbox) {
+    for task in books.ledger.in_split_gangs(id) {
         kill(books, task, out);
     }
 }

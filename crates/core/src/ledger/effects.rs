@@ -1,4 +1,4 @@
-//! What a change of the ledger has to do with others, who look at it when the event or the round is over.
+//! What other modules have to look at when the event or the round is over.
 
 use crate::ids::{JobId, WorkerId};
 use crate::job::Parked;
@@ -10,8 +10,8 @@ pub(crate) struct Effects {
     pub(crate) loaded: Vec<(JobId, Parked)>,
     /// Jobs to which something happened, or for which others wait from now on, in this order.
     pub(crate) touched: Vec<JobId>,
-    /// Workers on which nothing runs any more, nor does work of outside clients.
-    pub(crate) fenced: Vec<WorkerId>,
+    /// Workers whose epoch rose because they expired or were forgotten: work of outside clients on them is over, too.
+    pub(crate) expired: Vec<WorkerId>,
 }
 
 impl Effects {

@@ -58,6 +58,7 @@ pub(super) fn refresh_capped(books: &mut Books, key: StepKey) {
     }
 }
 
+/// Brings the places of all steps of a job in line with whether they may start tasks.
 pub(super) fn refresh_all(books: &mut Books, id: JobId) {
     let steps = books.ledger.jobs.get(&id).map_or(0, |job| job.steps.len());
     for step in 0..steps {

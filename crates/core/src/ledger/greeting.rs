@@ -5,7 +5,7 @@ use super::hello::{HeldPhase, Hello, Inventory};
 use super::holding::{drop_attempt, mark_started, promote, set_lent};
 use super::lease::{admit, grant, renew, write_worker};
 use super::lifecycle::{conclude, give_back_rider, lose_attempts};
-use super::{Attempt, Books, Lent};
+use super::{Books, Lent};
 use crate::ids::{Epoch, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
 use crate::outbox::{Fact, Outbox, WorkerCommand};
@@ -93,8 +93,8 @@ fn add_worker(plan: &mut Planner, name: &str) -> WorkerId {
     id
 }
 
-/// A worker says what it holds. Where it is not known to be connected, a commit failed since its
-/// hello, and it was asked for another; that may have been lost, so it is asked again.
+/// A worker says what it holds. A worker that is marked unconnected (after a failed commit, silence or expiry) is asked
+/// for a hello.
 pub(crate) fn beat(books: &mut Books, id: WorkerId, sent: u64, inventory: &Inventory, out: &mut Outbox) {
     match books.plan.workers.get(id).map(|worker| (worker.link.connected, worker.link.last_sent)) {
         // It comes late, and what it says is out of date.
@@ -177,9 +177,9 @@ fn say_again(books: &mut Books, id: WorkerId, unsure: &[TaskId], out: &mut Outbo
     for (task, ..) in starts {
         send_start(books, task, out);
     }
-    // One that does not beat says what it has in a hello alone.
-    let is_silent = books.plan.workers.get(id).is_some_and(|worker| worker.link.heard.is_none());
-    if is_silent && !kills.is_empty() {
+    // A worker that never beats says what it has in a hello alone.
+    let never_beats = books.plan.workers.get(id).is_some_and(|worker| worker.link.heard.is_none());
+    if never_beats && !kills.is_empty() {
         send(&mut books.plan, id, WorkerCommand::Resync, out);
     }
 }
@@ -201,7 +201,7 @@ fn meet_held(books: &mut Books, task: TaskId, phase: HeldPhase, out: &mut Outbox
     }
     let Some(attempt) = books.ledger.attempts.get(&task) else { return };
     let (worker, number, killing, lent) = (attempt.worker, attempt.number, attempt.killing, attempt.lent);
-    // The kill of its process is that of a task that rides with another.
+    // The kill of its head ends a rider too.
     if killing && phase != HeldPhase::Ended && !attempt.rides {
         send(&mut books.plan, worker, WorkerCommand::Kill { task, attempt: number }, out);
     }
@@ -215,7 +215,7 @@ fn meet_held(books: &mut Books, task: TaskId, phase: HeldPhase, out: &mut Outbox
     }
     // The recall at the lending may have been lost, or the attempt adopted since.
     if phase == HeldPhase::Queued
-        && books.ledger.attempts.get(&task).is_some_and(Attempt::is_queued)
+        && books.ledger.attempts.get(&task).is_some_and(|attempt| attempt.queued)
         && books.plan.workers.get(worker).is_some_and(|w| w.booked.lending() > 0)
     {
         recall(books, vec![task], out);

@@ -196,11 +196,11 @@ fn check_sizes(hello: &Hello) -> Result<(), BadHello> {
     Ok(())
 }
 
-/// What would let a worker declare it.
+/// Why a worker may not declare an attribute, and what to do.
 fn right_for(system: Option<&str>) -> String {
     match system {
         Some(system) => format!(
-            "its token gives no right to; create one with 'windlass token create --role worker --worker NAME --{system}'"
+            "its token does not allow this; create one that does with 'windlass token create --role worker --worker NAME --{system}'"
         ),
         None => "only gateways make such workers; leave it out".to_owned(),
     }

@@ -2,14 +2,13 @@
 //! do the same.
 
 use super::learning::profile_left;
-use super::licensing::take_limits;
+use super::licensing::take_licences;
 use super::{Attempt, Books, Lent};
 use crate::ids::{TaskId, WorkerId};
 use crate::outbox::{Fact, Outbox};
 use crate::time::Time;
 
-/// Whether an attempt's cpus are lent from now on; returns whether they were. Its worker counts those that
-/// lend.
+/// Sets whether an attempt's cpus are lent; returns the state before. Its worker counts the attempts that lend.
 pub(super) fn set_lent(books: &mut Books, task: TaskId, lent: Lent) -> Lent {
     let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return Lent::No };
     let (was, worker) = (std::mem::replace(&mut attempt.lent, lent), attempt.worker);
@@ -25,7 +24,7 @@ pub(super) fn mark_started(books: &mut Books, task: TaskId, at: Time, out: &mut 
     let Some(attempt) = books.ledger.attempts.get(&task) else { return };
     if attempt.started.is_none() {
         let number = attempt.number;
-        // Its worker's clock may be off, or a lie.
+        // Its worker's clock may be wrong, or the worker may lie.
         let at = at.clamp(attempt.booked.min(now), now);
         books.ledger.change_charge(task, &mut books.plan.queues, |attempt| attempt.started = Some(at));
         out.facts.push(Fact::Started { task, attempt: number, at });
@@ -44,9 +43,9 @@ pub(super) fn mark_started(books: &mut Books, task: TaskId, at: Time, out: &mut 
     }
 }
 
-/// The worker is right that `task` holds what it holds. Where a message was lost or is late, our
-/// books may say that others hold it too: those did not start yet, or have ended already, so they
-/// hold nothing until we hear of them.
+/// The worker is right that `task` holds what it holds. Where a message was lost or is late, the books may say that
+/// others hold it too. Those did not start yet, or have ended already, so they hold nothing until the worker reports
+/// them.
 pub(super) fn make_room(books: &mut Books, id: WorkerId, task: TaskId) {
     while let Some(worker) = books.plan.workers.get(id)
         && !worker.booked.sum().fits(&worker.record.capacity)
@@ -87,7 +86,7 @@ pub(super) fn drop_attempt(books: &mut Books, task: TaskId) -> Option<Attempt> {
         }
     });
     if !attempt.rides {
-        take_limits(books, key, attempt.worker, -1);
+        take_licences(books, key, attempt.worker, -1);
     }
     if let Some(profile) = books.ledger.step(key).map(|step| step.profile) {
         profile_left(books, profile);

@@ -15,8 +15,8 @@ use crate::time::{NS_PER_MS, Time};
 use crate::worker::{Ended, Health, HealthVerdict, Record, Worker};
 use std::ops::Range;
 
-/// What an end teaches of its kind and its worker, and what it costs its queue. One that was not durable comes
-/// again: what it teaches was learned the first time. Where a licence was `busy`, it is nobody's doing.
+/// What an end teaches of its signature and its worker, and what it costs its queue. An end that was not durable comes
+/// again, and what it teaches was learned the first time. An end with a `busy` licence counts against no one.
 pub(super) fn learn_all(
     books: &mut Books,
     task: TaskId,
@@ -45,8 +45,8 @@ pub(super) fn learn_all(
     books.ledger.settle_charge(task, attempt, ran.as_ref(), &mut books.plan.queues);
 }
 
-/// Updates the mean run times: the queue's from every attempt, the step's from tasks that exited with 0 only,
-/// for those did all of their work.
+/// Updates the mean run times: the queue's from every attempt, the step's only from tasks that exited with 0, because
+/// those did all of their work.
 fn learn_length(books: &mut Books, key: StepKey, ran: &Range<Time>, end: &End) {
     let Some(job) = books.ledger.jobs.get_mut(&key.job) else { return };
     let ms = ran.end.since(ran.start) as f64 / 1e6;
@@ -76,8 +76,7 @@ fn ran(attempt: &Attempt, result: &TaskResult, now: Time) -> Option<Range<Time>>
     told.or_else(|| Some(attempt.started?..now))
 }
 
-/// True if a worker gave an attempt back, or killed it, and nobody had asked for that. One whose lease runs out does
-/// so.
+/// True if a worker gave an attempt back, or killed it, without being asked. A worker whose lease runs out does so.
 pub(super) fn is_unasked(attempt: &Attempt, end: &End) -> bool {
     match end {
         End::Canceled => !attempt.killing,
@@ -98,12 +97,14 @@ pub(super) fn profile_left(books: &mut Books, profile: u64) {
     changed.into_iter().for_each(|key| refresh(books, key));
 }
 
+/// Opens or closes the gate of a signature, which lets few tasks start at a time while little is known of it. Its steps
+/// stand in their queues only while the gate is open.
 fn gate(books: &mut Books, profile: u64) {
     let changed = books.profiles.gate(profile, books.plan.now());
     changed.into_iter().for_each(|key| refresh(books, key));
 }
 
-/// First tasks that have run long enough are believed to fit.
+/// First tasks of a signature that have run long enough without an end are believed to fit.
 pub(super) fn finish_probes(books: &mut Books) {
     while let Some(profile) = books.profiles.take_probed(books.plan.now()) {
         gate(books, profile);
@@ -148,7 +149,7 @@ pub fn save_histories(books: &mut Books, out: &mut Outbox) {
     }
 }
 
-/// True if an attempt had as much memory as the largest worker by which the next one would be sized.
+/// True if the attempt already had as much memory as the largest suitable worker.
 pub(super) fn is_largest(books: &Books, task: TaskId, attempt: &Attempt) -> bool {
     let Some(spec) = books.ledger.spec_of(books.ledger.key_of(task)) else { return false };
     let queue = books.ledger.jobs.get(&task.job).map_or("", |job| &job.spec.queue);

@@ -1,9 +1,9 @@
 //! Leases: how long the tasks of a worker that is not heard from may run.
 //!
-//! A worker that fences ends its tasks itself when its lease runs out. The lease is granted by the
-//! answer to a hello or a beat, never for longer than is durable but while the store fails or is slow, and counts from when
-//! the worker sent that; the engine judges by its own clock and by what is durable, so it never takes a task for ended
-//! before the worker has ended it.
+//! A worker that fences ends its tasks itself when its lease runs out. The answer to a hello or a beat grants the
+//! lease, which counts from when the worker sent that. A lease never lasts longer than the stored expiry, except while
+//! the store fails or is slow. The engine judges by its own clock and by what is durable, so it never takes a task for
+//! ended before the worker has ended it.
 
 use super::Books;
 use super::commands::send;
@@ -12,15 +12,13 @@ use super::learning::finish_probes;
 use super::licensing::end_back_offs;
 use super::lifecycle::lose_attempts;
 use crate::bounds;
-use crate::ids::{RequestId, WorkerId};
-use crate::load::formula::Saturated;
-use crate::outbox::{Fact, Holder, Outbox, Refusal, Reply, WorkerCommand, Write};
+use crate::ids::WorkerId;
+use crate::outbox::{Fact, Holder, Outbox, Refusal, WorkerCommand, Write};
 use crate::plan::Planner;
-use crate::queues::BadSetting;
 use crate::worker::{Worker, WorkerState};
 
-/// Whether a worker may introduce itself so. A name is one machine's at a time: another one gets it
-/// when nothing of the first can run any more.
+/// Whether a worker may use this name. A name belongs to one machine at a time: another one gets it when nothing of the
+/// first can run any more.
 pub(crate) fn admit(plan: &Planner, hello: &Hello) -> Result<(), Refusal> {
     let Some(known) = plan.workers.by_name(&hello.name) else {
         let (what, is, max) = ("workers", plan.workers.len() as u64, bounds::WORKERS_MAX as u64);
@@ -51,13 +49,14 @@ pub(crate) fn tick(books: &mut Books, out: &mut Outbox) {
     books.ledger.accrue(books.plan.now(), &mut books.plan.queues);
     books.plan.tick();
     while let Some(id) = books.plan.workers.due(books.plan.now()) {
-        if books.plan.workers.refresh(id, books.plan.now()) {
+        // It was due for an outdated load report or the end of a quarantine, and not for silence.
+        if books.plan.workers.drop_outdated(id, books.plan.now()) {
             books.plan.request_round();
             continue;
         }
         let lease_until = books.plan.workers.get(id).and_then(|worker| worker.record.lease_until);
         if lease_until.is_some_and(|until| until <= books.plan.now()) {
-            fence_off(books, id, WorkerState::Expired, out);
+            expire_worker(books, id, WorkerState::Expired, out);
         } else {
             worker_lost(&mut books.plan, id, out);
         }
@@ -93,9 +92,9 @@ pub(crate) fn keep_lease(books: &mut Books, id: WorkerId, sent: u64, out: &mut O
     grant(books, id, sent, out);
 }
 
-/// Tells a worker how long its lease lasts: until what is durable when this batch is. Never longer
-/// than a lease, though a clock that was set back between two engines can leave more: the next engine
-/// counts on that. A worker without a lease is told nothing.
+/// Tells a worker how long its lease lasts: to the expiry that is durable with this batch, and never longer than
+/// `lease_ns`. A clock that was set back between two engines can leave more, and the next engine counts on the bound. A
+/// worker without a lease is told nothing.
 pub(super) fn grant(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox) {
     let Some(until) = books.plan.workers.get(id).and_then(|worker| worker.record.lease_until) else { return };
     let Some(lease_ns) = books.ledger.lease_ns else { return };
@@ -104,7 +103,7 @@ pub(super) fn grant(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox
 }
 
 /// No server answered beats while no engine was there: every worker that has a lease has a whole one from now on.
-pub(crate) fn lease_anew(books: &mut Books) {
+pub(crate) fn renew_all(books: &mut Books) {
     let leased = books.plan.workers.iter().filter(|worker| worker.record.lease_until.is_some());
     let ids: Vec<WorkerId> = leased.map(|worker| worker.record.id).collect();
     let (now, lease_ns) = (books.plan.now(), books.ledger.lease_ns);
@@ -113,7 +112,7 @@ pub(crate) fn lease_anew(books: &mut Books) {
     }
 }
 
-/// Nobody knows when workers were there last: from now on they are not.
+/// No worker's last hello is known, so its absence counts from now.
 pub(crate) fn greet_all(plan: &mut Planner) {
     let (now, ids) = (plan.now(), plan.workers.iter().map(|worker| worker.record.id).collect::<Vec<_>>());
     for id in ids {
@@ -121,33 +120,9 @@ pub(crate) fn greet_all(plan: &mut Planner) {
     }
 }
 
-/// An administrator answers for it that nothing runs on the worker any more. Where `force` says so, even while it
-/// is connected: what it still runs ends when it says hello again, or with its lease.
-pub(crate) fn forget_worker(
-    books: &mut Books,
-    request: RequestId,
-    id: WorkerId,
-    force: bool,
-    out: &mut Outbox,
-) {
-    let known = books.plan.workers.get(id).filter(|worker| worker.record.state != WorkerState::Forgotten);
-    let answer = match known {
-        None => Reply::Refused(Refusal::NoWorker(id)),
-        Some(worker) if worker.link.connected && !force => {
-            Reply::Refused(Refusal::Connected(worker.record.name.clone()))
-        }
-        Some(worker) => {
-            out.before.push(worker.stored());
-            fence_off(books, id, WorkerState::Forgotten, out);
-            Reply::Done
-        }
-    };
-    out.replies.push((request, answer));
-}
-
-/// Nothing runs on the worker any more: what was booked on it is lost, and what it says of that
-/// later is late. The new epoch and the ends are in one batch.
-fn fence_off(books: &mut Books, id: WorkerId, state: WorkerState, out: &mut Outbox) {
+/// Nothing runs on the worker any more: what was booked on it is lost, and what it reports of that later is late. The
+/// new epoch and the ends are in one batch. `state` is `Expired` or `Forgotten`.
+pub(super) fn expire_worker(books: &mut Books, id: WorkerId, state: WorkerState, out: &mut Outbox) {
     books.plan.workers.update(id, |worker| {
         worker.record.epoch.0 += 1;
         worker.record.state = state;
@@ -158,29 +133,11 @@ fn fence_off(books: &mut Books, id: WorkerId, state: WorkerState, out: &mut Outb
     });
     write_worker(&books.plan, id, if state == WorkerState::Expired { "expired" } else { "forgotten" }, out);
     lose_attempts(books, id, out);
-    books.ledger.effects.fenced.push(id);
+    books.ledger.effects.expired.push(id);
     books.plan.request_round();
 }
 
-/// Tells of workers that begin or cease to lack what new work needs.
-pub(crate) fn note_pressure(plan: &mut Planner, out: &mut Outbox) {
-    for (worker, (before, held)) in plan.workers.take_pressed() {
-        let what = match held {
-            Saturated { state: Some(_), .. } => "short of free space in its state directory",
-            Saturated { session: Some(_), .. } => "short of free space in its session directory",
-            Saturated { memory: true, .. } => "held by memory pressure",
-            Saturated { io: true, .. } => "held by io pressure",
-            Saturated { cpu: true, .. } => "held by cpu pressure",
-            Saturated { network: true, .. } => "held from network-bound work: its network is in use",
-            Saturated { .. } if before.lacks_space() => "no longer short of free space",
-            Saturated { .. } if before.is_pressed() => "no longer held by pressure",
-            Saturated { .. } => "no longer held from network-bound work",
-        };
-        note_worker(plan, worker, what, out);
-    }
-}
-
-fn note_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
+pub(super) fn note_worker(plan: &Planner, id: WorkerId, what: &'static str, out: &mut Outbox) {
     let Some(worker) = plan.workers.get(id) else { return };
     out.facts.push(Fact::Worker { worker: id, name: worker.record.name.clone(), what });
 }
@@ -189,54 +146,4 @@ pub(super) fn write_worker(plan: &Planner, id: WorkerId, what: &'static str, out
     let Some(worker) = plan.workers.get(id) else { return };
     out.writes.push(Write::Worker(worker.stored()));
     note_worker(plan, id, what, out);
-}
-
-pub(crate) fn drain(
-    plan: &mut Planner,
-    request: RequestId,
-    id: WorkerId,
-    (draining, note): (bool, Option<String>),
-    out: &mut Outbox,
-) {
-    if let Some(bytes) = note.as_ref().map(String::len).filter(|bytes| *bytes > bounds::NOTE_BYTES_MAX) {
-        out.replies.push((request, Reply::Refused(BadSetting::Note(bytes).into())));
-        return;
-    }
-    if plan.workers.get(id).is_none_or(|w| w.record.state == WorkerState::Forgotten) {
-        out.replies.push((request, Reply::Refused(Refusal::NoWorker(id))));
-        return;
-    }
-    out.before.extend(plan.workers.get(id).map(Worker::stored));
-    plan.workers.update(id, |w| {
-        w.record.draining = draining;
-        w.record.note = note;
-        w.record.state = match w.record.state {
-            WorkerState::Expired => WorkerState::Expired,
-            _ if draining => WorkerState::Draining,
-            _ if w.link.connected => WorkerState::Up,
-            _ => WorkerState::Suspect,
-        };
-    });
-    write_worker(plan, id, if draining { "draining" } else { "resumed" }, out);
-    plan.request_round();
-    out.replies.push((request, Reply::Done));
-}
-
-/// Forgets workers that are gone, and that nobody has used for long.
-pub(crate) fn prune(plan: &mut Planner, out: &mut Outbox) {
-    // Its number is the last that was given: the next worker must not get it again.
-    let last = plan.workers.last_id();
-    let gone = plan.workers.iter().filter(|worker| {
-        matches!(worker.record.state, WorkerState::Expired | WorkerState::Forgotten)
-            && !worker.record.draining
-            && !worker.booked.has_attempts()
-            && worker.booked.places().is_empty()
-            && Some(worker.record.id) != last
-            && plan.now().since(worker.link.greeted) >= bounds::WORKER_GONE_NS
-    });
-    let gone: Vec<WorkerId> = gone.map(|worker| worker.record.id).take(bounds::PRUNED_MAX).collect();
-    for id in gone {
-        plan.remove_worker(id);
-        out.writes.push(Write::WorkerGone(id));
-    }
 }

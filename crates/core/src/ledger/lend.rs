@@ -11,9 +11,11 @@ use super::{Books, Lent};
 use crate::ids::{RequestId, TaskId};
 use crate::outbox::{Outbox, Reply, WorkerCommand};
 
+/// A task begins to wait for jobs of its own: its cpus are free for others, and what its worker has in its backlog
+/// comes back.
 pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
     let request = books.ledger.request_of(task);
-    // Who lends runs, whether its worker's word of that arrived or not.
+    // A task that lends runs, whether or not the report of its start arrived.
     mark_started(books, task, books.plan.now(), out);
     if books.ledger.attempts.get(&task).is_none_or(|attempt| attempt.lent == Lent::Yes) {
         return;
@@ -34,6 +36,8 @@ pub(crate) fn lend(books: &mut Books, task: TaskId, out: &mut Outbox) {
     books.plan.request_round();
 }
 
+/// The wait of a task is over: asks its worker for the cpus that it lent. The request is answered when it has them, at
+/// once if it lent none.
 pub(crate) fn reclaim(books: &mut Books, request: RequestId, task: TaskId, out: &mut Outbox) {
     let cpu = books.ledger.request_of(task).cpu;
     // Adopted, and its worker not heard from: only the worker knows whether it had lent.
@@ -56,6 +60,7 @@ pub(crate) fn reclaim(books: &mut Books, request: RequestId, task: TaskId, out: 
     send(&mut books.plan, worker, WorkerCommand::Reclaim { task, attempt }, out);
 }
 
+/// A worker says that a task has its cpus again: requests that wait for that are answered.
 pub(crate) fn reclaimed(books: &mut Books, by: Report, out: &mut Outbox) {
     books.plan.workers.hear(by.worker, books.plan.now());
     if !books.ledger.is_current(&by) {

@@ -9,9 +9,9 @@ use crate::outbox::{Outbox, Write};
 use crate::time::Time;
 use std::collections::BTreeSet;
 
-/// A task of the step that is booked on the worker takes one of each of its limits (`by` 1), or gives it back
+/// A task of the step that is booked on the worker takes one of each licence that it needs (`by` 1), or gives it back
 /// (`by` -1).
-pub(super) fn take_limits(books: &mut Books, key: StepKey, worker: WorkerId, by: i32) {
+pub(super) fn take_licences(books: &mut Books, key: StepKey, worker: WorkerId, by: i32) {
     let Some(job) = books.ledger.jobs.get(&key.job) else { return };
     let names = &job.spec.steps[usize::from(key.step)].limits;
     if names.is_empty() {
@@ -47,8 +47,8 @@ pub(super) fn cap_workers(books: &mut Books, name: &str) {
     }
 }
 
-/// The limit of its step that an attempt found busy, as its end says.
-pub(super) fn busy_limit(ledger: &Ledger, key: StepKey, end: &End) -> Option<String> {
+/// The licence of its step that an attempt found busy, as its end says.
+pub(super) fn busy_licence(ledger: &Ledger, key: StepKey, end: &End) -> Option<String> {
     let End::Exited(exit) = end else { return None };
     let spec = ledger.jobs.get(&key.job)?.spec.steps.get(usize::from(key.step))?;
     ledger.licences.busy(&spec.limits, *exit).map(str::to_owned)

@@ -4,7 +4,7 @@ use super::commands::{kill, kill_attempts, recall_queued};
 use super::enlist::{refresh, refresh_all, refresh_capped};
 use super::holding::drop_attempt;
 use super::learning::{is_largest, is_unasked, learn_all};
-use super::licensing::{begin_back_off, busy_limit, had_licence};
+use super::licensing::{begin_back_off, busy_licence, had_licence};
 use super::{Attempt, Books, Ledger};
 use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
@@ -45,7 +45,7 @@ pub(super) fn conclude(
     out: &mut Outbox,
 ) {
     let key = books.ledger.key_of(task);
-    let busy = busy_limit(&books.ledger, key, &result.end);
+    let busy = busy_licence(&books.ledger, key, &result.end);
     learn_all(books, task, attempt, &result, busy.is_some(), out);
     let largest = result.end == End::OutOfMemory && is_largest(books, task, attempt);
     let Some(job) = books.ledger.jobs.get_mut(&task.job) else { return };
@@ -62,11 +62,11 @@ pub(super) fn conclude(
     // Only its client reports that an external task is lost on a worker that is not lost itself.
     let failed_on = (failed || is_external && result.end == End::Lost).then_some(attempt.worker);
     let mut tries = Tries { attempt: attempt_number, failures, losses, failed_on };
-    // With more memory than any worker has it would end no better.
     let state = match busy {
         Some(_) if stopped => TaskState::Canceled,
         Some(_) => TaskState::Ready,
         None => {
+            // More memory is not to be had, so no retry.
             let retries = if largest { 0 } else { retries };
             state_after(&result.end, is_unasked(attempt, &result.end), &mut tries, retries, stopped)
         }
@@ -158,7 +158,7 @@ fn unlock(books: &mut Books, task: TaskId, number: usize) {
     }
 }
 
-/// Ends a job of which nothing runs and nothing can start, and what comes after it.
+/// Ends a job of which nothing runs and nothing can start, and then those that wait for it and cannot run.
 pub(crate) fn settle_job(books: &mut Books, id: JobId, out: &mut Outbox) {
     let mut open = VecDeque::from([id]);
     while let Some(id) = open.pop_front() {
@@ -244,8 +244,8 @@ fn write_end(
     });
 }
 
-/// The same as [`settle_task`]; returns the state that the task has in its gang. Where others of that are lost, it does
-/// not start without them, and nor do those that are ready.
+/// The same as [`settle_task`]; returns the state that the task has in its gang. If a member of the gang failed or was
+/// cancelled, none of the others starts.
 fn settle_in_gang(
     job: &mut Job,
     index: u32,
@@ -253,11 +253,11 @@ fn settle_in_gang(
     tries: Tries,
     now: Time,
 ) -> TaskState {
-    let is_over = gang.is_some_and(|gang| state == TaskState::Ready && job.is_lost(&gang));
+    let is_over = gang.is_some_and(|gang| state == TaskState::Ready && job.is_broken(&gang));
     let state = if is_over { TaskState::Canceled } else { state };
     let number = usize::from(job.step_of(index));
     settle_task(&mut job.steps[number], index, state, tries, now);
-    if let Some(gang) = gang.filter(|gang| job.is_lost(gang)) {
+    if let Some(gang) = gang.filter(|gang| job.is_broken(gang)) {
         job.close_gang(&gang);
     }
     state
@@ -328,7 +328,7 @@ fn end_mates(
     (state, end): (TaskState, &End),
     out: &mut Outbox,
 ) {
-    books.ledger.keep_place((task, worker), gang, state);
+    books.ledger.keep_rank((task, worker), gang, state);
     let never_ran = matches!(end, End::NotStarted { .. } | End::Lost | End::Recalled);
     let all = state == TaskState::Ready || never_ran;
     if !all && state != TaskState::Failed {

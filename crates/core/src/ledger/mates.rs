@@ -26,8 +26,8 @@ impl Ledger {
         Some(parts.filter(|part| !part.tasks.is_empty()).collect())
     }
 
-    /// The tasks that ride with a booked one, whose `attempt` this is, each with its attempt's number. One start carries
-    /// them all, so its number tells them from those of another process.
+    /// The tasks that ride with a booked one, whose `attempt` this is, each with its attempt's number. One start
+    /// carries them all, so its number tells them from those of another process.
     pub(crate) fn riders_of(&self, head: TaskId, attempt: &Attempt) -> Vec<(u32, u32)> {
         let range =
             TaskId { index: head.index.saturating_add(1), ..head }..=TaskId { index: attempt.last, ..head };
@@ -49,7 +49,7 @@ impl Ledger {
         })
     }
 
-    /// Some that rode with a task are given back.
+    /// Some riders of a task were given back: its chunk ends with the last that is left.
     pub(crate) fn shorten_chunk(&mut self, head: TaskId) {
         let Some(attempt) = self.attempts.get(&head) else { return };
         let last = self.riders_of(head, attempt).last().map_or(head.index, |(index, _)| *index);
@@ -58,9 +58,9 @@ impl Ledger {
         }
     }
 
-    /// The attempt of a task of a gang is over. If the task has ended, its worker is remembered while others that started
-    /// with it are booked.
-    pub(crate) fn keep_place(&mut self, (task, worker): (TaskId, WorkerId), gang: Gang, state: TaskState) {
+    /// The attempt of a task of a gang is over. If the task has ended, its worker is remembered while others that
+    /// started with it are booked, so that their ranks stay.
+    pub(crate) fn keep_rank(&mut self, (task, worker): (TaskId, WorkerId), gang: Gang, state: TaskState) {
         let Some(job) = self.jobs.get_mut(&task.job) else { return };
         let is_booked = job.gang_parts(gang).any(|part| {
             let first = TaskId { index: part.start, ..task };
@@ -102,10 +102,10 @@ impl Ledger {
         tasks
     }
 
-    /// Tasks that run, and of whose gangs others are ready, or others of their step have failed.
-    pub(crate) fn in_broken_gangs(&self, id: JobId) -> Vec<TaskId> {
+    /// Tasks of split gangs: they run, and others of their gang are ready, or others of their step in it have failed.
+    pub(crate) fn in_split_gangs(&self, id: JobId) -> Vec<TaskId> {
         let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return Vec::new() };
-        let is_broken = |task: &TaskId| {
+        let is_split = |task: &TaskId| {
             let Some(gang) = job.gang_of(task.index) else { return false };
             let own = usize::from(job.step_of(task.index));
             job.gang_tasks(gang).any(|mate| {
@@ -113,13 +113,12 @@ impl Ledger {
                 step.ready.contains(mate.index) || (mate.step == own && step.failed.contains(mate.index))
             })
         };
-        self.attempts_of(id).map(|(task, _)| task).filter(is_broken).collect()
+        self.attempts_of(id).map(|(task, _)| task).filter(is_split).collect()
     }
 
-    /// A job came from the store: attempts of gangs of which other tasks are to run again end first. Their workers are
-    /// told when they say hello.
-    pub(crate) fn mark_broken_gangs(&mut self, id: JobId) {
-        for task in self.in_broken_gangs(id) {
+    /// A job came from the store: attempts of its split gangs end first. Their workers are told when they say hello.
+    pub(crate) fn mark_split_gangs(&mut self, id: JobId) {
+        for task in self.in_split_gangs(id) {
             if let Some(attempt) = self.attempts.get_mut(&task) {
                 attempt.killing = true;
             }
@@ -171,7 +170,7 @@ impl Ledger {
         }
     }
 
-    /// What rides holds nothing of its worker, and is not sent ahead.
+    /// A rider holds nothing of its worker, and is not sent ahead.
     pub(crate) fn check_chunks(&self, job: &Job) -> Result<(), String> {
         let riding = self.attempts_of(job.id).filter(|(_, attempt)| attempt.rides).count() as u32;
         if riding != job.steps.iter().map(|step| step.riding).sum::<u32>() {

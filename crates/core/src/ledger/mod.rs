@@ -17,6 +17,7 @@ pub(crate) mod records;
 pub(crate) mod reload;
 pub(crate) mod reports;
 pub(crate) mod requests;
+pub(crate) mod retire;
 pub(crate) mod settings;
 pub(crate) mod submit;
 pub(crate) mod turns;
@@ -83,7 +84,7 @@ pub(crate) struct Ledger {
     pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     /// Jobs by the key of their submission.
     pub(crate) keys: BTreeMap<SubmissionKey, JobId>,
-    /// Keys of jobs before this one may be forgotten here: the store has them.
+    /// The ledger may have forgotten keys of jobs with smaller numbers: for these the store answers.
     pub(crate) keys_from: JobId,
     /// Jobs that were deleted lately, the newest of them.
     pub(crate) gone: BTreeSet<JobId>,
@@ -91,7 +92,7 @@ pub(crate) struct Ledger {
     pub(crate) recent: RecentOutcomes,
     /// Requests that wait until a task has its cpus again.
     pub(crate) reclaims: BTreeMap<TaskId, Vec<RequestId>>,
-    /// Steps whose tasks are so short that they are sent ahead.
+    /// Steps whose tasks are so short that they are sent ahead, to wait in a worker's backlog.
     pub(crate) short: BTreeSet<StepKey>,
     /// When attempts will have run longer than they were charged for.
     pub(crate) accruals: BTreeSet<(Time, TaskId)>,
@@ -105,15 +106,15 @@ pub(crate) struct Ledger {
     successes: Successes,
     /// Tasks booked in the round under way that can use more cpus.
     pub(crate) wide: Vec<WideTask>,
-    /// The turns are those of the engine before this one, which charged what is booked.
-    pub(crate) goes_on: bool,
-    /// What others have still to look at.
+    /// The turns were restored from the engine before this one, which has charged what is booked.
+    pub(crate) turns_continue: bool,
+    /// What the other modules have still to look at.
     pub(crate) effects: Effects,
 }
 
 impl Ledger {
-    /// No jobs. The first one has the number `first_job`, and the outcomes of the last `recent_max` are remembered. Bookings
-    /// cost their queues what `charge` says, and leases last for `lease_ns`.
+    /// No jobs. The first one has the number `first_job`, and the outcomes of the last `recent_max` are remembered.
+    /// Bookings cost their queues what `charge` says, and leases last for `lease_ns`.
     pub(crate) fn new(first_job: u64, recent_max: usize, charge: Charge, lease_ns: Option<u64>) -> Self {
         Ledger {
             charge,
@@ -135,7 +136,7 @@ impl Ledger {
             licences: LicencePool::default(),
             successes: Successes::default(),
             wide: Vec::new(),
-            goes_on: false,
+            turns_continue: false,
             effects: Effects::default(),
         }
     }
@@ -186,15 +187,16 @@ impl Ledger {
         after.iter().filter(|id| self.active(**id).is_ok()).copied().collect()
     }
 
-    /// A job that is here because a request named it ended long ago: the store answers for its key.
-    pub(crate) fn drop_key(&mut self, id: JobId) {
+    /// A job was read because a request named it. If it ended so long ago that it is not remembered, the store answers
+    /// for its key again.
+    pub(crate) fn leave_key_to_store(&mut self, id: JobId) {
         let Some(spec) = self.jobs.get(&id).map(|job| job.spec.clone()) else { return };
         if let Some(key) = spec.key.clone().filter(|_| self.recent.get(id).is_none()) {
             self.forget_key(id, &(spec.user.clone(), key));
         }
     }
 
-    /// A job ended; the one that ended before all others is remembered no more, nor is its key.
+    /// Remembers how a job ended. Where that is one too many, the job that ended first is forgotten with its key.
     pub(crate) fn remember_end(&mut self, id: JobId, state: JobState, key: Option<SubmissionKey>) {
         if let Some((old, key)) = self.recent.push(id, state, key)
             && self.keys.get(&key) == Some(&old)

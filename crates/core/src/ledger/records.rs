@@ -4,7 +4,7 @@ use super::charge::adopted_charge;
 use super::classes::sized_class;
 use super::enlist::recompute_ready;
 use super::learning::profile_booked;
-use super::licensing::take_limits;
+use super::licensing::take_licences;
 use super::{Attempt, Books, Ledger, Lent};
 use crate::cache_keys::Reads;
 use crate::ids::{ClassId, JobId, StepKey, TaskId};
@@ -60,7 +60,7 @@ pub(crate) fn insert_record(books: &mut Books, record: JobRecord, after: BTreeSe
         books.ledger.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
     }
     recompute_ready(books, record.id, record.parked.map(|parked| parked.ready));
-    books.ledger.mark_broken_gangs(record.id);
+    books.ledger.mark_split_gangs(record.id);
     match record.parked {
         Some(parked) => books.ledger.effects.loaded.push((record.id, parked)),
         None if record.state == JobState::Active => books.ledger.effects.touch(record.id),
@@ -164,7 +164,7 @@ fn adopt_attempt(books: &mut Books, id: JobId, number: u16, row: &TaskRow) {
     books.plan.workers.update(row.worker, |w| w.booked.send_ahead(task, 0.0));
     let mut request = job.spec.steps[usize::from(number)].request.clone();
     let (cpu, memory) = row.amounts.unwrap_or((request.cpu, request.memory));
-    // What rides holds nothing, and was booked so.
+    // A rider holds nothing, and was booked so.
     let rides = job.spec.steps[usize::from(number)].chunks.is_some()
         && row.amounts == Some((0, 0))
         && request != Resources::default();
@@ -209,7 +209,7 @@ fn adopt_attempt(books: &mut Books, id: JobId, number: u16, row: &TaskRow) {
     books.ledger.count_advance(id, &attempt, true, &mut books.plan.queues);
     books.ledger.attempts.insert(task, attempt);
     if !rides {
-        take_limits(books, StepKey { job: id, step: number }, row.worker, 1);
+        take_licences(books, StepKey { job: id, step: number }, row.worker, 1);
     }
     profile_booked(books, profile, row.booked);
 }

@@ -93,7 +93,7 @@ fn keep_volatile(books: &mut Books, before: &[BookedBefore]) {
     }
 }
 
-/// After a reload: jobs that had stopped to wait for a job whose end is not durable.
+/// After a reload: jobs that had stopped waiting for a job whose end is not durable.
 fn wait_again(books: &mut Books, active: &BTreeSet<JobId>) {
     let waiting = books.ledger.jobs.values().filter(|job| job.stop.is_none() && job.ended.is_none());
     let ids: Vec<JobId> = waiting.map(|job| job.id).collect();

@@ -1,14 +1,16 @@
-//! What workers report: that an attempt started or ended, what their machines bear and their caches hold.
+//! What workers report: that an attempt started or ended, the load of their machines, the keys in their caches.
 
 use super::Books;
 use super::commands::send;
 use super::hello::Report;
 use super::holding::{drop_attempt, mark_started, promote};
+use super::lease::note_worker;
 use super::lifecycle::conclude;
 use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
 use crate::cache_keys::CacheKeys;
 use crate::ids::WorkerId;
 use crate::job::TaskResult;
+use crate::load::formula::Saturated;
 use crate::load::pressure::LoadReport;
 use crate::outbox::{Fact, Outbox, WorkerCommand, Write};
 use crate::plan::Planner;
@@ -37,7 +39,7 @@ pub(crate) fn finished(books: &mut Books, by: Report, result: TaskResult, out: &
         out.facts.push(Fact::Late { task, attempt, worker });
     }
     // Under the worker's epoch of today an attempt that is not booked was reported before: only the
-    // acknowledgement is missing. An epoch that is still to come is a lie.
+    // acknowledgement is missing. A later epoch is invalid.
     send(&mut books.plan, worker, WorkerCommand::Ack { task, attempt }, out);
 }
 
@@ -60,7 +62,7 @@ fn believable(mut result: TaskResult, booked: Time, now: Time) -> TaskResult {
     result
 }
 
-/// A worker says what its machine bears.
+/// A worker reports the load of its machine.
 pub(crate) fn load(plan: &mut Planner, worker: WorkerId, report: Box<LoadReport>) {
     let now = plan.now();
     plan.workers.hear(worker, now);
@@ -72,11 +74,29 @@ pub(crate) fn load(plan: &mut Planner, worker: WorkerId, report: Box<LoadReport>
     }
 }
 
-/// A worker says what its caches hold.
+/// A worker reports the keys in its caches.
 pub(crate) fn caches(plan: &mut Planner, worker: WorkerId, keys: CacheKeys) {
     plan.workers.update(worker, |w| {
         w.reported.set_caches(keys);
     });
     plan.workers.gained(worker);
     plan.request_round();
+}
+
+/// Tells of workers that begin or cease to lack what new work needs.
+pub(crate) fn note_pressure(plan: &mut Planner, out: &mut Outbox) {
+    for (worker, (before, held)) in plan.workers.take_pressed() {
+        let what = match held {
+            Saturated { state: Some(_), .. } => "short of free space in its state directory",
+            Saturated { session: Some(_), .. } => "short of free space in its session directory",
+            Saturated { memory: true, .. } => "held by memory pressure",
+            Saturated { io: true, .. } => "held by io pressure",
+            Saturated { cpu: true, .. } => "held by cpu pressure",
+            Saturated { network: true, .. } => "held from network-bound work: its network is in use",
+            Saturated { .. } if before.lacks_space() => "no longer short of free space",
+            Saturated { .. } if before.is_pressed() => "no longer held by pressure",
+            Saturated { .. } => "no longer held from network-bound work",
+        };
+        note_worker(plan, worker, what, out);
+    }
 }

@@ -1,6 +1,6 @@
 //! What people ask of a job that is there: cancel, hold, another priority, retry.
 
-use super::commands::{end_broken_gangs, recall_queued};
+use super::commands::{end_split_gangs, recall_queued};
 use super::enlist::{recompute_ready, refresh_all};
 use super::lifecycle::{forget, stop_job};
 use super::records::insert_record;
@@ -89,7 +89,7 @@ pub(crate) fn retry(
     if !unstarted && job.steps.iter().all(|s| s.failed.is_empty() && s.canceled.is_empty()) {
         // One that ended just now is forgotten when that is durable.
         if is_read && job.ended.is_some() {
-            books.ledger.drop_key(id);
+            books.ledger.leave_key_to_store(id);
             forget(books, id);
         }
         out.replies.push((request, Reply::Refused(Refusal::NothingToRetry(id))));
@@ -117,6 +117,6 @@ pub(crate) fn retry(
     out.ended.retain(|ended| *ended != id);
     books.ledger.recent.remove(&BTreeSet::from([id]));
     recompute_ready(books, id, None);
-    end_broken_gangs(books, id, out);
+    end_split_gangs(books, id, out);
     done(request, id, Write::JobRetry { job: id }, out);
 }

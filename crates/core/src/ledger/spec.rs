@@ -1,4 +1,4 @@
-//! Refuses jobs that break a limit or can never end.
+//! The checks of a submitted job.
 
 use crate::bounds;
 use crate::job::{ChunkSize, DependencyKind, Hints, JobSpec, StepSpec};
@@ -150,7 +150,7 @@ fn check_gangs(spec: &JobSpec) -> Result<(), Refusal> {
         if let Some(nodes) = step.nodes
             && (nodes == 0 || step.tasks % nodes != 0)
         {
-            return bad(format!("{} tasks are not a number of times {nodes} nodes", step.tasks));
+            return bad(format!("{} tasks are not a multiple of {nodes} nodes", step.tasks));
         }
         if let Some(leader) = step.with.map(usize::from) {
             let Some(first) = spec.steps.get(leader).filter(|_| leader < number) else {
@@ -210,10 +210,10 @@ fn check_gang_of(spec: &JobSpec, leader: usize) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses chunks that cannot be.
+/// Refuses chunks that no process can run.
 fn check_chunks(spec: &JobSpec) -> Result<(), Refusal> {
     for step in &spec.steps {
-        let bad = |why: &str| Err(Refusal::BadGang { step: step.name.clone(), why: why.to_owned() });
+        let bad = |why| Err(Refusal::BadChunk { step: step.name.clone(), why });
         let Some(chunks) = step.chunks else { continue };
         if step.nodes.is_some() || step.with.is_some() || step.is_external {
             return bad(

@@ -35,8 +35,7 @@ pub struct Submit {
 }
 
 impl Submit {
-    /// A job that is refused for nothing but what is wrong with it, that waits for no job that the store knows, and whose
-    /// key, if it has one, is new.
+    /// A submission with no extra conditions: the store knows no job under its key, and none that it waits for.
     pub fn new(request: RequestId, spec: JobSpec) -> Self {
         Submit {
             request,
@@ -65,7 +64,7 @@ pub(crate) fn submit(books: &mut Books, submit: Submit, lookups: &Lookups, out: 
 fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox) -> Result<Reply, Refusal> {
     let Submit { request: _, spec, placeable_only, held, existing, read_before, outcomes } = submit;
     let key = spec.key.clone().map(|key| (spec.user.clone(), key));
-    // What the store was asked before it deleted the job is not so any more.
+    // The store's answer is out of date if the job was deleted since.
     let existing = existing.filter(|job| !books.ledger.gone.contains(job));
     let known = key.as_ref().and_then(|key| books.ledger.keys.get(key).copied()).or(existing);
     if let Some(job) = known {

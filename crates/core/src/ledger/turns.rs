@@ -5,15 +5,16 @@ use crate::ids::{QueueId, TaskId};
 use crate::queues::{Charge, RestoredAdvance, cost};
 use std::collections::BTreeMap;
 
-/// A restored engine knows what time it is: what runs is charged from now on. What the engine before it had charged a
-/// queue in advance is spread evenly over its attempts, so that none of it is charged twice or given back before
-/// the tasks have run.
+/// A restored engine learns the time: what runs is charged from now on. What the engine before it had charged a queue
+/// in advance is spread evenly over its attempts, so that none of it is charged twice or given back before the tasks
+/// have run.
 pub(crate) fn take_up_charges(books: &mut Books) {
-    let (now, goes_on) = (books.plan.now(), books.ledger.goes_on && books.ledger.charge == Charge::Task);
+    let now = books.plan.now();
+    let is_counted = books.ledger.turns_continue && books.ledger.charge == Charge::Task;
     let mut parts: BTreeMap<QueueId, Vec<TaskId>> = BTreeMap::new();
     for (task, attempt) in &mut books.ledger.attempts {
         // Nothing was charged in advance yet, so no books change with these.
-        (attempt.charged.from, attempt.charged.counted) = (now, goes_on);
+        (attempt.charged.from, attempt.charged.counted) = (now, is_counted);
         if let Some(job) = books.ledger.jobs.get(&task.job) {
             parts.entry(job.queue).or_default().push(*task);
         }

@@ -101,8 +101,7 @@ impl Queues {
             let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
             let unset = queue.whole.is_some() || queue.record == QueueRecord::named(&queue.record.name);
             let old = self.now.since(queue.used) >= bounds::QUEUE_IDLE_NS;
-            let named =
-                queue.away || queue.awaits || self.has_users(id) || by_user::is_user_away(self, id);
+            let named = queue.away || queue.awaits || self.has_users(id) || by_user::is_user_away(self, id);
             if queue.gone || !idle || !unset || !old || named || is_needed(id) {
                 continue;
             }

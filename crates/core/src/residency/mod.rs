@@ -416,8 +416,8 @@ impl<E> Residency<E> {
         self.failed_reads.extend(batch.fetches.iter().map(|fetch| fetch.number));
     }
 
-    /// What was asked for was read, or could not be. Takes in the jobs. Returns an event that waited for them, with what
-    /// was looked up for it.
+    /// What was asked for was read, or could not be. Takes in the jobs. Returns an event that waited for them, with
+    /// what was looked up for it.
     pub(crate) fn fetched(
         &mut self,
         number: u64,

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// index (checkout) and puts it back by its new room (checkin).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Workers {
-    /// By id. A sorted list, because a search for a place looks up many workers, and they come and go rarely. Boxed, because
-    /// a worker is large.
+    /// By id. A sorted list, because a search for a place looks up many workers, and they come and go rarely. Boxed,
+    /// because a worker is large.
     all: Vec<(WorkerId, Box<ListedWorker>)>,
     by_name: BTreeMap<String, WorkerId>,
     index: Index,
@@ -93,8 +93,8 @@ impl Workers {
         worker.deadline(self.suspect_ns, self.load.stale_ns)
     }
 
-    /// The queue as a part of a class: only if some worker of the farm is for that queue alone. Workers do not tell the work
-    /// of other queues apart.
+    /// The queue as a part of a class: only if some worker of the farm is for that queue alone. Workers do not tell the
+    /// work of other queues apart.
     pub fn queue_in_class(&self, queue: &str) -> Option<String> {
         self.for_queues.contains_key(queue).then(|| queue.to_owned())
     }
@@ -110,8 +110,8 @@ impl Workers {
         self.by_memory.iter().rev().filter_map(|(_, id)| self.get(*id))
     }
 
-    /// A number that changes when [`largest_first`](Workers::largest_first) gives other workers, or when the capacity or the
-    /// attributes of one of them change.
+    /// A number that changes when [`largest_first`](Workers::largest_first) gives other workers, or when the capacity
+    /// or the attributes of one of them change.
     pub fn sizes_version(&self) -> u64 {
         self.sizes_version
     }
@@ -260,7 +260,7 @@ impl Workers {
     }
 
     /// Drops a report that is stale, and ends a quarantine that is over. True if it did either.
-    pub fn refresh(&mut self, id: WorkerId, now: Time) -> bool {
+    pub fn drop_outdated(&mut self, id: WorkerId, now: Time) -> bool {
         let Some(worker) = self.get(id) else { return false };
         let stale = worker.reported.dated_load().is_some_and(|(at, _)| at.after(self.load.stale_ns) <= now);
         let readmitted = worker.health.out().is_some_and(|(until, _)| until <= now);
@@ -279,8 +279,8 @@ impl Workers {
         self.idle = self.idle.saturating_add_signed(by * takes * i32::from(worker.booked.is_idle()));
     }
 
-    /// If pressure holds all workers, each goes on with one task at a time until one of them is free of pressure. Otherwise
-    /// the farm would stand still. Workers without space are left out, because tasks would fail there.
+    /// If pressure holds all workers, each goes on with one task at a time until one of them is free of pressure.
+    /// Otherwise the farm would stand still. Workers without space are left out, because tasks would fail there.
     pub fn resort(&mut self) {
         if self.open > 0 && !self.strained {
             return;
