@@ -154,10 +154,6 @@ impl ClientPlaces {
         self.waiting.get(&key)
     }
 
-    fn find_mut(&mut self, key: StepKey) -> Option<&mut QueuedRequest> {
-        self.waiting.get_mut(&key)
-    }
-
     fn wait(&mut self, waiting: QueuedRequest) {
         let key = waiting.queued.step();
         self.by_request.insert(waiting.request, key);

@@ -63,7 +63,7 @@ impl ClientPlaces {
         let waiting = self.waiting().filter(|(_, waiting)| queues.contains(name_of(waiting.queue)));
         let waiting: Vec<StepKey> = waiting.map(|(key, _)| key).collect();
         for key in waiting {
-            let Some(request) = self.find_mut(key) else { continue };
+            let Some(request) = self.waiting.get_mut(&key) else { continue };
             let queue = plan.queues.get(plan.queues.whole(request.queue)).name();
             let known = plan.classes.get(request.class);
             let class = Class { queue: plan.workers.queue_in_class(queue), ..known.clone() };

@@ -70,7 +70,7 @@ impl Engine {
             ("accruals", self.books.ledger.accruals.len()),
             ("ends_learned_early", self.books.ledger.learned.len()),
             ("pairs_remembered", self.books.plan.remembered_pairs()),
-            ("back_offs", self.books.ledger.licences.back_off_count()),
+            ("back_offs", self.books.ledger.licences.back_offs.len()),
             ("steps", self.books.ledger.steps),
             ("signatures_with_steps", self.books.profiles.with_steps()),
         ]

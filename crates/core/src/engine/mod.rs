@@ -167,8 +167,7 @@ impl Engine {
         books.plan.set_now(now);
         lease::renew_all(books);
         turns::take_up_charges(books);
-        lease::greet_all(&mut books.plan);
-        books.ledger.licences.clip_back_offs(now);
+        books.ledger.licences.back_offs.clip(now);
         let ids: Vec<JobId> = books.ledger.jobs.keys().copied().collect();
         for id in ids {
             lifecycle::settle_job(books, id, out);
@@ -314,7 +313,7 @@ impl Engine {
         let histories = self.books.profiles.has_unsaved().then(|| self.books.plan.next_refresh());
         let parked = self.residency.next_try();
         let accruals = self.books.ledger.accruals.first().map(|(at, _)| *at);
-        let back_offs = self.books.ledger.licences.next_end();
+        let back_offs = self.books.ledger.licences.back_offs.next_end();
         let deadlines = [self.books.plan.workers.next_deadline(), self.books.plan.next_wakeup()];
         let own = [probes, histories, accruals, parked, back_offs, self.places.next_deadline()];
         deadlines.into_iter().chain(own).flatten().min()

@@ -102,21 +102,18 @@ pub(super) fn grant(books: &mut Books, id: WorkerId, sent: u64, out: &mut Outbox
     send(&mut books.plan, id, WorkerCommand::Lease { sent, lasts_ns }, out);
 }
 
-/// No server answered beats while no engine was there: every worker that has a lease has a whole one from now on.
+/// An engine was restored. No server answered beats meanwhile, so every worker that has a lease gets a whole one. No
+/// worker's last hello is known, so its absence counts from now.
 pub(crate) fn renew_all(books: &mut Books) {
-    let leased = books.plan.workers.iter().filter(|worker| worker.record.lease_until.is_some());
-    let ids: Vec<WorkerId> = leased.map(|worker| worker.record.id).collect();
+    let ids: Vec<WorkerId> = books.plan.workers.iter().map(|worker| worker.record.id).collect();
     let (now, lease_ns) = (books.plan.now(), books.ledger.lease_ns);
     for id in ids {
-        books.plan.workers.update(id, |worker| worker.lease(now, lease_ns));
-    }
-}
-
-/// No worker's last hello is known, so its absence counts from now.
-pub(crate) fn greet_all(plan: &mut Planner) {
-    let (now, ids) = (plan.now(), plan.workers.iter().map(|worker| worker.record.id).collect::<Vec<_>>());
-    for id in ids {
-        plan.workers.update(id, |worker| worker.link.greeted = now);
+        books.plan.workers.update(id, |worker| {
+            worker.link.greeted = now;
+            if worker.record.lease_until.is_some() {
+                worker.lease(now, lease_ns);
+            }
+        });
     }
 }
 

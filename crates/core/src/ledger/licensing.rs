@@ -74,7 +74,7 @@ pub(super) fn had_licence(books: &mut Books, key: StepKey, out: &mut Outbox) {
 
 /// Steps whose back-off is over stand in their queues again.
 pub(super) fn end_back_offs(books: &mut Books) {
-    while let Some(key) = books.ledger.licences.end_back_off(books.plan.now()) {
+    while let Some(key) = books.ledger.licences.back_offs.end_next(books.plan.now()) {
         refresh(books, key);
     }
 }
@@ -90,14 +90,14 @@ pub(super) fn write_tried_again(ledger: &Ledger, limit: &str, out: &mut Outbox) 
 pub(super) fn try_again(books: &mut Books, limit: &str) {
     let keys: Vec<StepKey> = books.ledger.licences.found_busy(limit).collect();
     for key in keys {
-        books.ledger.licences.drop_back_off(key);
+        books.ledger.licences.back_offs.remove(key);
         refresh(books, key);
     }
 }
 
 /// What a store keeps of a job: the back-offs of all its steps, except those that found the limit `but` busy.
 fn save_back_offs(ledger: &Ledger, job: JobId, but: Option<&str>, out: &mut Outbox) {
-    let known = ledger.licences.back_offs_of(job);
+    let known = ledger.licences.back_offs.of(job);
     let kept = known.filter(|(_, back_off)| Some(&*back_off.limit) != but);
     let steps = kept.map(|(key, known)| (key.step, known.clone())).collect();
     out.writes.push(Write::LicenceBackoffs { job, steps });

@@ -201,7 +201,7 @@ pub(crate) fn forget(books: &mut Books, id: JobId) {
         job.ended = job.ended.or(Some(JobState::Canceled));
     }
     refresh_all(books, id);
-    books.ledger.licences.forget(id);
+    books.ledger.licences.back_offs.forget(id);
     let Some(job) = books.ledger.jobs.remove(&id) else { return };
     books.ledger.steps -= job.steps.len();
     books.plan.queues.count_job(job.queue, -1);

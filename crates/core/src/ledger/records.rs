@@ -57,7 +57,7 @@ pub(crate) fn insert_record(books: &mut Books, record: JobRecord, after: BTreeSe
     }
     books.ledger.adopt_mates(record.id, record.mates);
     for (step, back_off) in record.back_offs {
-        books.ledger.licences.restore_back_off(StepKey { job: record.id, step }, back_off);
+        books.ledger.licences.back_offs.insert(StepKey { job: record.id, step }, back_off);
     }
     recompute_ready(books, record.id, record.parked.map(|parked| parked.ready));
     books.ledger.mark_split_gangs(record.id);

@@ -8,7 +8,7 @@ pub use limit::{BUSY_EXITS, Busy, Limit};
 
 use crate::bounds::BACK_OFF_FACTOR_MAX;
 use crate::class::Class;
-use crate::ids::{JobId, StepKey};
+use crate::ids::StepKey;
 use crate::job::BackOff;
 use crate::time::{NS_PER_MS, Time};
 use back_offs::BackOffs;
@@ -20,7 +20,7 @@ pub struct LicencePool {
     limits: BTreeMap<String, Limit>,
     /// How many of each are taken; a limit of which none is taken is absent.
     taken: BTreeMap<String, u32>,
-    back_offs: BackOffs,
+    pub(crate) back_offs: BackOffs,
 }
 
 impl LicencePool {
@@ -84,11 +84,6 @@ impl LicencePool {
         self.back_offs.in_force(step)
     }
 
-    /// The back-offs of a job's steps, in force or over: the next one is longer.
-    pub fn back_offs_of(&self, job: JobId) -> impl Iterator<Item = (StepKey, &BackOff)> {
-        self.back_offs.of(job)
-    }
-
     /// The steps that found this limit busy.
     pub fn found_busy(&self, limit: &str) -> impl Iterator<Item = StepKey> {
         self.back_offs.iter().filter(move |(_, known)| known.limit == limit).map(|(step, _)| step)
@@ -97,16 +92,6 @@ impl LicencePool {
     /// How many steps start nothing for now because this limit was busy.
     pub fn backing_off(&self, limit: &str) -> usize {
         self.found_busy(limit).filter(|step| self.back_off(*step).is_some()).count()
-    }
-
-    /// How many steps found a licence busy.
-    pub fn back_off_count(&self) -> usize {
-        self.back_offs.len()
-    }
-
-    /// When the next back-off is over.
-    pub fn next_end(&self) -> Option<Time> {
-        self.back_offs.next_end()
     }
 
     /// A licence was busy: the step starts nothing for a while, twice as long each time in a row. An attempt that was
@@ -137,36 +122,6 @@ impl LicencePool {
             self.back_offs.insert(step, BackOff { times: 0, ..known });
         }
         true
-    }
-
-    /// Ends one back-off that is over by now, and returns its step.
-    pub fn end_back_off(&mut self, now: Time) -> Option<StepKey> {
-        self.back_offs.end_next(now)
-    }
-
-    /// A back-off as a store kept it.
-    pub fn restore_back_off(&mut self, step: StepKey, back_off: BackOff) {
-        self.back_offs.insert(step, back_off);
-    }
-
-    /// The step is tried again at once.
-    pub fn drop_back_off(&mut self, step: StepKey) {
-        self.back_offs.remove(step);
-    }
-
-    /// Drops what is known of a job's steps.
-    pub fn forget(&mut self, job: JobId) {
-        let steps: Vec<StepKey> = self.back_offs.of(job).map(|(step, _)| step).collect();
-        steps.into_iter().for_each(|step| _ = self.back_offs.remove(step));
-    }
-
-    /// After a restart no back-off lasts longer than it was set to, even if the clock was set back.
-    pub fn clip_back_offs(&mut self, now: Time) {
-        let latest = |known: &BackOff| now.after(known.until.since(known.since));
-        let ahead = self.back_offs.iter().filter(|(_, known)| known.until > latest(known));
-        let ahead: Vec<(StepKey, BackOff)> =
-            ahead.map(|(step, known)| (step, BackOff { until: latest(known), ..known.clone() })).collect();
-        ahead.into_iter().for_each(|(step, known)| self.back_offs.insert(step, known));
     }
 
     /// Compares the counts with the limits that running tasks hold.

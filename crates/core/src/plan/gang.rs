@@ -145,7 +145,7 @@ pub(super) fn target<W: Work>(work: &W, class: &Class) -> GangTarget {
     match choose(work, class, |holder| holder.is_none()) {
         Some(workers) => GangTarget::Workers(workers),
         None if choose(work, class, |_| true).is_some() => GangTarget::Taken,
-        None if could_start_all(work.plan(), class) => GangTarget::Lending,
+        None if could_start_all(work.plan(), class, Worker::takes_work) => GangTarget::Lending,
         None => GangTarget::TooFew,
     }
 }
@@ -179,26 +179,14 @@ pub fn too_few_at_a_time(plan: &Planner, class: &Class) -> Option<Ineligible> {
     if !class.is_gang() {
         return None;
     }
-    let (could, tasks) = room_when_empty(plan, class);
+    let chosen = when_empty(plan, class, |_| true, |_, worker| worker.record.id);
+    let (could, tasks) = (chosen.iter().flatten().count() as u32, chosen.len() as u32);
     (could < tasks).then_some(Ineligible::TooFew { tasks, could })
 }
 
-/// How many tasks of those that start together could have a worker if all workers were empty, and how many there are.
-fn room_when_empty(plan: &Planner, class: &Class) -> (u32, u32) {
-    let chosen = when_empty(plan, class, |_| true, |_, worker| worker.record.id);
-    (chosen.iter().flatten().count() as u32, chosen.len() as u32)
-}
-
-/// True if workers that take work could run all tasks that start together, were they empty.
-fn could_start_all(plan: &Planner, class: &Class) -> bool {
-    when_empty(plan, class, Worker::takes_work, |_, worker| worker.record.id).iter().all(Option::is_some)
-}
-
-/// True if the workers that learned sizes go by could run all tasks that start together, were they empty.
-pub fn could_start_sized(plan: &Planner, class: &Class) -> bool {
-    when_empty(plan, class, Worker::counts_for_sizes, |_, worker| worker.record.id)
-        .iter()
-        .all(Option::is_some)
+/// True if workers for which `may` returns true could run all tasks that start together, were they empty.
+pub fn could_start_all(plan: &Planner, class: &Class, may: impl Fn(&Worker) -> bool) -> bool {
+    when_empty(plan, class, may, |_, worker| worker.record.id).iter().all(Option::is_some)
 }
 
 /// The worker of each task that starts together with others, were all workers empty: of those that `may` have one,

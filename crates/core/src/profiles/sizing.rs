@@ -122,7 +122,11 @@ impl Profiles {
         }
         // Each alone fits some worker, and all together may not.
         let is_lone = !class.is_gang() || class == sizing.asked;
-        if is_lone || plan::could_start_sized(plan, &class) { class } else { sizing.asked.clone() }
+        if is_lone || plan::could_start_all(plan, &class, Worker::counts_for_sizes) {
+            class
+        } else {
+            sizing.asked.clone()
+        }
     }
 
     /// Lets a class grow by what is known of it, as far as some worker has that, or as many workers have as it has

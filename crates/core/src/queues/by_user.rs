@@ -170,7 +170,7 @@ pub(super) fn level_of_users(queues: &Queues, id: QueueId) -> Option<Virtual> {
 /// A part has no steps any more.
 pub(super) fn user_is_done(queues: &mut Queues, id: QueueId) {
     let is_first = queues.whole(id) == id;
-    let is_restored = queues.restored.has_user(id);
+    let is_restored = queues.restored.users.contains_key(&id);
     with_user(queues, id, |users, tags| {
         users.waiting -= usize::from(!is_first);
         if is_restored || users.away.contains(&id) {

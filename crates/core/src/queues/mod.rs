@@ -158,7 +158,7 @@ impl Queues {
         if queue.by_class.is_empty() {
             by_user::user_is_done(self, id);
         }
-        let is_restored = self.restored.has_queue(whole);
+        let is_restored = self.restored.queues.contains_key(&whole);
         let queue = &mut self.all[whole.0 as usize];
         if waited && !queue.is_waiting() {
             queue.awaits = queue.away || is_restored;
@@ -251,11 +251,6 @@ impl Queues {
     /// Classes of which nothing waits any more, since this was asked last.
     pub fn take_vanished(&mut self) -> BTreeSet<ClassId> {
         std::mem::take(&mut self.vanished)
-    }
-
-    /// True if a step of this class waits.
-    pub fn has_class(&self, class: ClassId) -> bool {
-        self.by_class.contains_key(&class)
     }
 
     /// The steps of a class that wait, of all queues.

@@ -129,16 +129,6 @@ pub(super) struct RestoredTurns {
     pub(super) users: BTreeMap<QueueId, QueueTurn>,
 }
 
-impl RestoredTurns {
-    pub fn has_queue(&self, id: QueueId) -> bool {
-        self.queues.contains_key(&id)
-    }
-
-    pub fn has_user(&self, id: QueueId) -> bool {
-        self.users.contains_key(&id)
-    }
-}
-
 /// What was charged in advance, and its tasks have still to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RestoredAdvance {

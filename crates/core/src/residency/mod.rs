@@ -22,7 +22,7 @@ use crate::score::dependents::ranked_since;
 use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use subqueues::{Evictable, ParkedCount, ParkedDrift, SubqueueKey, Subqueues, class_hash};
+use subqueues::{Evictable, ParkedCount, ParkedDrift, Subqueue, SubqueueKey, Subqueues, class_hash};
 
 /// A read of the store that was asked for. `E` is an event that waits for it.
 #[derive(Clone, PartialEq, Debug)]
@@ -283,14 +283,6 @@ impl<E> Residency<E> {
         share.div_ceil(2)
     }
 
-    /// True if a job may be evicted and stands behind jobs of its subqueue that are not resident.
-    fn is_behind_parked(&self, id: JobId) -> bool {
-        let Some(evictable) = self.evictable.get(&id) else { return false };
-        let subqueue = self.subqueues.get(evictable.subqueue);
-        let resident_before = subqueue.and_then(|subqueue| subqueue.resident_before());
-        resident_before.is_some_and(|resident_before| evictable.parked.position >= resident_before)
-    }
-
     /// While the cache is over its size: the last job of the longest subqueue that has more than its share and stays
     /// well stocked without it.
     fn next_over_capacity(&self, steps: usize) -> Option<JobId> {
@@ -308,8 +300,11 @@ impl<E> Residency<E> {
         longest.find_map(last)
     }
 
+    /// Evicts a job that may be evicted and stands behind jobs of its subqueue that are away.
     fn evict_if_behind(&mut self, id: JobId, books: &mut Books, out: &mut Outbox) {
-        if self.is_behind_parked(id) {
+        let Some(evictable) = self.evictable.get(&id) else { return };
+        let before = self.subqueues.get(evictable.subqueue).and_then(Subqueue::resident_before);
+        if before.is_some_and(|before| evictable.parked.position >= before) {
             self.evict(id, books, out);
         }
     }

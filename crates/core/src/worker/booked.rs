@@ -30,11 +30,6 @@ impl Booked {
         self.headroom_bytes
     }
 
-    /// Bytes that are booked or predicted.
-    pub fn memory_with_headroom(&self) -> u64 {
-        self.sum.memory.saturating_add(self.headroom_bytes)
-    }
-
     /// Attempts that hold resources.
     pub fn running(&self) -> &BTreeSet<TaskId> {
         &self.running

@@ -215,7 +215,7 @@ impl Worker {
     /// idle worker the memory of other programs does not count: it would keep the worker idle for ever, and pressure
     /// tells when memory is really short. An executor of another system is taken at its word.
     pub fn memory_room(&self) -> u64 {
-        let booked = self.booked.memory_with_headroom();
+        let booked = self.booked.sum().memory.saturating_add(self.booked.headroom_bytes());
         let free = self.record.capacity.memory.saturating_sub(booked);
         let is_counted = self.flags.class.trusts_reported_memory || !self.booked.is_idle();
         match self.reported.memory().filter(|_| is_counted) {
