@@ -247,7 +247,7 @@ fn a_limit_that_another_system_counts_stops_its_layer_alone() {
     assert_eq!(booked.iter().filter(|booking| booking.queued_step.job() == comp).count(), 2);
     assert_eq!(booked.len(), 5);
     let class = farm.layers[&comp].class;
-    assert!(farm.plan.blocked().out_of_licences.contains(&class), "and the reason is on record");
+    assert!(farm.plan.blocked.out_of_licences.contains(&class), "and the reason is on record");
     farm.check();
 }
 

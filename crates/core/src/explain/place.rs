@@ -43,7 +43,7 @@ fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanatio
         explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
         Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
     } else if explanation.open_workers > 0 {
-        let vetoed = engine.planner().vetoed_step(key);
+        let vetoed = engine.planner().vetoed.get(key);
         vetoed.map_or(Reason::Turn, |vetoed| Reason::Closed(vetoed.why.clone()))
     } else if let Some(closed) = found.closed {
         Reason::Closed(closed)

@@ -159,7 +159,7 @@ fn waits_for_room(
     }
     if explanation.open_workers > 0 {
         // Without a veto, what vetoed it has changed since it was judged last: it is judged again soon.
-        let vetoed = engine.planner().vetoed_step(leader);
+        let vetoed = engine.planner().vetoed.get(leader);
         return vetoed.map_or(Reason::Turn, |vetoed| Reason::Closed(vetoed.why.clone()));
     }
     if let Some(closed) = found.closed {

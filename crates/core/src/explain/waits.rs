@@ -98,11 +98,11 @@ pub fn wait_reason(
     }
     let reason = if plan.queues.get(job.queue).record.paused.is_some() {
         BlockedReason::Paused
-    } else if plan.blocked().over_quota.contains_key(&(plan.queues.whole(job.queue), step.class)) {
+    } else if plan.blocked.over_quota.contains_key(&(plan.queues.whole(job.queue), step.class)) {
         BlockedReason::Quota
-    } else if plan.blocked().out_of_licences.contains(&step.class) {
+    } else if plan.blocked.out_of_licences.contains(&step.class) {
         BlockedReason::NoLicence
-    } else if plan.vetoed_step(leader).is_some() {
+    } else if plan.vetoed.get(leader).is_some() {
         BlockedReason::Held
     } else if !plan.is_full(step.class) {
         BlockedReason::Flowing
@@ -135,7 +135,7 @@ pub(super) fn over_quota(engine: &Engine, queue: QueueId, key: StepKey) -> Optio
     let cpu = engine.planner().classes.get(class).cpu_at_a_time();
     let plan = engine.planner();
     let of_queue = plan.queues.over_quota(queue, cpu, true);
-    of_queue.or_else(|| plan.blocked().over_quota.get(&(plan.queues.whole(queue), class)).copied())
+    of_queue.or_else(|| plan.blocked.over_quota.get(&(plan.queues.whole(queue), class)).copied())
 }
 
 /// True if some worker would take a task of the class now, or one that starts with it, but for a limit of each worker.

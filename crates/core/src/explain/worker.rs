@@ -129,7 +129,7 @@ pub fn worker(engine: &Engine, id: WorkerId) -> Option<WorkerExplanation> {
     let worker = engine.workers().get(id)?;
     let worker_blockers: Vec<Ineligible> = placement::worker_blockers(worker).collect();
     let heads = engine.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
-    let heads = heads.chain(engine.planner().vetoed_heads());
+    let heads = heads.chain(engine.planner().vetoed.heads());
     let mut steps: Vec<Passed> =
         heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| pass(engine, queue, head, worker)).collect();
     let reason = match worker_blockers.first() {
@@ -203,7 +203,7 @@ fn pass_gang(
 fn reservation_of(engine: &Engine, worker: WorkerId) -> Option<ReservedFor> {
     let class = engine.planner().reservations().holder(worker)?;
     let heads = engine.queues().in_turn().flat_map(|(_, queue)| queue.heads());
-    let mut heads = heads.chain(engine.planner().vetoed_heads().map(|(_, head)| head));
+    let mut heads = heads.chain(engine.planner().vetoed.heads().map(|(_, head)| head));
     let step = heads.find(|(_, other)| *other == class).map(|(head, _)| head.step());
     let starts_at = |asks| match Class::is_gang(asks) {
         // When the last of its workers has room.

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// a look at all.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct FullClasses {
-    all: BTreeMap<ClassId, (u32, u64)>,
+    /// By number, with the hundredths of a core and the bytes of memory that the least part asks for.
+    pub(super) all: BTreeMap<ClassId, (u32, u64)>,
     by_request: BTreeSet<(u32, u64, ClassId)>,
 }
 
@@ -25,11 +26,6 @@ impl FullClasses {
 
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
-    }
-
-    /// All of them, by number.
-    pub(super) fn all(&self) -> &BTreeMap<ClassId, (u32, u64)> {
-        &self.all
     }
 
     pub(super) fn insert(&mut self, id: ClassId, class: &Class) {

@@ -7,7 +7,7 @@ use super::feasible::FeasibleWorkers;
 use super::full_classes::FullClasses;
 use super::placement::{MatchContext, Reservation};
 use super::settings::{PlanSettings, Policy};
-use super::vetoed::{VetoedStep, VetoedSteps};
+use super::vetoed::VetoedSteps;
 use crate::bounds;
 use crate::cache_keys::MissingMemo;
 use crate::class::Classes;
@@ -40,7 +40,7 @@ pub struct Planner {
     /// Classes without room anywhere.
     pub(super) full: FullClasses,
     /// Steps that a rule vetoes on every worker with room.
-    pub(super) vetoed: VetoedSteps,
+    pub(crate) vetoed: VetoedSteps,
     pub(super) reservations: Reservations,
     /// The reserved workers, and when the holders of the reservations could start there.
     pub(super) reserved: BTreeMap<WorkerId, Reservation>,
@@ -51,7 +51,8 @@ pub struct Planner {
     pub(super) instance: InstanceContext,
     /// When the means of `instance` were computed last.
     refreshed: Time,
-    pub(super) blocked: BlockedWork,
+    /// What the last full round could not place for other reasons than room.
+    pub blocked: BlockedWork,
     pub(super) decisions: VecDeque<Decision>,
     pub(super) seen_room: SeenRoom,
     /// Counts alone: nothing is decided by them, and a search only reads the plan.
@@ -142,11 +143,6 @@ impl Planner {
         &self.reserved
     }
 
-    /// What the last full round could not place for other reasons than room.
-    pub fn blocked(&self) -> &BlockedWork {
-        &self.blocked
-    }
-
     /// The last decisions, newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter().rev()
@@ -171,19 +167,9 @@ impl Planner {
         self.full.contains(class)
     }
 
-    /// Why a step is set aside, if a rule vetoes it on every worker with room.
-    pub fn vetoed_step(&self, step: StepKey) -> Option<&VetoedStep> {
-        self.vetoed.get(step)
-    }
-
     /// The steps that a rule vetoes on every worker with room.
     pub fn vetoed_steps(&self) -> impl Iterator<Item = StepKey> + '_ {
         self.vetoed.steps()
-    }
-
-    /// A vetoed step of each class, with its queue. Rounds pass over these steps, and they wait all the same.
-    pub fn vetoed_heads(&self) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> + '_ {
-        self.vetoed.heads()
     }
 
     /// Rounds look at a vetoed step again.

@@ -58,8 +58,8 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     let plan = work.plan_mut();
     // A class that no working worker could run would wait for a reservation for ever, and keep others from one.
     let mut blocked: BTreeSet<ClassId> = plan.reservations.watched().collect();
-    blocked.retain(|class| plan.full.contains(*class) || plan.vetoed.has_class(*class));
-    let mut newcomers = plan.reservations.newcomers(plan.full.all(), plan.vetoed.by_class());
+    blocked.retain(|class| plan.full.contains(*class) || plan.vetoed.by_class.contains_key(class));
+    let mut newcomers = plan.reservations.newcomers(&plan.full.all, &plan.vetoed.by_class);
     let Planner { feasible_workers, classes, workers, .. } = &mut *plan;
     blocked.retain(|class| feasible_workers.could_run(*class, classes, workers));
     newcomers.retain(|class| feasible_workers.could_run(*class, classes, workers));

@@ -167,7 +167,7 @@ fn readmit_for_gains<W: Work>(work: &mut W) {
     let gained = gained.map(|ids| ids.into_iter().filter_map(|id| plan.workers.get(id)).collect::<Vec<_>>());
     let context = plan.match_context();
     let (mut back, mut looked_last) = (Vec::new(), Vec::new());
-    for id in plan.vetoed.by_class().keys() {
+    for id in plan.vetoed.by_class.keys() {
         let class = plan.classes.get(*id);
         let roomy: Option<Vec<_>> =
             gained.as_ref().map(|gained| gained.iter().filter(|w| placement::fits_now(class, w)).collect());

@@ -30,10 +30,10 @@ pub struct VetoedStep {
 }
 
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct VetoedSteps {
+pub(crate) struct VetoedSteps {
     steps: BTreeMap<StepKey, VetoedStep>,
     by_time: BTreeSet<(Time, StepKey)>,
-    by_class: BTreeMap<ClassId, BTreeSet<StepKey>>,
+    pub(super) by_class: BTreeMap<ClassId, BTreeSet<StepKey>>,
     /// The step of a class that was looked at last when a worker gained room.
     looked_last: BTreeMap<ClassId, StepKey>,
     /// Workers that must be judged to judge all of them once.
@@ -41,8 +41,8 @@ pub(super) struct VetoedSteps {
 }
 
 impl VetoedSteps {
-    /// A step, if it is vetoed.
-    pub(super) fn get(&self, key: StepKey) -> Option<&VetoedStep> {
+    /// Why a step is set aside, if a rule vetoes it on every worker with room.
+    pub(crate) fn get(&self, key: StepKey) -> Option<&VetoedStep> {
         self.steps.get(&key)
     }
 
@@ -52,16 +52,6 @@ impl VetoedSteps {
 
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty()
-    }
-
-    /// The vetoed steps, by class.
-    pub(super) fn by_class(&self) -> &BTreeMap<ClassId, BTreeSet<StepKey>> {
-        &self.by_class
-    }
-
-    /// True if some step of the class is vetoed.
-    pub(super) fn has_class(&self, class: ClassId) -> bool {
-        self.by_class.contains_key(&class)
     }
 
     /// Up to `max` steps of a class: those after the one that was looked at last, then the first ones. If the same few
@@ -112,8 +102,8 @@ impl VetoedSteps {
         Some(step)
     }
 
-    /// A vetoed step of each class, with its queue.
-    pub(super) fn heads(&self) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> + '_ {
+    /// A vetoed step of each class, with its queue. Rounds pass over these steps, and they wait all the same.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> + '_ {
         let firsts = self.by_class.values().filter_map(|keys| self.get(*keys.first()?));
         firsts.map(|vetoed| (vetoed.queue, (vetoed.queued_step, vetoed.class)))
     }

@@ -9,7 +9,6 @@ pub use summary::{ListedWorker, WorkerSummary};
 use crate::ids::WorkerId;
 use crate::load::formula::{LoadSettings, Saturated};
 use crate::load::pressure::LoadReport;
-
 use crate::resources::Resources;
 use crate::tags::{Attributes, Need};
 use crate::time::Time;
@@ -138,19 +137,19 @@ impl Workers {
             self.count(old, -1);
             self.index.unlist(old);
             let deadline = self.deadline(old);
-            move_deadline(&mut self.deadlines, old.record.id, deadline, None);
+            reorder(&mut self.deadlines, old.record.id, deadline, None);
         }
         self.by_name.insert(worker.record.name.clone(), worker.record.id);
         self.gained.insert(worker.record.id);
         let sized = memory_for_sizes(&worker);
-        let is_moved = move_by_memory(&mut self.by_memory, worker.record.id, sized_before, sized);
+        let is_moved = reorder(&mut self.by_memory, worker.record.id, sized_before, sized);
         self.sizes_version += u64::from(is_moved || (is_other && sized.is_some()));
         self.opened_count += 1;
         self.change_count += 1;
         self.count(&worker, 1);
         self.index.list(&worker);
         let deadline = self.deadline(&worker);
-        move_deadline(&mut self.deadlines, worker.record.id, None, deadline);
+        reorder(&mut self.deadlines, worker.record.id, None, deadline);
         let listed = Box::new(ListedWorker::new(worker, &self.load));
         let worker = listed.worker();
         self.index.place(worker, listed.summary());
@@ -168,11 +167,11 @@ impl Workers {
         if old.is_present() {
             count_queues(&mut self.for_queues, &mut self.new_or_gone_queues, old, -1);
         }
-        let is_moved = move_by_memory(&mut self.by_memory, id, memory_for_sizes(old), None);
+        let is_moved = reorder(&mut self.by_memory, id, memory_for_sizes(old), None);
         self.sizes_version += u64::from(is_moved);
         self.index.unlist(old);
         let deadline = self.deadline(old);
-        move_deadline(&mut self.deadlines, id, deadline, None);
+        reorder(&mut self.deadlines, id, deadline, None);
         self.by_name.remove(&old.record.name);
         self.gained.remove(&id);
         self.ahead.remove(&id);
@@ -232,7 +231,7 @@ impl Workers {
         if !worker.booked.is_idle() {
             worker.reported.end_quiet();
         }
-        let is_moved = move_by_memory(&mut self.by_memory, id, sized_before, memory_for_sizes(worker));
+        let is_moved = reorder(&mut self.by_memory, id, sized_before, memory_for_sizes(worker));
         self.sizes_version += u64::from(is_moved);
         if was_present != worker.is_present() {
             let by = if was_present { -1 } else { 1 };
@@ -255,7 +254,7 @@ impl Workers {
             self.gained.insert(id);
         }
         self.index.place(worker, summary);
-        move_deadline(&mut self.deadlines, id, deadline, worker.deadline(suspect_ns, load.stale_ns));
+        reorder(&mut self.deadlines, id, deadline, worker.deadline(suspect_ns, load.stale_ns));
         Some(result)
     }
 
@@ -424,7 +423,7 @@ impl Workers {
         let deadline = worker.deadline(suspect_ns, stale_ns);
         let result = change(worker);
         let after = worker.deadline(suspect_ns, stale_ns);
-        move_deadline(&mut self.deadlines, id, deadline, after);
+        reorder(&mut self.deadlines, id, deadline, after);
         Some(result)
     }
 
@@ -560,21 +559,16 @@ fn memory_for_sizes(worker: &Worker) -> Option<u64> {
     worker.counts_for_sizes().then_some(worker.record.capacity.memory)
 }
 
-/// Puts a worker where it belongs by its memory; true if that is elsewhere.
-fn move_by_memory(
-    by_memory: &mut BTreeSet<(u64, WorkerId)>,
-    id: WorkerId,
-    from: Option<u64>,
-    to: Option<u64>,
-) -> bool {
+/// Moves a worker in an order from one key to another; true if these differ.
+fn reorder<K: Ord>(order: &mut BTreeSet<(K, WorkerId)>, id: WorkerId, from: Option<K>, to: Option<K>) -> bool {
     if from == to {
         return false;
     }
-    if let Some(bytes) = from {
-        by_memory.remove(&(bytes, id));
+    if let Some(key) = from {
+        order.remove(&(key, id));
     }
-    if let Some(bytes) = to {
-        by_memory.insert((bytes, id));
+    if let Some(key) = to {
+        order.insert((key, id));
     }
     true
 }
@@ -586,21 +580,4 @@ fn note(set: &mut BTreeSet<WorkerId>, id: WorkerId, is_in: bool) -> bool {
     }
     set.remove(&id);
     false
-}
-
-fn move_deadline(
-    deadlines: &mut BTreeSet<(Time, WorkerId)>,
-    id: WorkerId,
-    from: Option<Time>,
-    to: Option<Time>,
-) {
-    if from == to {
-        return;
-    }
-    if let Some(at) = from {
-        deadlines.remove(&(at, id));
-    }
-    if let Some(at) = to {
-        deadlines.insert((at, id));
-    }
 }
