@@ -113,9 +113,9 @@ pub enum FetchQuery {
     /// The next parked jobs of a queue and class: as many as have `steps` steps together.
     Page {
         queue: String,
-        /// The number of the class.
+        /// The hash of the user and the class of work (`residency::subqueues::class_hash`).
         class: u64,
-        /// The first place that may be shown.
+        /// The first position that may be shown.
         from: QueuePos,
         steps: usize,
     },

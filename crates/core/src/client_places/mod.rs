@@ -88,7 +88,7 @@ pub(crate) struct QueuedRequest {
 }
 
 /// All places and the requests for them.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct ClientPlaces {
     charge: Charge,
     next_alloc: u64,
@@ -103,15 +103,7 @@ impl ClientPlaces {
     /// None yet. Their numbers follow `first`; a number that differs with each start makes sure that no number of an
     /// earlier start means a place of this one. `charge` says what they cost their queues.
     pub fn new(first: u64, charge: Charge) -> Self {
-        ClientPlaces {
-            charge,
-            next_alloc: first,
-            next_key: FIRST_KEY,
-            held: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            by_request: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
-        }
+        ClientPlaces { charge, next_alloc: first, next_key: FIRST_KEY, ..ClientPlaces::default() }
     }
 
     /// A place that is held.

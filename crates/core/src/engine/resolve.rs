@@ -48,13 +48,13 @@ fn open_jobs<E>(
     open
 }
 
-/// Jobs that must be held when the event is acted on, if they are active.
+/// Jobs that must be resident when the event is acted on, if they are active.
 fn named_by(ledger: &Ledger, event: &Event, lookups: &Lookups) -> Vec<JobId> {
     match event {
         Event::Cancel { job, .. } | Event::Hold { job, .. } | Event::Prioritize { job, .. } => vec![*job],
         Event::Retry { job, .. } => {
-            let held = ledger.jobs.get(job).map(|job| &job.spec);
-            let spec = held.or(lookups.get(job).and_then(|found| Some(&found.as_ref()?.spec)));
+            let resident = ledger.jobs.get(job).map(|job| &job.spec);
+            let spec = resident.or(lookups.get(job).and_then(|found| Some(&found.as_ref()?.spec)));
             let after = spec.into_iter().flat_map(|spec| spec.after.iter().copied());
             std::iter::once(*job).chain(after).collect()
         }

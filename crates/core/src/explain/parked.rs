@@ -1,4 +1,4 @@
-//! Jobs that the engine does not hold because others of their queue come first.
+//! Jobs that are not resident because others of their queue come first.
 
 use super::explanation::{Change, Explanation, Reason};
 use super::task::task as explain_task;
@@ -44,7 +44,7 @@ pub fn parked_task(
     let ahead = ahead + unparked_before(engine, &spec.queue, parked);
     let has_users = engine.queues().id(&spec.queue).is_some_and(|id| engine.queues().has_users(id));
     let parked_behind = Reason::Parked { ahead, is_at_most: has_users };
-    // The first of its line that is held waits for the same workers.
+    // The first resident job of its subqueue waits for the same workers.
     let Some(mut explanation) =
         explain_first(engine, spec, parked, &class_of(step, &spec.queue, engine.workers()))
     else {
@@ -59,11 +59,11 @@ pub fn parked_task(
     Some(explanation)
 }
 
-/// Explains the first ready task of a class in the line of a parked job.
+/// Explains the first ready task of a class in the subqueue of a parked job.
 fn explain_first(engine: &Engine, spec: &JobSpec, parked: &Parked, class: &Class) -> Option<Explanation> {
     let subqueue = engine.subqueues().get((engine.queues().id(&spec.queue)?, parked.class))?;
     let workers = engine.workers();
-    let mut jobs = subqueue.positions().filter_map(|place| engine.job(place.job));
+    let mut jobs = subqueue.positions().filter_map(|position| engine.job(position.job));
     let task = jobs.find_map(|job| {
         let steps = job.spec.steps.iter().zip(&job.steps);
         let mut alike = steps.filter(|(spec, _)| class_of(spec, &job.spec.queue, workers) == *class);
@@ -76,10 +76,10 @@ fn explain_first(engine: &Engine, spec: &JobSpec, parked: &Parked, class: &Class
 fn unparked_before(engine: &Engine, queue: &str, parked: &Parked) -> u64 {
     let Some(queue) = engine.queues().id(queue) else { return 0 };
     let key = StepKey { job: parked.position.job, step: 0 };
-    let place = QueuedStep::new(parked.position.priority.0, parked.position.ranked, key);
+    let own = QueuedStep::new(parked.position.priority.0, parked.position.ranked, key);
     let parts = engine.queues().parts(queue).map(|part| engine.queues().get(part));
     let before = parts
         .flat_map(Queue::steps_by_class)
-        .filter(|(_, step)| **step < place && !engine.is_parked(step.job()));
+        .filter(|(_, step)| **step < own && !engine.is_parked(step.job()));
     before.count() as u64
 }

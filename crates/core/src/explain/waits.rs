@@ -65,7 +65,7 @@ pub fn waiting_tasks(engine: &Engine) -> BTreeMap<BlockedReason, u64> {
         if away.ready == 0 {
             continue;
         }
-        let step = first.and_then(|place| engine.ledger().first_ready(place.job));
+        let step = first.and_then(|position| engine.ledger().first_ready(position.job));
         let reason = step.and_then(|key| wait_reason(engine, key, &mut fits));
         *tasks.entry(reason.unwrap_or(BlockedReason::Flowing)).or_default() += away.ready;
     }

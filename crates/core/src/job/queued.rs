@@ -52,10 +52,10 @@ pub struct QueuePos {
 }
 
 impl QueuePos {
-    /// The place before all jobs.
+    /// The position before all jobs.
     pub const FIRST: QueuePos = QueuePos { priority: Reverse(i32::MAX), ranked: Time(0), job: JobId(0) };
 
-    /// The first place behind this one.
+    /// The first position behind this one.
     pub fn next(self) -> QueuePos {
         QueuePos { job: JobId(self.job.0.saturating_add(1)), ..self }
     }

@@ -10,7 +10,7 @@ use crate::ranges::RangeSet;
 use crate::time::Time;
 
 /// A step of an active job. The sets hold task numbers of the job, not of the step.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Step {
     /// The number of its first task.
     pub base: u32,

@@ -66,7 +66,7 @@ pub(crate) struct Books {
 /// What was looked up for an event, by job: what the store has of it, if anything.
 pub(crate) type Lookups = BTreeMap<JobId, Option<JobRecord>>;
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Ledger {
     /// What bookings cost their queues.
     pub(crate) charge: Charge,
@@ -121,23 +121,9 @@ impl Ledger {
             lease_ns,
             recent_max,
             next_job: first_job.max(1),
-            jobs: BTreeMap::new(),
-            attempts: BTreeMap::new(),
-            dependents: BTreeMap::new(),
-            keys: BTreeMap::new(),
             keys_from: JobId(first_job),
-            gone: BTreeSet::new(),
             recent: RecentOutcomes::new(recent_max),
-            reclaims: BTreeMap::new(),
-            short: BTreeSet::new(),
-            accruals: BTreeSet::new(),
-            learned: BTreeSet::new(),
-            steps: 0,
-            licences: LicencePool::default(),
-            successes: Successes::default(),
-            wide: Vec::new(),
-            turns_continue: false,
-            effects: Effects::default(),
+            ..Ledger::default()
         }
     }
 

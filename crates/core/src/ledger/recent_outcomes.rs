@@ -5,7 +5,7 @@ use crate::job::{JobState, SubmissionKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The last of them, up to a number.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct RecentOutcomes {
     max: usize,
     order: VecDeque<JobId>,
@@ -14,7 +14,7 @@ pub(crate) struct RecentOutcomes {
 
 impl RecentOutcomes {
     pub(crate) fn new(max: usize) -> Self {
-        RecentOutcomes { max, order: VecDeque::new(), ends: BTreeMap::new() }
+        RecentOutcomes { max, ..RecentOutcomes::default() }
     }
 
     /// A job ended. Returns the one that is forgotten for it, with its key.

@@ -7,11 +7,8 @@ use super::learning::profile_booked;
 use super::licensing::take_licences;
 use super::{Attempt, Books, Ledger, Lent};
 use crate::cache_keys::Reads;
-use crate::ids::{ClassId, JobId, StepKey, TaskId};
-use crate::job::{
-    ChunkEnd, EndedTasks, JobRecord, JobSpec, JobState, Step, TaskRow, TaskState, Tries, TriesMap,
-};
-use crate::ranges::RangeSet;
+use crate::ids::{JobId, StepKey, TaskId};
+use crate::job::{ChunkEnd, EndedTasks, JobRecord, JobSpec, JobState, Step, TaskRow, TaskState, Tries};
 use crate::resources::Resources;
 use crate::score::dependents::dependents;
 use crate::time::Time;
@@ -81,37 +78,18 @@ fn new_steps(books: &mut Books, id: JobId, spec: &JobSpec, created: Time) -> Vec
     let steps = all.map(|(number, ((step_spec, profile_id), dependents))| {
         let class = sized_class(books, spec, number, has_gangs, |step| profile[step]);
         let step = Step {
+            base,
+            class: books.plan.classes.intern(class),
+            ready_since: created,
             profile: *profile_id,
             dependents: dependents.weight(),
             reads: Reads::of(&step_spec.hints.caches),
-            ..new_step(base, books.plan.classes.intern(class), created)
+            ..Step::default()
         };
         base += step_spec.tasks;
         step
     });
     steps.collect()
-}
-
-fn new_step(base: u32, class: ClassId, created: Time) -> Step {
-    Step {
-        base,
-        class,
-        ready: RangeSet::default(),
-        succeeded: RangeSet::default(),
-        failed: RangeSet::default(),
-        canceled: RangeSet::default(),
-        active: 0,
-        riding: 0,
-        ready_since: created,
-        enlisted: None,
-        tries: TriesMap::default(),
-        noted: 0,
-        mean_ms: None,
-        profile: 0,
-        chunk_lengths: None,
-        reads: Reads::default(),
-        dependents: 0.0,
-    }
 }
 
 /// Takes in a task's row: an end, or an attempt that its worker has.

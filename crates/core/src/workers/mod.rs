@@ -560,7 +560,12 @@ fn memory_for_sizes(worker: &Worker) -> Option<u64> {
 }
 
 /// Moves a worker in an order from one key to another; true if these differ.
-fn reorder<K: Ord>(order: &mut BTreeSet<(K, WorkerId)>, id: WorkerId, from: Option<K>, to: Option<K>) -> bool {
+fn reorder<K: Ord>(
+    order: &mut BTreeSet<(K, WorkerId)>,
+    id: WorkerId,
+    from: Option<K>,
+    to: Option<K>,
+) -> bool {
     if from == to {
         return false;
     }
