@@ -229,9 +229,9 @@ impl Reservations {
     }
 
     /// The gangs of whose workers some are not reserved for them any more, whatever became of these.
-    pub fn broken_gangs(&self) -> BTreeSet<ClassId> {
-        let broken = self.gangs.iter().filter(|(class, needs)| self.held_by(**class) < **needs);
-        broken.map(|(class, _)| *class).collect()
+    pub fn incomplete_gangs(&self) -> BTreeSet<ClassId> {
+        let incomplete = self.gangs.iter().filter(|(class, needs)| self.held_by(**class) < **needs);
+        incomplete.map(|(class, _)| *class).collect()
     }
 
     /// Work changes from a class to a new one, which takes over how long it has waited.
@@ -357,15 +357,15 @@ mod tests {
         let of = |ids: &[u64]| ids.iter().map(|id| WorkerId(*id)).collect::<BTreeSet<_>>();
         let mut reserves = Reservations::new(ReservationSettings { holders_max: 1, ..Default::default() });
         assert_eq!(reserves.reserve_all(&of(&[1, 2, 3]), WIDE), []);
-        assert!(reserves.is_full() && reserves.broken_gangs().is_empty());
+        assert!(reserves.is_full() && reserves.incomplete_gangs().is_empty());
         reserves.release(WorkerId(2));
-        assert_eq!(reserves.broken_gangs(), BTreeSet::from([WIDE]));
+        assert_eq!(reserves.incomplete_gangs(), BTreeSet::from([WIDE]));
         assert_eq!(reserves.reserve_all(&of(&[1, 4, 5]), WIDE), [WorkerId(3)]);
-        assert!(reserves.is_full() && reserves.broken_gangs().is_empty());
+        assert!(reserves.is_full() && reserves.incomplete_gangs().is_empty());
         reserves.retain(|worker, _| worker != WorkerId(5));
-        assert_eq!(reserves.broken_gangs(), BTreeSet::from([WIDE]));
+        assert_eq!(reserves.incomplete_gangs(), BTreeSet::from([WIDE]));
         assert_eq!(reserves.reserve_all(&of(&[]), WIDE), [WorkerId(1), WorkerId(4)]);
-        assert!(!reserves.is_full() && reserves.broken_gangs().is_empty());
+        assert!(!reserves.is_full() && reserves.incomplete_gangs().is_empty());
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Planner {
             let is_open = workers.get(id).is_some_and(|worker| placement::takes_part_now(asks, worker));
             (!is_open).then_some(class)
         });
-        let waiting: BTreeSet<ClassId> = waiting.chain(self.reservations.broken_gangs()).collect();
+        let waiting: BTreeSet<ClassId> = waiting.chain(self.reservations.incomplete_gangs()).collect();
         self.reservations.retain(|id, class| {
             // A task that waits for jobs of its own does not end before these have run, perhaps on this worker.
             let is_lending = workers.get(id).is_some_and(|worker| worker.booked.lending() > 0);
@@ -64,7 +64,8 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
     blocked.retain(|class| feasible_workers.could_run(*class, classes, workers));
     newcomers.retain(|class| feasible_workers.could_run(*class, classes, workers));
     // A gang that started needs the rest of its reservation no longer.
-    let started: BTreeSet<ClassId> = plan.reservations.broken_gangs().intersection(placed).copied().collect();
+    let started: BTreeSet<ClassId> =
+        plan.reservations.incomplete_gangs().intersection(placed).copied().collect();
     let mut freed = plan.drop_unneeded(&blocked.difference(&started).copied().collect());
     mend_gangs(work, &mut freed);
     let plan = work.plan_mut();
@@ -95,7 +96,7 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
 /// A gang that lost some of the workers that are reserved for it gets others at once, or gives up the rest: they would
 /// stand empty for nothing. It has been blocked for as long as before, so it gets all that it needs as soon as it can.
 fn mend_gangs<W: Work>(work: &mut W, freed: &mut Vec<WorkerId>) {
-    for class in work.plan().reservations.broken_gangs() {
+    for class in work.plan().reservations.incomplete_gangs() {
         let asks = work.plan().classes.find(class);
         let workers = asks.and_then(|asks| gang::replacement(work, class, asks)).unwrap_or_default();
         freed.extend(work.plan_mut().reservations.reserve_all(&workers, class));
