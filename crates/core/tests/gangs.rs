@@ -480,6 +480,29 @@ fn a_start_that_is_sent_again_after_others_ended_says_the_same_place() {
 }
 
 #[test]
+fn after_a_restart_what_cannot_start_again_with_its_gang_ends() {
+    let roles = || spec("q", [StepSpec { retries: 1, ..gang("mpi", 1, 2, 1) }, role("log", Some(0), "")]);
+    let mut farm = farm_of(3, 1);
+    let job = farm.submit(roles());
+    let on = workers_of(&farm, job);
+    let row = |index: u32, state| TaskRow { index, state, ..booked(on[index as usize]) };
+    // One is to run again, and another role has failed for good: the gang never starts again. The kill of what runs was
+    // not heard.
+    let rows = vec![
+        row(0, TaskState::Booked),
+        TaskRow { failures: 1, ..row(1, TaskState::Ready) },
+        row(2, TaskState::Failed),
+    ];
+    let workers = farm.engine.workers().iter().map(|worker| worker.stored()).collect();
+    let stored = StoredState { workers, jobs: vec![record(job.0, roles(), rows)], ..StoredState::default() };
+    let mut restored = Farm::restored(Settings::default(), stored, farm.now);
+    restored.take();
+    reconnect(&mut restored, on[0], 1);
+    assert_eq!(places(&restored.take()), [], "its start is not sent again");
+    assert_eq!(workers_of(&restored, job), []);
+}
+
+#[test]
 fn a_role_that_failed_keeps_its_place_among_those_that_go_on() {
     let mut farm = farm_of(1, 2);
     let job = farm.submit(spec("q", [role("server", None, ""), role("client", Some(0), "")]));

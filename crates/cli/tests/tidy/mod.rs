@@ -712,9 +712,9 @@ fn no_source_has_a_forbidden_phrase() {
             // "There is no limit" says that it does not exist; "0 is no limit" is the riddle.
             let line = line.to_lowercase().replace("there is no ", "");
             let found = FORBIDDEN.iter().filter(|(phrase, _)| count_words(&line, phrase) > 0);
-            left.extend(found.map(|(phrase, instead)| {
-                format!("{path}:{}: {phrase:?}: write {instead}", number + 1)
-            }));
+            left.extend(
+                found.map(|(phrase, instead)| format!("{path}:{}: {phrase:?}: write {instead}", number + 1)),
+            );
         }
     }
     assert!(left.is_empty(), "{}", left.join("\n"));

@@ -102,7 +102,8 @@ impl Ledger {
         tasks
     }
 
-    /// Tasks of split gangs: they run, and others of their gang are ready, or others of their step in it have failed.
+    /// Tasks of split gangs: they run, and others of their gang are to start again, or others of their step in it have
+    /// failed. If a role of the gang failed for good, what is to start again is not ready.
     pub(crate) fn in_split_gangs(&self, id: JobId) -> Vec<TaskId> {
         let Some(job) = self.jobs.get(&id).filter(|job| job.has_gangs) else { return Vec::new() };
         let is_split = |task: &TaskId| {
@@ -110,7 +111,11 @@ impl Ledger {
             let own = usize::from(job.step_of(task.index));
             job.gang_tasks(gang).any(|mate| {
                 let step = &job.steps[mate.step];
-                step.ready.contains(mate.index) || (mate.step == own && step.failed.contains(mate.index))
+                let has_failed = step.failed.contains(mate.index);
+                let has_ended =
+                    has_failed || step.succeeded.contains(mate.index) || step.canceled.contains(mate.index);
+                let is_booked = self.attempts.contains_key(&TaskId { job: id, index: mate.index });
+                (has_failed && mate.step == own) || !(has_ended || is_booked)
             })
         };
         self.attempts_of(id).map(|(task, _)| task).filter(is_split).collect()

@@ -123,7 +123,8 @@ impl PgReader {
         let view = rows::job(&job)?;
         let sql = "SELECT count(*) FROM parked WHERE queue = $1 AND (rank, ranked, job) < ($2, $3, $4)";
         let (position, queue) = (parked.position, super::text(&view.spec.queue));
-        let values: [&(dyn ToSql + Sync); 4] = [&queue, &rank(position), &time(position.ranked), &int(position.job.0)];
+        let values: [&(dyn ToSql + Sync); 4] =
+            [&queue, &rank(position), &time(position.ranked), &int(position.job.0)];
         let ahead = at.query_one(sql, &values).await?.number(0)?;
         Ok(Some(ParkedView { spec: view.spec, parked, ahead }))
     }
