@@ -856,7 +856,7 @@ export interface components {
              * @description Attempts that were killed on request.
              */
             canceled: number;
-            /** @description Their run times. */
+            /** @description How long these attempts ran, as a histogram. */
             durations: components["schemas"]["Durations"];
             /** @description The attempts with the most cpu time, at most 50; only of jobs that the caller may read. */
             expensive: components["schemas"]["ExpensiveTask"][];

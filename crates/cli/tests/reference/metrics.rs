@@ -18,7 +18,8 @@ const CALLS: [(&str, &str, &str, &str); 4] = [
     ("counter(", "counter", "windlass_", "_total"),
     ("seconds(", "histogram", "windlass_", "_seconds"),
     ("counts(", "histogram", "windlass_", ""),
-    ("gauge(", "gauge", "", ""),
+    // Gauges stand in tables too, by their whole names.
+    ("(", "gauge", "", ""),
 ];
 
 /// The server's metrics by their names in the text.
@@ -31,7 +32,11 @@ fn registered() -> BTreeMap<String, Family> {
                 let parts: Vec<&str> = source[at + call.len()..].splitn(5, '"').collect();
                 let [opening, name, between, help, _] = parts[..] else { continue };
                 // Definitions and other calls have no two literals.
-                if !["", "r,"].contains(&opening.trim()) || between.trim() != "," {
+                let is_gauge = kind == "gauge";
+                if !["", "r,"].contains(&opening.trim())
+                    || between.trim() != ","
+                    || (is_gauge && !name.starts_with("windlass_"))
+                {
                     continue;
                 }
                 let family = Family { kind: kind.to_owned(), help: help.to_owned() };

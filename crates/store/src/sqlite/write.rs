@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use windlass_core::engine::Write;
 use windlass_core::job::TaskResult;
 use windlass_core::worker::WorkerRecord;
-use windlass_core::{JobId, TaskId, Time};
+use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// Applies a batch; returns the indexes of the refused writes.
 pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
@@ -56,21 +56,7 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         }
         Write::JobRetry { job } => retry(tx, *job)?,
         Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => {
-            // Attempt 1 inserts the row, and that insert is the compare-and-swap.
-            let sql = match attempt {
-                1 => {
-                    "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
-                     VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING"
-                }
-                _ => {
-                    "UPDATE tasks SET state = 1, attempt = ?3, worker = ?4, epoch = ?5, booked = ?6, cpu = ?7,
-                         memory = ?8, end = NULL
-                     WHERE job = ?1 AND idx = ?2 AND state = 0 AND attempt = ?3 - 1"
-                }
-            };
-            let (worker, epoch, memory) = (int(worker.0), int(epoch.0), int(*memory));
-            let row = (int(task.job.0), task.index, attempt, worker, epoch, time(*at), cpu, memory);
-            tx.prepare_cached(sql)?.execute(row)?
+            book(tx, (*task, *attempt), (*worker, *epoch), *at, (*cpu, *memory))?
         }
         Write::End { task, attempt, state, failures, losses, result } => {
             end(tx, *task, *attempt, codes::task_state(*state), (*failures, *losses), result)?
@@ -110,6 +96,38 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         }
     };
     Ok(rows > 0)
+}
+
+fn book(
+    tx: &Transaction<'_>,
+    (task, attempt): (TaskId, u32),
+    (worker, epoch): (WorkerId, Epoch),
+    at: Time,
+    (cpu, memory): (u32, u64),
+) -> rusqlite::Result<usize> {
+    // Attempt 1 inserts the row, and that insert is the compare-and-swap.
+    let sql = match attempt {
+        1 => {
+            "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
+             VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING"
+        }
+        _ => {
+            "UPDATE tasks SET state = 1, attempt = ?3, worker = ?4, epoch = ?5, booked = ?6, cpu = ?7,
+                 memory = ?8, end = NULL
+             WHERE job = ?1 AND idx = ?2 AND state = 0 AND attempt = ?3 - 1"
+        }
+    };
+    let (worker, epoch, memory) = (int(worker.0), int(epoch.0), int(memory));
+    tx.prepare_cached(sql)?.execute((
+        int(task.job.0),
+        task.index,
+        attempt,
+        worker,
+        epoch,
+        time(at),
+        cpu,
+        memory,
+    ))
 }
 
 fn insert_job(
