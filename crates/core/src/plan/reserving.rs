@@ -94,7 +94,8 @@ pub(super) fn reserve<W: Work>(work: &mut W, placed: &BTreeSet<ClassId>) {
 }
 
 /// A gang that lost some of the workers that are reserved for it gets others at once, or gives up the rest: they would
-/// stand empty for nothing. It has been blocked for as long as before, so it gets all that it needs as soon as it can.
+/// stand empty for nothing. It keeps its blocked time, so it gets all that it needs as soon as it can. That time drains only
+/// while the farm has too few workers for it.
 fn mend_gangs<W: Work>(work: &mut W, freed: &mut Vec<WorkerId>) {
     for class in work.plan().reservations.incomplete_gangs() {
         let asks = work.plan().classes.find(class);
