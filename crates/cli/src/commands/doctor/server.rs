@@ -238,14 +238,14 @@ async fn database(store: &Store, address: &str) -> Vec<Check> {
     let transport = weak_transport(windlass_store::weak_transport(address).ok().flatten(), verified);
     let lost = "its servers find each other's requests only by looking once a second: connect without a pooler, or by one \
                 that keeps a session for each connection";
-    let notices = match windlass_store::notices_arrive(&store, NOTICE_PATIENCE).await {
+    let notices = match windlass_store::notices_arrive(store, NOTICE_PATIENCE).await {
         Ok(true) => Check::ok("notifications", "they arrive".to_owned()),
         Ok(false) => Check::note("notifications", "none arrives".to_owned(), lost),
         Err(error) => {
             Check::missing("notifications", in_one_line(error), "see the manual's page on PostgreSQL")
         }
     };
-    let clock = match windlass_store::clock_ahead_ms(&store).await {
+    let clock = match windlass_store::clock_ahead_ms(store).await {
         Ok(Some(ms)) if ms.unsigned_abs() > CLOCKS_AGREE_MS => {
             let apart =
                 format!("the database's clock is {} s away from this machine's", ms.unsigned_abs() / 1000);
