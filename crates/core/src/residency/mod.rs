@@ -7,7 +7,7 @@
 //! longest subqueue is evicted. Events that name a job which is not resident wait until it was looked up.
 //!
 //! This module owns the counts of parked jobs, which jobs may be evicted, and the reads. It does not own jobs: the
-//! ledger notes which it has changed, and [`Residency::settle`] looks at these once, when the event or the round is
+//! ledger notes which it has changed, and `Residency::settle` looks at these once, when the event or the round is
 //! over.
 
 pub mod subqueues;
