@@ -266,8 +266,8 @@ impl Machine {
                 let until = Time(*sent).after(lasts_ns / 10 * 9);
                 keeper.lease_until = keeper.lease_until.max(Some(until));
             }
-            // Before the welcome there is no epoch to report under, and a start without a lease may be of an epoch that
-            // is over. The scheduler sends such starts again.
+            // A start needs a welcome, which gives the epoch of reports, and a lease, because without one its epoch may
+            // be over. The scheduler sends other starts again.
             start @ WorkerCommand::Start { .. } if new && may_run && self.welcomed => keeper.enlist(start),
             WorkerCommand::Start { .. } => {}
             WorkerCommand::Kill { task, attempt } => {

@@ -329,7 +329,7 @@ impl Memory {
         held.map(|job| job.id).collect()
     }
 
-    /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
+    /// Adds or revokes a token. False if the new id is taken, or if the token to revoke does not exist.
     pub(crate) fn write_token(&self, write: TokenWrite) -> bool {
         let mut tables = self.lock();
         match write {

@@ -79,7 +79,8 @@ fn finished_to_wire(task: Task, epoch: u64, result: WireResult) -> Finished {
 }
 
 /// The keeper's message of a server's order. `None` if the order is not for the keeper as it is, or lacks a required
-/// field. A start before the welcome has none either: there is no epoch to report under, so the server sends it again.
+/// field. A start that comes before the welcome has no message either, because the welcome gives the epoch of reports. The
+/// server sends that start again.
 pub fn keeper_message(order: Order, epoch: u64) -> Option<ToKeeper> {
     use order::What;
     let Order { seq, what } = order;

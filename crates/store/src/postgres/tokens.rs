@@ -12,7 +12,7 @@ const TOKEN: &str =
     "id, hash, role, submitter, worker, note, created, expires, revoked, serves, for_users, queue";
 
 impl Postgres {
-    /// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
+    /// Adds or revokes a token. False if the new id is taken, or if the token to revoke does not exist.
     pub(crate) async fn write_token(&self, write: TokenWrite) -> Result<bool, StoreError> {
         let client = self.client().await?;
         let done = match &write {

@@ -10,7 +10,7 @@ use windlass_core::Time;
 
 const TOKEN: &str = "id, hash, role, user, worker, note, created, expires, revoked, serves, for_users, queue";
 
-/// Applies a change; false if the id of a new token is taken, or if there is no such token to revoke.
+/// Adds or revokes a token. False if the new id is taken, or if the token to revoke does not exist.
 pub fn apply(db: &Connection, write: &TokenWrite) -> rusqlite::Result<bool> {
     let rows = match write {
         TokenWrite::Create(token) => db
