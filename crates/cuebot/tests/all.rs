@@ -3,6 +3,7 @@
 mod farm;
 mod follow;
 mod jobs;
+mod locks;
 #[path = "support/postgres.rs"]
 mod postgres;
 mod proto;

@@ -202,19 +202,20 @@ pub(crate) async fn share(tx: &Transaction<'_>, known: &Known) -> Result<(), Cal
 
 /// Ends a proc that its host does not run, and lets its frame wait again without spending a retry.
 pub(crate) async fn clear(tx: &Transaction<'_>, proc: &str, exit_status: i64) -> Result<(), CallError> {
-    // Frames are locked before procs everywhere.
-    let frame = tx
-        .query_opt(
-            "SELECT frame.pk_frame FROM frame JOIN proc ON proc.pk_frame = frame.pk_frame
-              WHERE proc.pk_proc = $1 FOR UPDATE OF frame",
-            &[&proc],
-        )
-        .await?;
-    if procs::release(tx, proc).await?
-        && let Some(frame) = frame
-    {
+    // Bookings lock in this order too: the frame, its proc, the counts of layer and job by the triggers of `stop`, and
+    // then what the proc is counted in.
+    let query = "SELECT frame.pk_frame FROM frame JOIN proc ON proc.pk_frame = frame.pk_frame
+          WHERE proc.pk_proc = $1 FOR UPDATE OF frame";
+    let frame = tx.query_opt(query, &[&proc]).await?;
+    // The proc may have ended while its frame was waited for.
+    let is_left = tx.query_opt("SELECT FROM proc WHERE pk_proc = $1 FOR UPDATE", &[&proc]).await?.is_some();
+    if !is_left {
+        return Ok(());
+    }
+    if let Some(frame) = frame {
         super::complete::stop(tx, frame.get(0), "WAITING", exit_status, 0).await?;
     }
+    procs::release(tx, proc).await?;
     Ok(())
 }
 
