@@ -174,7 +174,7 @@ fn readmit_for_gains<W: Work>(work: &mut W) {
         if roomy.as_ref().is_some_and(Vec::is_empty) {
             continue;
         }
-        for (looks, key) in plan.vetoed.in_rotation(*id, plan.step_misses_max).enumerate() {
+        for (looks, key) in plan.vetoed.to_look_at(*id, plan.step_misses_max).enumerate() {
             if roomy.as_ref().is_none_or(|roomy| is_taken_by_some(work, key, roomy, &context)) {
                 back.push(key);
             }

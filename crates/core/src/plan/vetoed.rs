@@ -34,7 +34,7 @@ pub(crate) struct VetoedSteps {
     steps: BTreeMap<StepKey, VetoedStep>,
     by_time: BTreeSet<(Time, StepKey)>,
     pub(super) by_class: BTreeMap<ClassId, BTreeSet<StepKey>>,
-    /// The step of a class that was looked at last when a worker gained room.
+    /// The step of a class that was looked at in its turn, the last time that a worker gained room.
     looked_last: BTreeMap<ClassId, StepKey>,
     /// Workers that must be judged to judge all of them once.
     looks: u64,
@@ -54,19 +54,20 @@ impl VetoedSteps {
         self.steps.is_empty()
     }
 
-    /// Up to `max` steps of a class: those after the one that was looked at last, then the first ones. If the same few
-    /// were looked at each time, a step behind them would only be judged again at its own time, and might then find
-    /// the room taken each time.
-    pub(super) fn in_rotation(&self, class: ClassId, max: usize) -> impl Iterator<Item = StepKey> + '_ {
+    /// Up to `max` steps of a class that a round looks at when a worker gained room: the first ones, and one more in
+    /// turn. Without that one, a step behind the first would only be judged again at its own time, and might then find
+    /// the room taken each time. If all were in turn, rounds would read the jobs of all vetoed steps from memory.
+    pub(super) fn to_look_at(&self, class: ClassId, max: usize) -> impl Iterator<Item = StepKey> + '_ {
+        let first_max = max.saturating_sub(1);
         let steps = self.by_class.get(&class);
-        let last = self.looked_last.get(&class).copied();
-        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = steps.into_iter().flat_map(move |steps| steps.range((after, Bound::Unbounded)));
-        let front = steps.into_iter().zip(last).flat_map(|(steps, last)| steps.range(..=last));
-        behind.chain(front).take(max).copied()
+        let first = steps.into_iter().flat_map(move |steps| steps.iter().take(first_max));
+        let after = self.looked_last.get(&class).map(|last| (Bound::Excluded(*last), Bound::Unbounded));
+        let next = steps.zip(after).and_then(|(steps, after)| steps.range(after).next());
+        let in_turn = next.or_else(|| steps?.iter().nth(first_max));
+        first.chain(in_turn).copied()
     }
 
-    /// A step of a class was looked at last.
+    /// The step of a class that was looked at in its turn.
     pub(super) fn looked_at(&mut self, class: ClassId, key: StepKey) {
         if self.by_class.contains_key(&class) {
             self.looked_last.insert(class, key);
@@ -181,15 +182,16 @@ mod tests {
             let (queue, why) = (QueueId(0), Ineligible::Reserved(ClassId(8)));
             vetoed.insert(VetoedStep { queue, class, queued_step, again: Time(1), looks: 1, why });
         }
-        let mut looks = Vec::new();
-        for _ in 0..3 {
-            let looked: Vec<StepKey> = vetoed.in_rotation(class, 2).collect();
-            vetoed.looked_at(class, looked[1]);
-            looks.extend(looked.into_iter().map(|key| key.job.0));
-        }
-        assert_eq!(looks, [1, 2, 3, 4, 5, 1]);
-        vetoed.remove(key(2));
-        assert_eq!(vetoed.in_rotation(class, 9).map(|key| key.job.0).collect::<Vec<_>>(), [3, 4, 5, 1]);
+        let look = |vetoed: &mut VetoedSteps| {
+            let looked: Vec<StepKey> = vetoed.to_look_at(class, 2).collect();
+            looked.last().into_iter().for_each(|key| vetoed.looked_at(class, *key));
+            looked.into_iter().map(|key| key.job.0).collect::<Vec<_>>()
+        };
+        let looks: Vec<_> = (0..5).map(|_| look(&mut vetoed)).collect();
+        assert_eq!(looks, [[1, 2], [1, 3], [1, 4], [1, 5], [1, 2]]);
+        vetoed.remove(key(3));
+        assert_eq!(look(&mut vetoed), [1, 4]);
+        assert_eq!(vetoed.to_look_at(class, 1).collect::<Vec<_>>(), [key(5)]);
         (1..=5).for_each(|job| _ = vetoed.remove(key(job)));
         assert_eq!(vetoed, VetoedSteps::default(), "nothing is left of a class that is gone");
     }
