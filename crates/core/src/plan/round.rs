@@ -174,14 +174,13 @@ fn readmit_for_gains<W: Work>(work: &mut W) {
         if roomy.as_ref().is_some_and(Vec::is_empty) {
             continue;
         }
-        for (looks, key) in plan.vetoed.to_look_at(*id, plan.step_misses_max).enumerate() {
+        let (first, in_turn) = plan.vetoed.to_look_at(*id, plan.step_misses_max);
+        for key in first.chain(in_turn) {
             if roomy.as_ref().is_none_or(|roomy| is_taken_by_some(work, key, roomy, &context)) {
                 back.push(key);
             }
-            if looks + 1 == plan.step_misses_max {
-                looked_last.push((*id, key));
-            }
         }
+        looked_last.extend(in_turn.map(|key| (*id, key)));
     }
     let plan = work.plan_mut();
     looked_last.into_iter().for_each(|(class, key)| plan.vetoed.looked_at(class, key));

@@ -54,17 +54,22 @@ impl VetoedSteps {
         self.steps.is_empty()
     }
 
-    /// Up to `max` steps of a class that a round looks at when a worker gained room: the first ones, and one more in
-    /// turn. Without that one, a step behind the first would only be judged again at its own time, and might then find
-    /// the room taken each time. If all were in turn, rounds would read the jobs of all vetoed steps from memory.
-    pub(super) fn to_look_at(&self, class: ClassId, max: usize) -> impl Iterator<Item = StepKey> + '_ {
-        let first_max = max.saturating_sub(1);
+    /// The steps of a class that a round looks at when a worker gained room, fewer than `max`: the first ones, and one
+    /// more in turn, which is returned apart. Without that one, a step behind the first would only be judged again at
+    /// its own time, and might then find the room taken each time. If all were in turn, rounds would read the jobs of
+    /// all vetoed steps from memory. The one costs as much as several of the first, which no cache has to fetch.
+    pub(super) fn to_look_at(
+        &self,
+        class: ClassId,
+        max: usize,
+    ) -> (impl Iterator<Item = StepKey> + '_, Option<StepKey>) {
+        let first_max = (max - max / 8).min(max.saturating_sub(1));
         let steps = self.by_class.get(&class);
         let first = steps.into_iter().flat_map(move |steps| steps.iter().take(first_max));
         let after = self.looked_last.get(&class).map(|last| (Bound::Excluded(*last), Bound::Unbounded));
         let next = steps.zip(after).and_then(|(steps, after)| steps.range(after).next());
         let in_turn = next.or_else(|| steps?.iter().nth(first_max));
-        first.chain(in_turn).copied()
+        (first.copied(), in_turn.copied())
     }
 
     /// The step of a class that was looked at in its turn.
@@ -183,15 +188,16 @@ mod tests {
             vetoed.insert(VetoedStep { queue, class, queued_step, again: Time(1), looks: 1, why });
         }
         let look = |vetoed: &mut VetoedSteps| {
-            let looked: Vec<StepKey> = vetoed.to_look_at(class, 2).collect();
-            looked.last().into_iter().for_each(|key| vetoed.looked_at(class, *key));
-            looked.into_iter().map(|key| key.job.0).collect::<Vec<_>>()
+            let (first, in_turn) = vetoed.to_look_at(class, 2);
+            let looked: Vec<u64> = first.chain(in_turn).map(|key| key.job.0).collect();
+            in_turn.into_iter().for_each(|key| vetoed.looked_at(class, key));
+            looked
         };
         let looks: Vec<_> = (0..5).map(|_| look(&mut vetoed)).collect();
         assert_eq!(looks, [[1, 2], [1, 3], [1, 4], [1, 5], [1, 2]]);
         vetoed.remove(key(3));
         assert_eq!(look(&mut vetoed), [1, 4]);
-        assert_eq!(vetoed.to_look_at(class, 1).collect::<Vec<_>>(), [key(5)]);
+        assert_eq!(vetoed.to_look_at(class, 1).1, Some(key(5)));
         (1..=5).for_each(|job| _ = vetoed.remove(key(job)));
         assert_eq!(vetoed, VetoedSteps::default(), "nothing is left of a class that is gone");
     }
