@@ -55,7 +55,6 @@ async fn instant(path: &Path, tasks: u32, slots: u32) -> anyhow::Result<(f64, f6
 /// How fast a large array is accepted and what it holds while it waits.
 pub async fn array(dir: &Path, tasks: u32) -> anyhow::Result<()> {
     let handle = windlass_server::start(work::open(&dir.join("array.db"))?, Default::default()).await?;
-    workers::connect_instant(&handle, 1, 0).await?;
     submit(&handle, 10).await?;
     let before = resident_bytes()?;
     let clock = Instant::now();

@@ -4,3 +4,4 @@ mod cost;
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
 mod postgres;
+mod small;
