@@ -13,6 +13,7 @@ mod gangs_why;
 mod growth;
 mod idle_workers;
 mod kit;
+mod late_reports;
 mod leases;
 mod licences;
 mod matching;

@@ -2,7 +2,7 @@
 
 use super::commands::{recall, send, send_start};
 use super::hello::{HeldPhase, Hello, Inventory};
-use super::holding::{drop_attempt, mark_started, promote, set_lent};
+use super::holding::{drop_attempt, mark_started, promote, set_lent, yield_to_lenders};
 use super::lease::{admit, grant, renew, write_worker};
 use super::lifecycle::{conclude, give_back_rider, lose_attempts};
 use super::{Books, Lent};
@@ -198,6 +198,7 @@ fn meet_held(books: &mut Books, task: TaskId, phase: HeldPhase, out: &mut Outbox
             set_lent(books, task, Lent::Yes);
         }
         mark_started(books, task, at, out);
+        yield_to_lenders(books, task);
     }
     let Some(attempt) = books.ledger.attempts.get(&task) else { return };
     let (worker, number, killing, lent) = (attempt.worker, attempt.number, attempt.killing, attempt.lent);

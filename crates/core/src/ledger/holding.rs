@@ -56,19 +56,36 @@ pub(super) fn make_room(books: &mut Books, id: WorkerId, task: TaskId) {
             holds.then_some((attempt.started.is_none(), attempt.seq, *other))
         });
         let Some((_, _, other)) = others.max() else { return };
-        let Some(Attempt { request, headroom_bytes, .. }) = books.ledger.attempts.get(&other).cloned() else {
-            return;
-        };
-        let (key, ms) = (books.ledger.key_of(other), books.ledger.predicted_ms(other));
-        books.plan.workers.update(id, |w| {
-            w.booked.let_go(other, key, &request, headroom_bytes, request.cpu);
-            w.booked.send_back(other, ms);
-        });
-        if let Some(attempt) = books.ledger.attempts.get_mut(&other) {
-            attempt.queued = true;
-        }
-        books.plan.request_round();
+        send_back(books, id, other);
     }
+}
+
+/// A worker reports that a task started, and there is no room for it beside tasks that lend: these have begun since,
+/// for what lends keeps all but its cpus. The report is older than that, and the task's end is under way. Places of
+/// outside clients do not count: a worker does not know of them.
+pub(super) fn yield_to_lenders(books: &mut Books, task: TaskId) {
+    let attempt = books.ledger.attempts.get(&task);
+    let Some(attempt) = attempt.filter(|attempt| !attempt.queued && attempt.lent == Lent::No) else { return };
+    let Some(worker) = books.plan.workers.get(attempt.worker) else { return };
+    let places = worker.booked.places().values();
+    let mut held = places.fold(worker.booked.sum().clone(), |held, place| held.less(place));
+    held.cpu = 0;
+    if worker.booked.lending() > 0 && !held.fits(&worker.record.capacity) {
+        send_back(books, attempt.worker, task);
+    }
+}
+
+/// A task that was taken for running holds nothing, and waits on its worker until there is room or more is said of it.
+fn send_back(books: &mut Books, id: WorkerId, task: TaskId) {
+    let (key, ms) = (books.ledger.key_of(task), books.ledger.predicted_ms(task));
+    let Some(attempt) = books.ledger.attempts.get_mut(&task) else { return };
+    let (held, headroom_bytes, cpu) = (attempt.held(), attempt.headroom_bytes, attempt.request.cpu);
+    attempt.queued = true;
+    books.plan.workers.update(id, |w| {
+        w.booked.let_go(task, key, &held, headroom_bytes, cpu);
+        w.booked.send_back(task, ms);
+    });
+    books.plan.request_round();
 }
 
 /// Takes an attempt off the books: what it held is free.

@@ -3,7 +3,7 @@
 use super::Books;
 use super::commands::send;
 use super::hello::Report;
-use super::holding::{drop_attempt, mark_started, promote};
+use super::holding::{drop_attempt, mark_started, promote, yield_to_lenders};
 use super::lease::note_worker;
 use super::lifecycle::conclude;
 use crate::bounds::{CORES_USED_MAX, PEAK_BYTES_MAX};
@@ -21,6 +21,7 @@ pub(crate) fn started(books: &mut Books, by: Report, at: Time, out: &mut Outbox)
     books.plan.workers.hear(by.worker, books.plan.now());
     if books.ledger.is_current(&by) {
         mark_started(books, by.task, at, out);
+        yield_to_lenders(books, by.task);
     }
 }
 
