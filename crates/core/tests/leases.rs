@@ -138,6 +138,23 @@ fn an_old_hello_or_beat_that_comes_late_changes_nothing() {
     assert!(!tell(&mut farm, 1050, hello(1, 8, true, 5)).sends.is_empty());
 }
 
+/// The worker does not know of the epoch that the end of its lease began. It would run what it is sent in its earlier
+/// epoch, and its reports of that would count for nothing.
+#[test]
+fn an_old_hello_that_comes_after_the_end_of_the_lease_opens_no_epoch() {
+    let mut farm = Farm::new(settings());
+    tell(&mut farm, 1000, hello(1, 7, true, 50));
+    beat(&mut farm, 1020, 1, 60);
+    tell(&mut farm, 1400, Event::Tick);
+    let out = tell(&mut farm, 1410, hello(1, 7, true, 50));
+    assert!(out.writes.is_empty() && out.sends.is_empty(), "{out:?}");
+    assert_eq!(starts(&submit(&mut farm, 1420, cores(1))), []);
+    let asked = beat(&mut farm, 1430, 1, 70).sends;
+    assert_eq!(asked.iter().map(|send| &send.command).collect::<Vec<_>>(), [&WorkerCommand::Resync]);
+    let out = tell(&mut farm, 1440, hello(1, 7, true, 75));
+    assert_eq!(starts(&out), [(WorkerId(1), task(JobId(1), 0))]);
+}
+
 #[test]
 fn the_room_of_a_lost_start_goes_to_the_next_task_at_once() {
     let mut farm = Farm::new(settings());

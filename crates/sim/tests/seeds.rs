@@ -143,7 +143,7 @@ fn new_seeds_break_no_promise() -> Result<(), Violation> {
 }
 
 /// Seeds that broke a promise once, in the worlds as they are now.
-const ONCE_BROKEN: [u64; 7] = [118_593, 212_263, 256_820, 706_989, 751_053, 1_009_547, 1_105_115];
+const ONCE_BROKEN: [u64; 8] = [118_593, 212_263, 256_820, 706_989, 751_053, 1_009_547, 1_105_115, 2_054_877];
 
 #[test]
 fn seeds_that_broke_a_promise_once_break_none() -> Result<(), Violation> {

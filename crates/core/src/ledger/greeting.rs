@@ -34,8 +34,9 @@ pub(crate) fn hello(books: &mut Books, hello: Hello, out: &mut Outbox) -> bool {
     let before = known.and_then(|id| books.plan.workers.get(id));
     let is_late =
         before.is_some_and(|w| w.record.incarnation == hello.incarnation && hello.sent < w.link.last_sent);
-    // An earlier hello of the same connection that comes late is out of date.
-    if is_late && !hello.new_link && before.is_some_and(|w| w.link.connected) {
+    // An earlier hello of the same connection that comes late is out of date. That of a worker whose lease ran out
+    // meanwhile would open an epoch that the worker does not know of. It is asked for another hello at its next beat.
+    if is_late && !hello.new_link {
         return false;
     }
     if let Some(id) = known {
