@@ -174,7 +174,8 @@ impl People {
                 let queue = ["a", "b", "vip"][world.rng.below(3) as usize].to_owned();
                 let place = PlaceInUse { alloc: AllocId(0), queue: queue.clone(), amounts: amounts.clone() };
                 let request = self.ask(Ask::Alloc(place));
-                let wait_max_ms = world.rng.below(3) * 2_000;
+                // Long enough for some to hang up before they are answered.
+                let wait_max_ms = world.rng.below(3) * 20_000;
                 let place = PlaceRequest { queue, amounts, wait_max_ms, ..PlaceRequest::default() };
                 world.tell(Event::Alloc { request, place: Box::new(place) });
             }

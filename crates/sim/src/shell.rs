@@ -137,16 +137,18 @@ impl World {
 
     fn take_hello(&mut self, link: u64, machine: usize, hello: Box<Hello>) {
         let Some(scheduler) = &mut self.scheduler else { return };
-        let (name, admitted) = (hello.name.clone(), scheduler.engine.admit(&hello).is_ok());
+        // As in the server: the engine does not hear of a hello that is refused.
+        if scheduler.engine.admit(&hello).is_err() {
+            self.tally.refused_names += 1;
+            return;
+        }
+        let name = hello.name.clone();
         let welcome_of = |scheduler: &Scheduler, name: &str| {
             scheduler.engine.workers().by_name(name).map(|worker| worker.link.welcome_seq)
         };
         let welcome_before = welcome_of(scheduler, &name);
         self.tell(Event::Hello(hello));
-        let Some(scheduler) = self.scheduler.as_mut().filter(|_| admitted) else {
-            self.tally.refused_names += 1;
-            return;
-        };
+        let Some(scheduler) = &mut self.scheduler else { return };
         let id = scheduler.engine.workers().by_name(&name).map(|worker| worker.record.id);
         // The worker has a new link, so the older ones are dead, whether that was noticed or not.
         let mut closed = Vec::new();

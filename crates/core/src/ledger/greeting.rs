@@ -8,7 +8,7 @@ use super::lifecycle::{conclude, give_back_rider, lose_attempts};
 use super::{Books, Lent};
 use crate::ids::{Epoch, TaskId, WorkerId};
 use crate::job::{End, TaskResult};
-use crate::outbox::{Fact, Outbox, WorkerCommand};
+use crate::outbox::{Outbox, WorkerCommand};
 use crate::plan::Planner;
 use crate::resources::Resources;
 use crate::worker::{Origin, Worker, WorkerRecord, WorkerState};
@@ -27,8 +27,8 @@ pub(crate) fn hello(books: &mut Books, hello: Hello, out: &mut Outbox) -> bool {
         })
     };
     let known = books.plan.workers.by_name(&hello.name).or_else(renamed).map(|w| w.record.id);
-    if let (Some(worker), Err(_)) = (known, admit(&books.plan, &hello)) {
-        out.facts.push(Fact::Worker { worker, name: hello.name, what: "claimed by another" });
+    // The shell asks first, and tells a worker that is refused why.
+    if known.is_some() && admit(&books.plan, &hello).is_err() {
         return false;
     }
     let before = known.and_then(|id| books.plan.workers.get(id));
