@@ -60,9 +60,9 @@ pub(super) fn make_room(books: &mut Books, id: WorkerId, task: TaskId) {
     }
 }
 
-/// A worker reports that a task started, and there is no room for it beside tasks that lend: these have begun since,
-/// for what lends keeps all but its cpus. The report is older than that, and the task's end is under way. Places of
-/// outside clients do not count: a worker does not know of them.
+/// Takes a task off the books whose start was reported, where it has no room beside tasks that lend. A task that lends
+/// keeps all but its cpus. So it began after the reported task had ended, and the report of that end is under way.
+/// Places of outside clients do not count, because a worker does not know of them.
 pub(super) fn yield_to_lenders(books: &mut Books, task: TaskId) {
     let attempt = books.ledger.attempts.get(&task);
     let Some(attempt) = attempt.filter(|attempt| !attempt.queued && attempt.lent == Lent::No) else { return };

@@ -57,7 +57,7 @@ impl VetoedSteps {
     /// The steps of a class that a round looks at when a worker gained room, fewer than `max`: the first ones, and one
     /// more in turn, which is returned apart. Without that one, a step behind the first would only be judged again at
     /// its own time, and might then find the room taken each time. If all were in turn, rounds would read the jobs of
-    /// all vetoed steps from memory. The one costs as much as several of the first, which no cache has to fetch.
+    /// all vetoed steps from memory. The first ones stay in the processor's cache.
     pub(super) fn to_look_at(
         &self,
         class: ClassId,
