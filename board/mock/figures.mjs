@@ -39,11 +39,11 @@ export function overview(farm) {
     new Map(),
   );
   const text = {
-    capacity: 'the workers that fit them are full',
-    no_fit: 'no worker of the farm fits them',
-    held: 'a person holds their job',
-    paused: 'their queue is paused',
-    flowing: 'they are being placed',
+    full: 'Every worker that could run these is busy or takes no new work.',
+    fits_nowhere: 'No worker of the farm could ever run these.',
+    held: 'Their job is held.',
+    paused: 'Their queue is paused.',
+    turn: 'There is room, and these tasks are about to start.',
   };
   return {
     time_ms: farm.now,
@@ -95,14 +95,16 @@ export function pending(farm) {
         job.state === 'held'
           ? 'held'
           : job.impossible
-            ? 'no_fit'
+            ? 'fits_nowhere'
             : farm.queueOf.get(job.queue).paused !== null
               ? 'paused'
-              : 'capacity';
+              : 'full';
       return {
         kind: 'build',
         queue: job.queue,
         job_id: job.id,
+        job_name: job.name,
+        user: job.user,
         name: step.name,
         task_id: `${job.id}.${first}`,
         tasks: n,
@@ -110,6 +112,7 @@ export function pending(farm) {
         dependency_count: step.depends?.length ?? 0,
         dependents: 0,
         reason,
+        message: 'every worker that could run it is busy or takes no new work',
       };
     })
     .filter((step) => step.tasks > 0)

@@ -30,7 +30,6 @@ export type SetQueue = Schemas['SetQueue'];
 export type Step = Schemas['Step'];
 export type Task = Schemas['Task'];
 export type TaskState = Schemas['TaskState'];
-export type WaitWord = Schemas['WaitWord'];
 export type Why = Schemas['Why'];
 export type Worker = Schemas['Worker'];
 export type WorkerSeries = Schemas['WorkerSeries'];

@@ -5,7 +5,7 @@
 use crate::figures::QueueCpus;
 use crate::submit::Kind;
 use crate::why::RulePoints;
-use crate::word::WaitWord;
+use crate::word::WhyWord;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -270,6 +270,10 @@ pub struct PendingJob {
     pub queue: String,
     /// Id of the step's job.
     pub job_id: u64,
+    /// Name of the job.
+    pub job_name: String,
+    /// User who submitted the job.
+    pub user: String,
     /// Name of the step, unique in its job.
     pub name: String,
     /// Id of its first ready task.
@@ -282,8 +286,10 @@ pub struct PendingJob {
     pub dependency_count: usize,
     /// Tasks that depend on it, those on the longest path weighted more.
     pub dependents: f64,
-    /// The reason for which it waits.
-    pub reason: WaitWord,
+    /// The reason for which its first ready task waits, in one word.
+    pub reason: WhyWord,
+    /// The same as a sentence, as the explanation of that task has it.
+    pub message: String,
 }
 
 /// A placement decision. The candidates are workers.

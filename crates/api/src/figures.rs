@@ -2,7 +2,7 @@
 //! Times are milliseconds since the Unix epoch, cpus are cores, memory is bytes; null is unknown.
 
 use crate::job::Counts;
-use crate::word::WaitWord;
+use crate::word::WhyWord;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -110,7 +110,7 @@ pub struct EndedJobs {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WaitingTasks {
     /// The reason in one word.
-    pub reason: WaitWord,
+    pub reason: WhyWord,
     /// The reason as a sentence.
     pub text: String,
     /// Number of ready tasks.

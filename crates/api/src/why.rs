@@ -96,7 +96,7 @@ pub struct IneligibleWorkers {
     pub examples: Vec<String>,
 }
 
-/// A change after which the task would run.
+/// A change after which the task runs, or is the next to run. Each was tried on a copy of the engine.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Change {
     /// The worker that would run it; absent if the change is not about one worker.
@@ -104,6 +104,19 @@ pub struct Change {
     pub worker: String,
     /// Changes that make it run; all of them are needed.
     pub steps: Vec<String>,
+    /// Who can make them; absent where nobody has to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<ChangeBy>,
+}
+
+/// Who can make a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeBy {
+    /// The user who submitted the task.
+    Submitter,
+    /// An administrator of the farm.
+    Administrator,
 }
 
 /// A worker's score for the task.
@@ -150,8 +163,12 @@ impl Judged {
 }
 
 impl Change {
-    fn from_core(change: &core_explain::Change) -> Self {
-        Change { worker: change.worker().unwrap_or_default().to_owned(), steps: change.steps() }
+    fn from_core(advice: &core_explain::Advice) -> Self {
+        let by = advice.change.who().map(|who| match who {
+            core_explain::Who::Submitter => ChangeBy::Submitter,
+            core_explain::Who::Administrator => ChangeBy::Administrator,
+        });
+        Change { worker: advice.worker().unwrap_or_default().to_owned(), steps: advice.steps(), by }
     }
 }
 

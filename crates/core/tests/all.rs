@@ -32,4 +32,5 @@ mod turns;
 mod unsure_starts;
 mod users;
 mod why;
+mod why_farms;
 mod wide;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use windlass_core::Resources;
 use windlass_core::engine::{Event, Hello, Reply, Settings, Submit};
-use windlass_core::explain::{Change, Reason};
+use windlass_core::explain::{Advice, Change, Reason, Starts};
 use windlass_core::job::{End, JobSpec, LaunchFault, StepSpec, TaskResult};
 use windlass_core::load::pressure::LoadReport;
 use windlass_core::tags::{EXECUTOR, Need};
@@ -145,6 +145,7 @@ fn work_of_another_system_waits_for_one_of_its_hosts_and_no_tag_is_advised() {
     let job = farm.submit(for_executor(GIB));
     let why = farm.why(task(job, 0));
     let connect = Change::Connect { system: "x".to_owned(), needs: Vec::new() };
+    let connect = Advice { change: connect, starts: Starts::AtOnce };
     assert_eq!((&why.reason, &why.changes[..]), (&Reason::FitsNowhere, &[connect.clone()][..]));
     assert_eq!(connect.steps(), ["connect a provider of x, or register a machine and boot it"]);
     executor(&mut farm, "host", 64);

@@ -5,7 +5,7 @@ use crate::kit::{Farm, GIB, cores, spec, step, task};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::Resources;
 use windlass_core::engine::{Event, Settings};
-use windlass_core::explain::{self, BlockedReason, PassedVerdict, Reason, WorkerReason};
+use windlass_core::explain::{self, PassedVerdict, Reason, Word, WorkerReason};
 use windlass_core::job::{Dependency, DependencyKind, End, Hints, JobSpec, StepSpec, TaskResult};
 use windlass_core::plan::placement::Ineligible;
 
@@ -78,16 +78,16 @@ fn all_tasks_of_a_gang_are_counted_by_what_it_waits_for() {
     farm.submit(spec("q", [on("w2", step(1, cores(1)))]));
     farm.submit(spec("q", [role("server", None), role("client", Some(0))]));
     let waiting = explain::waiting_tasks(&farm.engine);
-    assert_eq!(waiting, BTreeMap::from([(BlockedReason::Capacity, 2)]));
+    assert_eq!(waiting, BTreeMap::from([(Word::Together, 2)]));
     let mut farm = farm_of(1, 2);
     farm.submit(spec("q", [role("server", None), on("w9", role("client", Some(0)))]));
-    assert_eq!(explain::waiting_tasks(&farm.engine), BTreeMap::from([(BlockedReason::NoFit, 2)]));
-    // What waits for steps with which it starts is not counted, as what waits for steps is not.
+    assert_eq!(explain::waiting_tasks(&farm.engine), BTreeMap::from([(Word::FitsNowhere, 2)]));
+    // What is ready waits for its mate, which is not.
     let mut farm = farm_of(1, 3);
     let depends = vec![Dependency { on: 0, kind: DependencyKind::Step }];
     let client = StepSpec { depends, ..role("client", Some(1)) };
     farm.submit(spec("q", [role("first", None), role("server", None), client]));
-    assert_eq!(explain::waiting_tasks(&farm.engine), BTreeMap::new());
+    assert_eq!(explain::waiting_tasks(&farm.engine), BTreeMap::from([(Word::Together, 1)]));
 }
 
 #[test]

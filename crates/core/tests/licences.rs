@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use windlass_core::bounds::BACK_OFF_FACTOR_MAX;
 use windlass_core::class::Class;
 use windlass_core::engine::{Event, Fact, Settings, StoredState, Write};
-use windlass_core::explain::BlockedReason;
+use windlass_core::explain::Word;
 use windlass_core::ids::StepKey;
 use windlass_core::job::{BackOff, End, JobRecord, JobSpec, JobState, StepSpec, TaskResult, TaskState};
 use windlass_core::licences::{Busy, Limit};
@@ -68,7 +68,7 @@ fn a_busy_licence_is_nobodys_failure() {
         end(&mut farm, first(job), 11);
         assert!(!farm.is_placed(first(job)));
         assert_eq!(
-            windlass_core::explain::waiting_tasks(&farm.engine).get(&BlockedReason::NoLicence),
+            windlass_core::explain::waiting_tasks(&farm.engine).get(&Word::LicenceBusy),
             Some(&1)
         );
         if round < 5 {
@@ -193,7 +193,7 @@ fn workers_that_hold_all_that_they_may_are_not_looked_at() {
         seen
     };
     assert_eq!((seen(&farm, &[MAYA]), seen(&farm, &[]), seen(&farm, &["nuke"])), (0, 200, 200));
-    assert_eq!(windlass_core::explain::waiting_tasks(&farm.engine), [(BlockedReason::NoLicence, 1)].into());
+    assert_eq!(windlass_core::explain::waiting_tasks(&farm.engine), [(Word::WorkerLimit, 1)].into());
     end(&mut farm, first(job), 0);
     assert!(farm.is_placed(task(job, 200)));
     end(&mut farm, task(job, 1), 0);

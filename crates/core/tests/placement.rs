@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::cache_keys::{CacheKeys, Reads};
 use windlass_core::class::Class;
 use windlass_core::engine::{Engine, Event, Hello, Settings};
-use windlass_core::explain::BlockedReason;
+use windlass_core::explain::Word;
 use windlass_core::explain::Reason;
 use windlass_core::ids::{ClassId, StepKey};
 use windlass_core::job::{Hints, Kind, Step, StepSpec};
@@ -305,7 +305,7 @@ fn nothing_idles(engine: &Engine) -> Result<(), TestCaseError> {
             )));
         }
     }
-    let said = windlass_core::explain::waiting_tasks(engine).get(&BlockedReason::NoFit).copied().unwrap_or(0);
+    let said = windlass_core::explain::waiting_tasks(engine).get(&Word::FitsNowhere).copied().unwrap_or(0);
     // Tasks that are held back for reasons of their own are counted there.
     prop_assert!(said <= no_fit);
     if engine.licences().limits().is_empty() {

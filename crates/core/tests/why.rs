@@ -3,7 +3,7 @@
 use crate::kit::{self, Farm, GIB, REQUEST, hello, set_limit, set_queue, spec, task};
 use std::collections::BTreeSet;
 use windlass_core::engine::{Event, Fact, Hello, Settings, WorkerCommand};
-use windlass_core::explain::{Change, Explanation, Reason};
+use windlass_core::explain::{Advice, Change, Edit, Explanation, Reason, Starts};
 use windlass_core::job::{Dependency, DependencyKind, StepSpec, TaskState};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
@@ -46,7 +46,7 @@ fn step(cpus: u32, memory: u64) -> StepSpec {
 
 /// What is in the way on the worker that comes first.
 fn unmet(why: &Explanation) -> &[Ineligible] {
-    match &why.changes[0] {
+    match &why.changes[0].change {
         Change::Worker { unmet, .. } => unmet,
         other => panic!("{other:?} is not a change of a worker"),
     }
@@ -74,13 +74,13 @@ fn more_memory_than_any_worker_has() {
     let job = farm.submit(spec("q", [step(1, 64 * GIB)]));
     let why = farm.why(task(job, 0));
     assert_eq!(why.reason, Reason::FitsNowhere);
-    let [Ineligible::TooSmall(short)] = unmet(&why) else { panic!("{why:?}") };
+    let edits = vec![Edit::Less("memory".to_owned(), 8 * GIB)];
     assert_eq!(
-        (&*short.resource, short.have),
-        ("memory", 8 * GIB),
+        why.changes[0].change,
+        Change::Resubmit { worker: "large".to_owned(), edits },
         "the smallest change is on the largest worker"
     );
-    let job = farm.submit(spec("q", [step(1, short.have)]));
+    let job = farm.submit(spec("q", [step(1, 8 * GIB)]));
     assert!(is_placed(&farm, job, 0));
 }
 
@@ -93,7 +93,7 @@ fn a_quota() {
     let why = farm.why(task(job, 1));
     assert_eq!(why.reason, Reason::Quota { quota_cpu: 100, booked_cpu: 100 });
     assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
-    let Change::Quota(_, needed) = &why.changes[0] else { panic!("{why:?}") };
+    let Change::Quota(_, needed) = &why.changes[0].change else { panic!("{why:?}") };
     assert!(!is_placed(&farm, job, 1));
     farm.tell(quota(*needed as u32));
     assert!(is_placed(&farm, job, 1));
@@ -145,7 +145,12 @@ fn another_queues_turn() {
     let job = farm.submit(spec("q", [step(1, 0)]));
     let why = farm.why(task(job, 0));
     assert_eq!(why.reason, Reason::Behind("vip".to_owned()));
-    assert!(why.changes.contains(&Change::Ahead("vip".to_owned())), "{:?}", why.changes);
+    let next_on = |change| Advice { change, starts: Starts::WhenFree("w".to_owned()) };
+    assert_eq!(
+        why.changes,
+        [next_on(Change::Band("q".to_owned(), 9)), next_on(Change::Pause("vip".to_owned()))],
+        "weights do not count between bands"
+    );
     let turn = why.turn.unwrap();
     // All queues of a higher band come first, whatever their weights are.
     assert_eq!((turn.queues_ahead, turn.pool.contended, turn.pool.entitled_cpu), (1, true, 0.0));
@@ -200,7 +205,7 @@ fn a_reserved_worker() {
     farm.end(task(narrow, 1), 0);
     let why = farm.why(task(narrow, 3));
     assert!(matches!(why.reason, Reason::Closed(Ineligible::Reserved(_))), "{why:?}");
-    assert!(matches!(unmet(&why), [Ineligible::Reserved(_)]));
+    assert_eq!(why.changes, [], "nobody can do anything about it but wait");
     // What runs there ends, so the holder starts; when it has ended the other does.
     farm.end(task(narrow, 2), 0);
     assert!(is_placed(&farm, wide, 0) && !is_placed(&farm, narrow, 3));
@@ -217,7 +222,7 @@ fn a_licence() {
     let why = farm.why(task(job, 1));
     assert_eq!(why.reason, Reason::Limit { name: "nuke".to_owned(), max: 1 });
     assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
-    let Change::Limit(_, needed) = &why.changes[0] else { panic!("{why:?}") };
+    let Change::Limit(_, needed) = &why.changes[0].change else { panic!("{why:?}") };
     farm.tell(set_limit("nuke", Limit::of(*needed)));
     assert!(is_placed(&farm, job, 1) && !is_placed(&farm, job, 2));
     farm.end(task(job, 0), 0);
@@ -253,7 +258,7 @@ fn a_paused_queue() {
     let why = farm.why(task(job, 0));
     assert_eq!(why.reason, Reason::Paused("backup".to_owned()));
     assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
-    let Change::Resume(queue) = &why.changes[0] else { panic!("{why:?}") };
+    let Change::Resume(queue) = &why.changes[0].change else { panic!("{why:?}") };
     assert_eq!(queue, "q");
     farm.tell(set_queue(QueueRecord::named("q")));
     assert!(is_placed(&farm, job, 0));
@@ -285,7 +290,7 @@ fn a_busy_licence() {
     let why = farm.why(task(job, 0));
     let until = farm.now.after(20 * NS_PER_S);
     assert_eq!(why.reason, Reason::BackOff { name: "maya".to_owned(), until, times: 1 });
-    assert_eq!(why.changes[0], Change::TryAgain("maya".to_owned(), 20_000));
+    assert_eq!(why.changes[0].change, Change::TryAgain("maya".to_owned(), 20_000));
     farm.pass(19);
     assert!(!is_placed(&farm, job, 0));
     farm.tell(set_limit("maya", limit));

@@ -11,10 +11,10 @@ use crate::metrics::{Entries, Metrics};
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::unavailable::Unavailable;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
 use windlass_core::job::TaskResult;
 use windlass_core::{JobId, RequestId, TaskId, Time, WorkerId};
@@ -23,6 +23,9 @@ use windlass_store::{Store, StoreError};
 /// Events that need no answer and that the engine has not taken up; above that callers wait. The engine takes up none while
 /// the store fails.
 const EVENTS_MAX: usize = 16_384;
+
+/// How many times as long as a copy of the engine took no other is made: copies take a twentieth of its time at most.
+const COPY_PAUSE_FACTOR: u32 = 20;
 
 /// A way to the engine; cheap to clone.
 #[derive(Clone)]
@@ -81,13 +84,36 @@ struct Shared {
     closing: watch::Sender<bool>,
     /// The number of the connection of a worker that came last.
     last_link: AtomicU64,
+    last_copy: Mutex<LastCopy>,
+    /// One permit: a question of a copy may take as much memory as the engine.
+    long_questions: Semaphore,
 }
+
+/// The copy of the engine that was made last.
+struct LastCopy {
+    begun: Instant,
+    /// Before this none is made.
+    next: Instant,
+    /// Only those who ask it keep it.
+    engine: Weak<EngineCopy>,
+}
+
+/// Caches inside of an engine keep it from being read by several threads at once.
+type EngineCopy = std::sync::Mutex<Engine>;
 
 impl Handle {
     pub(crate) fn new(inbox: mpsc::Sender<Inbox>, parts: Parts) -> Self {
         let (closing, _) = watch::channel(false);
         let room = Arc::new(Semaphore::new(EVENTS_MAX));
-        let shared = Shared { parts, room, closing, last_link: AtomicU64::new(0) };
+        let now = Instant::now();
+        let shared = Shared {
+            parts,
+            room,
+            closing,
+            last_link: AtomicU64::new(0),
+            last_copy: Mutex::new(LastCopy { begun: now, next: now, engine: Weak::new() }),
+            long_questions: Semaphore::new(1),
+        };
         Handle { inbox, shared: Arc::new(shared) }
     }
 
@@ -193,6 +219,37 @@ impl Handle {
         let ask = move |engine: &Engine| _ = answer.send(question(engine));
         self.inbox.send(Inbox::Query(Box::new(ask))).await.map_err(|_| closed())?;
         wait.await.map_err(|_| closed())
+    }
+
+    /// A copy of the engine as it is now, for questions that take long: they are asked on another thread, and one at a
+    /// time. Copies take no more than a part of the engine's time, and questions that wait meanwhile share one.
+    pub async fn ask_copy<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let engine = self.copy().await?;
+        let _turn = self.shared.long_questions.acquire().await.expect("nothing closes it");
+        let answer = tokio::task::spawn_blocking(move || question(&engine.lock().expect("no question panics"))).await;
+        answer.map_err(|_| Unavailable::new("the question could not be answered; the server's log has the reason"))
+    }
+
+    async fn copy(&self) -> Result<Arc<EngineCopy>, Unavailable> {
+        let asked = Instant::now();
+        let mut last = self.shared.last_copy.lock().await;
+        // One that was begun after this was asked shows all that came before.
+        if let Some(engine) = last.engine.upgrade().filter(|_| last.begun >= asked) {
+            return Ok(engine);
+        }
+        tokio::time::sleep_until(last.next.into()).await;
+        let begun = Instant::now();
+        let copy = |engine: &Engine| {
+            let began = Instant::now();
+            (Arc::new(EngineCopy::new(engine.clone())), began.elapsed())
+        };
+        let (engine, took) = self.query(copy).await?;
+        let next = Instant::now() + took.saturating_mul(COPY_PAUSE_FACTOR);
+        *last = LastCopy { begun, next, engine: Arc::downgrade(&engine) };
+        Ok(engine)
     }
 
     /// How many entries the tables have of what is under way in the engine and around it.

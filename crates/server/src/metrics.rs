@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use windlass_core::Engine;
 use windlass_core::engine::Fact;
-use windlass_core::explain::{BlockedReason, Entitlement};
+use windlass_core::explain::{Entitlement, Word};
 use windlass_core::job::{Counts, TaskState};
 use windlass_core::plan::Searches;
 use windlass_core::worker::WorkerState;
@@ -237,7 +237,7 @@ pub struct Gauges {
     workers: BTreeMap<&'static str, u32>,
     held: HeldWorkers,
     reserved: usize,
-    waiting: BTreeMap<BlockedReason, u64>,
+    waiting: BTreeMap<Word, u64>,
     /// Hundredths of a core.
     stranded_cpu: u64,
     queues: Vec<QueueNumbers>,
@@ -310,9 +310,9 @@ impl Gauges {
         let Counts { waiting, ready, active, .. } = self.counts;
         let tasks = [("waiting", waiting), ("ready", ready), ("active", active)];
         gauge("windlass_tasks", "Tasks of active jobs, by state").write(text, "state", tasks.map(floats));
-        let reasons = BlockedReason::ALL.into_iter().map(|(reason, word)| {
-            let tasks = self.waiting.get(&reason).copied().unwrap_or(0);
-            (word, tasks as f64)
+        let reasons = Word::OF_WAITING.into_iter().map(|word| {
+            let tasks = self.waiting.get(&word).copied().unwrap_or(0);
+            (word.as_str(), tasks as f64)
         });
         gauge("windlass_waiting_tasks", "Ready tasks, by why they wait").write(text, "reason", reasons);
         let states = self.workers.iter().map(|(state, count)| floats((*state, *count)));

@@ -33,7 +33,7 @@ pub(crate) fn judge_gangs(engine: &Engine, job: &Job) -> Result<(), String> {
                 continue;
             };
             let task = TaskId { job: job.id, index };
-            let Some(why) = explain::task(engine, task) else { continue };
+            let Some(why) = explain::reason(engine, task) else { continue };
             let Some((other, known)) = &first else {
                 judge_room(engine, job, leader, &why)?;
                 first = Some((task, why));

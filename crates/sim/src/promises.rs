@@ -294,7 +294,7 @@ impl Promises {
         let stride = total.div_ceil(EXPLAINED_MAX).max(1);
         for index in ((random >> 32) as u32 % stride..total).step_by(stride as usize) {
             let task = TaskId { job: job.id, index };
-            let Some(explanation) = windlass_core::explain::task(engine, task) else {
+            let Some(explanation) = windlass_core::explain::reason(engine, task) else {
                 return Err(format!("{task} has no explanation"));
             };
             let sensible = match &explanation.reason {
@@ -312,8 +312,15 @@ impl Promises {
                     !explanation.ruled_out.is_empty()
                         || engine.planner().vetoed_steps().any(|held| held == step)
                 }
-                Reason::Quota { .. } | Reason::Limit { .. } | Reason::Paused(_) | Reason::BackOff { .. } => {
-                    !explanation.changes.is_empty()
+                Reason::Quota { quota_cpu, .. } => {
+                    let queue = engine.queues().get(engine.queues().whole(job.queue));
+                    queue.record.quota_cpu.is_some_and(|quota| quota <= *quota_cpu)
+                }
+                Reason::Limit { name, .. } => engine.licences().limits().contains_key(name),
+                Reason::BackOff { until, .. } => *until > engine.planner().now(),
+                Reason::Paused(note) => {
+                    let queue = engine.queues().get(engine.queues().whole(job.queue));
+                    queue.record.paused.as_ref() == Some(note)
                 }
                 Reason::Probing { running } => *running > 0,
                 Reason::MaxRunning(cap) => cap.max > 0,
@@ -323,7 +330,7 @@ impl Promises {
                 Reason::Placed { worker, .. } => engine.workers().get(*worker).is_some(),
                 // Only jobs that are not resident have this reason.
                 Reason::Parked { .. } => false,
-                Reason::Held => job.held,
+                Reason::Held(id) => job.held && *id == job.id,
                 Reason::Stopped(_) => job.stop.is_some(),
                 Reason::Ended => !matches!(explanation.state, TaskState::Ready | TaskState::Waiting),
             };

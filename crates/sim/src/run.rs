@@ -431,7 +431,7 @@ impl Run {
         let jobs = engine.jobs().map(|job| {
             let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
             let tasks =
-                (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
+                (0..total).map(|index| windlass_core::explain::reason(engine, TaskId { job: job.id, index }));
             let open = tasks.flatten().find(|e| e.reason != Reason::Ended);
             format!("job {} ({:?}): {open:?}", job.id, job.counts())
         });
@@ -477,7 +477,7 @@ fn hopeless(world: &World) -> Vec<JobId> {
     let jobs = engine.jobs().filter(|job| {
         let total: u32 = job.spec.steps.iter().map(|step| step.tasks).sum();
         let mut tasks =
-            (0..total).map(|index| windlass_core::explain::task(engine, TaskId { job: job.id, index }));
+            (0..total).map(|index| windlass_core::explain::reason(engine, TaskId { job: job.id, index }));
         job.ended != Some(JobState::Canceled)
             && tasks.any(|why| {
                 why.is_some_and(|why| matches!(why.reason, Reason::FitsNowhere | Reason::NoWorkers))

@@ -86,7 +86,7 @@ impl Waits {
             for (number, step) in job.steps.iter().enumerate() {
                 let Some(index) = step.ready.first() else { continue };
                 let key = StepKey { job: job.id, step: number as u16 };
-                let Some(why) = windlass_core::explain::task(engine, TaskId { job: job.id, index }) else {
+                let Some(why) = windlass_core::explain::reason(engine, TaskId { job: job.id, index }) else {
                     continue;
                 };
                 let mut waiting = before.remove(&key).unwrap_or_default();

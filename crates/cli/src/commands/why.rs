@@ -8,7 +8,7 @@ use crate::ui::quantity::{clock_time, elapsed, in_about, now_ms};
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::Client;
-use windlass_api::{Change, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
+use windlass_api::{Change, ChangeBy, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
 
 /// Explains why a task does not run and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
@@ -119,10 +119,14 @@ pub fn ruled_out_line(reason: &IneligibleWorkers) -> String {
     format!("{}{examples}: {}", count(reason.workers as u64, "worker"), reason.message)
 }
 
-/// A change that would make it run.
+/// A change that would make it run, and who can make it.
 pub fn change_line(change: &Change) -> String {
-    let place = if change.worker.is_empty() { String::new() } else { format!(" on {}", change.worker) };
-    format!("to run it{place}: {}", change.steps.join("; "))
+    let steps = change.steps.join("; ");
+    match change.by {
+        None => steps,
+        Some(ChangeBy::Submitter) => format!("to run it: {steps}"),
+        Some(ChangeBy::Administrator) => format!("to run it, an administrator can: {steps}"),
+    }
 }
 
 /// The points that each rule gave the winner and the next best workers, with the reason for the winner's. Rules that
@@ -313,8 +317,12 @@ mod tests {
                 examples: vec!["a".to_owned(), "b".to_owned()],
             }],
             changes: vec![
-                Change { worker: "a".to_owned(), steps: vec!["wait".to_owned()] },
-                Change { worker: String::new(), steps: vec!["set the quota".to_owned()] },
+                Change { worker: "a".to_owned(), steps: vec!["it is next on a".to_owned()], by: None },
+                Change {
+                    worker: String::new(),
+                    steps: vec!["set the quota".to_owned()],
+                    by: Some(ChangeBy::Administrator),
+                },
             ],
         }
     }
@@ -324,7 +332,7 @@ mod tests {
         assert_eq!(
             plain(&task_text(&full(), NOW_MS)),
             "task 12.3 is ready: every worker is busy\n  4 workers (a, b, …): busy, cpus free\n  \
-             to run it on a: wait\n  to run it: set the quota\n"
+             it is next on a\n  to run it, an administrator can: set the quota\n"
         );
     }
 

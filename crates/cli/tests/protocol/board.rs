@@ -268,17 +268,21 @@ async fn the_board_shows_what_waits_and_what_workers_have() {
     let pending = &body["message"];
     let mut first = pending["jobs"][0].clone();
     assert!(first["queued_at"].take().as_u64().unwrap() > 1_600_000_000_000, "{pending}");
-    first["name"].take();
-    let expected = json!({"kind": "build", "queue": "film", "job_id": 1, "name": null, "task_id": "1.3", "tasks": 1,
-        "queued_at": null, "dependency_count": 0, "dependents": 0.0, "reason": "capacity"});
+    for field in ["name", "job_name", "user"] {
+        first[field].take();
+    }
+    let expected = json!({"kind": "build", "queue": "film", "job_id": 1, "job_name": null,
+        "user": null, "name": null, "task_id": "1.3", "tasks": 1,
+        "queued_at": null, "dependency_count": 0, "dependents": 0.0, "reason": "full",
+        "message": "every worker that could run it is busy or takes no new work"});
     assert_eq!(first, expected);
     let second = &pending["jobs"][1];
     assert_eq!(
         (&second["reason"], &second["kind"], &second["task_id"]),
-        (&json!("no_fit"), &json!("evaluation"), &json!("2.0"))
+        (&json!("fits_nowhere"), &json!("evaluation"), &json!("2.0"))
     );
     assert_eq!(pending["other_pending"], 7, "those of the held job: {pending}");
-    let words = [("flowing", 0.0), ("capacity", 1.0), ("no_fit", 1.0), ("quota", 0.0), ("held", 7.0)];
+    let words = [("turn", 0.0), ("full", 1.0), ("fits_nowhere", 1.0), ("quota", 0.0), ("held", 7.0)];
     for (word, tasks) in words {
         assert_eq!(metric(&server, &format!("windlass_waiting_tasks{{reason=\"{word}\"}}")), tasks, "{word}");
     }

@@ -126,6 +126,11 @@ impl ClientPlaces {
         self.waiting.iter().map(|(key, waiting)| (*key, waiting))
     }
 
+    /// True if a request waits under this key.
+    pub fn waits(&self, key: StepKey) -> bool {
+        self.waiting.contains_key(&key)
+    }
+
     /// The key under which a request waits.
     pub fn key_of(&self, request: RequestId) -> Option<StepKey> {
         self.by_request.get(&request).copied()

@@ -26,8 +26,8 @@ pub struct Explanation {
     pub judged: Vec<Judged>,
     /// When that was, where it is over.
     pub decided: Option<Time>,
-    /// What would make it run, smallest first.
-    pub changes: Vec<Change>,
+    /// What would make it run, smallest first. Each was tried on a copy of the engine.
+    pub changes: Vec<Advice>,
 }
 
 impl Explanation {
@@ -61,8 +61,8 @@ pub enum Reason {
     },
     /// Nothing of its job starts any more.
     Stopped(Stop),
-    /// Its job is held.
-    Held,
+    /// Its job, this one, is held.
+    Held(JobId),
     /// Its job comes after these.
     AfterJobs(Vec<JobId>),
     /// It waits for other steps: name, tasks still to succeed, tasks failed.
@@ -166,16 +166,47 @@ pub struct Turn {
     pub starts: Option<Time>,
 }
 
-/// A change after which the task would run.
+/// A change after which the task runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Advice {
+    /// What to do.
+    pub change: Change,
+    /// When the task starts then.
+    pub starts: Starts,
+}
+
+/// When a task starts after a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Starts {
+    /// At once.
+    AtOnce,
+    /// As soon as enough of the worker of this name is free for it: nothing else gets that.
+    WhenFree(String),
+}
+
+/// Who can make a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// The user who submitted the task.
+    Submitter,
+    /// An administrator of the farm.
+    Administrator,
+}
+
+/// A change after which a task would run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names and types of most fields say it all")]
 pub enum Change {
-    /// All that is in the way on a worker.
+    /// Nothing has to be done.
+    Wait,
+    /// All that is in the way on a worker is taken away there.
     Worker {
         worker: String,
         /// What is in the way there.
         unmet: Vec<Ineligible>,
     },
+    /// It is submitted a second time with these changes, so that this worker suits it.
+    Resubmit { worker: String, edits: Vec<Edit> },
     /// A larger quota of its queue: at least this many hundredths of a core.
     Quota(String, u64),
     /// Resume the queue of this name.
@@ -184,8 +215,8 @@ pub enum Change {
     Limit(String, u32),
     /// Try again at once what found this limit busy, by setting it as it is: milliseconds of its back-off.
     TryAgain(String, u64),
-    /// Its job is let go on.
-    Release,
+    /// Its job, this one, is let go on.
+    Release(JobId),
     /// Connect a host of another system: only its hosts run this work.
     Connect {
         system: String,
@@ -198,10 +229,29 @@ pub enum Change {
         /// The only workers that it may have; none is any.
         targets: Vec<String>,
     },
-    /// Less work of this queue before it, or more weight for its own.
-    Ahead(String),
-    /// More weight for its user in its queue.
-    UserAhead { queue: String, user: String },
+    /// Its job, this one, gets this priority in its queue.
+    Priority(JobId, i32),
+    /// This queue starts nothing for a while.
+    Pause(String),
+    /// A queue gets this weight.
+    Weight(String, u32),
+    /// A queue is moved into this band.
+    Band(String, u8),
+    /// A user gets this weight in a queue.
+    UserWeight { queue: String, user: String, weight: u32 },
+}
+
+/// A change of what a submission asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Edit {
+    /// No more than this much of a resource: `cpu` in hundredths of a core, memory in bytes.
+    Less(String, u64),
+    /// Another queue.
+    Queue(String),
+    /// This worker, in place of those that it names.
+    Target(String),
+    /// It does not ask for an attribute.
+    Without(Need),
 }
 
 impl Change {
@@ -213,11 +263,24 @@ impl Change {
         Some(Change::Connect { system, needs })
     }
 
-    /// For a task of this queue and user.
-    pub(super) fn behind(ahead: Ahead<'_>, queue: &str, user: &str) -> Change {
-        match ahead {
-            Ahead::Queue(ahead) => Change::Ahead(ahead.to_owned()),
-            Ahead::User(_) => Change::UserAhead { queue: queue.to_owned(), user: user.to_owned() },
+    /// True if it changes who is next.
+    pub(super) fn is_of_turns(&self) -> bool {
+        matches!(
+            self,
+            Change::Priority(..)
+                | Change::Pause(_)
+                | Change::Weight(..)
+                | Change::Band(..)
+                | Change::UserWeight { .. }
+        )
+    }
+
+    /// Who can make it; `None` where nobody has to.
+    pub fn who(&self) -> Option<Who> {
+        match self {
+            Change::Wait => None,
+            Change::Release(_) | Change::Resubmit { .. } | Change::Priority(..) => Some(Who::Submitter),
+            _ => Some(Who::Administrator),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::explanation::{Change, Explanation, Reason};
 use crate::bounds;
+use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::StepKey;
 use crate::job::Job;
@@ -22,24 +23,17 @@ pub(super) fn request_of<'a>(engine: &'a Engine, job: &Job, key: StepKey) -> Opt
 }
 
 /// The farm never has room for all tasks that start together.
-pub(super) fn say_too_few(
-    engine: &Engine,
-    request: &PlacementRequest,
-    why: &Ineligible,
-    explanation: &mut Explanation,
-) {
+pub(super) fn say_too_few(engine: &Engine, class: &Class, why: &Ineligible, explanation: &mut Explanation) {
     let present = engine.workers().present();
-    let fitting = present.filter(|worker| placement::eligible_when_idle(request.class, worker));
+    let fitting = present.filter(|worker| placement::eligible_when_idle(class, worker));
     let names: Vec<String> =
         fitting.take(bounds::EXAMPLES_MAX).map(|worker| worker.record.name.clone()).collect();
-    let worker = names.first().cloned().unwrap_or_default();
-    explanation.changes.insert(0, Change::Worker { worker, unmet: vec![why.clone()] });
     explanation.ruled_out.insert(0, (why.clone(), names.len(), names));
 }
 
-/// The steps that start with this one and fit no worker of the farm.
-pub(super) fn say_missing(engine: &Engine, own: StepKey, leader: StepKey, explanation: &mut Explanation) {
-    let Some(job) = engine.job(own.job) else { return };
+/// Workers for the steps that start with this one and fit no worker of the farm.
+pub(super) fn missing_mates(engine: &Engine, own: StepKey, leader: StepKey) -> Vec<Change> {
+    let Some(job) = engine.job(own.job) else { return Vec::new() };
     let mates = job.gang_steps(leader.step.into()).map(|step| StepKey { step: step as u16, ..own });
     let fits_none = |mate: &StepKey| {
         let mut present = engine.workers().present();
@@ -52,7 +46,7 @@ pub(super) fn say_missing(engine: &Engine, own: StepKey, leader: StepKey, explan
         let targets = step.targets.iter().take(bounds::EXAMPLES_MAX).cloned().collect();
         Change::Mate { step: step.name.clone(), targets }
     };
-    explanation.changes.splice(0..0, mates.filter(fits_none).take(bounds::EXAMPLES_MAX).map(say));
+    mates.filter(fits_none).take(bounds::EXAMPLES_MAX).map(say).collect()
 }
 
 /// Why a task waits for those with which it starts; `None` if it does not.

@@ -1,8 +1,7 @@
 //! Jobs that are not resident because others of their queue come first.
 
-use super::explanation::{Change, Explanation, Reason};
-use super::task::task as explain_task;
-use crate::bounds;
+use super::explanation::{Explanation, Reason};
+use super::task::reason as explain_task;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{StepKey, TaskId};
@@ -52,8 +51,6 @@ pub fn parked_task(
     };
     if explanation.reason.is_of_room() {
         explanation.reason = parked_behind;
-        explanation.changes.insert(0, Change::Ahead(spec.queue.clone()));
-        explanation.changes.truncate(bounds::EXAMPLES_MAX);
     }
     (explanation.turn, explanation.judged, explanation.decided) = (None, Vec::new(), None);
     Some(explanation)

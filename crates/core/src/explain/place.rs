@@ -1,14 +1,16 @@
 //! Why an outside client waits for a place, or where it has one: with the words that explain tasks.
 
-use super::explanation::{Change, Explanation, Reason};
+use super::advice;
+use super::explanation::{Explanation, Reason};
+use super::reasons::{self, Known};
 use super::survey::look_over;
 use super::task::turn_in_queue;
-use crate::bounds;
 use crate::client_places::QueuedRequest;
 use crate::engine::Engine;
 use crate::ids::{AllocId, StepKey};
 use crate::job::TaskState;
 use crate::plan;
+use crate::plan::placement::{self, PlacementRequest};
 
 /// Explains a place that a client holds; `None` if no client holds it.
 pub fn held_place(engine: &Engine, alloc: AllocId) -> Option<Explanation> {
@@ -28,29 +30,34 @@ pub fn waiting_place(engine: &Engine, queue: &str) -> Option<Explanation> {
 fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanation {
     let mut explanation = Explanation::bare(TaskState::Ready, Reason::Turn);
     let Some(request) = plan::placement_request(engine, key, waiting.queue) else { return explanation };
-    let queue = engine.queues().get(engine.queues().whole(waiting.queue));
-    let found = look_over(engine, &request, &mut explanation);
-    let cpu = request.class.request.cpu;
-    explanation.reason = if found.workers == 0 {
-        Reason::NoWorkers
-    } else if found.could == 0 {
-        Reason::FitsNowhere
-    } else if let Some(note) = &queue.record.paused {
-        explanation.changes.insert(0, Change::Resume(queue.name().to_owned()));
-        Reason::Paused(note.clone())
-    } else if let Some(quota_cpu) = engine.queues().over_quota(waiting.queue, cpu, true) {
-        let needed = queue.booked_cpu + u64::from(cpu);
-        explanation.changes.insert(0, Change::Quota(queue.name().to_owned(), needed));
-        Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu }
-    } else if explanation.open_workers > 0 {
-        let vetoed = engine.planner().vetoed.get(key);
-        vetoed.map_or(Reason::Turn, |vetoed| Reason::Closed(vetoed.why.clone()))
-    } else if let Some(closed) = found.closed {
-        Reason::Closed(closed)
-    } else {
-        engine.queues().first_ahead(waiting.queue).map_or(Reason::Full, Reason::behind)
-    };
-    explanation.changes.truncate(bounds::EXAMPLES_MAX);
-    explanation.turn = Some(turn_in_queue(engine, waiting.queue, &waiting.queued, request.class));
+    look_over(engine, &request, &mut explanation);
+    let mut known = Known::default();
+    explanation.reason = reason_of(engine, &request, waiting, &mut known);
+    explanation.changes = advice::for_place(engine, &request, waiting.queue, &explanation.reason);
+    let class = (waiting.class, request.class);
+    explanation.turn = Some(turn_in_queue(engine, waiting.queue, &waiting.queued, class, &mut known));
     explanation
+}
+
+fn reason_of(
+    engine: &Engine,
+    request: &PlacementRequest,
+    waiting: &QueuedRequest,
+    known: &mut Known,
+) -> Reason {
+    let queue = engine.queues().get(engine.queues().whole(waiting.queue));
+    let mut present = engine.workers().present().peekable();
+    if present.peek().is_none() {
+        return Reason::NoWorkers;
+    }
+    if !present.any(|worker| placement::eligible_when_idle(request.class, worker)) {
+        return Reason::FitsNowhere;
+    }
+    if let Some(note) = &queue.record.paused {
+        return Reason::Paused(note.clone());
+    }
+    if let Some(quota_cpu) = engine.queues().over_quota(waiting.queue, request.class.request.cpu, true) {
+        return Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu };
+    }
+    reasons::of_room(engine, request.step, (waiting.queue, waiting.class, request.class), known)
 }

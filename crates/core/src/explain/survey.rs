@@ -1,76 +1,73 @@
 //! A look at every worker: what rules it out, what would have to change there, how it is judged.
 
-use super::explanation::{Change, Explanation};
+use super::explanation::Explanation;
 use crate::bounds;
 use crate::engine::Engine;
 use crate::plan::Judged;
-use crate::plan::placement::{self, Ineligible, PlacementRequest};
-use crate::tags::asks_executor;
+use crate::plan::placement::{self, Ineligible, MatchContext, PlacementRequest, ScoredWorker};
+use crate::worker::Worker;
 use std::collections::BTreeMap;
 
-/// What a look over all workers found.
-#[derive(Default)]
-pub(super) struct Survey {
-    /// All workers of the farm.
-    pub(super) workers: usize,
-    /// Those of them that could run it if they were empty.
-    pub(super) could: usize,
-    /// The one reason that closes all workers that could run it, unless they are busy or it differs.
-    pub(super) closed: Option<Ineligible>,
+/// Workers whose obstacles are told at most.
+const OBSTACLES_MAX: usize = 8;
+
+/// What is in the way on a worker.
+pub(super) struct Obstacles {
+    /// Its name.
+    pub(super) worker: String,
+    /// All that is in the way there.
+    pub(super) unmet: Vec<Ineligible>,
 }
 
-/// Looks at every worker: what rules it out, what would have to change there, how it is judged.
-pub(super) fn look_over(
-    engine: &Engine,
+/// What rules a worker out for a request; empty of one that may have it.
+fn unmet_on(
+    context: &MatchContext,
     request: &PlacementRequest,
-    explanation: &mut Explanation,
-) -> Survey {
+    worker: &Worker,
+) -> Result<ScoredWorker, Vec<Ineligible>> {
+    let unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
+    if !unmet.is_empty() {
+        return Err(unmet);
+    }
+    context.judge(request, worker).map_err(|held| vec![held])
+}
+
+/// What is in the way on the workers where least would have to change.
+pub(super) fn obstacles(engine: &Engine, request: &PlacementRequest) -> Vec<Obstacles> {
     let context = engine.planner().match_context();
-    let mut found = Survey::default();
+    let present = engine.workers().present();
+    let mut all: Vec<((usize, f64), Obstacles)> = present
+        .filter_map(|worker| {
+            let unmet = unmet_on(&context, request, worker).err()?;
+            Some((effort(&unmet), Obstacles { worker: worker.record.name.clone(), unmet }))
+        })
+        .collect();
+    all.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    all.into_iter().take(OBSTACLES_MAX).map(|(_, obstacles)| obstacles).collect()
+}
+
+/// Looks at every worker: what rules it out, and how it is judged.
+pub(super) fn look_over(engine: &Engine, request: &PlacementRequest, explanation: &mut Explanation) {
+    let context = engine.planner().match_context();
     let mut counts: BTreeMap<Ineligible, (usize, Vec<String>)> = BTreeMap::new();
-    let (mut changes, mut open, mut mixed) = (Vec::new(), Vec::new(), false);
+    let mut open = Vec::new();
     for worker in engine.workers().present() {
-        found.workers += 1;
-        let could = placement::eligible_when_idle(request.class, worker);
-        found.could += usize::from(could);
-        let mut unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
-        if unmet.is_empty() {
-            match context.judge(request, worker) {
-                Ok(ranked) => {
-                    open.push((ranked, worker));
-                    continue;
-                }
-                Err(reason) => unmet.push(reason),
+        let mut unmet = match unmet_on(&context, request, worker) {
+            Ok(ranked) => {
+                open.push((ranked, worker));
+                continue;
             }
-        }
-        let first = &unmet[0];
-        if could {
-            let closed = found.closed.get_or_insert_with(|| first.clone());
-            mixed |= matches!(first, Ineligible::Busy(_));
-            mixed |= std::mem::discriminant(closed) != std::mem::discriminant(first);
-        }
-        let (count, examples) = counts.entry(first.clone()).or_default();
+            Err(unmet) => unmet,
+        };
+        let (count, examples) = counts.entry(unmet.swap_remove(0)).or_default();
         *count += 1;
         if examples.len() < bounds::EXAMPLES_MAX {
             examples.push(worker.record.name.clone());
         }
-        // Nobody gives an ordinary worker what makes it a host of another system.
-        let is_other = unmet.iter().any(|why| matches!(why, Ineligible::Attribute(_)));
-        if !(is_other && asks_executor(&request.class.needs)) {
-            changes.push((effort(&unmet), Change::Worker { worker: worker.record.name.clone(), unmet }));
-        }
-    }
-    if mixed {
-        found.closed = None;
     }
     explanation.open_workers = open.len();
     explanation.ruled_out = counts.into_iter().map(|(why, (n, examples))| (why, n, examples)).collect();
     explanation.ruled_out.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-    changes.sort_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    explanation.changes = changes.into_iter().take(bounds::EXAMPLES_MAX).map(|(_, change)| change).collect();
-    if open.is_empty() && explanation.changes.is_empty() {
-        explanation.changes.extend(Change::connect(&request.class.needs));
-    }
     open.sort_by(|(a, w), (b, v)| {
         b.score.total_cmp(&a.score).then(a.load.total_cmp(&b.load)).then(w.record.name.cmp(&v.record.name))
     });
@@ -84,7 +81,6 @@ pub(super) fn look_over(
             Some(Judged { worker: worker.record.id, load: ranked.load, breakdown })
         })
         .collect();
-    found
 }
 
 /// How much would have to change: first the number of causes that do not pass by themselves, then how far each amount is

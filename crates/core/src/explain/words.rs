@@ -1,12 +1,12 @@
 //! Explanations in words: one word for programs, and sentences for people. The API, the command line and the
 //! simulator's scripts all show these.
 
-use super::explanation::{Change, Explanation, Reason};
+use super::explanation::{Explanation, Reason};
 use super::worker::{PassedVerdict, WorkerReason};
 use crate::WorkerId;
 use crate::job::{RunningCap, Stop};
 use crate::plan::placement::Ineligible;
-use crate::resources::{Bytes, Cpus, Short};
+use crate::resources::{Bytes, Cpus};
 
 macro_rules! words {
     ($($value:ident $word:literal,)*) => {
@@ -82,83 +82,164 @@ words! {
     Preferred "preferred",
 }
 
-impl Explanation {
-    /// The reason as one word, and as a sentence about the task. `name_of` returns a worker's name.
-    pub fn say(&self, name_of: impl Fn(WorkerId) -> String) -> (Word, String) {
-        match &self.reason {
-            Reason::Ended => (Word::Ended, "it has ended".to_owned()),
-            Reason::Placed { worker, started: Some(_), .. } => {
-                (Word::Running, format!("it runs on {}", name_of(*worker)))
+impl Word {
+    /// The words of ready tasks that wait.
+    pub const OF_WAITING: [Word; 23] = [
+        Word::Turn,
+        Word::Full,
+        Word::Behind,
+        Word::Parked,
+        Word::Together,
+        Word::Reserved,
+        Word::HeldByRule,
+        Word::Limit,
+        Word::WorkerLimit,
+        Word::LicenceBusy,
+        Word::Quota,
+        Word::MaxRunning,
+        Word::Probing,
+        Word::Saturated,
+        Word::LowSpace,
+        Word::Foreign,
+        Word::Draining,
+        Word::LeftOut,
+        Word::Suspect,
+        Word::Paused,
+        Word::Held,
+        Word::FitsNowhere,
+        Word::NoWorkers,
+    ];
+
+    /// A sentence about all tasks that wait for this.
+    pub fn of_tasks(self) -> &'static str {
+        match self {
+            Word::Turn => "There is room, and these tasks are about to start.",
+            Word::Full => "Every worker that could run these is busy or takes no new work.",
+            Word::Behind => {
+                "Every worker that could run these is busy, and other queues or users come first."
             }
-            Reason::Placed { worker, queued: true, .. } => (
-                Word::Booked,
-                format!("it was sent ahead to {} and starts when a task there ends", name_of(*worker)),
-            ),
-            Reason::Placed { worker, .. } => {
-                (Word::Booked, format!("it is about to start on {}", name_of(*worker)))
-            }
-            Reason::Stopped(stop) => (Word::Stopped, say_stop(*stop)),
-            Reason::Held => (Word::Held, "its job is held; 'windlass job release' releases it".to_owned()),
-            Reason::AfterJobs(jobs) => {
-                let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-                (Word::AfterJobs, format!("it comes after job {}, which has not ended", jobs.join(", ")))
-            }
-            Reason::Steps(steps) => (Word::Steps, say_steps(steps)),
-            Reason::Closed(closed) => (closed.word(), say_closed(closed)),
-            waits => say_waits(waits),
+            Word::Parked => "These come behind others of their queue.",
+            Word::Together => "These start together with others, and not all have room.",
+            Word::Reserved => "Workers with room for these are reserved for work that has waited long.",
+            Word::HeldByRule => "A rule keeps these off workers that have room, for now.",
+            Word::Limit => "All of a limit, such as a licence, are taken.",
+            Word::WorkerLimit => "The tasks of each worker hold all of a limit that one worker may hold.",
+            Word::LicenceBusy => "A licence was busy, and their steps back off.",
+            Word::Quota => "Their queue holds as many cpus as its quota allows.",
+            Word::MaxRunning => "As many tasks of their job or step run as may at a time.",
+            Word::Probing => "The first tasks of their kind run, to show how much memory they need.",
+            Word::Saturated => "Every worker that could run these is under pressure.",
+            Word::LowSpace => "Every worker that could run these has too little free disk space.",
+            Word::Foreign => "Other processes hold the memory of the workers that could run these.",
+            Word::Draining => "Every worker that could run these is drained.",
+            Word::LeftOut => "Every worker that could run these is in quarantine.",
+            Word::Suspect => "Every worker that could run these has not been heard from.",
+            Word::Paused => "Their queue is paused.",
+            Word::Held => "Their job is held.",
+            Word::FitsNowhere => "No worker of the farm could ever run these.",
+            Word::NoWorkers => "The farm has no worker.",
+            _ => "These wait for another reason.",
         }
     }
 }
 
-/// Why a task waits that could start by itself.
-fn say_waits(reason: &Reason) -> (Word, String) {
-    match reason {
-        Reason::NoWorkers => (Word::NoWorkers, "the farm has no worker".to_owned()),
-        Reason::FitsNowhere => {
-            (Word::FitsNowhere, "no worker of the farm could run it, even if it were empty".to_owned())
+impl Explanation {
+    /// The reason as one word, and as a sentence about the task. `name_of` returns a worker's name.
+    pub fn say(&self, name_of: impl Fn(WorkerId) -> String) -> (Word, String) {
+        self.reason.say(name_of)
+    }
+}
+
+impl Reason {
+    /// One word for it.
+    pub fn word(&self) -> Word {
+        match self {
+            Reason::Ended => Word::Ended,
+            Reason::Placed { started: Some(_), .. } => Word::Running,
+            Reason::Placed { .. } => Word::Booked,
+            Reason::Stopped(_) => Word::Stopped,
+            Reason::Held(_) => Word::Held,
+            Reason::AfterJobs(_) => Word::AfterJobs,
+            Reason::Steps(_) => Word::Steps,
+            Reason::Closed(closed) => closed.word(),
+            Reason::NoWorkers => Word::NoWorkers,
+            Reason::FitsNowhere => Word::FitsNowhere,
+            Reason::Paused(_) => Word::Paused,
+            Reason::Quota { .. } => Word::Quota,
+            Reason::BackOff { .. } => Word::LicenceBusy,
+            Reason::Limit { .. } => Word::Limit,
+            Reason::MaxRunning(_) => Word::MaxRunning,
+            Reason::Together { .. } | Reason::Mates { .. } => Word::Together,
+            Reason::Probing { .. } => Word::Probing,
+            Reason::Parked { .. } => Word::Parked,
+            Reason::Full => Word::Full,
+            Reason::Behind(_) | Reason::BehindUser(_) => Word::Behind,
+            Reason::Turn => Word::Turn,
         }
-        Reason::Paused(note) if note.is_empty() => (Word::Paused, "its queue is paused".to_owned()),
-        Reason::Paused(note) => (Word::Paused, format!("its queue is paused: {note}")),
+    }
+
+    /// The reason as one word, and as a sentence about the task. `name_of` returns a worker's name.
+    pub fn say(&self, name_of: impl Fn(WorkerId) -> String) -> (Word, String) {
+        let sentence = match self {
+            Reason::Ended => "it has ended".to_owned(),
+            Reason::Placed { worker, started: Some(_), .. } => format!("it runs on {}", name_of(*worker)),
+            Reason::Placed { worker, queued: true, .. } => {
+                format!("it was sent ahead to {} and starts when a task there ends", name_of(*worker))
+            }
+            Reason::Placed { worker, .. } => format!("it is about to start on {}", name_of(*worker)),
+            Reason::Stopped(stop) => say_stop(*stop),
+            Reason::Held(job) => format!("its job is held; 'windlass job release {job}' releases it"),
+            Reason::AfterJobs(jobs) => {
+                let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+                format!("it comes after job {}, which has not ended", jobs.join(", "))
+            }
+            Reason::Steps(steps) => say_steps(steps),
+            Reason::Closed(closed) => say_closed(closed),
+            waits => say_waits(waits),
+        };
+        (self.word(), sentence)
+    }
+}
+
+/// Why a task waits that could start by itself.
+fn say_waits(reason: &Reason) -> String {
+    match reason {
+        Reason::NoWorkers => "the farm has no worker".to_owned(),
+        Reason::FitsNowhere => "no worker of the farm could run it, even if it were empty".to_owned(),
+        Reason::Paused(note) if note.is_empty() => "its queue is paused".to_owned(),
+        Reason::Paused(note) => format!("its queue is paused: {note}"),
         Reason::Quota { quota_cpu, booked_cpu } => {
             let (holds, quota) = (Cpus(*booked_cpu), Cpus((*quota_cpu).into()));
-            (Word::Quota, format!("its queue holds {holds} of the {quota} cpus of its quota"))
+            format!("its queue holds {holds} of the {quota} cpus of its quota")
         }
         Reason::BackOff { name, times, .. } => {
             let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
-            (Word::LicenceBusy, format!("its step backs off: licence '{name}' was busy{row}"))
+            format!("its step backs off: licence '{name}' was busy{row}")
         }
-        Reason::Limit { name, max: 0 } => {
-            (Word::Limit, format!("the limit '{name}' is 0: no task may hold it"))
-        }
-        Reason::Limit { name, max } => (Word::Limit, format!("all {max} of the limit '{name}' are taken")),
+        Reason::Limit { name, max: 0 } => format!("the limit '{name}' is 0: no task may hold it"),
+        Reason::Limit { name, max: 1 } => format!("the one of the limit '{name}' is taken"),
+        Reason::Limit { name, max } => format!("all {max} of the limit '{name}' are taken"),
         Reason::MaxRunning(RunningCap { max, is_of_job }) => {
             let of = if *is_of_job { "job" } else { "step" };
-            (
-                Word::MaxRunning,
-                format!("{max} tasks of its {of} run, and no more may at a time (max_running)"),
-            )
+            format!("{max} tasks of its {of} run, and no more may at a time (max_running)")
         }
-        Reason::Together { .. } | Reason::Mates { .. } => (Word::Together, say_together(reason)),
-        Reason::Probing { running } => (
-            Word::Probing,
-            format!("{running} tasks of its profile run first, to show how much memory they need"),
-        ),
+        Reason::Together { .. } | Reason::Mates { .. } => say_together(reason),
+        Reason::Probing { running } => {
+            format!("{running} tasks of its profile run first, to show how much memory they need")
+        }
         Reason::Parked { ahead, is_at_most } => {
             let at_most = if *is_at_most { "at most " } else { "" };
             let ahead = format!("it is behind {at_most}{ahead} others of its queue");
-            (Word::Parked, format!("{ahead}, and waits in the store until they start"))
+            format!("{ahead}, and waits in the store until they start")
         }
-        Reason::Full => {
-            (Word::Full, "every worker that could run it is busy or takes no new work".to_owned())
+        Reason::Full => "every worker that could run it is busy or takes no new work".to_owned(),
+        Reason::Behind(queue) => {
+            format!("every worker that could run it is busy, and freed slots go to queue {queue} first")
         }
-        Reason::Behind(queue) => (
-            Word::Behind,
-            format!("every worker that could run it is busy, and freed slots go to queue {queue} first"),
-        ),
         Reason::BehindUser(user) => {
-            (Word::Behind, format!("every worker that could run it is busy, and {user} is next in its queue"))
+            format!("every worker that could run it is busy, and {user} is next in its queue")
         }
-        _ => (Word::Turn, "there is room; it starts as soon as its turn comes".to_owned()),
+        _ => "there is room; it starts as soon as its turn comes".to_owned(),
     }
 }
 
@@ -199,6 +280,8 @@ fn noted(note: &Option<String>) -> String {
 
 fn say_closed(closed: &Ineligible) -> String {
     let every = "every worker that could run it";
+    // What judges a worker that has room: others are busy.
+    let with_room = "every worker that has room for it";
     match closed {
         Ineligible::Suspect => format!("{every} has not been heard from"),
         Ineligible::Draining(note) => format!("{every} is drained{}", noted(note)),
@@ -210,13 +293,13 @@ fn say_closed(closed: &Ineligible) -> String {
         ),
         Ineligible::UnderPressure(what) => format!("{every} is under {what} pressure"),
         Ineligible::NetworkInUse => {
-            format!("{every} uses its network already, and its step is network-bound")
+            format!("{with_room} uses its network already, and its step is network-bound")
         }
         Ineligible::Limit { name, max } => {
             format!("{every} holds all {max} of the limit '{name}' that one worker may hold")
         }
-        Ineligible::Reserved(_) => format!("{every} is reserved for work that has waited long"),
-        Ineligible::Vetoed { reason, .. } => format!("{every} is vetoed by a rule: {reason}"),
+        Ineligible::Reserved(_) => format!("{with_room} is reserved for work that has waited long"),
+        Ineligible::Vetoed { reason, .. } => format!("{with_room} is ruled out for now: {reason}"),
         closed => format!("{every} cannot run it now: {closed}"),
     }
 }
@@ -252,129 +335,6 @@ impl Ineligible {
             Ineligible::Reserved(_) => Word::Reserved,
             Ineligible::Vetoed { .. } => Word::HeldByRule,
         }
-    }
-
-    /// What an operator or the submitter could do about it on that worker.
-    fn remedy(&self, worker: &str) -> String {
-        match self {
-            Ineligible::NotTarget => format!("let the step name {worker}, or no worker"),
-            Ineligible::Executor => format!("run it on another worker: {worker} {self}"),
-            Ineligible::OtherQueues(queues) => format!(
-                "submit it to queue {}: {worker} {self}",
-                queues.first().map_or("of that worker", String::as_str)
-            ),
-            Ineligible::Attribute(need) => format!("give {worker} the tag {need}, or do not ask for it"),
-            Ineligible::TooSmall(short) if short.asked() <= short.have => {
-                format!("let its tasks hold less: earlier ones of its profile held more than {worker} has")
-            }
-            Ineligible::TooSmall(short) => ask_for(short),
-            Ineligible::TooFew { could, .. } => {
-                format!(
-                    "connect more workers like {worker}, or let no more than {could} tasks start together"
-                )
-            }
-            Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
-            Ineligible::Draining(_) => format!("resume {worker}"),
-            Ineligible::Quarantined { .. } => format!("repair {worker}; it is tried again after a while"),
-            Ineligible::LowSpace { directory, free, needs } => format!(
-                "delete files in the file system of the {directory} directory of {worker} until {} are free \
-                 ({} are), or lower the server's setting 'load.min_free_bytes'",
-                Bytes(*needs),
-                Bytes(*free)
-            ),
-            Ineligible::UnderPressure(what) => format!("reduce the {what} pressure on {worker}"),
-            Ineligible::NetworkInUse => format!("wait until other transfers of {worker} have ended"),
-            Ineligible::Limit { name, max } => format!(
-                "wait until a task on {worker} releases the limit '{name}', or raise it: \
-                 'windlass limit set {name} --per-worker {}'",
-                max.saturating_add(1)
-            ),
-            // The step did not ask for what was learned, so asking for less does not help.
-            Ineligible::Busy(short) if short.have == 0 || short.learned > 0 => {
-                format!("wait until {}", can_be_had(short, worker))
-            }
-            Ineligible::Busy(short) => {
-                format!("{}, or wait until {}", ask_for(short), can_be_had(short, worker))
-            }
-            Ineligible::Foreign(short) if short.learned > 0 => {
-                format!("end other processes that hold memory on {worker}")
-            }
-            Ineligible::Foreign(short) => {
-                format!("end other processes that hold memory on {worker}, or {}", ask_for(short))
-            }
-            Ineligible::Reserved(_) => {
-                format!("wait until the work for which {worker} is reserved has started")
-            }
-            Ineligible::Vetoed { rule, reason } => {
-                format!("wait: the rule {rule} vetoes {worker} ({reason})")
-            }
-        }
-    }
-}
-
-fn ask_for(short: &Short) -> String {
-    match &*short.resource {
-        "cpu" => format!("ask for --cpus {} or less", Cpus(short.have)),
-        "memory" => format!("ask for --memory {} or less", Bytes(short.have).to_string().replace(' ', "")),
-        name => format!("ask for {} {name} or less", short.have),
-    }
-}
-
-fn can_be_had(short: &Short, worker: &str) -> String {
-    let more = short.amount(short.need - short.have);
-    match &*short.resource {
-        "cpu" => format!("{worker} has another {more} free"),
-        "memory" => format!("{worker} has another {more} of memory free"),
-        name => format!("{worker} has another {more} {name} free"),
-    }
-}
-
-impl Change {
-    /// The worker that the change is about, if it is about one.
-    pub fn worker(&self) -> Option<&str> {
-        if let Change::Worker { worker, .. } = self { Some(worker) } else { None }
-    }
-
-    /// What to do; all of it is needed.
-    pub fn steps(&self) -> Vec<String> {
-        let step = match self {
-            Change::Worker { worker, unmet } => {
-                return unmet.iter().map(|reason| reason.remedy(worker)).collect();
-            }
-            Change::Resume(queue) => format!("resume the queue: 'windlass queue resume {queue}'"),
-            Change::Quota(queue, cpu) => {
-                let cpus = Cpus(*cpu);
-                format!("raise the quota of queue {queue}: 'windlass queue set {queue} --quota {cpus}'")
-            }
-            Change::Limit(name, max) => format!("raise the limit: 'windlass limit set {name} {max}'"),
-            Change::TryAgain(name, back_off_ms) => format!(
-                "wait, or end the back-off now: 'windlass limit set {name} --back-off {back_off_ms}ms'"
-            ),
-            Change::Release => "release its job: 'windlass job release'".to_owned(),
-            Change::Connect { system, needs } if needs.is_empty() => {
-                format!("connect a provider of {system}, or register a machine and boot it")
-            }
-            Change::Connect { system, needs } => {
-                let needs = needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                format!("connect a provider of {system}, or register a machine and boot it, with {needs}")
-            }
-            Change::Mate { step, targets } if targets.is_empty() => {
-                format!("connect a worker for step '{step}', which starts together with it and fits none")
-            }
-            Change::Mate { step, targets } => {
-                let targets = targets.join(" or ");
-                format!(
-                    "connect {targets} for step '{step}', which starts together with it and fits no worker"
-                )
-            }
-            Change::Ahead(queue) => format!(
-                "hold work of queue {queue}, or give its own queue more weight: 'windlass queue set --weight'"
-            ),
-            Change::UserAhead { queue, user } => format!(
-                "wait, or give {user} more weight in the queue: 'windlass queue set {queue} --user-weight {user}=N'"
-            ),
-        };
-        vec![step]
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a worker gets no work: the same predicates, asked of one worker and the steps whose turn comes first.
 
-use super::waits::over_quota;
+use super::reasons::over_quota;
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey, TaskId, WorkerId};
@@ -156,7 +156,7 @@ fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &W
     let key = head.0.step();
     let (class, step) = (engine.class(head.1)?, engine.ledger().step(key)?);
     let verdict = match engine.licences().reached(class) {
-        _ if over_quota(engine, queue, key).is_some() => PassedVerdict::Quota,
+        _ if over_quota(engine, queue, head.1).is_some() => PassedVerdict::Quota,
         Some((name, ..)) => PassedVerdict::Limit(name.to_owned()),
         None if class.is_gang() => pass_gang(engine, queue, (key, head.1), worker)?,
         None => pass_task(engine, &plan::placement_request(engine, key, queue)?, worker),

@@ -124,7 +124,7 @@ impl fmt::Display for Ineligible {
             Ineligible::Busy(short) => write!(f, "busy, {short}"),
             Ineligible::Foreign(short) => write!(f, "something else holds what it needs, {short}"),
             Ineligible::Reserved(_) => write!(f, "reserved for work that has waited long"),
-            Ineligible::Vetoed { rule, reason } => write!(f, "held by {rule}: {reason}"),
+            Ineligible::Vetoed { reason, .. } => write!(f, "ruled out for now: {reason}"),
         }
     }
 }

@@ -407,29 +407,6 @@ impl Queues {
     pub fn over_quota(&self, id: QueueId, cpu: u32, alone: bool) -> Option<u32> {
         self.get(self.whole(id)).over_quota(cpu, alone)
     }
-
-    /// The queue or user that is next, if it is not this queue or this user's part of it.
-    pub fn first_ahead(&self, id: QueueId) -> Option<Ahead<'_>> {
-        let whole = self.whole(id);
-        match self.turns.first() {
-            Some(first) if first != whole => Some(Ahead::Queue(self.get(first).name())),
-            _ => {
-                let first = by_user::users_in_turn(self, whole).next().filter(|first| *first != id)?;
-                self.get(first).user().map(Ahead::User)
-            }
-        }
-    }
-
-    /// How many queues with ready steps come before this one.
-    pub fn queues_ahead(&self, id: QueueId) -> usize {
-        let whole = self.whole(id);
-        self.turns.iter().take_while(|other| *other != whole).count()
-    }
-
-    /// How many other users of its queue come before this user.
-    pub fn users_ahead(&self, id: QueueId) -> usize {
-        by_user::users_in_turn(self, self.whole(id)).take_while(|other| *other != id).count()
-    }
 }
 
 fn note_class(queues: &mut Queues, id: QueueId, class: ClassId, waits: bool) {

@@ -380,7 +380,7 @@ impl BuildSession {
     /// Why the build waits, in a sentence.
     async fn why(&self, job: JobId) -> Option<String> {
         let explain = move |engine: &Engine| {
-            let why = explain::task(engine, TaskId { job, index: 0 })?;
+            let why = explain::reason(engine, TaskId { job, index: 0 })?;
             let name =
                 |id| engine.workers().get(id).map(|worker| worker.record.name.clone()).unwrap_or_default();
             Some(why.say(name).1)

@@ -8,7 +8,6 @@ use crate::view;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use utoipa::IntoParams;
 use windlass_api::board::{
     Board, BoardDecision, BoardWorker, PendingJob, PendingJobs, RuleEntry, ScoringSummary,
@@ -84,11 +83,11 @@ pub async fn pending(State(app): State<App>) -> BoardReply<PendingJobs> {
 }
 
 fn look_pending(engine: &Engine) -> PendingJobs {
-    let mut fits = BTreeMap::new();
+    let mut known = windlass_core::explain::Known::default();
     let steps = engine.queues().in_turn().flat_map(|(_, queue)| queue.in_order()).take(JOBS_MAX);
     let jobs = steps.filter_map(|(candidate, _)| {
-        let reason = windlass_core::explain::wait_reason(engine, candidate.step(), &mut fits)?;
-        view::pending_job(engine, candidate.step(), reason)
+        let reason = windlass_core::explain::wait_reason(engine, candidate.step(), &mut known)?;
+        view::pending_job(engine, candidate.step(), &reason)
     });
     let jobs: Vec<PendingJob> = jobs.collect();
     let shown: u64 = jobs.iter().map(|job| u64::from(job.tasks)).sum();

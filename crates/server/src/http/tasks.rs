@@ -144,7 +144,7 @@ pub async fn why(
             ),
         }
     };
-    let (why, decided) = app.handle.query(explain).await?;
+    let (why, decided) = app.handle.ask_copy(explain).await?;
     if let Some(why) = why {
         return Ok(Json(why));
     }

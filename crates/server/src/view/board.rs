@@ -7,27 +7,31 @@ use windlass_api::board::{BoardCandidate, BoardDecision, BoardWorker, PendingJob
 use windlass_api::figures::QueueCpus;
 use windlass_core::TaskId;
 use windlass_core::engine::Engine;
-use windlass_core::explain::BlockedReason;
+use windlass_core::explain::Reason;
 use windlass_core::ids::StepKey;
 use windlass_core::plan::Decision;
 use windlass_core::worker::Worker;
 
 /// A step of an active job; `None` if it has no ready task.
-pub fn pending_job(engine: &Engine, key: StepKey, reason: BlockedReason) -> Option<PendingJob> {
+pub fn pending_job(engine: &Engine, key: StepKey, reason: &Reason) -> Option<PendingJob> {
     let job = engine.job(key.job)?;
     let place = usize::from(key.step);
     let (step, spec) = (job.steps.get(place)?, job.spec.steps.get(place)?);
+    let (word, message) = reason.say(|_| String::new());
     Some(PendingJob {
         kind: spec.hints.kind.into(),
         queue: job.spec.queue.clone(),
         job_id: key.job.0,
+        job_name: job.spec.name.clone(),
+        user: job.spec.user.clone(),
         name: spec.name.clone(),
         task_id: TaskId { job: key.job, index: step.ready.first()? }.to_string(),
         tasks: step.ready.len(),
         queued_at: step.ready_since.as_ms(),
         dependency_count: spec.depends.len(),
         dependents: step.dependents,
-        reason: reason.into(),
+        reason: word.into(),
+        message,
     })
 }
 

@@ -7,7 +7,7 @@ use windlass_api::figures::{
     WaitingTasks, WorkerCounts,
 };
 use windlass_core::engine::Engine;
-use windlass_core::explain::{BlockedReason, waiting_tasks};
+use windlass_core::explain::{Word, waiting_tasks};
 use windlass_core::plan::placement::{Ineligible, worker_blockers};
 use windlass_core::worker::{Worker, WorkerState};
 use windlass_core::{Time, queues};
@@ -25,11 +25,11 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
         total_cpu +=
             if worker.record.state == WorkerState::Up { u64::from(worker.record.capacity.cpu) } else { 0 };
     }
-    let mut waiting: Vec<(BlockedReason, u64)> = waiting_tasks(engine).into_iter().collect();
+    let mut waiting: Vec<(Word, u64)> = waiting_tasks(engine).into_iter().collect();
     waiting.sort_by_key(|(reason, tasks)| (Reverse(*tasks), *reason));
     let waiting = waiting.into_iter().map(|(reason, tasks)| WaitingTasks {
         reason: reason.into(),
-        text: sentence(reason).to_owned(),
+        text: reason.of_tasks().to_owned(),
         tasks,
     });
     Overview {
@@ -129,21 +129,6 @@ fn holds(engine: &Engine, workers: &WorkerCounts) -> Vec<String> {
     ];
     let kinds = kinds.iter().filter(|(workers, _)| *workers > 0).map(|(n, what)| format!("{n} {what}"));
     vec![format!("no worker takes work: {}", kinds.collect::<Vec<_>>().join(", "))]
-}
-
-fn sentence(reason: BlockedReason) -> &'static str {
-    match reason {
-        BlockedReason::Flowing => "These tasks are being placed.",
-        BlockedReason::Capacity => "The workers that fit are full.",
-        BlockedReason::NoFit => "No worker of the farm could ever run these tasks.",
-        BlockedReason::Paused => "The queue is paused.",
-        BlockedReason::Quota => "The queue holds as many cpus as its quota allows.",
-        BlockedReason::NoLicence => "All of a limit, such as a licence, are taken.",
-        BlockedReason::Held => {
-            "The job is held, a rule holds the task, or the first tasks of a kind run as a probe."
-        }
-        BlockedReason::NoWorker => "No worker takes work now.",
-    }
 }
 
 /// Adds what happened in the last minute and in the last five.

@@ -6,7 +6,7 @@ use crate::clock::S;
 use crate::promises::bases;
 use crate::world::World;
 use windlass_core::engine::{Engine, Fact, Refusal, Reply};
-use windlass_core::explain::BlockedReason;
+use windlass_core::explain::Word;
 use windlass_core::explain::{Explanation, Reason};
 use windlass_core::job::{Counts, End, JobState, TaskState};
 use windlass_core::plan::placement::{self, Ineligible};
@@ -194,7 +194,7 @@ fn worker(worker: &Worker) -> String {
 /// Number of ready tasks by the reason for which they wait, and cpus that no waiting work can use.
 fn waits(engine: &Engine) -> String {
     let waiting = windlass_core::explain::waiting_tasks(engine);
-    let counts = BlockedReason::ALL.iter().filter_map(|(reason, word)| Some((waiting.get(reason)?, word)));
+    let counts = Word::OF_WAITING.iter().filter_map(|word| Some((waiting.get(word)?, word.as_str())));
     let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
     let counts = if counts.is_empty() { "nothing waits".to_owned() } else { counts.join(", ") };
     format!("{counts}; {} cpus stranded", Cpus(engine.planner().stranded_cpu()))
@@ -221,7 +221,7 @@ fn tasks(world: &World, id: JobId) -> Result<Vec<String>, String> {
     let lines = (0..total).map(|index| {
         let task = TaskId { job: id, index };
         let step = &view.spec.steps[firsts.partition_point(|base| *base <= index) - 1].name;
-        let explained = world.engine().and_then(|engine| windlass_core::explain::task(engine, task));
+        let explained = world.engine().and_then(|engine| windlass_core::explain::reason(engine, task));
         let row = stored.iter().find(|stored| stored.row.index == index);
         let state = match (&explained, row) {
             (Some(explanation), _) => explanation.state,

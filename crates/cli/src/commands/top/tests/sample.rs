@@ -374,11 +374,13 @@ fn why(task: &str) -> Why {
         changes: vec![
             Change {
                 worker: "box03".to_owned(),
-                steps: vec!["wait until box03 has another 2 cpus free".to_owned()],
+                steps: vec!["it is next on box03, and starts there when enough is free".to_owned()],
+                by: None,
             },
             Change {
                 worker: "box00".to_owned(),
-                steps: vec!["resume worker box00: 'windlass worker resume box00'".to_owned()],
+                steps: vec!["resume box00: 'windlass worker resume box00'".to_owned()],
+                by: Some(windlass_api::ChangeBy::Administrator),
             },
         ],
     }
