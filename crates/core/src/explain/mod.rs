@@ -2,6 +2,7 @@
 
 mod entitlement;
 mod explanation;
+mod failure;
 mod gangs;
 mod parked;
 mod place;
@@ -13,6 +14,7 @@ mod worker;
 
 pub use entitlement::{Entitlement, Pool, entitlements, pool};
 pub use explanation::{Change, Explanation, Reason, Turn};
+pub use failure::{Cause, FailedAttempt};
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
 pub use task::{decision, task};
