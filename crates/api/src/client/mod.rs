@@ -15,9 +15,9 @@ use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
-    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
-    Worker, WorkerWhy,
+    BoardCode, CreateToken, CreatedToken, DrainRequest, Failures, FarmServer, Job, LOG_OFFSET_HEADER, Limit,
+    Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token,
+    Version, Why, Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::{Method, RequestBuilder, Response};
@@ -54,6 +54,9 @@ pub struct JobsQuery {
     pub limit: Option<usize>,
     /// `next` of the previous page.
     pub cursor: Option<String>,
+    /// Jobs with the reason for which they failed or wait.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reasons: bool,
 }
 
 /// The filter of a list of tasks.
@@ -196,14 +199,24 @@ impl Client {
         self.servers.text(&self.call(request, is_repeatable, Patience::Answer)?).await
     }
 
-    /// A page of the list of jobs, newest first.
+    /// A page of the list of jobs, newest first. A server of an earlier release gives no reasons.
     pub async fn jobs(&self, query: &JobsQuery) -> Result<Page<Job>, ClientError> {
-        self.get("/api/v1/jobs", query).await
+        match self.get("/api/v1/jobs", query).await {
+            Err(error) if query.reasons && error.code() == Some(ErrorCode::BadRequest) => {
+                self.get("/api/v1/jobs", &JobsQuery { reasons: false, ..query.clone() }).await
+            }
+            answered => answered,
+        }
     }
 
     /// A job by its id.
     pub async fn job(&self, id: u64) -> Result<Job, ClientError> {
         self.get(&format!("/api/v1/jobs/{id}"), &()).await
+    }
+
+    /// Why the tasks of a job failed, by cause.
+    pub async fn failures(&self, job: u64) -> Result<Failures, ClientError> {
+        self.get(&format!("/api/v1/jobs/{job}/failures"), &()).await
     }
 
     /// The job once it has ended. `lend` names a task that waits for it and lends its cpus meanwhile; the answer comes

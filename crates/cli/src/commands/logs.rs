@@ -271,6 +271,7 @@ mod tests {
             progress: None,
             status: None,
             attempt: windlass_api::Attempt { attempt, ..Default::default() },
+            failure: None,
             history: Vec::new(),
         };
         assert!(!is_over(&task(TaskState::Ready, 0), 1), "it waits for its first attempt");

@@ -376,6 +376,7 @@ mod tests {
             max_running: None,
             state: JobState::Failed,
             stopped: None,
+            reason: None,
             created_ms: 1_000,
             ended_ms: Some(4_249),
             after: Vec::new(),

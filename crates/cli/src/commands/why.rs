@@ -300,6 +300,7 @@ mod tests {
             state: TaskState::Ready,
             reason: Word::Full.into(),
             message: "every worker is busy".to_owned(),
+            failure: None,
             turn: None,
             backs_off_until_ms: None,
             open_workers: 0,

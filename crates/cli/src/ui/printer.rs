@@ -383,6 +383,7 @@ mod tests {
             expected_end_ms: None,
             state: TaskState::Failed,
             attempt: Attempt { attempt: 1, end: Some(end), exit_code, ..Default::default() },
+            failure: None,
             history: Vec::new(),
         }
     }
