@@ -4,20 +4,22 @@
 mod clock;
 mod credentials;
 mod failure;
+mod failures;
 mod servers;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;
 pub use credentials::{Credentials, CredentialsError};
 pub use failure::ClientError;
+pub use failures::failures_of;
 
 use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CreateToken, CreatedToken, DrainRequest, Failures, FarmServer, Job, LOG_OFFSET_HEADER, Limit,
-    Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token,
-    Version, Why, Worker, WorkerWhy,
+    BoardCode, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
+    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
+    Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::{Method, RequestBuilder, Response};
@@ -212,11 +214,6 @@ impl Client {
     /// A job by its id.
     pub async fn job(&self, id: u64) -> Result<Job, ClientError> {
         self.get(&format!("/api/v1/jobs/{id}"), &()).await
-    }
-
-    /// Why the tasks of a job failed, by cause.
-    pub async fn failures(&self, job: u64) -> Result<Failures, ClientError> {
-        self.get(&format!("/api/v1/jobs/{job}/failures"), &()).await
     }
 
     /// The job once it has ended. `lend` names a task that waits for it and lends its cpus meanwhile; the answer comes

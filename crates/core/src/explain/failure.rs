@@ -192,7 +192,8 @@ fn split_start(why: &str) -> (&str, Option<&str>) {
     let separator = match Cause::of_start(why) {
         Cause::Directory => "; --cwd",
         Cause::User => "; ",
-        // A program may have any name.
+        // A program may have any name, so only these words are taken for advice.
+        Cause::Program => "; it is taken for",
         _ => return (why, None),
     };
     match why.rfind(separator).map(|at| (&why[..at], &why[at + "; ".len()..])) {
