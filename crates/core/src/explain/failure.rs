@@ -91,14 +91,15 @@ impl Cause {
 
     /// The cause of a start that failed, by the words of the worker, which are all that the store keeps of it.
     fn of_start(why: &str) -> Cause {
-        let begins = |words: &[&str]| words.iter().any(|word| why.starts_with(word));
-        match why {
-            _ if begins(&["cannot enter the working directory"]) => Cause::Directory,
-            _ if begins(&["cannot start '"]) => Cause::Program,
-            _ if begins(&["cannot become its user", "submitter '", "submitters can", "user '"]) => {
-                Cause::User
-            }
-            _ => Cause::NotStarted,
+        const USER: [&str; 4] = ["cannot become its user", "submitter '", "submitters can", "user '"];
+        if why.starts_with("cannot enter the working directory") {
+            Cause::Directory
+        } else if why.starts_with("cannot start '") {
+            Cause::Program
+        } else if USER.iter().any(|begin| why.starts_with(*begin)) {
+            Cause::User
+        } else {
+            Cause::NotStarted
         }
     }
 }

@@ -156,3 +156,110 @@ impl Causes {
         Ok(groups.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Auth;
+    use crate::config::Config;
+    use crate::connections::RoomLimits;
+    use crate::gateway::Gateways;
+    use crate::grpc::WorkerTerms;
+    use crate::http::{ServeOptions, app_for_tests};
+    use crate::shell::{self, ShellOptions};
+    use std::sync::Arc;
+    use windlass_core::engine::{Outbox, Write};
+    use windlass_core::job::{Counts, End, JobSpec, JobState, LaunchFault, StepSpec, TaskResult, TaskState};
+    use windlass_core::{Epoch, Time};
+    use windlass_store::Store;
+
+    const SECRET: &str = "cannot start '/secret/render': Permission denied";
+
+    /// A server that nobody connects to.
+    async fn app_of(store: &Store) -> App {
+        let config = Config::default();
+        let options = ShellOptions { settings: config.engine_settings() };
+        let handle = shell::start(store.clone(), options).await.unwrap();
+        let options = ServeOptions {
+            store: "memory".to_owned(),
+            auth: Auth::load(store, true, "root".to_owned()).await.unwrap(),
+            audit: None,
+            idle: None,
+            terms: WorkerTerms { lease: None, report: Duration::from_secs(1) },
+            gateways: Gateways::default(),
+            room: RoomLimits::new(None, None),
+            user_limits: config.users.clone(),
+            read_all: false,
+            audit_files: 1,
+            board: config.board.clone(),
+            queues: BTreeMap::new(),
+            key: None,
+        };
+        app_for_tests(&handle, options).0
+    }
+
+    /// A job of ann's that has ended, whose first tasks failed so.
+    async fn failed_job(store: &Store, id: u64, total: u32, ends: Vec<End>) {
+        let step = StepSpec { name: "main".to_owned(), tasks: total, ..StepSpec::default() };
+        let spec = JobSpec { user: "ann".to_owned(), steps: vec![step], ..JobSpec::default() };
+        let failed = ends.len() as u32;
+        let mut writes = vec![Write::Job { id: JobId(id), spec: Arc::new(spec), created: Time(1) }];
+        for (index, end) in (0..).zip(ends) {
+            let task = TaskId { job: JobId(id), index };
+            let (worker, epoch, at) = (WorkerId(4), Epoch(1), Time(2));
+            writes.push(Write::Book { task, attempt: 1, worker, epoch, at, amounts: (100, 0) });
+            let (state, result) = (TaskState::Failed, TaskResult::bare(end));
+            writes.push(Write::End { task, attempt: 1, state, failures: 1, losses: 0, result });
+        }
+        let counts = Counts { total, failed, succeeded: total - failed, ..Counts::default() };
+        writes.push(Write::JobEnd { job: JobId(id), state: JobState::Failed, at: Time(3), counts });
+        store.commit(Arc::new(Outbox { writes, ..Outbox::default() })).await.unwrap();
+    }
+
+    async fn told(app: &App, user: &str, job: u64) -> Failures {
+        let reader = Reader::for_user(user, false);
+        let answer = failures(State(app.clone()), reader, Path(job)).await;
+        answer.unwrap_or_else(|_| panic!("job {job} is there")).0
+    }
+
+    #[tokio::test]
+    async fn fifty_thousand_failed_tasks_are_told_by_cause() {
+        const FAILED: u32 = 50_000;
+        let store = Store::open("memory").unwrap();
+        let app = app_of(&store).await;
+        let end = |index: u32| match index {
+            index if index % 2 == 1 => End::Exited(4),
+            index if index % 10 == 0 => {
+                End::NotStarted { why: SECRET.to_owned(), fault: LaunchFault::Unknown }
+            }
+            _ => End::Signaled(11),
+        };
+        failed_job(&store, 1, 60_000, (0..FAILED).map(end).collect()).await;
+        let all = told(&app, "ann", 1).await;
+        let in_groups: u32 = all.groups.iter().map(|group| group.tasks).sum();
+        // A slow machine may look at a part, and says so.
+        assert_eq!((all.failed, in_groups + all.other_tasks + all.not_looked_at), (FAILED, FAILED));
+        let groups: Vec<(&str, &str)> =
+            all.groups.iter().map(|group| (&*group.summary, &*group.first.task)).collect();
+        let expected = [("exit code 4", "1.1"), ("killed by signal 11 (SIGSEGV)", "1.2"), (SECRET, "1.0")];
+        assert_eq!(groups, expected);
+        assert_eq!(all.groups[0].task_examples.len(), EXAMPLES_MAX);
+        let others = told(&app, "bob", 1).await;
+        assert_eq!((others.failed, others.groups.len()), (FAILED, 3));
+        assert!(!serde_json::to_string(&others).unwrap().contains("secret"), "{others:?}");
+        app.handle.stop().await;
+    }
+
+    #[tokio::test]
+    async fn causes_that_the_answer_has_no_room_for_are_counted() {
+        let store = Store::open("memory").unwrap();
+        let app = app_of(&store).await;
+        failed_job(&store, 1, 30, (1..=30).map(End::Exited).collect()).await;
+        let all = told(&app, "ann", 1).await;
+        assert_eq!((all.groups.len(), all.other_tasks, all.not_looked_at), (GROUPS_MAX, 10, 0));
+        failed_job(&store, 2, 3, Vec::new()).await;
+        let none = told(&app, "ann", 2).await;
+        assert_eq!((none.failed, none.groups.len()), (0, 0));
+        app.handle.stop().await;
+    }
+}
