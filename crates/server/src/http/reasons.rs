@@ -22,17 +22,18 @@ const FIRST_WAITING_TASKS_MAX: usize = 1_000;
 
 /// Adds the reasons of jobs that failed or wait.
 pub(super) async fn add(handle: &Handle, jobs: &mut [Whole<Job>]) -> Result<(), ApiError> {
-    let begun = Instant::now();
-    let with_reason =
-        |job: &&mut Whole<Job>| matches!(job.state, JobState::Failed | JobState::Pending | JobState::Held);
-    for job in jobs.iter_mut().filter(with_reason).take(REASONS_MAX) {
-        job.reason = match job.state {
-            JobState::Failed => Some(of_failed(handle, job).await?),
-            _ => of_waiting(handle, JobId(job.id)).await?,
-        };
-        if begun.elapsed() >= REASONS_TIME {
+    let (begun, mut looked_up) = (Instant::now(), 0);
+    for job in jobs {
+        if looked_up == REASONS_MAX || begun.elapsed() >= REASONS_TIME {
             break;
         }
+        let reason = match job.state {
+            JobState::Failed => Some(of_failed(handle, job).await?),
+            JobState::Pending | JobState::Held => of_waiting(handle, JobId(job.id)).await?,
+            JobState::Running | JobState::Succeeded | JobState::Canceled => continue,
+        };
+        job.reason = reason;
+        looked_up += 1;
     }
     Ok(())
 }
