@@ -207,8 +207,8 @@ fn others_are_told_the_cause_alone() {
     let (ann, bob) = (token("ann"), token("bob"));
     let place = format!("/{SECRET}");
     let script = format!("echo {SECRET} >&2; exit 4");
-    port.run_as(&ann, &["run", "--cwd", &place, "--", "true"]);
-    port.run_as(&ann, &["run", "--cwd", "/", "--", "sh", "-c", &script]);
+    port.run_as(&ann, &["run", "--name", "one", "--cwd", &place, "--", "true"]);
+    port.run_as(&ann, &["run", "--name", "two", "--cwd", "/", "--", "sh", "-c", &script]);
     for (job, cause) in [("1", "directory"), ("2", "exit_code")] {
         let looks: [&[&str]; 4] = [&["job", "show", job], &["why", job], &["jobs"], &["job", "tasks", job]];
         for looked in looks {
