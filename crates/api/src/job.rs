@@ -1,5 +1,6 @@
 //! The JSON of jobs.
 
+use crate::failure::JobReason;
 use crate::submit::{Depends, Kind, Resources, is_default};
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct Job {
     /// Why no further task starts; absent if the job was not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
+    /// Why it failed, or why it waits; absent of a job that does neither, and in lists unless it is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<JobReason>,
     /// When it was accepted.
     pub created_ms: u64,
     /// When it ended, in milliseconds since the Unix epoch.

@@ -12,6 +12,7 @@ pub mod client;
 mod door;
 mod error;
 mod events;
+mod failure;
 pub mod figures;
 mod job;
 mod limit;
@@ -39,6 +40,7 @@ pub use body::{
 pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
+pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
@@ -57,7 +59,7 @@ pub use submit::{
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, ChangeBy, IneligibleWorkers, Judged, RulePoints, Turn, Why};
-pub use word::WhyWord;
+pub use word::{CauseWord, WhyWord};
 pub use worker::{DrainRequest, Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 

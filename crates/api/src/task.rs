@@ -1,5 +1,6 @@
 //! The JSON of tasks.
 
+use crate::failure::Failure;
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -34,6 +35,9 @@ pub struct Task {
     /// The last attempt, whose fields stand beside these.
     #[serde(flatten)]
     pub attempt: Attempt,
+    /// How the last attempt failed; absent of a task that did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// Earlier attempts, and results that came too late; only if one task is requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Attempt>,

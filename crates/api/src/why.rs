@@ -1,5 +1,6 @@
 //! The explanation of why a task does not run.
 
+use crate::failure::FailedTask;
 use crate::task::TaskState;
 use crate::word::WhyWord;
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ pub struct Why {
     pub reason: WhyWord,
     /// The reason as a sentence for people.
     pub message: String,
+    /// How it failed; absent of a task that did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailedTask>,
     /// The place of its step in its queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Turn>,
@@ -185,6 +189,7 @@ impl Why {
             state: why.state.into(),
             reason: reason.into(),
             message,
+            failure: None,
             turn: why.turn.map(|turn| Turn {
                 queue: turn.queue,
                 band: turn.band,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
-use windlass_core::explain::Word;
+use windlass_core::explain::{Cause, Word};
 
 macro_rules! on_the_wire {
     ($(#[$doc:meta])* $name:ident = $of:ty, $words:expr, $parse:expr) => {
@@ -56,6 +56,12 @@ on_the_wire! {
     /// One word for why a task, or work for a worker, is where it is. Newer servers may know more words.
     WhyWord = Word, Word::ALL.iter().map(|word| word.as_str()),
     |word: &str| Some(Word::parse(word))
+}
+
+on_the_wire! {
+    /// Why a task failed, in one word. Newer servers may know more words.
+    CauseWord = Cause, Cause::ALL.iter().map(|(_, word)| *word),
+    |word: &str| Some(Cause::parse(word))
 }
 
 /// Gives an enum without fields its words on the wire, as serde writes them; with `of`, also the conversion from the

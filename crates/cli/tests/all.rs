@@ -13,6 +13,7 @@ mod crash;
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
 mod dependencies;
+mod failures;
 mod farm;
 mod figures;
 mod first_page;

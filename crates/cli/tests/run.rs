@@ -9,7 +9,7 @@ fn output_and_exit_code_are_the_commands_own() {
     assert_eq!(output.status.code(), Some(3), "{}", show(&output));
     assert_eq!(output.stdout, b"out\n");
     let err = String::from_utf8(output.stderr).unwrap();
-    assert!(err.contains("err\n") && err.contains("exit 3"), "{err}");
+    assert!(err.contains("err\n") && err.contains("exit code 3"), "{err}");
     assert_eq!(farm.run(&["run", "--", "sh", "-c", "kill -9 $$"]).status.code(), Some(137));
     assert_eq!(farm.run(&["run", "--", "sh", "-c", "kill -TERM $$"]).status.code(), Some(143));
     let missing = farm.fails(127, &["run", "--", "/no/such/program"]);

@@ -7,7 +7,8 @@
 use crate::auth::{Caller, Role};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use windlass_api::{Attempt, Hints, Job, Step, Task};
+use windlass_api::{Attempt, Failure, Hints, Job, JobReason, Step, Task};
+use windlass_core::explain::Cause;
 use windlass_core::job::JobSpec;
 
 /// A caller as a reader of users' jobs.
@@ -115,6 +116,7 @@ impl Outline for Job {
             priority: _,
             state: _,
             stopped: _,
+            reason,
             created_ms: _,
             ended_ms: _,
             max_running: _,
@@ -123,7 +125,17 @@ impl Outline for Job {
             counts: _,
             steps,
         } = self;
+        reason.iter_mut().for_each(JobReason::keep_outline);
         steps.iter_mut().for_each(Step::keep_outline);
+    }
+}
+
+impl Outline for JobReason {
+    fn keep_outline(&mut self) {
+        let JobReason { word, message } = self;
+        if let Some(outline) = Cause::parse(word).outline() {
+            *message = outline.to_owned();
+        }
     }
 }
 
@@ -186,12 +198,26 @@ impl Outline for Task {
             status,
             expected_end_ms: _,
             attempt,
+            failure,
             history,
         } = self;
+        failure.iter_mut().for_each(Failure::keep_outline);
         // A task says progress and status by lines of its output.
         (*value, *progress, *status) = (None, None, None);
         attempt.keep_outline();
         history.iter_mut().for_each(Attempt::keep_outline);
+    }
+}
+
+impl Outline for Failure {
+    fn keep_outline(&mut self) {
+        let Failure { cause, summary, message, advice, stderr } = self;
+        // The sentence of a start that failed quotes what the task runs, and so may the advice.
+        if let Some(outline) = cause.0.outline() {
+            (*summary, *advice) = (outline.to_owned(), None);
+        }
+        *message = None;
+        stderr.clear();
     }
 }
 
@@ -232,6 +258,16 @@ mod tests {
         Whole::new(Arc::new(JobSpec { user: "ann".to_owned(), ..JobSpec::default() }), all)
     }
 
+    fn failure() -> Failure {
+        Failure {
+            cause: Cause::Program.into(),
+            summary: MARK.to_owned(),
+            message: Some(MARK.to_owned()),
+            advice: Some(MARK.to_owned()),
+            stderr: vec![MARK.to_owned()],
+        }
+    }
+
     fn job() -> Job {
         let step = serde_json::json!({
             "name": "main", "first_task": 0, "tasks": 1, "resources": {"cpus": 1, "memory": 0}, "retries": 0,
@@ -241,6 +277,7 @@ mod tests {
         let job = serde_json::json!({
             "id": 7, "name": "film", "queue": "ann", "user": "ann", "priority": 0, "state": "running",
             "created_ms": 1, "counts": counts, "steps": [step],
+            "reason": {"word": "directory", "message": MARK},
         });
         serde_json::from_value(job).unwrap()
     }
@@ -258,6 +295,7 @@ mod tests {
             status: Some(MARK.to_owned()),
             expected_end_ms: None,
             attempt: attempt.clone(),
+            failure: Some(failure()),
             history: vec![attempt],
         }
     }
@@ -278,8 +316,9 @@ mod tests {
         let all = Reader { reads_all: true, ..reader(None) };
         for own in [reader(Some("ann")), all] {
             let told = serde_json::to_string(&(own.told(of_ann(job())), own.told(of_ann(task())))).unwrap();
-            // The command, the directory, the shape and a cache; the value, the status, and two messages.
-            assert_eq!(told.matches(MARK).count(), 8, "{told}");
+            // The command, the directory, the shape, a cache and the reason; the value, the status, two messages, and
+            // four parts of a failure.
+            assert_eq!(told.matches(MARK).count(), 13, "{told}");
         }
     }
 }

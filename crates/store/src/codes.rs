@@ -76,13 +76,16 @@ pub const BOOKED: i64 = 1;
 /// `tasks.state` of a task that is ready for another attempt.
 pub const READY: i64 = 0;
 
+/// `tasks.state` of a task that failed for good.
+pub const FAILED: i64 = 3;
+
 /// The number of a task's state. Only tasks that were booked have a row, so waiting tasks are never stored.
 pub fn task_state(state: TaskState) -> i64 {
     match state {
         TaskState::Waiting | TaskState::Ready => READY,
         TaskState::Booked | TaskState::Running => BOOKED,
         TaskState::Succeeded => 2,
-        TaskState::Failed => 3,
+        TaskState::Failed => FAILED,
         TaskState::Canceled | TaskState::Skipped => 4,
     }
 }

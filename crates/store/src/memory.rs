@@ -282,6 +282,13 @@ impl Memory {
         tables.tasks.range(ids).map(|(_, task)| task.clone()).collect()
     }
 
+    pub fn failed_tasks(&self, job: JobId, range: Range<u32>, limit: usize) -> Vec<StoredTask> {
+        let tables = self.lock();
+        let ids = TaskId { job, index: range.start }..TaskId { job, index: range.end };
+        let failed = tables.tasks.range(ids).filter(|(_, task)| task.row.state == TaskState::Failed);
+        failed.take(limit).map(|(_, task)| task.clone()).collect()
+    }
+
     pub fn history(&self, task: TaskId) -> Vec<AttemptView> {
         self.lock().history.get(&task).cloned().unwrap_or_default()
     }

@@ -248,6 +248,29 @@ fn every_end_comes_back() {
 }
 
 #[test]
+fn failed_tasks_are_found_among_the_others() {
+    on_all(async |store| {
+        commit(&store, vec![new_job(1, spec("n", "u", None))]).await;
+        for index in 0..5 {
+            let (a, failed) = (task(1, index), index % 2 == 1 || index == 4);
+            let state = if failed { TaskState::Failed } else { TaskState::Succeeded };
+            let code = i32::from(failed);
+            commit(&store, vec![book(a, 1), end(a, 1, state, End::Exited(code))]).await;
+        }
+        let found = async |range, limit| {
+            let rows = store.failed_tasks(JobId(1), range, limit).await.unwrap();
+            rows.iter().map(|task| task.row.index).collect::<Vec<_>>()
+        };
+        assert_eq!(found(0..u32::MAX, 9).await, [1, 3, 4]);
+        assert_eq!(found(0..u32::MAX, 2).await, [1, 3], "no more than asked for");
+        assert_eq!(found(2..4, 9).await, [3]);
+        let first = &store.failed_tasks(JobId(1), 0..9, 1).await.unwrap()[0];
+        assert_eq!(first.result, Some(result(End::Exited(1))));
+        assert!(store.failed_tasks(JobId(2), 0..9, 9).await.unwrap().is_empty());
+    });
+}
+
+#[test]
 fn a_job_ends_and_is_retried() {
     on_all(async |store| {
         let (good, bad, stopped) = (task(1, 0), task(1, 1), task(1, 2));

@@ -4,12 +4,14 @@
 mod clock;
 mod credentials;
 mod failure;
+mod failures;
 mod servers;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;
 pub use credentials::{Credentials, CredentialsError};
 pub use failure::ClientError;
+pub use failures::failures_of;
 
 use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
@@ -54,6 +56,9 @@ pub struct JobsQuery {
     pub limit: Option<usize>,
     /// `next` of the previous page.
     pub cursor: Option<String>,
+    /// Jobs with the reason for which they failed or wait.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reasons: bool,
 }
 
 /// The filter of a list of tasks.
@@ -196,9 +201,14 @@ impl Client {
         self.servers.text(&self.call(request, is_repeatable, Patience::Answer)?).await
     }
 
-    /// A page of the list of jobs, newest first.
+    /// A page of the list of jobs, newest first. A server of an earlier release gives no reasons.
     pub async fn jobs(&self, query: &JobsQuery) -> Result<Page<Job>, ClientError> {
-        self.get("/api/v1/jobs", query).await
+        match self.get("/api/v1/jobs", query).await {
+            Err(error) if query.reasons && error.code() == Some(ErrorCode::BadRequest) => {
+                self.get("/api/v1/jobs", &JobsQuery { reasons: false, ..query.clone() }).await
+            }
+            answered => answered,
+        }
     }
 
     /// A job by its id.

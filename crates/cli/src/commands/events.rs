@@ -1,20 +1,22 @@
 //! `windlass events`: prints events as they happen. Where the servers of a farm take over from each other, it goes on
 //! with the next one. Of one job, the start and the end of each task are then printed once, wherever the streams were
-//! cut.
+//! cut. The events of one job end with the job.
 
 use crate::client::context::Context;
 use crate::client::link::{ServerLink, hung_up};
 use crate::commands::follow::Events;
 use crate::commands::list::counts;
+use crate::commands::run::exit_code;
 use crate::commands::select::JobRef;
 use crate::commands::story::Story;
-use crate::ui::error::{CliError, Doing, may_pass};
+use crate::ui::error::{CliError, Doing, end_with, may_pass};
+use crate::ui::failure::{StderrLines, tell_failures};
 use crate::ui::message::message;
 use crate::ui::output::{Format, fit, paint, print_json, print_jsonl, print_text};
 use clap::Args;
 use std::fmt::Write;
 use windlass_api::client::{Client, ClientError, TasksQuery};
-use windlass_api::{Counts, JobEvent, JobState, ServerEvent, Task, TaskEvent, TaskState, TasksEvent};
+use windlass_api::{Counts, Job, JobEvent, JobState, ServerEvent, Task, TaskEvent, TaskState, TasksEvent};
 
 /// The purpose of this command, for errors.
 const DOING: &str = "listen to events";
@@ -24,12 +26,15 @@ const PAGE: usize = 1000;
 /// Shows events as they happen.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Where --server lists several servers, the command goes on with the next one when a stream breaks off.
+    after_help = "The events of one job end with the job, at once if it has ended. The command then says why tasks
+failed, and exits with the job's code, as 'windlass job wait' does.
+
+Where --server lists several servers, the command goes on with the next one when a stream breaks off.
 Of one job it then tells what happened meanwhile: each start and end of a task once, of several attempts
 the last. Of all jobs it says 'lagged': some events were missed."
 )]
 pub struct EventsArgs {
-    /// Only events of this job
+    /// Only events of this job, until it has ended
     job: Option<JobRef>,
 }
 
@@ -73,10 +78,19 @@ pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError
         while let Err(error) = listener.read(&client).await {
             link.pause(DOING, error).await?;
         }
+        // Its end is told, whenever that was.
+        listener.ended = None;
     }
     loop {
         match listener.listen(&mut link).await {
-            Ok(()) => {
+            Ok(Some(job)) => {
+                let code = exit_code(&mut link, &job).await?;
+                if !context.format.is_json() {
+                    tell_failures(&link.client, &job, StderrLines::Quoted).await;
+                }
+                return end_with(code);
+            }
+            Ok(None) => {
                 message!("the server has stopped");
                 return Ok(());
             }
@@ -102,28 +116,53 @@ struct Listener {
 }
 
 impl Listener {
-    /// Tells what one server says, until it ends the stream. It listens before it reads the state, so that no change is
-    /// missed between the two.
-    async fn listen(&mut self, link: &mut ServerLink) -> Result<(), Broken> {
+    /// Tells what one server says, until the job has ended, which is returned, or until the server ends the stream. It
+    /// listens before it reads the state, so that no change is missed between the two.
+    async fn listen(&mut self, link: &mut ServerLink) -> Result<Option<Job>, Broken> {
         let mut events = Events::open(&link.client, self.job).await?;
         if link.is_to_several() {
             self.catch_up(&link.client).await?;
         }
         link.calm();
+        if let Some(job) = self.ended_job(link).await? {
+            return Ok(Some(job));
+        }
         while let Some(event) = events.receiver.recv().await {
             let event = event?;
             let is_lagged = matches!(event, ServerEvent::Lagged);
+            let may_end = is_lagged || matches!(&event, ServerEvent::Job(job) if job.state.is_end());
             if let Some(event) = self.news(event) {
                 self.tell(&event)?;
             }
             if is_lagged && link.is_to_several() {
                 self.catch_up(&link.client).await?;
             }
+            if may_end && let Some(job) = self.ended_job(link).await? {
+                return Ok(Some(job));
+            }
         }
         match link.is_to_several() {
             true => Err(hung_up(&events.address).into()),
-            false => Ok(()),
+            false => Ok(None),
         }
+    }
+
+    /// The job, if it is the one whose events are told and has ended. Its end is told then, if it was not.
+    async fn ended_job(&mut self, link: &ServerLink) -> Result<Option<Job>, Broken> {
+        let Some(id) = self.job else { return Ok(None) };
+        let job = link.client.job(id).await?;
+        if !job.state.is_end() {
+            return Ok(None);
+        }
+        if link.is_to_several() {
+            // The ends of its last tasks come first.
+            self.catch_up(&link.client).await?;
+        }
+        if self.ended != Some(job.state) {
+            self.ended = Some(job.state);
+            self.tell(&ServerEvent::Job(JobEvent { job: id, state: job.state, counts: job.counts }))?;
+        }
+        Ok(Some(job))
     }
 
     /// The part of an event that was not told yet; `None` if all was.

@@ -61,6 +61,7 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
         name: args.name.clone(),
         limit: None,
         cursor: None,
+        reasons: in_table,
     };
     let (jobs, more) = jobs_of(&client, query, limit).await?;
     print_list(context.format, &jobs, |job| job.id.to_string(), jobs_grid)?;
@@ -83,10 +84,13 @@ fn jobs_grid(jobs: &[Job]) -> Grid {
             job.priority.to_string(),
             age(job.created_ms),
             or_dash(job.ended_ms.map(|ended| elapsed(ended.saturating_sub(job.created_ms)))),
+            or_dash(job.reason.as_ref().map(|reason| reason.message.clone())),
         ]
     };
     Grid {
-        header: &["ID", "STATE", "NAME", "QUEUE", "DONE", "RUNNING", "FAILED", "PRIORITY", "AGE", "TOOK"],
+        header: &[
+            "ID", "STATE", "NAME", "QUEUE", "DONE", "RUNNING", "FAILED", "PRIORITY", "AGE", "TOOK", "REASON",
+        ],
         rows: jobs.iter().map(row).collect(),
         empty: "no jobs; 'windlass run -- COMMAND' submits one",
     }
@@ -153,12 +157,13 @@ fn tasks_grid(tasks: &[Task]) -> Grid {
             or_dash(attempt.peak_memory.map(|bytes| Bytes(bytes).to_string())),
             Bytes(attempt.out_bytes + attempt.err_bytes).to_string(),
             progress(task),
+            or_dash(task.failure.as_ref().map(|failure| failure.summary.clone())),
         ]
     };
     Grid {
         header: &[
             "ID", "STATE", "VALUE", "WORKER", "ATTEMPT", "EXIT", "TIME", "CPU", "MEMORY", "OUTPUT",
-            "PROGRESS",
+            "PROGRESS", "REASON",
         ],
         rows: tasks.iter().map(row).collect(),
         empty: "no matching tasks",

@@ -7,6 +7,7 @@ use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
 use crate::commands::select::TaskOrJob;
 use crate::ui::error::{CliError, Doing, may_pass};
+use crate::ui::failure::{StderrLines, failed_line, tell_failures};
 use crate::ui::log_place::LogPlace;
 use crate::ui::message::message;
 use crate::ui::output::Format;
@@ -25,7 +26,7 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 #[command(
     after_help = "With -f the output of a task is shown live. A job with several tasks is shown task by task as
-they end, so that their lines do not mix."
+they end, so that their lines do not mix. How tasks failed is told on standard error."
 )]
 pub struct LogsArgs {
     /// A task (12.3) or a job (12, last)
@@ -33,6 +34,9 @@ pub struct LogsArgs {
     /// Follow the output until the task or the job has ended
     #[arg(long, short)]
     follow: bool,
+    /// Only the tasks of the job that failed, each with how it failed
+    #[arg(long, conflicts_with_all = ["follow", "attempt"])]
+    failed: bool,
     /// Only what went to standard output
     #[arg(long, conflicts_with = "stderr")]
     stdout: bool,
@@ -59,10 +63,20 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
     let client = link.client.clone();
     let stop = Stop::never(client.clone());
     match args.id {
+        TaskOrJob::Task(..) if args.failed => {
+            Err(CliError::usage("--failed chooses among the tasks of a job: give a job, such as 12"))
+        }
         TaskOrJob::Task(job, index) => {
             let id = format!("{}.{index}", job.resolve(&client).await?);
             let writer = Writer::start(None, stop.on_broken());
             let shown = show_or_follow(&mut link, &id, args, &writer).await;
+            if shown.is_ok() && args.attempt.is_none() {
+                // What follows the output says more about it, and is not missed where the server is gone by now.
+                let task = link.client.task(&id).await.ok().filter(|task| task.state == TaskState::Failed);
+                if let Some(task) = task {
+                    writer.say(&failed_line(&task, None)).await;
+                }
+            }
             writer.flush().await.map_err(CliError::output)?;
             shown
         }
@@ -74,24 +88,37 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
                     progress: progress::Show::Never,
                     quiet: true,
                 };
-                return follow(&mut link, id, options, &stop).await.map(|_| ());
+                let job = follow(&mut link, id, options, &stop).await?;
+                tell_failures(&link.client, &job, StderrLines::Omitted).await;
+                return Ok(());
             }
-            show_job(&mut link, id, args, &stop).await
+            show_job(&mut link, id, args, &stop).await?;
+            let job = link.client.job(id).await.doing(format_args!("show job {id}"))?;
+            if job.state.is_end() {
+                tell_failures(&link.client, &job, StderrLines::Omitted).await;
+            }
+            Ok(())
         }
     }
 }
 
-/// Shows all tasks of a job that may have written something, in order of their numbers.
+/// Shows all tasks of a job that may have written something, in order of their numbers; or all that failed.
 async fn show_job(link: &mut ServerLink, job: u64, args: &LogsArgs, stop: &Stop) -> Result<(), CliError> {
-    let mut tasks: Vec<String> = Vec::new();
-    each_task(&link.client, job, None, usize::MAX, |part| {
-        tasks.extend(part.into_iter().filter(may_have_written).map(|task| task.id));
+    // Each with how it failed, where only such tasks are shown.
+    let mut tasks: Vec<(String, Option<String>)> = Vec::new();
+    let states = args.failed.then(|| "failed".to_owned());
+    each_task(&link.client, job, states, usize::MAX, |part| {
+        let wanted = part.into_iter().filter(|task| args.failed || may_have_written(task));
+        tasks.extend(wanted.map(|task| {
+            let failed = args.failed.then(|| failed_line(&task, None));
+            (task.id, failed)
+        }));
         Ok(())
     })
     .await?;
     let writer = Writer::start(None, stop.on_broken());
     let mut shown = Ok(());
-    for id in tasks {
+    for (id, failed) in tasks {
         shown = show_or_follow(link, &id, args, &writer).await;
         shown = match shown {
             // The output of one task may be deleted while that of the others is there.
@@ -103,6 +130,9 @@ async fn show_job(link: &mut ServerLink, job: u64, args: &LogsArgs, stop: &Stop)
             }
             other => other,
         };
+        if let Some(line) = failed {
+            writer.say(&line).await;
+        }
         if shown.is_err() {
             break;
         }
@@ -271,6 +301,7 @@ mod tests {
             progress: None,
             status: None,
             attempt: windlass_api::Attempt { attempt, ..Default::default() },
+            failure: None,
             history: Vec::new(),
         };
         assert!(!is_over(&task(TaskState::Ready, 0), 1), "it waits for its first attempt");

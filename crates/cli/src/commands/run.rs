@@ -8,6 +8,7 @@ use crate::commands::follow::{self, follow};
 use crate::commands::template;
 use crate::node::foreground;
 use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
+use crate::ui::failure::{JobWithFailures, StderrLines, tell_failures};
 use crate::ui::message::message;
 use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines};
 use crate::ui::printer;
@@ -133,7 +134,7 @@ async fn run_on(
     };
     let options = follow::Options { show, progress, quiet: args.quiet };
     let (job, code) = watch(&mut link, job, request.parent.as_deref(), options, &stop).await?;
-    print_end(context.format, &job, code)?;
+    print_end(&link.client, context.format, &job, code).await?;
     end_with(code)
 }
 
@@ -163,7 +164,7 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
     let (job, code) = watch(&mut link, submitted.job, request.parent.as_deref(), options, &stop).await?;
     if context.format.is_json() {
-        print_end(context.format, &job, code)?;
+        print_end(&link.client, context.format, &job, code).await?;
     }
     end_with(code)
 }
@@ -197,7 +198,7 @@ async fn submit_compass(
     let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
     let (job, code) = watch(&mut link, job, None, options, &stop).await?;
     if context.format.is_json() {
-        print_end(context.format, &job, code)?;
+        print_end(&link.client, context.format, &job, code).await?;
     }
     end_with(code)
 }
@@ -211,6 +212,7 @@ async fn watch(
     stop: &Stop,
 ) -> Result<(Job, i32), CliError> {
     stop.set_job(job);
+    let shows_output = options.show == printer::ShownOutput::Output;
     let lent = parent.map(|task| lend(link.client.clone(), job, task.to_owned()));
     let job = follow(link, job, options, stop).await?;
     // The cpus that this task lent are in use until the wait has ended.
@@ -226,6 +228,9 @@ async fn watch(
     let wants_summary = (code != 0 || std::io::stderr().is_terminal()) && !one_failed;
     if wants_summary && !options.quiet && code != BROKEN_PIPE {
         message!("{}", summary(&job));
+    }
+    if !options.quiet && code != BROKEN_PIPE && !(one_failed && shows_output) {
+        tell_failures(&link.client, &job, StderrLines::Quoted).await;
     }
     Ok((job, code))
 }
@@ -328,9 +333,13 @@ fn say_unplaceable(submitted: &Submitted) {
     message!("job {job} is accepted and waits for a worker that can; 'windlass job cancel {job}' cancels it");
 }
 
-/// The job with its exit code, for programs.
-fn print_end(format: Format, job: &Job, code: i32) -> Result<(), CliError> {
-    let mut value = serde_json::to_value(job).map_err(anyhow::Error::from)?;
+/// The job with its failures and its exit code, for programs.
+async fn print_end(client: &Client, format: Format, job: &Job, code: i32) -> Result<(), CliError> {
+    if !format.is_json() {
+        return Ok(());
+    }
+    let told = JobWithFailures::read(client, job).await;
+    let mut value = serde_json::to_value(told).map_err(anyhow::Error::from)?;
     if let Some(fields) = value.as_object_mut() {
         fields.insert("exit_code".to_owned(), code.into());
     }
@@ -376,6 +385,7 @@ mod tests {
             max_running: None,
             state: JobState::Failed,
             stopped: None,
+            reason: None,
             created_ms: 1_000,
             ended_ms: Some(4_249),
             after: Vec::new(),

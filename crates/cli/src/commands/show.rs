@@ -6,6 +6,7 @@ use crate::commands::list::{counts, progress, resources};
 use crate::commands::select::JobRef;
 use crate::node::own;
 use crate::ui::error::{CliError, Doing, UNREACHABLE};
+use crate::ui::failure::JobWithFailures;
 use crate::ui::output::{Format, count, fit, paint, print_one};
 use crate::ui::quantity::{elapsed, exact, moment};
 use clap::Args;
@@ -40,7 +41,9 @@ pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
         }
         Format::Json | Format::Jsonl | Format::Name => Vec::new(),
     };
-    print_one(context.format, &job, |job| job.id.to_string(), |job| job_text(job) + &progress_text(&running))
+    let told = JobWithFailures::read(&client, &job).await;
+    let text = |told: &JobWithFailures<'_>| job_text(told.job) + &told.text() + &progress_text(&running);
+    print_one(context.format, &told, |told| told.job.id.to_string(), text)
 }
 
 fn job_text(job: &Job) -> String {
@@ -54,6 +57,9 @@ fn job_text(job: &Job) -> String {
     line("state", paint(job.state.as_str()));
     if let Some(why) = &job.stopped {
         line("stopped", fit(why, None));
+    }
+    if let Some(reason) = &job.reason {
+        line("reason", fit(&reason.message, None));
     }
     line("tasks", format!("{} ({})", job.counts.total, counts(&job.counts)));
     line("queue", fit(&job.queue, None));

@@ -126,6 +126,7 @@ mod tests {
             progress: None,
             status: None,
             attempt: Attempt { attempt, started_ms, ..Attempt::default() },
+            failure: None,
             history: Vec::new(),
         }
     }

@@ -6,9 +6,11 @@ use crate::commands::args::parent_task;
 use crate::commands::run::{exit_code, summary};
 use crate::commands::select::{Jobs, Outcomes, resolve_all};
 use crate::ui::error::{CliError, Doing, end_with};
+use crate::ui::failure::{JobWithFailures, StderrLines, tell_failures};
 use crate::ui::message::message;
 use crate::ui::output::{Format, print_json, print_jsonl, print_lines};
 use clap::Args;
+use windlass_api::client::Client;
 use windlass_api::{Job, JobState};
 
 /// The jobs to act on.
@@ -118,11 +120,12 @@ pub async fn wait(context: &Context, args: &IdsArgs) -> Result<(), CliError> {
         let own = exit_code(&mut link, &job).await?;
         if context.format == Format::Table && job.state != JobState::Succeeded {
             message!("{}", summary(&job));
+            tell_failures(&link.client, &job, StderrLines::Quoted).await;
         }
         code = if code == 0 { own } else { code };
         jobs.push(job);
     }
-    print_jobs(context.format, &jobs)?;
+    print_ended(&link.client, context.format, &jobs).await?;
     outcomes.finish()?;
     end_with(code)
 }
@@ -136,6 +139,21 @@ async fn wait_for(link: &mut ServerLink, id: u64) -> Result<Job, CliError> {
         async move { client.wait(id, lend.as_deref()).await }
     })
     .await
+}
+
+/// Prints jobs that have ended for programs, with their failures.
+async fn print_ended(client: &Client, format: Format, jobs: &[Job]) -> Result<(), CliError> {
+    if !format.is_json() {
+        return print_jobs(format, jobs);
+    }
+    let mut told = Vec::new();
+    for job in jobs {
+        told.push(JobWithFailures::read(client, job).await);
+    }
+    match format {
+        Format::Jsonl => told.iter().try_for_each(print_jsonl),
+        _ => print_json(&told),
+    }
 }
 
 /// Prints the jobs for programs. For people a message was printed for each.

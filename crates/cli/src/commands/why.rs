@@ -1,19 +1,22 @@
-//! `windlass why`: explains why a task does not run and what would make it run, and why a worker gets no work.
+//! `windlass why`: explains why a task does not run and what would make it run, how a task failed, and why a worker gets
+//! no work.
 
 use crate::client::context::Context;
 use crate::commands::select::{JobRef, TaskOrJob};
 use crate::ui::error::{CliError, Doing};
+use crate::ui::failure::{StderrLines, details};
 use crate::ui::output::{count, fit, or_dash, paint, print_one};
-use crate::ui::quantity::{clock_time, elapsed, in_about, now_ms};
+use crate::ui::quantity::{clock_time, elapsed, in_about, moment, now_ms};
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::Client;
-use windlass_api::{Change, ChangeBy, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
+use windlass_api::{Change, ChangeBy, FailedTask, IneligibleWorkers, Judged, Turn, Why, WorkerWhy};
 
 /// Explains why a task does not run and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
-    /// A task (12.3), or a job (12, last) for its first task that has not ended [default: last]
+    /// A task (12.3), or a job (12, last) for its first task that has not ended, or that failed if all have [default:
+    /// last]
     #[arg(conflicts_with_all = ["worker", "place"])]
     id: Option<TaskOrJob>,
     /// Explain why this worker gets no work
@@ -37,35 +40,41 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
     }
     if let Some(place) = &args.place {
         let why = client.place_why(place).await.doing(format_args!("explain place {place}"))?;
-        let text = |why: &Why| explained(format_args!("place {}", why.task), why, now_ms());
+        let text = |why: &Why| explained(format_args!("place {}", why.task), why, now_ms(), context.verbose);
         return print_one(context.format, &why, |why| why.task.clone(), text);
     }
     let task = match args.id.unwrap_or(TaskOrJob::Job(JobRef::Last)) {
         TaskOrJob::Task(job, index) => format!("{}.{index}", job.resolve(&client).await?),
-        TaskOrJob::Job(job) => first_open(&client, job.resolve(&client).await?).await?,
+        TaskOrJob::Job(job) => telling_task(&client, job.resolve(&client).await?).await?,
     };
     let why = client.why(&task).await.doing(format_args!("explain task {task}"))?;
-    let text = |why: &Why| explained(format_args!("task {}", why.task), why, now_ms());
+    let text = |why: &Why| explained(format_args!("task {}", why.task), why, now_ms(), context.verbose);
     print_one(context.format, &why, |why| why.task.clone(), text)
 }
 
-/// The first task of a job that has not ended, or task 0 if all have.
-pub async fn first_open(client: &Client, job: u64) -> Result<String, CliError> {
-    let first = client.first_task(job, "waiting,ready,booked,running").await;
-    let first = first.doing(format_args!("list the tasks of job {job}"))?;
-    Ok(first.map_or_else(|| format!("{job}.0"), |task| task.id))
+/// The task that says most about its job: the first one that has not ended; if all have, the first one that failed, or
+/// that never ran; task 0 of a job that succeeded.
+pub async fn telling_task(client: &Client, job: u64) -> Result<String, CliError> {
+    for states in ["waiting,ready,booked,running", "failed", "canceled,skipped"] {
+        let first = client.first_task(job, states).await;
+        if let Some(task) = first.doing(format_args!("list the tasks of job {job}"))? {
+            return Ok(task.id);
+        }
+    }
+    Ok(format!("{job}.0"))
 }
 
 #[cfg(test)]
 fn task_text(why: &Why, now_ms: u64) -> String {
-    explained(format_args!("task {}", why.task), why, now_ms)
+    explained(format_args!("task {}", why.task), why, now_ms, 0)
 }
 
-fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64) -> String {
+fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64, verbose: u8) -> String {
     let mut text = format!("{what} is {}: {}\n", paint(why.state.as_str()), fit(&why.message, None));
     let mut lines = why.turn.as_ref().map_or_else(Vec::new, |turn| turn_lines(turn, now_ms));
     let tried_again =
         |at: u64| format!("backs off until {}, {}", clock_time(at), in_about(at.saturating_sub(now_ms)));
+    lines.extend(why.failure.iter().flat_map(failure_lines));
     lines.extend(why.backs_off_until_ms.map(tried_again));
     if why.open_workers > 0 {
         lines.push(format!("{} could take it now", count(why.open_workers as u64, "worker")));
@@ -76,7 +85,22 @@ fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "  {}", fit(&line, None));
     }
-    text + &score_table(why)
+    // How a task was placed that has ended seldom matters.
+    if why.state.is_end() && verbose == 0 { text } else { text + &score_table(why) }
+}
+
+/// Where and when a task failed, the end of its standard error, and what to do.
+pub fn failure_lines(failed: &FailedTask) -> Vec<String> {
+    let worker = failed.worker.as_ref().map(|name| format!("on {name}, "));
+    let ended = failed.finished_ms.map(|at| format!(", ended {}", moment(at)));
+    let (worker, ended) = (worker.unwrap_or_default(), ended.unwrap_or_default());
+    let mut lines = vec![format!("{worker}attempt {}{ended}", failed.attempt)];
+    lines.extend(details(&failed.failure, StderrLines::Quoted));
+    // A task that was not started has written nothing.
+    if failed.failure.cause.0.outline().is_none() {
+        lines.push(format!("to see all of its output: windlass logs {}", failed.task));
+    }
+    lines
 }
 
 /// The task's place in its queue, its queue's share, and when it is expected to start.
@@ -280,7 +304,7 @@ mod tests {
     use super::*;
     use windlass_api::board::Percents;
     use windlass_api::{LostTask, PassedStep, ReservedFor, RulePoints, TaskState, WorkerState};
-    use windlass_core::explain::Word;
+    use windlass_core::explain::{Cause, Word};
 
     const NOW_MS: u64 = 1_000_000;
 
@@ -304,6 +328,7 @@ mod tests {
             state: TaskState::Ready,
             reason: Word::Full.into(),
             message: "every worker is busy".to_owned(),
+            failure: None,
             turn: None,
             backs_off_until_ms: None,
             open_workers: 0,
@@ -400,6 +425,44 @@ mod tests {
         let decided = Why { decided_ms: Some(0), ..why };
         let text = task_text(&decided, NOW_MS);
         assert!(text.contains(&format!("decided {} by simple:\n", clock_time(0))), "{text}");
+    }
+
+    #[test]
+    fn a_failed_task_says_how_it_failed_and_not_how_it_was_placed() {
+        let failure = windlass_api::Failure {
+            cause: Cause::ExitCode.into(),
+            summary: "exit code 4".to_owned(),
+            message: None,
+            advice: Some("give it more".to_owned()),
+            stderr: vec!["no film".to_owned()],
+        };
+        let failed = FailedTask {
+            task: "12.3".to_owned(),
+            step: "main".to_owned(),
+            value: None,
+            attempt: 2,
+            worker: Some("box2".to_owned()),
+            finished_ms: None,
+            failure,
+        };
+        let why = Why {
+            state: TaskState::Failed,
+            reason: Word::Ended.into(),
+            message: "exit code 4".to_owned(),
+            failure: Some(failed),
+            judged: vec![judged("a", 0.25, &[("Fit", 120.0, "half is left")])],
+            decided_ms: Some(0),
+            ruled_out: Vec::new(),
+            changes: Vec::new(),
+            ..full()
+        };
+        assert_eq!(
+            plain(&task_text(&why, NOW_MS)),
+            "task 12.3 is failed: exit code 4\n  on box2, attempt 2\n  no film\n  to do: give it more\n  \
+             to see all of its output: windlass logs 12.3\n"
+        );
+        let verbose = explained(format_args!("task 12.3"), &why, NOW_MS, 1);
+        assert!(verbose.contains("Fit"), "{verbose}");
     }
 
     fn reserved_worker() -> WorkerWhy {

@@ -1,6 +1,7 @@
 //! The parts that all commands share to inform people: formats, messages, progress, quantities, errors.
 
 pub mod error;
+pub mod failure;
 pub mod lines;
 pub mod log_place;
 pub mod message;

@@ -1,8 +1,8 @@
 //! Shows the output of the tasks of a followed job, one task after the other, and how they failed.
 
 use crate::ui::error::may_pass;
+use crate::ui::failure::failed_line;
 use crate::ui::log_place::LogPlace;
-use crate::ui::quantity::exact;
 use crate::ui::writer::{Sink, Writer};
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_api::client::{Client, ClientError, LogQuery};
-use windlass_api::{End, Job, Step, Task, TaskEvent, TaskState};
-use windlass_core::resources::Bytes;
+use windlass_api::{Job, Task, TaskEvent, TaskState};
 
 pub const STREAMS: [(&str, Sink); 2] = [("stdout", Sink::Out), ("stderr", Sink::Err)];
 /// How often the output of one task is requested without a byte of it before the others go on without it.
@@ -214,9 +213,10 @@ impl Printer {
             let line = serde_json::to_string(&task).unwrap_or_default();
             self.writer.write(Sink::Out, format!("{line}\n").into_bytes()).await;
         }
-        if failed && !self.quiet {
-            let step = job.steps.iter().find(|step| step.name == task.step);
-            self.writer.say(&failure(&task, step, ended.exit_code)).await;
+        // The end of the only task of a job is told with its output once the job has ended.
+        let is_told_later = self.show != ShownOutput::Output && job.counts.total == 1;
+        if failed && !self.quiet && !is_told_later {
+            self.writer.say(&failed_line(&task, ended.exit_code)).await;
         }
         Ok(())
     }
@@ -295,148 +295,5 @@ pub async fn copy(
             }
         }
         return Ok(());
-    }
-}
-
-/// A failed task in one line.
-fn failure(task: &Task, step: Option<&Step>, exit_code: Option<i32>) -> String {
-    let value = task.value.as_ref().map(|value| format!(" ({})", crate::ui::output::fit(value, Some(60))));
-    let mut how = reason(task, step, exit_code);
-    if let Some(message) = task.attempt.message.as_ref().filter(|message| !how.contains(*message)) {
-        how = format!("{how}: {}", crate::ui::output::fit(message, None));
-    }
-    let tries = match task.attempt.attempt {
-        0 | 1 => String::new(),
-        n => format!(" (attempt {n})"),
-    };
-    format!("task {}{} failed: {how}{tries}", task.id, value.unwrap_or_default())
-}
-
-/// How the last attempt ended, in words.
-pub fn reason(task: &Task, step: Option<&Step>, exit_code: Option<i32>) -> String {
-    let code = task.attempt.exit_code.or(exit_code);
-    match task.attempt.end {
-        Some(End::Signal) => {
-            let number = code.unwrap_or(128) - 128;
-            signal_name(number)
-                .map_or_else(|| format!("killed by signal {number}"), |name| format!("killed by {name}"))
-        }
-        Some(End::TimeLimit) => match step.and_then(|step| step.time_limit_ms) {
-            Some(limit) => format!("killed at its time limit of {}", exact(limit)),
-            None => "killed at its time limit".to_owned(),
-        },
-        Some(End::Oom) => match step.map(|step| step.resources.memory).filter(|memory| *memory > 0) {
-            Some(memory) => format!("out of memory at {} (reason oom)", Bytes(memory)),
-            None => "out of memory (reason oom)".to_owned(),
-        },
-        Some(End::NotStarted) => {
-            let why = task.attempt.message.as_deref().unwrap_or("the worker gave no reason");
-            format!("could not be started: {why}")
-        }
-        Some(End::Lost) => "its worker was lost while it ran".to_owned(),
-        Some(End::Canceled | End::Recalled) => "cancelled".to_owned(),
-        Some(End::Exited) | None => {
-            code.map_or_else(|| "in an unknown way".to_owned(), |code| format!("exit {code}"))
-        }
-    }
-}
-
-/// The name of a signal of Linux, where the tasks run.
-fn signal_name(number: i32) -> Option<&'static str> {
-    Some(match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        5 => "SIGTRAP",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        10 => "SIGUSR1",
-        11 => "SIGSEGV",
-        12 => "SIGUSR2",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use windlass_api::{Attempt, Resources};
-
-    fn task(end: End, exit_code: Option<i32>) -> Task {
-        Task {
-            id: "12.7".to_owned(),
-            job: 12,
-            index: 7,
-            step: "main".to_owned(),
-            value: Some("a\nb".to_owned()),
-            progress: None,
-            status: None,
-            expected_end_ms: None,
-            state: TaskState::Failed,
-            attempt: Attempt { attempt: 1, end: Some(end), exit_code, ..Default::default() },
-            history: Vec::new(),
-        }
-    }
-
-    fn step() -> Step {
-        Step {
-            name: "main".to_owned(),
-            command: Vec::new(),
-            cwd: None,
-            first_task: 0,
-            tasks: 9,
-            resources: Resources { cpus: 1.0, memory: 512 << 20, ..Default::default() },
-            tags: Vec::new(),
-            workers: Vec::new(),
-            time_limit_ms: Some(2000),
-            max_running: None,
-            nodes: None,
-            with: None,
-            retries: 0,
-            depends: Vec::new(),
-            limits: Vec::new(),
-            hints: Default::default(),
-        }
-    }
-
-    #[test]
-    fn failures_are_told_in_words() {
-        let say = |end, code| failure(&task(end, code), Some(&step()), None);
-        assert_eq!(say(End::Exited, Some(3)), "task 12.7 (a\\nb) failed: exit 3");
-        assert_eq!(say(End::Signal, Some(139)), "task 12.7 (a\\nb) failed: killed by SIGSEGV");
-        assert_eq!(
-            say(End::TimeLimit, Some(124)),
-            "task 12.7 (a\\nb) failed: killed at its time limit of 2s"
-        );
-        assert_eq!(
-            say(End::Oom, Some(137)),
-            "task 12.7 (a\\nb) failed: out of memory at 512 MiB (reason oom)"
-        );
-    }
-
-    #[test]
-    fn what_is_not_known_is_not_made_up() {
-        let mut lost = task(End::Lost, None);
-        lost.attempt.attempt = 3;
-        lost.value = None;
-        assert_eq!(
-            failure(&lost, None, None),
-            "task 12.7 failed: its worker was lost while it ran (attempt 3)"
-        );
-        let mut missing = task(End::NotStarted, Some(127));
-        missing.attempt.message = Some("No such file or directory".to_owned());
-        assert_eq!(reason(&missing, None, None), "could not be started: No such file or directory");
-        missing.attempt.end = None;
-        missing.attempt.exit_code = None;
-        assert_eq!(reason(&missing, None, Some(4)), "exit 4");
     }
 }

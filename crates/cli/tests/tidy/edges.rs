@@ -167,7 +167,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 28] = [
+pub const API_EDGES: [(&str, &[&str]); 29] = [
     ("address", &[]),
     ("error", &[]),
     ("generated", &[]),
@@ -178,17 +178,18 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
     ("shape", &[]),
     ("space", &[]),
     ("word", &[]),
+    ("failure", &["word"]),
     ("queue", &["word"]),
-    ("task", &["word"]),
+    ("task", &["failure", "word"]),
     ("token", &["word"]),
     ("door", &["token"]),
     ("limit", &["queue"]),
     ("session", &["space"]),
-    ("why", &["task", "word"]),
+    ("why", &["failure", "task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
     ("submit", &["body", "session", "shape", "space", "why", "word"]),
-    ("job", &["submit", "token", "word"]),
+    ("job", &["failure", "submit", "token", "word"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
     ("figures", &["job", "word"]),
@@ -203,6 +204,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
             "door",
             "error",
             "events",
+            "failure",
             "job",
             "limit",
             "load",

@@ -3,6 +3,7 @@
 mod advice;
 mod entitlement;
 mod explanation;
+mod failure;
 mod forecast;
 mod gangs;
 mod parked;
@@ -18,10 +19,11 @@ mod worker;
 
 pub use entitlement::{Entitlement, Pool, entitlements, pool};
 pub use explanation::{Advice, Change, Edit, Explanation, Reason, Starts, Turn, Who};
+pub use failure::{Cause, FailedAttempt};
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
 pub use reasons::Known;
-pub use task::{decision, reason, task};
+pub use task::{brief, decision, reason, task};
 pub use waits::{wait_reason, waiting_tasks};
 pub use words::Word;
 pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, worker};

@@ -45,6 +45,26 @@ fn ends_by_itself(reason: &Reason) -> bool {
 
 /// Explains a task as [`task`] does, without what would make it run and without a forecast.
 pub fn reason(engine: &Engine, task: TaskId) -> Option<Explanation> {
+    let (state, known) = state_of(engine, task)?;
+    match known {
+        Some(reason) => Some(with_decision(engine, task, Explanation::bare(state, reason))),
+        None => Some(explain_ready(engine, task, state)),
+    }
+}
+
+/// The one reason for which a task is where it is, for lists: without a look at every worker.
+pub fn brief(engine: &Engine, task: TaskId, known: &mut Known) -> Option<Reason> {
+    let (_, reason) = state_of(engine, task)?;
+    if reason.is_some() {
+        return reason;
+    }
+    let job = engine.job(task.job)?;
+    let key = StepKey { job: task.job, step: job.step_of(task.index) };
+    reasons::of_ready(engine, job, key, task.index, known)
+}
+
+/// The state of a task, and the reason if it does not wait for a worker.
+fn state_of(engine: &Engine, task: TaskId) -> Option<(TaskState, Option<Reason>)> {
     let job = engine.job(task.job)?;
     let total: u32 = job.spec.steps.iter().map(|s| s.tasks).sum();
     if task.index >= total {
@@ -54,12 +74,9 @@ pub fn reason(engine: &Engine, task: TaskId) -> Option<Explanation> {
         let state = if attempt.started.is_some() { TaskState::Running } else { TaskState::Booked };
         // Whether an adopted attempt waits or runs, only its worker knows.
         let heard = engine.workers().get(attempt.worker).is_some_and(|worker| worker.link.connected);
-        let reason = Reason::Placed {
-            worker: attempt.worker,
-            started: attempt.started,
-            queued: attempt.queued && heard,
-        };
-        return Some(with_decision(engine, task, Explanation::bare(state, reason)));
+        let queued = attempt.queued && heard;
+        let reason = Reason::Placed { worker: attempt.worker, started: attempt.started, queued };
+        return Some((state, Some(reason)));
     }
     let state = job.state_of(task.index);
     let key = StepKey { job: task.job, step: job.step_of(task.index) };
@@ -69,9 +86,9 @@ pub fn reason(engine: &Engine, task: TaskId) -> Option<Explanation> {
         _ if job.held => Reason::Held(job.id),
         _ if !job.after.is_empty() => Reason::AfterJobs(job.after.iter().copied().collect()),
         TaskState::Waiting => waiting_for(engine, key, task.index),
-        _ => return Some(explain_ready(engine, key, task, state)),
+        _ => return Some((state, None)),
     };
-    Some(with_decision(engine, task, Explanation::bare(state, reason)))
+    Some((state, Some(reason)))
 }
 
 /// The decision that placed the task last, if it is remembered.
@@ -111,9 +128,10 @@ fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
     Reason::Steps(open.collect())
 }
 
-fn explain_ready(engine: &Engine, key: StepKey, task: TaskId, state: TaskState) -> Explanation {
+fn explain_ready(engine: &Engine, task: TaskId, state: TaskState) -> Explanation {
     let mut explanation = Explanation::bare(state, Reason::Turn);
-    let Some(job) = engine.job(key.job) else { return explanation };
+    let Some(job) = engine.job(task.job) else { return explanation };
+    let key = StepKey { job: task.job, step: job.step_of(task.index) };
     let Some(request) = request_of(engine, job, key) else { return explanation };
     look_over(engine, &request, &mut explanation);
     let mut known = Known::default();

@@ -77,6 +77,7 @@ mod tests {
             status: None,
             expected_end_ms: None,
             attempt,
+            failure: None,
             history: Vec::new(),
         }
     }

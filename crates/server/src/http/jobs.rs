@@ -4,6 +4,7 @@ use super::App;
 use super::extract::{JsonBody, Path, Query};
 use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
+use super::reasons;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::bounded_json::{JsonLimits, read_json};
@@ -113,6 +114,9 @@ pub struct JobsQuery {
     limit: Option<usize>,
     /// `next` of the part before.
     cursor: Option<u64>,
+    /// Say why failed jobs failed and why waiting ones wait, of up to 50 jobs.
+    #[serde(default)]
+    reasons: bool,
 }
 
 /// Lists jobs, newest first. A part may have fewer jobs than asked for, or none, and still a `next`: one request looks
@@ -151,6 +155,9 @@ pub async fn list(
                 false => before.map(|id| id.0),
             };
             items.truncate(limit);
+            if query.reasons {
+                reasons::add(&app.handle, &mut items).await?;
+            }
             let (items, next) = (reader.told_each(items), next.map(|id| id.to_string()));
             return Ok(Json(Page { items, next }));
         }
@@ -175,6 +182,7 @@ pub async fn show(
     Path(id): Path<u64>,
 ) -> Result<Json<Job>, ApiError> {
     let mut job = find(&app.handle, JobId(id)).await?;
+    reasons::add(&app.handle, std::slice::from_mut(&mut job)).await?;
     if !reader.may_read_job(job.spec()) {
         // What bodies say would be left out again.
         return Ok(Json(reader.told(job)));
@@ -357,6 +365,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
             Stop::FailFast => "a task failed, and the job asked for fail-fast".to_owned(),
             Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
         }),
+        reason: None,
         created_ms: view.created.as_ms(),
         ended_ms: view.ended.map(windlass_core::Time::as_ms),
         after: view.spec.after.iter().map(|id| id.0).collect(),

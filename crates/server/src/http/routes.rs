@@ -6,8 +6,8 @@
 
 use super::paths::OPENAPI_PATH;
 use super::{
-    App, board, figures, jobs, limits, loads, logs, places, queues, servers, session, status, tasks, tokens,
-    watch, workers,
+    App, board, failures, figures, jobs, limits, loads, logs, places, queues, servers, session, status,
+    tasks, tokens, watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -76,6 +76,7 @@ table! {
     post "/api/v1/jobs/{id}/priority" User jobs::prioritize;
     get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
+    get "/api/v1/jobs/{id}/failures" Viewer failures::failures;
     get "/api/v1/jobs/{id}/grid" Viewer figures::grid;
     get "/api/v1/tasks/{id}" Viewer tasks::show;
     get "/api/v1/tasks/{id}/why" Viewer tasks::why;

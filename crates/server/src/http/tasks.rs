@@ -3,6 +3,8 @@
 use super::App;
 use super::extract::{Path, Query};
 use super::lists::{page_size, parse_states};
+use super::reasons::failure_of;
+use super::tails;
 use crate::api_error::ApiError;
 use crate::handle::Handle;
 use crate::reader::{Reader, Whole};
@@ -14,7 +16,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use utoipa::IntoParams;
-use windlass_api::{Attempt, ErrorCode, Judged, Page, StepBody, Task, TaskState, Why};
+use windlass_api::{Attempt, ErrorCode, FailedTask, Judged, Page, StepBody, Task, TaskState, Why};
 use windlass_core::job::{self as core, JobSpec, Stop};
 use windlass_core::plan::Decision;
 use windlass_core::ranges::RangeSet;
@@ -102,7 +104,9 @@ pub async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<Task>, ApiError> {
     let id = parse_id(&id)?;
-    Ok(Json(reader.told(find(&app, &reader, id).await?)))
+    let mut task = find(&app, &reader, id).await?;
+    tails::add(&app, &reader, &mut task).await;
+    Ok(Json(reader.told(task)))
 }
 
 /// One task with its history. What only its user's readers are told is not looked up for others.
@@ -136,9 +140,11 @@ pub async fn why(
             engine.workers().get(WorkerId(n)).map(|worker| worker.record.name.clone()).unwrap_or_default()
         };
         match windlass_core::explain::task(engine, id) {
-            Some(why) => (Some(Why::from_core(id.to_string(), why, policy, name_of)), None),
-            // The engine does not hold its job: it has ended. How it was placed may still be remembered.
-            None => (
+            Some(why) if !matches!(why.state, core::TaskState::Succeeded | core::TaskState::Failed) => {
+                (Some(Why::from_core(id.to_string(), why, policy, name_of)), None)
+            }
+            // It is over, or the engine does not hold its job. How it was placed may still be remembered.
+            _ => (
                 None,
                 windlass_core::explain::decision(engine, id).map(|decision| decided(decision, name_of)),
             ),
@@ -157,13 +163,16 @@ pub async fn why(
         };
         return app.handle.query(explain).await?.map(Json).ok_or_else(|| ApiError::no_task(id));
     }
-    let task = find(&app, &reader, id).await?;
+    let mut task = find(&app, &reader, id).await?;
+    tails::add(&app, &reader, &mut task).await;
+    let task = reader.told(task);
     let message = how_it_ended(&app, id, &task).await?;
     let mut why = Why {
         task: text,
         state: task.state,
         reason: windlass_core::explain::Word::Ended.into(),
         message,
+        failure: failed_task(&task),
         turn: None,
         backs_off_until_ms: None,
         open_workers: 0,
@@ -190,12 +199,30 @@ async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiE
             )
         }
         (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
-        (state, end) => {
-            let end = end.map_or("", windlass_api::End::as_str);
-            let code =
-                task.attempt.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-            format!("it is over: {} ({end}){code}", state.as_str())
+        (TaskState::Canceled, Some(_)) => "it was cancelled".to_owned(),
+        (TaskState::Failed, _) => {
+            let failure = task.failure.as_ref();
+            failure.map_or_else(|| "it failed".to_owned(), |failure| failure.summary.clone())
         }
+        (TaskState::Succeeded, _) => {
+            let worker = task.attempt.worker.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+            format!("it succeeded{worker}, in attempt {}", task.attempt.attempt)
+        }
+        // Its end is not durable yet.
+        _ => "it ends just now".to_owned(),
+    })
+}
+
+/// A failed task with its failure, as its reader is told of it; `None` of one that did not fail.
+pub(super) fn failed_task(task: &Task) -> Option<FailedTask> {
+    Some(FailedTask {
+        task: task.id.clone(),
+        step: task.step.clone(),
+        value: task.value.clone(),
+        attempt: task.attempt.attempt,
+        worker: task.attempt.worker.clone(),
+        finished_ms: task.attempt.finished_ms,
+        failure: task.failure.clone()?,
     })
 }
 
@@ -212,14 +239,14 @@ pub fn parse_id(text: &str) -> Result<TaskId, ApiError> {
 }
 
 /// A job as far as lists of its tasks need it.
-struct Snapshot {
-    id: JobId,
-    spec: Arc<JobSpec>,
+pub(super) struct Snapshot {
+    pub(super) id: JobId,
+    pub(super) spec: Arc<JobSpec>,
     stop: Option<Stop>,
     live: Live,
     /// Its booked and running tasks.
     attempts: BTreeMap<u32, LiveAttempt>,
-    workers: BTreeMap<WorkerId, String>,
+    pub(super) workers: BTreeMap<WorkerId, String>,
 }
 
 /// A copy of the engine's state of a job.
@@ -232,6 +259,10 @@ enum Live {
     Task(core::TaskState),
     /// Its job is parked: the state of each task follows from its step.
     Parked,
+}
+
+fn worker_names(engine: &windlass_core::Engine) -> BTreeMap<WorkerId, String> {
+    engine.workers().iter().map(|worker| (worker.record.id, worker.record.name.clone())).collect()
 }
 
 struct LiveAttempt {
@@ -268,10 +299,7 @@ impl Snapshot {
             });
             Some((job.spec.clone(), job.stop, live, attempts.collect::<BTreeMap<_, _>>()))
         };
-        let names = |engine: &windlass_core::Engine| {
-            engine.workers().iter().map(|w| (w.record.id, w.record.name.clone())).collect::<BTreeMap<_, _>>()
-        };
-        let (found, workers) = handle.query(move |engine| (look(engine), names(engine))).await?;
+        let (found, workers) = handle.query(move |engine| (look(engine), worker_names(engine))).await?;
         if let Some((spec, stop, live, attempts)) = found {
             return Ok(Snapshot { id, spec, stop, live, attempts, workers });
         }
@@ -280,7 +308,15 @@ impl Snapshot {
         Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts: BTreeMap::new(), workers })
     }
 
-    fn total(&self) -> u32 {
+    /// The job for those of its tasks that have ended, of which the store knows all.
+    pub(super) async fn of_ended(handle: &Handle, id: JobId) -> Result<Snapshot, ApiError> {
+        let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
+        let workers = handle.query(worker_names).await?;
+        let (spec, stop) = (view.spec, view.stop);
+        Ok(Snapshot { id, spec, stop, live: Live::No, attempts: BTreeMap::new(), workers })
+    }
+
+    pub(super) fn total(&self) -> u32 {
         self.spec.steps.iter().map(|step| step.tasks).sum()
     }
 
@@ -311,7 +347,7 @@ impl Snapshot {
         some
     }
 
-    fn task(&self, index: u32, stored: Option<&StoredTask>) -> Whole<Task> {
+    pub(super) fn task(&self, index: u32, stored: Option<&StoredTask>) -> Whole<Task> {
         let mut attempt = Attempt::default();
         if let Some(StoredTask { row, result }) = stored {
             attempt.attempt = row.attempt;
@@ -353,8 +389,10 @@ impl Snapshot {
             (None, None, _) => core::unstarted_state(self.stop).into(),
         };
         let (step, _) = self.step_of(index);
+        let id = TaskId { job: self.id, index };
+        let failed = stored.filter(|_| state == TaskState::Failed);
         let task = Task {
-            id: TaskId { job: self.id, index }.to_string(),
+            id: id.to_string(),
             job: self.id.0,
             index,
             step: self.spec.steps[step].name.clone(),
@@ -364,13 +402,14 @@ impl Snapshot {
             status: None,
             expected_end_ms: self.attempts.get(&index).and_then(|live| live.due).map(Time::as_ms),
             attempt,
+            failure: failed.map(|stored| failure_of(id, &self.spec.steps[step], stored)),
             history: Vec::new(),
         };
         Whole::new(self.spec.clone(), task)
     }
 
     /// The step of a task and the task's place in it.
-    fn step_of(&self, index: u32) -> (usize, u32) {
+    pub(super) fn step_of(&self, index: u32) -> (usize, u32) {
         let mut base = 0;
         for (number, step) in self.spec.steps.iter().enumerate() {
             if index < base + step.tasks {
@@ -383,7 +422,7 @@ impl Snapshot {
 
     /// Adds how far these tasks are, and their values, reading the body of each step once: nothing for a reader who is
     /// not told that.
-    async fn fill_values(
+    pub(super) async fn fill_values(
         &self,
         handle: &Handle,
         tasks: &mut [Whole<Task>],

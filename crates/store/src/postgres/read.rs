@@ -5,7 +5,7 @@ use super::columns::rank;
 use super::parked::{self, PAGE};
 use super::trouble::Trouble;
 use super::{Postgres, settings, turns};
-use crate::codes::{self, int, time};
+use crate::codes::{self, FAILED, int, time};
 use crate::error::StoreError;
 use crate::gather::Gather;
 use crate::rows::{self, ATTEMPT, JOB, RESULT, RowError, StoredRow, TASK, WORKER, present};
@@ -226,6 +226,15 @@ impl PgReader {
         );
         let (from, to) = (i64::from(range.start), i64::from(range.end));
         self.all(&sql, &[&int(job.0), &from, &to], rows::task).await
+    }
+
+    pub async fn failed_tasks(&self, job: JobId, range: Range<u32>, limit: usize) -> Read<Vec<StoredTask>> {
+        let sql = format!(
+            "SELECT ending, {RESULT}, {TASK} FROM tasks WHERE job = $1 AND idx >= $2 AND idx < $3 AND state = {FAILED}
+             ORDER BY idx LIMIT $4"
+        );
+        let (from, to, limit) = (i64::from(range.start), i64::from(range.end), int(limit as u64));
+        self.all(&sql, &[&int(job.0), &from, &to, &limit], rows::task).await
     }
 
     pub async fn history(&self, task: TaskId) -> Read<Vec<AttemptView>> {

@@ -213,6 +213,21 @@ impl Reader {
         many.query_map((int(job.0), range.start, range.end), |row| Ok(rows::task(row)?))?.collect()
     }
 
+    pub fn failed_tasks(
+        &self,
+        job: JobId,
+        range: Range<u32>,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<StoredTask>> {
+        let sql = format!(
+            "SELECT end, {RESULT}, {TASK} FROM tasks WHERE job = ?1 AND idx >= ?2 AND idx < ?3 AND state = ?4
+             ORDER BY idx LIMIT ?5"
+        );
+        let mut many = self.db.prepare_cached(&sql)?;
+        let values = (int(job.0), range.start, range.end, codes::FAILED, int(limit as u64));
+        many.query_map(values, |row| Ok(rows::task(row)?))?.collect()
+    }
+
     pub fn history(&self, task: TaskId) -> rusqlite::Result<Vec<AttemptView>> {
         let sql = format!(
             "SELECT end, {RESULT}, {ATTEMPT} FROM attempts WHERE job = ?1 AND idx = ?2 ORDER BY rowid"

@@ -166,6 +166,7 @@ mod tests {
             priority: 0,
             state: JobState::Pending,
             stopped: None,
+            reason: None,
             created_ms: id,
             ended_ms: None,
             max_running: None,

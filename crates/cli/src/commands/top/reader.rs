@@ -6,7 +6,7 @@ use crate::commands::top::jobs::query_of;
 use crate::commands::top::log::TAIL_BYTES;
 use crate::commands::top::message::{Answer, Deed, LogNews, Message, Read, Subject};
 use crate::commands::top::rows::{QueueRow, TaskRow, WorkerRow};
-use crate::commands::why::first_open;
+use crate::commands::why::telling_task;
 use crate::ui::error::CliError;
 use futures_util::StreamExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -219,7 +219,7 @@ async fn answer(client: &Client, read: &Read) -> Result<Answer, CliError> {
                 Some(task) => task,
                 None => match first_in(client, *job, "waiting").await? {
                     Some(task) => task,
-                    None => first_open(client, *job).await?,
+                    None => telling_task(client, *job).await?,
                 },
             };
             task_why(client, &task).await?

@@ -283,7 +283,10 @@ pub struct TaskRow {
 
 impl From<Task> for TaskRow {
     fn from(task: Task) -> Self {
-        let (ended, progress) = (how_ended(&task.attempt), progress(&task));
+        let ended = how_ended(&task.attempt);
+        // Only a running task has progress, and only a failed one a failure.
+        let failure = task.failure.as_ref().map(|failure| failure.summary.clone());
+        let progress = failure.unwrap_or_else(|| progress(&task));
         TaskRow {
             index: task.index,
             state: Some(task.state),

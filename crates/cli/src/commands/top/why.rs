@@ -4,7 +4,7 @@ use crate::commands::list::counts;
 use crate::commands::top::clean::clean;
 use crate::commands::top::message::Subject;
 use crate::commands::why::{
-    change_line, passed_lines, ruled_out_line, score_table, turn_lines, worker_lines,
+    change_line, failure_lines, passed_lines, ruled_out_line, score_table, turn_lines, worker_lines,
 };
 use windlass_api::{Job, JobState, Why, WorkerWhy};
 
@@ -55,6 +55,10 @@ pub fn task_lines(why: &Why, job: &Job, holds: &[String], now_ms: u64) -> Vec<Wh
         job.state.as_str(),
         counts(&job.counts)
     )));
+    if let Some(failed) = &why.failure {
+        lines.push(WhyLine::Head("How it failed"));
+        lines.extend(failure_lines(failed).into_iter().map(text));
+    }
     lines.extend(why.turn.iter().flat_map(|turn| turn_lines(turn, now_ms)).map(text));
     if !why.changes.is_empty() {
         lines.push(WhyLine::Head("What would make it run"));
@@ -86,7 +90,8 @@ pub fn task_lines(why: &Why, job: &Job, holds: &[String], now_ms: u64) -> Vec<Wh
         lines.extend(why.ruled_out.iter().map(ruled_out_line).map(text));
     }
     let table = score_table(why);
-    if !table.is_empty() {
+    // How a task was placed that has ended seldom matters.
+    if !table.is_empty() && !why.state.is_end() {
         lines.push(WhyLine::Head("Scores"));
         lines.extend(table.lines().map(|line| WhyLine::Table(clean(line).into_owned())));
     }

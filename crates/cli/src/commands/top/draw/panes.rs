@@ -48,9 +48,11 @@ fn of_job(buffer: &mut Buffer, state: &State, job: &Job, area: Rect) {
     put(buffer, line(area, 2), 1, &format!("{} tasks: {}", job.counts.total, counts(&job.counts)), plain);
     let steps: Vec<String> =
         job.steps.iter().map(|step| format!("{} ({})", step.name, resources(&step.resources))).collect();
-    let last = match &job.stopped {
-        Some(stopped) => format!("stopped: {stopped}"),
-        None => format!("steps: {}", steps.join(", ")),
+    let last = match (&job.stopped, &job.reason) {
+        (_, Some(reason)) if job.state.is_end() => format!("failed: {}", reason.message),
+        (Some(stopped), _) => format!("stopped: {stopped}"),
+        (None, Some(reason)) => format!("waits: {}", reason.message),
+        (None, None) => format!("steps: {}", steps.join(", ")),
     };
     put(buffer, line(area, 3), 1, &last, plain);
 }

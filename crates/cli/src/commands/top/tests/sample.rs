@@ -214,6 +214,7 @@ pub fn job(id: u64) -> Job {
         priority: (id % 3) as i32 - 1,
         state,
         stopped: None,
+        reason: None,
         created_ms: WALL_MS - (JOBS + 1).saturating_sub(id) * 47_000,
         ended_ms: state.is_end().then_some(WALL_MS - 1_000),
         max_running: None,
@@ -276,6 +277,7 @@ fn task(job: u64, index: u32) -> Task {
             peak_memory: (index < 4).then_some(300 << 20),
             ..Attempt::default()
         },
+        failure: None,
         history: Vec::new(),
     }
 }
@@ -347,6 +349,7 @@ fn why(task: &str) -> Why {
         state: TaskState::Ready,
         reason: Word::Full.into(),
         message: "every worker that could run it is busy or takes no new work".to_owned(),
+        failure: None,
         turn: Some(Turn {
             queue: "ann".to_owned(),
             band: 3,
