@@ -25,6 +25,7 @@ pub mod template;
 pub mod token;
 pub mod top;
 pub mod verbs;
+pub mod view;
 pub mod why;
 pub mod worker;
 

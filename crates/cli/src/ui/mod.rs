@@ -1,6 +1,7 @@
 //! The parts that all commands share to inform people: formats, messages, progress, quantities, errors.
 
 pub mod error;
+pub mod fields;
 pub mod lines;
 pub mod log_place;
 pub mod message;
@@ -8,6 +9,10 @@ pub mod output;
 pub mod printer;
 pub mod progress;
 pub mod quantity;
+pub mod since;
+pub mod table;
+pub mod terminal;
+pub mod text;
 pub mod writer;
 
 /// The heading of the flags that every command has.
