@@ -138,3 +138,23 @@ async fn server(named: Option<&Addresses>) -> Check {
         Err(error) => Check::missing("server", error.message(), "start it, or correct --server"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::tables::fits;
+
+    #[test]
+    fn details_are_told_whole_at_any_width() {
+        let detail = "cgroups v2 are mounted at /sys/fs/cgroup, and the controllers cpu, memory and pids are there \
+                      for the groups that this program makes";
+        let grid = checks_grid(&[
+            Check::ok("control groups", detail.to_owned()),
+            Check::note("disk", "full".to_owned(), ""),
+        ]);
+        for text in fits("doctor", |room| grid.render(room)) {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(detail.split_whitespace().all(|word| words.contains(&word)), "{text}");
+        }
+    }
+}

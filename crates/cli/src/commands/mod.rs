@@ -21,6 +21,9 @@ pub mod select;
 pub mod server;
 pub mod show;
 pub mod story;
+#[cfg(test)]
+#[path = "tests/tables.rs"]
+mod tables;
 pub mod template;
 pub mod token;
 pub mod top;

@@ -324,9 +324,9 @@ mod tests {
         assert_eq!(at(26), "ID  STATE   NAME     TOOK\n1   failed  a-name…  1.0 s\n");
         assert_eq!(at(20), "ID  STATE   NAME\n1   failed  a-name-…\n");
         assert_eq!(at(17), "ID  STATE\n1   failed\n");
-        let unknown = super::Grid { rows: vec![row(["1", "failed", "-"], Some(("1.0 s", 1.0)))], ..grid };
-        assert_eq!(plain(&unknown.render(Some(18))), "ID  STATE   TOOK\n1   failed  1.0 s\n");
         assert_eq!(at(5), "ID\n1\n");
+        let unknown = Grid { rows: vec![row(["1", "failed", "-"], Some(("1.0 s", 1.0)))], ..grid };
+        assert_eq!(plain(&unknown.render(Some(18))), "ID  STATE   TOOK\n1   failed  1.0 s\n");
     }
 
     #[test]

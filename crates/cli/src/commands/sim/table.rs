@@ -170,6 +170,49 @@ fn grouped(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::tables::fits;
+
+    #[test]
+    fn the_figures_of_many_settings_fit() {
+        let spread = || Spreading { count: 9, mean: 1e6, p50: 12.345, p90: 99.0, p99: 1e5, max: 1e9 };
+        let setting = |policy: &str, charge: &str| Outcome {
+            name: format!("{policy}/{charge}"),
+            wait_s: spread(),
+            light_wait_s: spread(),
+            user_slowdown: spread(),
+            fairness: Some(0.987),
+            short_of_share: None,
+            utilisation: Some(0.75),
+            makespan_h: 1e4,
+            never_started: 0,
+            fits_nowhere: 1_000_000,
+            decisions: 9,
+            decisions_per_s: 1e6,
+            took_s: 0.5,
+        };
+        let policies = ["simple", "packing", "resource-aware"];
+        let settings = policies
+            .iter()
+            .flat_map(|policy| ["time", "task", "order"].map(|charge| setting(policy, charge)));
+        let replayed = Replayed {
+            trace: "a-directory-with-a-long-name/".repeat(4),
+            jobs: 1,
+            tasks: 1_000_000,
+            users: 12,
+            workers: 68,
+            cpus: 2176.0,
+            days: 30.5,
+            left_out: BTreeMap::new(),
+            ignored_tags: BTreeMap::new(),
+            settings: settings.collect(),
+        };
+        let texts = fits("sim run", |room| replayed.table(room));
+        assert!(
+            texts[0].contains("simple/time") && !texts[0].contains("resource-aware/order"),
+            "{}",
+            texts[0]
+        );
+    }
 
     #[test]
     fn numbers_are_read_in_thousands() {
