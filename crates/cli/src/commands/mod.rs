@@ -10,6 +10,7 @@ pub mod follow;
 pub mod hints;
 pub mod limit;
 pub mod list;
+pub mod log_lines;
 pub mod logs;
 pub mod queue;
 #[cfg(test)]
