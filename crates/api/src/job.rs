@@ -84,7 +84,9 @@ impl JobState {
             core::JobState::Failed => JobState::Failed,
             core::JobState::Canceled => JobState::Canceled,
             core::JobState::Active if held => JobState::Held,
-            core::JobState::Active if counts.active + counts.succeeded + counts.failed > 0 => JobState::Running,
+            core::JobState::Active if counts.active + counts.succeeded + counts.failed > 0 => {
+                JobState::Running
+            }
             core::JobState::Active => JobState::Pending,
         }
     }
