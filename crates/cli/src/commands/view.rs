@@ -52,14 +52,18 @@ impl ViewArgs {
         let Some(interval) = self.interval(context)? else {
             return print_excerpt(context.format, &read().await?, &excerpt, name, grid);
         };
-        let (mut drawn, mut note) = (drawing(grid(&read().await?), &excerpt)?, None);
+        let mut drawn = drawing(grid(&read().await?), &excerpt)?;
+        let mut note: Option<String> = None;
         // What the terminal shows goes up, where it can still be read.
         print(&"\n".repeat(terminal::size().1.saturating_sub(1)))?;
         loop {
             print(&frame(&drawn, note.as_deref(), terminal::size()))?;
             tokio::time::sleep(interval).await;
             match read().await {
-                Ok(items) => (drawn, note) = (drawing(grid(&items), &excerpt)?, None),
+                Ok(items) => {
+                    drawn = drawing(grid(&items), &excerpt)?;
+                    note = None;
+                }
                 // The last drawing is the best that is known.
                 Err(error) if error.exit_code() == UNREACHABLE => note = Some(error.message()),
                 Err(error) => return Err(error),

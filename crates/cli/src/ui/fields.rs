@@ -15,12 +15,12 @@ pub struct FieldLines {
 }
 
 impl FieldLines {
-    /// For standard output.
+    /// Lines as wide as standard output shows them.
     pub fn for_stdout() -> Self {
         FieldLines::within(terminal::columns())
     }
 
-    /// For lines of that many cells; `None` is no bound.
+    /// For lines of that many cells; `None` does not bound them.
     pub fn within(room: Option<usize>) -> Self {
         FieldLines { room, text: String::new() }
     }

@@ -41,7 +41,9 @@ impl Column {
         Column { is_right: true, ..self }
     }
 
-    /// The last column of a table, whose texts go on in further lines instead of being cut.
+    /// The last column of a table, whose texts go on in further lines instead of being cut. Tables of sentences have it,
+    /// which only commands of this machine print.
+    #[cfg(target_os = "linux")]
     pub fn folded(self) -> Self {
         Column { is_folded: true, ..self }
     }
@@ -65,7 +67,7 @@ enum SortKey {
     #[default]
     Unknown,
     Number(f64),
-    /// The text itself.
+    /// By the text itself.
     Text,
 }
 
@@ -80,7 +82,7 @@ impl Cell {
         Cell { text: text.into(), key: SortKey::Number(number) }
     }
 
-    /// A whole number.
+    /// A whole number, sorted as such.
     pub fn number(number: impl Into<i128>) -> Self {
         let number: i128 = number.into();
         Cell::figure(number.to_string(), number as f64)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The size, in columns and rows, of a terminal that does not say its own.
 const SIZE_UNKNOWN: (usize, usize) = (80, 24);
 
-/// True after [`show_wide`].
+/// True once [`show_wide`] was called.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
 /// Shows all columns of all tables from now on, uncut: `-o wide`.
@@ -14,7 +14,7 @@ pub fn show_wide() {
     WIDE.store(true, Ordering::Relaxed);
 }
 
-/// The cells of a line of standard output. `None` is no bound: for `-o wide`, and where no terminal shows it, so that a
+/// The cells of a line of standard output. `None` sets no bound: for `-o wide`, and where no terminal shows it, so that a
 /// script reads all.
 pub fn columns() -> Option<usize> {
     (!WIDE.load(Ordering::Relaxed) && io::stdout().is_terminal()).then(|| size().0)

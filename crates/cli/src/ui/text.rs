@@ -24,7 +24,7 @@ pub fn cut(text: &str, cells: usize) -> Cow<'_, str> {
     }
 }
 
-/// The end of the longest beginning of a text that fits so many cells.
+/// The end of the longest beginning of a text that fits that number of cells.
 fn prefix(text: &str, cells: usize) -> usize {
     let mut end = 0;
     for (n, (at, character)) in text.char_indices().enumerate() {
