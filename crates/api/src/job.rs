@@ -61,9 +61,9 @@ pub struct SetPriority {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// No task runs; some may start later.
+    /// No task runs or has run; some may start later.
     Pending,
-    /// At least one task is booked or runs.
+    /// A task is booked, runs or has run, and the job has not ended: it is under way, even while its other tasks wait.
     Running,
     /// A user holds it.
     Held,
@@ -81,14 +81,16 @@ impl JobState {
         matches!(self, JobState::Succeeded | JobState::Failed | JobState::Canceled)
     }
 
-    /// The state from the core's. A job is running if a task is booked or runs.
+    /// The state from the core's. A job is running from the booking of its first task on.
     pub fn from_core(state: core::JobState, held: bool, counts: &core::Counts) -> Self {
         match state {
             core::JobState::Succeeded => JobState::Succeeded,
             core::JobState::Failed => JobState::Failed,
             core::JobState::Canceled => JobState::Canceled,
             core::JobState::Active if held => JobState::Held,
-            core::JobState::Active if counts.active > 0 => JobState::Running,
+            core::JobState::Active if counts.active + counts.succeeded + counts.failed > 0 => {
+                JobState::Running
+            }
             core::JobState::Active => JobState::Pending,
         }
     }
@@ -307,4 +309,19 @@ pub struct Version {
     /// The worker of the token, for the role `worker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_with_ended_tasks_is_not_pending() {
+        let state = |counts| JobState::from_core(core::JobState::Active, false, &counts);
+        let counts = core::Counts { total: 9, ready: 9, ..Default::default() };
+        assert_eq!(state(counts), JobState::Pending);
+        assert_eq!(state(core::Counts { ready: 8, active: 1, ..counts }), JobState::Running);
+        assert_eq!(state(core::Counts { ready: 2, succeeded: 6, failed: 1, ..counts }), JobState::Running);
+        assert_eq!(state(core::Counts { ready: 8, canceled: 1, ..counts }), JobState::Pending);
+    }
 }

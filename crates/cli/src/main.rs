@@ -19,15 +19,15 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, token, top, verbs, why,
-    worker,
+    board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, token, top, verbs, view,
+    why, worker,
 };
 use node::own;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use ui::GLOBAL;
 use ui::error::{CliError, TAKEN, USAGE};
-use ui::output::Format;
+use ui::output::{Format, OutputArg};
 use windlass_api::Addresses;
 
 /// Most threads on which a server answers requests.
@@ -60,9 +60,9 @@ struct Cli {
         value_enum,
         default_value = "table",
         hide_possible_values = true,
-        value_name = "table|json|jsonl|name"
+        value_name = "table|wide|json|jsonl|name"
     )]
-    output: Format,
+    output: OutputArg,
     /// Same as --output json
     #[arg(long, global = true, help_heading = GLOBAL, display_order = 100)]
     json: bool,
@@ -128,7 +128,7 @@ enum Command {
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
     /// List the queues of the farm
-    Queues,
+    Queues(view::ViewArgs),
     /// Show and configure queues
     #[command(subcommand)]
     Queue(queue::QueueCommand),
@@ -226,7 +226,7 @@ fn main() -> ExitCode {
         Color::Never => ColorChoice::Never.write_global(),
     }
     credentials::set(cli.credentials);
-    let format = if cli.json { Format::Json } else { cli.output };
+    let format = if cli.json { Format::Json } else { cli.output.apply() };
     let server = match cli.server.filter(|named| !named.is_empty()).map(|named| Addresses::parse(&named)) {
         None => None,
         Some(Ok(server)) => Some(server),
@@ -294,7 +294,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Top(args) => top::top(context, &args).await,
         Command::Workers(args) => worker::list(context, args).await,
         Command::Worker(command) => worker::command(context, command).await,
-        Command::Queues => queue::list(context).await,
+        Command::Queues(view) => queue::list(context, &view).await,
         Command::Queue(command) => queue::command(context, command).await,
         Command::Limit(command) => limit::command(context, command).await,
         Command::Scheduler(command) => scheduler::command(context, command).await,
@@ -350,8 +350,9 @@ mod tests {
 
     #[test]
     fn global_flags_go_before_or_after_the_verb() {
-        assert_eq!(parse("-o json jobs").unwrap().output, Format::Json);
-        assert_eq!(parse("jobs --output jsonl --state failed,held").unwrap().output, Format::Jsonl);
+        assert_eq!(parse("-o json jobs").unwrap().output, OutputArg::Json);
+        assert_eq!(parse("jobs --output jsonl --state failed,held").unwrap().output, OutputArg::Jsonl);
+        assert_eq!(parse("workers -o wide").unwrap().output, OutputArg::Wide);
         assert!(parse("job show 12 --json").unwrap().json);
         assert!(parse("jobs -o yaml").is_err());
         assert!(parse("jobs --state unknown").is_err());
@@ -360,7 +361,17 @@ mod tests {
     #[test]
     fn flags_of_a_command_that_is_run_are_not_ours() {
         let cli = parse("run -- tool -o json --server x").unwrap();
-        assert_eq!((cli.output, cli.server), (Format::Table, None));
+        assert_eq!((cli.output, cli.server), (OutputArg::Table, None));
+    }
+
+    #[test]
+    fn lists_are_sorted_limited_in_time_and_watched() {
+        assert!(parse("jobs --sort took:desc --since 2h -w").is_ok());
+        assert!(parse("job tasks -w 12 --sort memory --since 2026-03-01").is_ok());
+        assert!(parse("queues --watch=10s").is_ok());
+        assert!(parse("jobs --sort took:down").is_err());
+        assert!(parse("jobs --since noon").is_err());
+        assert!(parse("workers --watch=0s").is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod gateway;
 mod gateway_bodies;
 mod hostile;
 mod limits;
+mod lists;
 mod manual;
 mod neighbours;
 mod nix;

@@ -123,10 +123,10 @@ async fn watch(shared: Arc<Shared>, mut signals: StopSignals) {
         }
         match shared.job.get() {
             Some(job) if code != BROKEN_PIPE => {
-                message!("cancelling job {job}; press Ctrl-C again to exit without waiting for it");
+                message!("cancelling job {job}; Ctrl-C again exits at once");
             }
             None => {
-                message!("stopping as soon as the server has answered; press Ctrl-C again to exit at once")
+                message!("waits for the server's answer; Ctrl-C again exits at once");
             }
             Some(_) => {}
         }

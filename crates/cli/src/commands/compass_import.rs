@@ -2,7 +2,8 @@
 
 use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Grid, print_list};
+use crate::ui::output::print_list;
+use crate::ui::table::{Cell, Column, Grid};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +65,7 @@ pub async fn command(context: &Context, command: CompassCommand) -> Result<(), C
         }
     }
     all.extend(lab.skipped);
-    print_list(context.format, &all, |one| one.file.clone(), grid)
+    print_list(context.format, &all, |one| one.file.clone(), files_grid)
 }
 
 /// Why a file is not taken; an error where no other would be taken either.
@@ -83,13 +84,17 @@ fn is_of_file(error: &ClientError) -> bool {
         ErrorCode::Unauthorized | ErrorCode::Forbidden | ErrorCode::NotFound | ErrorCode::Unavailable))
 }
 
-fn grid(all: &[ImportedFile]) -> Grid {
-    let row = |one: &ImportedFile| {
+fn files_grid(all: &[ImportedFile]) -> Grid {
+    let row = |one: &ImportedFile| -> Vec<Cell> {
         let state = if one.registered { "registered" } else { "skipped" };
-        vec![one.file.clone(), state.to_owned(), one.why.clone().unwrap_or_default()]
+        vec![one.file.as_str().into(), state.into(), one.why.as_deref().unwrap_or_default().into()]
     };
     Grid {
-        header: &["FILE", "STATE", "REASON"],
+        columns: vec![
+            Column::text("FILE", 0, 16),
+            Column::whole("STATE", 0),
+            Column::text("REASON", 0, 20).folded(),
+        ],
         rows: all.iter().map(row).collect(),
         empty: "there are no files in hosts/, devices/ and cluster/ of this directory",
     }

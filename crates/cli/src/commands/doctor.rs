@@ -16,7 +16,8 @@ use crate::node::remote::StartArgs;
 use crate::node::serve::ServeOptions;
 use crate::ui::error::{CliError, FAILED, UNREACHABLE, end_with};
 use crate::ui::message::message;
-use crate::ui::output::{Grid, print_list};
+use crate::ui::output::print_list;
+use crate::ui::table::{Cell, Column, Grid};
 use check::{Check, directory, free_space};
 use clap::{Args, Subcommand};
 use windlass_api::Addresses;
@@ -88,22 +89,29 @@ async fn own(context: &Context) -> Vec<Check> {
 }
 
 fn show(context: &Context, checks: &[Check]) -> Result<(), CliError> {
-    print_list(
-        context.format,
-        checks,
-        |check| format!("{} {}", check.state, check.what),
-        |checks| {
-            let row = |check: &Check| vec![check.what.clone(), check.state.to_owned(), check.detail.clone()];
-            let rows = checks.iter().map(row).collect();
-            Grid { header: &["CHECK", "STATE", "DETAIL"], rows, empty: "nothing was checked" }
-        },
-    )?;
+    print_list(context.format, checks, |check| format!("{} {}", check.state, check.what), checks_grid)?;
     for check in checks {
         if let (Some(advice), false) = (&check.advice, context.format.is_json()) {
             message!("{}: {advice}", check.what);
         }
     }
     end_with(if checks.iter().any(|check| check.state == "missing") { FAILED } else { 0 })
+}
+
+/// The table of checks, whose details are sentences.
+fn checks_grid(checks: &[Check]) -> Grid {
+    let row = |check: &Check| -> Vec<Cell> {
+        vec![check.what.as_str().into(), check.state.into(), check.detail.as_str().into()]
+    };
+    Grid {
+        columns: vec![
+            Column::whole("CHECK", 0),
+            Column::whole("STATE", 0),
+            Column::text("DETAIL", 0, 20).folded(),
+        ],
+        rows: checks.iter().map(row).collect(),
+        empty: "nothing was checked",
+    }
 }
 
 async fn server(named: Option<&Addresses>) -> Check {
@@ -128,5 +136,25 @@ async fn server(named: Option<&Addresses>) -> Check {
             Check::ok("server", "not running; it is started when needed".to_owned())
         }
         Err(error) => Check::missing("server", error.message(), "start it, or correct --server"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::tables::fits;
+
+    #[test]
+    fn details_are_told_whole_at_any_width() {
+        let detail = "cgroups v2 are mounted at /sys/fs/cgroup, and the controllers cpu, memory and pids are there \
+                      for the groups that this program makes";
+        let grid = checks_grid(&[
+            Check::ok("control groups", detail.to_owned()),
+            Check::note("disk", "full".to_owned(), ""),
+        ]);
+        for text in fits("doctor", |room| grid.render(room)) {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            assert!(detail.split_whitespace().all(|word| words.contains(&word)), "{text}");
+        }
     }
 }

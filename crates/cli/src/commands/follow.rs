@@ -41,9 +41,21 @@ struct Follow<'a> {
 
 /// Follows the job until it has ended.
 pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &Stop) -> Result<Job, CliError> {
+    follow_with(link, job, options, stop, false).await
+}
+
+/// The same; with `has_prefixes` each line of output begins with the task that wrote it.
+pub async fn follow_with(
+    link: &mut ServerLink,
+    job: u64,
+    options: Options,
+    stop: &Stop,
+    has_prefixes: bool,
+) -> Result<Job, CliError> {
     let progress = Progress::new(options.progress, job);
     let writer = Writer::start(progress.bar(), stop.on_broken());
-    let printer = Printer::new(writer.clone(), options.show, options.quiet);
+    let mut printer = Printer::new(writer.clone(), options.show, options.quiet);
+    printer.has_prefixes = has_prefixes;
     let mut follow = Follow { link, job, printer, progress, story: Story::default() };
     let ended = loop {
         match follow.session().await {

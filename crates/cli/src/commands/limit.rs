@@ -2,10 +2,12 @@
 //! worker.
 
 use crate::client::context::Context;
+use crate::commands::view::ViewArgs;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::message::message;
-use crate::ui::output::{Format, Grid, count, or_dash, print_list, print_one};
+use crate::ui::output::{Format, count, print_one};
 use crate::ui::quantity::exact;
+use crate::ui::table::{Cell, Column, Grid};
 use clap::{ArgGroup, Args, Subcommand};
 use std::str::FromStr;
 use windlass_api::quantity::parse_duration;
@@ -15,7 +17,7 @@ use windlass_api::{Limit, SetLimit};
 #[derive(Subcommand, Debug)]
 pub enum LimitCommand {
     /// List the limits and their use
-    List,
+    List(ViewArgs),
     /// Set how many tasks may hold a limit at a time, and how they report that it is busy (administrators)
     Set(SetLimitArgs),
     /// Remove a limit (administrators)
@@ -94,9 +96,10 @@ impl SetLimitArgs {
 pub async fn command(context: &Context, command: LimitCommand) -> Result<(), CliError> {
     let client = context.client().await?;
     match command {
-        LimitCommand::List => {
-            let limits = client.limits().await.doing("list the limits")?;
-            print_list(context.format, &limits, |limit| limit.name.clone(), grid)
+        LimitCommand::List(view) => {
+            let read =
+                async || -> Result<Vec<Limit>, CliError> { client.limits().await.doing("list the limits") };
+            view.show(context, None, read, |limit| limit.name.clone(), limits_grid).await
         }
         LimitCommand::Set(args) => {
             let name = &args.name;
@@ -130,20 +133,29 @@ fn exits(limit: &Limit) -> String {
     limit.busy_exits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn grid(limits: &[Limit]) -> Grid {
+/// The table of limits.
+pub fn limits_grid(limits: &[Limit]) -> Grid {
     let row = |limit: &Limit| {
         vec![
-            limit.name.clone(),
-            or_dash(limit.max.map(|max| max.to_string())),
-            or_dash(limit.per_worker.map(|max| max.to_string())),
-            limit.used.to_string(),
-            or_dash(Some(exits(limit)).filter(|exits| !exits.is_empty())),
-            or_dash(limit.back_off_ms.map(exact)),
-            limit.backing_off.to_string(),
+            limit.name.as_str().into(),
+            limit.max.map(Cell::number).into(),
+            limit.per_worker.map(Cell::number).into(),
+            Cell::number(limit.used),
+            Some(exits(limit)).filter(|exits| !exits.is_empty()).into(),
+            limit.back_off_ms.map(|ms| Cell::figure(exact(ms), ms as f64)).into(),
+            Cell::figure(limit.backing_off.to_string(), limit.backing_off as f64),
         ]
     };
     Grid {
-        header: &["NAME", "MAX", "PER WORKER", "USED", "BUSY EXIT", "BACK-OFF", "STEPS BACKING OFF"],
+        columns: vec![
+            Column::text("NAME", 0, 10),
+            Column::whole("MAX", 1),
+            Column::whole("PER WORKER", 3),
+            Column::whole("USED", 2),
+            Column::text("BUSY EXIT", 5, 9),
+            Column::whole("BACK-OFF", 6),
+            Column::whole("STEPS BACKING OFF", 4),
+        ],
         rows: limits.iter().map(row).collect(),
         empty: "no limits; 'windlass limit set NAME N' creates one",
     }

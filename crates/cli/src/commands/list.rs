@@ -1,10 +1,13 @@
 //! Lists of jobs and tasks. All pages of a list are fetched, up to a limit.
 
 use crate::client::context::Context;
-use crate::commands::select::{JobRef, jobs_of};
+use crate::commands::select::{JobRef, jobs_since};
+use crate::commands::view::ViewArgs;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, Grid, or_dash, print_jsonl, print_lines, print_list};
+use crate::ui::output::{Format, print_jsonl, print_lines};
 use crate::ui::quantity::{age, elapsed, now_ms};
+use crate::ui::since::Since;
+use crate::ui::table::{Cell, Column, Grid};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
@@ -15,6 +18,8 @@ use windlass_core::resources::Bytes;
 const TASKS_PAGE: usize = 1000;
 /// Jobs in a table without --limit.
 const JOBS_IN_TABLE: usize = 50;
+/// Jobs that are read to sort them, the newest ones. An old farm has millions.
+const JOBS_SORTED_MAX: usize = 10_000;
 
 /// Lists jobs, newest first.
 #[derive(Args, Debug)]
@@ -31,9 +36,14 @@ pub struct JobsArgs {
     /// Only jobs whose name contains this text
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
+    /// Only jobs submitted since then: 2h ago, or a time such as '2026-03-01 14:30'
+    #[arg(long, value_name = "DURATION|TIME")]
+    since: Option<Since>,
     /// At most N jobs [default: 50 in a table, otherwise all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    #[command(flatten)]
+    view: ViewArgs,
 }
 
 /// Lists the tasks of a job.
@@ -44,9 +54,14 @@ pub struct TasksArgs {
     /// Only tasks in these states, separated by commas
     #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = words_of(TaskState::ALL, TaskState::as_str))]
     state: Vec<String>,
+    /// Only tasks that ended since then: 2h ago, or a time such as '2026-03-01 14:30'
+    #[arg(long, value_name = "DURATION|TIME")]
+    since: Option<Since>,
     /// At most N tasks [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    #[command(flatten)]
+    view: ViewArgs,
 }
 
 /// Runs the command `windlass jobs`.
@@ -63,58 +78,105 @@ pub async fn jobs(context: &Context, args: &JobsArgs) -> Result<(), CliError> {
         cursor: None,
         reasons: in_table,
     };
-    let (jobs, more) = jobs_of(&client, query, limit).await?;
-    print_list(context.format, &jobs, |job| job.id.to_string(), jobs_grid)?;
-    if in_table && more && args.limit.is_none() {
+    // Those that come first by a column may be anywhere in the list.
+    let read_max = if args.view.sort.is_some() { limit.max(JOBS_SORTED_MAX) } else { limit };
+    let more = std::cell::Cell::new(false);
+    let read = async || -> Result<Vec<Job>, CliError> {
+        let since_ms = args.since.map_or(0, Since::server_ms);
+        let (jobs, has_more) = jobs_since(&client, query.clone(), read_max, since_ms).await?;
+        more.set(has_more || jobs.len() > limit);
+        Ok(jobs)
+    };
+    args.view.show(context, Some(limit), read, |job| job.id.to_string(), jobs_grid).await?;
+    if in_table && more.get() && args.limit.is_none() {
         crate::ui::message::message!("there are more jobs; --limit N shows N of them");
     }
     Ok(())
 }
 
-fn jobs_grid(jobs: &[Job]) -> Grid {
+/// The table of jobs.
+pub fn jobs_grid(jobs: &[Job]) -> Grid {
     let row = |job: &Job| {
+        let Counts { total, succeeded, failed, running, .. } = job.counts;
+        let took_ms = job.ended_ms.map(|ended| ended.saturating_sub(job.created_ms));
         vec![
-            job.id.to_string(),
-            job.state.as_str().to_owned(),
-            job.name.clone(),
-            job.queue.clone(),
-            format!("{}/{}", job.counts.succeeded + job.counts.failed, job.counts.total),
-            job.counts.running.to_string(),
-            job.counts.failed.to_string(),
-            job.priority.to_string(),
-            age(job.created_ms),
-            or_dash(job.ended_ms.map(|ended| elapsed(ended.saturating_sub(job.created_ms)))),
-            or_dash(job.reason.as_ref().map(|reason| reason.message.clone())),
+            Cell::number(job.id),
+            job.state.as_str().into(),
+            job.name.as_str().into(),
+            job.queue.as_str().into(),
+            // A task that failed is not done.
+            Cell::figure(format!("{succeeded}/{total}"), f64::from(succeeded) / f64::from(total.max(1))),
+            Cell::number(running),
+            Cell::number(failed),
+            Cell::number(job.priority),
+            Cell::figure(age(job.created_ms), now_ms().saturating_sub(job.created_ms) as f64),
+            took_ms.map(duration).into(),
+            job.reason.as_ref().map(|reason| reason.message.as_str()).into(),
         ]
     };
     Grid {
-        header: &[
-            "ID", "STATE", "NAME", "QUEUE", "DONE", "RUNNING", "FAILED", "PRIORITY", "AGE", "TOOK", "REASON",
+        columns: vec![
+            Column::whole("ID", 0),
+            Column::whole("STATE", 0),
+            Column::text("NAME", 1, 12),
+            Column::text("QUEUE", 7, 8),
+            Column::whole("DONE", 2),
+            Column::whole("RUNNING", 6),
+            Column::whole("FAILED", 3),
+            Column::whole("PRIORITY", 8),
+            Column::whole("AGE", 4),
+            Column::whole("TOOK", 5),
+            Column::text("REASON", 1, 16),
         ],
         rows: jobs.iter().map(row).collect(),
         empty: "no jobs; 'windlass run -- COMMAND' submits one",
     }
 }
 
-/// `windlass job tasks`. Output for programs is printed page by page: a job may have millions of tasks.
+/// A time that passed, in milliseconds.
+fn duration(ms: u64) -> Cell {
+    Cell::figure(elapsed(ms), ms as f64)
+}
+
+/// `windlass job tasks`. Output for programs is printed page by page unless it is sorted: a job may have millions of
+/// tasks.
 pub async fn tasks(context: &Context, args: &TasksArgs) -> Result<(), CliError> {
     let client = context.client().await?;
     let job = args.job.resolve(&client).await?;
-    let limit = args.limit.unwrap_or(usize::MAX);
-    let mut kept: Vec<Task> = Vec::new();
-    each_task(&client, job, words(&args.state), limit, |part| {
-        match context.format {
-            Format::Jsonl => part.iter().try_for_each(print_jsonl)?,
-            Format::Name => print_lines(part.iter().map(|task| task.id.clone()))?,
-            Format::Table | Format::Json => kept.extend(part),
-        }
-        Ok(())
-    })
-    .await?;
-    match context.format {
-        Format::Table | Format::Json => print_list(context.format, &kept, |task| task.id.clone(), tasks_grid),
-        Format::Jsonl | Format::Name => Ok(()),
+    let by_page = matches!(context.format, Format::Jsonl | Format::Name) && args.view.sort.is_none();
+    let mut left = args.limit.unwrap_or(usize::MAX);
+    // Tasks that a filter of this program leaves out do not count.
+    let read_max = if args.view.sort.is_some() || args.since.is_some() { usize::MAX } else { left };
+    if by_page && args.view.watch.is_none() {
+        let since_ms = args.since.map(Since::server_ms);
+        return each_task(&client, job, words(&args.state), read_max, |mut part| {
+            part.retain(|task| ended_since(task, since_ms));
+            part.truncate(left);
+            left -= part.len();
+            match context.format {
+                Format::Name => print_lines(part.into_iter().map(|task| task.id)),
+                Format::Jsonl | Format::Json | Format::Table => part.iter().try_for_each(print_jsonl),
+            }
+        })
+        .await;
     }
+    let read = async || -> Result<Vec<Task>, CliError> {
+        let (mut kept, since_ms) = (Vec::new(), args.since.map(Since::server_ms));
+        each_task(&client, job, words(&args.state), read_max, |part| {
+            kept.extend(part.into_iter().filter(|task| ended_since(task, since_ms)));
+            Ok(())
+        })
+        .await?;
+        Ok(kept)
+    };
+    args.view.show(context, args.limit, read, |task| task.id.clone(), tasks_grid).await
+}
+
+/// True if the task ended at that moment of the server's clock or later, or if none is asked for.
+fn ended_since(task: &Task, since_ms: Option<u64>) -> bool {
+    since_ms.is_none_or(|since| {
+        task.state.is_end() && task.attempt.finished_ms.is_some_and(|finished| finished >= since)
+    })
 }
 
 /// Hands over up to `limit` tasks of a job page by page, in order of their numbers.
@@ -142,32 +204,49 @@ pub async fn each_task(
     Ok(())
 }
 
-fn tasks_grid(tasks: &[Task]) -> Grid {
+/// The table of tasks.
+pub fn tasks_grid(tasks: &[Task]) -> Grid {
     let row = |task: &Task| {
         let attempt = &task.attempt;
+        let output_bytes = attempt.out_bytes + attempt.err_bytes;
         vec![
-            task.id.clone(),
-            task.state.as_str().to_owned(),
-            or_dash(task.value.clone()),
-            or_dash(attempt.worker.clone()),
-            attempt.attempt.to_string(),
-            how_ended(attempt),
-            or_dash(took(attempt).map(elapsed)),
-            or_dash(attempt.cpu_ms.map(elapsed)),
-            or_dash(attempt.peak_memory.map(|bytes| Bytes(bytes).to_string())),
-            Bytes(attempt.out_bytes + attempt.err_bytes).to_string(),
-            progress(task),
-            or_dash(task.failure.as_ref().map(|failure| failure.summary.clone())),
+            Cell::figure(task.id.as_str(), f64::from(task.index)),
+            task.state.as_str().into(),
+            task.value.as_deref().into(),
+            attempt.worker.as_deref().into(),
+            Cell::number(attempt.attempt),
+            how_ended(attempt).into(),
+            took(attempt).map(duration).into(),
+            attempt.cpu_ms.map(duration).into(),
+            attempt.peak_memory.map(amount).into(),
+            amount(output_bytes),
+            progress(task).into(),
+            task.failure.as_ref().map(|failure| failure.summary.as_str()).into(),
         ]
     };
     Grid {
-        header: &[
-            "ID", "STATE", "VALUE", "WORKER", "ATTEMPT", "EXIT", "TIME", "CPU", "MEMORY", "OUTPUT",
-            "PROGRESS", "REASON",
+        columns: vec![
+            Column::whole("ID", 0),
+            Column::whole("STATE", 0),
+            Column::text("VALUE", 2, 10),
+            Column::text("WORKER", 4, 8),
+            Column::whole("ATTEMPT", 8),
+            Column::whole("EXIT", 1),
+            Column::whole("TIME", 3),
+            Column::whole("CPU", 6),
+            Column::whole("MEMORY", 5),
+            Column::whole("OUTPUT", 7),
+            Column::text("PROGRESS", 9, 10),
+            Column::text("REASON", 1, 16),
         ],
         rows: tasks.iter().map(row).collect(),
         empty: "no matching tasks",
     }
+}
+
+/// An amount of bytes.
+fn amount(bytes: u64) -> Cell {
+    Cell::figure(Bytes(bytes).to_string(), bytes as f64)
 }
 
 /// The progress that a running task reports: "42.5% loading".
@@ -195,7 +274,7 @@ pub fn took(attempt: &Attempt) -> Option<u64> {
 
 /// Amounts in words: "2 cpus, 512 MiB, 1 gpu".
 pub fn resources(amounts: &Resources) -> String {
-    let mut parts = vec![format!("{} cpus", amounts.cpus)];
+    let mut parts = vec![crate::ui::output::cpus(amounts.cpus)];
     if amounts.memory > 0 {
         parts.push(Bytes(amounts.memory).to_string());
     }
@@ -250,5 +329,6 @@ mod tests {
     fn amounts_in_words() {
         let amounts = Resources { cpus: 0.5, memory: 512 << 20, gpus: 1, ..Default::default() };
         assert_eq!(resources(&amounts), "0.5 cpus, 512 MiB, 1 gpu");
+        assert_eq!(resources(&Resources { cpus: 1.0, ..Default::default() }), "1 cpu");
     }
 }

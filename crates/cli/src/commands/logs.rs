@@ -3,15 +3,16 @@
 use crate::client::context::Context;
 use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
-use crate::commands::follow::{self, follow};
+use crate::commands::follow::{self, follow_with};
 use crate::commands::list::each_task;
+use crate::commands::log_lines::{LineArgs, last_lines};
 use crate::commands::select::TaskOrJob;
 use crate::ui::error::{CliError, Doing, may_pass};
 use crate::ui::failure::{StderrLines, failed_line, tell_failures};
 use crate::ui::log_place::LogPlace;
 use crate::ui::message::message;
 use crate::ui::output::Format;
-use crate::ui::printer::{STREAMS, ShownOutput, copy};
+use crate::ui::printer::{STREAMS, ShownOutput, copy, task_prefix};
 use crate::ui::progress;
 use crate::ui::writer::Writer;
 use clap::Args;
@@ -49,6 +50,8 @@ pub struct LogsArgs {
     /// Only the last N bytes of each stream
     #[arg(long, value_name = "N")]
     tail_bytes: Option<u32>,
+    #[command(flatten)]
+    lines: LineArgs,
 }
 
 /// Runs the command `windlass logs`.
@@ -69,7 +72,7 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
         TaskOrJob::Task(job, index) => {
             let id = format!("{}.{index}", job.resolve(&client).await?);
             let writer = Writer::start(None, stop.on_broken());
-            let shown = show_or_follow(&mut link, &id, args, &writer).await;
+            let shown = show_or_follow(&mut link, &id, args, (&writer, args.lines.has_prefix(1))).await;
             if shown.is_ok() && args.attempt.is_none() {
                 // What follows the output says more about it, and is not missed where the server is gone by now.
                 let task = link.client.task(&id).await.ok().filter(|task| task.state == TaskState::Failed);
@@ -88,7 +91,9 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
                     progress: progress::Show::Never,
                     quiet: true,
                 };
-                let job = follow(&mut link, id, options, &stop).await?;
+                let job = link.client.job(id).await.doing(format_args!("show job {id}"))?;
+                let has_prefixes = args.lines.has_prefix(job.counts.total as usize);
+                let job = follow_with(&mut link, id, options, &stop, has_prefixes).await?;
                 tell_failures(&link.client, &job, StderrLines::Omitted).await;
                 return Ok(());
             }
@@ -117,9 +122,10 @@ async fn show_job(link: &mut ServerLink, job: u64, args: &LogsArgs, stop: &Stop)
     })
     .await?;
     let writer = Writer::start(None, stop.on_broken());
+    let has_prefix = args.lines.has_prefix(tasks.len());
     let mut shown = Ok(());
     for (id, failed) in tasks {
-        shown = show_or_follow(link, &id, args, &writer).await;
+        shown = show_or_follow(link, &id, args, (&writer, has_prefix)).await;
         shown = match shown {
             // The output of one task may be deleted while that of the others is there.
             Err(CliError::Request { source: ClientError::Refused(detail), .. }) => {
@@ -151,14 +157,43 @@ async fn show_or_follow(
     link: &mut ServerLink,
     id: &str,
     args: &LogsArgs,
-    writer: &Writer,
+    (writer, has_prefix): (&Writer, bool),
 ) -> Result<(), CliError> {
+    let writer = if has_prefix { writer.prefixed(task_prefix(id)) } else { writer.clone() };
     let doing = format!("show the output of task {id}");
-    if args.follow {
-        return follow_task(link, id, args, writer, &doing).await;
+    let shown = match args.follow {
+        true => follow_task(link, id, args, &writer, &doing).await,
+        false => match args.lines.lines {
+            Some(lines) => {
+                let shown = show_last(&link.client, id, args, args.attempt, (lines, &writer)).await;
+                shown.map(|_| ()).doing(doing)
+            }
+            None => {
+                let places = args.places();
+                show_task(&link.client, id, args, args.attempt, (&places, &writer)).await.doing(doing)
+            }
+        },
+    };
+    writer.end_lines().await;
+    shown
+}
+
+/// Shows the last lines of both streams of an attempt, and returns the places behind them.
+async fn show_last(
+    client: &Client,
+    id: &str,
+    args: &LogsArgs,
+    attempt: Option<u32>,
+    (lines, writer): (u32, &Writer),
+) -> Result<[LogPlace; 2], ClientError> {
+    let mut places = <[LogPlace; 2]>::default();
+    for (which, (stream, sink)) in STREAMS.into_iter().enumerate().filter(|(which, _)| args.wants(*which)) {
+        let query = LogQuery { stream, attempt, ..LogQuery::default() };
+        let (last, place) = last_lines(client, id, query, lines).await?;
+        writer.write(sink, last).await;
+        places[which] = place;
     }
-    let places = args.places();
-    show_task(&link.client, id, args, args.attempt, (&places, writer)).await.doing(doing)
+    Ok(places)
 }
 
 /// Follows an attempt to its end, at one server after another: each byte is shown once.
@@ -169,7 +204,15 @@ async fn follow_task(
     writer: &Writer,
     doing: &str,
 ) -> Result<(), CliError> {
-    let (places, mut attempt) = (args.places(), args.attempt);
+    let (mut places, mut attempt) = (args.places(), args.attempt);
+    if let Some(lines) = args.lines.lines {
+        let task = link.client.task(id).await.doing(doing)?;
+        // A task that has not started has no lines yet.
+        if let Some(number) = attempt.or(Some(task.attempt.attempt).filter(|number| *number > 0)) {
+            attempt = Some(number);
+            places = show_last(&link.client, id, args, attempt, (lines, writer)).await.doing(doing)?;
+        }
+    }
     let shown = || places.iter().map(LogPlace::bytes).sum::<u64>();
     loop {
         let before = shown();
@@ -258,7 +301,8 @@ impl LogsArgs {
 
     /// True if only a part of the output is wanted.
     fn is_partial(&self) -> bool {
-        self.stdout || self.stderr || self.attempt.is_some() || self.tail_bytes.is_some()
+        let is_tail = self.tail_bytes.is_some() || self.lines.lines.is_some();
+        self.stdout || self.stderr || self.attempt.is_some() || is_tail
     }
 }
 
@@ -283,6 +327,10 @@ mod tests {
         assert!(both.wants(0) && both.wants(1) && !both.is_partial());
         let err = parse("-f 12.3 --stderr --tail-bytes 100").unwrap();
         assert!(!err.wants(0) && err.wants(1) && err.is_partial() && err.follow);
+        let last = parse("12 -n 20 --prefix").unwrap();
+        assert!(last.is_partial() && last.lines.lines == Some(20) && last.lines.has_prefix(1));
+        assert!(!parse("12 --prefix=never").unwrap().lines.has_prefix(9));
+        assert!(parse("12.3 -n 3 --tail-bytes 100").is_err());
         assert!(parse("12.3 --stderr --stdout").is_err());
         assert!(parse("").is_err());
         assert!(parse("x").is_err());

@@ -10,6 +10,7 @@ pub mod follow;
 pub mod hints;
 pub mod limit;
 pub mod list;
+pub mod log_lines;
 pub mod logs;
 pub mod queue;
 #[cfg(test)]
@@ -21,10 +22,14 @@ pub mod select;
 pub mod server;
 pub mod show;
 pub mod story;
+#[cfg(test)]
+#[path = "tests/tables.rs"]
+mod tables;
 pub mod template;
 pub mod token;
 pub mod top;
 pub mod verbs;
+pub mod view;
 pub mod why;
 pub mod worker;
 

@@ -1,12 +1,14 @@
 //! `windlass queue`: lists, shows and configures queues.
 
 use crate::client::context::Context;
+use crate::commands::view::ViewArgs;
 use crate::ui::error::{CliError, Doing};
+use crate::ui::fields::FieldLines;
 use crate::ui::message::message;
-use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one};
+use crate::ui::output::{Format, count, cpus, print_one};
+use crate::ui::table::{Cell, Column, Grid};
 use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use windlass_api::quantity::parse_cpus;
 use windlass_api::{Queue, SetQueue, TurnsBy};
 
@@ -14,7 +16,7 @@ use windlass_api::{Queue, SetQueue, TurnsBy};
 #[derive(Subcommand, Debug)]
 pub enum QueueCommand {
     /// List the queues of the farm
-    List,
+    List(ViewArgs),
     /// Show one queue with its settings
     Show(QueueArgs),
     /// Set band, weight, quota, burst, users or turns of a queue (administrators)
@@ -125,7 +127,7 @@ fn parse_band(text: &str) -> Result<Band, String> {
 /// Runs the command `windlass queue …`.
 pub async fn command(context: &Context, command: QueueCommand) -> Result<(), CliError> {
     match command {
-        QueueCommand::List => list(context).await,
+        QueueCommand::List(view) => list(context, &view).await,
         QueueCommand::Show(QueueArgs { name }) => {
             let queue = context.client().await?.queue(&name).await;
             print(context, &queue.doing(format_args!("show queue {name}"))?)
@@ -150,9 +152,10 @@ pub async fn command(context: &Context, command: QueueCommand) -> Result<(), Cli
 }
 
 /// `windlass queues` and `windlass queue list`.
-pub async fn list(context: &Context) -> Result<(), CliError> {
-    let queues = context.client().await?.queues().await.doing("list the queues")?;
-    print_list(context.format, &queues, |queue| queue.name.clone(), grid)
+pub async fn list(context: &Context, view: &ViewArgs) -> Result<(), CliError> {
+    let client = context.client().await?;
+    let read = async || -> Result<Vec<Queue>, CliError> { client.queues().await.doing("list the queues") };
+    view.show(context, None, read, |queue| queue.name.clone(), queues_grid).await
 }
 
 async fn set(context: &Context, args: SetQueueArgs) -> Result<(), CliError> {
@@ -194,7 +197,7 @@ fn tell(context: &Context, queue: &Queue, said: &str) -> Result<(), CliError> {
 
 fn quota_in_words(queue: &Queue) -> String {
     let quota =
-        queue.quota_cpus.map_or_else(|| "no quota".to_owned(), |cpus| format!("a quota of {cpus} cpus"));
+        queue.quota_cpus.map_or_else(|| "no quota".to_owned(), |quota| format!("a quota of {}", cpus(quota)));
     quota + &queue.burst_cpus.map_or_else(String::new, |cpus| format!(", with bursts up to {cpus}"))
 }
 
@@ -214,15 +217,12 @@ fn print(context: &Context, queue: &Queue) -> Result<(), CliError> {
 }
 
 fn text(queue: &Queue) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name:<10} {value}");
-    };
-    let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "none".to_owned(), |cpus| format!("{cpus} cpus"));
-    line("queue", fit(&queue.name, None));
+    let mut fields = FieldLines::for_stdout();
+    let mut line = |name: &str, value: String| fields.add(name, &value);
+    let or_none = |bound: Option<f64>| bound.map_or_else(|| "none".to_owned(), cpus);
+    line("queue", queue.name.clone());
     if let Some(note) = &queue.paused {
-        line("paused", if note.is_empty() { "yes".to_owned() } else { fit(note, None) });
+        line("paused", if note.is_empty() { "yes".to_owned() } else { note.clone() });
     }
     line("band", queue.band.to_string());
     line("weight", queue.weight.to_string());
@@ -238,31 +238,21 @@ fn text(queue: &Queue) -> String {
             line("turns", format!("its users, by weights: {weights}, others 100"));
         }
     }
-    line("quota", cpus(queue.quota_cpus));
-    line("burst", cpus(queue.burst_cpus));
-    line(
-        "running",
-        format!("{}, {} cpus", crate::ui::output::count(queue.running.into(), "task"), queue.running_cpus),
-    );
+    line("quota", or_none(queue.quota_cpus));
+    line("burst", or_none(queue.burst_cpus));
+    line("running", format!("{}, {}", count(queue.running.into(), "task"), cpus(queue.running_cpus)));
     let (waiting, steps) = (queue.waiting, queue.ready_steps as u64);
-    line(
-        "waiting",
-        format!(
-            "{} in {}",
-            crate::ui::output::count(waiting, "task"),
-            crate::ui::output::count(steps, "step")
-        ),
-    );
+    line("waiting", format!("{} in {}", count(waiting, "task"), count(steps, "step")));
     if let (Some(demand), Some(entitled)) = (queue.demand_cpus, queue.entitled_cpus) {
         line("entitled", entitled_in_words(demand, entitled, queue));
     }
-    line("booked", queue.booked.to_string());
+    line("started", format!("{} since the server started", count(queue.booked, "task")));
     let of = if queue.charge == "task" { "tasks" } else { "machine time" };
     line(
         "share",
         queue.share.map_or_else(|| "-".to_owned(), |s| format!("{} of its band's {of}", percent(s))),
     );
-    text
+    fields.text()
 }
 
 fn entitled_in_words(demand_cpus: f64, entitled_cpus: f64, queue: &Queue) -> String {
@@ -271,34 +261,48 @@ fn entitled_in_words(demand_cpus: f64, entitled_cpus: f64, queue: &Queue) -> Str
         let digits = if weight < 1.0 { 4 } else { 1 };
         format!("; its weight counts as {weight:.digits$}")
     });
-    format!("to {entitled_cpus} of the {demand_cpus} cpus that it wants{counts}")
+    format!("to {entitled_cpus} of the {} that it wants{counts}", cpus(demand_cpus))
 }
 
 fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
-fn grid(queues: &[Queue]) -> Grid {
-    let row =
-        |queue: &Queue| {
-            vec![
-                queue.name.clone(),
-                queue.band.to_string(),
-                queue.weight.to_string(),
-                or_dash(queue.quota_cpus.map(|cpus| cpus.to_string())),
-                or_dash(queue.burst_cpus.map(|cpus| cpus.to_string())),
-                queue.running.to_string(),
-                queue.waiting.to_string(),
-                queue.booked.to_string(),
-                or_dash(queue.share.map(percent)),
-                or_dash(queue.paused.as_ref().map(|note| {
-                    if note.is_empty() { "paused".to_owned() } else { format!("paused: {note}") }
-                })),
-            ]
-        };
+/// The table of queues. A share is one of its band's, so a queue that is alone there has none to tell.
+pub fn queues_grid(queues: &[Queue]) -> Grid {
+    let in_band =
+        |band: u8| queues.iter().filter(|queue| queue.band == band && queue.share.is_some()).count();
+    let amount = |amount: f64| Cell::figure(amount.to_string(), amount);
+    let row = |queue: &Queue| {
+        let share = queue.share.filter(|_| in_band(queue.band) > 1);
+        let paused = queue.paused.as_ref();
+        let paused =
+            paused.map(|note| if note.is_empty() { "paused".to_owned() } else { format!("paused: {note}") });
+        vec![
+            queue.name.as_str().into(),
+            Cell::number(queue.band),
+            Cell::number(queue.weight),
+            queue.quota_cpus.map(amount).into(),
+            queue.burst_cpus.map(amount).into(),
+            Cell::number(queue.running),
+            Cell::number(queue.waiting),
+            Cell::number(queue.booked),
+            share.map(|share| Cell::figure(percent(share), share)).into(),
+            paused.into(),
+        ]
+    };
     Grid {
-        header: &[
-            "NAME", "BAND", "WEIGHT", "QUOTA", "BURST", "RUNNING", "WAITING", "BOOKED", "SHARE", "STATE",
+        columns: vec![
+            Column::text("NAME", 0, 10),
+            Column::whole("BAND", 3),
+            Column::whole("WEIGHT", 4),
+            Column::whole("QUOTA", 6),
+            Column::whole("BURST", 7),
+            Column::whole("RUNNING", 1),
+            Column::whole("WAITING", 2),
+            Column::whole("STARTED", 9),
+            Column::whole("SHARE", 8),
+            Column::text("STATE", 5, 8),
         ],
         rows: queues.iter().map(row).collect(),
         empty: "no queues yet; the first job of a queue creates it",
@@ -308,6 +312,20 @@ fn grid(queues: &[Queue]) -> Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_told_beside_others_of_its_band() {
+        let queue = |name: &str, band: u8, share: f64| {
+            let json = serde_json::json!({"name": name, "band": band, "weight": 100, "running": 0, "ready_steps": 0,
+                "booked": 9, "share": share});
+            serde_json::from_value::<Queue>(json).unwrap()
+        };
+        let shown = |queues: &[Queue]| queues_grid(queues).render(None);
+        let two = [queue("a", 3, 0.75), queue("b", 3, 0.25), queue("vip", 9, 1.0)];
+        let text = shown(&two);
+        assert!(text.contains("75.0%") && text.contains("25.0%") && !text.contains("100.0%"), "{text}");
+        assert!(!shown(&two[2..]).contains('%'));
+    }
 
     #[test]
     fn a_weight_that_counts_as_less_is_told() {

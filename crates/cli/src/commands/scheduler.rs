@@ -3,8 +3,9 @@
 use crate::client::context::Context;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::message::message;
-use crate::ui::output::{Grid, or_dash, print_list};
+use crate::ui::output::print_list;
 use crate::ui::quantity::elapsed;
+use crate::ui::table::{Cell, Column, Grid};
 use clap::{Args, Subcommand};
 use windlass_api::FarmServer;
 
@@ -35,7 +36,7 @@ pub async fn command(context: &Context, command: SchedulerCommand) -> Result<(),
     match command {
         SchedulerCommand::List => {
             let servers = client.farm_servers().await.doing("list the servers")?;
-            print_list(context.format, &servers, |server| server.name.clone(), grid)
+            print_list(context.format, &servers, |server| server.name.clone(), servers_grid)
         }
         SchedulerCommand::Drain(NameArgs { name }) => {
             client.act_on_server(&name, "drain").await.doing(format_args!("drain server {name}"))?;
@@ -50,20 +51,29 @@ pub async fn command(context: &Context, command: SchedulerCommand) -> Result<(),
     }
 }
 
-fn grid(servers: &[FarmServer]) -> Grid {
+/// The table of servers.
+pub fn servers_grid(servers: &[FarmServer]) -> Grid {
+    let duration = |ms: u64| Cell::figure(elapsed(ms), ms as f64);
     let row = |server: &FarmServer| {
         let since = server.owns.as_ref().and_then(|owned| owned.since_ms);
         vec![
-            server.name.clone(),
-            state(server),
-            or_dash(since.map(elapsed)),
-            elapsed(server.up_ms),
-            server.release.clone(),
-            or_dash(server.addresses.first().cloned()),
+            server.name.as_str().into(),
+            state(server).into(),
+            since.map(duration).into(),
+            duration(server.up_ms),
+            server.release.as_str().into(),
+            server.addresses.first().map(String::as_str).into(),
         ]
     };
     Grid {
-        header: &["NAME", "STATE", "OWNS FOR", "UP", "RELEASE", "ADDRESS"],
+        columns: vec![
+            Column::text("NAME", 0, 10),
+            Column::text("STATE", 1, 13),
+            Column::whole("OWNS FOR", 3),
+            Column::whole("UP", 4),
+            Column::text("RELEASE", 5, 7),
+            Column::text("ADDRESS", 2, 16),
+        ],
         rows: servers.iter().map(row).collect(),
         empty: "one server has this farm, with a store of its own",
     }

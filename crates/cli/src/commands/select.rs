@@ -170,19 +170,27 @@ impl Outcomes {
 }
 
 /// Up to `limit` jobs that a query finds, newest first, and whether there are more.
-pub async fn jobs_of(
+pub async fn jobs_of(client: &Client, query: JobsQuery, limit: usize) -> Result<(Vec<Job>, bool), CliError> {
+    jobs_since(client, query, limit, 0).await
+}
+
+/// The same of those submitted at `since_ms` or later by the server's clock. No page is read after one that has only
+/// older jobs: a clock that was set may have put some jobs out of order.
+pub async fn jobs_since(
     client: &Client,
     mut query: JobsQuery,
     limit: usize,
+    since_ms: u64,
 ) -> Result<(Vec<Job>, bool), CliError> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut more = limit > 0;
     while more && jobs.len() < limit {
         query.limit = Some(JOBS_PAGE.min(limit - jobs.len()));
         let page = client.jobs(&query).await.doing("list the jobs")?;
-        jobs.extend(page.items);
+        let is_older = !page.items.is_empty() && page.items.iter().all(|job| job.created_ms < since_ms);
+        jobs.extend(page.items.into_iter().filter(|job| job.created_ms >= since_ms));
         query.cursor = page.next;
-        more = query.cursor.is_some();
+        more = query.cursor.is_some() && !is_older;
     }
     jobs.truncate(limit);
     Ok((jobs, more))

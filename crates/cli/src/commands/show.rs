@@ -7,11 +7,11 @@ use crate::commands::select::JobRef;
 use crate::node::own;
 use crate::ui::error::{CliError, Doing, UNREACHABLE};
 use crate::ui::failure::JobWithFailures;
-use crate::ui::output::{Format, count, fit, paint, print_one};
+use crate::ui::fields::FieldLines;
+use crate::ui::output::{Format, count, cpus, paint, print_one};
 use crate::ui::quantity::{elapsed, exact, moment};
 use clap::Args;
 use serde::Serialize;
-use std::fmt::Write;
 use windlass_api::client::TasksQuery;
 use windlass_api::{By, Hints, Job, Kind, Step, Task, Version};
 use windlass_core::resources::Bytes;
@@ -47,23 +47,20 @@ pub async fn job(context: &Context, args: &ShowArgs) -> Result<(), CliError> {
 }
 
 fn job_text(job: &Job) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name:<10} {value}");
-    };
-    line("job", job.id.to_string());
-    line("name", fit(&job.name, None));
-    line("state", paint(job.state.as_str()));
+    let mut fields = FieldLines::for_stdout();
+    fields.add("job", &job.id.to_string());
+    fields.add("name", &job.name);
+    fields.push("state", &paint(job.state.as_str()));
+    let mut line = |name: &str, value: String| fields.add(name, &value);
     if let Some(why) = &job.stopped {
-        line("stopped", fit(why, None));
+        line("stopped", why.clone());
     }
     if let Some(reason) = &job.reason {
-        line("reason", fit(&reason.message, None));
+        line("reason", reason.message.clone());
     }
     line("tasks", format!("{} ({})", job.counts.total, counts(&job.counts)));
-    line("queue", fit(&job.queue, None));
-    line("user", fit(&job.user, None));
+    line("queue", job.queue.clone());
+    line("user", job.user.clone());
     line("priority", job.priority.to_string());
     line("created", moment(job.created_ms));
     if let Some(ended) = job.ended_ms {
@@ -81,20 +78,23 @@ fn job_text(job: &Job) -> String {
     for step in &job.steps {
         line("step", step_text(step));
         if !step.command.is_empty() {
-            line("command", fit(&step.command.join(" "), None));
+            line("command", step.command.join(" "));
         }
         if let Some(cwd) = &step.cwd {
-            line("directory", fit(cwd, None));
+            line("directory", cwd.clone());
         }
     }
-    text
+    fields.text()
 }
 
 /// The progress that running tasks report.
 fn progress_text(tasks: &[Task]) -> String {
     let said = tasks.iter().filter(|task| task.progress.is_some() || task.status.is_some());
-    let lines = said.map(|task| format!("{:<10} {} {}\n", "running", task.id, fit(&progress(task), None)));
-    lines.collect()
+    let mut fields = FieldLines::for_stdout();
+    for task in said {
+        fields.add("running", &format!("{} {}", task.id, progress(task)));
+    }
+    fields.text()
 }
 
 fn step_text(step: &Step) -> String {
@@ -124,7 +124,7 @@ fn step_text(step: &Step) -> String {
         By::Step => format!("after {}", depends.on),
         By::Task => format!("after {} task by task", depends.on),
     }));
-    fit(&format!("{}: {}", step.name, parts.join(", ")), None)
+    format!("{}: {}", step.name, parts.join(", "))
 }
 
 fn hints(hints: &Hints) -> Vec<String> {
@@ -151,7 +151,7 @@ fn hints(hints: &Hints) -> Vec<String> {
         let shown: Vec<&str> = hints.prefers.iter().map(String::as_str).collect();
         words.push(format!("at first only on {}", shown.join(", ")));
     }
-    words.extend(hints.cpus_max.map(|max| format!("up to {max} cpus where idle")));
+    words.extend(hints.cpus_max.map(|max| format!("up to {} where idle", cpus(max))));
     words.extend(deadline_ms.map(|ms| format!("to start within {}", exact(ms))));
     words
 }
@@ -194,14 +194,14 @@ pub async fn version(context: &Context) -> Result<(), CliError> {
 
 /// The lines of `server status`.
 pub fn server_grid(version: &Version, rows: Vec<(&str, String)>) -> String {
-    let mut text = String::new();
+    let mut fields = FieldLines::for_stdout();
     let fixed = [
         ("version", version.version.clone()),
         ("process", version.pid.to_string()),
         ("store", version.store.clone()),
     ];
     for (name, value) in fixed.into_iter().chain(rows) {
-        let _ = writeln!(text, "{name:<10} {}", fit(&value, None));
+        fields.add(name, &value);
     }
-    text
+    fields.text()
 }

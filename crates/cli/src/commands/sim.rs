@@ -8,6 +8,7 @@ use crate::client::context::Context;
 use crate::ui::error::CliError;
 use crate::ui::message::message;
 use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, print_text};
+use crate::ui::terminal;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -148,7 +149,7 @@ fn run(context: &Context, args: &ReplayArgs) -> Result<(), CliError> {
         Format::Json => print_json(&replayed),
         Format::Jsonl => replayed.settings.iter().try_for_each(print_jsonl),
         Format::Name => print_lines(replayed.settings.iter().map(|outcome| outcome.name.clone())),
-        Format::Table => print_text(&replayed.table()),
+        Format::Table => print_text(&replayed.table(terminal::columns())),
     }
 }
 

@@ -7,8 +7,9 @@ use crate::node::own;
 use crate::system;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::message::message;
-use crate::ui::output::{Format, Grid, or_dash, print_json, print_jsonl, print_lines, print_list, print_one};
+use crate::ui::output::{Format, print_json, print_jsonl, print_lines, print_list, print_one};
 use crate::ui::quantity::{age, moment, now_ms};
+use crate::ui::table::{Cell, Column, Grid};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use std::fs::File;
@@ -79,7 +80,7 @@ pub async fn command(context: &Context, command: TokenCommand) -> Result<(), Cli
         TokenCommand::Create(args) => create(context, &client, args).await,
         TokenCommand::List => {
             let tokens = client.tokens().await.doing("list the tokens")?;
-            print_list(context.format, &tokens, |token| token.id.clone(), grid)
+            print_list(context.format, &tokens, |token| token.id.clone(), tokens_grid)
         }
         TokenCommand::Revoke(RevokeArgs { id }) => {
             let token = client.revoke_token(&id).await.doing(format_args!("revoke token {id}"))?;
@@ -141,21 +142,31 @@ fn create_private(path: &Path) -> anyhow::Result<File> {
     system::new_file(path, false).with_context(|| format!("cannot create {}", path.display()))
 }
 
-fn grid(tokens: &[Token]) -> Grid {
+/// The table of tokens.
+pub fn tokens_grid(tokens: &[Token]) -> Grid {
     let row = |token: &Token| {
         vec![
-            token.id.clone(),
-            state(token).to_owned(),
-            token.role.as_str().to_owned(),
-            token.user.clone(),
-            or_dash(rights(token)),
-            age(token.created_ms),
-            or_dash(token.expires_ms.map(moment)),
-            token.note.clone(),
+            token.id.as_str().into(),
+            state(token).into(),
+            token.role.as_str().into(),
+            token.user.as_str().into(),
+            rights(token).into(),
+            Cell::figure(age(token.created_ms), now_ms().saturating_sub(token.created_ms) as f64),
+            token.expires_ms.map(|ms| Cell::figure(moment(ms), ms as f64)).into(),
+            token.note.as_str().into(),
         ]
     };
     Grid {
-        header: &["ID", "STATE", "ROLE", "USER", "FOR", "AGE", "EXPIRES", "NOTE"],
+        columns: vec![
+            Column::whole("ID", 0),
+            Column::whole("STATE", 1),
+            Column::whole("ROLE", 2),
+            Column::text("USER", 3, 8),
+            Column::text("FOR", 6, 10),
+            Column::whole("AGE", 5),
+            Column::whole("EXPIRES", 4),
+            Column::text("NOTE", 7, 10),
+        ],
         rows: tokens.iter().map(row).collect(),
         empty: "no tokens",
     }

@@ -5,8 +5,10 @@ use crate::client::context::Context;
 use crate::commands::select::{JobRef, TaskOrJob};
 use crate::ui::error::{CliError, Doing};
 use crate::ui::failure::{StderrLines, details};
-use crate::ui::output::{count, fit, or_dash, paint, print_one};
 use crate::ui::quantity::{clock_time, elapsed, in_about, moment, now_ms};
+use crate::ui::output::{count, cpus, fit, or_dash, paint, print_one};
+use crate::ui::table::{Cell, Column, Grid};
+use crate::ui::terminal;
 use clap::Args;
 use std::fmt::Write as _;
 use windlass_api::client::Client;
@@ -28,8 +30,10 @@ pub struct WhyArgs {
     place: Option<String>,
 }
 
-/// Characters of a worker's name in the head of the score table.
-const NAME_CHARS_MAX: usize = 16;
+/// Cells of a worker's name in the head of the score table.
+const NAME_CELLS_MAX: usize = 16;
+/// What is before each line of that table.
+const SCORES_INDENT: &str = "    ";
 
 /// Runs the command `windlass why`.
 pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
@@ -86,7 +90,7 @@ fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64, verbose: u8)
         let _ = writeln!(text, "  {}", fit(&line, None));
     }
     // How a task was placed that has ended seldom matters.
-    if why.state.is_end() && verbose == 0 { text } else { text + &score_table(why) }
+    if why.state.is_end() && verbose == 0 { text } else { text + &score_table(why, terminal::columns()) }
 }
 
 /// Where and when a task failed, the end of its standard error, and what to do.
@@ -119,13 +123,18 @@ pub fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
         // No worker could run it, so there are no cpus to share.
     } else if turn.contended {
         lines.push(format!(
-            "queues want {} of the {} cpus that could run it; its queue is entitled to {} and holds {}",
-            turn.demand_cpus, turn.pool_cpus, turn.entitled_cpus, turn.held_cpus
+            "queues want {} of the {} that could run it; its queue is entitled to {} and holds {}",
+            turn.demand_cpus,
+            cpus(turn.pool_cpus),
+            turn.entitled_cpus,
+            turn.held_cpus
         ));
     } else {
         lines.push(format!(
-            "queues want {} of the {} cpus that could run it: enough for all; its queue holds {}",
-            turn.demand_cpus, turn.pool_cpus, turn.held_cpus
+            "queues want {} of the {} that could run it: enough for all; its queue holds {}",
+            turn.demand_cpus,
+            cpus(turn.pool_cpus),
+            turn.held_cpus
         ));
     }
     let starts = turn.expected_start_ms;
@@ -153,16 +162,18 @@ pub fn change_line(change: &Change) -> String {
     }
 }
 
-/// The points that each rule gave the winner and the next best workers, with the reason for the winner's. Rules that
-/// gave no worker any points are left out.
-pub fn score_table(why: &Why) -> String {
+/// The points that each rule gave the winner and the next best workers, with the reason for the winner's, in lines of at
+/// most `room` cells. Rules that gave no worker any points are left out.
+pub fn score_table(why: &Why, room: Option<usize>) -> String {
     let Some(first) = why.judged.first() else { return String::new() };
     let made = why.decided_ms.map_or_else(
         || format!("scores by {}", why.policy),
         |at| format!("decided {} by {}", clock_time(at), why.policy),
     );
-    let names = why.judged.iter().map(|judged| fit(&judged.worker, Some(NAME_CHARS_MAX)));
-    let mut rows = vec![std::iter::once(String::new()).chain(names).chain([String::new()]).collect()];
+    let names = why.judged.iter().map(|judged| fit(&judged.worker, Some(NAME_CELLS_MAX))).zip(1..);
+    let names = names.map(|(name, rank)| Column::whole(name, rank).right());
+    let columns = [Column::text("", 0, 12)].into_iter().chain(names).chain([Column::text("", 1, 16)]);
+    let mut rows = Vec::new();
     for rule in &first.rules {
         let points: Vec<Option<f64>> = why.judged.iter().map(|judged| points(judged, &rule.rule)).collect();
         if points.iter().any(|points| points.is_some_and(|points| points != 0.0)) {
@@ -171,7 +182,10 @@ pub fn score_table(why: &Why) -> String {
     }
     rows.push(row("total", why.judged.iter().map(|judged| signed(judged.score)), ""));
     rows.push(row("load with it", why.judged.iter().map(|judged| format!("{:.2}", judged.load)), ""));
-    format!("  {made}:\n{}", aligned(&rows))
+    let grid = Grid { columns: columns.collect(), rows, empty: "" };
+    let table = grid.render(room.map(|cells| cells.saturating_sub(SCORES_INDENT.len())));
+    let lines: String = table.lines().map(|line| format!("{SCORES_INDENT}{line}\n")).collect();
+    format!("  {made}:\n{lines}")
 }
 
 fn points(judged: &Judged, rule: &str) -> Option<f64> {
@@ -185,31 +199,8 @@ fn signed(points: f64) -> String {
     if rounded == 0.0 { "0.0".to_owned() } else { format!("{rounded:+.1}") }
 }
 
-fn row(first: &str, cells: impl Iterator<Item = String>, last: &str) -> Vec<String> {
-    std::iter::once(fit(first, None)).chain(cells).chain([fit(last, None)]).collect()
-}
-
-/// Rows of equal length as text. The first and the last cell are aligned left; those between are numbers and aligned
-/// right.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> =
-        (0..columns).map(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::from("   ");
-        for (n, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Writing to a string cannot fail.
-            let _ = match n {
-                0 => write!(line, " {cell:<width$}"),
-                n if n + 1 == columns => write!(line, "  {cell}"),
-                _ => write!(line, "  {cell:>width$}"),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+fn row(first: &str, cells: impl Iterator<Item = String>, last: &str) -> Vec<Cell> {
+    std::iter::once(Cell::from(first)).chain(cells.map(Cell::from)).chain([Cell::from(last)]).collect()
 }
 
 fn worker_text(why: &WorkerWhy, now_ms: u64) -> String {
@@ -237,10 +228,10 @@ pub fn worker_lines(why: &WorkerWhy, now_ms: u64) -> Vec<String> {
         .map(|is| format!("network in use {} of {}", percent(Some(is)), percent(why.thresholds.network)));
     let counts = if why.pressure_counts { "" } else { " (ignored: load.pressure is off)" };
     let mut lines = vec![format!(
-        "runs {}, {} of {} cpus booked; load with one more cpu {}",
+        "runs {}, {} of {} booked; load with one more cpu {}",
         count(why.running as u64, "task"),
         why.booked_cpus,
-        why.cpus,
+        cpus(why.cpus),
         or_dash(why.load.map(|load| format!("{load:.2}"))),
     )];
     lines.push(format!("pressure {}{counts}", pressures.join(", ")));

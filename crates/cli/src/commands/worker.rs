@@ -2,13 +2,16 @@
 
 use crate::client::context::Context;
 use crate::commands::machine::WorkerHere;
+use crate::commands::view::ViewArgs;
 use crate::ui::error::{CliError, Doing};
+use crate::ui::fields::FieldLines;
 use crate::ui::message::message;
-use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one};
+use crate::ui::output::{Format, or_dash, print_one};
 use crate::ui::quantity::{age, elapsed, now_ms};
+use crate::ui::table::{Cell, Column, Grid};
+use crate::ui::terminal;
 use clap::{Args, Subcommand};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use windlass_api::{DiskSpace, DrainRequest, Load, Worker, WorkerState};
 use windlass_core::resources::Bytes;
 use windlass_core::tags::CORE_SCORE;
@@ -35,11 +38,13 @@ pub enum WorkerCommand {
 }
 
 /// Which workers to list.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ListArgs {
     /// Include workers that were forgotten
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    view: ViewArgs,
 }
 
 #[derive(Args, Debug)]
@@ -94,35 +99,61 @@ pub async fn command(context: &Context, command: WorkerCommand) -> Result<(), Cl
 
 /// `windlass workers` and `windlass worker list`.
 pub async fn list(context: &Context, args: ListArgs) -> Result<(), CliError> {
-    let workers = context.client().await?.workers(args.all).await.doing("list the workers")?;
-    print_list(context.format, &workers, |worker| worker.name.clone(), workers_grid)
+    let client = context.client().await?;
+    let read = async || -> Result<Vec<Worker>, CliError> {
+        client.workers(args.all).await.doing("list the workers")
+    };
+    let grid = |workers: &[Worker]| workers_grid(workers, terminal::columns().is_none());
+    args.view.show(context, None, read, |worker| worker.name.clone(), grid).await
 }
 
-fn workers_grid(workers: &[Worker]) -> Grid {
+/// The table of workers. Tags that all of them have tell nothing about one, and are there only with `all_tags`.
+pub fn workers_grid(workers: &[Worker], all_tags: bool) -> Grid {
+    let common = if all_tags { BTreeMap::new() } else { common_tags(workers) };
     let row = |worker: &Worker| {
         let (has, used) = (&worker.capacity, &worker.booked);
+        let lease_ms = worker.lease_until_ms.map(|until| until.saturating_sub(now_ms()));
+        let heard = worker.heard_ms;
+        let own = worker.attributes.iter().filter(|(key, values)| common.get(*key) != Some(*values));
         vec![
-            worker.name.clone(),
-            worker.state.as_str().to_owned(),
-            format!("{}/{}", used.cpus, has.cpus),
-            format!("{}/{}", Bytes(used.memory), Bytes(has.memory)),
-            format!("{}/{}", used.gpus, has.gpus),
-            worker.running.to_string(),
-            worker.queued.to_string(),
-            or_dash(worker.heard_ms.map(age)),
-            or_dash(worker.lease_until_ms.map(left)),
-            or_dash(worker.version.clone()),
-            tags(&worker.attributes),
+            worker.name.as_str().into(),
+            worker.state.as_str().into(),
+            Cell::figure(format!("{}/{}", used.cpus, has.cpus), used.cpus),
+            Cell::figure(format!("{}/{}", Bytes(used.memory), Bytes(has.memory)), used.memory as f64),
+            Cell::figure(format!("{}/{}", used.gpus, has.gpus), f64::from(used.gpus)),
+            Cell::figure(worker.running.to_string(), worker.running as f64),
+            Cell::figure(worker.queued.to_string(), worker.queued as f64),
+            heard.map(|heard| Cell::figure(age(heard), now_ms().saturating_sub(heard) as f64)).into(),
+            lease_ms.map(|ms| Cell::figure(elapsed(ms), ms as f64)).into(),
+            worker.version.as_deref().into(),
+            or_dash(Some(tags(own)).filter(|tags| !tags.is_empty())).into(),
         ]
     };
     Grid {
-        header: &[
-            "NAME", "STATE", "CPUS", "MEMORY", "GPUS", "RUNNING", "QUEUED", "HEARD", "LEASE", "VERSION",
-            "TAGS",
+        columns: vec![
+            Column::text("NAME", 0, 12),
+            Column::whole("STATE", 0),
+            Column::whole("CPUS", 1),
+            Column::whole("MEMORY", 2),
+            Column::whole("GPUS", 6),
+            Column::whole("RUNNING", 3),
+            Column::whole("QUEUED", 7),
+            Column::whole("HEARD", 4),
+            Column::whole("LEASE", 8),
+            Column::text("VERSION", 9, 7),
+            Column::text("TAGS", 5, 12),
         ],
         rows: workers.iter().map(row).collect(),
         empty: "no workers",
     }
+}
+
+/// The tags that every worker has with the same values.
+fn common_tags(workers: &[Worker]) -> BTreeMap<String, BTreeSet<String>> {
+    let Some((first, others)) = workers.split_first() else { return BTreeMap::new() };
+    let mut common = first.attributes.clone();
+    common.retain(|key, values| others.iter().all(|other| other.attributes.get(key) == Some(&*values)));
+    common
 }
 
 /// The time left until that moment.
@@ -130,8 +161,8 @@ fn left(until_ms: u64) -> String {
     elapsed(until_ms.saturating_sub(now_ms()))
 }
 
-fn tags(attributes: &BTreeMap<String, BTreeSet<String>>) -> String {
-    let each = attributes.iter().map(|(key, values)| {
+fn tags<'a>(attributes: impl IntoIterator<Item = (&'a String, &'a BTreeSet<String>)>) -> String {
+    let each = attributes.into_iter().map(|(key, values)| {
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         if values.is_empty() { key.clone() } else { format!("{key}={}", values.join("|")) }
     });
@@ -158,11 +189,8 @@ pub fn print(context: &Context, worker: &Worker) -> Result<(), CliError> {
 
 fn text(worker: &Worker) -> String {
     let (has, used) = (&worker.capacity, &worker.booked);
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name:<10} {value}");
-    };
+    let mut fields = FieldLines::for_stdout();
+    let mut line = |name: &str, value: String| fields.add(name, &value);
     line("worker", worker.name.clone());
     line("state", state_in_words(worker));
     line("cpus", format!("{} of {} booked", used.cpus, has.cpus));
@@ -184,7 +212,7 @@ fn text(worker: &Worker) -> String {
         line("lease", lease.unwrap_or_else(|| "none".to_owned()));
     }
     if let Some(version) = &worker.version {
-        line("version", fit(version, None));
+        line("version", version.clone());
     }
     if let Some(load) = &worker.load {
         line("load", load_in_words(load));
@@ -201,7 +229,7 @@ fn text(worker: &Worker) -> String {
     }
     line("tags", tags(&worker.attributes));
     line("epoch", worker.epoch.to_string());
-    text
+    fields.text()
 }
 
 /// The parts of the load that are known, and their age.
@@ -294,5 +322,22 @@ mod tests {
         let attributes =
             BTreeMap::from([("arch".to_owned(), set(&["arm", "x86"])), ("ssd".to_owned(), set(&[]))]);
         assert_eq!(tags(&attributes), "arch=arm|x86 ssd");
+    }
+
+    #[test]
+    fn tags_of_all_workers_are_left_out() {
+        let worker = |name: &str, tags: serde_json::Value| -> Worker {
+            let json = serde_json::json!({"id": 1, "name": name, "state": "up", "capacity": {"cpus": 4.0}, "booked": {"cpus": 0.0},
+                "running": 0, "queued": 0, "epoch": 1, "attributes": tags});
+            serde_json::from_value(json).unwrap()
+        };
+        let workers = [
+            worker("a", serde_json::json!({"os": ["linux"], "kernel": ["6.1"], "ssd": []})),
+            worker("b", serde_json::json!({"os": ["linux"], "kernel": ["6.2"]})),
+        ];
+        let shown = |all| anstream::adapter::strip_str(&workers_grid(&workers, all).render(None)).to_string();
+        let lines = shown(false);
+        assert!(!lines.contains("os=") && lines.contains("kernel=6.1 ssd\n"), "{lines}");
+        assert!(shown(true).contains("kernel=6.2 os=linux\n"));
     }
 }

@@ -16,6 +16,11 @@ impl LogPlace {
         LogPlace(AtomicI64::new(-i64::from(bytes)))
     }
 
+    /// A place that is known: that many bytes were shown.
+    pub fn at(bytes: u64) -> Self {
+        LogPlace(AtomicI64::new(i64::try_from(bytes).unwrap_or(i64::MAX)))
+    }
+
     /// The offset to ask for: none for the beginning. `None` if the next byte has no known place.
     pub fn offset(&self) -> Option<Option<i64>> {
         match self.0.load(Ordering::SeqCst) {

@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod failure;
+pub mod fields;
 pub mod lines;
 pub mod log_place;
 pub mod message;
@@ -9,6 +10,10 @@ pub mod output;
 pub mod printer;
 pub mod progress;
 pub mod quantity;
+pub mod since;
+pub mod table;
+pub mod terminal;
+pub mod text;
 pub mod writer;
 
 /// The heading of the flags that every command has.

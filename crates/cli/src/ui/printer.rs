@@ -88,6 +88,8 @@ pub struct Printer {
     writer: Writer,
     pub show: ShownOutput,
     quiet: bool,
+    /// True if each line of output begins with the task that wrote it.
+    pub has_prefixes: bool,
     live: Option<Live>,
     /// The last attempt whose end was shown: a list may report it before the event of its start comes.
     ended_attempt: u32,
@@ -121,6 +123,7 @@ impl Printer {
             writer,
             show,
             quiet,
+            has_prefixes: false,
             live: None,
             ended_attempt: 0,
             unfinished: None,
@@ -199,7 +202,13 @@ impl Printer {
             for (which, (stream, sink)) in STREAMS.into_iter().enumerate() {
                 if ended.bytes[which] > places[which].bytes() {
                     let query = LogQuery { stream, attempt: Some(ended.attempt), ..Default::default() };
-                    copy(client, &id, query, &self.writer, sink, &places[which]).await?;
+                    let writer = match self.has_prefixes {
+                        true => self.writer.prefixed(task_prefix(&id)),
+                        false => self.writer.clone(),
+                    };
+                    let copied = copy(client, &id, query, &writer, sink, &places[which]).await;
+                    writer.end_lines().await;
+                    copied?;
                 }
             }
         }
@@ -296,4 +305,9 @@ pub async fn copy(
         }
         return Ok(());
     }
+}
+
+/// What is before each line of a task's output where that of several is shown.
+pub fn task_prefix(id: &str) -> String {
+    format!("{id} | ")
 }

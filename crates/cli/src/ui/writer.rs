@@ -3,10 +3,13 @@
 
 use indicatif::ProgressBar;
 use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 /// Most parts that wait to be written; each has at most the bytes of one read from the network.
 const WAITING_MAX: usize = 16;
+/// Bytes of a line that are kept until its end comes, where lines have a prefix. A longer line is divided.
+const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// The stream of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +24,48 @@ pub enum Sink {
 #[derive(Clone)]
 pub struct Writer {
     parts: mpsc::Sender<Part>,
+    prefix: Option<Arc<LinePrefix>>,
+}
+
+/// A text before each line. Lines are written when their end has come, so that two streams do not mix in one.
+struct LinePrefix {
+    text: String,
+    /// The beginning of a line of standard output, and of one of standard error.
+    unfinished: Mutex<[Vec<u8>; 2]>,
+}
+
+impl LinePrefix {
+    /// The lines that end with these bytes.
+    fn take(&self, sink: Sink, bytes: &[u8]) -> Vec<u8> {
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = &mut unfinished[sink as usize];
+        let mut lines = Vec::new();
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(part);
+            if part.ends_with(b"\n") || line.len() >= LINE_BYTES_MAX {
+                self.end(line, &mut lines);
+            }
+        }
+        lines
+    }
+
+    /// The line that has no end.
+    fn rest(&self, sink: Sink) -> Vec<u8> {
+        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        let (line, mut lines) = (&mut unfinished[sink as usize], Vec::new());
+        if !line.is_empty() {
+            self.end(line, &mut lines);
+        }
+        lines
+    }
+
+    fn end(&self, line: &mut Vec<u8>, lines: &mut Vec<u8>) {
+        lines.extend_from_slice(self.text.as_bytes());
+        lines.append(line);
+        if lines.last() != Some(&b'\n') {
+            lines.push(b'\n');
+        }
+    }
 }
 
 enum Part {
@@ -59,11 +104,36 @@ impl Writer {
                 }
             }
         });
-        Writer { parts }
+        Writer { parts, prefix: None }
+    }
+
+    /// A writer to the same places that puts a text before each line. [`end_lines`](Self::end_lines) must follow.
+    pub fn prefixed(&self, text: String) -> Self {
+        let prefix = LinePrefix { text, unfinished: Mutex::default() };
+        Writer { parts: self.parts.clone(), prefix: Some(Arc::new(prefix)) }
+    }
+
+    /// Writes lines that have no end; an end is added to them.
+    pub async fn end_lines(&self) {
+        let Some(prefix) = &self.prefix else { return };
+        for sink in [Sink::Out, Sink::Err] {
+            self.send(sink, prefix.rest(sink)).await;
+        }
     }
 
     /// Queues a part, and waits while the queue is full.
     pub async fn write(&self, sink: Sink, bytes: Vec<u8>) {
+        let bytes = match &self.prefix {
+            Some(prefix) => prefix.take(sink, &bytes),
+            None => bytes,
+        };
+        self.send(sink, bytes).await;
+    }
+
+    async fn send(&self, sink: Sink, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
         // The thread ends only after every writer is dropped.
         let _ = self.parts.send(Part::Bytes(sink, bytes)).await;
     }
@@ -91,5 +161,23 @@ fn write(sink: Sink, bytes: &[u8]) -> io::Result<()> {
             out.write_all(bytes).and_then(|()| out.flush())
         }
         Sink::Err => io::stderr().lock().write_all(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_has_its_prefix() {
+        let prefix = LinePrefix { text: "1.2 | ".to_owned(), unfinished: Mutex::default() };
+        let take = |sink, bytes: &str| String::from_utf8(prefix.take(sink, bytes.as_bytes())).unwrap();
+        assert_eq!(take(Sink::Out, "a\nb"), "1.2 | a\n");
+        assert_eq!(take(Sink::Err, "error\n"), "1.2 | error\n", "the other stream does not end the line");
+        assert_eq!(take(Sink::Out, "c\n\nd"), "1.2 | bc\n1.2 | \n");
+        assert_eq!(prefix.rest(Sink::Out), b"1.2 | d\n");
+        assert!(prefix.rest(Sink::Out).is_empty() && prefix.rest(Sink::Err).is_empty());
+        let long = "x".repeat(LINE_BYTES_MAX);
+        assert_eq!(take(Sink::Out, &long), format!("1.2 | {long}\n"), "no more is kept");
     }
 }

@@ -1,9 +1,10 @@
 //! The results of replays, side by side.
 
-use crate::ui::output::count;
+use crate::ui::output::{count, cpus as cpus_in_words};
+use crate::ui::table::{Cell, Column, Grid};
+use crate::ui::text::wrap;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use windlass_sim::swf::{Figures, Spread, Workload};
 
@@ -92,25 +93,25 @@ impl Replayed {
         }
     }
 
-    /// A line for each figure, a column for each setting.
-    pub fn table(&self) -> String {
+    /// A line for each figure, a column for each setting; each line of at most `room` cells.
+    pub fn table(&self, room: Option<usize>) -> String {
         let Replayed { trace, jobs, tasks, users, workers, cpus, days, .. } = self;
-        let mut text = format!(
-            "{trace}: {}, {}, {} in {days:.1} days; {} with {cpus} cpus\n",
+        let head = format!(
+            "{trace}: {}, {}, {} in {days:.1} days; {} with {}",
             count(*jobs as u64, "job"),
             count(*tasks as u64, "task"),
             count(*users as u64, "user"),
-            count(*workers as u64, "worker")
+            count(*workers as u64, "worker"),
+            cpus_in_words(*cpus)
         );
         let number = |value: f64| grouped(value, if value < 100.0 { 2 } else { 0 });
         let part = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", part * 100.0))
         };
         let count = |value: usize| grouped(value as f64, 0);
-        type Cell<'a> = Box<dyn Fn(&Outcome) -> String + 'a>;
-        let figure = |of: fn(&Outcome) -> f64| -> Cell { Box::new(move |outcome| number(of(outcome))) };
-        let lines: Vec<(&str, Cell)> = vec![
-            ("", Box::new(|outcome| outcome.name.clone())),
+        type Line<'a> = Box<dyn Fn(&Outcome) -> String + 'a>;
+        let figure = |of: fn(&Outcome) -> f64| -> Line { Box::new(move |outcome| number(of(outcome))) };
+        let lines: Vec<(&str, Line)> = vec![
             ("wait of jobs, mean s", figure(|o| o.wait_s.mean)),
             ("  median", figure(|o| o.wait_s.p50)),
             ("  99 of 100", figure(|o| o.wait_s.p99)),
@@ -132,18 +133,22 @@ impl Replayed {
             ("decisions/s", Box::new(|o| grouped(o.decisions_per_s, 0))),
             ("seconds for all of them", figure(|o| o.took_s)),
         ];
-        let head = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let widths: Vec<usize> = self.settings.iter().map(|outcome| outcome.name.len().max(9)).collect();
-        for (name, cell) in lines {
-            let mut line = format!("{name:<head$}");
-            for (outcome, width) in self.settings.iter().zip(&widths) {
-                // Writing to a string cannot fail.
-                _ = write!(line, "  {:>width$}", cell(outcome));
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
+        let settings = self
+            .settings
+            .iter()
+            .zip(1..)
+            .map(|(outcome, rank)| Column::whole(outcome.name.clone(), rank).right());
+        let row = |(name, line): &(&str, Line)| -> Vec<Cell> {
+            let cells = self.settings.iter().map(|outcome| Cell::from(line(outcome)));
+            std::iter::once(Cell::from(*name)).chain(cells).collect()
+        };
+        let grid = Grid {
+            columns: std::iter::once(Column::text("", 0, 20)).chain(settings).collect(),
+            rows: lines.iter().map(row).collect(),
+            empty: "nothing was replayed",
+        };
+        let head = room.map_or_else(|| vec![head.clone()], |cells| wrap(&head, cells, 2));
+        head.join("\n") + "\n" + &grid.render(room)
     }
 }
 
@@ -165,6 +170,49 @@ fn grouped(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::tables::fits;
+
+    #[test]
+    fn the_figures_of_many_settings_fit() {
+        let spread = || Spreading { count: 9, mean: 1e6, p50: 12.345, p90: 99.0, p99: 1e5, max: 1e9 };
+        let setting = |policy: &str, charge: &str| Outcome {
+            name: format!("{policy}/{charge}"),
+            wait_s: spread(),
+            light_wait_s: spread(),
+            user_slowdown: spread(),
+            fairness: Some(0.987),
+            short_of_share: None,
+            utilisation: Some(0.75),
+            makespan_h: 1e4,
+            never_started: 0,
+            fits_nowhere: 1_000_000,
+            decisions: 9,
+            decisions_per_s: 1e6,
+            took_s: 0.5,
+        };
+        let policies = ["simple", "packing", "resource-aware"];
+        let settings = policies
+            .iter()
+            .flat_map(|policy| ["time", "task", "order"].map(|charge| setting(policy, charge)));
+        let replayed = Replayed {
+            trace: "a-directory-with-a-long-name/".repeat(4),
+            jobs: 1,
+            tasks: 1_000_000,
+            users: 12,
+            workers: 68,
+            cpus: 2176.0,
+            days: 30.5,
+            left_out: BTreeMap::new(),
+            ignored_tags: BTreeMap::new(),
+            settings: settings.collect(),
+        };
+        let texts = fits("sim run", |room| replayed.table(room));
+        assert!(
+            texts[0].contains("simple/time") && !texts[0].contains("resource-aware/order"),
+            "{}",
+            texts[0]
+        );
+    }
 
     #[test]
     fn numbers_are_read_in_thousands() {

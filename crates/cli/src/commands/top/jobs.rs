@@ -93,9 +93,10 @@ impl JobPages {
         self.list.put(|rows| {
             let row = &mut rows[place];
             row.counts = counts;
+            let has_begun = counts.running + counts.succeeded + counts.failed > 0;
             row.state = state.unwrap_or(match row.state {
-                JobState::Pending if counts.running > 0 => JobState::Running,
-                JobState::Running if counts.running == 0 => JobState::Pending,
+                JobState::Pending if has_begun => JobState::Running,
+                JobState::Running if !has_begun => JobState::Pending,
                 same => same,
             });
         });

@@ -154,9 +154,9 @@ impl From<Job> for JobRow {
 }
 
 impl JobRow {
-    /// The part of its tasks that has ended, from 0 to 1.
+    /// The part of its tasks that succeeded, from 0 to 1.
     pub fn done(&self) -> f64 {
-        f64::from(self.counts.ended()) / f64::from(self.counts.total.max(1))
+        f64::from(self.counts.succeeded) / f64::from(self.counts.total.max(1))
     }
 }
 

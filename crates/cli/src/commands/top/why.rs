@@ -89,7 +89,7 @@ pub fn task_lines(why: &Why, job: &Job, holds: &[String], now_ms: u64) -> Vec<Wh
         }
         lines.extend(why.ruled_out.iter().map(ruled_out_line).map(text));
     }
-    let table = score_table(why);
+    let table = score_table(why, None);
     // How a task was placed that has ended seldom matters.
     if !table.is_empty() && !why.state.is_end() {
         lines.push(WhyLine::Head("Scores"));
@@ -112,64 +112,4 @@ pub fn worker_why_lines(why: &WorkerWhy, now_ms: u64) -> Vec<WhyLine> {
         lines.extend(passed.iter().map(text));
     }
     lines
-}
-
-/// A text in lines of at most `width` characters, those after the first indented by `indent`. Words that are longer than a line are cut.
-pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
-    let indent = " ".repeat(indent.min(width / 2));
-    let (mut lines, mut line, mut chars) = (Vec::new(), String::new(), 0);
-    for word in text.split(' ') {
-        let mut rest = word;
-        loop {
-            let length = rest.chars().count();
-            let gap = usize::from(chars > indent.len() || (lines.is_empty() && chars > 0));
-            if chars + gap + length <= width {
-                if gap > 0 {
-                    line.push(' ');
-                }
-                line.push_str(rest);
-                chars += gap + length;
-                break;
-            }
-            let is_empty = gap == 0;
-            if is_empty {
-                let fits = width.saturating_sub(chars).max(1);
-                let cut = rest.char_indices().nth(fits).map_or(rest.len(), |(at, _)| at);
-                line.push_str(&rest[..cut]);
-                rest = &rest[cut..];
-            }
-            lines.push(std::mem::replace(&mut line, indent.clone()));
-            chars = indent.len();
-            if is_empty && rest.is_empty() {
-                break;
-            }
-        }
-    }
-    if chars > indent.len() || lines.is_empty() {
-        lines.push(line);
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn texts_are_wrapped_at_words() {
-        assert_eq!(wrap("one two three", 8, 2), ["one two", "  three"]);
-        assert_eq!(wrap("onetwothree", 4, 0), ["onet", "woth", "ree"]);
-        assert_eq!(wrap("", 4, 2), [""]);
-    }
-
-    proptest! {
-        #[test]
-        fn no_line_is_wider_and_no_letter_is_lost(text in "[a-z ]{0,80}", width in 1_usize..30, indent in 0_usize..40) {
-            let lines = wrap(&text, width, indent);
-            prop_assert!(lines.iter().all(|line| line.chars().count() <= width.max(2)), "{:?}", lines);
-            let letters = |text: &str| text.chars().filter(|c| *c != ' ').collect::<String>();
-            prop_assert_eq!(letters(&lines.concat()), letters(&text));
-        }
-    }
 }

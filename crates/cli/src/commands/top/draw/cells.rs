@@ -166,7 +166,7 @@ impl DrawnRow for JobRow {
                 ];
                 bar(&parts.map(|(n, sign, tone)| (f64::from(n), sign, tone)), counts.total.into(), width)
             }
-            4 => plain(format!("{}/{}", counts.ended(), counts.total)),
+            4 => plain(format!("{}/{}", counts.succeeded, counts.total)),
             5 => plain(short(counts.running.into())),
             6 if counts.failed > 0 => toned(short(counts.failed.into()), Tone::Bad),
             6 => plain("0"),

@@ -3,7 +3,7 @@
 use crate::commands::top::draw::paint::{Tone, line, put, style};
 use crate::commands::top::keys::{BINDINGS, Screen};
 use crate::commands::top::state::{Overlay, State};
-use crate::commands::top::why::wrap;
+use crate::ui::text::wrap;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Block, Clear, Widget};
