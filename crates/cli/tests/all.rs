@@ -43,6 +43,7 @@ mod sccache;
 mod security;
 mod servers;
 mod settings;
+mod shown;
 #[path = "support/opencue.rs"]
 mod site;
 mod strangers;

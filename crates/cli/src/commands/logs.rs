@@ -6,6 +6,7 @@ use crate::client::signals::Stop;
 use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
 use crate::commands::select::TaskOrJob;
+use crate::commands::shown;
 use crate::ui::error::{CliError, Doing, may_pass};
 use crate::ui::log_place::LogPlace;
 use crate::ui::message::message;
@@ -14,6 +15,7 @@ use crate::ui::printer::{STREAMS, ShownOutput, copy};
 use crate::ui::progress;
 use crate::ui::writer::Writer;
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{Task, TaskState};
@@ -45,6 +47,12 @@ pub struct LogsArgs {
     /// Only the last N bytes of each stream
     #[arg(long, value_name = "N")]
     tail_bytes: Option<u32>,
+    /// Write the results of ended tasks to this directory instead: for each a directory with stdout, stderr and
+    /// result.json
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, conflicts_with_all = [
+        "follow", "stdout", "stderr", "attempt", "tail_bytes",
+    ])]
+    results: Option<PathBuf>,
 }
 
 /// Runs the command `windlass logs`.
@@ -57,6 +65,13 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
         false => ServerLink::new(context.client().await?, context.server.clone()),
     };
     let client = link.client.clone();
+    if let Some(dir) = &args.results {
+        let (job, index) = match args.id {
+            TaskOrJob::Task(job, index) => (job, Some(index)),
+            TaskOrJob::Job(job) => (job, None),
+        };
+        return shown::keep_ended(&link, job.resolve(&client).await?, index, dir).await;
+    }
     let stop = Stop::never(client.clone());
     match args.id {
         TaskOrJob::Task(job, index) => {
@@ -73,6 +88,7 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
                     show: ShownOutput::Output,
                     progress: progress::Show::Never,
                     quiet: true,
+                    results: None,
                 };
                 return follow(&mut link, id, options, &stop).await.map(|_| ());
             }

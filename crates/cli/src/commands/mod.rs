@@ -20,6 +20,7 @@ pub mod scheduler;
 pub mod select;
 pub mod server;
 pub mod show;
+pub mod shown;
 pub mod story;
 pub mod template;
 pub mod token;

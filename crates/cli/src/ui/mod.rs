@@ -8,6 +8,7 @@ pub mod output;
 pub mod printer;
 pub mod progress;
 pub mod quantity;
+pub mod results;
 pub mod writer;
 
 /// The heading of the flags that every command has.
