@@ -205,6 +205,8 @@ fn command_line() -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    // SAFETY: no other thread has been started.
+    unsafe { client::variables::forget_empty() };
     client::own::set(OwnAccess {
         start: || Box::pin(own::client()),
         running: || Box::pin(own::running()),

@@ -52,3 +52,4 @@ mod telemetry;
 mod tidy;
 mod top;
 mod users;
+mod variables;
