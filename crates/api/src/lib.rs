@@ -57,7 +57,7 @@ pub use submit::{
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, IneligibleWorkers, Judged, RulePoints, Turn, Why};
-pub use word::{WaitWord, WhyWord};
+pub use word::{WaitWord, WhyWord, state_word};
 pub use worker::{DrainRequest, Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 

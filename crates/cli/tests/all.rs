@@ -50,6 +50,7 @@ mod strangers;
 mod support;
 mod telemetry;
 mod tidy;
+mod tips;
 mod top;
 mod users;
 mod variables;

@@ -6,9 +6,9 @@ use crate::ui::error::{CliError, Doing};
 use crate::ui::output::{Format, Grid, or_dash, print_jsonl, print_lines, print_list};
 use crate::ui::quantity::{age, elapsed, now_ms};
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
-use windlass_api::{Attempt, Counts, End, Job, JobState, Resources, Task, TaskState};
+use windlass_api::{Attempt, Counts, End, Job, JobState, Resources, Task, TaskState, state_word};
 use windlass_core::resources::Bytes;
 
 /// Entries in one page of a list.
@@ -19,8 +19,8 @@ const JOBS_IN_TABLE: usize = 50;
 /// Lists jobs, newest first.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
-    /// Only jobs in these states, separated by commas: pending, running, held, succeeded, failed, canceled
-    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = words_of(JobState::ALL, JobState::as_str))]
+    /// Only jobs in these states, separated by commas: pending, running, held, succeeded, failed, cancelled
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = states_of(JobState::ALL, JobState::shown))]
     state: Vec<String>,
     /// Only jobs of this user
     #[arg(long, value_name = "NAME")]
@@ -42,7 +42,7 @@ pub struct TasksArgs {
     /// The job: 12, or last
     job: JobRef,
     /// Only tasks in these states, separated by commas
-    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = words_of(TaskState::ALL, TaskState::as_str))]
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = states_of(TaskState::ALL, TaskState::shown))]
     state: Vec<String>,
     /// At most N tasks [default: all]
     #[arg(long, value_name = "N")]
@@ -74,7 +74,7 @@ fn jobs_grid(jobs: &[Job]) -> Grid {
     let row = |job: &Job| {
         vec![
             job.id.to_string(),
-            job.state.as_str().to_owned(),
+            job.state.shown().to_owned(),
             job.name.clone(),
             job.queue.clone(),
             format!("{}/{}", job.counts.succeeded + job.counts.failed, job.counts.total),
@@ -143,7 +143,7 @@ fn tasks_grid(tasks: &[Task]) -> Grid {
         let attempt = &task.attempt;
         vec![
             task.id.clone(),
-            task.state.as_str().to_owned(),
+            task.state.shown().to_owned(),
             or_dash(task.value.clone()),
             or_dash(attempt.worker.clone()),
             attempt.attempt.to_string(),
@@ -177,8 +177,8 @@ pub fn how_ended(attempt: &Attempt) -> String {
     match (attempt.end, attempt.exit_code) {
         (None, _) => "-".to_owned(),
         (Some(End::Exited), Some(code)) => code.to_string(),
-        (Some(end), Some(code)) => format!("{code} {}", end.as_str()),
-        (Some(end), None) => end.as_str().to_owned(),
+        (Some(end), Some(code)) => format!("{code} {}", end.shown()),
+        (Some(end), None) => end.shown().to_owned(),
     }
 }
 
@@ -212,7 +212,7 @@ pub fn counts(counts: &Counts) -> String {
         (counts.running, "running"),
         (counts.succeeded, "succeeded"),
         (counts.failed, "failed"),
-        (counts.canceled, "canceled"),
+        (counts.canceled, "cancelled"),
         (counts.skipped, "skipped"),
     ];
     let some = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
@@ -224,8 +224,19 @@ pub fn words_of<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> PossibleVa
     PossibleValuesParser::new(all.iter().map(|value| as_str(*value)))
 }
 
+/// Takes the words of these states, as texts show them and as the wire has them.
+pub fn states_of<T: Copy>(all: &[T], shown: fn(T) -> &'static str) -> PossibleValuesParser {
+    PossibleValuesParser::new(all.iter().map(|state| {
+        let word = shown(*state);
+        let value = PossibleValue::new(word);
+        if state_word(word) == word { value } else { value.alias(state_word(word)) }
+    }))
+}
+
+/// The states as the server knows them.
 fn words(states: &[String]) -> Option<String> {
-    (!states.is_empty()).then(|| states.join(","))
+    let words: Vec<&str> = states.iter().map(|state| state_word(state)).collect();
+    (!words.is_empty()).then(|| words.join(","))
 }
 
 #[cfg(test)]

@@ -359,7 +359,7 @@ pub fn summary(job: &Job) -> String {
     ];
     let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
     let parts: Vec<String> = parts.collect();
-    let parts = if parts.is_empty() { job.state.as_str().to_owned() } else { parts.join(", ") };
+    let parts = if parts.is_empty() { job.state.shown().to_owned() } else { parts.join(", ") };
     match job.ended_ms {
         Some(ended) => {
             format!("job {}: {parts} in {}", job.id, elapsed(ended.saturating_sub(job.created_ms)))

@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
 use windlass_api::client::TasksQuery;
-use windlass_api::{By, Hints, Job, Kind, Step, Task, Version};
+use windlass_api::{By, Hints, Job, JobState, Kind, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
@@ -51,8 +51,8 @@ fn job_text(job: &Job) -> String {
     };
     line("job", job.id.to_string());
     line("name", fit(&job.name, None));
-    line("state", paint(job.state.as_str()));
-    if let Some(why) = &job.stopped {
+    line("state", paint(job.state.shown()));
+    if let Some(why) = job.stopped.as_ref().filter(|_| job.state != JobState::Canceled) {
         line("stopped", fit(why, None));
     }
     line("tasks", format!("{} ({})", job.counts.total, counts(&job.counts)));

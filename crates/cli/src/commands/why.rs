@@ -62,7 +62,7 @@ fn task_text(why: &Why, now_ms: u64) -> String {
 }
 
 fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64) -> String {
-    let mut text = format!("{what} is {}: {}\n", paint(why.state.as_str()), fit(&why.message, None));
+    let mut text = format!("{what} is {}: {}\n", paint(why.state.shown()), fit(&why.message, None));
     let mut lines = why.turn.as_ref().map_or_else(Vec::new, |turn| turn_lines(turn, now_ms));
     let tried_again =
         |at: u64| format!("backs off until {}, {}", clock_time(at), in_about(at.saturating_sub(now_ms)));

@@ -147,7 +147,7 @@ pub fn paint(state: &str) -> String {
         "succeeded" | "up" | "ok" => AnsiColor::Green.on_default(),
         "failed" | "suspect" | "missing" => AnsiColor::Red.on_default(),
         "running" | "booked" => AnsiColor::Cyan.on_default(),
-        "held" | "draining" | "canceled" | "note" => AnsiColor::Yellow.on_default(),
+        "held" | "draining" | "cancelled" | "note" => AnsiColor::Yellow.on_default(),
         "skipped" | "waiting" => Style::new().dimmed(),
         _ => Style::new(),
     };

@@ -191,10 +191,10 @@ async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiE
         }
         (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
         (state, end) => {
-            let end = end.map_or("", windlass_api::End::as_str);
+            let end = end.map_or("", windlass_api::End::shown);
             let code =
                 task.attempt.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-            format!("it is over: {} ({end}){code}", state.as_str())
+            format!("it is over: {} ({end}){code}", state.shown())
         }
     })
 }
