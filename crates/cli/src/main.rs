@@ -19,8 +19,8 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, token, top, verbs, why,
-    worker,
+    board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, tips, token, top, verbs,
+    why, worker,
 };
 use node::own;
 use std::ffi::OsString;
@@ -316,7 +316,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
 fn usage(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let wants_json = !is_help && wants_json(std::env::args_os().skip(1));
-    if let Some(advice) = node::advise_on_flag(error) {
+    let tip = || tips::advise(error, &command_line(), std::env::args_os().skip(1));
+    if let Some(advice) = node::advise_on_flag(error).or_else(tip) {
         advice.print(wants_json);
     } else if wants_json {
         let text = error.render().to_string();

@@ -23,6 +23,7 @@ pub mod show;
 pub mod shown;
 pub mod story;
 pub mod template;
+pub mod tips;
 pub mod token;
 pub mod top;
 pub mod verbs;
