@@ -14,6 +14,7 @@ mod error;
 mod events;
 pub mod figures;
 mod job;
+mod job_name;
 mod limit;
 mod load;
 mod pattern;

@@ -93,3 +93,16 @@ fn a_backup_is_of_the_server_that_is_named() {
     let named = ["--server", "farm.invalid:7117", "server", "backup", "third.db", "--state"];
     farm.ok(&[&named[..], &[state.to_str().unwrap()]].concat());
 }
+
+#[test]
+fn jobs_of_scripts_are_named_by_them_and_commands_are_shown_quoted() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    farm.ok(&["run", "--", "sh", "-c", "set -e; echo one two >&2; exit 0"]);
+    farm.ok(&["run", "--", "/bin/echo", "it's", ""]);
+    let jobs = farm.json(&["jobs"]);
+    assert_eq!((&jobs[1]["name"], &jobs[0]["name"]), (&"echo one two".into(), &"echo".into()), "{jobs}");
+    let text = farm.ok(&["job", "show", "1"]);
+    assert!(text.contains("sh -c 'set -e; echo one two >&2; exit 0'"), "{text}");
+    let text = farm.ok(&["job", "show", "2"]);
+    assert!(text.contains(r"/bin/echo 'it'\''s' ''"), "{text}");
+}

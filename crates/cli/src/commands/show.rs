@@ -8,6 +8,7 @@ use crate::node::own;
 use crate::ui::error::{CliError, Doing, UNREACHABLE};
 use crate::ui::output::{Format, count, fit, paint, print_one};
 use crate::ui::quantity::{elapsed, exact, moment};
+use crate::ui::shell::quoted;
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -75,7 +76,7 @@ fn job_text(job: &Job) -> String {
     for step in &job.steps {
         line("step", step_text(step));
         if !step.command.is_empty() {
-            line("command", fit(&step.command.join(" "), None));
+            line("command", fit(&quoted(&step.command), None));
         }
         if let Some(cwd) = &step.cwd {
             line("directory", fit(cwd, None));

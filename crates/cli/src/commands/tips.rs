@@ -274,7 +274,7 @@ mod tests {
         assert!(hint("sbatch job.sh").starts_with("'windlass submit' "));
         assert!(hint("hold 3").starts_with("'windlass job hold 3'"));
         assert!(hint("drain box").contains("'windlass worker drain box'"));
-        assert!(hint("queue list").starts_with("'windlass queues'"));
+        assert!(hint("limit ls").starts_with("'windlass limit list'"));
         assert_eq!(hint("job ls"), "'windlass jobs' lists them");
         assert_eq!(hint("job logs 3"), "'windlass logs 3' is the command");
         assert!(advice("jbos").is_none(), "the parser knows a similar one");

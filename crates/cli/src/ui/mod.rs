@@ -9,6 +9,7 @@ pub mod printer;
 pub mod progress;
 pub mod quantity;
 pub mod results;
+pub mod shell;
 pub mod writer;
 
 /// The heading of the flags that every command has.

@@ -167,10 +167,11 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 28] = [
+pub const API_EDGES: [(&str, &[&str]); 29] = [
     ("address", &[]),
     ("error", &[]),
     ("generated", &[]),
+    ("job_name", &[]),
     ("load", &[]),
     ("pattern", &[]),
     ("quantity", &[]),
@@ -187,7 +188,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
     ("why", &["task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
-    ("submit", &["body", "session", "shape", "space", "why", "word"]),
+    ("submit", &["body", "job_name", "session", "shape", "space", "why", "word"]),
     ("job", &["submit", "token", "word"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
