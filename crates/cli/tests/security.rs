@@ -286,6 +286,19 @@ fn the_doctor_says_why_a_worker_is_not_let_in() {
 }
 
 #[test]
+fn the_doctor_says_that_a_running_server_may_have_other_settings() {
+    let port = Port::with_tls(&["--no-worker"]);
+    let all = findings(&port.farm.run(&["doctor", "server", "-o", "json"]));
+    let (state, said) = &all["settings"];
+    assert!(state == "note" && said.contains("give the flags of its 'server start'"), "{all:?}");
+    assert!(all["TLS"].1.contains("given here") && all["administrators"].1.contains("given here"), "{all:?}");
+    // One that listens where these settings say is the one that they describe.
+    let farm = Farm::with_server(&["--no-worker"]);
+    let all = findings(&farm.run(&["doctor", "server", "-o", "json"]));
+    assert!(!all.contains_key("settings"), "{all:?}");
+}
+
+#[test]
 fn the_doctor_looks_at_a_server_s_settings() {
     let mut port = Port::with_tls(&["--no-worker"]);
     let listen = port.host().to_owned();
