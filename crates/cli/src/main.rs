@@ -19,8 +19,8 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, tips, token, top, verbs,
-    why, worker,
+    board, ca, completion, docs, events, limit, list, logs, queue, run, scheduler, server, show, tips, token,
+    top, verbs, why, worker,
 };
 use node::own;
 use std::ffi::OsString;
@@ -157,7 +157,7 @@ enum Command {
     #[command(flatten)]
     Machine(MachineCommand),
     /// Generate completions for a shell
-    Completion(docs::CompletionArgs),
+    Completion(completion::CompletionArgs),
     /// Write a man page for each command
     Man(docs::ManArgs),
 }
@@ -212,6 +212,7 @@ fn main() -> ExitCode {
         running: || Box::pin(own::running()),
         token_for: own::token_for,
     });
+    completion::answer(command_line);
     if let Some(code) = node::run_instead() {
         return code;
     }
@@ -307,7 +308,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
         Command::Machine(command) => command.run(context).await,
-        Command::Completion(args) => docs::completion(&args, Cli::command()),
+        Command::Completion(args) => completion::completion(&args),
         Command::Man(args) => docs::man(&args, Cli::command()),
     }
 }

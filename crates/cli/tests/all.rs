@@ -9,6 +9,7 @@ mod cluster;
 mod cluster_faults;
 mod cluster_mail;
 mod compass;
+mod completion;
 mod crash;
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;

@@ -4,6 +4,7 @@ pub mod args;
 pub mod board;
 pub mod ca;
 pub mod compass;
+pub mod completion;
 pub mod docs;
 pub mod events;
 pub mod follow;
