@@ -17,7 +17,7 @@ use windlass_core::{Resources, TaskId};
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// The note of a keeper whose user has no control groups. That is usual for a user without privileges, so it is told in
-/// one line and is no warning.
+/// one line of information.
 pub const NO_CONTROL_GROUPS: &str = "no control groups for this user: memory limits are watched by \
                                      sampling /proc; 'windlass doctor' says more";
 

@@ -1,7 +1,7 @@
 //! Completion of what the server knows: ids of jobs and tasks, names of queues, workers, limits and users.
 //!
 //! The shell's script calls this program with the line so far. It asks the server for a moment, starts none, and prints
-//! no error: a line that is being typed is no place for one.
+//! no error, which would end up in the line that is being typed.
 
 use crate::client::connect::connect_running;
 use crate::client::credentials::{self, CredentialFlags};

@@ -40,7 +40,7 @@ pub enum ShowArg {
     Prefixed,
     /// Only the output of tasks that failed.
     Failed,
-    /// No output.
+    /// No output of any task.
     None,
 }
 

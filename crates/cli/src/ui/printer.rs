@@ -45,7 +45,7 @@ pub enum ShownOutput {
     Failed,
     /// One JSON object per task.
     Records,
-    /// No output.
+    /// No output of any task.
     Nothing,
 }
 
