@@ -12,7 +12,7 @@ use crate::ui::output::{fit, print_text};
 use clap::{Arg, Args, Command, ValueHint};
 use clap_complete::env::Shells;
 use clap_complete::{ArgValueCompleter, CompleteEnv, CompletionCandidate, PathCompleter, Shell};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -235,11 +235,8 @@ fn tasks(part: &str) -> Vec<Told> {
 
 /// The users of the newest jobs.
 fn users() -> Vec<Told> {
-    let mut users = BTreeMap::<String, usize>::new();
-    for job in newest(None) {
-        *users.entry(job.user).or_default() += 1;
-    }
-    users.into_keys().map(|user| (user, String::new())).collect()
+    let users: BTreeSet<String> = newest(None).into_iter().map(|job| job.user).collect();
+    users.into_iter().map(|user| (user, String::new())).collect()
 }
 
 /// Asks the server that the line or the environment names, for a moment; nothing where it does not answer.
