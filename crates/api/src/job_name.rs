@@ -1,4 +1,4 @@
-//! The name of a job that was given none: its program, or the first words of the script that a shell runs.
+//! The name of a job that was given none: its program, or what a shell runs as a script.
 
 /// Characters of a name that is made from a script.
 const NAME_CHARS_MAX: usize = 30;
@@ -15,8 +15,8 @@ const MODIFIERS: [&str; 5] = ["exec", "time", "nohup", "env", "{"];
 /// The name of a job that runs this command.
 pub fn name_of(command: &[String]) -> String {
     let Some(program) = command.first().map(|program| base(program)) else { return String::new() };
-    let named = script(program, &command[1..]).map(of_script).filter(|name| !name.is_empty());
-    named.unwrap_or_else(|| program.to_owned())
+    let named = if SHELLS.contains(&program) { of_shell(&command[1..]) } else { String::new() };
+    if named.is_empty() { program.to_owned() } else { named }
 }
 
 /// The last part of a path.
@@ -24,24 +24,22 @@ fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The script of `sh -c SCRIPT`; also of `bash -euo pipefail -c SCRIPT`.
-fn script<'a>(program: &str, arguments: &'a [String]) -> Option<&'a str> {
-    if !SHELLS.contains(&program) {
-        return None;
+/// The name of `sh -c SCRIPT` and of `sh FILE`; empty if there is neither. Flags may stand before, as in `bash -euo
+/// pipefail -c SCRIPT`.
+fn of_shell(arguments: &[String]) -> String {
+    let Some(place) = arguments.iter().position(|argument| !is_option(argument)) else {
+        return String::new();
+    };
+    // Behind a file stand arguments of its own, which may look like the flag.
+    let is_script = arguments[..place].iter().any(|argument| is_command_flag(argument));
+    match is_script {
+        true => of_script(&arguments[place]),
+        false => base(&arguments[place]).chars().take(NAME_CHARS_MAX).collect(),
     }
-    let place = arguments.iter().position(|argument| is_command_flag(argument))?;
-    // A file of a script has arguments of its own, which may look like the flag.
-    let mut before = arguments[..place].iter().filter(|argument| !is_flag(argument));
-    let are_options = before.all(|argument| argument == "pipefail");
-    arguments[place + 1..]
-        .iter()
-        .find(|argument| !is_flag(argument))
-        .map(String::as_str)
-        .filter(|_| are_options)
 }
 
-fn is_flag(argument: &str) -> bool {
-    argument.starts_with(['-', '+'])
+fn is_option(argument: &str) -> bool {
+    argument.starts_with(['-', '+']) || argument == "pipefail"
 }
 
 /// True of `-c` and of flags with it, such as `-ec`.
@@ -116,7 +114,7 @@ mod tests {
     fn a_program_names_its_job() {
         assert_eq!(of(&["/usr/bin/cc", "-c", "a.c"]), "cc");
         assert_eq!(of(&["bash"]), "bash");
-        assert_eq!(of(&["bash", "build.sh", "-c", "x"]), "bash");
+        assert_eq!(of(&["bash", "-x", "/films/build.sh", "-c", "x"]), "build.sh");
         assert_eq!(of(&["python3", "-c", "print(1)"]), "python3");
         assert_eq!(of(&[]), "");
     }

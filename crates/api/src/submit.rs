@@ -23,8 +23,8 @@ const CPUS_MAX: f64 = 40_000_000.0;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
-    /// The job's name, for people; by default the first step's program, or the first words of the script that a shell
-    /// runs as `sh -c SCRIPT`.
+    /// The job's name, for people; by default the first step's program. That of a shell is named by its script: `sh FILE`
+    /// by the file, `sh -c SCRIPT` by the first words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The queue; by default the one of the user's name.
