@@ -54,7 +54,9 @@ fn what_the_server_knows_is_completed() {
     assert_eq!(offered(&farm, &["jobs", "--user", ""]).len(), 1);
     assert!(offered(&farm, &["jo"]).contains(&"jobs".to_owned()));
     assert!(offered(&farm, &["jobs", "--state", "canc"]).contains(&"cancelled".to_owned()));
-    std::fs::write(farm.work().join("film.yaml"), "").unwrap();
+    let template = "parameterDefinitions:\n- { name: Frames, type: STRING }\n- { name: Out, type: PATH }\n";
+    std::fs::write(farm.work().join("film.yaml"), template).unwrap();
+    assert_eq!(offered(&farm, &["run", "-f", "film.yaml", "-p", ""]), ["Frames=", "Out="]);
     assert_eq!(offered(&farm, &["run", "-f", "fil"]), ["film.yaml"]);
     assert_eq!(offered(&farm, &["run", "--", "cat", "fil"]), ["film.yaml"]);
 }

@@ -14,10 +14,12 @@ use clap_complete::env::Shells;
 use clap_complete::{ArgValueCompleter, CompleteEnv, CompletionCandidate, PathCompleter, Shell};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
 use windlass_api::{Addresses, Job};
+use windlass_openjd::TEMPLATE_BYTES_MAX;
 
 /// The variable by which a shell's script asks for completions; its value is the shell's name.
 const VARIABLE: &str = "WINDLASS_COMPLETE";
@@ -83,11 +85,14 @@ fn typed() -> Vec<String> {
 
 /// The value of a flag on the line, else that of its variable.
 fn said(words: &[String], flag: &str, variable: &str) -> Option<String> {
+    on_line(words, flag).map(str::to_owned).or_else(|| std::env::var(variable).ok())
+}
+
+fn on_line<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
     let place = words.iter().position(|word| word == flag);
     let follows = place.and_then(|place| words.get(place + 1)).map(String::as_str);
     let attached = words.iter().find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
-    let on_line = follows.or(attached).filter(|value| !value.is_empty()).map(str::to_owned);
-    on_line.or_else(|| std::env::var(variable).ok())
+    follows.or(attached).filter(|value| !value.is_empty())
 }
 
 /// What the values of an argument are.
@@ -99,6 +104,8 @@ enum Values {
     Workers,
     Limits,
     Users,
+    /// Parameters of the template that the line names.
+    Parameters,
 }
 
 /// The command with completers for the values of its arguments, and so its own commands; `parent` is the command whose
@@ -149,6 +156,7 @@ fn values_of(parent: &str, command: &str, arg: &Arg) -> Option<Values> {
         ("worker", "NAME") => Some(Values::Workers),
         ("limit", "NAME") => Some(Values::Limits),
         ("user", "NAME") => Some(Values::Users),
+        ("param", _) => Some(Values::Parameters),
         _ => None,
     }
 }
@@ -176,6 +184,7 @@ fn candidates(values: Values, typed: &OsStr) -> Vec<CompletionCandidate> {
             Some(all.into_iter().map(|limit| (limit.name, String::new())).collect())
         }),
         Values::Users => users(),
+        Values::Parameters => parameters().unwrap_or_default(),
     };
     let fitting = found.into_iter().filter(|(value, _)| value.starts_with(part) && is_plain(value));
     let shown = fitting.map(|(value, about)| {
@@ -237,6 +246,20 @@ fn tasks(part: &str) -> Vec<Told> {
 fn users() -> Vec<Told> {
     let users: BTreeSet<String> = newest(None).into_iter().map(|job| job.user).collect();
     users.into_iter().map(|user| (user, String::new())).collect()
+}
+
+/// The parameters of the template on the line, each with its type.
+fn parameters() -> Option<Vec<Told>> {
+    let words = typed();
+    let file = std::fs::File::open(on_line(&words, "-f").or_else(|| on_line(&words, "--file"))?).ok()?;
+    let mut text = String::new();
+    file.take(TEMPLATE_BYTES_MAX as u64).read_to_string(&mut text).ok()?;
+    let template: serde_json::Value = serde_saphyr::from_str(&text).ok()?;
+    let told = template["parameterDefinitions"].as_array()?.iter().filter_map(|defined| {
+        let kind = defined["type"].as_str().unwrap_or_default().to_lowercase();
+        Some((format!("{}=", defined["name"].as_str()?), kind))
+    });
+    Some(told.collect())
 }
 
 /// Asks the server that the line or the environment names, for a moment; nothing where it does not answer.
