@@ -15,6 +15,7 @@ mod events;
 mod failure;
 pub mod figures;
 mod job;
+mod job_name;
 mod limit;
 mod load;
 mod pattern;
@@ -59,7 +60,7 @@ pub use submit::{
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, ChangeBy, IneligibleWorkers, Judged, RulePoints, Turn, Why};
-pub use word::{CauseWord, WhyWord};
+pub use word::{CauseWord, WhyWord, state_word};
 pub use worker::{DrainRequest, Worker, WorkerState};
 pub use worker_why::{LostTask, PassedStep, ReservedFor, WorkerWhy};
 

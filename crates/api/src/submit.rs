@@ -1,6 +1,7 @@
 //! The JSON of submissions.
 
 use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX};
+use crate::job_name::name_of;
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
 use crate::space::{Param, SpaceError};
@@ -22,7 +23,8 @@ const CPUS_MAX: f64 = 40_000_000.0;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
-    /// The job's name, for people; by default the first step's program.
+    /// The job's name, for people; by default the first step's program. That of a shell is named by its script: `sh FILE`
+    /// by the file, `sh -c SCRIPT` by the first words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The queue; by default the one of the user's name.
@@ -335,8 +337,7 @@ impl SubmitRequest {
         }
         let user = self.user.unwrap_or_else(|| user.to_owned());
         let names: Vec<String> = self.steps.iter().map(StepRequest::name_or_default).collect();
-        let program = self.steps.first().and_then(|s| s.command.first());
-        let name = self.name.or_else(|| program.map(|p| p.rsplit('/').next().unwrap_or(p).to_owned()));
+        let name = self.name.or_else(|| self.steps.first().map(|step| name_of(&step.command)));
         let steps = self.steps.into_iter().map(|step| step.into_spec(&names));
         Ok(JobSpec {
             name: name.unwrap_or_default(),

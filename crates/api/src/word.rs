@@ -90,11 +90,27 @@ macro_rules! words_of {
                     $($name::$variant => $word,)+
                 }
             }
+
+            /// The word in texts for people, which are in British English.
+            pub fn shown(self) -> &'static str {
+                match self.as_str() {
+                    "canceled" => $crate::word::CANCELLED,
+                    word => word,
+                }
+            }
         }
     };
 }
 
 pub(crate) use words_of;
+
+/// How texts for people spell `canceled`, which stays the word on the wire and in the database.
+pub(crate) const CANCELLED: &str = "cancelled";
+
+/// The word on the wire of a state that a person may have written as texts show it.
+pub fn state_word(written: &str) -> &str {
+    if written == CANCELLED { "canceled" } else { written }
+}
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +131,18 @@ mod tests {
         check(TaskState::ALL, TaskState::as_str);
         check(TurnsBy::ALL, TurnsBy::as_str);
         check(WorkerState::ALL, WorkerState::as_str);
+    }
+
+    #[test]
+    fn a_state_is_written_in_both_spellings_and_shown_in_one() {
+        use crate::{End, JobState, TaskState};
+        assert_eq!((JobState::Canceled.as_str(), JobState::Canceled.shown()), ("canceled", "cancelled"));
+        assert_eq!((TaskState::Canceled.shown(), End::Canceled.shown()), ("cancelled", "cancelled"));
+        assert_eq!(TaskState::Running.shown(), "running");
+        for written in ["canceled", "cancelled"] {
+            assert_eq!(state_word(written), TaskState::Canceled.as_str());
+        }
+        assert_eq!(state_word("failed"), "failed");
     }
 
     #[test]

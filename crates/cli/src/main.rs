@@ -19,8 +19,8 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    board, ca, docs, events, limit, list, logs, queue, run, scheduler, server, show, token, top, verbs, view,
-    why, worker,
+    board, ca, completion, docs, events, limit, list, logs, queue, run, scheduler, server, show, tips, token, top, verbs,
+    view, why, worker,
 };
 use node::own;
 use std::ffi::OsString;
@@ -157,7 +157,7 @@ enum Command {
     #[command(flatten)]
     Machine(MachineCommand),
     /// Generate completions for a shell
-    Completion(docs::CompletionArgs),
+    Completion(completion::CompletionArgs),
     /// Write a man page for each command
     Man(docs::ManArgs),
 }
@@ -205,11 +205,14 @@ fn command_line() -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    // SAFETY: no other thread has been started.
+    unsafe { client::variables::forget_empty() };
     client::own::set(OwnAccess {
         start: || Box::pin(own::client()),
         running: || Box::pin(own::running()),
         token_for: own::token_for,
     });
+    completion::answer(command_line);
     if let Some(code) = node::run_instead() {
         return code;
     }
@@ -305,7 +308,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Ca(command) => ca::command(command),
         Command::Server(command) => server::command(context, command).await,
         Command::Machine(command) => command.run(context).await,
-        Command::Completion(args) => docs::completion(&args, Cli::command()),
+        Command::Completion(args) => completion::completion(&args),
         Command::Man(args) => docs::man(&args, Cli::command()),
     }
 }
@@ -314,7 +317,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
 fn usage(error: &clap::Error) -> ExitCode {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let wants_json = !is_help && wants_json(std::env::args_os().skip(1));
-    if let Some(advice) = node::advise_on_flag(error) {
+    let tip = || tips::advise(error, &command_line(), std::env::args_os().skip(1));
+    if let Some(advice) = node::advise_on_flag(error).or_else(tip) {
         advice.print(wants_json);
     } else if wants_json {
         let text = error.render().to_string();

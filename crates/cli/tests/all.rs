@@ -9,6 +9,7 @@ mod cluster;
 mod cluster_faults;
 mod cluster_mail;
 mod compass;
+mod completion;
 mod crash;
 #[path = "../../store/tests/support/postgres.rs"]
 mod database;
@@ -45,11 +46,14 @@ mod sccache;
 mod security;
 mod servers;
 mod settings;
+mod shown;
 #[path = "support/opencue.rs"]
 mod site;
 mod strangers;
 mod support;
 mod telemetry;
 mod tidy;
+mod tips;
 mod top;
 mod users;
+mod variables;

@@ -21,6 +21,7 @@ fn a_token_lets_in_as_far_as_its_role_goes() {
     assert_eq!(port.ok_as(&viewer, &["jobs", "--user", "ann", "-o", "name"]).trim(), "1");
     let said = port.denied(&viewer, &["submit", "--", "true"]);
     assert!(said.contains("role does not allow"), "{said}");
+    assert!(said.contains("has the role viewer, and this needs the role user or submitter"), "{said}");
     // A run inside a task shows the token of the file that its environment names.
     std::fs::write(port.dir.join("ann.token"), format!("{ann}\n")).unwrap();
     let mut outer = port.farm.command(&["run", "--", support::windlass(), "run", "--", "echo", "inner"]);
@@ -31,7 +32,8 @@ fn a_token_lets_in_as_far_as_its_role_goes() {
     let said = port.denied(&bob, &["job", "cancel", job.trim()]);
     assert!(said.contains("belongs to another user"), "{said}");
     port.denied(&bob, &["token", "list"]);
-    port.denied(&bob, &["worker", "drain", "box"]);
+    let said = port.denied(&bob, &["worker", "drain", "box"]);
+    assert!(said.contains("needs the role admin") && said.contains("ask an administrator"), "{said}");
     port.denied(&bob, &["server", "stop"]);
     port.denied(&worker, &["jobs"]);
     port.ok_as(&ann, &["job", "cancel", "last"]);
@@ -281,6 +283,19 @@ fn the_doctor_says_why_a_worker_is_not_let_in() {
     assert!(as_root["users"].0 == "missing" && as_root["users"].1.contains("as root"), "{as_root:?}");
     let meant = findings(&port.run_as(&token, &[&unmapped[..], &["--as-root"]].concat()));
     assert_eq!(meant["users"].0, "note", "{meant:?}");
+}
+
+#[test]
+fn the_doctor_says_that_a_running_server_may_have_other_settings() {
+    let port = Port::with_tls(&["--no-worker"]);
+    let all = findings(&port.farm.run(&["doctor", "server", "-o", "json"]));
+    let (state, said) = &all["settings"];
+    assert!(state == "note" && said.contains("give the flags of its 'server start'"), "{all:?}");
+    assert!(all["TLS"].1.contains("given here") && all["administrators"].1.contains("given here"), "{all:?}");
+    // One that listens where these settings say is the one that they describe.
+    let farm = Farm::with_server(&["--no-worker"]);
+    let all = findings(&farm.run(&["doctor", "server", "-o", "json"]));
+    assert!(!all.contains_key("settings"), "{all:?}");
 }
 
 #[test]

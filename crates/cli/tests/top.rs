@@ -173,7 +173,7 @@ fn a_farm_is_watched_and_steered_from_a_terminal() {
     pane.sees_all(&["Cancel job 2 'wide'", "It kills 1 running task, and gives up 1 waiting task."]);
     pane.press(&["y"]);
     pane.sees("a cancelled job", |screen| {
-        screen.lines().any(|line| line.contains("wide") && line.contains("canceled"))
+        screen.lines().any(|line| line.contains("wide") && line.contains("cancelled"))
     });
     pane.press(&["q"]);
     pane.is_given_back("code-0");

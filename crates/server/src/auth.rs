@@ -88,13 +88,21 @@ pub enum Denied {
     CrossSite(#[from] CrossSite),
     #[error("this token's role does not allow it")]
     Role,
+    #[error(
+        "this token's role does not allow it: it has the role {}, and this needs the role {}",
+        has.as_str(),
+        takes.as_str()
+    )]
+    RoleOf { has: Role, takes: Access },
 }
 
 impl Denied {
     /// The error code on the wire.
     pub fn code(self) -> ErrorCode {
         match self {
-            Denied::Certificate | Denied::Role | Denied::CrossSite(_) => ErrorCode::Forbidden,
+            Denied::Certificate | Denied::Role | Denied::RoleOf { .. } | Denied::CrossSite(_) => {
+                ErrorCode::Forbidden
+            }
             Denied::Connections => ErrorCode::Unavailable,
             _ => ErrorCode::Unauthorized,
         }
@@ -107,6 +115,9 @@ impl Denied {
             Denied::Password => "send it as 'Authorization: Bearer TOKEN'",
             Denied::Connections => "close some; an administrator sets connections.max",
             Denied::Role => "'windlass token list', asked by an administrator, shows the roles",
+            Denied::RoleOf { .. } => {
+                "ask an administrator to do it, or for a token of that role: 'windlass token create --role ROLE'"
+            }
             Denied::Session | Denied::Code => "sign in again: 'windlass board' opens the board, signed in",
             Denied::CrossSite(CrossSite::Host) => {
                 "address the server as 127.0.0.1 or localhost with its port; for a reverse proxy set hosts of [board]"

@@ -53,7 +53,7 @@ pub use keeper::{KeeperOptions, keeper_main};
 pub use logs::{LogDir, Stream};
 pub use measure::MeasureCore;
 pub use process::{close_inherited, protect_from_oom, raise_file_limit};
-pub use protocol::{Body, Hidden, TaskRef, ToKeeper};
+pub use protocol::{Body, Hidden, NO_CONTROL_GROUPS, TaskRef, ToKeeper};
 pub use remote::{RemoteError, RemoteOptions, ServerAddress, run_remote};
 pub use users::{BadUser, RunAs, UserEntry, UserMap};
 pub use wire::keeper_message;

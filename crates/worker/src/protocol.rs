@@ -16,6 +16,11 @@ use windlass_core::{Resources, TaskId};
 /// Bytes of one line; a longer one ends the connection.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
+/// The note of a keeper whose user has no control groups. That is usual for a user without privileges, so it is told in
+/// one line of information.
+pub const NO_CONTROL_GROUPS: &str = "no control groups for this user: memory limits are watched by \
+                                     sampling /proc; 'windlass doctor' says more";
+
 /// A task that another one's process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rider {

@@ -352,7 +352,12 @@ impl StreamSession<'_> {
                         warnings.push(WITHOUT_LEASE.to_owned());
                     }
                     if self.remote.warned != warnings {
-                        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                        for warning in &warnings {
+                            match warning == protocol::NO_CONTROL_GROUPS {
+                                true => tracing::info!("{warning}"),
+                                false => tracing::warn!("{warning}"),
+                            }
+                        }
                         self.remote.warned = warnings;
                     }
                     report::What::Hello(*hello)

@@ -7,3 +7,4 @@ pub mod link;
 pub mod own;
 pub mod signals;
 pub mod user;
+pub mod variables;

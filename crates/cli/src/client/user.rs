@@ -15,6 +15,6 @@ pub async fn user_on(client: &Client) -> Result<String, CliError> {
 
 /// The user's name on this machine: `USER` or `LOGNAME`, else what the system says.
 pub fn user_name() -> String {
-    let said = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).ok();
-    said.filter(|name| !name.is_empty()).unwrap_or_else(account_name)
+    let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    var("USER").or_else(|| var("LOGNAME")).unwrap_or_else(account_name)
 }

@@ -3,6 +3,7 @@
 use crate::client::user::user_on;
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
 use crate::commands::select::{Jobs, resolve_all};
+use crate::commands::tips;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines;
 use crate::ui::message::message;
@@ -173,6 +174,9 @@ impl TaskArgs {
         let param = self.param()?;
         let mut command = self.command.clone();
         let has_values = matches!(param, Some(Param::Values(_)));
+        if param.is_none() {
+            tips::note_replacements(&command, &REPLACEMENTS);
+        }
         if has_values && !command.iter().any(|argument| REPLACEMENTS.iter().any(|r| argument.contains(r))) {
             command.push("{}".to_owned());
         }

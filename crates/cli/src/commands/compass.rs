@@ -48,7 +48,7 @@ pub fn read(args: &TaskArgs) -> Result<Option<Fields>, CliError> {
 
 /// The submitter's fields, from the file that Compass CI's own clients read.
 fn defaults() -> Option<Fields> {
-    let home = PathBuf::from(std::env::var_os("HOME")?);
+    let home = PathBuf::from(std::env::var_os("HOME").filter(|home| !home.is_empty())?);
     let mut account = mapping(&home.join(".config/compass-ci/defaults/account.yaml"))?.fields;
     account.retain(|key, _| ["my_account", "my_email", "my_name", "my_token"].contains(&key.as_str()));
     Some(account)

@@ -1,21 +1,10 @@
-//! Completions and man pages, both made from the command line's own definition.
+//! Man pages, made from the command line's own definition.
 
 use crate::ui::error::CliError;
 use crate::ui::message::message;
-use crate::ui::output::print_text;
 use anyhow::Context as _;
 use clap::{Args, Command};
-use clap_complete::Shell;
 use std::path::PathBuf;
-
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Example: windlass completion bash > ~/.local/share/bash-completion/completions/windlass"
-)]
-pub struct CompletionArgs {
-    /// Shell to generate completions for
-    shell: Shell,
-}
 
 /// Writes a man page for each command.
 #[derive(Args, Debug)]
@@ -23,14 +12,6 @@ pub struct CompletionArgs {
 pub struct ManArgs {
     /// Directory for the pages; created if needed
     dir: PathBuf,
-}
-
-/// Runs the command `windlass completion`.
-pub fn completion(args: &CompletionArgs, mut command: Command) -> Result<(), CliError> {
-    // Generated in memory: the generator panics if a write fails.
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "windlass", &mut script);
-    print_text(&String::from_utf8_lossy(&script))
 }
 
 /// Runs the command `windlass man`.
@@ -61,14 +42,5 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&crate::Cli::command());
-    }
-
-    #[test]
-    fn completions_exist_for_every_shell() {
-        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut crate::Cli::command(), "windlass", &mut script);
-            assert!(String::from_utf8(script).unwrap().contains("submit"));
-        }
     }
 }

@@ -272,13 +272,13 @@ fn tasks_event(job: u64, counts: Counts, tasks: Vec<TaskEvent>) -> Vec<ServerEve
 fn event_text(event: &ServerEvent) -> String {
     match event {
         ServerEvent::Job(event) => {
-            format!("job {} {} ({})\n", event.job, paint(event.state.as_str()), counts(&event.counts))
+            format!("job {} {} ({})\n", event.job, paint(event.state.shown()), counts(&event.counts))
         }
         ServerEvent::Tasks(event) => {
             let mut text = String::new();
             for task in &event.tasks {
                 let code = task.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
-                let state = paint(task.state.as_str());
+                let state = paint(task.state.shown());
                 let _ = writeln!(
                     text,
                     "task {}.{} {state}, attempt {}{code}",

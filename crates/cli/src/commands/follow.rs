@@ -7,6 +7,7 @@ use crate::commands::story::Story;
 use crate::ui::error::CliError;
 use crate::ui::printer::{Ended, Printer, ShownOutput};
 use crate::ui::progress::{self, Progress};
+use crate::ui::results::Results;
 use crate::ui::writer::Writer;
 use futures_util::StreamExt;
 use std::time::Duration;
@@ -20,7 +21,7 @@ const PAGE: usize = 1000;
 const TICK: Duration = Duration::from_millis(500);
 
 /// How a job is followed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// The parts of its tasks' output that are shown.
     pub show: ShownOutput,
@@ -28,6 +29,8 @@ pub struct Options {
     pub progress: progress::Show,
     /// Failed tasks are not reported.
     pub quiet: bool,
+    /// Where the results of its tasks are kept; `None` keeps none.
+    pub results: Option<Results>,
 }
 
 struct Follow<'a> {
@@ -41,21 +44,10 @@ struct Follow<'a> {
 
 /// Follows the job until it has ended.
 pub async fn follow(link: &mut ServerLink, job: u64, options: Options, stop: &Stop) -> Result<Job, CliError> {
-    follow_with(link, job, options, stop, false).await
-}
-
-/// The same; with `has_prefixes` each line of output begins with the task that wrote it.
-pub async fn follow_with(
-    link: &mut ServerLink,
-    job: u64,
-    options: Options,
-    stop: &Stop,
-    has_prefixes: bool,
-) -> Result<Job, CliError> {
     let progress = Progress::new(options.progress, job);
     let writer = Writer::start(progress.bar(), stop.on_broken());
     let mut printer = Printer::new(writer.clone(), options.show, options.quiet);
-    printer.has_prefixes = has_prefixes;
+    printer.results = options.results;
     let mut follow = Follow { link, job, printer, progress, story: Story::default() };
     let ended = loop {
         match follow.session().await {
@@ -141,7 +133,7 @@ impl Follow<'_> {
     async fn sync(&mut self) -> Result<Job, ClientError> {
         let client = self.link.client.clone();
         let job = client.job(self.job).await?;
-        if job.counts.total == 1 && self.printer.show == ShownOutput::Output {
+        if job.counts.total == 1 && self.printer.show.is_live() {
             self.progress.hide();
         }
         self.progress.update(&job.counts);

@@ -9,9 +9,9 @@ use crate::ui::quantity::{age, elapsed, now_ms};
 use crate::ui::since::Since;
 use crate::ui::table::{Cell, Column, Grid};
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use windlass_api::client::{Client, JobsQuery, TasksQuery};
-use windlass_api::{Attempt, Counts, End, Job, JobState, Resources, Task, TaskState};
+use windlass_api::{Attempt, Counts, End, Job, JobState, Resources, Task, TaskState, state_word};
 use windlass_core::resources::Bytes;
 
 /// Entries in one page of a list.
@@ -24,8 +24,8 @@ const JOBS_SORTED_MAX: usize = 10_000;
 /// Lists jobs, newest first.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
-    /// Only jobs in these states, separated by commas: pending, running, held, succeeded, failed, canceled
-    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = words_of(JobState::ALL, JobState::as_str))]
+    /// Only jobs in these states, separated by commas: pending, running, held, succeeded, failed, cancelled
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = states_of(JobState::ALL, JobState::shown))]
     state: Vec<String>,
     /// Only jobs of this user
     #[arg(long, value_name = "NAME")]
@@ -52,7 +52,7 @@ pub struct TasksArgs {
     /// The job: 12, or last
     job: JobRef,
     /// Only tasks in these states, separated by commas
-    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = words_of(TaskState::ALL, TaskState::as_str))]
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = states_of(TaskState::ALL, TaskState::shown))]
     state: Vec<String>,
     /// Only tasks that ended since then: 2h ago, or a time such as '2026-03-01 14:30'
     #[arg(long, value_name = "DURATION|TIME")]
@@ -101,7 +101,7 @@ pub fn jobs_grid(jobs: &[Job]) -> Grid {
         let took_ms = job.ended_ms.map(|ended| ended.saturating_sub(job.created_ms));
         vec![
             Cell::number(job.id),
-            job.state.as_str().into(),
+            job.state.shown().into(),
             job.name.as_str().into(),
             job.queue.as_str().into(),
             // A task that failed is not done.
@@ -211,7 +211,7 @@ pub fn tasks_grid(tasks: &[Task]) -> Grid {
         let output_bytes = attempt.out_bytes + attempt.err_bytes;
         vec![
             Cell::figure(task.id.as_str(), f64::from(task.index)),
-            task.state.as_str().into(),
+            task.state.shown().into(),
             task.value.as_deref().into(),
             attempt.worker.as_deref().into(),
             Cell::number(attempt.attempt),
@@ -261,8 +261,8 @@ pub fn how_ended(attempt: &Attempt) -> String {
     match (attempt.end, attempt.exit_code) {
         (None, _) => "-".to_owned(),
         (Some(End::Exited), Some(code)) => code.to_string(),
-        (Some(end), Some(code)) => format!("{code} {}", end.as_str()),
-        (Some(end), None) => end.as_str().to_owned(),
+        (Some(end), Some(code)) => format!("{code} {}", end.shown()),
+        (Some(end), None) => end.shown().to_owned(),
     }
 }
 
@@ -296,7 +296,7 @@ pub fn counts(counts: &Counts) -> String {
         (counts.running, "running"),
         (counts.succeeded, "succeeded"),
         (counts.failed, "failed"),
-        (counts.canceled, "canceled"),
+        (counts.canceled, "cancelled"),
         (counts.skipped, "skipped"),
     ];
     let some = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
@@ -308,8 +308,19 @@ pub fn words_of<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> PossibleVa
     PossibleValuesParser::new(all.iter().map(|value| as_str(*value)))
 }
 
+/// Takes the words of these states, as texts show them and as the wire has them.
+pub fn states_of<T: Copy>(all: &[T], shown: fn(T) -> &'static str) -> PossibleValuesParser {
+    PossibleValuesParser::new(all.iter().map(|state| {
+        let word = shown(*state);
+        let value = PossibleValue::new(word);
+        if state_word(word) == word { value } else { value.alias(state_word(word)) }
+    }))
+}
+
+/// The states as the server knows them.
 fn words(states: &[String]) -> Option<String> {
-    (!states.is_empty()).then(|| states.join(","))
+    let words: Vec<&str> = states.iter().map(|state| state_word(state)).collect();
+    (!words.is_empty()).then(|| words.join(","))
 }
 
 #[cfg(test)]

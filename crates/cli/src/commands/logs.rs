@@ -3,10 +3,11 @@
 use crate::client::context::Context;
 use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
-use crate::commands::follow::{self, follow_with};
+use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
 use crate::commands::log_lines::{LineArgs, last_lines};
 use crate::commands::select::TaskOrJob;
+use crate::commands::shown;
 use crate::ui::error::{CliError, Doing, may_pass};
 use crate::ui::failure::{StderrLines, failed_line, tell_failures};
 use crate::ui::log_place::LogPlace;
@@ -16,6 +17,7 @@ use crate::ui::printer::{STREAMS, ShownOutput, copy, task_prefix};
 use crate::ui::progress;
 use crate::ui::writer::Writer;
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 use windlass_api::client::{Client, ClientError, LogQuery};
 use windlass_api::{Task, TaskState};
@@ -52,6 +54,12 @@ pub struct LogsArgs {
     tail_bytes: Option<u32>,
     #[command(flatten)]
     lines: LineArgs,
+    /// Write the results of ended tasks to this directory instead: for each a directory with stdout, stderr and
+    /// result.json
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, conflicts_with_all = [
+        "follow", "stdout", "stderr", "attempt", "tail_bytes",
+    ])]
+    results: Option<PathBuf>,
 }
 
 /// Runs the command `windlass logs`.
@@ -64,6 +72,13 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
         false => ServerLink::new(context.client().await?, context.server.clone()),
     };
     let client = link.client.clone();
+    if let Some(dir) = &args.results {
+        let (job, index) = match args.id {
+            TaskOrJob::Task(job, index) => (job, Some(index)),
+            TaskOrJob::Job(job) => (job, None),
+        };
+        return shown::keep_ended(&link, job.resolve(&client).await?, index, dir).await;
+    }
     let stop = Stop::never(client.clone());
     match args.id {
         TaskOrJob::Task(..) if args.failed => {
@@ -86,14 +101,15 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
         TaskOrJob::Job(job) => {
             let id = job.resolve(&client).await?;
             if args.follow && !args.is_partial() {
-                let options = follow::Options {
-                    show: ShownOutput::Output,
-                    progress: progress::Show::Never,
-                    quiet: true,
-                };
                 let job = link.client.job(id).await.doing(format_args!("show job {id}"))?;
                 let has_prefixes = args.lines.has_prefix(job.counts.total as usize);
-                let job = follow_with(&mut link, id, options, &stop, has_prefixes).await?;
+                let options = follow::Options {
+                    show: if has_prefixes { ShownOutput::Prefixed } else { ShownOutput::Output },
+                    progress: progress::Show::Never,
+                    quiet: true,
+                    results: None,
+                };
+                let job = follow(&mut link, id, options, &stop).await?;
                 tell_failures(&link.client, &job, StderrLines::Omitted).await;
                 return Ok(());
             }

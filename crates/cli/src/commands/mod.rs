@@ -4,6 +4,7 @@ pub mod args;
 pub mod board;
 pub mod ca;
 pub mod compass;
+pub mod completion;
 pub mod docs;
 pub mod events;
 pub mod follow;
@@ -21,11 +22,13 @@ pub mod scheduler;
 pub mod select;
 pub mod server;
 pub mod show;
+pub mod shown;
 pub mod story;
 #[cfg(test)]
 #[path = "tests/tables.rs"]
 mod tables;
 pub mod template;
+pub mod tips;
 pub mod token;
 pub mod top;
 pub mod verbs;

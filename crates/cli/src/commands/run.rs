@@ -5,6 +5,7 @@ use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::args::{self, Inherit, TaskArgs};
 use crate::commands::follow::{self, follow};
+use crate::commands::shown::{self, ShownArgs};
 use crate::commands::template;
 use crate::node::foreground;
 use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
@@ -14,6 +15,7 @@ use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines};
 use crate::ui::printer;
 use crate::ui::progress;
 use crate::ui::quantity::elapsed;
+use crate::ui::results::Results;
 use clap::Args;
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -34,6 +36,7 @@ const LEND_TRIES: u32 = 60;
   windlass run --each *.c -- cc -c {} -o {.}.o
   find . -name '*.png' | windlass run --each-line - --memory 2GiB -- optipng {}
   windlass run --array 1-100 --cpus 2 --time-limit 1h -- render --frame {}
+  windlass run --show failed --results out --each *.c -- cc -c {}
   windlass run -f job.yaml -p Frames=1-10
 
 Ctrl-C cancels the job, a second one exits without waiting. With -o json or jsonl the output of the
@@ -53,6 +56,8 @@ pub struct RunArgs {
     /// Show only the output of the tasks
     #[arg(long, short, help_heading = "Output")]
     quiet: bool,
+    #[command(flatten)]
+    shown: ShownArgs,
 }
 
 /// Submits a job and prints its id.
@@ -85,21 +90,23 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         return Ok(());
     }
     request.placeable_only = true;
+    let results = args.shown.open_results()?;
     if args.foreground {
         let foreground = foreground::start().await?;
         let link = ServerLink::to_own(foreground.client.clone());
-        let result = run_on(context, args, request, link).await;
+        let result = run_on(context, args, request, results, link).await;
         foreground.stop().await;
         return result;
     }
     let link = ServerLink::open(context).await?;
-    run_on(context, args, request, link).await
+    run_on(context, args, request, results, link).await
 }
 
 async fn run_on(
     context: &Context,
     args: &RunArgs,
     mut request: SubmitRequest,
+    results: Option<Results>,
     mut link: ServerLink,
 ) -> Result<(), CliError> {
     args.tasks.complete(&mut request, &link.client, !args.detach).await?;
@@ -122,20 +129,17 @@ async fn run_on(
     if context.format == Format::Name {
         print_lines([job.to_string()].into_iter())?;
     }
-    let show = match context.format {
-        Format::Table => printer::ShownOutput::Output,
-        Format::Jsonl => printer::ShownOutput::Records,
-        Format::Json | Format::Name => printer::ShownOutput::Nothing,
-    };
+    let show = args.shown.in_format(context.format);
     let progress = match (args.quiet, args.progress) {
         (true, _) => progress::Show::Never,
         (false, true) => progress::Show::Always,
         (false, false) => progress::Show::OnTerminal,
     };
-    let options = follow::Options { show, progress, quiet: args.quiet };
+    let options = follow::Options { show, progress, quiet: args.quiet, results: results.clone() };
     let (job, code) = watch(&mut link, job, request.parent.as_deref(), options, &stop).await?;
     print_end(&link.client, context.format, &job, code).await?;
-    end_with(code)
+    end_with(code)?;
+    shown::check_kept(results.as_ref())
 }
 
 /// Runs the command `windlass submit`.
@@ -161,7 +165,8 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     }
     let Some(stop) = stop else { return Ok(()) };
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
-    let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
+    let options =
+        follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet, results: None };
     let (job, code) = watch(&mut link, submitted.job, request.parent.as_deref(), options, &stop).await?;
     if context.format.is_json() {
         print_end(&link.client, context.format, &job, code).await?;
@@ -195,7 +200,8 @@ async fn submit_compass(
     let Some(job) = jobs.first().copied().filter(|_| waits) else { return Ok(()) };
     let stop = Stop::listen(link.client.clone(), false)?;
     let progress = if args.progress { progress::Show::Always } else { progress::Show::Never };
-    let options = follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet };
+    let options =
+        follow::Options { show: printer::ShownOutput::Nothing, progress, quiet: args.quiet, results: None };
     let (job, code) = watch(&mut link, job, None, options, &stop).await?;
     if context.format.is_json() {
         print_end(&link.client, context.format, &job, code).await?;
@@ -212,7 +218,8 @@ async fn watch(
     stop: &Stop,
 ) -> Result<(Job, i32), CliError> {
     stop.set_job(job);
-    let shows_output = options.show == printer::ShownOutput::Output;
+    let shows_output = options.show.is_live();
+    let quiet = options.quiet;
     let lent = parent.map(|task| lend(link.client.clone(), job, task.to_owned()));
     let job = follow(link, job, options, stop).await?;
     // The cpus that this task lent are in use until the wait has ended.
@@ -226,10 +233,10 @@ async fn watch(
     let one_failed = job.counts.total == 1 && job.counts.failed == 1;
     // A single task that failed was reported when it did.
     let wants_summary = (code != 0 || std::io::stderr().is_terminal()) && !one_failed;
-    if wants_summary && !options.quiet && code != BROKEN_PIPE {
+    if wants_summary && !quiet && code != BROKEN_PIPE {
         message!("{}", summary(&job));
     }
-    if !options.quiet && code != BROKEN_PIPE && !(one_failed && shows_output) {
+    if !quiet && code != BROKEN_PIPE && !(one_failed && shows_output) {
         tell_failures(&link.client, &job, StderrLines::Quoted).await;
     }
     Ok((job, code))
@@ -361,7 +368,7 @@ pub fn summary(job: &Job) -> String {
     ];
     let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
     let parts: Vec<String> = parts.collect();
-    let parts = if parts.is_empty() { job.state.as_str().to_owned() } else { parts.join(", ") };
+    let parts = if parts.is_empty() { job.state.shown().to_owned() } else { parts.join(", ") };
     match job.ended_ms {
         Some(ended) => {
             format!("job {}: {parts} in {}", job.id, elapsed(ended.saturating_sub(job.created_ms)))

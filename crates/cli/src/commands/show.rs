@@ -10,10 +10,11 @@ use crate::ui::failure::JobWithFailures;
 use crate::ui::fields::FieldLines;
 use crate::ui::output::{Format, count, cpus, paint, print_one};
 use crate::ui::quantity::{elapsed, exact, moment};
+use crate::ui::shell::quoted;
 use clap::Args;
 use serde::Serialize;
 use windlass_api::client::TasksQuery;
-use windlass_api::{By, Hints, Job, Kind, Step, Task, Version};
+use windlass_api::{By, Hints, Job, JobState, Kind, Step, Task, Version};
 use windlass_core::resources::Bytes;
 
 /// Shows one job in detail.
@@ -50,9 +51,9 @@ fn job_text(job: &Job) -> String {
     let mut fields = FieldLines::for_stdout();
     fields.add("job", &job.id.to_string());
     fields.add("name", &job.name);
-    fields.push("state", &paint(job.state.as_str()));
+    fields.push("state", &paint(job.state.shown()));
     let mut line = |name: &str, value: String| fields.add(name, &value);
-    if let Some(why) = &job.stopped {
+    if let Some(why) = job.stopped.as_ref().filter(|_| job.state != JobState::Canceled) {
         line("stopped", why.clone());
     }
     if let Some(reason) = &job.reason {
@@ -78,7 +79,7 @@ fn job_text(job: &Job) -> String {
     for step in &job.steps {
         line("step", step_text(step));
         if !step.command.is_empty() {
-            line("command", step.command.join(" "));
+            line("command", quoted(&step.command));
         }
         if let Some(cwd) = &step.cwd {
             line("directory", cwd.clone());

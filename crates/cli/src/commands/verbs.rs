@@ -59,7 +59,7 @@ impl Verb {
     fn done(self, job: &Job) -> String {
         let id = job.id;
         match self {
-            Verb::Cancel if job.state.is_end() => format!("job {id} is {}", job.state.as_str()),
+            Verb::Cancel if job.state.is_end() => format!("job {id} is {}", job.state.shown()),
             Verb::Cancel => format!("job {id} is being cancelled"),
             Verb::Retry => format!("job {id}: failed and cancelled tasks run again"),
             Verb::Hold => format!("job {id} is held; 'windlass job release {id}' releases it"),

@@ -74,7 +74,7 @@ fn task_text(why: &Why, now_ms: u64) -> String {
 }
 
 fn explained(what: std::fmt::Arguments<'_>, why: &Why, now_ms: u64, verbose: u8) -> String {
-    let mut text = format!("{what} is {}: {}\n", paint(why.state.as_str()), fit(&why.message, None));
+    let mut text = format!("{what} is {}: {}\n", paint(why.state.shown()), fit(&why.message, None));
     let mut lines = why.turn.as_ref().map_or_else(Vec::new, |turn| turn_lines(turn, now_ms));
     let tried_again =
         |at: u64| format!("backs off until {}, {}", clock_time(at), in_about(at.saturating_sub(now_ms)));
@@ -204,7 +204,7 @@ fn row(first: &str, cells: impl Iterator<Item = String>, last: &str) -> Vec<Cell
 }
 
 fn worker_text(why: &WorkerWhy, now_ms: u64) -> String {
-    let state = paint(why.state.as_str());
+    let state = paint(why.state.shown());
     let mut text = format!("worker {} is {state}: {}\n", fit(&why.worker, None), fit(&why.message, None));
     for line in worker_lines(why, now_ms).iter().chain(&passed_lines(why)) {
         // Writing to a string cannot fail.

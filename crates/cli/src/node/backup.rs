@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
+use windlass_api::{Address, Addresses};
 use windlass_core::resources::Bytes;
 
 /// The database to copy, and the copy.
@@ -31,10 +32,38 @@ struct Copied {
     bytes: u64,
 }
 
+/// The state directory of the server that is meant: of the user's own, or of the one behind a socket in it. The database
+/// of another server is not copied in its place.
+fn state_behind(server: Option<&Addresses>) -> Result<PathBuf, CliError> {
+    let own = Paths::for_user()?;
+    let Some(named) = server else { return Ok(own.state) };
+    if let Some(Address::Unix(socket)) = named.only() {
+        if *socket == own.socket {
+            return Ok(own.state);
+        }
+        // Where 'server start --state DIR' listens by default.
+        let beside = socket.ancestors().nth(2).map(|state| Paths::for_state(state.to_owned()));
+        if let Some(found) = beside.filter(|found| found.socket == *socket && found.state.is_dir()) {
+            return Ok(found.state);
+        }
+    }
+    Err(CliError::Usage {
+        message: format!("a backup is made from the files of a server on its own machine, and not over {named}"),
+        hint: Some(
+            "give --state with the server's state directory, or --store; for your own server unset WINDLASS_SERVER"
+                .to_owned(),
+        ),
+    })
+}
+
 /// Copies the database of a state directory to a new file.
 pub async fn backup(context: &Context, args: BackupArgs) -> Result<(), CliError> {
     let BackupArgs { file, state, store } = args;
-    let state = state.map_or_else(|| Paths::for_user().map(|paths| paths.state), Ok)?;
+    let state = match (state, &store) {
+        (Some(state), _) => state,
+        (None, Some(_)) => Paths::for_user()?.state,
+        (None, None) => state_behind(context.server.as_ref())?,
+    };
     let store = store.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
     let to = file.clone();
     let copied = tokio::task::spawn_blocking(move || windlass_store::backup(&store, &to)).await;

@@ -19,7 +19,8 @@ use windlass_server::{
     Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
-    Agent, AgentOptions, Body, CacheDir, FromAgent, MeasureCore, Stream, TaskRef, ToKeeper, keeper_message,
+    Agent, AgentOptions, Body, CacheDir, FromAgent, MeasureCore, NO_CONTROL_GROUPS, Stream, TaskRef,
+    ToKeeper, keeper_message,
 };
 
 /// The worker of this machine.
@@ -157,6 +158,7 @@ impl KeeperLink {
         }
         for note in notes {
             match self.life {
+                Life::OfItsOwn if note == NO_CONTROL_GROUPS => tracing::info!("worker {}: {note}", self.name),
                 Life::OfItsOwn => tracing::warn!("worker {}: {note}", self.name),
                 Life::OfThisRun => message!("note: {note}"),
             }

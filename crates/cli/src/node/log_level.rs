@@ -59,7 +59,8 @@ where
     let of_environment = std::env::var("WINDLASS_LOG").ok().filter(|text| EnvFilter::try_new(text).is_ok());
     let usual = of_environment.or_else(|| setting.map(str::to_owned)).unwrap_or_else(|| USUAL.to_owned());
     let (filter, handle) = reload::Layer::new(EnvFilter::new(&usual));
-    let has_colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let has_colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = fmt::layer()
         .with_ansi(has_colours)
         .with_writer(move || OneLine::new(std::io::stderr(), has_colours))

@@ -5,7 +5,7 @@ use anstyle::{AnsiColor, Style};
 use std::error::Error;
 use std::fmt::Display;
 use std::io;
-use windlass_api::client::ClientError;
+use windlass_api::client::{Address, ClientError};
 use windlass_api::{ErrorCode, ErrorDetail};
 
 /// Exit code of a request that failed.
@@ -30,6 +30,9 @@ pub const HUNG_UP: i32 = 128 + 1;
 pub const INTERRUPTED: i32 = 128 + 2;
 /// Exit code after a request to end: 128 + SIGTERM.
 pub const TERMINATED: i32 = 128 + 15;
+
+/// What helps where no server runs.
+const START_ONE: &str = "'windlass server status' shows whether one runs, 'windlass server start' starts one";
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -125,16 +128,20 @@ impl CliError {
                 ClientError::Unreachable { .. } if self.message().contains("invalid HTTP version") => {
                     Some("this port speaks TLS: write https://HOST:PORT, and give --ca".to_owned())
                 }
+                error if error.is_untrusted() => Some(
+                    "check --ca or WINDLASS_CA, and that the address names the server as its certificate does"
+                        .to_owned(),
+                ),
                 ClientError::NoneAnswers(_) => {
                     Some("'windlass --server ADDRESS server status' asks one of them alone".to_owned())
                 }
                 ClientError::Unsure { .. } => {
                     Some("see whether it was done before you give the command again".to_owned())
                 }
-                ClientError::Unreachable { .. } | ClientError::Silent { .. } => Some(
-                    "'windlass server status' shows whether one runs, 'windlass server start' starts one"
-                        .to_owned(),
-                ),
+                ClientError::Unreachable { address, source } => {
+                    Some(way_to(address, root_of(source)).to_owned())
+                }
+                ClientError::Silent { .. } => Some(START_ONE.to_owned()),
                 ClientError::NoUnixSockets { .. } => {
                     Some("give the server's address as HOST:PORT or https://HOST:PORT".to_owned())
                 }
@@ -237,6 +244,27 @@ fn code_of(error: &ClientError) -> i32 {
     }
 }
 
+/// What helps where no server answers at an address, by the last cause.
+fn way_to(address: &Address, root: &(dyn Error + 'static)) -> &'static str {
+    let kind = root.downcast_ref::<io::Error>().map(io::Error::kind);
+    match (address, kind) {
+        (Address::Unix(_), Some(io::ErrorKind::PermissionDenied)) => {
+            "your user may not open this socket: its owner, or its group, may; or name a server over TCP by --server"
+        }
+        // The resolver's errors have no kind of their own.
+        (Address::Http(_), _) if root.to_string().starts_with("failed to lookup address information") => {
+            "no machine of this name is known here: check the name in --server or WINDLASS_SERVER"
+        }
+        (Address::Http(_), Some(io::ErrorKind::ConnectionRefused)) if !address.is_local() => {
+            "the machine answers, and nothing listens on this port: check the port, and that the server runs there"
+        }
+        (Address::Http(_), _) if !address.is_local() => {
+            "check the address in --server or WINDLASS_SERVER, and that no firewall is between"
+        }
+        _ => START_ONE,
+    }
+}
+
 /// The last cause. The texts that the HTTP library puts around it do not help.
 fn root_of<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     causes(error).last().unwrap_or(error)
@@ -296,6 +324,21 @@ mod tests {
         assert_eq!(error.message(), "cannot show job 3: no");
         assert_eq!(error.hint().as_deref(), Some("try"));
         assert_eq!(error.word(), "not_found");
+    }
+
+    #[test]
+    fn the_way_to_a_server_depends_on_what_is_in_it() {
+        let way = |address: &str, root: io::Error| way_to(&Address::parse(address), &root);
+        let of = |kind: io::ErrorKind| io::Error::from(kind);
+        assert!(
+            way("unix:/run/w.sock", of(io::ErrorKind::PermissionDenied)).starts_with("your user may not")
+        );
+        assert_eq!(way("unix:/run/w.sock", of(io::ErrorKind::NotFound)), START_ONE);
+        assert_eq!(way("127.0.0.1:1", of(io::ErrorKind::ConnectionRefused)), START_ONE);
+        assert!(way("farm:7117", of(io::ErrorKind::ConnectionRefused)).contains("check the port"));
+        assert!(way("farm:7117", of(io::ErrorKind::TimedOut)).contains("firewall"));
+        let unknown = io::Error::other("failed to lookup address information: Name or service not known");
+        assert!(way("farm:7117", unknown).contains("check the name"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use indicatif::ProgressBar;
 use std::fmt::Arguments;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The bar that is drawn on standard error now, if there is one.
@@ -14,8 +15,19 @@ pub fn keep_clear_of(bar: Option<ProgressBar>) {
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
 }
 
+/// True where no person reads messages, such as while a shell completes a line.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// Prints no message from now on.
+pub fn silence() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
 /// Prints a message on standard error; [`message!`] is shorter.
 pub fn print_message(what: Arguments<'_>) {
+    if SILENT.load(Ordering::Relaxed) {
+        return;
+    }
     let print = || {
         // If standard error is closed, the failure cannot be reported.
         let _ = writeln!(anstream::stderr().lock(), "{what}");

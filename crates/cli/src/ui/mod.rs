@@ -10,6 +10,8 @@ pub mod output;
 pub mod printer;
 pub mod progress;
 pub mod quantity;
+pub mod results;
+pub mod shell;
 pub mod since;
 pub mod table;
 pub mod terminal;

@@ -3,6 +3,7 @@
 use crate::ui::error::may_pass;
 use crate::ui::failure::failed_line;
 use crate::ui::log_place::LogPlace;
+use crate::ui::results::{KeepError, Results};
 use crate::ui::writer::{Sink, Writer};
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -37,10 +38,26 @@ const FOLLOW_SILENT_MAX: Duration = Duration::from_secs(30);
 pub enum ShownOutput {
     /// The output of ended tasks, without further messages.
     Output,
+    /// The same, with the task's id before each line.
+    Prefixed,
+    /// The output of tasks that failed.
+    Failed,
     /// One JSON object per task.
     Records,
-    /// Neither output nor messages.
+    /// No output of any task.
     Nothing,
+}
+
+impl ShownOutput {
+    /// True if a task's output is shown while it runs, where the job has only that task.
+    pub fn is_live(self) -> bool {
+        matches!(self, ShownOutput::Output | ShownOutput::Prefixed)
+    }
+
+    /// True if the output of a task that has ended is shown.
+    fn is_of(self, state: TaskState) -> bool {
+        self.is_live() || (self == ShownOutput::Failed && state == TaskState::Failed)
+    }
 }
 
 /// The end of a task.
@@ -88,8 +105,8 @@ pub struct Printer {
     writer: Writer,
     pub show: ShownOutput,
     quiet: bool,
-    /// True if each line of output begins with the task that wrote it.
-    pub has_prefixes: bool,
+    /// Where the results of the tasks are kept; `None` keeps none.
+    pub results: Option<Results>,
     live: Option<Live>,
     /// The last attempt whose end was shown: a list may report it before the event of its start comes.
     ended_attempt: u32,
@@ -105,6 +122,7 @@ pub struct Printer {
 struct Live {
     attempt: u32,
     places: Places,
+    writer: Writer,
     streams: Vec<JoinHandle<()>>,
     /// True once the task has ended.
     is_over: watch::Sender<bool>,
@@ -113,6 +131,7 @@ struct Live {
 struct Unfinished {
     ended: Ended,
     places: Places,
+    writer: Writer,
     tries: u32,
 }
 
@@ -123,7 +142,7 @@ impl Printer {
             writer,
             show,
             quiet,
-            has_prefixes: false,
+            results: None,
             live: None,
             ended_attempt: 0,
             unfinished: None,
@@ -138,12 +157,13 @@ impl Printer {
         let retries = job.steps.first().map_or(0, |step| step.retries);
         let is_live = self.live.as_ref().is_some_and(|live| live.attempt >= attempt);
         let is_shown = is_live || self.ended_attempt >= attempt;
-        if job.counts.total != 1 || attempt <= retries || is_shown || self.show != ShownOutput::Output {
+        if job.counts.total != 1 || attempt <= retries || is_shown || !self.show.is_live() {
             return;
         }
         let (places, (is_over, over)) = (Places::default(), watch::channel(false));
+        let shown_by = self.writer_of(job, 0);
         let streams = (0..STREAMS.len()).map(|which| {
-            let (client, writer, places) = (client.clone(), self.writer.clone(), places.clone());
+            let (client, writer, places) = (client.clone(), shown_by.clone(), places.clone());
             tokio::spawn(copy_live(
                 client,
                 (format!("{}.0", job.id), attempt),
@@ -153,18 +173,27 @@ impl Printer {
                 over.clone(),
             ))
         });
-        self.live = Some(Live { attempt, streams: streams.collect(), places: places.clone(), is_over });
+        let streams = streams.collect();
+        self.live = Some(Live { attempt, streams, places: places.clone(), writer: shown_by, is_over });
+    }
+
+    /// The writer of a task's output.
+    fn writer_of(&self, job: &Job, index: u32) -> Writer {
+        match self.show {
+            ShownOutput::Prefixed => self.writer.prefixed(task_prefix(&format!("{}.{index}", job.id))),
+            _ => self.writer.clone(),
+        }
     }
 
     /// Shows a task that has ended. After an error, [`resume`](Self::resume) continues with it.
     pub async fn ended(&mut self, client: &Client, job: &Job, ended: Ended) -> Result<(), ClientError> {
         self.ended_attempt = self.ended_attempt.max(ended.attempt);
         let live = self.live.take_if(|live| live.attempt == ended.attempt);
-        let places = match live {
+        let (places, writer) = match live {
             Some(live) => live.settle().await,
-            None => Places::default(),
+            None => (Places::default(), self.writer_of(job, ended.index)),
         };
-        self.unfinished = Some(Unfinished { ended, places, tries: 0 });
+        self.unfinished = Some(Unfinished { ended, places, writer, tries: 0 });
         self.resume(client, job).await
     }
 
@@ -189,6 +218,9 @@ impl Printer {
         }
         self.comes = false;
         let index = unfinished.ended.index;
+        if let Some(results) = &self.results {
+            results.miss();
+        }
         self.writer
             .say(&format!("note: the output of task {}.{index} cannot be shown: {error}", job.id))
             .await;
@@ -196,28 +228,24 @@ impl Printer {
     }
 
     async fn print(&self, client: &Client, job: &Job, task: &Unfinished) -> Result<(), ClientError> {
-        let Unfinished { ended, places, .. } = task;
+        let Unfinished { ended, places, writer, .. } = task;
         let id = format!("{}.{}", job.id, ended.index);
-        if self.show == ShownOutput::Output {
+        if self.show.is_of(ended.state) {
             for (which, (stream, sink)) in STREAMS.into_iter().enumerate() {
                 if ended.bytes[which] > places[which].bytes() {
                     let query = LogQuery { stream, attempt: Some(ended.attempt), ..Default::default() };
-                    let writer = match self.has_prefixes {
-                        true => self.writer.prefixed(task_prefix(&id)),
-                        false => self.writer.clone(),
-                    };
-                    let copied = copy(client, &id, query, &writer, sink, &places[which]).await;
-                    writer.end_lines().await;
-                    copied?;
+                    copy(client, &id, query, writer, sink, &places[which]).await?;
                 }
             }
+            writer.end_lines().await;
         }
         let failed = ended.state == TaskState::Failed;
         let recorded = self.show == ShownOutput::Records && (failed || ended.attempt > 0);
-        if !recorded && (!failed || self.quiet) {
+        if !recorded && (!failed || self.quiet) && self.results.is_none() {
             return Ok(());
         }
         let task = client.task(&id).await?;
+        self.keep(client, job, &task).await?;
         if recorded {
             let line = serde_json::to_string(&task).unwrap_or_default();
             self.writer.write(Sink::Out, format!("{line}\n").into_bytes()).await;
@@ -229,12 +257,27 @@ impl Printer {
         }
         Ok(())
     }
+
+    /// Keeps the results of a task. A file that cannot be written does not stop the job.
+    async fn keep(&self, client: &Client, job: &Job, task: &Task) -> Result<(), ClientError> {
+        let Some(results) = &self.results else { return Ok(()) };
+        match results.keep(client, task, job.counts.total).await {
+            Ok(()) => Ok(()),
+            Err(KeepError::Request(error)) => Err(error),
+            Err(KeepError::Write { path, source }) => {
+                results.miss();
+                let why = format!("cannot write {}: {source}", path.display());
+                self.writer.say(&format!("note: the results of task {} are not kept: {why}", task.id)).await;
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Live {
-    /// Waits until both streams have ended, and returns how far they were shown. The rest is shown like the output of
-    /// any other task.
-    async fn settle(self) -> Places {
+    /// Waits until both streams have ended, and returns how far they were shown, and the writer that shows them. The
+    /// rest is shown like the output of any other task.
+    async fn settle(self) -> (Places, Writer) {
         _ = self.is_over.send(true);
         for mut stream in self.streams {
             if tokio::time::timeout(LIVE_END_MAX, &mut stream).await.is_err() {
@@ -242,7 +285,7 @@ impl Live {
                 let _ = stream.await;
             }
         }
-        self.places
+        (self.places, self.writer)
     }
 }
 

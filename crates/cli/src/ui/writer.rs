@@ -140,7 +140,7 @@ impl Writer {
 
     /// Queues a message for standard error, which is written after the parts queued before it.
     pub async fn say(&self, line: &str) {
-        self.write(Sink::Err, format!("{line}\n").into_bytes()).await;
+        self.send(Sink::Err, format!("{line}\n").into_bytes()).await;
     }
 
     /// Waits until everything is written; returns the first error of standard output.

@@ -167,10 +167,11 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 29] = [
+pub const API_EDGES: [(&str, &[&str]); 30] = [
     ("address", &[]),
     ("error", &[]),
     ("generated", &[]),
+    ("job_name", &[]),
     ("load", &[]),
     ("pattern", &[]),
     ("quantity", &[]),
@@ -188,7 +189,7 @@ pub const API_EDGES: [(&str, &[&str]); 29] = [
     ("why", &["failure", "task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
-    ("submit", &["body", "session", "shape", "space", "why", "word"]),
+    ("submit", &["body", "job_name", "session", "shape", "space", "why", "word"]),
     ("job", &["failure", "submit", "token", "word"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),

@@ -121,7 +121,8 @@ fn request(hook: &Hook, question: &Try, inputs: &[String]) -> BuildRequest {
     // Nix's default is the number of the client's own cpus, which does not describe the machine that builds.
     let cores = hook.settings.get(Setting::Cores).and_then(|cores| cores.parse::<u32>().ok());
     let here = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let state = std::env::var_os("NIX_STATE_DIR").map_or_else(|| "/nix/var/nix".into(), PathBuf::from);
+    let state = std::env::var_os("NIX_STATE_DIR").filter(|state| !state.is_empty());
+    let state = state.map_or_else(|| "/nix/var/nix".into(), PathBuf::from);
     let inputs = store::largest(&state.join("db/db.sqlite"), inputs, INPUTS_MAX);
     let inputs = inputs.into_iter().map(|(path, bytes)| (store_name(&path).to_owned(), bytes));
     BuildRequest {

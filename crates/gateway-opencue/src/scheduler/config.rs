@@ -150,8 +150,8 @@ impl DatabaseSettings {
             Some(path) => Some(std::fs::read_to_string(path)?.trim_end().to_owned()),
             None => None,
         };
-        let password =
-            from_file.or_else(|| self.password.clone()).or_else(|| std::env::var("PGPASSWORD").ok());
+        let of_environment = || std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty());
+        let password = from_file.or_else(|| self.password.clone()).or_else(of_environment);
         config.ssl_mode(match self.tls_mode() {
             "disable" => SslMode::Disable,
             // Where the server says that it has no TLS, the driver goes on without it, and gives the password in the

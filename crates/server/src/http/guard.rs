@@ -56,7 +56,9 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         // There the handlers ask who it is, and the body may show it.
         (None, Some(Denied::Missing | Denied::Session)) if is_open => None,
         (_, Some(denied)) => Some(denied),
-        (Some(caller), None) if !access.is_for(caller.role) => Some(Denied::Role),
+        (Some(caller), None) if !access.is_for(caller.role) => {
+            Some(Denied::RoleOf { has: caller.role, takes: access })
+        }
         (Some(caller), None) if peer.place.as_ref().is_some_and(|place| !place.admit(caller)) => {
             Some(Denied::Connections)
         }

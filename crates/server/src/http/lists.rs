@@ -2,7 +2,7 @@
 
 use crate::api_error::ApiError;
 use serde::de::DeserializeOwned;
-use windlass_api::{ErrorCode, Page};
+use windlass_api::{ErrorCode, Page, state_word};
 
 /// Entries of one part of a list.
 pub(super) const PAGE_MAX: usize = 1000;
@@ -32,7 +32,7 @@ where
 /// The states that a query names, separated by commas. `words` are all that there are.
 pub(super) fn parse_states<T: DeserializeOwned>(text: &str, words: &str) -> Result<Vec<T>, ApiError> {
     let states = text.split(',').map(|word| {
-        serde_json::from_value(word.trim().into()).map_err(|_| {
+        serde_json::from_value(state_word(word.trim()).into()).map_err(|_| {
             ApiError::new(ErrorCode::BadRequest, format!("there is no state '{word}'")).hint(words)
         })
     });

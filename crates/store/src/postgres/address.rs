@@ -121,7 +121,8 @@ pub struct Secrets {
 
 impl Secrets {
     pub fn of_environment() -> Secrets {
-        Secrets { password: std::env::var("PGPASSWORD").ok(), file: std::env::var(PASSWORD_FILE).ok() }
+        let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Secrets { password: var("PGPASSWORD"), file: var(PASSWORD_FILE) }
     }
 }
 

@@ -446,8 +446,12 @@ pub fn refuse_spawn(e: SpawnError, (program, cwd): &(String, String)) -> Refused
         Step::BecomeUser => "become its user".to_owned(),
         Step::Make => "make its process".to_owned(),
     };
+    let is_missing = matches!(e.source.raw_os_error(), Some(libc::ENOENT | libc::ENAMETOOLONG));
     match (refuse(&what, e.source), e.step) {
         (Refused::NotNow(e), _) => Refused::NotNow(e),
+        (Refused::Worker(why), Step::Execute) if is_missing && program.contains(is_of_shell) => Refused::Job(
+            format!("{why}; it is taken for the name of one program, and a shell line needs sh -c"),
+        ),
         (Refused::Worker(why), Step::BecomeUser | Step::Make) => Refused::Worker(why),
         // The submitter's own directory need not exist on a worker, which may be another machine.
         (Refused::Worker(why) | Refused::Job(why), Step::EnterDir) => {
@@ -455,6 +459,11 @@ pub fn refuse_spawn(e: SpawnError, (program, cwd): &(String, String)) -> Refused
         }
         (Refused::Worker(why) | Refused::Job(why), _) => Refused::Job(why),
     }
+}
+
+/// True of what a shell line has and the name of a program seldom has.
+fn is_of_shell(c: char) -> bool {
+    c.is_whitespace() || "|&;<>$*()".contains(c)
 }
 
 /// An error that passes by itself, such as a full disk, is not a failure of the task.

@@ -11,7 +11,7 @@ use super::tasks::Tasks;
 use crate::cgroup::Cgroups;
 use crate::logs::LogDir;
 use crate::process;
-use crate::protocol::{FromKeeper, Hidden, ToKeeper};
+use crate::protocol::{FromKeeper, Hidden, NO_CONTROL_GROUPS, ToKeeper};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -92,6 +92,10 @@ impl Keeper {
                         .push("no memory controller: memory limits are watched by sampling /proc".to_owned());
                 }
                 Some(cgroups)
+            }
+            Err(_) if !rustix::process::geteuid().is_root() => {
+                notes.push(NO_CONTROL_GROUPS.to_owned());
+                None
             }
             Err(why) => {
                 notes.push(format!(

@@ -40,11 +40,26 @@ pub async fn checks(options: ServeOptions) -> Vec<Check> {
         }
     };
     let mut checks = vec![directory("state directory", &state, "give another --state"), free_space(&state)];
+    checks.extend(other_settings(&config, &state));
     checks.push(open_files(rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum));
     checks.extend(tls(&config));
     checks.push(listening(&config).await);
     checks.extend(store(&config, &state).await);
     checks
+}
+
+/// Says that a server runs in the directory with other settings than those that are examined. Otherwise the findings on
+/// TLS and tokens are read as if they were of that server.
+fn other_settings(config: &Config, state: &Path) -> Option<Check> {
+    let socket = config.listen.as_deref()?.strip_prefix("unix:")?;
+    let runs = UnixStream::connect(state.join(ADMIN_SOCKET)).is_ok();
+    (runs && UnixStream::connect(socket).is_err()).then(|| {
+        Check::note(
+            "settings",
+            "the server that runs here has others than those given to this command".to_owned(),
+            "give the flags of its 'server start', such as --config and --listen: only what is given here is examined",
+        )
+    })
 }
 
 fn open_files(limit: Option<u64>) -> Check {
@@ -62,7 +77,7 @@ fn open_files(limit: Option<u64>) -> Check {
 fn tls(config: &Config) -> Vec<Check> {
     const WHAT: &str = "TLS";
     let (Some(cert), Some(key)) = (&config.tls.cert, &config.tls.key) else {
-        return vec![Check::ok(WHAT, "not configured".to_owned())];
+        return vec![Check::ok(WHAT, "not in the settings given here".to_owned())];
     };
     if let Err(error) = windlass_server::server_config(&config.tls) {
         let advice = match &error {
@@ -277,7 +292,9 @@ fn admins(config: &Config, tokens: usize) -> Check {
     const WHAT: &str = "administrators";
     let over_tcp = config.listen.as_ref().is_some_and(|listen| !listen.starts_with("unix:"));
     match (over_tcp && !config.auth.trust_this_machine, tokens) {
-        (false, _) => Check::ok(WHAT, "all clients: with these settings no tokens are asked for".to_owned()),
+        (false, _) => {
+            Check::ok(WHAT, "all clients: with the settings given here no tokens are asked for".to_owned())
+        }
         (true, 0) => Check::note(
             WHAT,
             format!("none has a token; they can only connect to {ADMIN_SOCKET}"),

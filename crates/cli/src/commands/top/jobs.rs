@@ -4,7 +4,7 @@ use crate::commands::top::list::{RowFilter, RowList};
 use crate::commands::top::message::{JobsPart, Read};
 use crate::commands::top::rows::JobRow;
 use windlass_api::client::JobsQuery;
-use windlass_api::{Counts, Job, JobState, Page};
+use windlass_api::{Counts, Job, JobState, Page, state_word};
 
 /// Jobs in a page.
 pub const PAGE: usize = 200;
@@ -139,7 +139,10 @@ pub fn query_of(part: &JobsPart) -> JobsQuery {
         let value = Some(value.to_owned()).filter(|value| !value.is_empty());
         match key {
             // A list of values and states that the server does not know are for the filter here.
-            Some("state") if value.as_deref().is_some_and(is_states) => query.state = value,
+            Some("state") if value.as_deref().is_some_and(is_states) => {
+                let words = value.as_deref().unwrap_or_default().split(',').map(state_word);
+                query.state = Some(words.collect::<Vec<_>>().join(","));
+            }
             Some("queue") if !value.as_deref().unwrap_or_default().contains(',') => query.queue = value,
             Some("user") if !value.as_deref().unwrap_or_default().contains(',') => query.user = value,
             None if query.name.is_none() => query.name = value,
@@ -150,7 +153,7 @@ pub fn query_of(part: &JobsPart) -> JobsQuery {
 }
 
 fn is_states(words: &str) -> bool {
-    words.split(',').all(|word| JobState::ALL.iter().any(|state| state.as_str() == word))
+    words.split(',').all(|word| JobState::ALL.iter().any(|state| state.as_str() == state_word(word)))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! - The window always holds the selection, and never begins behind the last page.
 
 use std::cmp::Ordering;
+use windlass_api::state_word;
 
 pub struct ColumnSpec {
     pub title: &'static str,
@@ -51,7 +52,9 @@ impl RowFilter {
     /// True if the row has all words.
     pub fn passes<T: Listed>(&self, row: &T) -> bool {
         self.words().all(|(key, value)| match key {
-            Some(key) => row.field(key).is_some_and(|field| value.split(',').any(|one| one == field)),
+            Some(key) => row
+                .field(key)
+                .is_some_and(|field| value.split(',').any(|one| one == field || state_word(one) == field)),
             None => row.name().contains(value),
         })
     }

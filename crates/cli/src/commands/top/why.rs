@@ -45,14 +45,14 @@ impl WhyView {
 pub fn task_lines(why: &Why, job: &Job, holds: &[String], now_ms: u64) -> Vec<WhyLine> {
     let text = |line: String| WhyLine::Text(clean(&line).into_owned());
     let mut lines = vec![
-        WhyLine::Title(clean(&format!("task {} is {}", why.task, why.state.as_str())).into_owned()),
+        WhyLine::Title(clean(&format!("task {} is {}", why.task, why.state.shown())).into_owned()),
         WhyLine::Reason(clean(&why.message).into_owned()),
     ];
     lines.push(text(format!(
         "job {} '{}' is {}: {}",
         job.id,
         job.name,
-        job.state.as_str(),
+        job.state.shown(),
         counts(&job.counts)
     )));
     if let Some(failed) = &why.failure {

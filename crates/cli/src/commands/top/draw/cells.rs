@@ -155,7 +155,7 @@ impl DrawnRow for JobRow {
         let counts = &self.counts;
         match column {
             0 => plain(self.id.to_string()),
-            1 => toned(self.state.as_str(), job_tone(self.state)),
+            1 => toned(self.state.shown(), job_tone(self.state)),
             2 => toned(&self.name, Tone::Strong),
             3 => {
                 let parts = [
@@ -218,7 +218,7 @@ impl DrawnRow for TaskRow {
     fn cell(&self, state: &State, column: usize, _: usize) -> Vec<Piece> {
         match column {
             0 => toned(&self.id, Tone::Strong),
-            1 => self.state.map_or_else(|| known(None), |state| toned(state.as_str(), task_tone(state))),
+            1 => self.state.map_or_else(|| known(None), |state| toned(state.shown(), task_tone(state))),
             2 => plain(&self.what),
             3 => known(self.worker.clone()),
             4 => plain(if self.attempt > 0 { self.attempt.to_string() } else { UNKNOWN.to_owned() }),

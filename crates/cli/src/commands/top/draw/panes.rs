@@ -34,7 +34,7 @@ pub fn summary(buffer: &mut Buffer, state: &State, detail: &Detail, area: Rect) 
 
 fn of_job(buffer: &mut Buffer, state: &State, job: &Job, area: Rect) {
     let lasted = job.ended_ms.unwrap_or(state.now.wall_ms).saturating_sub(job.created_ms);
-    let title = format!("job {} {}, {}", job.id, job.name, job.state.as_str());
+    let title = format!("job {} {}, {}", job.id, job.name, job.state.shown());
     put(buffer, area, 1, &title, style(state, Tone::Strong));
     let plain = style(state, Tone::Plain);
     let of = format!(
