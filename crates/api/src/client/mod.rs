@@ -5,6 +5,7 @@ mod clock;
 mod credentials;
 mod failure;
 mod servers;
+pub mod task_sets;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;

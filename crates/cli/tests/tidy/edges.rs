@@ -167,9 +167,11 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 28] = [
+pub const API_EDGES: [(&str, &[&str]); 31] = [
     ("address", &[]),
+    ("after", &[]),
     ("error", &[]),
+    ("fail_limit", &[]),
     ("generated", &[]),
     ("load", &[]),
     ("pattern", &[]),
@@ -177,6 +179,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
     ("server", &[]),
     ("shape", &[]),
     ("space", &[]),
+    ("task_set", &[]),
     ("word", &[]),
     ("queue", &["word"]),
     ("task", &["word"]),
@@ -187,7 +190,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
     ("why", &["task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
-    ("submit", &["body", "session", "shape", "space", "why", "word"]),
+    ("submit", &["after", "body", "fail_limit", "session", "shape", "space", "why", "word"]),
     ("job", &["submit", "token", "word"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
@@ -203,6 +206,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
             "door",
             "error",
             "events",
+            "fail_limit",
             "job",
             "limit",
             "load",
@@ -213,6 +217,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
             "space",
             "submit",
             "task",
+            "task_set",
             "token",
             "why",
             "word",

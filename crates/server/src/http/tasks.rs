@@ -189,7 +189,9 @@ async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiE
                 stopped.unwrap_or_else(|| "a step that it waited for failed".to_owned())
             )
         }
-        (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
+        (TaskState::Canceled, None) => {
+            "it never started: it was cancelled, or its job was stopped".to_owned()
+        }
         (state, end) => {
             let end = end.map_or("", windlass_api::End::as_str);
             let code =
@@ -216,6 +218,8 @@ struct Snapshot {
     id: JobId,
     spec: Arc<JobSpec>,
     stop: Option<Stop>,
+    /// Of a job that has ended: the tasks that requests cancelled.
+    cancels: RangeSet,
     live: Live,
     /// Its booked and running tasks.
     attempts: BTreeMap<u32, LiveAttempt>,
@@ -273,11 +277,12 @@ impl Snapshot {
         };
         let (found, workers) = handle.query(move |engine| (look(engine), names(engine))).await?;
         if let Some((spec, stop, live, attempts)) = found {
-            return Ok(Snapshot { id, spec, stop, live, attempts, workers });
+            return Ok(Snapshot { id, spec, stop, cancels: RangeSet::default(), live, attempts, workers });
         }
         let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
         let live = if view.state == core::JobState::Active { Live::Parked } else { Live::No };
-        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts: BTreeMap::new(), workers })
+        let (spec, stop, cancels) = (view.spec, view.stop, view.cancels);
+        Ok(Snapshot { id, spec, stop, cancels, live, attempts: BTreeMap::new(), workers })
     }
 
     fn total(&self) -> u32 {
@@ -350,6 +355,7 @@ impl Snapshot {
             (None, None, Some(stored)) if stored.row.state >= core::TaskState::Succeeded => {
                 stored.row.state.into()
             }
+            (None, None, _) if self.cancels.contains(index) => TaskState::Canceled,
             (None, None, _) => core::unstarted_state(self.stop).into(),
         };
         let (step, _) = self.step_of(index);
@@ -420,6 +426,7 @@ impl Snapshot {
         let attempt = Attempt {
             attempt: view.attempt,
             worker: self.workers.get(&view.worker).cloned(),
+            booked_ms: view.booked.map(Time::as_ms),
             late: view.late,
             ..Attempt::default()
         };
