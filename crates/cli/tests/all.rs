@@ -47,6 +47,7 @@ mod settings;
 mod site;
 mod strangers;
 mod support;
+mod tasks;
 mod telemetry;
 mod tidy;
 mod top;

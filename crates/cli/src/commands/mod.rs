@@ -11,6 +11,7 @@ pub mod hints;
 pub mod limit;
 pub mod list;
 pub mod logs;
+pub mod order;
 pub mod queue;
 #[cfg(test)]
 #[path = "tests/reference.rs"]
@@ -21,6 +22,7 @@ pub mod select;
 pub mod server;
 pub mod show;
 pub mod story;
+pub mod targets;
 pub mod template;
 pub mod token;
 pub mod top;
