@@ -40,6 +40,12 @@ pub struct Job {
     /// Jobs that must succeed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u64>,
+    /// Jobs that must end first, whatever way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_any: Vec<u64>,
+    /// Jobs that must fail or be cancelled first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_not_ok: Vec<u64>,
     /// The task that submitted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,

@@ -5,6 +5,7 @@
 //! is bytes, cpus are cores with two decimals.
 
 mod address;
+mod after;
 pub mod board;
 mod body;
 #[cfg(feature = "client")]
@@ -12,6 +13,7 @@ pub mod client;
 mod door;
 mod error;
 mod events;
+mod fail_limit;
 mod failure;
 pub mod figures;
 mod job;
@@ -27,6 +29,7 @@ mod shape;
 mod space;
 mod submit;
 mod task;
+mod task_set;
 mod token;
 mod why;
 pub mod wire;
@@ -41,6 +44,7 @@ pub use body::{
 pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
+pub use fail_limit::{BadFailLimit, parse_fail_limit};
 pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
@@ -58,6 +62,7 @@ pub use submit::{
     Submitted, Unplaceable,
 };
 pub use task::{Attempt, End, Task, TaskState, exit_code_of};
+pub use task_set::{BadTaskSet, ChangeTasks, TaskSet};
 pub use token::{CreateToken, CreatedToken, Role, Token};
 pub use why::{Change, ChangeBy, IneligibleWorkers, Judged, RulePoints, Turn, Why};
 pub use word::{CauseWord, WhyWord, state_word};

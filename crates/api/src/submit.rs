@@ -1,6 +1,8 @@
 //! The JSON of submissions.
 
+use crate::after::after_of;
 use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX};
+use crate::fail_limit::{BadFailLimit, parse_fail_limit};
 use crate::job_name::name_of;
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
@@ -9,12 +11,12 @@ use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
+use windlass_core::bounds;
 use windlass_core::ids::BadTaskId;
 use windlass_core::job::{
     self as core, ChunkSize, Chunks, Dependency, DependencyKind, Hints, JobSpec, StepSpec,
 };
 use windlass_core::tags::{EXECUTOR, Need};
-use windlass_core::{JobId, bounds};
 
 /// The most cpus of a task.
 const CPUS_MAX: f64 = 40_000_000.0;
@@ -45,9 +47,19 @@ pub struct SubmitRequest {
     /// Jobs that must succeed first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<u64>,
-    /// What a failed task does to the rest of the job; by default nothing.
+    /// Jobs that must end first, whatever way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_any: Vec<u64>,
+    /// Jobs that must fail or be cancelled first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_not_ok: Vec<u64>,
+    /// What failed tasks do to the rest of the job; by default nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail_fast: Option<FailFast>,
+    /// The failed tasks with which `fail_fast` takes effect: a number such as `3`, or `5%` for more than 5 percent of
+    /// the job's tasks; by default one task. Without `fail_fast`, running tasks finish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fail_limit: Option<String>,
     /// How many of the job's tasks may run at a time; by default any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
@@ -264,6 +276,13 @@ pub struct Unplaceable {
 #[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
+    /// A job that is to end in two ways.
+    #[error(
+        "the job comes after job {0} in two ways; leave it in one of 'after', 'after_any' and 'after_not_ok'"
+    )]
+    AfterTwice(u64),
+    #[error("fail_limit: {0}")]
+    FailLimit(#[from] BadFailLimit),
     #[error("step '{0}' has no command")]
     NoCommand(String),
     /// A cap under which nothing would ever start.
@@ -339,6 +358,9 @@ impl SubmitRequest {
         let names: Vec<String> = self.steps.iter().map(StepRequest::name_or_default).collect();
         let name = self.name.or_else(|| self.steps.first().map(|step| name_of(&step.command)));
         let steps = self.steps.into_iter().map(|step| step.into_spec(&names));
+        let (after, after_ends) =
+            after_of(self.after, self.after_any, self.after_not_ok).map_err(SubmitError::AfterTwice)?;
+        let fail_limit = self.fail_limit.as_deref().map(parse_fail_limit).transpose()?;
         Ok(JobSpec {
             name: name.unwrap_or_default(),
             queue: self.queue.unwrap_or_else(|| user.clone()),
@@ -346,8 +368,11 @@ impl SubmitRequest {
             priority: self.priority,
             key: self.key,
             parent: self.parent.as_deref().map(str::parse).transpose()?,
-            after: self.after.into_iter().map(JobId).collect(),
+            after,
+            after_ends,
+            fail_limit: fail_limit.unwrap_or_default(),
             fail_fast: match self.fail_fast {
+                None if fail_limit.is_some() => windlass_core::job::FailFast::Finish,
                 None => windlass_core::job::FailFast::No,
                 Some(FailFast::Finish) => windlass_core::job::FailFast::Finish,
                 Some(FailFast::Kill) => windlass_core::job::FailFast::Kill,

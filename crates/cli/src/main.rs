@@ -19,8 +19,8 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    board, ca, completion, docs, events, limit, list, logs, queue, run, scheduler, server, show, tips, token, top, verbs,
-    view, why, worker,
+    board, ca, completion, docs, events, limit, list, logs, queue, run, scheduler, server, show, targets, tips, token, top,
+    verbs, view, why, worker,
 };
 use node::own;
 use std::ffi::OsString;
@@ -172,10 +172,10 @@ enum JobCommand {
     Tasks(list::TasksArgs),
     /// Wait until jobs have ended, and exit with the code of the first that failed
     Wait(verbs::IdsArgs),
-    /// Cancel jobs: running tasks are killed, the others never start
-    Cancel(verbs::IdsArgs),
-    /// Run the failed and cancelled tasks of jobs again
-    Retry(verbs::IdsArgs),
+    /// Cancel jobs, or tasks of a job: those that run are killed, the others never start
+    Cancel(targets::TargetsArgs),
+    /// Run the failed and cancelled tasks of jobs again, or some of them
+    Retry(targets::TargetsArgs),
     /// Hold jobs: start no further task of them
     Hold(verbs::IdsArgs),
     /// Release held jobs: their tasks may start again
@@ -287,8 +287,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Show(args)) => show::job(context, &args).await,
         Command::Job(JobCommand::Tasks(args)) => list::tasks(context, &args).await,
         Command::Job(JobCommand::Wait(args)) => verbs::wait(context, &args).await,
-        Command::Job(JobCommand::Cancel(args)) => verbs::act(context, &args, verbs::Verb::Cancel).await,
-        Command::Job(JobCommand::Retry(args)) => verbs::act(context, &args, verbs::Verb::Retry).await,
+        Command::Job(JobCommand::Cancel(args)) => targets::act(context, &args, verbs::Verb::Cancel).await,
+        Command::Job(JobCommand::Retry(args)) => targets::act(context, &args, verbs::Verb::Retry).await,
         Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
         Command::Job(JobCommand::Priority(args)) => verbs::prioritize(context, &args).await,

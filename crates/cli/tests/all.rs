@@ -51,6 +51,7 @@ mod shown;
 mod site;
 mod strangers;
 mod support;
+mod tasks;
 mod telemetry;
 mod tidy;
 mod tips;

@@ -76,6 +76,9 @@ pub const PREFETCH_MAX: usize = 64;
 pub const NOTED_TASKS: u32 = 10_000;
 /// Ranges in such a write at most.
 pub const NOTED_RANGES_MAX: usize = 10_000;
+/// Ranges of tasks that one request may name, and those of a job's tasks that were cancelled by themselves. They are
+/// written as one value.
+pub const REQUESTED_RANGES_MAX: usize = 10_000;
 /// Workers that are looked at in one round for room for what is sent ahead, and have none.
 pub const PREFETCH_LOOKS_MAX: usize = 64;
 /// Classes of longer tasks whose turn is before, and past which a round looks for what it can send ahead.

@@ -147,8 +147,20 @@ pub enum Write {
         /// What became of its tasks.
         counts: Counts,
     },
-    /// The job is active again: failed and cancelled tasks are ready, their failures forgotten.
-    JobRetry { job: JobId },
+    /// The job is active again. Of these tasks, those that failed or were cancelled are ready, and their last attempts
+    /// go to their histories. The failures of those without a booking are forgotten.
+    JobRetry {
+        job: JobId,
+        /// Their places in the job; all of them where all that failed is retried.
+        tasks: RangeSet,
+    },
+    /// The tasks of a job that requests cancelled and that were not retried since, all of them. Those without a booking
+    /// are over.
+    TasksCanceled {
+        job: JobId,
+        /// Their places in the job.
+        tasks: RangeSet,
+    },
     /// A task is booked. Refused unless the task has no row (attempt 1) or is ready again with the
     /// attempt before: the insert by primary key is the compare-and-swap.
     Book {
@@ -256,7 +268,8 @@ impl Write {
             | Write::JobPriority { job, .. }
             | Write::JobStop { job, .. }
             | Write::JobEnd { job, .. }
-            | Write::JobRetry { job }
+            | Write::JobRetry { job, .. }
+            | Write::TasksCanceled { job, .. }
             | Write::LicenceBackoffs { job, .. }
             | Write::SucceededRanges { job, .. }
             | Write::Park { job, .. }
@@ -447,6 +460,24 @@ pub enum Refusal {
     /// The job has nothing to run again.
     #[error("job {0} has no failed or cancelled task")]
     NothingToRetry(JobId),
+    /// None of the tasks that a request names can be run again.
+    #[error("none of these tasks of job {0} failed or was cancelled")]
+    NoneToRetry(JobId),
+    /// None of the tasks that a request names can be cancelled.
+    #[error("these tasks of job {0} have ended")]
+    NothingToCancel(JobId),
+    /// A request names a task that its job does not have.
+    #[error("there is no task {job}.{index}; job {job} has {total} tasks, numbered from 0")]
+    NoSuchTask {
+        job: JobId,
+        /// The first such task.
+        index: u32,
+        /// The number of tasks that it has.
+        total: u32,
+    },
+    /// A request that is about tasks names none.
+    #[error("no task is named")]
+    NothingNamed,
     /// A job without a step.
     #[error("the job has no step")]
     NoStep,

@@ -28,6 +28,7 @@ mod refused_rows;
 mod scoring;
 mod settings;
 mod sizes;
+mod task_requests;
 mod turns;
 mod unsure_starts;
 mod users;

@@ -134,9 +134,14 @@ impl From<Refusal> for ApiError {
                 .hint("'windlass limit list' lists them"),
             Refusal::Ended(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())
                 .hint(format!("'windlass job retry {id}' runs what failed again")),
-            Refusal::NothingToRetry(_) | Refusal::Connected(_) | Refusal::NameTaken { .. } => {
-                ApiError::new(ErrorCode::Conflict, refusal.to_string())
-            }
+            Refusal::NothingToCancel(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())
+                .hint(format!("'windlass job retry {id}.TASK' runs one that failed again")),
+            Refusal::NothingToRetry(_)
+            | Refusal::NoneToRetry(_)
+            | Refusal::Connected(_)
+            | Refusal::NameTaken { .. } => ApiError::new(ErrorCode::Conflict, refusal.to_string()),
+            Refusal::NoSuchTask { .. } => ApiError::new(ErrorCode::NotFound, refusal.to_string())
+                .hint("'windlass job tasks JOB' lists those of a job"),
             Refusal::Unplaceable(steps) => {
                 ApiError::new(ErrorCode::CannotBePlaced, format!("{refusal}: {}", reasons(steps)))
                     .hint("ask for less, or submit it with 'windlass submit' to wait for a worker that fits")

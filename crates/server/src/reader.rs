@@ -121,6 +121,8 @@ impl Outline for Job {
             ended_ms: _,
             max_running: _,
             after: _,
+            after_any: _,
+            after_not_ok: _,
             parent: _,
             counts: _,
             steps,

@@ -28,6 +28,7 @@ pub fn write(write: &Write) -> String {
         | Write::JobStop { .. }
         | Write::JobEnd { .. }
         | Write::JobRetry { .. }
+        | Write::TasksCanceled { .. }
         | Write::Park { .. }
         | Write::Unpark { .. } => {
             format!("{write:?}")
@@ -50,6 +51,9 @@ pub fn event(event: &Event) -> String {
             )
         }
         Event::Retry { request, job } => format!("retry {request} job {job}"),
+        Event::RetryTasks { request, job, tasks } => {
+            format!("retry {request} job {job} tasks {:?}", tasks.ranges().collect::<Vec<_>>())
+        }
         Event::Fetched { number, records } => {
             let ids = records.as_ref().map(|records| records.iter().map(|r| r.id.0).collect::<Vec<_>>());
             format!("read {number}: {ids:?}")

@@ -4,9 +4,11 @@
 
 use crate::clock::{MS, S};
 use crate::rng::Rng;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::job::{ChunkSize, Chunks, Dependency, DependencyKind, End, FailFast, JobSpec, StepSpec};
+use windlass_core::job::{
+    AfterEnd, ChunkSize, Chunks, Dependency, DependencyKind, End, FailFast, FailLimit, JobSpec, StepSpec,
+};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
@@ -228,6 +230,12 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
     while rng.chance(300) && after.len() < 3 {
         after.extend(rng.pick(known).copied());
     }
+    let mut after_ends = BTreeMap::new();
+    for first in &after {
+        if rng.chance(400) {
+            after_ends.insert(*first, [AfterEnd::Any, AfterEnd::NotOk][rng.below(2) as usize]);
+        }
+    }
     JobSpec {
         name: format!("j{}", rng.below(1000)),
         queue: ["a", "b", "c", "vip", "idle"][rng.below(5) as usize].to_owned(),
@@ -236,7 +244,9 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
         key: rng.chance(300).then(|| format!("k{}", rng.below(20))),
         parent: None,
         after,
+        after_ends,
         fail_fast: [FailFast::No, FailFast::No, FailFast::Finish, FailFast::Kill][rng.below(4) as usize],
+        fail_limit: [FailLimit::Tasks(1), FailLimit::Tasks(2), FailLimit::Percent(40)][rng.below(3) as usize],
         max_running: rng.chance(100).then(|| rng.between(1, 4) as u32),
         steps,
     }

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use windlass_core::client_places::{NoPlace, PlaceRequest};
 use windlass_core::engine::{Event, PlaceInUse, Reply, Submit};
 use windlass_core::ids::AllocId;
-use windlass_core::job::{End, JobSpec, JobState, Stop};
+use windlass_core::job::{End, JobSpec, JobState, Stop, TaskState};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
+use windlass_core::ranges::RangeSet;
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
 /// Cache sizes below this, in steps, make most of a burst parked.
@@ -26,6 +27,7 @@ enum Ask {
     /// The spec, the task that submits it, and the virtual time of the submission.
     Submit(Arc<JobSpec>, Option<AttemptKey>, u64),
     Cancel(JobId),
+    CancelTasks(JobId, RangeSet),
     Alloc(PlaceInUse),
     Reclaim(AttemptKey),
     /// An outside client that hung up.
@@ -110,6 +112,7 @@ impl People {
                     (0..world.rng.between(1, 4)).for_each(|_| self.submit_new(world, true));
                 }
             }
+            (45..53, Some(job)) if world.rng.chance(400) => self.cancel_tasks(world, job),
             (45..53, Some(job)) => {
                 let request = self.ask(Ask::Cancel(job));
                 world.tell(Event::Cancel { request, job });
@@ -118,6 +121,10 @@ impl People {
                 let held = world.rng.chance(500);
                 let request = self.ask(Ask::Other);
                 world.tell(Event::Hold { request, job, held });
+            }
+            (65..77, Some(job)) if world.rng.chance(300) => {
+                let (request, tasks) = (self.ask(Ask::Other), some_tasks(world));
+                world.tell(Event::RetryTasks { request, job, tasks });
             }
             (65..77, Some(job)) => {
                 let request = self.ask(Ask::Other);
@@ -143,6 +150,12 @@ impl People {
                 }
             }
         }
+    }
+
+    fn cancel_tasks(&mut self, world: &mut World, job: JobId) {
+        let tasks = some_tasks(world);
+        let request = self.ask(Ask::CancelTasks(job, tasks.clone()));
+        world.tell(Event::CancelTasks { request, job, tasks });
     }
 
     /// Tells a worker to take nothing new, or to take work again.
@@ -261,6 +274,7 @@ impl People {
                     world.broken(format!("the cancel of job {job} was answered and is not durable"));
                 }
             }
+            (Ask::CancelTasks(job, tasks), Reply::Done) => tasks_cancelled(world, job, tasks),
             _ => {}
         }
     }
@@ -390,6 +404,27 @@ impl People {
             let request = self.ask(Ask::Other);
             world.tell(Event::Forget { request, worker, force: false });
         }
+    }
+}
+
+/// A few tasks in a row, which a job may have or not.
+fn some_tasks(world: &mut World) -> RangeSet {
+    let first = world.rng.below(5) as u32;
+    RangeSet::from_range(first..first + world.rng.between(1, 3) as u32)
+}
+
+/// Checks that a cancel of tasks that was answered is durable: they have ended, or are cancelled.
+fn tasks_cancelled(world: &mut World, job: JobId, tasks: RangeSet) {
+    let Some(view) = world.store.job(job).filter(|_| !world.promises.was_retried(job)) else { return };
+    let mut open = tasks;
+    open.subtract(&view.cancels);
+    for task in world.store.tasks(job, 0..u32::MAX) {
+        if task.row.state >= TaskState::Succeeded {
+            open.remove(task.row.index);
+        }
+    }
+    if !open.is_empty() {
+        world.broken(format!("the cancel of tasks of job {job} was answered and is not durable: {open:?}"));
     }
 }
 

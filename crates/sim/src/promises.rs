@@ -93,8 +93,11 @@ impl Promises {
         }
         for first in &record.spec.after {
             let state = store.job(*first).map(|job| job.state);
-            if state != Some(JobState::Succeeded) && !self.is_deleted(*first) {
-                return Err(format!("{task} starts before job {first} succeeded: {state:?}"));
+            let may_start = state.is_some_and(|state| record.spec.may_follow(*first, state));
+            // A job that had failed may have been retried since.
+            let was_other = self.retried.contains(first) && record.spec.after_ends.contains_key(first);
+            if !may_start && !self.is_deleted(*first) && !was_other {
+                return Err(format!("{task} starts before job {first} ended so that it may: {state:?}"));
             }
         }
         Ok(())
@@ -161,7 +164,7 @@ impl Promises {
         let retried: BTreeSet<JobId> = writes
             .iter()
             .filter_map(|write| match write {
-                Write::JobRetry { job } => Some(*job),
+                Write::JobRetry { job, .. } => Some(*job),
                 _ => None,
             })
             .collect();
@@ -173,7 +176,11 @@ impl Promises {
         let after = full_records(store, &touched);
         for old in before {
             let new = after.iter().find(|record| record.id == old.id);
-            checked = checked.and(compare(&old, new, retried.contains(&old.id)));
+            let was_retried = retried.contains(&old.id);
+            checked = checked.and(compare(&old, new, was_retried));
+            if let Some(new) = new.filter(|_| !was_retried) {
+                checked = checked.and(stays_cancelled(&old, new));
+            }
         }
         for record in &after {
             if record.state != JobState::Active
@@ -410,6 +417,18 @@ fn compare(old: &JobRecord, new: Option<&JobRecord>, retried: bool) -> Checked {
     Ok(())
 }
 
+/// Checks that no task that was cancelled by itself is booked before it is retried.
+fn stays_cancelled(old: &JobRecord, new: &JobRecord) -> Checked {
+    let attempts: BTreeMap<u32, u32> = old.tasks.iter().map(|row| (row.index, row.attempt)).collect();
+    let cancelled = new.tasks.iter().filter(|row| old.cancels.contains(row.index));
+    for row in cancelled {
+        if attempts.get(&row.index) != Some(&row.attempt) {
+            return Err(format!("{}.{} was cancelled and is booked: {row:?}", old.id, row.index));
+        }
+    }
+    Ok(())
+}
+
 /// Checks that what is in force is what the store has, while no write is under way.
 pub(crate) fn same_settings(store: &Memory, engine: &Engine) -> Checked {
     let ground = store.load().ground;
@@ -511,8 +530,16 @@ fn same_job(engine: &Engine, record: &JobRecord) -> Checked {
     let Some(job) = engine.job(id) else {
         return Err(format!("job {id} is active in the store, and the engine has it not"));
     };
-    if job.held != record.held || job.stop != record.stop {
-        return Err(format!("job {id}: the store says {:?} {:?}", record.held, record.stop));
+    if job.held != record.held || job.stop != record.stop || job.cancels != record.cancels {
+        return Err(format!(
+            "job {id}: the store says {:?} {:?} {:?}",
+            record.held, record.stop, record.cancels
+        ));
+    }
+    let open = job.not_ended(&job.cancels);
+    if let Some(open) = open.iter().find(|index| engine.attempt(TaskId { job: id, index: *index }).is_none())
+    {
+        return Err(format!("task {open} of job {id} was cancelled and has not ended"));
     }
     let booked = with_state(record, TaskState::Booked).count();
     if engine.attempts_of(id).count() != booked {

@@ -435,8 +435,14 @@ impl ScriptWorld {
         let job = JobId(args.number(0)?);
         let request = self.ask(format!("{} {job}", args.verb()));
         self.tell(match args.verb() {
-            "cancel" => Event::Cancel { request, job },
-            "retry" => Event::Retry { request, job },
+            "cancel" => match args.tasks()? {
+                Some(tasks) => Event::CancelTasks { request, job, tasks },
+                None => Event::Cancel { request, job },
+            },
+            "retry" => match args.tasks()? {
+                Some(tasks) => Event::RetryTasks { request, job, tasks },
+                None => Event::Retry { request, job },
+            },
             "prioritize" => {
                 let priority = args.word(1)?.parse().map_err(|_| "no priority".to_owned())?;
                 Event::Prioritize { request, job, priority }

@@ -25,6 +25,7 @@ use windlass_core::licences::Limit;
 use windlass_core::queues::{
     ClockOf, ClockRecord, QueueRecord, QueueTurn, SavedTurns, TurnClock, TurnRecord,
 };
+use windlass_core::ranges::RangeSet;
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::score::history::Sample;
 use windlass_core::worker::WorkerRecord;
@@ -418,7 +419,8 @@ impl Tables {
                 view.ended = Some(*at);
                 view.counts = Some(*counts);
             }),
-            Write::JobRetry { job } => self.retry(*job),
+            Write::JobRetry { job, tasks } => self.retry(*job, tasks),
+            Write::TasksCanceled { job, tasks } => self.change(*job, |view| view.cancels = tasks.clone()),
             Write::Book { task, attempt, worker, epoch, at, amounts } => {
                 self.book(*task, *attempt, (*worker, *epoch), *at, *amounts)
             }
@@ -428,19 +430,13 @@ impl Tables {
             Write::Requeued { task, attempt, failures, losses, result } => {
                 let ended = self.end(*task, *attempt, TaskState::Ready, (*failures, *losses), result);
                 let Some(row) = ended else { return false };
-                let view = AttemptView {
-                    attempt: *attempt,
-                    worker: row.worker,
-                    epoch: row.epoch,
-                    late: false,
-                    result: result.clone(),
-                };
-                self.history.entry(*task).or_default().push(view);
+                self.history.entry(*task).or_default().push(earlier(&row, result));
                 true
             }
             Write::LateResult { task, attempt, worker, epoch, result } => {
                 let (attempt, worker, epoch) = (*attempt, *worker, *epoch);
-                let view = AttemptView { attempt, worker, epoch, late: true, result: result.clone() };
+                let view =
+                    AttemptView { attempt, worker, epoch, late: true, booked: None, result: result.clone() };
                 self.add_late(*task, view);
                 true
             }
@@ -486,6 +482,7 @@ impl Tables {
             held: false,
             ended: None,
             counts: None,
+            cancels: RangeSet::default(),
         };
         self.jobs.insert(id, view);
         true
@@ -602,17 +599,24 @@ impl Tables {
         self.jobs.get_mut(&id).map(change).is_some()
     }
 
-    fn retry(&mut self, id: JobId) -> bool {
-        let all = TaskId { job: id, index: 0 }..=TaskId { job: id, index: u32::MAX };
+    fn retry(&mut self, id: JobId, again: &RangeSet) -> bool {
         if !self.jobs.contains_key(&id) {
             return false;
         }
-        for task in self.tasks.range_mut(all).map(|(_, task)| task) {
-            if task.row.state != TaskState::Failed && task.row.state != TaskState::Canceled {
-                continue;
+        for range in again.ranges() {
+            let tasks = TaskId { job: id, index: range.start }..TaskId { job: id, index: range.end };
+            for (task, stored) in self.tasks.range_mut(tasks) {
+                match stored.row.state {
+                    TaskState::Failed | TaskState::Canceled => {
+                        let last = stored.result.as_ref().map(|result| earlier(&stored.row, result));
+                        self.history.entry(*task).or_default().extend(last);
+                    }
+                    TaskState::Ready => {}
+                    _ => continue,
+                }
+                stored.row.state = TaskState::Ready;
+                stored.row.failures = 0;
             }
-            task.row.state = TaskState::Ready;
-            task.row.failures = 0;
         }
         self.change(id, |view| {
             view.state = JobState::Active;
@@ -652,8 +656,21 @@ impl Tables {
             held: job.held,
             parked: self.parked.get(&id).copied(),
             back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
+            cancels: job.cancels.clone(),
             ..JobRecord::new(id, job.spec.clone(), job.created)
         }))
+    }
+}
+
+/// The attempt of a row, as its task's history has it.
+fn earlier(row: &TaskRow, result: &TaskResult) -> AttemptView {
+    AttemptView {
+        attempt: row.attempt,
+        worker: row.worker,
+        epoch: row.epoch,
+        late: false,
+        booked: Some(row.booked),
+        result: result.clone(),
     }
 }
 

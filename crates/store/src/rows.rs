@@ -17,13 +17,13 @@ use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
 /// The columns of [`job`].
-pub const JOB: &str = "id, spec, created, state, stop, held, ended, counts, priority";
+pub const JOB: &str = "id, spec, created, state, stop, held, ended, counts, priority, cancels";
 /// The columns of an attempt's result behind the kind of its end, which is `end` in SQLite and `ending` in PostgreSQL.
 pub const RESULT: &str = "code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk";
 /// The columns of [`task_row`].
 pub const TASK: &str = "idx, state, attempt, failures, losses, worker, epoch, booked, cpu, memory";
 /// The columns of an attempt behind those of its result.
-pub const ATTEMPT: &str = "attempt, worker, epoch, late, idx";
+pub const ATTEMPT: &str = "attempt, worker, epoch, late, idx, booked";
 /// The columns of [`worker`].
 pub const WORKER: &str =
     "id, name, epoch, incarnation, draining, capacity, attributes, identity, state, lease_until, note";
@@ -124,6 +124,7 @@ pub fn job<R: StoredRow>(row: &R) -> Result<JobView, RowError> {
         held: row.flag(5)?,
         ended: row.time(6)?,
         counts: row.json(7, spec::counts_from_json)?,
+        cancels: row.json(9, spec::ranges_from_json)?.unwrap_or_default(),
     })
 }
 
@@ -173,6 +174,7 @@ pub fn attempt<R: StoredRow>(row: &R) -> Result<(u32, AttemptView), RowError> {
         worker: WorkerId(row.number(11)?),
         epoch: Epoch(row.number(12)?),
         late: row.flag(13)?,
+        booked: row.time(15)?,
         result: present(0, result(row)?)?,
     };
     Ok((row.small(14)?, view))

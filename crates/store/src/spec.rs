@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{
-    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec,
+    AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, FailFast, FailLimit, Hints,
+    JobSpec, Kind, StepSpec,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
@@ -27,8 +28,16 @@ struct JobJson {
     parent: Option<(u64, u32)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     after: Vec<u64>,
+    /// Those of `after` that need not succeed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    after_ends: BTreeMap<u64, AfterEndJson>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fail_fast: Option<FailFastJson>,
+    /// Failed tasks that stop the job, or percent of its tasks; neither is one task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fail_tasks: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fail_percent: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_running: Option<u32>,
     steps: Vec<StepJson>,
@@ -39,6 +48,14 @@ struct JobJson {
 enum FailFastJson {
     Finish,
     Kill,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AfterEndJson {
+    Ok,
+    Any,
+    NotOk,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -132,6 +149,15 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
         key: spec.key.clone(),
         parent: spec.parent.map(|task| (task.job.0, task.index)),
         after: spec.after.iter().map(|id| id.0).collect(),
+        after_ends: spec.after_ends.iter().map(|(id, end)| (id.0, after_end_to(*end))).collect(),
+        fail_tasks: match spec.fail_limit {
+            FailLimit::Tasks(tasks) => Some(tasks).filter(|tasks| *tasks != 1),
+            FailLimit::Percent(_) => None,
+        },
+        fail_percent: match spec.fail_limit {
+            FailLimit::Tasks(_) => None,
+            FailLimit::Percent(percent) => Some(percent),
+        },
         fail_fast: match spec.fail_fast {
             FailFast::No => None,
             FailFast::Finish => Some(FailFastJson::Finish),
@@ -141,6 +167,22 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
         steps: spec.steps.iter().map(step_to_json).collect(),
     };
     to_json(&json)
+}
+
+fn after_end_to(end: AfterEnd) -> AfterEndJson {
+    match end {
+        AfterEnd::Ok => AfterEndJson::Ok,
+        AfterEnd::Any => AfterEndJson::Any,
+        AfterEnd::NotOk => AfterEndJson::NotOk,
+    }
+}
+
+fn after_end_from(json: AfterEndJson) -> AfterEnd {
+    match json {
+        AfterEndJson::Ok => AfterEnd::Ok,
+        AfterEndJson::Any => AfterEnd::Any,
+        AfterEndJson::NotOk => AfterEnd::NotOk,
+    }
 }
 
 /// How many tasks one process runs.
@@ -235,6 +277,11 @@ pub fn spec_from_json(text: &str) -> Result<JobSpec, serde_json::Error> {
         key: json.key,
         parent: json.parent.map(|(job, index)| TaskId { job: JobId(job), index }),
         after: json.after.into_iter().map(JobId).collect(),
+        after_ends: json.after_ends.into_iter().map(|(id, end)| (JobId(id), after_end_from(end))).collect(),
+        fail_limit: match json.fail_percent {
+            Some(percent) => FailLimit::Percent(percent),
+            None => FailLimit::Tasks(json.fail_tasks.unwrap_or(1)),
+        },
         fail_fast: match json.fail_fast {
             None => FailFast::No,
             Some(FailFastJson::Finish) => FailFast::Finish,

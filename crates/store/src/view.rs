@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::engine::StoredState;
 use windlass_core::job::{Counts, JobSpec, JobState, Parked, Stop, TaskResult, TaskRow};
+use windlass_core::ranges::RangeSet;
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
 /// Task profiles whose samples [`Store::load`](crate::Store::load) returns.
@@ -42,6 +43,8 @@ pub struct JobView {
     pub ended: Option<Time>,
     /// How many of its tasks ended in which state; `None` while it is active.
     pub counts: Option<Counts>,
+    /// The tasks that requests cancelled and that were not retried since. Those without a row never started.
+    pub cancels: RangeSet,
 }
 
 /// A parked job as users see it.
@@ -220,6 +223,8 @@ pub struct AttemptView {
     pub epoch: Epoch,
     /// Whether the result came after this attempt had lost its booking.
     pub late: bool,
+    /// When it was booked; `None` of a late result, and of an attempt from before this was kept.
+    pub booked: Option<Time>,
     /// How the attempt ended.
     pub result: TaskResult,
 }

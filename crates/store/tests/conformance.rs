@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{
-    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints,
-    JobSpec, JobState, Kind, LaunchFault, StepSpec, Stop, TaskResult, TaskState, Tries,
+    AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast,
+    FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, StepSpec, Stop, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
+use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
 use windlass_core::tags::Need;
 use windlass_core::worker::{WorkerRecord, WorkerState};
@@ -62,8 +63,10 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
         priority: -5,
         key: key.map(str::to_owned),
         parent: Some(task(9, 9)),
-        after: vec![JobId(3)],
+        after: vec![JobId(3), JobId(4), JobId(5)],
+        after_ends: [(JobId(4), AfterEnd::Any), (JobId(5), AfterEnd::NotOk)].into(),
         fail_fast: FailFast::Kill,
+        fail_limit: FailLimit::Percent(10),
         steps: vec![step("first", 3), second],
     }
 }
@@ -297,13 +300,67 @@ fn a_job_ends_and_is_retried() {
         assert_eq!((view.state, view.ended, view.counts), (JobState::Failed, Some(Time(500)), Some(counts)));
         assert_eq!((view.stop, view.held), (Some(Stop::After(JobId(3))), true));
         assert_eq!(view.spec.priority, -7, "as a user changed it");
-        commit(&store, vec![Write::JobRetry { job: JobId(1) }]).await;
+        commit(&store, vec![Write::JobRetry { job: JobId(1), tasks: RangeSet::from_range(0..6) }]).await;
         let record = store.records(BTreeSet::from([JobId(1), JobId(2)])).await.unwrap().pop().unwrap();
         assert_eq!((record.state, record.stop), (JobState::Active, None));
         let rows: Vec<_> = record.tasks.iter().map(|row| (row.state, row.attempt, row.failures)).collect();
         assert_eq!(rows, [(TaskState::Ready, 1, 0), (TaskState::Ready, 1, 0)]);
         let succeeded = EndedTasks { tasks: 0..1, state: TaskState::Succeeded, tries: Tries::default() };
         assert_eq!(record.ended, [succeeded]);
+    });
+}
+
+/// A task that ran twice has both attempts: the first in its history, with the time of its booking.
+#[test]
+fn a_retry_keeps_the_last_attempt_of_each_task() {
+    on_all(async |store| {
+        let (bad, other) = (task(1, 1), task(1, 4));
+        commit(
+            &store,
+            vec![
+                new_job(1, spec("n", "u", None)),
+                book(bad, 1),
+                book(other, 1),
+                end(bad, 1, TaskState::Failed, End::Exited(7)),
+                end(other, 1, TaskState::Canceled, End::Canceled),
+            ],
+        )
+        .await;
+        let retry = |range| Write::JobRetry { job: JobId(1), tasks: RangeSet::from_range(range) };
+        assert!(commit(&store, vec![retry(0..3)]).await.is_empty());
+        let states = async || {
+            let rows = store.tasks(JobId(1), 0..9).await.unwrap();
+            rows.iter().map(|task| (task.row.index, task.row.state, task.row.failures)).collect::<Vec<_>>()
+        };
+        let untouched = (4, TaskState::Canceled, 1);
+        assert_eq!(states().await, [(1, TaskState::Ready, 0), untouched]);
+        commit(&store, vec![book(bad, 2), end(bad, 2, TaskState::Succeeded, End::Exited(0))]).await;
+        let history = store.history(bad).await.unwrap();
+        let seen: Vec<_> = history.iter().map(|earlier| (earlier.attempt, earlier.booked)).collect();
+        assert_eq!(seen, [(1, Some(Time(77)))]);
+        assert_eq!(history[0].result, result(End::Exited(7)));
+        assert!(store.history(other).await.unwrap().is_empty());
+        commit(&store, vec![retry(0..6)]).await;
+        assert_eq!(store.history(other).await.unwrap().len(), 1);
+        assert_eq!(store.history(bad).await.unwrap().len(), 1, "it succeeded, and is not retried");
+    });
+}
+
+#[test]
+fn cancelled_tasks_are_kept_until_they_are_retried() {
+    on_all(async |store| {
+        commit(&store, vec![new_job(1, spec("n", "u", None)), book(task(1, 0), 1)]).await;
+        let cancels = |tasks: &RangeSet| Write::TasksCanceled { job: JobId(1), tasks: tasks.clone() };
+        let mut tasks = RangeSet::from_range(0..2);
+        tasks.insert_range(4..5);
+        assert!(commit(&store, vec![cancels(&RangeSet::from_range(0..1)), cancels(&tasks)]).await.is_empty());
+        let record = store.load().await.unwrap().ground.jobs.remove(0);
+        assert_eq!((record.cancels, record.tasks.len()), (tasks.clone(), 1));
+        assert_eq!(store.job(JobId(1)).await.unwrap().unwrap().cancels, tasks);
+        commit(&store, vec![cancels(&RangeSet::default())]).await;
+        assert!(store.load().await.unwrap().ground.jobs[0].cancels.is_empty());
+        let nowhere = Write::TasksCanceled { job: JobId(2), tasks };
+        assert_eq!(commit(&store, vec![nowhere]).await, [0]);
     });
 }
 

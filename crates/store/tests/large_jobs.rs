@@ -90,7 +90,8 @@ fn a_large_old_job_goes_bit_by_bit() {
             // After the first piece the whole job is gone, so that no part of it can run again.
             assert_eq!(store.job(JobId(1)).await.unwrap(), None);
             assert!(store.records([JobId(1)].into()).await.unwrap().is_empty());
-            assert_eq!(commit(&store, vec![Write::JobRetry { job: JobId(1) }]).await, [0]);
+            let retry = Write::JobRetry { job: JobId(1), tasks: RangeSet::from_range(0..25) };
+            assert_eq!(commit(&store, vec![retry]).await, [0]);
             assert_eq!(store.job_by_key("u".into(), "k".into()).await.unwrap(), None);
             if !more {
                 break;

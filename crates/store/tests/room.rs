@@ -6,6 +6,7 @@ use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{Counts, JobSpec, JobState, StepSpec};
 use windlass_core::queues::QueueRecord;
+use windlass_core::ranges::RangeSet;
 use windlass_core::{JobId, Time};
 use windlass_store::{EndedTotals, Store, TokenRecord, TokenWrite};
 
@@ -44,7 +45,7 @@ fn jobs_are_counted_by_the_state_in_which_they_ended() {
         };
         let end =
             |id, state, at| Write::JobEnd { job: JobId(id), state, at: Time(at), counts: Counts::default() };
-        let retry = |id| Write::JobRetry { job: JobId(id) };
+        let retry = |id| Write::JobRetry { job: JobId(id), tasks: RangeSet::from_range(0..6) };
         use JobState::{Canceled, Failed, Succeeded};
         assert_eq!(totals().await, (0, 0, 0));
         commit(&store, (1..=6).map(|id| job(id, "ann", 1)).collect()).await;

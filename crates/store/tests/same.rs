@@ -81,7 +81,13 @@ fn write(Op(kind, job, index, attempt, worker_id): Op, made: &mut BTreeSet<u64>)
             let counts = Counts { total: u64::from(index) as _, ..Counts::default() };
             Write::JobEnd { job: id, state: JobState::Failed, at, counts }
         }
-        5 | 6 => Write::JobRetry { job: id },
+        5 => Write::JobRetry { job: id, tasks: RangeSet::from_range(0..4) },
+        6 if attempt == 1 => Write::TasksCanceled { job: id, tasks: RangeSet::from_range(index..index + 2) },
+        6 => {
+            let mut tasks = RangeSet::from_range(index..index + 1);
+            tasks.insert_range(3..4);
+            Write::JobRetry { job: id, tasks }
+        }
         7..=10 => Write::Book { task, attempt, worker: worker_id, epoch, at, amounts: (100, 7) },
         11..=13 => {
             let state = [TaskState::Succeeded, TaskState::Failed][index as usize % 2];

@@ -6,6 +6,7 @@ mod credentials;
 mod failure;
 mod failures;
 mod servers;
+pub mod task_sets;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;

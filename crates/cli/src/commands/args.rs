@@ -2,19 +2,20 @@
 
 use crate::client::user::user_on;
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
+use crate::commands::order::OrderArgs;
 use crate::commands::select::{Jobs, resolve_all};
 use crate::commands::tips;
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines;
 use crate::ui::message::message;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
 use windlass_api::quantity::{parse_duration, parse_size};
-use windlass_api::{Addresses, ChunksRequest, FailFast, Param, Range, Resources, StepRequest, SubmitRequest};
+use windlass_api::{Addresses, ChunksRequest, Param, Range, Resources, StepRequest, SubmitRequest};
 use windlass_core::TaskId;
 
 /// Replacement strings for the task's value in a command, as in GNU parallel.
@@ -94,9 +95,6 @@ pub struct TaskArgs {
     /// Working directory of the tasks [default: the current one]
     #[arg(long, value_name = "DIR", help_heading = "Work")]
     pub cwd: Option<PathBuf>,
-    /// After a task has failed start no more tasks, and let running tasks finish or kill them
-    #[arg(long, value_name = "HOW", help_heading = "Work")]
-    pub fail_fast: Option<FailFastArg>,
     /// Idempotency key: a second submission with it returns the first job
     #[arg(long, value_name = "KEY", help_heading = "Work")]
     pub key: Option<String>,
@@ -104,18 +102,11 @@ pub struct TaskArgs {
     #[arg(required_unless_present = "file", trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
     pub command: Vec<String>,
     #[command(flatten)]
+    pub order: OrderArgs,
+    #[command(flatten)]
     pub template: TemplateArgs,
     #[command(flatten)]
     pub hints: HintArgs,
-}
-
-/// What a failed task does to the rest of its job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum FailFastArg {
-    /// Running tasks finish first.
-    Finish,
-    /// Running tasks are killed.
-    Kill,
 }
 
 /// The template and its parameters.
@@ -154,15 +145,6 @@ impl Inherit {
             // An address of this machine may be a tunnel to a farm. The user's own server is recognized by its token.
             Some(Some(address)) if crate::node::own::token_for(address).is_some() => Inherit::AllButHome,
             Some(_) => Inherit::Nothing,
-        }
-    }
-}
-
-impl From<FailFastArg> for FailFast {
-    fn from(how: FailFastArg) -> Self {
-        match how {
-            FailFastArg::Finish => FailFast::Finish,
-            FailFastArg::Kill => FailFast::Kill,
         }
     }
 }
@@ -215,16 +197,17 @@ impl TaskArgs {
             ..Default::default()
         };
         self.hints.put_on(&mut step);
-        Ok(SubmitRequest {
+        let mut request = SubmitRequest {
             name: self.name.clone(),
             queue: self.queue.clone(),
             priority: self.priority,
             key: Some(self.key.clone().unwrap_or_else(fresh_key)),
-            fail_fast: self.fail_fast.map(Into::into),
             max_running: self.max_running,
             steps: vec![step],
             ..Default::default()
-        })
+        };
+        self.order.put_on(&mut request);
+        Ok(request)
     }
 
     /// Fills in what only the server knows: the id of the last job, and the caller's name there. With `waits`, the task
@@ -239,6 +222,7 @@ impl TaskArgs {
         for id in &request.after {
             client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;
         }
+        self.order.complete(request, client).await?;
         request.user = Some(user_on(client).await?);
         request.parent = if waits { parent_task(client.address()) } else { None };
         Ok(())

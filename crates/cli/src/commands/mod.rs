@@ -13,6 +13,7 @@ pub mod limit;
 pub mod list;
 pub mod log_lines;
 pub mod logs;
+pub mod order;
 pub mod queue;
 #[cfg(test)]
 #[path = "tests/reference.rs"]
@@ -27,6 +28,7 @@ pub mod story;
 #[cfg(test)]
 #[path = "tests/tables.rs"]
 mod tables;
+pub mod targets;
 pub mod template;
 pub mod tips;
 pub mod token;

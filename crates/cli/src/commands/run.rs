@@ -396,6 +396,8 @@ mod tests {
             created_ms: 1_000,
             ended_ms: Some(4_249),
             after: Vec::new(),
+            after_any: Vec::new(),
+            after_not_ok: Vec::new(),
             parent: None,
             counts,
             steps: Vec::new(),

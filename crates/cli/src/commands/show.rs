@@ -73,6 +73,10 @@ fn job_text(job: &Job) -> String {
     if !job.after.is_empty() {
         line("after", job.after.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     }
+    let others = [("after any", &job.after_any), ("after fail", &job.after_not_ok)];
+    for (name, jobs) in others.into_iter().filter(|(_, jobs)| !jobs.is_empty()) {
+        line(name, jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    }
     if let Some(parent) = &job.parent {
         line("parent", parent.clone());
     }

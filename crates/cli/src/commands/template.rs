@@ -43,7 +43,7 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     request.queue.clone_from(&args.queue);
     request.priority = args.priority;
     request.key = Some(args.key.clone().unwrap_or_else(fresh_key));
-    request.fail_fast = args.fail_fast.map(Into::into);
+    args.order.put_on(&mut request);
     Ok(request)
 }
 

@@ -46,7 +46,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    fn word(self) -> &'static str {
+    /// The verb as the server knows it.
+    pub fn word(self) -> &'static str {
         match self {
             Verb::Cancel => "cancel",
             Verb::Retry => "retry",
@@ -56,7 +57,7 @@ impl Verb {
     }
 
     /// The message after success. A cancelled job may still have tasks that are being killed.
-    fn done(self, job: &Job) -> String {
+    pub fn done(self, job: &Job) -> String {
         let id = job.id;
         match self {
             Verb::Cancel if job.state.is_end() => format!("job {id} is {}", job.state.shown()),
@@ -68,7 +69,7 @@ impl Verb {
     }
 }
 
-/// Runs the command `windlass job cancel|retry|hold|release`.
+/// Runs the command `windlass job hold|release`.
 pub async fn act(context: &Context, args: &IdsArgs, verb: Verb) -> Result<(), CliError> {
     let client = context.client().await?;
     let mut outcomes = Outcomes::default();
@@ -157,7 +158,7 @@ async fn print_ended(client: &Client, format: Format, jobs: &[Job]) -> Result<()
 }
 
 /// Prints the jobs for programs. For people a message was printed for each.
-fn print_jobs(format: Format, jobs: &[Job]) -> Result<(), CliError> {
+pub fn print_jobs(format: Format, jobs: &[Job]) -> Result<(), CliError> {
     match format {
         Format::Table => Ok(()),
         Format::Json => print_json(jobs),

@@ -167,9 +167,11 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 30] = [
+pub const API_EDGES: [(&str, &[&str]); 33] = [
     ("address", &[]),
+    ("after", &[]),
     ("error", &[]),
+    ("fail_limit", &[]),
     ("generated", &[]),
     ("job_name", &[]),
     ("load", &[]),
@@ -178,6 +180,7 @@ pub const API_EDGES: [(&str, &[&str]); 30] = [
     ("server", &[]),
     ("shape", &[]),
     ("space", &[]),
+    ("task_set", &[]),
     ("word", &[]),
     ("failure", &["word"]),
     ("queue", &["word"]),
@@ -189,7 +192,7 @@ pub const API_EDGES: [(&str, &[&str]); 30] = [
     ("why", &["failure", "task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
-    ("submit", &["body", "job_name", "session", "shape", "space", "why", "word"]),
+    ("submit", &["after", "body", "fail_limit", "job_name", "session", "shape", "space", "why", "word"]),
     ("job", &["failure", "submit", "token", "word"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
@@ -206,6 +209,7 @@ pub const API_EDGES: [(&str, &[&str]); 30] = [
             "error",
             "events",
             "failure",
+            "fail_limit",
             "job",
             "limit",
             "load",
@@ -216,6 +220,7 @@ pub const API_EDGES: [(&str, &[&str]); 30] = [
             "space",
             "submit",
             "task",
+            "task_set",
             "token",
             "why",
             "word",

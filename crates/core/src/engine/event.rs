@@ -8,6 +8,7 @@ use crate::ledger::{Hello, Inventory, Report, Submit};
 use crate::licences::Limit;
 use crate::load::pressure::LoadReport;
 use crate::queues::QueueRecord;
+use crate::ranges::RangeSet;
 use crate::residency::subqueues::ParkedDrift;
 use crate::time::Time;
 use std::collections::BTreeSet;
@@ -35,6 +36,21 @@ pub enum Event {
         request: RequestId,
         /// The job. One that the engine forgot it reads from the store first.
         job: JobId,
+    },
+    /// A user cancels tasks of a job.
+    CancelTasks {
+        request: RequestId,
+        job: JobId,
+        /// Their places in the job.
+        tasks: RangeSet,
+    },
+    /// A user wants those of these tasks run again that failed or were cancelled.
+    RetryTasks {
+        request: RequestId,
+        /// The job. One that the engine forgot it reads from the store first.
+        job: JobId,
+        /// Their places in the job.
+        tasks: RangeSet,
     },
     /// A running task waits for jobs that it submitted and needs no cpu meanwhile.
     Lend { task: TaskId },
@@ -129,6 +145,8 @@ impl Event {
             | Event::Hold { request, .. }
             | Event::Prioritize { request, .. }
             | Event::Retry { request, .. }
+            | Event::CancelTasks { request, .. }
+            | Event::RetryTasks { request, .. }
             | Event::Reclaim { request, .. }
             | Event::Alloc { request, .. }
             | Event::SetQueue { request, .. }

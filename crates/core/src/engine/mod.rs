@@ -37,7 +37,7 @@ use crate::ids::{AllocId, ClassId, JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::ledger::{
     Books, Ledger, Lookups, classes, greeting, holding, learning, lease, lend, lifecycle, records, reports,
-    requests, retire, settings, submit, turns,
+    requests, retire, settings, submit, task_requests, turns,
 };
 use crate::licences::{LicencePool, Limit};
 use crate::plan::{PlanSettings, Planner, Work};
@@ -199,7 +199,14 @@ impl Engine {
             }
             Event::Retry { request, job } => {
                 let record = lookups.remove(&job).flatten();
-                requests::retry(books, request, job, record, out);
+                task_requests::retry(books, request, job, (None, record), out);
+            }
+            Event::CancelTasks { request, job, tasks } => {
+                task_requests::cancel_tasks(books, request, job, &tasks, out);
+            }
+            Event::RetryTasks { request, job, tasks } => {
+                let record = lookups.remove(&job).flatten();
+                task_requests::retry(books, request, job, (Some(tasks), record), out);
             }
             Event::Lend { task } => lend::lend(books, task, out),
             Event::Reclaim { request, task } => lend::reclaim(books, request, task, out),

@@ -40,7 +40,7 @@ fn open_jobs<E>(
         let is_open = |id: &JobId| ledger.outcome(*id).is_none_or(|state| state == JobState::Active);
         open.extend(named_by(ledger, event, lookups).into_iter().filter(is_open));
     }
-    if let Event::Retry { job, .. } = event {
+    if let Event::Retry { job, .. } | Event::RetryTasks { job, .. } = event {
         // One that ended begins again from what the store has of it now.
         open.insert(*job);
     }
@@ -51,8 +51,11 @@ fn open_jobs<E>(
 /// Jobs that must be resident when the event is acted on, if they are active.
 fn named_by(ledger: &Ledger, event: &Event, lookups: &Lookups) -> Vec<JobId> {
     match event {
-        Event::Cancel { job, .. } | Event::Hold { job, .. } | Event::Prioritize { job, .. } => vec![*job],
-        Event::Retry { job, .. } => {
+        Event::Cancel { job, .. }
+        | Event::CancelTasks { job, .. }
+        | Event::Hold { job, .. }
+        | Event::Prioritize { job, .. } => vec![*job],
+        Event::Retry { job, .. } | Event::RetryTasks { job, .. } => {
             let resident = ledger.jobs.get(job).map(|job| &job.spec);
             let spec = resident.or(lookups.get(job).and_then(|found| Some(&found.as_ref()?.spec)));
             let after = spec.into_iter().flat_map(|spec| spec.after.iter().copied());

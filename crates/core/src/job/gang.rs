@@ -96,6 +96,26 @@ impl Job {
         steps.flat_map(move |step| self.part(&gang, step).map(move |index| GangTask { step, index }))
     }
 
+    /// These tasks, and all with which they start.
+    pub fn with_mates(&self, tasks: &RangeSet) -> RangeSet {
+        let mut all = tasks.clone();
+        if !self.has_gangs {
+            return all;
+        }
+        for (step, part) in tasks.ranges().flat_map(|range| self.by_step(range)) {
+            if !self.is_in_gang(step) {
+                continue;
+            }
+            let (base, nodes) = (self.steps[step].base, self.nodes(step));
+            let (first, last) = ((part.start - base) / nodes, (part.end - 1 - base) / nodes);
+            for mate in self.gang_steps(self.leader_of(step)) {
+                let (base, nodes) = (self.steps[mate].base, self.nodes(mate));
+                all.insert_range(base + first * nodes..base + (last + 1) * nodes);
+            }
+        }
+        all
+    }
+
     /// True if a task of the gang failed for good or was cancelled.
     pub fn is_broken(&self, gang: &Gang) -> bool {
         self.gang_tasks(*gang).any(|GangTask { step, index }| {

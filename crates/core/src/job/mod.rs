@@ -1,5 +1,6 @@
 //! Jobs, their steps, and what became of their tasks: the ground state that all indexes are made from.
 
+mod after;
 mod chunk;
 mod end;
 mod gang;
@@ -14,7 +15,9 @@ pub use end::{End, LaunchFault, TaskResult};
 pub use gang::{Gang, GangTask};
 pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use record::{BackOff, EndedTasks, JobRecord, JobState, Stop, TaskRow, TaskState};
-pub use spec::{Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec, SubmissionKey};
+pub use spec::{
+    AfterEnd, Dependency, DependencyKind, FailFast, FailLimit, Hints, JobSpec, Kind, StepSpec, SubmissionKey,
+};
 pub use step::Step;
 pub use tries::{Tries, TriesMap};
 
@@ -48,12 +51,14 @@ pub struct Job {
     pub held: bool,
     /// Set when it ended, until the engine forgets it.
     pub ended: Option<JobState>,
-    /// Jobs that must still succeed.
+    /// Jobs that must still end, most of them with success.
     pub after: BTreeSet<JobId>,
     /// Its steps, in the order of the spec.
     pub steps: Vec<Step>,
     /// Attempts that failed since the engine has it.
     pub failed_attempts: u64,
+    /// Tasks that requests cancelled and that were not retried since. Those of them that are booked are being killed.
+    pub cancels: RangeSet,
 }
 
 impl Job {
@@ -161,6 +166,43 @@ impl Job {
             Some(Stop::FailFast) => self.spec.fail_fast == FailFast::Kill,
             Some(Stop::After(_)) | None => false,
         }
+    }
+
+    /// Those of these tasks that have not ended.
+    pub fn not_ended(&self, tasks: &RangeSet) -> RangeSet {
+        let mut open = tasks.clone();
+        for step in &self.steps {
+            for ended in [&step.succeeded, &step.failed, &step.canceled] {
+                open.subtract(ended);
+            }
+        }
+        open
+    }
+
+    /// Those of these tasks that failed or were cancelled.
+    pub fn unsuccessful(&self, tasks: &RangeSet) -> RangeSet {
+        let mut found = RangeSet::default();
+        for step in &self.steps {
+            for set in [&step.failed, &step.canceled] {
+                set.intersection(tasks).ranges().for_each(|range| found.insert_range(range));
+            }
+        }
+        found
+    }
+
+    /// Cancels tasks that have neither ended nor an attempt.
+    pub fn cancel_idle(&mut self, tasks: &RangeSet) {
+        for (number, part) in tasks.ranges().flat_map(|range| self.by_step(range)).collect::<Vec<_>>() {
+            let step = &mut self.steps[number];
+            step.ready.subtract(&RangeSet::from_range(part.clone()));
+            step.canceled.insert_range(part);
+        }
+    }
+
+    /// True if the number of its failed tasks is one with which it asks to be stopped.
+    pub fn has_failed_enough(&self) -> bool {
+        let failed = self.steps.iter().map(|step| step.failed.len()).sum();
+        self.spec.fail_fast != FailFast::No && self.spec.fail_limit.is_reached(failed, self.spec.tasks())
     }
 
     /// True if no task is booked, running, or could start.

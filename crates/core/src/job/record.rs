@@ -4,6 +4,7 @@ use super::queued::Parked;
 use super::spec::JobSpec;
 use super::tries::Tries;
 use crate::ids::{Epoch, JobId, WorkerId};
+use crate::ranges::RangeSet;
 use crate::time::Time;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -127,6 +128,8 @@ pub struct JobRecord {
     pub mates: Vec<TaskRow>,
     /// Steps, by their place, that found a licence busy.
     pub back_offs: BTreeMap<u16, BackOff>,
+    /// The tasks that requests cancelled and that were not retried since.
+    pub cancels: RangeSet,
 }
 
 impl JobRecord {
@@ -144,6 +147,7 @@ impl JobRecord {
             ended: Vec::new(),
             mates: Vec::new(),
             back_offs: BTreeMap::new(),
+            cancels: RangeSet::default(),
         }
     }
 }

@@ -25,10 +25,14 @@ pub struct JobSpec {
     pub key: Option<String>,
     /// The task that submitted this job and waits for it.
     pub parent: Option<TaskId>,
-    /// Jobs that must succeed before any step starts.
+    /// Jobs that must end before any step starts.
     pub after: Vec<JobId>,
-    /// What a failed task does to the rest of the job.
+    /// How those of `after` must end that need not succeed.
+    pub after_ends: BTreeMap<JobId, AfterEnd>,
+    /// What failed tasks do to the rest of the job.
     pub fail_fast: FailFast,
+    /// How many tasks have failed when `fail_fast` takes effect.
+    pub fail_limit: FailLimit,
     /// How many of its tasks may be booked or run at a time; `None` is any number.
     pub max_running: Option<u32>,
     /// The steps; a step may depend only on steps of this list.
@@ -44,6 +48,11 @@ impl JobSpec {
         let mut spec = Arc::unwrap_or_clone(self);
         spec.steps.iter_mut().for_each(|step| step.hints.caches.clear());
         Arc::new(spec)
+    }
+
+    /// The number of its tasks.
+    pub fn tasks(&self) -> u32 {
+        self.steps.iter().map(|step| step.tasks).sum()
     }
 
     /// The same without what its tasks run: the engine needs none of that.
@@ -129,7 +138,44 @@ pub enum Kind {
     Evaluation,
 }
 
-/// What a failed task does to the rest of its job.
+/// How a job must end for another one that comes after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AfterEnd {
+    /// It must succeed: the usual case.
+    #[default]
+    Ok,
+    /// It must end, whatever way.
+    Any,
+    /// It must fail or be cancelled.
+    NotOk,
+}
+
+/// The failed tasks with which a job is stopped, if it asks for that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailLimit {
+    /// This number of tasks; at least 1.
+    Tasks(u32),
+    /// More than this percentage of the job's tasks; below 100.
+    Percent(u8),
+}
+
+impl Default for FailLimit {
+    fn default() -> Self {
+        FailLimit::Tasks(1)
+    }
+}
+
+impl FailLimit {
+    /// True if `failed` of a job's tasks, `total` of which there are, stop the job.
+    pub fn is_reached(self, failed: u32, total: u32) -> bool {
+        match self {
+            FailLimit::Tasks(max) => failed >= max,
+            FailLimit::Percent(max) => u64::from(failed) * 100 > u64::from(max) * u64::from(total),
+        }
+    }
+}
+
+/// What failed tasks do to the rest of their job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FailFast {
     /// Nothing: all other tasks run.

@@ -115,6 +115,7 @@ fn check_steps(books: &Books) -> Result<(), String> {
             return Err(format!("job {}: more tasks than may run at a time", job.id));
         }
         books.ledger.check_chunks(job)?;
+        check_cancels(job, &attempts)?;
         if job.has_gangs {
             check_gangs(books, job)?;
         }
@@ -126,6 +127,14 @@ fn check_steps(books: &Books) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A task that was cancelled has ended, or its process is being killed.
+fn check_cancels(job: &Job, attempts: &BTreeSet<u32>) -> Result<(), String> {
+    match job.not_ended(&job.cancels).iter().find(|index| !attempts.contains(index)) {
+        Some(index) => Err(format!("task {index} of job {} was cancelled and has not ended", job.id)),
+        None => Ok(()),
+    }
 }
 
 /// What the attempts on one worker add up to.

@@ -67,6 +67,14 @@ pub(super) fn kill(books: &mut Books, task: TaskId, out: &mut Outbox) {
     send(&mut books.plan, worker, WorkerCommand::Kill { task, attempt }, out);
 }
 
+/// Kills the process of a booked task. The other tasks that it runs go back to their queue.
+pub(super) fn kill_process(books: &mut Books, task: TaskId, out: &mut Outbox) {
+    let Some(head) = books.ledger.mark_process_killed(task) else { return };
+    let Some(attempt) = books.ledger.attempts.get(&head) else { return };
+    let (worker, attempt) = (attempt.worker, attempt.number);
+    send(&mut books.plan, worker, WorkerCommand::Kill { task: head, attempt }, out);
+}
+
 /// Failed tasks of a job are to run again: those with which they start end first.
 pub(super) fn end_split_gangs(books: &mut Books, id: JobId, out: &mut Outbox) {
     for task in books.ledger.in_split_gangs(id) {

@@ -50,7 +50,7 @@ pub(super) fn conclude(
     let largest = result.end == End::OutOfMemory && is_largest(books, task, attempt);
     let Some(job) = books.ledger.jobs.get_mut(&task.job) else { return };
     let number = usize::from(key.step);
-    let stopped = job.stop.is_some();
+    let stopped = job.stop.is_some() || job.cancels.contains(task.index);
     let StepSpec { retries, is_external, .. } = job.spec.steps[number];
     let step = &mut job.steps[number];
     step.leave(attempt.rides, attempt.chunk_end);
@@ -93,8 +93,7 @@ pub(super) fn conclude(
     }
     refresh_capped(books, key);
     if state == TaskState::Failed
-        && !stopped
-        && books.ledger.jobs[&task.job].spec.fail_fast != Default::default()
+        && books.ledger.jobs.get(&task.job).is_some_and(|job| job.stop.is_none() && job.has_failed_enough())
     {
         stop_job(books, task.job, Stop::FailFast, out);
     } else {
@@ -176,7 +175,7 @@ pub(crate) fn settle_job(books: &mut Books, id: JobId, out: &mut Outbox) {
         for dependent in books.ledger.dependents.remove(&id).unwrap_or_default() {
             let Some(job) = books.ledger.jobs.get_mut(&dependent) else { continue };
             job.after.remove(&id);
-            if state != JobState::Succeeded && job.stop.is_none() {
+            if !job.spec.may_follow(id, state) && job.stop.is_none() {
                 job.stop = Some(Stop::After(id));
                 out.writes.push(Write::JobStop { job: dependent, stop: Stop::After(id) });
             }
@@ -353,7 +352,7 @@ pub(super) fn give_back_rider(books: &mut Books, task: TaskId, out: &mut Outbox)
         return false;
     };
     // Its process ran where the first of its tasks has ended, and what became of this one is not known.
-    let end = if books.ledger.has_head(task, rider) { End::Recalled } else { End::Lost };
+    let end = if books.ledger.head_of(task, rider).is_some() { End::Recalled } else { End::Lost };
     if let Some(attempt) = books.ledger.attempts.get_mut(&task) {
         attempt.recalled = true;
     }

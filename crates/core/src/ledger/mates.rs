@@ -1,12 +1,14 @@
 //! Tasks that start together, and tasks that share a process.
 
 use super::{Attempt, Ledger};
+use crate::bounds;
 use crate::ids::{JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Chunks, Gang, GangTask, Job, LeftToRun, TaskRow, TaskState};
 use crate::plan::GangPart;
 use crate::ranges::RangeSet;
 use crate::time::Time;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 impl Ledger {
     /// The step that leads the gangs of another one; `None` of a step that stands in its queue itself.
@@ -40,13 +42,50 @@ impl Ledger {
         riders.map(|(task, rider)| (task.index, rider.number)).collect()
     }
 
-    /// True if the task with which this one rides is booked.
-    pub(crate) fn has_head(&self, task: TaskId, rider: &Attempt) -> bool {
+    /// The task with which this one rides, if that is booked.
+    pub(crate) fn head_of(&self, task: TaskId, rider: &Attempt) -> Option<TaskId> {
         let mut before = self.attempts.range(TaskId { index: 0, ..task }..task).rev();
-        let head = before.find(|(_, attempt)| !attempt.rides).map(|(_, attempt)| attempt);
-        head.is_some_and(|head| {
-            (head.worker, head.seq, head.booked) == (rider.worker, rider.seq, rider.booked)
-        })
+        let (id, head) = before.find(|(_, attempt)| !attempt.rides)?;
+        let is_with_it = (head.worker, head.seq, head.booked) == (rider.worker, rider.seq, rider.booked);
+        is_with_it.then_some(*id)
+    }
+
+    /// The process of a booked task is to be killed, and all tasks that it runs with it. Returns the task under which
+    /// its worker knows the process, unless that is being killed already.
+    pub(crate) fn mark_process_killed(&mut self, task: TaskId) -> Option<TaskId> {
+        let attempt = self.attempts.get(&task)?;
+        let head = if attempt.rides { self.head_of(task, attempt) } else { Some(task) };
+        let (worker, booked) = (attempt.worker, attempt.booked);
+        if let Some(attempt) = self.attempts.get_mut(&task).filter(|attempt| attempt.rides) {
+            attempt.killing = true;
+        }
+        let head = head?;
+        // An attempt that came from the store does not know which is the last of its chunk.
+        let last = TaskId { index: head.index.saturating_add(bounds::CHUNK_TASKS_MAX), ..head };
+        let behind = self.attempts.range_mut((Bound::Excluded(head), Bound::Included(last)));
+        for (_, rider) in behind.take_while(|(_, attempt)| attempt.rides) {
+            rider.killing |= (rider.worker, rider.booked) == (worker, booked);
+        }
+        let attempt = self.attempts.get_mut(&head)?;
+        (!std::mem::replace(&mut attempt.killing, true)).then_some(head)
+    }
+
+    /// A job came from the store: of its cancelled tasks those without an attempt are over, and the processes of the
+    /// others are to be killed. Their workers are told when they say hello.
+    pub(crate) fn adopt_cancels(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id).filter(|job| !job.cancels.is_empty()) else { return };
+        let mut idle = job.not_ended(&job.cancels);
+        let attempts = self.attempts_of(id).map(|(task, _)| task);
+        let booked: Vec<TaskId> = attempts.filter(|task| job.cancels.contains(task.index)).collect();
+        for task in &booked {
+            idle.remove(task.index);
+        }
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.cancel_idle(&idle);
+        }
+        for task in booked {
+            self.mark_process_killed(task);
+        }
     }
 
     /// Some riders of a task were given back: its chunk ends with the last that is left.

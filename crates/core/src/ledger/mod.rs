@@ -20,6 +20,7 @@ pub(crate) mod requests;
 pub(crate) mod retire;
 pub(crate) mod settings;
 pub(crate) mod submit;
+pub(crate) mod task_requests;
 pub(crate) mod turns;
 pub(crate) mod wide;
 

@@ -43,6 +43,7 @@ pub(crate) fn insert_record(books: &mut Books, record: JobRecord, after: BTreeSe
         after,
         steps,
         failed_attempts: 0,
+        cancels: record.cancels,
     };
     books.ledger.steps += job.steps.len();
     books.ledger.jobs.insert(record.id, job);
@@ -53,6 +54,7 @@ pub(crate) fn insert_record(books: &mut Books, record: JobRecord, after: BTreeSe
         adopt_row(books, record.id, row);
     }
     books.ledger.adopt_mates(record.id, record.mates);
+    books.ledger.adopt_cancels(record.id);
     for (step, back_off) in record.back_offs {
         books.ledger.licences.back_offs.insert(StepKey { job: record.id, step }, back_off);
     }

@@ -120,11 +120,10 @@ fn drop_settled_dependencies(books: &mut Books, touched: &BTreeSet<JobId>, out: 
         let waiting: Vec<JobId> =
             books.ledger.jobs.values().filter(|j| j.after.contains(id)).map(|j| j.id).collect();
         for job in waiting {
-            if let Some(job) = books.ledger.jobs.get_mut(&job) {
-                job.after.remove(id);
-            }
+            let Some(waits) = books.ledger.jobs.get_mut(&job) else { continue };
+            waits.after.remove(id);
             match outcome {
-                Some(JobState::Succeeded) => refresh_all(books, job),
+                Some(state) if waits.spec.may_follow(*id, state) => refresh_all(books, job),
                 _ => stop_job(books, job, crate::job::Stop::After(*id), out),
             }
         }

@@ -86,8 +86,8 @@ fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox
         };
         match books.ledger.outcome(*id).or_else(told) {
             Some(JobState::Active) => _ = open.insert(*id),
-            Some(JobState::Succeeded) => {}
-            Some(JobState::Failed | JobState::Canceled) => stop = stop.or(Some(Stop::After(*id))),
+            Some(state) if spec.may_follow(*id, state) => {}
+            Some(_) => stop = stop.or(Some(Stop::After(*id))),
             None => return Err(Refusal::NoJob(*id)),
         }
     }

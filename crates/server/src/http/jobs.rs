@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Job, JobState, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted};
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
-use windlass_core::job::{self as core, Stop};
+use windlass_core::job::{self as core, AfterEnd, FailLimit, Stop};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{JobFilter, JobView};
 
@@ -277,7 +277,7 @@ pub async fn check_owner(app: &App, caller: &Caller, id: JobId) -> Result<(), Ap
     if may_act { Ok(()) } else { Err(ApiError::not_yours(id)) }
 }
 
-async fn act(
+pub(super) async fn act(
     app: &App,
     caller: &Caller,
     change: ChangeRequest,
@@ -347,6 +347,23 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
     Ok(jobs)
 }
 
+/// The jobs that must end so before a job starts.
+fn first_jobs(spec: &core::JobSpec, end: AfterEnd) -> Vec<u64> {
+    let is_so = |id: &&JobId| spec.after_ends.get(*id).copied().unwrap_or_default() == end;
+    spec.after.iter().filter(is_so).map(|id| id.0).collect()
+}
+
+/// Why a job was stopped by fail-fast.
+fn failed_enough(limit: FailLimit) -> String {
+    match limit {
+        FailLimit::Tasks(1) => "a task failed, and the job asked for fail-fast".to_owned(),
+        FailLimit::Tasks(tasks) => format!("{tasks} tasks failed, with which the job asked to be stopped"),
+        FailLimit::Percent(percent) => {
+            format!("more than {percent}% of its tasks failed, with which the job asked to be stopped")
+        }
+    }
+}
+
 fn to_wire(view: &JobView) -> Whole<Job> {
     let counts = view.counts.unwrap_or_else(|| core::Counts {
         total: view.spec.steps.iter().map(|s| s.tasks).sum(),
@@ -362,13 +379,18 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         state: JobState::from_core(view.state, view.held, &counts),
         stopped: view.stop.map(|stop| match stop {
             Stop::Canceled => "cancelled".to_owned(),
-            Stop::FailFast => "a task failed, and the job asked for fail-fast".to_owned(),
+            Stop::FailFast => failed_enough(view.spec.fail_limit),
+            Stop::After(job) if view.spec.after_ends.contains_key(&job) => {
+                format!("job {job} succeeded, and it comes after a failure of that job")
+            }
             Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
         }),
         reason: None,
         created_ms: view.created.as_ms(),
         ended_ms: view.ended.map(windlass_core::Time::as_ms),
-        after: view.spec.after.iter().map(|id| id.0).collect(),
+        after: first_jobs(&view.spec, AfterEnd::Ok),
+        after_any: first_jobs(&view.spec, AfterEnd::Any),
+        after_not_ok: first_jobs(&view.spec, AfterEnd::NotOk),
         parent: view.spec.parent.map(|task| task.to_string()),
         counts: counts.into(),
         steps: Step::all_from_core(&view.spec),

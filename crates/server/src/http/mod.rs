@@ -26,6 +26,7 @@ mod servers;
 mod session;
 mod status;
 mod tails;
+mod task_changes;
 mod tasks;
 mod tokens;
 mod turns;

@@ -7,7 +7,7 @@
 use super::paths::OPENAPI_PATH;
 use super::{
     App, board, failures, figures, jobs, limits, loads, logs, places, queues, servers, session, status,
-    tasks, tokens, watch, workers,
+    task_changes, tasks, tokens, watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -77,8 +77,12 @@ table! {
     get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
     get "/api/v1/jobs/{id}/failures" Viewer failures::failures;
+    post "/api/v1/jobs/{id}/tasks/cancel" Submitter task_changes::cancel_some;
+    post "/api/v1/jobs/{id}/tasks/retry" Submitter task_changes::retry_some;
     get "/api/v1/jobs/{id}/grid" Viewer figures::grid;
     get "/api/v1/tasks/{id}" Viewer tasks::show;
+    post "/api/v1/tasks/{id}/cancel" Submitter task_changes::cancel_one;
+    post "/api/v1/tasks/{id}/retry" Submitter task_changes::retry_one;
     get "/api/v1/tasks/{id}/why" Viewer tasks::why;
     get "/api/v1/tasks/{id}/log" Viewer logs::log;
     get "/api/v1/events" Viewer watch::events;
@@ -219,6 +223,10 @@ mod tests {
             ("POST", "/api/v1/jobs", "asu"),
             ("POST", "/api/v1/jobs/{id}/cancel", "asu"),
             ("POST", "/api/v1/jobs/{id}/retry", "asu"),
+            ("POST", "/api/v1/jobs/{id}/tasks/cancel", "asu"),
+            ("POST", "/api/v1/jobs/{id}/tasks/retry", "asu"),
+            ("POST", "/api/v1/tasks/{id}/cancel", "asu"),
+            ("POST", "/api/v1/tasks/{id}/retry", "asu"),
             ("POST", "/api/v1/jobs/{id}/hold", "asu"),
             ("POST", "/api/v1/jobs/{id}/release", "asu"),
             ("POST", "/api/v1/jobs/{id}/priority", "au"),

@@ -198,7 +198,9 @@ async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiE
                 stopped.unwrap_or_else(|| "a step that it waited for failed".to_owned())
             )
         }
-        (TaskState::Canceled, None) => "it never started: its job was stopped".to_owned(),
+        (TaskState::Canceled, None) => {
+            "it never started: it was cancelled, or its job was stopped".to_owned()
+        }
         (TaskState::Canceled, Some(_)) => "it was cancelled".to_owned(),
         (TaskState::Failed, _) => {
             let failure = task.failure.as_ref();
@@ -243,6 +245,8 @@ pub(super) struct Snapshot {
     pub(super) id: JobId,
     pub(super) spec: Arc<JobSpec>,
     stop: Option<Stop>,
+    /// Of a job that has ended: the tasks that requests cancelled.
+    cancels: RangeSet,
     live: Live,
     /// Its booked and running tasks.
     attempts: BTreeMap<u32, LiveAttempt>,
@@ -301,19 +305,20 @@ impl Snapshot {
         };
         let (found, workers) = handle.query(move |engine| (look(engine), worker_names(engine))).await?;
         if let Some((spec, stop, live, attempts)) = found {
-            return Ok(Snapshot { id, spec, stop, live, attempts, workers });
+            return Ok(Snapshot { id, spec, stop, cancels: RangeSet::default(), live, attempts, workers });
         }
         let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
         let live = if view.state == core::JobState::Active { Live::Parked } else { Live::No };
-        Ok(Snapshot { id, spec: view.spec, stop: view.stop, live, attempts: BTreeMap::new(), workers })
+        let (spec, stop, cancels) = (view.spec, view.stop, view.cancels);
+        Ok(Snapshot { id, spec, stop, cancels, live, attempts: BTreeMap::new(), workers })
     }
 
     /// The job for those of its tasks that have ended, of which the store knows all.
     pub(super) async fn of_ended(handle: &Handle, id: JobId) -> Result<Snapshot, ApiError> {
         let view = handle.store().job(id).await?.ok_or_else(|| ApiError::no_job(id))?;
         let workers = handle.query(worker_names).await?;
-        let (spec, stop) = (view.spec, view.stop);
-        Ok(Snapshot { id, spec, stop, live: Live::No, attempts: BTreeMap::new(), workers })
+        let (spec, stop, cancels) = (view.spec, view.stop, view.cancels);
+        Ok(Snapshot { id, spec, stop, cancels, live: Live::No, attempts: BTreeMap::new(), workers })
     }
 
     pub(super) fn total(&self) -> u32 {
@@ -386,6 +391,7 @@ impl Snapshot {
             (None, None, Some(stored)) if stored.row.state >= core::TaskState::Succeeded => {
                 stored.row.state.into()
             }
+            (None, None, _) if self.cancels.contains(index) => TaskState::Canceled,
             (None, None, _) => core::unstarted_state(self.stop).into(),
         };
         let (step, _) = self.step_of(index);
@@ -459,6 +465,7 @@ impl Snapshot {
         let attempt = Attempt {
             attempt: view.attempt,
             worker: self.workers.get(&view.worker).cloned(),
+            booked_ms: view.booked.map(Time::as_ms),
             late: view.late,
             ..Attempt::default()
         };

@@ -6,6 +6,7 @@ use windlass_api::figures::{GridRun, TaskGrid};
 use windlass_core::JobId;
 use windlass_core::engine::Engine;
 use windlass_core::job::{JobRecord, JobSpec, TaskState, unstarted_state};
+use windlass_core::ranges::RangeSet;
 
 /// Runs of one answer.
 const RUNS_MAX: usize = 50_000;
@@ -61,6 +62,11 @@ pub fn ended_grid(record: &JobRecord, from: u32) -> TaskGrid {
     let mut grid = GridBuilder::new(&record.spec, from);
     let mut ended: Vec<(Range<u32>, char)> =
         record.ended.iter().map(|ended| (ended.tasks.clone(), letter(ended.state))).collect();
+    let mut canceled = record.cancels.clone();
+    for (tasks, _) in &ended {
+        canceled.subtract(&RangeSet::from_range(tasks.clone()));
+    }
+    ended.extend(canceled.ranges().map(|tasks| (tasks, letter(TaskState::Canceled))));
     ended.sort_by_key(|(tasks, _)| tasks.start);
     let end = grid.grid.tasks;
     grid.cover(end, vec![boxed(ended.into_iter())], letter(unstarted_state(record.stop)));
@@ -160,6 +166,9 @@ mod tests {
         assert_eq!((letters(&grid).as_str(), grid.next), ("ssscffcc", None));
         let grid = ended_grid(&record(8, None, ends), 5);
         assert_eq!((letters(&grid).as_str(), grid.from, grid.tasks), ("fll", 5, 8));
+        let ends = vec![ended(0..3, TaskState::Succeeded)];
+        let job = JobRecord { cancels: RangeSet::from_range(2..5), ..record(8, None, ends) };
+        assert_eq!(letters(&ended_grid(&job, 0)), "ssscclll");
     }
 
     #[test]

@@ -5,10 +5,13 @@ use super::conduct::Conduct;
 use crate::clock::{MS, S};
 use std::collections::BTreeSet;
 use windlass_core::bounds::BACK_OFF_MS_DEFAULT;
-use windlass_core::job::{Dependency, DependencyKind, End, FailFast, JobSpec, Kind, StepSpec};
+use windlass_core::job::{
+    AfterEnd, Dependency, DependencyKind, End, FailFast, FailLimit, JobSpec, Kind, StepSpec,
+};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure, Pressures, Stall};
 use windlass_core::queues::QueueRecord;
+use windlass_core::ranges::RangeSet;
 use windlass_core::tags::{Attributes, Need};
 use windlass_core::{JobId, Resources, TaskId};
 
@@ -64,6 +67,19 @@ impl Args {
     /// The word at this place as a task.
     pub fn task(&self, place: usize) -> Result<TaskId, String> {
         self.word(place)?.parse().map_err(|bad: windlass_core::ids::BadTaskId| bad.to_string())
+    }
+
+    /// The tasks that `tasks=` names: numbers and ranges such as `1,4-6`.
+    pub fn tasks(&self) -> Result<Option<RangeSet>, String> {
+        let Some(text) = self.named("tasks") else { return Ok(None) };
+        let mut tasks = RangeSet::default();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let number =
+                |text: &str| text.parse::<u32>().map_err(|_| format!("tasks: '{text}' is not a number"));
+            tasks.insert_range(number(first)?..number(last)? + 1);
+        }
+        Ok(Some(tasks))
     }
 
     /// The word at this place as a duration.
@@ -232,6 +248,23 @@ fn job_pair(job: &mut JobSpec, name: &str, value: &str) -> Result<bool, String> 
             for id in value.split(',') {
                 job.after.push(JobId(id.parse().map_err(|_| format!("'{id}' is not a job"))?));
             }
+        }
+        "after-any" | "after-not-ok" => {
+            let end = if name == "after-any" { AfterEnd::Any } else { AfterEnd::NotOk };
+            for id in value.split(',') {
+                let id = JobId(id.parse().map_err(|_| format!("'{id}' is not a job"))?);
+                job.after.push(id);
+                job.after_ends.insert(id, end);
+            }
+        }
+        "fail-limit" => {
+            let (number, is_percent) =
+                value.strip_suffix('%').map_or((value, false), |number| (number, true));
+            let bad = || format!("'{value}' is neither a number of tasks nor a percentage");
+            job.fail_limit = match is_percent {
+                true => FailLimit::Percent(number.parse().map_err(|_| bad())?),
+                false => FailLimit::Tasks(number.parse().map_err(|_| bad())?),
+            };
         }
         "fail-fast" => {
             job.fail_fast = match value {

@@ -225,6 +225,12 @@ fn tasks(world: &World, id: JobId) -> Result<Vec<String>, String> {
         let row = stored.iter().find(|stored| stored.row.index == index);
         let state = match (&explained, row) {
             (Some(explanation), _) => explanation.state,
+            (None, row)
+                if view.cancels.contains(index)
+                    && row.is_none_or(|stored| stored.row.state < TaskState::Succeeded) =>
+            {
+                TaskState::Canceled
+            }
             (None, Some(stored)) => stored.row.state,
             (None, None) if view.state == JobState::Active => TaskState::Waiting,
             (None, None) => windlass_core::job::unstarted_state(view.stop),

@@ -108,7 +108,8 @@ pub const TABLES: [Table; 20] = [
     Table {
         name: "jobs",
         columns: "id name:text queue:text user/submitter:text key:text spec:text created state:smallint stop \
-            held:boolean ended counts:text parked:boolean back_offs:text done:text bytes priority:integer",
+            held:boolean ended counts:text parked:boolean back_offs:text done:text bytes priority:integer \
+            cancels:text",
         order: "id",
     },
     Table { name: "bodies", columns: "job step:integer body:bytea", order: "job, step" },
@@ -121,7 +122,7 @@ pub const TABLES: [Table; 20] = [
     Table {
         name: "attempts",
         columns: "job idx attempt worker epoch late:boolean end/ending:smallint code why:text started finished \
-            cpu_ms peak out_bytes err_bytes disk",
+            cpu_ms peak out_bytes err_bytes disk booked",
         order: "ROW",
     },
     Table {

@@ -253,7 +253,7 @@ impl Attempt<'_> {
 /// The jobs that a batch retries, ascending. They may have been deleted.
 fn retried(writes: &[Write]) -> Vec<i64> {
     let retried = writes.iter().filter_map(|write| match write {
-        Write::JobRetry { job } => Some(int(job.0)),
+        Write::JobRetry { job, .. } => Some(int(job.0)),
         _ => None,
     });
     retried.collect::<BTreeSet<i64>>().into_iter().collect()

@@ -59,6 +59,11 @@ fn by_id<'a>(kind: WriteKind, writes: &[&'a Write]) -> Vec<Column<'a>> {
             writes,
             Write::LicenceBackoffs { steps, .. } => (!steps.is_empty()).then(|| spec::back_offs_to_json(steps))
         )),
+        WriteKind::Cancels => columns.push(column!(
+            writes,
+            Write::TasksCanceled { tasks, .. } => (!tasks.is_empty()).then(|| spec::ranges_to_json(tasks))
+        )),
+        WriteKind::Retry => columns.extend(retried(writes)),
         WriteKind::Lease => columns.push(column!(writes, Write::Lease { until, .. } => time(*until))),
         WriteKind::EndOfJob => {
             let state = column!(writes, Write::JobEnd { state, .. } => codes::job_state(*state) as i16);
@@ -69,6 +74,16 @@ fn by_id<'a>(kind: WriteKind, writes: &[&'a Write]) -> Vec<Column<'a>> {
         _ => {}
     }
     columns
+}
+
+/// The ranges of tasks that are retried: the job, the first task, and the one behind the last.
+fn retried<'a>(writes: &[&'a Write]) -> impl Iterator<Item = Column<'a>> {
+    let mut rows: Vec<[i64; 3]> = Vec::new();
+    for write in writes {
+        let Write::JobRetry { job, tasks } = write else { continue };
+        rows.extend(tasks.ranges().map(|range| [int(job.0), range.start.into(), range.end.into()]));
+    }
+    transposed(rows)
 }
 
 fn jobs<'a>(writes: &[&'a Write]) -> Vec<Column<'a>> {

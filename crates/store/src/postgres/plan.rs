@@ -70,7 +70,7 @@ impl Plan {
         let (mut made, mut gone) = (BTreeSet::new(), BTreeSet::new());
         for (number, write) in writes.iter().enumerate() {
             let job = write.job();
-            if let (Write::JobRetry { job }, false) = (write, job.is_some_and(|job| gone.contains(&job)))
+            if let (Write::JobRetry { job, .. }, false) = (write, job.is_some_and(|job| gone.contains(&job)))
                 && !exists.contains(job)
                 && !made.contains(job)
             {
@@ -179,7 +179,8 @@ fn touched(write: &Write) -> Touched<'_> {
         | Write::JobPriority { job, .. }
         | Write::JobStop { job, .. }
         | Write::JobEnd { job, .. }
-        | Write::JobRetry { job }
+        | Write::JobRetry { job, .. }
+        | Write::TasksCanceled { job, .. }
         | Write::SucceededRanges { job, .. }
         | Write::LicenceBackoffs { job, .. }
         | Write::Park { job, .. }
@@ -192,6 +193,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use windlass_core::job::{End, TaskResult, TaskState};
+    use windlass_core::ranges::RangeSet;
     use windlass_core::{Epoch, Time};
 
     fn book(job: u64, index: u32, attempt: u32) -> Write {
@@ -242,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_retry_of_a_deleted_job_takes_later_writes_of_the_job_with_it() {
-        let retry = |job| Write::JobRetry { job: JobId(job) };
+        let retry = |job| Write::JobRetry { job: JobId(job), tasks: RangeSet::from_range(0..9) };
         let writes = [book(1, 0, 1), retry(1), book(1, 1, 1), retry(2), book(2, 0, 2), retry(1)];
         let plan = Plan::new(&writes, &[JobId(2)].into());
         assert_eq!(plan.refused, [1, 2, 5]);
@@ -258,7 +260,10 @@ mod tests {
             (1..3u64, 0..3u32, 1..3u32).prop_map(|(job, index, attempt)| end(job, index, attempt)),
             (1..3u64, 0..9u64).prop_map(|(worker, until)| lease(worker, until)),
             (1..3u64).prop_map(|worker| Write::WorkerGone(WorkerId(worker))),
-            (1..3u64).prop_map(|job| Write::JobRetry { job: JobId(job) }),
+            (1..3u64, 1..4u32).prop_map(|(job, behind)| Write::JobRetry {
+                job: JobId(job),
+                tasks: RangeSet::from_range(0..behind)
+            }),
             (1..3u64, any::<bool>()).prop_map(|(job, held)| Write::JobHeld { job: JobId(job), held }),
         ];
         prop::collection::vec(one, 0..40)

@@ -14,6 +14,7 @@ pub enum WriteKind {
     Stop,
     EndOfJob,
     Retry,
+    Cancels,
     Done,
     BackOffs,
     /// A task's first attempt, which inserts its row.
@@ -43,6 +44,7 @@ impl WriteKind {
             Write::JobStop { .. } => WriteKind::Stop,
             Write::JobEnd { .. } => WriteKind::EndOfJob,
             Write::JobRetry { .. } => WriteKind::Retry,
+            Write::TasksCanceled { .. } => WriteKind::Cancels,
             Write::SucceededRanges { .. } => WriteKind::Done,
             Write::LicenceBackoffs { .. } => WriteKind::BackOffs,
             Write::Book { attempt: 1, .. } => WriteKind::First,
@@ -71,6 +73,7 @@ impl WriteKind {
             Held | Priority
                 | Stop
                 | EndOfJob
+                | Cancels
                 | Done
                 | BackOffs
                 | Worker
@@ -100,6 +103,8 @@ impl WriteKind {
                 WHERE jobs.id = v.id RETURNING jobs.id",
             WriteKind::EndOfJob => END_OF_JOB,
             WriteKind::Retry => RETRY,
+            WriteKind::Cancels => "UPDATE jobs SET cancels = v.cancels
+                FROM unnest($1::bigint[], $2::text[]) AS v(id, cancels) WHERE jobs.id = v.id RETURNING jobs.id",
             WriteKind::Done => "UPDATE jobs SET done = v.done FROM unnest($1::bigint[], $2::text[]) AS v(id, done)
                 WHERE jobs.id = v.id RETURNING jobs.id",
             WriteKind::BackOffs => "UPDATE jobs SET back_offs = v.back_offs
@@ -161,12 +166,21 @@ const END_OF_JOB: &str = "UPDATE jobs SET state = v.state, ended = v.ended, coun
     FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::text[]) AS v(id, state, ended, counts), jobs AS was
     WHERE jobs.id = v.id AND was.id = v.id RETURNING jobs.id, was.state, jobs.state";
 
-/// Returns the states of before and after, too.
+/// Returns the states of before and after, too. The last attempts of the tasks are copied into their histories, as all
+/// parts of a statement see the rows as they were before it.
 const RETRY: &str = "WITH back AS (UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL
         FROM jobs AS was WHERE jobs.id = ANY($1::bigint[]) AND was.id = jobs.id
         RETURNING jobs.id, was.state AS was, jobs.state),
-    ready AS (UPDATE tasks SET state = 0, failures = 0 FROM back
-        WHERE tasks.job = back.id AND tasks.state IN (3, 4))
+    v AS (SELECT job, first, behind FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS r(job, first, behind)
+        JOIN back ON back.id = job),
+    kept AS (INSERT INTO attempts (job, idx, attempt, worker, epoch, late, ending, code, why, started, finished, cpu_ms,
+            peak, out_bytes, err_bytes, disk, booked)
+        SELECT t.job, t.idx, t.attempt, t.worker, t.epoch, false, t.ending, t.code, t.why, t.started, t.finished, t.cpu_ms,
+            t.peak, t.out_bytes, t.err_bytes, t.disk, t.booked
+        FROM v JOIN tasks AS t ON t.job = v.job AND t.idx >= v.first AND t.idx < v.behind
+        WHERE t.state IN (3, 4) AND t.ending IS NOT NULL ORDER BY t.job, t.idx),
+    ready AS (UPDATE tasks SET state = 0, failures = 0 FROM v
+        WHERE tasks.job = v.job AND tasks.idx >= v.first AND tasks.idx < v.behind AND tasks.state IN (0, 3, 4))
     SELECT id, was, state FROM back";
 
 const FIRST: &str = "INSERT INTO tasks (job, idx, state, attempt, worker, epoch, booked, cpu, memory)
@@ -204,11 +218,11 @@ const AGAIN: &str = concat!(
     "WITH ended AS (",
     ending!(),
     ", tasks.attempt, tasks.worker, tasks.epoch, tasks.ending, tasks.code, tasks.why, tasks.started, tasks.finished,
-        tasks.cpu_ms, tasks.peak, tasks.out_bytes, tasks.err_bytes, tasks.disk),
+        tasks.cpu_ms, tasks.peak, tasks.out_bytes, tasks.err_bytes, tasks.disk, tasks.booked),
     kept AS (INSERT INTO attempts (job, idx, attempt, worker, epoch, late, ending, code, why, started, finished, cpu_ms,
-            peak, out_bytes, err_bytes, disk)
+            peak, out_bytes, err_bytes, disk, booked)
         SELECT job, idx, attempt, worker, epoch, false, ending, code, why, started, finished, cpu_ms, peak, out_bytes,
-            err_bytes, disk FROM ended)
+            err_bytes, disk, booked FROM ended)
     SELECT job, idx FROM ended"
 );
 

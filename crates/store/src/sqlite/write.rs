@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use std::collections::BTreeSet;
 use windlass_core::engine::Write;
 use windlass_core::job::TaskResult;
+use windlass_core::ranges::RangeSet;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
@@ -54,7 +55,8 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
             tx.prepare_cached("UPDATE jobs SET state = ?2, ended = ?3, counts = ?4 WHERE id = ?1")?
                 .execute(row)?
         }
-        Write::JobRetry { job } => retry(tx, *job)?,
+        Write::JobRetry { job, tasks } => retry(tx, *job, tasks)?,
+        Write::TasksCanceled { job, tasks } => set_cancels(tx, *job, tasks)?,
         Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => {
             book(tx, (*task, *attempt), (*worker, *epoch), *at, (*cpu, *memory))?
         }
@@ -167,15 +169,28 @@ fn insert_job(
     Ok(())
 }
 
-fn retry(tx: &Transaction<'_>, job: JobId) -> rusqlite::Result<usize> {
+fn retry(tx: &Transaction<'_>, job: JobId, again: &RangeSet) -> rusqlite::Result<usize> {
     let rows = tx
         .prepare_cached("UPDATE jobs SET state = 0, stop = NULL, ended = NULL, counts = NULL WHERE id = ?1")?
         .execute([int(job.0)])?;
-    if rows > 0 {
-        tx.prepare_cached("UPDATE tasks SET state = 0, failures = 0 WHERE job = ?1 AND state IN (3, 4)")?
-            .execute([int(job.0)])?;
+    if rows == 0 {
+        return Ok(0);
+    }
+    let chosen = "job = ?1 AND idx >= ?2 AND idx < ?3";
+    let keep = format!("{ARCHIVE} WHERE {chosen} AND state IN (3, 4) AND end IS NOT NULL ORDER BY idx");
+    let open = format!("UPDATE tasks SET state = 0, failures = 0 WHERE {chosen} AND state IN (0, 3, 4)");
+    let (mut keep, mut open) = (tx.prepare_cached(&keep)?, tx.prepare_cached(&open)?);
+    for range in again.ranges() {
+        let tasks = (int(job.0), range.start, range.end);
+        keep.execute(tasks)?;
+        open.execute(tasks)?;
     }
     Ok(rows)
+}
+
+fn set_cancels(tx: &Transaction<'_>, job: JobId, tasks: &RangeSet) -> rusqlite::Result<usize> {
+    let ranges = (!tasks.is_empty()).then(|| spec::ranges_to_json(tasks));
+    tx.prepare_cached("UPDATE jobs SET cancels = ?2 WHERE id = ?1")?.execute((int(job.0), ranges))
 }
 
 fn end(
@@ -206,16 +221,20 @@ fn with_result(key: &[i64], result: &TaskResult) -> Vec<Value> {
     values
 }
 
+/// Copies the last attempts of tasks into their histories.
+const ARCHIVE: &str = "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started,
+         finished, cpu_ms, peak, out_bytes, err_bytes, disk, booked)
+     SELECT job, idx, attempt, worker, epoch, 0, end, code, why, started, finished, cpu_ms, peak, out_bytes,
+         err_bytes, disk, booked
+     FROM tasks";
+
 /// Copies the attempt that has just ended into the task's history.
 fn archive(tx: &Transaction<'_>, task: TaskId, attempt: u32) -> rusqlite::Result<usize> {
-    tx.prepare_cached(
-        "INSERT INTO attempts (job, idx, attempt, worker, epoch, late, end, code, why, started, finished,
-             cpu_ms, peak, out_bytes, err_bytes, disk)
-         SELECT job, idx, attempt, worker, epoch, 0, end, code, why, started, finished, cpu_ms, peak,
-             out_bytes, err_bytes, disk
-         FROM tasks WHERE job = ?1 AND idx = ?2 AND attempt = ?3",
-    )?
-    .execute((int(task.job.0), task.index, attempt))
+    tx.prepare_cached(&format!("{ARCHIVE} WHERE job = ?1 AND idx = ?2 AND attempt = ?3"))?.execute((
+        int(task.job.0),
+        task.index,
+        attempt,
+    ))
 }
 
 /// Adds a late result of an attempt that the task really had. Repetitions are dropped: a keeper repeats a

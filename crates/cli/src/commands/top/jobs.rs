@@ -175,6 +175,8 @@ mod tests {
             ended_ms: None,
             max_running: None,
             after: Vec::new(),
+            after_any: Vec::new(),
+            after_not_ok: Vec::new(),
             parent: None,
             counts: Counts { total: 1, ready: 1, ..Counts::default() },
             steps: Vec::new(),

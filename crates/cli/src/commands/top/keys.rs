@@ -1,8 +1,8 @@
 //! The keys: which key does what on which screen. The help, the manual and the program read the same table.
 
 use Does::{
-    Active, Back, Cancel, Drain, Filter, First, Help, Interrupt, Last, Left, Logs, NextScreen, Open,
-    PageDown, PageUp, Pause, PreviousScreen, Reverse, Right, Sort, StepDown, StepUp, Why,
+    Active, Back, Cancel, Drain, Filter, First, Help, Hold, Interrupt, Last, Left, Logs, NextScreen, Open,
+    PageDown, PageUp, Pause, PreviousScreen, Retry, Reverse, Right, Sort, StepDown, StepUp, Why,
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -118,8 +118,12 @@ pub enum Does {
     Logs,
     Why,
     Drain,
-    /// Cancels the selected job, after a question.
+    /// Cancels the selected job or task, after a question.
     Cancel,
+    /// Runs what failed of the selected job again, or the selected task, after a question.
+    Retry,
+    /// Holds the selected job, or releases it, after a question.
+    Hold,
     /// Pauses or resumes a queue.
     Pause,
     Sort,
@@ -184,7 +188,9 @@ pub const BINDINGS: &[Binding] = &[
     bind(&[Key::Char('l')], "l", Logs, WITH_TASKS, "output of the selected task, or of a task of the job"),
     bind(&[Key::Char('w')], "w", Why, EXPLAINED, "why the selected task, job or worker is where it is"),
     bind(&[Key::Char('d')], "d", Drain, &[Screen::Workers], "drain the worker with a note, or resume it"),
-    bind(&[Key::Char('c')], "c", Cancel, &[Screen::Jobs], "cancel the job"),
+    bind(&[Key::Char('c')], "c", Cancel, &[Screen::Jobs], "cancel the job, or the task of an open job"),
+    bind(&[Key::Char('t')], "t", Retry, &[Screen::Jobs], "retry the job, or the task of an open job"),
+    bind(&[Key::Char('h')], "h", Hold, &[Screen::Jobs], "hold the job, or release it"),
     bind(&[Key::Char('p')], "p", Pause, &[Screen::Queues], "pause the queue with a note, or resume it"),
     bind(&[Key::Char('/')], "/", Filter, FILTERED, "filter: text, or KEY=VALUE such as state=running"),
     bind(&[Key::Char('a')], "a", Active, &[Screen::Jobs], "active jobs alone, or all"),

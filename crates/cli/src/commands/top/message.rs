@@ -5,6 +5,7 @@ use crate::commands::top::rows::{QueueRow, TaskRow, WorkerRow};
 use std::collections::VecDeque;
 use windlass_api::figures::{FarmSeries, Overview, WorkerSeries};
 use windlass_api::{Job, Page, ServerEvent, Why, Worker, WorkerWhy};
+use windlass_core::TaskId;
 
 /// A point in time, by the program's clock and by the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,6 +98,23 @@ pub enum Answer {
     LogTask(Option<String>),
 }
 
+/// A change of one task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TaskVerb {
+    Cancel,
+    Retry,
+}
+
+impl TaskVerb {
+    /// The verb as the server knows it.
+    pub fn word(self) -> &'static str {
+        match self {
+            TaskVerb::Cancel => "cancel",
+            TaskVerb::Retry => "retry",
+        }
+    }
+}
+
 /// A change that a person asked for and confirmed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Deed {
@@ -105,6 +123,14 @@ pub enum Deed {
     /// A drained worker gets work again.
     ResumeWorker(String),
     Cancel(u64),
+    /// The failed and cancelled tasks of a job run again.
+    Retry(u64),
+    /// A job starts no task.
+    Hold(u64),
+    /// A held job starts tasks again.
+    Release(u64),
+    /// A task is cancelled, or runs again.
+    Task(TaskId, TaskVerb),
     /// A queue starts no task; the note says why.
     Pause(String, String),
     /// A paused queue starts tasks again.
@@ -116,7 +142,13 @@ impl Deed {
     pub fn note(&mut self) -> Option<&mut String> {
         match self {
             Deed::Drain(_, note) | Deed::Pause(_, note) => Some(note),
-            Deed::ResumeWorker(_) | Deed::Cancel(_) | Deed::ResumeQueue(_) => None,
+            Deed::ResumeWorker(_)
+            | Deed::Cancel(_)
+            | Deed::Retry(_)
+            | Deed::Hold(_)
+            | Deed::Release(_)
+            | Deed::Task(..)
+            | Deed::ResumeQueue(_) => None,
         }
     }
 
@@ -126,6 +158,10 @@ impl Deed {
             Deed::Drain(worker, _) => format!("drain worker {worker}"),
             Deed::ResumeWorker(worker) => format!("resume worker {worker}"),
             Deed::Cancel(job) => format!("cancel job {job}"),
+            Deed::Retry(job) => format!("retry job {job}"),
+            Deed::Hold(job) => format!("hold job {job}"),
+            Deed::Release(job) => format!("release job {job}"),
+            Deed::Task(task, verb) => format!("{} task {task}", verb.word()),
             Deed::Pause(queue, _) => format!("pause queue {queue}"),
             Deed::ResumeQueue(queue) => format!("resume queue {queue}"),
         }
@@ -137,6 +173,11 @@ impl Deed {
             Deed::Drain(worker, _) => format!("worker {worker} takes no new work"),
             Deed::ResumeWorker(worker) => format!("worker {worker} takes work again"),
             Deed::Cancel(job) => format!("job {job} is being cancelled"),
+            Deed::Retry(job) => format!("job {job} runs again what failed"),
+            Deed::Hold(job) => format!("job {job} is held"),
+            Deed::Release(job) => format!("job {job} is released"),
+            Deed::Task(task, TaskVerb::Cancel) => format!("task {task} is being cancelled"),
+            Deed::Task(task, TaskVerb::Retry) => format!("task {task} runs again"),
             Deed::Pause(queue, _) => format!("queue {queue} is paused"),
             Deed::ResumeQueue(queue) => format!("queue {queue} starts tasks again"),
         }

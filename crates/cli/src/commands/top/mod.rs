@@ -18,6 +18,7 @@ mod refresh;
 mod rows;
 mod shell;
 mod state;
+mod steer;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ use std::io::{IsTerminal as _, stdout};
 #[derive(Args, Debug)]
 #[command(
     after_help = "Keys: 1 to 5 and Tab change the screen, j k and the arrows move, / filters, Enter opens, w says why, l \
-shows output, d drains a worker, c cancels a job, p pauses a queue, ? lists all keys, q ends."
+shows output, d drains a worker, c cancels a job, t retries it, h holds it, p pauses a queue, ? lists all keys, q ends."
 )]
 pub struct TopArgs {}
 

@@ -3,7 +3,6 @@
 use crate::commands::top::detail::{Detail, Opened};
 use crate::commands::top::keys::{Does, Key, Screen, lookup};
 use crate::commands::top::message::{Deed, Effect, Effects, Read, Subject};
-use crate::commands::top::rows::JobRow;
 use crate::commands::top::state::{Overlay, State};
 use crate::ui::error::INTERRUPTED;
 use crate::ui::output::count;
@@ -112,6 +111,8 @@ impl State {
             Does::Why => self.explain_selected(),
             Does::Drain => self.ask_drain(),
             Does::Cancel => self.ask_cancel(),
+            Does::Retry => self.ask_retry(),
+            Does::Hold => self.ask_hold(),
             Does::Pause => self.ask_pause(),
             Does::Sort => self.sort(false),
             Does::Reverse => self.sort(true),
@@ -282,28 +283,6 @@ impl State {
             let says = format!("It gets no new work. {tasks} that it has will end there.");
             Overlay::Note(vec![format!("Drain worker {name}?"), says], Deed::Drain(name, String::new()))
         });
-    }
-
-    fn ask_cancel(&mut self) {
-        let opened = match self.shown_detail().map(|detail| &detail.opened) {
-            Some(Opened::Job(_, Some(job))) => Some(JobRow::from((**job).clone())),
-            Some(_) => return,
-            None => None,
-        };
-        let Some(job) = opened.or_else(|| self.jobs.list.selected().cloned()) else { return };
-        if job.state.is_end() {
-            return self.say(format!("job {} has ended already", job.id));
-        }
-        let (running, others) = (job.counts.running, job.counts.waiting + job.counts.ready);
-        let question = vec![
-            format!("Cancel job {} '{}' of {}?", job.id, job.name, job.user),
-            format!(
-                "It kills {}, and gives up {}.",
-                count(running.into(), "running task"),
-                count(others.into(), "waiting task")
-            ),
-        ];
-        self.overlay = Some(Overlay::Confirm(question, Deed::Cancel(job.id)));
     }
 
     fn ask_pause(&mut self) {

@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::task::AbortHandle;
+use windlass_api::client::task_sets::act_on_tasks;
 use windlass_api::client::{Client, ClientError, LogQuery, TasksQuery};
-use windlass_api::{DrainRequest, SetQueue};
+use windlass_api::{DrainRequest, SetQueue, TaskSet};
 
 /// How long a read may take.
 const READ_MAX: Duration = Duration::from_secs(30);
@@ -145,6 +146,13 @@ impl Reader {
                 }
                 Deed::ResumeWorker(worker) => client.act_on_worker(worker, "resume").await.map(|_| ()),
                 Deed::Cancel(job) => client.act(*job, "cancel").await.map(|_| ()),
+                Deed::Retry(job) => client.act(*job, "retry").await.map(|_| ()),
+                Deed::Hold(job) => client.act(*job, "hold").await.map(|_| ()),
+                Deed::Release(job) => client.act(*job, "release").await.map(|_| ()),
+                Deed::Task(task, verb) => {
+                    let tasks = TaskSet::one(task.index);
+                    act_on_tasks(&client, task.job.0, verb.word(), &tasks).await.map(|_| ())
+                }
                 Deed::Pause(queue, note) => {
                     client.set_queue(queue, &pause(Some(note.clone()))).await.map(|_| ())
                 }

@@ -2,9 +2,10 @@
 
 use super::{drawn, sample, text};
 use crate::commands::top::keys::{BINDINGS, Key, Screen};
-use crate::commands::top::message::{Deed, Effect, Message, Read, Subject};
+use crate::commands::top::message::{Deed, Effect, Message, Read, Subject, TaskVerb};
 use crate::commands::top::state::{Link, Overlay, State};
 use windlass_api::{Counts, JobEvent, JobState, ServerEvent, WorkerEvent};
+use windlass_core::{JobId, TaskId};
 
 fn chars(text: &str) -> Vec<Key> {
     text.chars().map(Key::Char).collect()
@@ -21,6 +22,9 @@ fn changes_are_made_only_after_a_yes() {
     for (keys, deed) in [
         ("dy", Deed::ResumeWorker("box00".to_owned())),
         ("2jjjjjcy", Deed::Cancel(445)),
+        ("2jjjty", Deed::Retry(447)),
+        ("2hy", Deed::Hold(450)),
+        ("2jjhy", Deed::Release(448)),
         ("3jjpy", Deed::ResumeQueue("nightly".to_owned())),
     ] {
         assert_eq!(pressed(keys).1, [Effect::Act(deed)], "{keys}");
@@ -37,6 +41,25 @@ fn changes_are_made_only_after_a_yes() {
     assert_eq!(sample::press(&mut state, &[Key::Enter]), [Effect::Act(drained)]);
     let (mut state, _) = pressed("3pnote");
     assert_eq!(sample::press(&mut state, &[Key::Esc]), []);
+}
+
+#[test]
+fn a_task_of_an_open_job_is_cancelled_and_retried_by_itself() {
+    let task = |index| TaskId { job: JobId(450), index };
+    for (keys, deed) in [
+        ("jjjty", Deed::Task(task(3), TaskVerb::Retry)),
+        ("jjjjcy", Deed::Task(task(4), TaskVerb::Cancel)),
+        ("hy", Deed::Hold(450)),
+    ] {
+        let (mut state, _) = pressed("2");
+        sample::press(&mut state, &[Key::Enter]);
+        let effects = sample::press(&mut state, &chars(keys));
+        assert!(effects.contains(&Effect::Act(deed)), "{keys}: {effects:?}");
+    }
+    let (mut state, _) = pressed("2");
+    sample::press(&mut state, &[Key::Enter]);
+    sample::press(&mut state, &chars("c"));
+    assert!(state.overlay.is_none() && state.notice.unwrap().text.contains("task 450.0 has ended already"));
 }
 
 #[test]

@@ -219,6 +219,8 @@ pub fn job(id: u64) -> Job {
         ended_ms: state.is_end().then_some(WALL_MS - 1_000),
         max_running: None,
         after: Vec::new(),
+        after_any: Vec::new(),
+        after_not_ok: Vec::new(),
         parent: None,
         counts,
         steps: vec![Step {
