@@ -238,6 +238,7 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
         after,
         fail_fast: [FailFast::No, FailFast::No, FailFast::Finish, FailFast::Kill][rng.below(4) as usize],
         max_running: rng.chance(100).then(|| rng.between(1, 4) as u32),
+        on_end: Vec::new(),
         steps,
     }
 }

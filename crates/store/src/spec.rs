@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{
-    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec,
+    BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, OnEnd,
+    StepSpec,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
@@ -31,6 +32,9 @@ struct JobJson {
     fail_fast: Option<FailFastJson>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_running: Option<u32>,
+    /// Each address that is told of the end, and whether of failures alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    on_end: Vec<(String, bool)>,
     steps: Vec<StepJson>,
 }
 
@@ -138,6 +142,7 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
             FailFast::Kill => Some(FailFastJson::Kill),
         },
         max_running: spec.max_running,
+        on_end: spec.on_end.iter().map(|told| (told.to.clone(), told.only_failures)).collect(),
         steps: spec.steps.iter().map(step_to_json).collect(),
     };
     to_json(&json)
@@ -241,6 +246,7 @@ pub fn spec_from_json(text: &str) -> Result<JobSpec, serde_json::Error> {
             Some(FailFastJson::Kill) => FailFast::Kill,
         },
         max_running: json.max_running,
+        on_end: json.on_end.into_iter().map(|(to, only_failures)| OnEnd { to, only_failures }).collect(),
         steps: json.steps.into_iter().map(step_from_json).collect(),
     })
 }

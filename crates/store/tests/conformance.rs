@@ -6,7 +6,7 @@ use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{
     BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, Hints,
-    JobSpec, JobState, Kind, LaunchFault, StepSpec, Stop, TaskResult, TaskState, Tries,
+    JobSpec, JobState, Kind, LaunchFault, OnEnd, StepSpec, Stop, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
@@ -64,6 +64,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
         parent: Some(task(9, 9)),
         after: vec![JobId(3)],
         fail_fast: FailFast::Kill,
+        on_end: vec![OnEnd { to: "https://hooks.example/a".to_owned(), only_failures: true }],
         steps: vec![step("first", 3), second],
     }
 }

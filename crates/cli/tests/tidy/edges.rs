@@ -223,7 +223,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
 ];
 
 /// The modules of the store that each of its modules may use. There is no circle.
-pub const STORE_EDGES: [(&str, &[&str]); 17] = [
+pub const STORE_EDGES: [(&str, &[&str]); 18] = [
     ("codes", &[]),
     ("error", &[]),
     ("gather", &[]),
@@ -234,8 +234,9 @@ pub const STORE_EDGES: [(&str, &[&str]); 17] = [
     ("done", &["ownership"]),
     ("join", &["gather"]),
     ("mailbox", &["ownership"]),
-    ("rows", &["codes", "spec", "turns", "view"]),
-    ("memory", &["done", "gather", "rows", "spec", "view"]),
+    ("notices", &["done"]),
+    ("rows", &["codes", "notices", "spec", "turns", "view"]),
+    ("memory", &["done", "gather", "notices", "rows", "spec", "view"]),
     (
         "postgres",
         &[
@@ -245,6 +246,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 17] = [
             "gather",
             "join",
             "mailbox",
+            "notices",
             "ownership",
             "rows",
             "spec",
@@ -252,12 +254,14 @@ pub const STORE_EDGES: [(&str, &[&str]); 17] = [
             "view",
         ],
     ),
-    ("sqlite", &["codes", "error", "gather", "join", "rows", "spec", "turns", "view"]),
-    ("store", &["done", "error", "mailbox", "memory", "ownership", "postgres", "sqlite", "view"]),
+    ("sqlite", &["codes", "error", "gather", "join", "notices", "rows", "spec", "turns", "view"]),
+    ("store", &["done", "error", "mailbox", "memory", "notices", "ownership", "postgres", "sqlite", "view"]),
     ("copy", &["error", "postgres", "sqlite", "store"]),
     (
         "lib",
-        &["copy", "done", "error", "mailbox", "memory", "ownership", "postgres", "sqlite", "store", "view"],
+        &[
+            "copy", "done", "error", "mailbox", "memory", "notices", "ownership", "postgres", "sqlite", "store", "view",
+        ],
     ),
 ];
 

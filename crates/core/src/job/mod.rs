@@ -14,7 +14,7 @@ pub use end::{End, LaunchFault, TaskResult};
 pub use gang::{Gang, GangTask};
 pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use record::{BackOff, EndedTasks, JobRecord, JobState, Stop, TaskRow, TaskState};
-pub use spec::{Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, StepSpec, SubmissionKey};
+pub use spec::{Dependency, DependencyKind, FailFast, Hints, JobSpec, Kind, OnEnd, StepSpec, SubmissionKey};
 pub use step::Step;
 pub use tries::{Tries, TriesMap};
 
