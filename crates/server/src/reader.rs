@@ -119,10 +119,13 @@ impl Outline for Job {
             ended_ms: _,
             max_running: _,
             after: _,
+            on_end,
             parent: _,
             counts: _,
             steps,
         } = self;
+        // An address is often a secret by itself.
+        on_end.clear();
         steps.iter_mut().for_each(Step::keep_outline);
     }
 }
@@ -240,7 +243,7 @@ mod tests {
         let counts = serde_json::to_value(windlass_api::Counts::default()).unwrap();
         let job = serde_json::json!({
             "id": 7, "name": "film", "queue": "ann", "user": "ann", "priority": 0, "state": "running",
-            "created_ms": 1, "counts": counts, "steps": [step],
+            "created_ms": 1, "counts": counts, "steps": [step], "on_end": [{"url": MARK}],
         });
         serde_json::from_value(job).unwrap()
     }
@@ -278,8 +281,8 @@ mod tests {
         let all = Reader { reads_all: true, ..reader(None) };
         for own in [reader(Some("ann")), all] {
             let told = serde_json::to_string(&(own.told(of_ann(job())), own.told(of_ann(task())))).unwrap();
-            // The command, the directory, the shape and a cache; the value, the status, and two messages.
-            assert_eq!(told.matches(MARK).count(), 8, "{told}");
+            // An address, the command, the directory, the shape and a cache; the value, the status, and two messages.
+            assert_eq!(told.matches(MARK).count(), 9, "{told}");
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn owed_of<'a>(
         _ => None,
     };
     let undone: Vec<JobId> = refused.iter().filter_map(ends).collect();
-    let notices = if writes.is_empty() { &[] } else { notices };
+    let notices: &[NewNotice] = if writes.is_empty() { &[] } else { notices };
     notices.iter().filter(move |notice| notice.job.is_none_or(|job| !undone.contains(&job)))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::client::user::user_on;
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
+use crate::commands::on_end::OnEndArgs;
 use crate::commands::select::{Jobs, resolve_all};
 use crate::ui::error::{CliError, Doing};
 use crate::ui::lines;
@@ -106,6 +107,8 @@ pub struct TaskArgs {
     pub template: TemplateArgs,
     #[command(flatten)]
     pub hints: HintArgs,
+    #[command(flatten)]
+    pub told: OnEndArgs,
 }
 
 /// What a failed task does to the rest of its job.
@@ -218,6 +221,7 @@ impl TaskArgs {
             key: Some(self.key.clone().unwrap_or_else(fresh_key)),
             fail_fast: self.fail_fast.map(Into::into),
             max_running: self.max_running,
+            on_end: self.told.addresses(),
             steps: vec![step],
             ..Default::default()
         })

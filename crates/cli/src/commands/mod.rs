@@ -11,6 +11,7 @@ pub mod hints;
 pub mod limit;
 pub mod list;
 pub mod logs;
+pub mod on_end;
 pub mod queue;
 #[cfg(test)]
 #[path = "tests/reference.rs"]

@@ -379,6 +379,7 @@ mod tests {
             created_ms: 1_000,
             ended_ms: Some(4_249),
             after: Vec::new(),
+            on_end: Vec::new(),
             parent: None,
             counts,
             steps: Vec::new(),

@@ -44,6 +44,7 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     request.priority = args.priority;
     request.key = Some(args.key.clone().unwrap_or_else(fresh_key));
     request.fail_fast = args.fail_fast.map(Into::into);
+    request.on_end = args.told.addresses();
     Ok(request)
 }
 

@@ -167,11 +167,12 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 28] = [
+pub const API_EDGES: [(&str, &[&str]); 29] = [
     ("address", &[]),
     ("error", &[]),
     ("generated", &[]),
     ("load", &[]),
+    ("on_end", &[]),
     ("pattern", &[]),
     ("quantity", &[]),
     ("server", &[]),
@@ -187,8 +188,8 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
     ("why", &["task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
-    ("submit", &["body", "session", "shape", "space", "why", "word"]),
-    ("job", &["submit", "token", "word"]),
+    ("submit", &["body", "on_end", "session", "shape", "space", "why", "word"]),
+    ("job", &["on_end", "submit", "token", "word"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
     ("figures", &["job", "word"]),
@@ -206,6 +207,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
             "job",
             "limit",
             "load",
+            "on_end",
             "pattern",
             "queue",
             "server",
@@ -260,13 +262,23 @@ pub const STORE_EDGES: [(&str, &[&str]); 18] = [
     (
         "lib",
         &[
-            "copy", "done", "error", "mailbox", "memory", "notices", "ownership", "postgres", "sqlite", "store", "view",
+            "copy",
+            "done",
+            "error",
+            "mailbox",
+            "memory",
+            "notices",
+            "ownership",
+            "postgres",
+            "sqlite",
+            "store",
+            "view",
         ],
     ),
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -296,6 +308,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
     ("parsers", &["panics"]),
     ("progress", &["link"]),
     ("metrics", &["figures", "metric_text"]),
+    ("notices", &["config"]),
     ("peer", &["connections", "process_owner"]),
     ("view", &["figures"]),
     ("csrf", &["peer"]),
@@ -316,6 +329,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
             "inbox",
             "link",
             "metrics",
+            "notices",
             "peers",
             "progress",
             "unavailable",
@@ -323,6 +337,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
     ),
     ("door", &["api_error", "auth", "caller", "clock", "csrf", "handle", "listen", "random"]),
     ("grpc", &["auth", "handle", "link", "refusals", "spans"]),
+    ("notifier", &["config", "handle", "notices"]),
     ("retention", &["handle"]),
     (
         "shell",
@@ -335,6 +350,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
             "inbox",
             "link",
             "metrics",
+            "notices",
             "outgoing",
             "peers",
             "spans",

@@ -170,6 +170,7 @@ mod tests {
             ended_ms: None,
             max_running: None,
             after: Vec::new(),
+            on_end: Vec::new(),
             parent: None,
             counts: Counts { total: 1, ready: 1, ..Counts::default() },
             steps: Vec::new(),

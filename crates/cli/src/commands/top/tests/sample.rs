@@ -218,6 +218,7 @@ pub fn job(id: u64) -> Job {
         ended_ms: state.is_end().then_some(WALL_MS - 1_000),
         max_running: None,
         after: Vec::new(),
+        on_end: Vec::new(),
         parent: None,
         counts,
         steps: vec![Step {
