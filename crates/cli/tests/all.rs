@@ -24,6 +24,7 @@ mod limits;
 mod manual;
 mod neighbours;
 mod nix;
+mod notices;
 mod old_output;
 mod opencue;
 mod opencue_board;

@@ -31,7 +31,7 @@ pub(crate) enum BadAddress {
     Credentials(String),
     #[error("'{0}' is in the server's own network; an administrator may list it in the setting notify.allow")]
     OwnNetwork(String),
-    #[error("'{0}' is no plain mail address; write mailto:NAME@HOST")]
+    #[error("'{0}' is not a plain mail address; write mailto:NAME@HOST")]
     Mail(String),
     #[error("this server sends no mail; an administrator may set notify.sendmail")]
     NoMail,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn what_is_not_an_address_is_refused() {
         let refused = |text: &str| NoticeAddress::parse(text).expect_err(text);
         for text in [
             "",
