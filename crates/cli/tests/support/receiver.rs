@@ -54,7 +54,7 @@ impl Receiver {
         Receiver { host, seen }
     }
 
-    /// It answers all.
+    /// It answers all requests from the beginning.
     pub fn answering() -> Receiver {
         let receiver = Receiver::hanging();
         receiver.answer();

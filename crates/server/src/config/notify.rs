@@ -33,7 +33,7 @@ settings! {
     }
 }
 
-/// Addresses of users.
+/// Lists of addresses, each under the name of a user.
 impl SettingType for BTreeMap<String, Vec<String>> {
     fn list(&self, at: Setting, settings: &mut Vec<Setting>) {
         settings.push(Setting { kind: "table, `USER = [\"ADDRESS\"]`", ..at });

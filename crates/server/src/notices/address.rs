@@ -16,7 +16,7 @@ const MAILTO: &str = "mailto:";
 pub(crate) enum NoticeAddress {
     /// A webhook of http or https.
     Web(Url),
-    /// A mail address.
+    /// A mail address, without `mailto:`.
     Mail(String),
 }
 

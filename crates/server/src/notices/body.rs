@@ -13,7 +13,7 @@ const MESSAGE_BYTES_MAX: usize = 1_024;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum NoticeBody {
-    /// A job ended.
+    /// A job ended, in one of three states.
     JobEnded(Box<JobNotice>),
     /// A worker's lease ran out.
     WorkerLost(WorkerNotice),

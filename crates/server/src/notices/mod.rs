@@ -73,7 +73,7 @@ impl NoticeBook {
         let failed = state == job::JobState::Failed;
         let spec = &*job.spec;
         let named = spec.on_end.iter().filter(|told| failed || !told.only_failures).map(|told| &told.to);
-        // Each address gets one notice, whoever named it.
+        // An address gets one notice, also where several lists name it.
         let mut told: BTreeSet<&String> = BTreeSet::new();
         let mut to: Vec<(&str, &String)> = named.map(|to| (spec.user.as_str(), to)).collect();
         to.extend(self.rules.of_user(&spec.user, failed).map(|to| (spec.user.as_str(), to)));

@@ -52,11 +52,11 @@ enum Place {
     /// It has nothing to send, or as many sends under way as it may have.
     #[default]
     Idle,
-    /// Its turn comes.
+    /// Its turn comes, without a further event.
     Ready,
     /// It waits until its host or its user has fewer sends under way.
     Held,
-    /// Its address failed.
+    /// Its address failed, and it pauses until then.
     Resting(Instant),
 }
 
