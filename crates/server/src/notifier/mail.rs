@@ -30,7 +30,7 @@ pub(super) async fn send(
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|source| Undelivered::NoCommand { program: sendmail.program.clone(), source })?;
+        .map_err(|why| Undelivered::NoCommand { program: sendmail.program.clone(), why })?;
     let pipe = running.stdin.take();
     let work = async {
         if let Some(mut pipe) = pipe {
@@ -42,7 +42,7 @@ pub(super) async fn send(
     match tokio::time::timeout(COMMAND_MAX, work).await {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(Undelivered::Command { program: sendmail.program.clone(), status }),
-        Ok(Err(source)) => Err(Undelivered::NoCommand { program: sendmail.program.clone(), source }),
+        Ok(Err(why)) => Err(Undelivered::NoCommand { program: sendmail.program.clone(), why }),
         Err(_) => Err(Undelivered::CommandHangs { program: sendmail.program.clone() }),
     }
 }

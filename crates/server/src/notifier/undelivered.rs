@@ -12,8 +12,8 @@ pub(super) enum Undelivered {
     NoAnswer { host: String, why: String },
     #[error(transparent)]
     OwnNetwork(#[from] OwnNetwork),
-    #[error("cannot run '{program}': {source}")]
-    NoCommand { program: String, source: std::io::Error },
+    #[error("cannot run '{program}': {why}")]
+    NoCommand { program: String, why: std::io::Error },
     #[error("'{program}' ended with {status}")]
     Command { program: String, status: ExitStatus },
     #[error("'{program}' took too long and was killed")]
