@@ -1,7 +1,9 @@
 use super::address::BadAddress;
 use super::*;
 use crate::config::NotifyConfig;
-use windlass_core::job::{End, OnEnd, TaskResult};
+use windlass_core::engine::{Event, Settings, Submit};
+use windlass_core::job::{End, JobSpec, OnEnd, StepSpec, TaskResult};
+use windlass_core::{RequestId, WorkerId};
 
 fn rules(set: impl FnOnce(&mut NotifyConfig)) -> Result<NoticeRules, String> {
     let mut config = NotifyConfig::default();
@@ -139,4 +141,51 @@ fn people_are_told_in_sentences() {
             "https://farm.example/jobs/12",
         ]
     );
+}
+
+/// To whom, and in whose name.
+fn addressees(owed: &[NewNotice]) -> Vec<(&str, &str)> {
+    owed.iter().map(|notice| (notice.user.as_str(), notice.to.as_str())).collect()
+}
+
+#[test]
+fn an_end_is_owed_once_to_each_address_that_wants_it() {
+    let rules = rules(|config| {
+        config.jobs = vec!["https://hooks.example/a".to_owned(), "https://hooks.example/all".to_owned()];
+        config.failures = vec!["https://hooks.example/failures".to_owned()];
+    });
+    let book = NoticeBook::new(rules.unwrap());
+    let of_failures = OnEnd { only_failures: true, ..told("https://hooks.example/b") };
+    let step = StepSpec { name: "s".to_owned(), tasks: 1, ..StepSpec::default() };
+    let spec = JobSpec {
+        name: "film".to_owned(),
+        user: "ann".to_owned(),
+        queue: "q".to_owned(),
+        on_end: vec![told("https://hooks.example/a"), of_failures],
+        steps: vec![step],
+        ..JobSpec::default()
+    };
+    let mut engine = Engine::new(Settings::default());
+    let (now, mut out) = (Time(5_000_000), Outbox::default());
+    engine.handle(now, Event::Submit(Box::new(Submit::new(RequestId(1), spec))), &mut out);
+    assert!(book.owed(&engine, &out, now).is_empty());
+    let job = engine.jobs().next().unwrap().id;
+    engine.handle(now, Event::Cancel { request: RequestId(2), job }, &mut out);
+    let owed = book.owed(&engine, &out, now);
+    assert_eq!(addressees(&owed), [("ann", "https://hooks.example/a"), ("", "https://hooks.example/all")]);
+    let Some(NoticeBody::JobEnded(ended)) = NoticeBody::from_text(&owed[0].body) else { panic!("{owed:?}") };
+    assert_eq!((ended.job, &*ended.name, ended.state), (job.0, "film", JobState::Canceled));
+    assert_eq!((ended.failure, ended.counts.total, ended.ended_ms), (None, 1, 5));
+}
+
+#[test]
+fn a_worker_is_told_of_when_its_lease_has_run_out() {
+    let rules = rules(|config| config.workers = vec!["https://hooks.example/w".to_owned()]);
+    let book = NoticeBook::new(rules.unwrap());
+    let engine = Engine::new(Settings::default());
+    let fact = |what| Fact::Worker { worker: WorkerId(1), name: "box1".to_owned(), what };
+    let batch = Outbox { facts: vec![fact("suspect"), fact("expired"), fact("up")], ..Outbox::default() };
+    let owed = book.owed(&engine, &batch, Time(7_000_000));
+    assert_eq!(addressees(&owed), [("", "https://hooks.example/w")]);
+    assert_eq!(owed[0].body, r#"{"event":"worker_lost","worker":"box1","lost_ms":7}"#);
 }
