@@ -42,7 +42,7 @@ pub async fn deliver_notices(handle: Handle) {
     let ends = handle.clone();
     let mut notifier = Notifier {
         handle,
-        webhooks: Arc::default(),
+        webhooks: Arc::new(Webhooks::new()),
         backlog: Backlog::default(),
         seen: 0,
         done: Vec::new(),

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,21 +24,27 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Names that are looked up at a time. Each look keeps a thread for as long as the resolver takes.
 const LOOKUPS_MAX: usize = 16;
 
-/// The clients by which webhooks are called, made when the first one is.
-#[derive(Default)]
+/// The clients by which webhooks are called, each made when it is needed first.
 pub(super) struct Webhooks {
-    clients: Mutex<Option<Clients>>,
+    clients: Mutex<BTreeMap<ClientKind, Client>>,
+    lookups: Arc<Semaphore>,
 }
 
-#[derive(Clone)]
-struct Clients {
-    /// Connects only to addresses of the public internet.
-    public: Client,
-    /// Connects anywhere.
-    any: Client,
+/// What a client may do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ClientKind {
+    /// It speaks TLS. Only then the certificates are read that the system trusts, and a system may have none.
+    is_https: bool,
+    /// It connects only to addresses of the public internet.
+    only_public: bool,
 }
 
 impl Webhooks {
+    /// Nothing was called yet.
+    pub fn new() -> Webhooks {
+        Webhooks { clients: Mutex::default(), lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)) }
+    }
+
     /// Calls a webhook. `address` is the URL as its user wrote it.
     pub async fn post(
         &self,
@@ -46,14 +53,11 @@ impl Webhooks {
         id: &str,
         body: String,
     ) -> Result<(), Undelivered> {
-        let clients = self.clients()?;
-        let client = if rules.trusts(address, &url) {
-            clients.any
-        } else if leads_inside(&url) {
+        let only_public = !rules.trusts(address, &url);
+        if only_public && leads_inside(&url) {
             return Err(OwnNetwork.into());
-        } else {
-            clients.public
-        };
+        }
+        let client = self.client(ClientKind { is_https: url.scheme() == "https", only_public })?;
         let host = host_and_port(&url);
         let mut request =
             client.post(url).header("content-type", "application/json").header("windlass-notice", id);
@@ -71,23 +75,24 @@ impl Webhooks {
         if status.is_success() { Ok(()) } else { Err(Undelivered::Status { host, status: status.as_u16() }) }
     }
 
-    fn clients(&self) -> Result<Clients, Undelivered> {
+    fn client(&self, kind: ClientKind) -> Result<Client, Undelivered> {
         let mut clients = self.clients.lock();
-        if let Some(clients) = &*clients {
-            return Ok(clients.clone());
+        if let Some(client) = clients.get(&kind) {
+            return Ok(client.clone());
         }
-        // It is installed already if another client was created before.
-        _ = rustls::crypto::ring::default_provider().install_default();
-        let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        let resolver = |only_public| Arc::new(Names { only_public, lookups: lookups.clone() });
-        let made = Clients { public: client(resolver(true))?, any: client(resolver(false))? };
-        *clients = Some(made.clone());
+        let names = Names { only_public: kind.only_public, lookups: self.lookups.clone() };
+        let made = new_client(kind.is_https, names)?;
+        clients.insert(kind, made.clone());
         Ok(made)
     }
 }
 
-fn client(names: Arc<Names>) -> Result<Client, Undelivered> {
-    let builder = Client::builder()
+fn new_client(is_https: bool, names: Names) -> Result<Client, Undelivered> {
+    // It is installed already if another client was created before.
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = Client::builder();
+    let builder = if is_https { builder } else { builder.tls_certs_only([]) };
+    let builder = builder
         .dns_resolver(names)
         // A redirection could lead into the server's own network.
         .redirect(Policy::none())
@@ -183,13 +188,10 @@ mod tests {
         let rules = NoticeRules::new(&config).unwrap();
         let url = Url::parse(&text).unwrap();
         if !allowed {
-            return (
-                Webhooks::default().post(&rules, (text.as_str(), url), "7-1", "{}".to_owned()).await,
-                None,
-            );
+            return (Webhooks::new().post(&rules, (text.as_str(), url), "7-1", "{}".to_owned()).await, None);
         }
         let request = answering(listener, answer.to_owned());
-        let result = Webhooks::default().post(&rules, (text.as_str(), url), "7-1", "{}".to_owned()).await;
+        let result = Webhooks::new().post(&rules, (text.as_str(), url), "7-1", "{}".to_owned()).await;
         (result, Some(request.join().unwrap()))
     }
 
