@@ -121,8 +121,10 @@ impl Backlog {
         if let Some(own) = own {
             return own.first().copied();
         }
-        let is_over = self.rows.len() > NOTICES_MAX || self.bytes > NOTICES_BYTES_MAX;
-        let most = self.by_user.values().filter(|_| is_over).max_by_key(|all| all.len())?;
+        if self.rows.len() <= NOTICES_MAX && self.bytes <= NOTICES_BYTES_MAX {
+            return None;
+        }
+        let most = self.by_user.values().max_by_key(|all| all.len())?;
         most.first().copied()
     }
 
