@@ -36,7 +36,7 @@ type LineKey = (Arc<str>, Arc<str>);
 
 /// The notices of one user to one address.
 #[derive(Default)]
-struct Line {
+struct NoticeLine {
     host: Arc<str>,
     /// Those that are not being sent.
     owed: BTreeSet<u64>,
@@ -62,12 +62,12 @@ enum Place {
 
 /// The sends under way of a host or a user, and the lines that wait for one of them to end.
 #[derive(Default)]
-struct Gate {
+struct SendGate {
     under_way: usize,
     held: VecDeque<LineKey>,
 }
 
-impl Gate {
+impl SendGate {
     fn is_full(&self, sends_max: usize) -> bool {
         self.under_way >= sends_max
     }
@@ -84,11 +84,11 @@ pub(super) struct Backlog {
     rows: BTreeMap<u64, OwedNotice>,
     bytes: usize,
     by_user: BTreeMap<Arc<str>, BTreeSet<u64>>,
-    lines: BTreeMap<LineKey, Line>,
+    lines: BTreeMap<LineKey, NoticeLine>,
     ready: VecDeque<LineKey>,
     resting: BTreeSet<(Instant, LineKey)>,
-    hosts: BTreeMap<Arc<str>, Gate>,
-    users: BTreeMap<Arc<str>, Gate>,
+    hosts: BTreeMap<Arc<str>, SendGate>,
+    users: BTreeMap<Arc<str>, SendGate>,
     under_way: usize,
 }
 
@@ -222,7 +222,7 @@ impl Backlog {
     }
 
     /// Notes that a send has ended, and lets lines go on that waited for it.
-    fn ended(&mut self, owed: &OwedNotice, note: impl FnOnce(&mut Line)) -> LineKey {
+    fn ended(&mut self, owed: &OwedNotice, note: impl FnOnce(&mut NoticeLine)) -> LineKey {
         let key: LineKey = (owed.notice.user.as_str().into(), owed.notice.to.as_str().into());
         self.under_way -= 1;
         let Some(line) = self.lines.get_mut(&key) else { return key };
@@ -292,7 +292,8 @@ impl Backlog {
 
     /// Forgets a line that has nothing any more and is in no list.
     fn tidy(&mut self, key: &LineKey) {
-        let is_done = |line: &Line| line.owed.is_empty() && line.under_way == 0 && line.place == Place::Idle;
+        let is_done =
+            |line: &NoticeLine| line.owed.is_empty() && line.under_way == 0 && line.place == Place::Idle;
         if self.lines.get(key).is_some_and(is_done) {
             self.lines.remove(key);
         }
