@@ -1,6 +1,7 @@
 //! The JSON of jobs.
 
 use crate::failure::JobReason;
+use crate::on_end::OnEnd;
 use crate::submit::{Depends, Kind, Resources, is_default};
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct Job {
     /// Jobs that must fail or be cancelled first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after_not_ok: Vec<u64>,
+    /// Addresses that are told when it has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_end: Vec<OnEnd>,
     /// The task that submitted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,

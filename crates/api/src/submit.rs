@@ -4,6 +4,7 @@ use crate::after::after_of;
 use crate::body::{BODY_BYTES_MAX, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX};
 use crate::fail_limit::{BadFailLimit, parse_fail_limit};
 use crate::job_name::name_of;
+use crate::on_end::OnEnd;
 use crate::session::{Session, SessionError};
 use crate::shape::shape_of;
 use crate::space::{Param, SpaceError};
@@ -63,6 +64,9 @@ pub struct SubmitRequest {
     /// How many of the job's tasks may run at a time; by default any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
+    /// Addresses that are told when the job has ended; 8 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_end: Vec<OnEnd>,
     /// Refuse the job if no worker of the farm could ever run one of its steps.
     #[serde(default)]
     pub placeable_only: bool,
@@ -378,6 +382,7 @@ impl SubmitRequest {
                 Some(FailFast::Kill) => windlass_core::job::FailFast::Kill,
             },
             max_running: self.max_running,
+            on_end: self.on_end.into_iter().map(OnEnd::into_core).collect(),
             steps: steps.collect::<Result<_, _>>()?,
         })
     }

@@ -27,6 +27,7 @@ mod lists;
 mod manual;
 mod neighbours;
 mod nix;
+mod notices;
 mod old_output;
 mod opencue;
 mod opencue_board;

@@ -16,6 +16,7 @@ mod listeners;
 #[path = "support/listening.rs"]
 mod listening;
 mod load;
+mod notice_load;
 #[path = "support/opencue.rs"]
 mod site;
 #[allow(dead_code, reason = "the tests in all.rs use the rest")]

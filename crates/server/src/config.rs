@@ -2,11 +2,13 @@
 
 mod engine;
 mod lease;
+mod notify;
 mod placement;
 mod setting;
 mod telemetry;
 
 pub use lease::Lease;
+pub use notify::NotifyConfig;
 pub use placement::{Cache, LoadConfig, Placement, Reservation, Score, Turn};
 pub use setting::Setting;
 pub use telemetry::TelemetryConfig;
@@ -67,6 +69,8 @@ settings! {
         board: BoardConfig = BoardConfig::default();
         /// Traces for a collector, and the server's own log.
         telemetry: TelemetryConfig = TelemetryConfig::default();
+        /// Who is told of jobs that end and of workers that are lost.
+        notify: NotifyConfig = NotifyConfig::default();
         /// The interface of Compass CI.
         compass: CompassConfig = CompassConfig::default();
         /// What one user may have, administrators excepted.

@@ -8,6 +8,7 @@ use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::inbox::Inbox;
 use crate::link::{Links, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
+use crate::notices::NoticeBook;
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::unavailable::Unavailable;
@@ -49,6 +50,8 @@ pub(crate) struct Parts {
     pub progress: Arc<ProgressBoard>,
     pub external: Arc<ExternalTasks>,
     pub clock: Arc<Clock>,
+    /// Who is told of what ends.
+    pub notices: Arc<NoticeBook>,
     /// Until when no other server can own the farm.
     pub sure: Arc<SureUntil>,
     /// The number of the first job that may not be durable yet.
@@ -71,6 +74,7 @@ impl Parts {
             progress: Arc::default(),
             external: Arc::default(),
             clock: Arc::new(Clock::new()),
+            notices: Arc::default(),
             sure: Arc::new(SureUntil::for_ever()),
             durable_jobs: Arc::new(AtomicU64::new(0)),
         }

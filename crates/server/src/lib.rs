@@ -36,6 +36,8 @@ mod metric_text;
 mod metrics;
 mod network;
 mod noted_path;
+mod notices;
+mod notifier;
 mod outgoing;
 mod panics;
 mod parsers;
@@ -59,8 +61,8 @@ pub use activity::OpenRequest;
 pub use api_error::ApiError;
 pub use bounded_json::{BadJson, JsonLimits, read_json};
 pub use config::{
-    AuthConfig, BoardConfig, CompassConfig, Config, ConfigError, Lease, Reads, SccacheConfig, Setting,
-    TelemetryConfig, Tls as TlsConfig, UserLimits,
+    AuthConfig, BoardConfig, CompassConfig, Config, ConfigError, Lease, NotifyConfig, Reads, SccacheConfig,
+    Setting, TelemetryConfig, Tls as TlsConfig, UserLimits,
 };
 pub use connections::RoomLimits;
 pub use door::{TOKEN_CHARS_MIN, TokenDoor, TokenDoorError};
@@ -76,13 +78,15 @@ pub use link::{
 };
 pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, serve_port};
 pub use metric_text::MetricFamily;
+pub use notices::{NoticeRules, NotifyError};
+pub use notifier::deliver_notices;
 pub use panics::end_process_on_panic;
 pub use peers::{KnownOwner, NoServerKey, OwnerWatch, ServerKey, since_boot};
 pub use per_key::PerKey;
 pub use random::{NoRandom, random};
 pub use reader::Reader;
 pub use retention::Retention;
-pub use shell::{ShellOptions, start};
+pub use shell::{ShellOptions, start, start_telling};
 pub use spans::SPANS;
 pub use tls::{TlsError, server_config};
 pub use unavailable::Unavailable;

@@ -55,6 +55,16 @@ pub struct Metrics {
     pub audit_lost: Counter,
     /// Requests that the engine has taken up and not answered.
     pub requests_waiting: AtomicU64,
+    /// Notices that their addresses took.
+    pub notices_delivered: Counter,
+    /// Notices that were given up after a day.
+    pub notices_failed: Counter,
+    /// Notices for which there was no room.
+    pub notices_dropped: Counter,
+    /// Tries to deliver a notice that failed.
+    pub notice_tries_failed: Counter,
+    /// Notices that are owed.
+    pub notices_owed: AtomicU64,
     /// Requests that this server passed on to the owner of the farm.
     pub requests_passed: Counter,
     /// Requests of other servers that this one answered as the owner.
@@ -113,6 +123,11 @@ impl Metrics {
             refusals: counter(r, "refusals", "Connections and requests refused"),
             load_reports_refused: counter(r, "load_reports_refused", "Measures not taken"),
             audit_lost: counter(r, "audit_lost", "Lines lost to the audit log"),
+            notices_delivered: counter(r, "notices_delivered", "Notices that their addresses took"),
+            notices_failed: counter(r, "notices_failed", "Notices given up after a day"),
+            notices_dropped: counter(r, "notices_dropped", "Notices dropped for want of room"),
+            notice_tries_failed: counter(r, "notice_tries_failed", "Tries to deliver a notice that failed"),
+            notices_owed: AtomicU64::new(0),
             requests_waiting: AtomicU64::new(0),
             requests_passed: counter(
                 r,
@@ -208,6 +223,8 @@ impl Metrics {
         encode_registry(&mut text, &self.registry).expect("writing to a string does not fail");
         gauge("windlass_requests_waiting", "Requests that the engine has taken up and not answered")
             .write_one(&mut text, self.requests_waiting.load(Ordering::Relaxed) as f64);
+        gauge("windlass_notices_owed", "Notices that are owed to their addresses")
+            .write_one(&mut text, self.notices_owed.load(Ordering::Relaxed) as f64);
         if let Some(epoch) = self.farm_epoch {
             gauge(
                 "windlass_farm_epoch",

@@ -123,11 +123,14 @@ impl Outline for Job {
             after: _,
             after_any: _,
             after_not_ok: _,
+            on_end,
             parent: _,
             counts: _,
             steps,
         } = self;
         reason.iter_mut().for_each(JobReason::keep_outline);
+        // An address is often a secret by itself.
+        on_end.clear();
         steps.iter_mut().for_each(Step::keep_outline);
     }
 }
@@ -279,7 +282,7 @@ mod tests {
         let job = serde_json::json!({
             "id": 7, "name": "film", "queue": "ann", "user": "ann", "priority": 0, "state": "running",
             "created_ms": 1, "counts": counts, "steps": [step],
-            "reason": {"word": "directory", "message": MARK},
+            "reason": {"word": "directory", "message": MARK}, "on_end": [{"url": MARK}],
         });
         serde_json::from_value(job).unwrap()
     }
@@ -318,9 +321,9 @@ mod tests {
         let all = Reader { reads_all: true, ..reader(None) };
         for own in [reader(Some("ann")), all] {
             let told = serde_json::to_string(&(own.told(of_ann(job())), own.told(of_ann(task())))).unwrap();
-            // The command, the directory, the shape, a cache and the reason; the value, the status, two messages, and
+            // An address, the command, the directory, the shape, a cache and the reason; the value, the status, two messages, and
             // four parts of a failure.
-            assert_eq!(told.matches(MARK).count(), 13, "{told}");
+            assert_eq!(told.matches(MARK).count(), 14, "{told}");
         }
     }
 }

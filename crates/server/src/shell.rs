@@ -8,6 +8,7 @@ use crate::body_reads::{BodyReads, read_bodies};
 use crate::handle::{Handle, Parts};
 use crate::inbox::Inbox;
 use crate::link::{WorkerLink, WorkerMessage};
+use crate::notices::{NoticeBook, NoticeRules};
 use crate::outgoing::Outgoing;
 use crate::peers::OnceRequests;
 use crate::spans;
@@ -26,7 +27,7 @@ use windlass_core::engine::{
 use windlass_core::job::{End, JobRecord, TaskResult};
 use windlass_core::residency::subqueues::{ParkedCount, ParkedDrift};
 use windlass_core::{JobId, RequestId, WorkerId};
-use windlass_store::{Store, StoreError};
+use windlass_store::{Beside, Store, StoreError};
 
 /// Bookings of one round.
 const ROUND_BUDGET: usize = 1024;
@@ -63,13 +64,24 @@ fn random_number() -> u64 {
 /// Reads what the store holds and starts the engine on a thread of its own. The handle is good until
 /// [`Handle::stop`].
 pub async fn start(store: Store, options: ShellOptions) -> Result<Handle, StoreError> {
+    start_telling(store, options, NoticeRules::default()).await
+}
+
+/// As [`start`], for a server that owes notices by these rules. [`deliver_notices`](crate::deliver_notices) delivers
+/// them.
+pub async fn start_telling(
+    store: Store,
+    options: ShellOptions,
+    rules: NoticeRules,
+) -> Result<Handle, StoreError> {
     say_drifts(&store.audit_parked().await?);
     let snapshot = store.load().await?;
     // A store that no other server can use has one owner for ever.
     let epoch = store.ownership().map_or(1, |owned| owned.epoch);
     let settings =
         Settings { first_job: snapshot.next_job, first_alloc: random_number(), ..options.settings };
-    let parts = Parts::new(store, Some(epoch));
+    let notices = Arc::new(NoticeBook::new(rules));
+    let parts = Parts { notices, ..Parts::new(store, Some(epoch)) };
     parts.ended.restore_from(&parts.store, &snapshot.ground.workers).await;
     let engine = Engine::restore(settings, snapshot.ground);
     let (sender, inbox) = mpsc::channel(INBOX_MAX);
@@ -453,9 +465,14 @@ impl Shell {
         self.commit_began = Instant::now();
         self.jobs_of_commit = self.engine.next_job().0;
         let (store, span) = (self.parts.store.clone(), spans::commit(batch.writes.len()));
-        let done = self.once.rows(&batch);
+        let book = self.parts.notices.clone();
+        let notices = book.owed(&self.engine, &batch, self.parts.clock.now());
+        let (owes, done) = (!notices.is_empty(), self.once.rows(&batch));
         Box::pin(async move {
-            let result = store.commit_with(batch, done).await;
+            let result = store.commit_with(batch, Beside { done, notices }).await;
+            if owes {
+                book.ring();
+            }
             spans::committed(&span, result.as_ref().map(Vec::len));
             result
         })

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use windlass_api::ErrorCode;
+use windlass_core::job::OnEnd;
 use windlass_core::queues::QueueRecord;
 use windlass_core::resources::Bytes;
 
@@ -157,6 +158,12 @@ impl SubmissionRights {
             return forbidden(why, "put what is large into files; old jobs go by themselves");
         }
         Ok(())
+    }
+
+    /// Refuses addresses of notices to which this server may not send.
+    pub fn may_tell(&self, on_end: &[OnEnd]) -> Result<(), ApiError> {
+        let checked = self.handle.parts().notices.rules.check(on_end);
+        checked.map_err(|why| ApiError::new(ErrorCode::BadRequest, format!("on_end: {why}")))
     }
 
     /// Refuses a priority that is more than the caller's jobs may have.

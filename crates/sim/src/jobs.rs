@@ -248,6 +248,7 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
         fail_fast: [FailFast::No, FailFast::No, FailFast::Finish, FailFast::Kill][rng.below(4) as usize],
         fail_limit: [FailLimit::Tasks(1), FailLimit::Tasks(2), FailLimit::Percent(40)][rng.below(3) as usize],
         max_running: rng.chance(100).then(|| rng.between(1, 4) as u32),
+        on_end: Vec::new(),
         steps,
     }
 }

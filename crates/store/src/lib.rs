@@ -17,6 +17,7 @@ mod gather;
 mod join;
 mod mailbox;
 mod memory;
+mod notices;
 mod ownership;
 mod postgres;
 mod rows;
@@ -33,6 +34,7 @@ pub use mailbox::{
     ANSWERED, ASKED, Answered, Answers, AskId, Asked, Listener, Notice, RELAYED, TOKENS, WORK,
 };
 pub use memory::Memory;
+pub use notices::{Beside, NewNotice, OwedNotice};
 pub use ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 pub use postgres::{Postgres, TlsDialer};
 pub use sqlite::Sqlite;

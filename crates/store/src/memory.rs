@@ -2,8 +2,9 @@
 //! those of the SQLite store, and the same suite holds for both. Each call is atomic, since all tables are
 //! under one lock. It has no I/O and no errors.
 
-use crate::done::{DoneRequest, DoneRow, DoneRows};
+use crate::done::{DoneRow, DoneRows};
 use crate::gather::Gather;
+use crate::notices::{Beside, NoticeRows, OwedNotice};
 use crate::rows;
 use crate::spec::spec_to_json;
 use crate::view::{
@@ -72,6 +73,7 @@ struct Tables {
     subqueues: BTreeMap<SubqueueKey, BTreeMap<QueuePos, JobId>>,
     parked_counts: BTreeMap<SubqueueKey, BacklogCounts>,
     done: DoneRows,
+    notices: NoticeRows,
 }
 
 type SubqueueKey = (String, u64);
@@ -85,10 +87,10 @@ impl Memory {
 
     /// Applies all writes whose guard holds; returns the indexes of the others.
     pub fn apply(&self, writes: &[Write]) -> Vec<usize> {
-        self.apply_with(writes, &[])
+        self.apply_with(writes, &Beside::default())
     }
 
-    pub(crate) fn apply_with(&self, writes: &[Write], done: &[DoneRequest]) -> Vec<usize> {
+    pub(crate) fn apply_with(&self, writes: &[Write], beside: &Beside) -> Vec<usize> {
         let mut tables = self.lock();
         let (mut refused, mut gone) = (Vec::new(), BTreeSet::new());
         for (number, write) in writes.iter().enumerate() {
@@ -99,13 +101,22 @@ impl Memory {
             }
         }
         if !writes.is_empty() {
-            tables.done.keep(done, writes, &refused);
+            tables.done.keep(&beside.done, writes, &refused);
+            tables.notices.add(&beside.notices, writes, &refused);
         }
         refused
     }
 
     pub(crate) fn done_request(&self, key: &str) -> Option<DoneRow> {
         self.lock().done.get(key)
+    }
+
+    pub(crate) fn owed_notices(&self, after: u64, limit: usize) -> Vec<OwedNotice> {
+        self.lock().notices.after(after, limit)
+    }
+
+    pub(crate) fn forget_notices(&self, numbers: Vec<u64>) {
+        self.lock().notices.forget(&numbers);
     }
 
     pub fn load(&self) -> Snapshot {

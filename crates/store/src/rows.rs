@@ -2,6 +2,7 @@
 //! state.
 
 use crate::codes;
+use crate::notices::{NewNotice, OwedNotice};
 use crate::spec;
 use crate::turns::{clock_of, from_charge, from_flags, join};
 use crate::view::{AttemptView, JobView, SeriesRow, StoredTask, TokenRecord};
@@ -308,6 +309,18 @@ pub fn clock<R: StoredRow>(row: &R) -> Result<ClockRecord, RowError> {
     };
     let of = clock_of(whole(0)?, present(1, row.str(1)?)?);
     Ok(ClockRecord { of, clock: Some(clock) })
+}
+
+/// Of the columns number, job, user, address, body, time.
+pub fn notice<R: StoredRow>(row: &R) -> Result<OwedNotice, RowError> {
+    let notice = NewNotice {
+        job: row.optional_number(1)?.map(JobId),
+        user: row.text(2)?,
+        to: row.text(3)?,
+        body: row.text(4)?,
+        at: Time(row.number(5)?),
+    };
+    Ok(OwedNotice { number: row.number(0)?, notice })
 }
 
 pub fn series<R: StoredRow>(row: &R) -> Result<SeriesRow, RowError> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::job::{
     AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, FailFast, FailLimit, Hints,
-    JobSpec, Kind, StepSpec,
+    JobSpec, Kind, OnEnd, StepSpec,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
@@ -40,6 +40,9 @@ struct JobJson {
     fail_percent: Option<u8>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_running: Option<u32>,
+    /// Each address that is told of the end, and whether of failures alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    on_end: Vec<(String, bool)>,
     steps: Vec<StepJson>,
 }
 
@@ -164,6 +167,7 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
             FailFast::Kill => Some(FailFastJson::Kill),
         },
         max_running: spec.max_running,
+        on_end: spec.on_end.iter().map(|told| (told.to.clone(), told.only_failures)).collect(),
         steps: spec.steps.iter().map(step_to_json).collect(),
     };
     to_json(&json)
@@ -288,6 +292,7 @@ pub fn spec_from_json(text: &str) -> Result<JobSpec, serde_json::Error> {
             Some(FailFastJson::Kill) => FailFast::Kill,
         },
         max_running: json.max_running,
+        on_end: json.on_end.into_iter().map(|(to, only_failures)| OnEnd { to, only_failures }).collect(),
         steps: json.steps.into_iter().map(step_from_json).collect(),
     })
 }

@@ -11,6 +11,7 @@ mod large_jobs;
 mod lists;
 mod lookups;
 mod mailbox;
+mod notices;
 mod parked;
 mod plans;
 mod room;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{
     AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast,
-    FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, StepSpec, Stop, TaskResult, TaskState, Tries,
+    FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, OnEnd, StepSpec, Stop, TaskResult, TaskState, Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};
@@ -67,6 +67,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
         after_ends: [(JobId(4), AfterEnd::Any), (JobId(5), AfterEnd::NotOk)].into(),
         fail_fast: FailFast::Kill,
         fail_limit: FailLimit::Percent(10),
+        on_end: vec![OnEnd { to: "https://hooks.example/a".to_owned(), only_failures: true }],
         steps: vec![step("first", 3), second],
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::engine::Write;
+use windlass_core::engine::{Outbox, Write};
 use windlass_core::job::{
     BackOff, BacklogCounts, Counts, End, JobSpec, JobState, Parked, QueuePos, StepSpec, TaskResult, TaskState,
 };
@@ -15,7 +15,9 @@ use windlass_core::ranges::RangeSet;
 use windlass_core::score::history::Sample;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
-use windlass_store::{ForeignWrite, JobFilter, SeriesRow, Store, StoreError, TokenRecord, TokenWrite, copy};
+use windlass_store::{
+    Beside, ForeignWrite, JobFilter, NewNotice, SeriesRow, Store, StoreError, TokenRecord, TokenWrite, copy,
+};
 
 const JOBS: u64 = 40;
 
@@ -71,6 +73,16 @@ async fn filled(address: &str) -> Store {
         expires: Some(Time(2)),
         revoked: None,
     };
+    let notice = NewNotice {
+        job: Some(JobId(1)),
+        user: "ann".to_owned(),
+        to: "mailto:ann@example.org".to_owned(),
+        body: "{}".to_owned(),
+        at: Time(8),
+    };
+    let notices = vec![notice.clone(), NewNotice { job: None, user: String::new(), ..notice }];
+    let batch = Outbox { writes: vec![Write::Queue(QueueRecord::named("r"))], ..Outbox::default() };
+    store.commit_with(Arc::new(batch), Beside { notices, ..Beside::default() }).await.unwrap();
     assert!(store.write_token(TokenWrite::Create(Box::new(token))).await.unwrap());
     store
 }
@@ -140,6 +152,7 @@ async fn shown(store: &Store) -> String {
     }
     text += &format!("{:?} {:?}", store.tokens().await.unwrap(), store.series().await.unwrap());
     text += &format!("{:?}", store.ended_totals().await.unwrap());
+    text += &format!("{:?}", store.owed_notices(0, 99).await.unwrap());
     text += &format!("{:?}", store.foreign_docs().await.unwrap());
     text += &format!("{:?}", store.foreign_job(JobId(2)).await.unwrap());
     text + &format!("{:?} {:?}", store.number("n").await.unwrap(), store.audit_parked().await.unwrap())

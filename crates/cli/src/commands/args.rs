@@ -2,6 +2,7 @@
 
 use crate::client::user::user_on;
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
+use crate::commands::on_end::OnEndArgs;
 use crate::commands::order::OrderArgs;
 use crate::commands::select::{Jobs, resolve_all};
 use crate::commands::tips;
@@ -107,6 +108,8 @@ pub struct TaskArgs {
     pub template: TemplateArgs,
     #[command(flatten)]
     pub hints: HintArgs,
+    #[command(flatten)]
+    pub told: OnEndArgs,
 }
 
 /// The template and its parameters.
@@ -203,6 +206,7 @@ impl TaskArgs {
             priority: self.priority,
             key: Some(self.key.clone().unwrap_or_else(fresh_key)),
             max_running: self.max_running,
+            on_end: self.told.addresses(),
             steps: vec![step],
             ..Default::default()
         };

@@ -13,6 +13,7 @@ pub mod limit;
 pub mod list;
 pub mod log_lines;
 pub mod logs;
+pub mod on_end;
 pub mod order;
 pub mod queue;
 #[cfg(test)]

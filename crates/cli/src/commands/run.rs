@@ -398,6 +398,7 @@ mod tests {
             after: Vec::new(),
             after_any: Vec::new(),
             after_not_ok: Vec::new(),
+            on_end: Vec::new(),
             parent: None,
             counts,
             steps: Vec::new(),

@@ -80,6 +80,10 @@ fn job_text(job: &Job) -> String {
     if let Some(parent) = &job.parent {
         line("parent", parent.clone());
     }
+    for told in &job.on_end {
+        let of = if told.only_failures { "if it fails, " } else { "" };
+        line("tells", format!("{of}{}", told.url));
+    }
     for step in &job.steps {
         line("step", step_text(step));
         if !step.command.is_empty() {

@@ -44,6 +44,7 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     request.priority = args.priority;
     request.key = Some(args.key.clone().unwrap_or_else(fresh_key));
     args.order.put_on(&mut request);
+    request.on_end = args.told.addresses();
     Ok(request)
 }
 

@@ -18,7 +18,9 @@ use std::time::Duration;
 use windlass_gateway_compass::{CompassGateway, CompassOptions};
 use windlass_gateway_sccache::config::SchedulerConfig;
 use windlass_gateway_sccache::{Options, SccacheGateway};
-use windlass_server::{CompassConfig, Config, Handle, Lease, Retention, SccacheConfig, ShellOptions};
+use windlass_server::{
+    CompassConfig, Config, Handle, Lease, NoticeRules, Retention, SccacheConfig, ShellOptions,
+};
 use windlass_store::StoreError;
 use windlass_worker::{KeeperOptions, keeper_main};
 
@@ -166,6 +168,8 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
     windlass_worker::raise_file_limit();
     let (mut config, state) = settle(options)?;
     change(&mut config);
+    // One that stands by would meet a mistake only when it takes over.
+    NoticeRules::new(&config.notify)?;
     memory::give_back_large_blocks();
     let (traces, log_level) = telemetry::start(&config.telemetry)?;
     tokio::spawn(log_level.obey_signals()?);
@@ -272,13 +276,15 @@ impl OwnServer {
     pub async fn start(site: &mut Site, own_store: OwnStore) -> anyhow::Result<OwnServer> {
         let (config, state, life) = (site.config.clone(), site.state.clone(), site.life);
         let options = ShellOptions { settings: config.engine_settings() };
-        let handle = windlass_server::start(own_store.store.clone(), options).await?;
+        let rules = NoticeRules::new(&config.notify)?;
+        let handle = windlass_server::start_telling(own_store.store.clone(), options, rules).await?;
         own_store.bind(&handle);
         let auth = site.auth().await?;
         let worker = match config.worker.enabled && !site.is_shared() {
             true => Some(local::start(&handle, &config, &state, &site.address_here, life).await?),
             false => None,
         };
+        tokio::spawn(windlass_server::deliver_notices(handle.clone()));
         tokio::spawn(Retention { keep: config.keep() }.run(handle.clone()));
         let mut gateways: Vec<Arc<dyn windlass_server::Gateway>> = Vec::new();
         if config.gateway.nix.enabled {

@@ -6,6 +6,7 @@ pub mod nix;
 pub mod notices;
 pub mod port;
 pub mod proxy;
+pub mod receiver;
 pub mod tools;
 
 use std::collections::BTreeMap;

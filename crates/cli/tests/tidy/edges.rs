@@ -167,7 +167,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 33] = [
+pub const API_EDGES: [(&str, &[&str]); 34] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
@@ -175,6 +175,7 @@ pub const API_EDGES: [(&str, &[&str]); 33] = [
     ("generated", &[]),
     ("job_name", &[]),
     ("load", &[]),
+    ("on_end", &[]),
     ("pattern", &[]),
     ("quantity", &[]),
     ("server", &[]),
@@ -192,8 +193,8 @@ pub const API_EDGES: [(&str, &[&str]); 33] = [
     ("why", &["failure", "task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
-    ("submit", &["after", "body", "fail_limit", "job_name", "session", "shape", "space", "why", "word"]),
-    ("job", &["failure", "submit", "token", "word"]),
+    ("submit", &["after", "body", "fail_limit", "job_name", "on_end", "session", "shape", "space", "why", "word"]),
+    ("job", &["failure", "on_end", "submit", "token", "word"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
     ("figures", &["job", "word"]),
@@ -213,6 +214,7 @@ pub const API_EDGES: [(&str, &[&str]); 33] = [
             "job",
             "limit",
             "load",
+            "on_end",
             "pattern",
             "queue",
             "server",
@@ -231,7 +233,7 @@ pub const API_EDGES: [(&str, &[&str]); 33] = [
 ];
 
 /// The modules of the store that each of its modules may use. There is no circle.
-pub const STORE_EDGES: [(&str, &[&str]); 17] = [
+pub const STORE_EDGES: [(&str, &[&str]); 18] = [
     ("codes", &[]),
     ("error", &[]),
     ("gather", &[]),
@@ -242,8 +244,9 @@ pub const STORE_EDGES: [(&str, &[&str]); 17] = [
     ("done", &["ownership"]),
     ("join", &["gather"]),
     ("mailbox", &["ownership"]),
-    ("rows", &["codes", "spec", "turns", "view"]),
-    ("memory", &["done", "gather", "rows", "spec", "view"]),
+    ("notices", &["done"]),
+    ("rows", &["codes", "notices", "spec", "turns", "view"]),
+    ("memory", &["done", "gather", "notices", "rows", "spec", "view"]),
     (
         "postgres",
         &[
@@ -253,6 +256,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 17] = [
             "gather",
             "join",
             "mailbox",
+            "notices",
             "ownership",
             "rows",
             "spec",
@@ -260,17 +264,29 @@ pub const STORE_EDGES: [(&str, &[&str]); 17] = [
             "view",
         ],
     ),
-    ("sqlite", &["codes", "error", "gather", "join", "rows", "spec", "turns", "view"]),
-    ("store", &["done", "error", "mailbox", "memory", "ownership", "postgres", "sqlite", "view"]),
+    ("sqlite", &["codes", "error", "gather", "join", "notices", "rows", "spec", "turns", "view"]),
+    ("store", &["done", "error", "mailbox", "memory", "notices", "ownership", "postgres", "sqlite", "view"]),
     ("copy", &["error", "postgres", "sqlite", "store"]),
     (
         "lib",
-        &["copy", "done", "error", "mailbox", "memory", "ownership", "postgres", "sqlite", "store", "view"],
+        &[
+            "copy",
+            "done",
+            "error",
+            "mailbox",
+            "memory",
+            "notices",
+            "ownership",
+            "postgres",
+            "sqlite",
+            "store",
+            "view",
+        ],
     ),
 ];
 
 /// The modules of the server that each of its modules may use. There is no circle.
-pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
+pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("activity", &[]),
     ("background", &[]),
     ("bodies", &[]),
@@ -300,6 +316,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
     ("parsers", &["panics"]),
     ("progress", &["link"]),
     ("metrics", &["figures", "metric_text"]),
+    ("notices", &["config"]),
     ("peer", &["connections", "process_owner"]),
     ("view", &["figures"]),
     ("csrf", &["peer"]),
@@ -320,6 +337,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
             "inbox",
             "link",
             "metrics",
+            "notices",
             "peers",
             "progress",
             "unavailable",
@@ -327,6 +345,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
     ),
     ("door", &["api_error", "auth", "caller", "clock", "csrf", "handle", "listen", "random"]),
     ("grpc", &["auth", "handle", "link", "refusals", "spans"]),
+    ("notifier", &["config", "handle", "notices"]),
     ("retention", &["handle"]),
     (
         "shell",
@@ -339,6 +358,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 48] = [
             "inbox",
             "link",
             "metrics",
+            "notices",
             "outgoing",
             "peers",
             "spans",

@@ -35,6 +35,8 @@ pub struct JobSpec {
     pub fail_limit: FailLimit,
     /// How many of its tasks may be booked or run at a time; `None` is any number.
     pub max_running: Option<u32>,
+    /// Who is told when the job ends. The engine keeps it and does nothing with it.
+    pub on_end: Vec<OnEnd>,
     /// The steps; a step may depend only on steps of this list.
     pub steps: Vec<StepSpec>,
 }
@@ -61,6 +63,15 @@ impl JobSpec {
         spec.steps.iter_mut().for_each(|step| step.body = Arc::default());
         spec
     }
+}
+
+/// An address that is told of a job's end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OnEnd {
+    /// A URL, or `mailto:` and a mail address; opaque here.
+    pub to: String,
+    /// It is told only of a job that fails.
+    pub only_failures: bool,
 }
 
 /// Tasks alike in command, requirements and tags.

@@ -21,7 +21,9 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
-use windlass_api::{ErrorCode, Job, JobState, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted};
+use windlass_api::{
+    ErrorCode, Job, JobState, OnEnd, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted,
+};
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::job::{self as core, AfterEnd, FailLimit, Stop};
 use windlass_core::{JobId, RequestId};
@@ -67,6 +69,7 @@ async fn submission(
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
     }
     may_submit_as(caller, &spec.user, &spec.queue)?;
+    app.shared.front.rights.may_tell(&spec.on_end)?;
     app.shared.front.rights.may_use_queue(caller, &spec.queue).await?;
     app.shared.front.rights.may_submit(caller, spec.priority).await?;
     let store = app.handle.store();
@@ -391,6 +394,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         after: first_jobs(&view.spec, AfterEnd::Ok),
         after_any: first_jobs(&view.spec, AfterEnd::Any),
         after_not_ok: first_jobs(&view.spec, AfterEnd::NotOk),
+        on_end: view.spec.on_end.iter().map(OnEnd::from_core).collect(),
         parent: view.spec.parent.map(|task| task.to_string()),
         counts: counts.into(),
         steps: Step::all_from_core(&view.spec),

@@ -86,7 +86,7 @@ pub const ENDED_TOTALS: &str = "ended_totals";
 pub const META: &str = "meta";
 
 /// All tables, those of the engine and of the server.
-pub const TABLES: [Table; 20] = [
+pub const TABLES: [Table; 21] = [
     Table { name: META, columns: "key:text value", order: "key" },
     Table {
         name: "turns",
@@ -147,4 +147,6 @@ pub const TABLES: [Table; 20] = [
     Table { name: USER_TOTALS, columns: "user/submitter:text jobs bytes", order: "1" },
     Table { name: ENDED_TOTALS, columns: "state:smallint jobs", order: "state" },
     Table { name: "series", columns: "part:smallint step data:bytea", order: "part, step" },
+    // The target gives numbers of its own, in the same order, and goes on behind them.
+    Table { name: "notices", columns: "job user/submitter:text target:text body:text at", order: "ROW" },
 ];

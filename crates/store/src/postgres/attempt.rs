@@ -4,12 +4,14 @@
 use super::column::{Column, text};
 use super::columns::job_totals;
 use super::database::Database;
+use super::notices;
 use super::plan::{Group, Plan};
 use super::statements::WriteKind;
 use super::trouble::Trouble;
 use crate::codes::int;
 use crate::done::{DoneRequest, done_of};
 use crate::error::StoreError;
+use crate::notices::{Beside, owed_of};
 use crate::ownership::Ownership;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
@@ -126,8 +128,8 @@ async fn pipelined(steps: Vec<Step<'_>>) -> Result<Vec<Vec<Row>>, tokio_postgres
 #[derive(Clone, Copy)]
 pub struct Changes<'a> {
     pub writes: &'a [Write],
-    /// The requests that these writes do.
-    pub done: &'a [DoneRequest],
+    /// The requests that these writes do, and the notices that they owe.
+    pub beside: &'a Beside,
 }
 
 pub struct Attempt<'a> {
@@ -227,6 +229,7 @@ impl Attempt<'_> {
         last.extend(totals(writes, refused));
         last.extend(counts(writes, refused));
         last.extend(done_rows(changes, refused));
+        last.extend(notices::added(owed_of(&changes.beside.notices, writes, refused)));
         if !ended.is_empty() {
             let (states, jobs): (Vec<i16>, Vec<i64>) =
                 ended.iter().map(|(state, jobs)| (*state, *jobs)).unzip();
@@ -297,7 +300,7 @@ fn totals<'a>(writes: &[Write], refused: &[usize]) -> Option<(&'static str, Vec<
 
 /// The rows of the requests that the batch does.
 fn done_rows<'a>(changes: Changes<'a>, refused: &[usize]) -> Option<(&'static str, Vec<Column<'a>>)> {
-    let done: Vec<&DoneRequest> = done_of(changes.done, changes.writes, refused).collect();
+    let done: Vec<&DoneRequest> = done_of(&changes.beside.done, changes.writes, refused).collect();
     if done.is_empty() {
         return None;
     }

@@ -8,8 +8,8 @@ use super::attempt::{Attempt, Changes, Connection};
 use super::owner::{Doubt, Owner, Writer};
 use super::trouble::{Remedy, Trouble};
 use crate::codes::int;
-use crate::done::DoneRequest;
 use crate::error::StoreError;
+use crate::notices::Beside;
 use crate::ownership::Ownership;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +51,7 @@ impl Postgres {
     pub(crate) async fn commit(
         &self,
         batch: Arc<Outbox>,
-        done: Vec<DoneRequest>,
+        beside: Beside,
     ) -> Result<Vec<usize>, StoreError> {
         let owner = self.owner.clone().ok_or(StoreError::NotOwner)?;
         if batch.writes.is_empty() {
@@ -60,7 +60,7 @@ impl Postgres {
         let mut doubt = Doubt(Some(owner.clone()));
         let postgres = self.clone();
         // The engine's thread goes on with the next batch meanwhile. The commit ends with its caller.
-        let running = async move { postgres.commit_here(owner, batch, done).await };
+        let running = async move { postgres.commit_here(owner, batch, beside).await };
         let running = AbortOnDropHandle::new(self.database.runtime.spawn(running));
         let outcome = running.await.map_err(|_| StoreError::Closed)?;
         doubt.0 = None;
@@ -71,12 +71,12 @@ impl Postgres {
         &self,
         owner: Arc<Owner>,
         batch: Arc<Outbox>,
-        done: Vec<DoneRequest>,
+        beside: Beside,
     ) -> Result<Vec<usize>, StoreError> {
         let mut writer = self.settled(&owner).await?;
         let mut doubt = Doubt(Some(owner.clone()));
         let mut has_lost_one = false;
-        let changes = Changes { writes: &batch.writes, done: &done };
+        let changes = Changes { writes: &batch.writes, beside: &beside };
         let outcome = self.commit_once(&owner, &mut writer, changes, &mut has_lost_one).await;
         // A transaction whose connection was lost may still be on its way. After a commit or under another epoch it
         // finds another row than it expects.

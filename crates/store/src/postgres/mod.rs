@@ -14,6 +14,7 @@ mod join;
 mod listen;
 mod mailbox;
 mod migrate;
+mod notices;
 mod owner;
 mod ownership;
 mod parked;

@@ -6,6 +6,7 @@
 
 mod foreign;
 mod join;
+mod notices;
 mod parked;
 mod read;
 mod rows;
@@ -16,6 +17,7 @@ mod turns;
 mod write;
 
 use crate::error::StoreError;
+use crate::notices::NewNotice;
 use crate::view::{ForeignWrite, SeriesRow, TokenWrite};
 use parking_lot::Mutex;
 use read::Reader;
@@ -87,9 +89,17 @@ impl Sqlite {
         self.inner.id
     }
 
-    pub(crate) async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
+    pub(crate) async fn commit(
+        &self,
+        batch: Arc<Outbox>,
+        notices: Vec<NewNotice>,
+    ) -> Result<Vec<usize>, StoreError> {
         // The batch is freed before the answer, so the engine takes it back as its only owner.
-        self.write("committed", move |db| write::commit(db, &batch.writes)).await
+        self.write("committed", move |db| write::commit(db, &batch.writes, &notices)).await
+    }
+
+    pub(crate) async fn forget_notices(&self, numbers: Vec<u64>) -> Result<(), StoreError> {
+        self.write("deleted notices", move |db| notices::forget(db, &numbers)).await
     }
 
     pub(crate) async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {

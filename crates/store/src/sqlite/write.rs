@@ -5,6 +5,7 @@
 use super::parked::{self, Deltas};
 use super::{foreign, settings, tokens, turns};
 use crate::codes::{self, int, time};
+use crate::notices::{NewNotice, owed_of};
 use crate::spec;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
@@ -15,8 +16,12 @@ use windlass_core::ranges::RangeSet;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// Applies a batch; returns the indexes of the refused writes.
-pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usize>> {
+/// Applies a batch, and adds the notices that it owes; returns the indexes of the refused writes.
+pub fn commit(
+    db: &mut Connection,
+    writes: &[Write],
+    notices: &[NewNotice],
+) -> rusqlite::Result<Vec<usize>> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut refused, mut deltas) = (Vec::new(), Deltas::default());
     // When a retry finds its job deleted, the later writes of that job are refused too. Otherwise parts of it
@@ -30,6 +35,9 @@ pub fn commit(db: &mut Connection, writes: &[Write]) -> rusqlite::Result<Vec<usi
         }
     }
     deltas.apply(&tx)?;
+    for notice in owed_of(notices, writes, &refused) {
+        super::notices::add(&tx, notice)?;
+    }
     tx.commit()?;
     Ok(refused)
 }

@@ -1,7 +1,7 @@
 //! The methods that the engine uses: commits of batches, the state at the start, and later reads of jobs.
 
-use crate::done::DoneRequest;
 use crate::error::StoreError;
+use crate::notices::Beside;
 use crate::store::Store;
 use crate::view::{ParkedView, Snapshot};
 use std::collections::BTreeSet;
@@ -15,21 +15,23 @@ impl Store {
     /// Applies the writes of a batch in one transaction. Returns the indexes of the refused writes, whose
     /// guard failed. On an error nothing is applied.
     pub async fn commit(&self, batch: Arc<Outbox>) -> Result<Vec<usize>, StoreError> {
-        self.commit_with(batch, Vec::new()).await
+        self.commit_with(batch, Beside::default()).await
     }
 
-    /// As [`Store::commit`], for a batch that does these requests of other servers. The same transaction inserts a row
-    /// for each, which [`Store::done_request`] reads. Requests about jobs of refused writes get none. A batch without a
-    /// write does nothing, so it inserts no row. A store in a file keeps no rows, because it has no other servers.
+    /// As [`Store::commit`], for a batch that does requests of other servers and owes notices. The same transaction
+    /// inserts a row for each, which [`Store::done_request`] and [`Store::owed_notices`] read. Requests about jobs of
+    /// refused writes get none, and notices of ends that were refused neither. A batch without a write does nothing, so it
+    /// inserts no row. A store in a file keeps no rows of requests, because it has no other servers.
     pub async fn commit_with(
         &self,
         batch: Arc<Outbox>,
-        done: Vec<DoneRequest>,
+        beside: impl Into<Beside>,
     ) -> Result<Vec<usize>, StoreError> {
+        let beside = beside.into();
         match self {
-            Store::Memory(memory) => Ok(memory.apply_with(&batch.writes, &done)),
-            Store::Sqlite(sqlite) => sqlite.commit(batch).await,
-            Store::Postgres(postgres) => postgres.commit(batch, done).await,
+            Store::Memory(memory) => Ok(memory.apply_with(&batch.writes, &beside)),
+            Store::Sqlite(sqlite) => sqlite.commit(batch, beside.notices).await,
+            Store::Postgres(postgres) => postgres.commit(batch, beside).await,
         }
     }
 

@@ -40,6 +40,7 @@ macro_rules! dispatch {
 mod checks;
 mod journal;
 mod neighbours;
+mod notices;
 mod ownership;
 mod requests;
 mod tokens;

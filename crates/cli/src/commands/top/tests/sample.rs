@@ -221,6 +221,7 @@ pub fn job(id: u64) -> Job {
         after: Vec::new(),
         after_any: Vec::new(),
         after_not_ok: Vec::new(),
+        on_end: Vec::new(),
         parent: None,
         counts,
         steps: vec![Step {

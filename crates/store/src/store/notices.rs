@@ -1,0 +1,18 @@
+//! Notices that are owed to people outside of the farm. [`Store::commit_with`] adds them.
+
+use crate::error::StoreError;
+use crate::notices::OwedNotice;
+use crate::store::Store;
+
+impl Store {
+    /// Up to `limit` notices that are owed and have a higher number than `after`, by number. The notices of a later
+    /// commit have higher numbers.
+    pub async fn owed_notices(&self, after: u64, limit: usize) -> Result<Vec<OwedNotice>, StoreError> {
+        dispatch!(self, read owed_notices(after, limit))
+    }
+
+    /// Deletes the rows of notices that were delivered or given up. Rows that are gone already are passed over.
+    pub async fn forget_notices(&self, numbers: Vec<u64>) -> Result<(), StoreError> {
+        dispatch!(self, write forget_notices(numbers))
+    }
+}
