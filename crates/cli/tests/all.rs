@@ -46,6 +46,7 @@ mod settings;
 #[path = "support/opencue.rs"]
 mod site;
 mod strangers;
+mod submission;
 mod support;
 mod telemetry;
 mod tidy;

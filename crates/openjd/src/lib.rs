@@ -12,6 +12,7 @@ mod parameters;
 
 pub use convert::space;
 pub use error::{Mistake, TemplateError};
+pub use locate::{Key, line_of, show_path};
 pub use options::{Format, Options, TEMPLATE_BYTES_MAX};
 pub use parameters::{parameters, path_mapping};
 

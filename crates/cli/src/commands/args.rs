@@ -120,9 +120,10 @@ pub enum FailFastArg {
 /// The template and its parameters.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TemplateArgs {
-    /// Run this Open Job Description template, YAML or JSON, instead of a command; `-` is standard input
+    /// Run the job or the Open Job Description template in this file instead of a command: JSON, YAML or, of a job,
+    /// TOML; `-` is standard input
     #[arg(long, short = 'f', value_name = "FILE", conflicts_with_all = [
-        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit",
+        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit", "nodes", "chunks",
     ])]
     pub file: Option<String>,
     /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
@@ -231,12 +232,17 @@ impl TaskArgs {
         client: &Client,
         waits: bool,
     ) -> Result<(), CliError> {
-        request.after = resolve_all(client, &self.after).await?.into_iter().map(|named| named.id).collect();
+        // A file may name jobs, and a user, too.
+        request.after.extend(resolve_all(client, &self.after).await?.into_iter().map(|named| named.id));
         for id in &request.after {
             client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;
         }
-        request.user = Some(user_on(client).await?);
-        request.parent = if waits { parent_task(client.address()) } else { None };
+        if request.user.is_none() {
+            request.user = Some(user_on(client).await?);
+        }
+        if waits && request.parent.is_none() {
+            request.parent = parent_task(client.address());
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ pub mod hints;
 pub mod limit;
 pub mod list;
 pub mod logs;
+pub mod native;
 pub mod queue;
 #[cfg(test)]
 #[path = "tests/reference.rs"]
@@ -23,6 +24,7 @@ pub mod show;
 pub mod story;
 pub mod template;
 pub mod token;
+pub mod toml_lines;
 pub mod top;
 pub mod verbs;
 pub mod why;

@@ -1,13 +1,17 @@
-//! `run -f` and `submit -f`: jobs from Open Job Description templates.
+//! `run -f` and `submit -f`: jobs from Open Job Description templates, and from files in Windlass's own form.
 
 use crate::commands::args::{Inherit, TaskArgs, absolute, environment, fresh_key, working_directory};
+use crate::commands::native::{self, JobFile};
 use crate::ui::error::CliError;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use windlass_api::SubmitRequest;
-use windlass_openjd::{Format, Options, TEMPLATE_BYTES_MAX, TemplateError};
+use windlass_openjd::{Format, Options, TemplateError};
 
-/// The request made from the command line: from the template that it names, else from its command.
+/// Bytes of a file. They travel in one request, whose size servers bound; a template may have fewer.
+const FILE_BYTES_MAX: u64 = 48 << 20;
+
+/// The request made from the command line: from the file that it names, else from its command.
 pub fn submission(args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
     match &args.template.file {
         Some(file) => request(file, args, inherit),
@@ -15,16 +19,20 @@ pub fn submission(args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, Cl
     }
 }
 
-/// The request made from a template and the flags.
+/// The request made from a file and the flags.
 fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
     let (text, dir) = read(file)?;
+    let name = if file == "-" { "standard input" } else { file };
+    if let Some(job) = (JobFile { name, text: &text }).read()? {
+        return native::with_flags(job, args, inherit);
+    }
     let json = Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let format = if json || text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
     let values = windlass_openjd::parameters(&args.template.param).map_err(refuse)?;
     let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
     let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
     let options = Options {
-        file: if file == "-" { "standard input".to_owned() } else { file.to_owned() },
+        file: name.to_owned(),
         template_dir: absolute(dir.as_deref())?,
         current_dir: absolute(None)?,
         env,
@@ -44,20 +52,28 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     request.priority = args.priority;
     request.key = Some(args.key.clone().unwrap_or_else(fresh_key));
     request.fail_fast = args.fail_fast.map(Into::into);
+    request.max_running = args.max_running;
     Ok(request)
 }
 
-/// The template's text, and its directory; `None` for standard input and for the current directory.
+/// The file's text, and its directory; `None` for standard input and for the current directory.
 fn read(file: &str) -> Result<(String, Option<PathBuf>), CliError> {
-    let bad = |why: std::io::Error| CliError::usage(format!("cannot read the template {file}: {why}"));
+    let bad = |why: std::io::Error| CliError::usage(format!("cannot read {file}: {why}"));
     let mut text = String::new();
     // One byte over the limit is enough to be refused.
-    let limit = TEMPLATE_BYTES_MAX as u64 + 1;
+    let limit = FILE_BYTES_MAX + 1;
     if file == "-" {
         std::io::stdin().take(limit).read_to_string(&mut text).map_err(bad)?;
+    } else {
+        std::fs::File::open(file).map_err(bad)?.take(limit).read_to_string(&mut text).map_err(bad)?;
+    }
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let why = format!("{file} is larger than {} MiB; submit it in parts", FILE_BYTES_MAX >> 20);
+        return Err(CliError::usage(why));
+    }
+    if file == "-" {
         return Ok((text, None));
     }
-    std::fs::File::open(file).map_err(bad)?.take(limit).read_to_string(&mut text).map_err(bad)?;
     let dir = Path::new(file).parent().filter(|dir| !dir.as_os_str().is_empty());
     Ok((text, dir.map(Path::to_path_buf)))
 }

@@ -167,11 +167,12 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 28] = [
+pub const API_EDGES: [(&str, &[&str]); 29] = [
     ("address", &[]),
     ("error", &[]),
     ("generated", &[]),
     ("load", &[]),
+    ("nearest", &[]),
     ("pattern", &[]),
     ("quantity", &[]),
     ("server", &[]),
@@ -206,6 +207,7 @@ pub const API_EDGES: [(&str, &[&str]); 28] = [
             "job",
             "limit",
             "load",
+            "nearest",
             "pattern",
             "queue",
             "server",
@@ -521,7 +523,7 @@ pub const OPENJD_EDGES: [(&str, &[&str]); 6] = [
     ("convert", &["locate", "options"]),
     ("error", &["locate", "options"]),
     ("parameters", &["error", "options"]),
-    ("lib", &["convert", "error", "options", "parameters"]),
+    ("lib", &["convert", "error", "locate", "options", "parameters"]),
 ];
 
 /// The modules of OpenCue's gateway that each of its modules may use. There is no circle.

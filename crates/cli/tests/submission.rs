@@ -1,0 +1,51 @@
+//! Submissions from files and by the command line: what is accepted, what is refused, and what only is said.
+
+use crate::support::Farm;
+use std::io::Write as _;
+use std::process::Stdio;
+
+/// Writes a file into the farm's directory and returns its path.
+fn file(farm: &Farm, name: &str, text: &str) -> String {
+    let path = farm.work().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Runs the program with this text on standard input.
+fn fed(farm: &Farm, args: &[&str], text: &str) -> std::process::Output {
+    let mut child = farm
+        .command(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_job_in_a_file_runs_with_its_dependences() {
+    let farm = Farm::with_server(&["--cpus", "2"]);
+    let text = "kind: windlass/job\nname: dag\nsteps:\n- name: first\n  command: [sh, -c, 'echo first >> out']\n\
+                - name: second\n  command: [sh, -c, 'cat out; echo $MADE']\n  env: {MADE: here}\n  depends: [{on: \
+                first}]\n";
+    let yaml = file(&farm, "job.yaml", text);
+    assert_eq!(farm.ok(&["run", "-f", &yaml]), "first\nhere\n");
+    let toml = "kind = 'windlass/job'\n[[steps]]\ncommand = ['echo', '{}']\nparam.values = ['x']\n";
+    let output = fed(&farm, &["run", "-f", "-"], toml);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "x\n", "{}", crate::support::show(&output));
+    let json = r#"{"kind": "windlass/job", "steps": [{"command": ["true"]}]}"#;
+    let json = file(&farm, "job.json", json);
+    farm.ok(&["submit", "--wait", "--name", "other", "-f", &json]);
+    assert_eq!(farm.json(&["job", "show", "last"])["name"], "other");
+    let bad = file(&farm, "bad.yaml", &text.replace("depends", "dependz"));
+    let said = farm.fails(2, &["submit", "-f", &bad]);
+    assert!(
+        said.contains("bad.yaml:9: steps[1] -> dependz") && said.contains("did you mean 'depends'?"),
+        "{said}"
+    );
+    let without = file(&farm, "without.yaml", &text.replace("kind: windlass/job\n", ""));
+    let said = farm.fails(2, &["run", "-f", &without]);
+    assert!(said.contains("add kind: windlass/job"), "{said}");
+}
