@@ -52,6 +52,9 @@ pub struct SubmitRequest {
     /// Refuse the job if no worker of the farm could ever run one of its steps.
     #[serde(default)]
     pub placeable_only: bool,
+    /// Accept limits that are not set: such a limit holds nothing back until it is. By default the job is refused.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limit_unset_ok: bool,
     /// The steps of the job.
     pub steps: Vec<StepRequest>,
 }
@@ -243,6 +246,9 @@ pub struct Submitted {
     pub job: u64,
     /// True if the job was submitted before with the same key.
     pub existing: bool,
+    /// True if the farm had no queue of that name, and it is not the one of the user's name.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub queue_created: bool,
     /// Steps that no worker that the farm has now could run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unplaceable: Vec<Unplaceable>,

@@ -49,3 +49,32 @@ fn a_job_in_a_file_runs_with_its_dependences() {
     let said = farm.fails(2, &["run", "-f", &without]);
     assert!(said.contains("add kind: windlass/job"), "{said}");
 }
+
+#[test]
+fn a_limit_that_is_not_set_is_refused_unless_that_is_wanted() {
+    let farm = Farm::with_server(&["--cpus", "2"]);
+    farm.ok(&["limit", "set", "maya", "1"]);
+    let said = farm.fails(2, &["run", "--limit", "mayaa", "--", "true"]);
+    assert!(said.contains("there is no limit 'mayaa'; did you mean 'maya'?"), "{said}");
+    assert!(said.contains("the limits are maya") && said.contains("--limit-unset-ok"), "{said}");
+    assert_eq!(farm.json(&["jobs"]), serde_json::json!([]));
+    farm.ok(&["run", "--limit", "nuke", "--limit-unset-ok", "--", "true"]);
+    // A job that is there is answered for, and one whose limit is removed goes on.
+    let first = farm.ok(&["submit", "-o", "name", "--key", "k", "--limit", "maya", "--", "true"]);
+    farm.ok(&["limit", "remove", "maya"]);
+    let again = farm.ok(&["submit", "-o", "name", "--key", "k", "--limit", "maya", "--", "true"]);
+    assert_eq!(first, again);
+    farm.ok(&["job", "wait", first.trim()]);
+}
+
+#[test]
+fn a_queue_that_a_job_makes_is_said() {
+    let farm = Farm::with_server(&["--cpus", "2"]);
+    let output = farm.run(&["run", "--queue", "bbo", "--", "true"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("note: queue 'bbo' was created"), "{said}");
+    for args in [&["run", "--queue", "bbo", "--", "true"][..], &["run", "--", "true"]] {
+        let output = farm.run(args);
+        assert!(output.status.success() && !String::from_utf8_lossy(&output.stderr).contains("was created"));
+    }
+}

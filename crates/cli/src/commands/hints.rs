@@ -11,6 +11,9 @@ pub struct HintArgs {
     /// Hold one of this limit, such as a licence, while the task runs; may be repeated
     #[arg(long, value_name = "NAME")]
     pub limit: Vec<String>,
+    /// Accept a --limit that is not set, which holds nothing back until it is
+    #[arg(long)]
+    pub limit_unset_ok: bool,
     /// Prefer workers whose cache holds this key; SIZE is its size, if known; may be repeated
     #[arg(long, value_name = "KEY[=SIZE]", value_parser = parse_cache)]
     pub cache: Vec<(String, Option<u64>)>,

@@ -105,6 +105,9 @@ async fn run_on(
     let stop = Stop::listen(link.client.clone(), args.foreground)?;
     let submitted = submit_once(&mut link, &request).await?;
     let job = submitted.job;
+    if submitted.queue_created && !args.quiet {
+        say_new_queue(&request);
+    }
     if args.detach {
         print_submitted(context.format, &submitted, &request, args.quiet)?;
         if !args.quiet {
@@ -151,6 +154,9 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     args.tasks.complete(&mut request, &link.client, waits).await?;
     let stop = if waits { Some(Stop::listen(link.client.clone(), false)?) } else { None };
     let submitted = submit_once(&mut link, &request).await?;
+    if submitted.queue_created && !args.quiet {
+        say_new_queue(&request);
+    }
     if !waits || !context.format.is_json() {
         print_submitted(context.format, &submitted, &request, args.quiet)?;
     }
@@ -184,7 +190,8 @@ async fn submit_compass(
         )));
     }
     for job in &jobs {
-        let submitted = Submitted { job: *job, existing: false, unplaceable: Vec::new() };
+        let submitted =
+            Submitted { job: *job, existing: false, queue_created: false, unplaceable: Vec::new() };
         // It has one step of one task.
         let request = SubmitRequest { steps: vec![Default::default()], ..SubmitRequest::default() };
         if !waits || !context.format.is_json() {
@@ -315,6 +322,11 @@ fn print_submitted(
         print_lines([job.to_string()].into_iter())?;
     }
     Ok(())
+}
+
+fn say_new_queue(request: &SubmitRequest) {
+    let queue = request.queue.as_deref().unwrap_or_default();
+    message!("note: queue '{queue}' was created; 'windlass queues' lists those that there are");
 }
 
 fn say_unplaceable(submitted: &Submitted) {

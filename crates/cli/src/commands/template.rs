@@ -13,10 +13,12 @@ const FILE_BYTES_MAX: u64 = 48 << 20;
 
 /// The request made from the command line: from the file that it names, else from its command.
 pub fn submission(args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
-    match &args.template.file {
-        Some(file) => request(file, args, inherit),
-        None => args.request(inherit),
-    }
+    let mut request = match &args.template.file {
+        Some(file) => request(file, args, inherit)?,
+        None => args.request(inherit)?,
+    };
+    request.limit_unset_ok |= args.hints.limit_unset_ok;
+    Ok(request)
 }
 
 /// The request made from a file and the flags.

@@ -23,6 +23,7 @@ mod sampling;
 mod servers;
 mod session;
 mod status;
+mod submission_names;
 mod tasks;
 mod tokens;
 mod turns;

@@ -36,7 +36,7 @@ impl Effect {
             Reply::Done => Ok(Effect::Done),
             Reply::Submitted { job, existing, unplaceable } => {
                 let unplaceable = unplaceable.into_iter().map(unplaceable_step).collect();
-                Ok(Effect::Submitted(Submitted { job: job.0, existing, unplaceable }))
+                Ok(Effect::Submitted(Submitted { job: job.0, existing, unplaceable, queue_created: false }))
             }
             other => Err(other),
         }
