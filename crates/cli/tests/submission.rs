@@ -78,3 +78,24 @@ fn a_queue_that_a_job_makes_is_said() {
         assert!(output.status.success() && !String::from_utf8_lossy(&output.stderr).contains("was created"));
     }
 }
+
+#[test]
+fn a_queue_without_work_is_removed_for_good() {
+    let mut farm = Farm::with_server(&["--cpus", "1"]);
+    farm.ok(&["queue", "set", "flim", "--weight", "10"]);
+    let job = farm.ok(&["submit", "-o", "name", "--queue", "flim", "--", "sleep", "1000"]);
+    let said = farm.fails(1, &["queue", "remove", "flim"]);
+    assert!(
+        said.contains("queue 'flim' has unfinished jobs") && said.contains("windlass jobs --queue flim"),
+        "{said}"
+    );
+    farm.ok(&["job", "cancel", job.trim()]);
+    farm.fails(130, &["job", "wait", job.trim()]);
+    // The job's end is told before it is forgotten.
+    crate::support::wait_until("the queue goes", || farm.run(&["queue", "remove", "flim"]).status.success());
+    farm.fails(3, &["queue", "show", "flim"]);
+    farm.fails(3, &["queue", "remove", "flim"]);
+    farm.kill_server();
+    farm.start();
+    assert!(!farm.ok(&["queue", "list"]).contains("flim"));
+}

@@ -395,6 +395,10 @@ impl Tables {
                 self.queues.insert(queue.name.clone(), queue.clone());
                 true
             }
+            Write::QueueGone(name) => {
+                self.queues.remove(name);
+                true
+            }
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
             Write::Turns(saved) => self.save_turns(saved),
             // This store reads every row, so ranges of succeeded tasks are of no use to it.

@@ -346,6 +346,14 @@ impl Client {
             .await
     }
 
+    /// Takes away what was set of a queue without work.
+    pub async fn remove_queue(&self, name: &str) -> Result<(), ClientError> {
+        let path = format!("/api/v1/queues/{}", segment(name));
+        // A second one would find none.
+        let call = self.call(self.request(Method::DELETE, &path), false, Patience::Answer)?;
+        self.servers.open(&call).await.map(|_| ())
+    }
+
     /// All limits of the farm.
     pub async fn limits(&self) -> Result<Vec<Limit>, ClientError> {
         self.all("/api/v1/limits").await

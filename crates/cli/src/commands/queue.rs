@@ -23,6 +23,8 @@ pub enum QueueCommand {
     Pause(PauseArgs),
     /// Resume a paused queue (administrators)
     Resume(QueueArgs),
+    /// Remove a queue without unfinished jobs, and all that was set of it (administrators)
+    Remove(QueueArgs),
 }
 
 #[derive(Args, Debug)]
@@ -145,6 +147,12 @@ pub async fn command(context: &Context, command: QueueCommand) -> Result<(), Cli
             let queue = change_queue(context, &name, &change, "resume").await?;
             let said = if before.paused.is_some() { "is resumed" } else { "was not paused" };
             tell(context, &queue, &format!("queue {name} {said}"))
+        }
+        QueueCommand::Remove(QueueArgs { name }) => {
+            let client = context.client().await?;
+            client.remove_queue(&name).await.doing(format_args!("remove queue {name}"))?;
+            message!("queue {name} is removed");
+            Ok(())
         }
     }
 }
