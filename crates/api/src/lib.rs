@@ -10,6 +10,7 @@ mod body;
 #[cfg(feature = "client")]
 pub mod client;
 mod door;
+mod dry_run;
 mod error;
 mod events;
 pub mod figures;
@@ -38,6 +39,7 @@ pub use body::{
     BODY_BYTES_MAX, ChunkValues, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX, fill_in, range_expression,
 };
 pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
+pub use dry_run::{DryRun, DryRunStep, StartsOn, SubmitAnswer};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};

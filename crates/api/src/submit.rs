@@ -263,6 +263,16 @@ pub struct Unplaceable {
     pub reasons: Vec<crate::why::IneligibleWorkers>,
 }
 
+impl Unplaceable {
+    /// From the core's, without examples of workers.
+    pub fn from_core(step: &windlass_core::engine::Unplaceable) -> Self {
+        let reasons = step.reasons.iter();
+        let reasons =
+            reasons.map(|(why, n)| crate::why::IneligibleWorkers::from_core(why, *n, Vec::new())).collect();
+        Unplaceable { step: step.step.clone(), reasons }
+    }
+}
+
 /// Why a submission is refused before the engine sees it.
 // The messages say what the fields are.
 #[allow(missing_docs)]

@@ -1,6 +1,6 @@
 //! Submissions from files and by the command line: what is accepted, what is refused, and what only is said.
 
-use crate::support::Farm;
+use crate::support::{Farm, show, wait_until};
 use std::io::Write as _;
 use std::process::Stdio;
 
@@ -34,7 +34,7 @@ fn a_job_in_a_file_runs_with_its_dependences() {
     assert_eq!(farm.ok(&["run", "-f", &yaml]), "first\nhere\n");
     let toml = "kind = 'windlass/job'\n[[steps]]\ncommand = ['echo', '{}']\nparam.values = ['x']\n";
     let output = fed(&farm, &["run", "-f", "-"], toml);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "x\n", "{}", crate::support::show(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "x\n", "{}", show(&output));
     let json = r#"{"kind": "windlass/job", "steps": [{"command": ["true"]}]}"#;
     let json = file(&farm, "job.json", json);
     farm.ok(&["submit", "--wait", "--name", "other", "-f", &json]);
@@ -92,10 +92,43 @@ fn a_queue_without_work_is_removed_for_good() {
     farm.ok(&["job", "cancel", job.trim()]);
     farm.fails(130, &["job", "wait", job.trim()]);
     // The job's end is told before it is forgotten.
-    crate::support::wait_until("the queue goes", || farm.run(&["queue", "remove", "flim"]).status.success());
+    wait_until("the queue goes", || farm.run(&["queue", "remove", "flim"]).status.success());
     farm.fails(3, &["queue", "show", "flim"]);
     farm.fails(3, &["queue", "remove", "flim"]);
     farm.kill_server();
     farm.start();
     assert!(!farm.ok(&["queue", "list"]).contains("flim"));
+}
+
+#[test]
+fn a_dry_run_says_what_would_happen_and_submits_nothing() {
+    let farm = Farm::with_server(&["--cpus", "2", "--name", "here"]);
+    wait_until("the worker is there", || farm.json(&["workers"])[0]["state"] == "up");
+    let args = ["submit", "--dry-run", "--queue", "film", "--array", "1-5", "--", "true"];
+    let text = farm.ok(&args);
+    assert!(text.contains("(5 tasks) would be accepted in queue film, which would be created"), "{text}");
+    assert!(text.contains("would start now: 2 on here"), "{text}");
+    assert!(text.contains("3 tasks would wait: every worker that could run it is busy"), "{text}");
+    let json = farm.json(&args);
+    let step = &json["steps"][0];
+    assert_eq!((&step["step"]["resources"]["cpus"], &step["waiting"]), (&1.0.into(), &3.into()), "{json}");
+    assert_eq!(step["starts"], serde_json::json!([{"worker": "here", "tasks": 2}]));
+    assert_eq!(step["why"]["reason"], "full");
+    assert_eq!(
+        (farm.json(&["jobs"]), farm.json(&["queues"])),
+        (serde_json::json!([]), serde_json::json!([]))
+    );
+    // The checks of a submission hold.
+    farm.fails(6, &["submit", "--dry-run", "--cpus", "3", "--", "true"]);
+    farm.fails(6, &["run", "--dry-run", "--cpus", "3", "--", "true"]);
+    let said = farm.fails(2, &["run", "--dry-run", "--limit", "maya", "--", "true"]);
+    assert!(said.contains("there is no limit 'maya'"), "{said}");
+    let paused = ["queue", "set", "ann", "--weight", "10"];
+    farm.ok(&paused);
+    farm.ok(&["queue", "pause", "ann", "--note", "backup"]);
+    let text = farm.ok(&["submit", "--dry-run", "--queue", "ann", "--", "true"]);
+    assert!(text.contains("1 task would wait: its queue is paused: backup"), "{text}");
+    let job = farm.ok(&["submit", "-o", "name", "--key", "k", "--", "true"]);
+    let text = farm.ok(&["submit", "--dry-run", "--key", "k", "--", "true"]);
+    assert_eq!(text, format!("nothing would be submitted: job {} has this key\n", job.trim()));
 }

@@ -28,6 +28,7 @@ mod refused_rows;
 mod scoring;
 mod settings;
 mod sizes;
+mod trials;
 mod turns;
 mod unsure_starts;
 mod users;

@@ -15,9 +15,9 @@ use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
-    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
-    Worker, WorkerWhy,
+    BoardCode, CreateToken, CreatedToken, DrainRequest, DryRun, FarmServer, Job, LOG_OFFSET_HEADER, Limit,
+    Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token,
+    Version, Why, Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::{Method, RequestBuilder, Response};
@@ -141,6 +141,12 @@ impl Client {
     pub async fn submit(&self, request: &SubmitRequest) -> Result<Submitted, ClientError> {
         let sent = self.request(Method::POST, "/api/v1/jobs").json(request);
         self.servers.json(&self.call(sent, request.key.is_some(), Patience::Answer)?).await
+    }
+
+    /// What a submission would do; nothing is submitted.
+    pub async fn dry_run(&self, request: &SubmitRequest) -> Result<DryRun, ClientError> {
+        let sent = self.request(Method::POST, "/api/v1/jobs?dry_run=true").json(request);
+        self.servers.json(&self.call(sent, true, Patience::Answer)?).await
     }
 
     /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix. The

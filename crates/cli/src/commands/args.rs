@@ -99,6 +99,9 @@ pub struct TaskArgs {
     /// Idempotency key: a second submission with it returns the first job
     #[arg(long, value_name = "KEY", help_heading = "Work")]
     pub key: Option<String>,
+    /// Submit nothing: print what would be accepted, where it would run now, and what it would wait for
+    #[arg(long, help_heading = "Output")]
+    pub dry_run: bool,
     /// The command and its arguments; {} {.} {/} {//} {/.} stand for the task's value
     #[arg(required_unless_present = "file", trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
     pub command: Vec<String>,

@@ -5,6 +5,7 @@ pub mod board;
 pub mod ca;
 pub mod compass;
 pub mod docs;
+pub mod dry_run;
 pub mod events;
 pub mod follow;
 pub mod hints;

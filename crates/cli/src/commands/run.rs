@@ -4,6 +4,7 @@ use crate::client::context::Context;
 use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::args::{self, Inherit, TaskArgs};
+use crate::commands::dry_run::dry_run;
 use crate::commands::follow::{self, follow};
 use crate::commands::template;
 use crate::node::foreground;
@@ -84,6 +85,9 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         return Ok(());
     }
     request.placeable_only = true;
+    if args.tasks.dry_run {
+        return dry_run(context, &args.tasks, request).await;
+    }
     if args.foreground {
         let foreground = foreground::start().await?;
         let link = ServerLink::to_own(foreground.client.clone());
@@ -143,11 +147,19 @@ async fn run_on(
 /// Runs the command `windlass submit`.
 pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError> {
     if let Some(job) = crate::commands::compass::read(&args.tasks)? {
+        if args.tasks.dry_run {
+            return Err(CliError::usage(
+                "--dry-run does not work for jobs of Compass CI, which have a suite",
+            ));
+        }
         return submit_compass(context, args, &job).await;
     }
     let mut request = template::submission(&args.tasks, Inherit::at(context.server.as_ref()))?;
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
+    }
+    if args.tasks.dry_run {
+        return dry_run(context, &args.tasks, request).await;
     }
     let mut link = ServerLink::open(context).await?;
     let waits = args.wait || args.progress;

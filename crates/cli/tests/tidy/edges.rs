@@ -167,7 +167,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 29] = [
+pub const API_EDGES: [(&str, &[&str]); 30] = [
     ("address", &[]),
     ("error", &[]),
     ("generated", &[]),
@@ -190,6 +190,7 @@ pub const API_EDGES: [(&str, &[&str]); 29] = [
     ("wire", &["session"]),
     ("submit", &["body", "session", "shape", "space", "why", "word"]),
     ("job", &["submit", "token", "word"]),
+    ("dry_run", &["job", "submit", "why"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
     ("figures", &["job", "word"]),
@@ -202,6 +203,7 @@ pub const API_EDGES: [(&str, &[&str]); 29] = [
             "address",
             "body",
             "door",
+            "dry_run",
             "error",
             "events",
             "job",

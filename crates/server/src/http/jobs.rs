@@ -1,6 +1,7 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
 use super::App;
+use super::dry_run::{SubmitQuery, try_submission};
 use super::extract::{JsonBody, Path, Query};
 use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
@@ -21,24 +22,33 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
-use windlass_api::{ErrorCode, Job, JobState, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted};
+use windlass_api::{
+    ErrorCode, Job, JobState, Page, SetPriority, Step, StepBody, SubmitAnswer, SubmitRequest, Submitted,
+};
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::job::{self as core, Stop};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{JobFilter, JobView};
 
-/// Submits a job.
-#[utoipa::path(post, path = "/api/v1/jobs", tag = "jobs", request_body = SubmitRequest, responses(
+/// Submits a job or, with `dry_run`, says what the submission would do.
+#[utoipa::path(post, path = "/api/v1/jobs", tag = "jobs", params(SubmitQuery), request_body = SubmitRequest, responses(
     (status = 201, description = "Accepted and durable", body = Submitted),
-    (status = 200, description = "Was there before, under the same key", body = Submitted),
+    (status = 200, description = "Was there before, under the same key; or, with `dry_run`, what would be done",
+        body = SubmitAnswer),
     (status = 422, description = "`placeable_only`, and no worker could ever run it", body = windlass_api::ErrorBody),
     (status = 503, description = "The store is full or gone", body = windlass_api::ErrorBody)))]
 pub async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    Query(query): Query<SubmitQuery>,
     change: ChangeRequest,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
+    if query.dry_run {
+        let (submit, makes_queue) = submission(&app, &caller, body).await?;
+        let answer = SubmitAnswer::DryRun(try_submission(&app, submit, makes_queue).await?);
+        return Ok(Json(answer).into_response());
+    }
     let mut is_new_queue = false;
     let event = async {
         let (submit, makes_queue) = submission(&app, &caller, body).await?;

@@ -3,6 +3,7 @@
 mod app;
 mod board;
 mod bounded;
+mod dry_run;
 mod extract;
 mod figures;
 mod guard;
