@@ -132,3 +132,23 @@ fn a_dry_run_says_what_would_happen_and_submits_nothing() {
     let text = farm.ok(&["submit", "--dry-run", "--key", "k", "--", "true"]);
     assert_eq!(text, format!("nothing would be submitted: job {} has this key\n", job.trim()));
 }
+
+#[test]
+fn parameters_of_a_template_are_listed_and_misspelt_ones_named() {
+    let farm = Farm::new();
+    let text = "specificationVersion: jobtemplate-2023-09\nname: T\nparameterDefinitions:\n- {name: Frames, type: \
+                STRING, default: 1-3, description: What is rendered}\n- {name: Kind, type: STRING, allowedValues: [a, \
+                b]}\nsteps:\n- name: S\n  script:\n    actions:\n      onRun: {command: 'true'}\n";
+    let template = file(&farm, "job.yaml", text);
+    let list = farm.ok(&["submit", "-f", &template, "--parameters"]);
+    assert!(list.contains("Frames") && list.contains("1-3") && list.contains("What is rendered"), "{list}");
+    let json = farm.json(&["run", "-f", &template, "--parameters"]);
+    assert_eq!(json[1], serde_json::json!({"name": "Kind", "type": "STRING", "allowed": ["a", "b"]}));
+    let said = farm.fails(2, &["run", "-f", &template, "-p", "Frame=1-10", "-p", "Kind=a"]);
+    assert!(said.contains("no parameter 'Frame'; did you mean 'Frames'? It has Frames, Kind"), "{said}");
+    assert!(said.contains("--parameters"), "{said}");
+    // A mistake of the template itself is not about its values.
+    let wrong = file(&farm, "wrong.yaml", &text.replace("onRun", "onRum"));
+    let said = farm.fails(2, &["run", "-f", &wrong]);
+    assert!(!said.contains("hint:"), "{said}");
+}

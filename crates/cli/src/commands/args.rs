@@ -132,6 +132,9 @@ pub struct TemplateArgs {
     /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
     #[arg(long, short = 'p', value_name = "PARAM", requires = "file", conflicts_with = "command")]
     pub param: Vec<String>,
+    /// Submit nothing: list the parameters of the template, with their types, defaults and allowed values
+    #[arg(long, requires = "file", conflicts_with_all = ["command", "param", "dry_run"])]
+    pub parameters: bool,
     /// JSON file with path mapping rules for the template's sessions
     #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "command")]
     pub path_mapping: Option<PathBuf>,

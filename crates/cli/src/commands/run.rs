@@ -78,6 +78,9 @@ pub struct SubmitArgs {
 
 /// Runs the command `windlass run`.
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
+    if args.tasks.template.parameters {
+        return template::list_parameters(context.format, &args.tasks);
+    }
     let server = context.server.as_ref().filter(|_| !args.foreground);
     let mut request = template::submission(&args.tasks, Inherit::at(server))?;
     if args::is_empty(&request) {
@@ -146,6 +149,9 @@ async fn run_on(
 
 /// Runs the command `windlass submit`.
 pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError> {
+    if args.tasks.template.parameters {
+        return template::list_parameters(context.format, &args.tasks);
+    }
     if let Some(job) = crate::commands::compass::read(&args.tasks)? {
         if args.tasks.dry_run {
             return Err(CliError::usage(

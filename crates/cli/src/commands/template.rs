@@ -3,10 +3,12 @@
 use crate::commands::args::{Inherit, TaskArgs, absolute, environment, fresh_key, working_directory};
 use crate::commands::native::{self, JobFile};
 use crate::ui::error::CliError;
+use crate::ui::output::{Format, Grid, or_dash, print_list};
+use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use windlass_api::SubmitRequest;
-use windlass_openjd::{Format, Options, TemplateError};
+use windlass_openjd::{Format as TemplateFormat, Options, TemplateError, TemplateParameter};
 
 /// Bytes of a file. They travel in one request, whose size servers bound; a template may have fewer.
 const FILE_BYTES_MAX: u64 = 48 << 20;
@@ -28,8 +30,7 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     if let Some(job) = (JobFile { name, text: &text }).read()? {
         return native::with_flags(job, args, inherit);
     }
-    let json = Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    let format = if json || text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
+    let refuse = |error| refuse(file, error);
     let values = windlass_openjd::parameters(&args.template.param).map_err(refuse)?;
     let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
     let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
@@ -40,7 +41,8 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
         env,
         path_mapping: rules.map_err(refuse)?.unwrap_or_default(),
     };
-    let mut request = windlass_openjd::submission(&text, format, &values, &options).map_err(refuse)?;
+    let mut request =
+        windlass_openjd::submission(&text, syntax(file, &text), &values, &options).map_err(refuse)?;
     let cwd = args.cwd.as_deref().map(|dir| working_directory(Some(dir))).transpose()?;
     for step in &mut request.steps {
         step.cwd.clone_from(&cwd);
@@ -56,6 +58,70 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     request.fail_fast = args.fail_fast.map(Into::into);
     request.max_running = args.max_running;
     Ok(request)
+}
+
+/// The syntax of a template, by the end of its name or by how it begins.
+fn syntax(file: &str, text: &str) -> TemplateFormat {
+    let is_json = Path::new(file).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"));
+    if is_json || text.trim_start().starts_with('{') { TemplateFormat::Json } else { TemplateFormat::Yaml }
+}
+
+/// A parameter of a template, as it is listed.
+#[derive(Serialize)]
+struct ListedParameter {
+    name: String,
+    #[serde(rename = "type")]
+    value_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allowed: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+/// Prints the parameters of the template that the command line names.
+pub fn list_parameters(format: Format, args: &TaskArgs) -> Result<(), CliError> {
+    let file = args.template.file.as_deref().unwrap_or("-");
+    let (text, _) = read(file)?;
+    let name = if file == "-" { "standard input" } else { file };
+    if (JobFile { name, text: &text }).read()?.is_some() {
+        return Err(CliError::usage(format!("{name} is a job, and only templates have parameters")));
+    }
+    let listed = windlass_openjd::template_parameters(&text, syntax(file, &text), name);
+    let listed = listed.map_err(|error| refuse(file, error))?.into_iter().map(|parameter| {
+        let TemplateParameter { name, value_type, default, allowed, min, max, description } = parameter;
+        ListedParameter { name, value_type, default, allowed, min, max, description }
+    });
+    let listed: Vec<ListedParameter> = listed.collect();
+    print_list(format, &listed, |parameter| parameter.name.clone(), parameter_grid)
+}
+
+fn parameter_grid(parameters: &[ListedParameter]) -> Grid {
+    let row = |parameter: &ListedParameter| {
+        let bounds = match (&parameter.min, &parameter.max) {
+            (Some(min), Some(max)) => format!("{min} to {max}"),
+            (Some(min), None) => format!("from {min}"),
+            (None, Some(max)) => format!("up to {max}"),
+            (None, None) => parameter.allowed.join(", "),
+        };
+        vec![
+            parameter.name.clone(),
+            parameter.value_type.clone(),
+            or_dash(parameter.default.clone()),
+            or_dash(Some(bounds).filter(|bounds| !bounds.is_empty())),
+            or_dash(parameter.description.clone()),
+        ]
+    };
+    Grid {
+        header: &["NAME", "TYPE", "DEFAULT", "VALUES", "DESCRIPTION"],
+        rows: parameters.iter().map(row).collect(),
+        empty: "the template has no parameters",
+    }
 }
 
 /// The file's text, and its directory; `None` for standard input and for the current directory.
@@ -80,10 +146,12 @@ fn read(file: &str) -> Result<(String, Option<PathBuf>), CliError> {
     Ok((text, dir.map(Path::to_path_buf)))
 }
 
-fn refuse(error: TemplateError) -> CliError {
+fn refuse(file: &str, error: TemplateError) -> CliError {
     let hint = match &error {
-        TemplateError::Mistakes(_) => Some("'windlass help run' shows how values are given".to_owned()),
-        TemplateError::Parameter { .. } | TemplateError::File { .. } => None,
+        TemplateError::Values(_) => {
+            Some(format!("'windlass submit -f {file} --parameters' lists the parameters"))
+        }
+        TemplateError::Mistakes(_) | TemplateError::Parameter { .. } | TemplateError::File { .. } => None,
     };
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(&error) {

@@ -519,13 +519,14 @@ pub const SCCACHE_EDGES: [(&str, &[&str]); 15] = [
 ];
 
 /// The modules of the reader of templates that each of its modules may use. There is no circle.
-pub const OPENJD_EDGES: [(&str, &[&str]); 6] = [
+pub const OPENJD_EDGES: [(&str, &[&str]); 7] = [
     ("locate", &[]),
     ("options", &[]),
     ("convert", &["locate", "options"]),
     ("error", &["locate", "options"]),
+    ("listing", &["error", "options"]),
     ("parameters", &["error", "options"]),
-    ("lib", &["convert", "error", "locate", "options", "parameters"]),
+    ("lib", &["convert", "error", "listing", "locate", "options", "parameters"]),
 ];
 
 /// The modules of OpenCue's gateway that each of its modules may use. There is no circle.
