@@ -152,3 +152,16 @@ fn parameters_of_a_template_are_listed_and_misspelt_ones_named() {
     let said = farm.fails(2, &["run", "-f", &wrong]);
     assert!(!said.contains("hint:"), "{said}");
 }
+
+#[test]
+fn a_wait_ends_at_its_timeout_and_the_job_goes_on() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let gate = farm.work().join("gate");
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    let job = farm.ok(&["submit", "-o", "name", "--", "cat", gate.to_str().unwrap()]);
+    let said = farm.fails(124, &["job", "wait", "--timeout", "100ms", job.trim()]);
+    assert!(said.contains("not ended within 100ms"), "{said}");
+    wait_until("it runs", || farm.json(&["job", "show", job.trim()])["state"] == "running");
+    std::fs::write(&gate, "").unwrap();
+    farm.ok(&["job", "wait", "--timeout", "5m", job.trim()]);
+}

@@ -9,6 +9,7 @@ pub mod dry_run;
 pub mod events;
 pub mod follow;
 pub mod hints;
+pub mod job_wait;
 pub mod limit;
 pub mod list;
 pub mod logs;
