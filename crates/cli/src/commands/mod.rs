@@ -1,6 +1,7 @@
 //! The commands: their flags, their requests to a server, and their output.
 
 pub mod args;
+pub mod array;
 pub mod board;
 pub mod ca;
 pub mod compass;
