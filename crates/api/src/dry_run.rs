@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// What a submission would do now. Nothing of it was done, and nothing is kept for it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DryRun {
-    /// The job's name.
+    /// The name that the job would have.
     pub name: String,
     /// The queue that it would be in.
     pub queue: String,
@@ -61,6 +61,6 @@ pub struct StartsOn {
 pub enum SubmitAnswer {
     /// The job was submitted before.
     Submitted(Submitted),
-    /// Nothing was submitted.
+    /// It was a dry run: nothing was submitted.
     DryRun(DryRun),
 }

@@ -18,12 +18,12 @@ const TEMPLATE_FIELD: &str = "specificationVersion";
 pub struct JobFile<'a> {
     /// Its name in messages. The ending says what its syntax is.
     pub name: &'a str,
-    /// The whole text.
+    /// The whole text of the file.
     pub text: &'a str,
 }
 
 /// The fields of a file.
-struct Fields {
+struct FileFields {
     values: Map<String, Value>,
     is_toml: bool,
 }
@@ -34,7 +34,7 @@ impl JobFile<'_> {
     /// # Errors
     /// If it is of this form and has a mistake, or if it has steps and does not say of which form it is.
     pub fn read(&self) -> Result<Option<SubmitRequest>, CliError> {
-        let Some(Fields { mut values, is_toml }) = self.fields()? else { return Ok(None) };
+        let Some(FileFields { mut values, is_toml }) = self.fields()? else { return Ok(None) };
         if values.contains_key(TEMPLATE_FIELD) {
             return Ok(None);
         }
@@ -73,23 +73,23 @@ impl JobFile<'_> {
     }
 
     /// The fields of the file; `None` where it cannot be read so. The reader of templates then says why.
-    fn fields(&self) -> Result<Option<Fields>, CliError> {
+    fn fields(&self) -> Result<Option<FileFields>, CliError> {
         let ending = Path::new(self.name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         if ending.eq_ignore_ascii_case("toml") {
             let values = toml::from_str(self.text).map_err(|error: toml::de::Error| {
                 let line = error.span().map(|span| toml_lines::line_at(self.text, span.start));
                 refusal(self.name, line, &[], &format!("this is not TOML: {}", error.message()))
             })?;
-            return Ok(Some(Fields { values, is_toml: true }));
+            return Ok(Some(FileFields { values, is_toml: true }));
         }
         // JSON is tried first: it is not quite a subset of YAML.
         let json = serde_json::from_str(self.text).ok();
         if let Some(Value::Object(values)) = json.or_else(|| serde_saphyr::from_str(self.text).ok()) {
-            return Ok(Some(Fields { values, is_toml: false }));
+            return Ok(Some(FileFields { values, is_toml: false }));
         }
         // Standard input has no ending.
         let values = if ending.is_empty() { toml::from_str(self.text).ok() } else { None };
-        Ok(values.map(|values| Fields { values, is_toml: true }))
+        Ok(values.map(|values| FileFields { values, is_toml: true }))
     }
 
     fn refuse(&self, is_toml: bool, path: &[Key], why: &str) -> CliError {

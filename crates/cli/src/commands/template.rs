@@ -30,8 +30,8 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     if let Some(job) = (JobFile { name, text: &text }).read()? {
         return native::with_flags(job, args, inherit);
     }
-    let refuse = |error| refuse(file, error);
-    let values = windlass_openjd::parameters(&args.template.param).map_err(refuse)?;
+    let refused = |error| refuse(file, error);
+    let values = windlass_openjd::parameters(&args.template.param).map_err(refused)?;
     let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
     let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
     let options = Options {
@@ -39,10 +39,10 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
         template_dir: absolute(dir.as_deref())?,
         current_dir: absolute(None)?,
         env,
-        path_mapping: rules.map_err(refuse)?.unwrap_or_default(),
+        path_mapping: rules.map_err(refused)?.unwrap_or_default(),
     };
     let mut request =
-        windlass_openjd::submission(&text, syntax(file, &text), &values, &options).map_err(refuse)?;
+        windlass_openjd::submission(&text, syntax(file, &text), &values, &options).map_err(refused)?;
     let cwd = args.cwd.as_deref().map(|dir| working_directory(Some(dir))).transpose()?;
     for step in &mut request.steps {
         step.cwd.clone_from(&cwd);

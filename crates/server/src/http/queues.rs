@@ -82,7 +82,8 @@ pub async fn set(
 /// Takes away what was set of a queue. It leaves the lists, and the next job that names it makes it again as one that
 /// was never set.
 #[utoipa::path(delete, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)), responses(
-    (status = 204, description = "Gone"), (status = 404, body = windlass_api::ErrorBody),
+    (status = 204, description = "Gone"),
+    (status = 404, description = "There is none", body = windlass_api::ErrorBody),
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody),
     (status = 409, description = "It has unfinished jobs, or the settings file sets it",
         body = windlass_api::ErrorBody)))]
