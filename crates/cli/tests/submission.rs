@@ -109,7 +109,8 @@ fn a_dry_run_says_what_would_happen_and_submits_nothing() {
     assert!(text.contains("(5 tasks) would be accepted in queue film, which would be created"), "{text}");
     assert!(text.contains("would start now: 2 on here"), "{text}");
     assert!(text.contains("3 tasks would wait: every worker that could run it is busy"), "{text}");
-    let json = farm.json(&args);
+    let json = farm.ok(&[&["submit", "-o", "json"], &args[1..]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let step = &json["steps"][0];
     assert_eq!((&step["step"]["resources"]["cpus"], &step["waiting"]), (&1.0.into(), &3.into()), "{json}");
     assert_eq!(step["starts"], serde_json::json!([{"worker": "here", "tasks": 2}]));
