@@ -109,7 +109,7 @@ fn a_dry_run_says_what_would_happen_and_submits_nothing() {
     assert!(text.contains("(5 tasks) would be accepted in queue film, which would be created"), "{text}");
     assert!(text.contains("would start now: 2 on here"), "{text}");
     assert!(text.contains("3 tasks would wait: every worker that could run it is busy"), "{text}");
-    let json = farm.ok(&[&["submit", "-o", "json"], &args[1..]].concat());
+    let json = farm.ok(&[&["submit", "-o", "json"][..], &args[1..]].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let step = &json["steps"][0];
     assert_eq!((&step["step"]["resources"]["cpus"], &step["waiting"]), (&1.0.into(), &3.into()), "{json}");
@@ -176,4 +176,25 @@ fn values_are_numbers_in_lists_padded_or_end_with_nul_bytes() {
     std::fs::write(farm.work().join("odd"), b"ok\n\xff\n").unwrap();
     let said = farm.fails(2, &["run", "--each-line", "odd", "--", "true"]);
     assert!(said.contains("line 2 is not valid UTF-8") && said.contains("--array"), "{said}");
+}
+
+#[test]
+fn a_list_that_is_still_being_written_starts_at_once() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    let args = ["submit", "-o", "name", "--stream", "--each-line", "-", "--", "true"];
+    let mut child = farm.command(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"a\nb\n").unwrap();
+    wait_until("the first values are a job", || farm.json(&["jobs"])[0]["counts"]["total"] == 2);
+    stdin.write_all(b"c\n").unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", show(&output));
+    let ids = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(ids.lines().count(), 2, "{ids}");
+    let shown = farm.json(&["job", "show", "last"]);
+    assert_eq!(
+        (&shown["counts"]["total"], &shown["steps"][0]["command"]),
+        (&1.into(), &serde_json::json!(["true", "{}"]))
+    );
 }

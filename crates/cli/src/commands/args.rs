@@ -257,6 +257,11 @@ impl TaskArgs {
         Ok(())
     }
 
+    /// What ends a value of --each-line.
+    pub fn separator(&self) -> Separator {
+        if self.null { Separator::Nul } else { Separator::Line }
+    }
+
     fn param(&self) -> Result<Option<Param>, CliError> {
         match &self.array {
             Some(ArrayArg::Range(range)) => return Ok(Some(Param::Range(*range))),
@@ -265,9 +270,7 @@ impl TaskArgs {
         }
         let values = match (&self.each, &self.each_line) {
             (Some(values), _) => values.clone(),
-            (None, Some(source)) => {
-                lines::read_values(source, if self.null { Separator::Nul } else { Separator::Line })?
-            }
+            (None, Some(source)) => lines::read_values(source, self.separator())?,
             (None, None) => return Ok(None),
         };
         let long = values.iter().position(|value| value.len() >= lines::ARGUMENT_BYTES_MAX);

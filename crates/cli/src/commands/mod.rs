@@ -29,6 +29,7 @@ pub mod template;
 pub mod token;
 pub mod toml_lines;
 pub mod top;
+pub mod value_stream;
 pub mod verbs;
 pub mod why;
 pub mod worker;

@@ -7,6 +7,7 @@ use crate::commands::args::{self, Inherit, TaskArgs};
 use crate::commands::dry_run::dry_run;
 use crate::commands::follow::{self, follow};
 use crate::commands::template;
+use crate::commands::value_stream::ValueStream;
 use crate::node::foreground;
 use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
 use crate::ui::message::message;
@@ -19,7 +20,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use windlass_api::client::{Client, ClientError};
-use windlass_api::{Job, JobState, SubmitRequest, Submitted};
+use windlass_api::{Job, JobState, Param, SubmitRequest, Submitted};
 
 /// How often a submission is sent again after an answer that cannot be read: it may have been truncated, and the key
 /// makes sure that there is one job.
@@ -65,6 +66,12 @@ pub struct RunArgs {
 pub struct SubmitArgs {
     #[command(flatten)]
     tasks: TaskArgs,
+    /// Submit a list of --each-line that is still being written as several jobs, each with the values that have come
+    #[arg(
+        long, requires = "each_line", conflicts_with_all = ["wait", "progress", "key", "dry_run"],
+        help_heading = "Work"
+    )]
+    stream: bool,
     /// Wait until the job has ended, and exit with its code
     #[arg(long, help_heading = "Output")]
     wait: bool,
@@ -152,6 +159,9 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     if args.tasks.template.parameters {
         return template::list_parameters(context.format, &args.tasks);
     }
+    if let Some(source) = args.tasks.each_line.as_deref().filter(|_| args.stream) {
+        return submit_stream(context, args, source).await;
+    }
     if let Some(job) = crate::commands::compass::read(&args.tasks)? {
         if args.tasks.dry_run {
             return Err(CliError::usage(
@@ -192,7 +202,40 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     end_with(code)
 }
 
-/// The same for a Compass CI job, which is submitted to that interface.
+/// Submits a list that is still being written: one job after the other, each with the values that have come.
+async fn submit_stream(context: &Context, args: &SubmitArgs, source: &str) -> Result<(), CliError> {
+    let without_values = TaskArgs { each: Some(Vec::new()), each_line: None, ..args.tasks.clone() };
+    let mut request = template::submission(&without_values, Inherit::at(context.server.as_ref()))?;
+    let mut link = ServerLink::open(context).await?;
+    args.tasks.complete(&mut request, &link.client, false).await?;
+    let mut values = ValueStream::open(source, args.tasks.separator())?;
+    let mut jobs = 0;
+    loop {
+        let part = values.next_part().await?;
+        if part.is_empty() && jobs == 0 {
+            return Err(CliError::usage("there are no values, so there is no task to submit"));
+        }
+        if part.is_empty() {
+            return Ok(());
+        }
+        jobs += 1;
+        // A command is one step.
+        if let Some(step) = request.steps.first_mut() {
+            step.param = Some(Param::Values(part));
+        }
+        request.key = Some(args::fresh_key());
+        let submitted = submit_once(&mut link, &request).await?;
+        if submitted.queue_created && !args.quiet {
+            say_new_queue(&request);
+        }
+        print_submitted(context.format, &submitted, &request, args.quiet)?;
+        if !submitted.unplaceable.is_empty() {
+            say_unplaceable(&submitted);
+        }
+    }
+}
+
+/// Submits a Compass CI job, which is submitted to that interface.
 async fn submit_compass(
     context: &Context,
     args: &SubmitArgs,

@@ -62,13 +62,24 @@ impl Separator {
 
 /// The values in a file, or of standard input if `source` is `-`.
 pub fn read_values(source: &str, separator: Separator) -> Result<Vec<String>, CliError> {
-    let (name, values) = if source == "-" {
-        ("standard input", values_from(io::stdin().lock(), separator))
+    let mut gathered = ValueList::default();
+    read_source(source, separator, |value| gathered.take(value))?;
+    Ok(gathered.values)
+}
+
+/// Reads a file, or standard input if `source` is `-`, and gives each value to `take` until that returns false.
+pub fn read_source(
+    source: &str,
+    separator: Separator,
+    take: impl FnMut(String) -> Result<bool, LineError>,
+) -> Result<(), CliError> {
+    let (name, read) = if source == "-" {
+        ("standard input", read_each(io::stdin().lock(), separator, take))
     } else {
         let opened = File::open(source).map_err(LineError::from);
-        (source, opened.and_then(|file| values_from(BufReader::new(file), separator)))
+        (source, opened.and_then(|file| read_each(BufReader::new(file), separator, take)))
     };
-    values.map_err(|error| {
+    read.map_err(|error| {
         let message = match error {
             LineError::Read(cause) => format!("--each-line: {name} cannot be read: {cause}"),
             error => format!("--each-line: {name}: {error}"),
@@ -77,12 +88,35 @@ pub fn read_values(source: &str, separator: Separator) -> Result<Vec<String>, Cl
     })
 }
 
+/// The values of one job.
+#[derive(Default)]
+struct ValueList {
+    values: Vec<String>,
+    bytes: usize,
+}
+
+impl ValueList {
+    fn take(&mut self, value: String) -> Result<bool, LineError> {
+        if self.values.len() >= TASKS_PER_JOB_MAX as usize {
+            return Err(LineError::TooMany);
+        }
+        self.bytes += value.len();
+        if self.bytes > VALUES_BYTES_MAX {
+            return Err(LineError::TooMuch);
+        }
+        self.values.push(value);
+        Ok(true)
+    }
+}
+
 /// One value up to each separator; what follows the last one counts only if it is not empty. A value that is too long
 /// is read no further than the limit.
-pub fn values_from(mut reader: impl BufRead, separator: Separator) -> Result<Vec<String>, LineError> {
-    let mut values = Vec::new();
-    let mut line = Vec::new();
-    let mut total = 0;
+fn read_each(
+    mut reader: impl BufRead,
+    separator: Separator,
+    mut take: impl FnMut(String) -> Result<bool, LineError>,
+) -> Result<(), LineError> {
+    let (mut line, mut number) = (Vec::new(), 0);
     loop {
         let buffer = match reader.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -94,46 +128,41 @@ pub fn values_from(mut reader: impl BufRead, separator: Separator) -> Result<Vec
         let end = buffer.iter().position(|byte| *byte == separator.byte());
         let part = &buffer[..end.unwrap_or(buffer.len())];
         if line.len() + part.len() >= ARGUMENT_BYTES_MAX {
-            return Err(LineError::TooLong(separator.place(values.len() + 1)));
+            return Err(LineError::TooLong(separator.place(number + 1)));
         }
         line.extend_from_slice(part);
         let used = part.len() + usize::from(end.is_some());
         reader.consume(used);
         if end.is_some() {
-            push(&mut values, &mut total, std::mem::take(&mut line), separator)?;
+            number += 1;
+            if !take(text_of(std::mem::take(&mut line), separator, number)?)? {
+                return Ok(());
+            }
         }
     }
     if !line.is_empty() {
-        push(&mut values, &mut total, line, separator)?;
+        take(text_of(line, separator, number + 1)?)?;
     }
-    Ok(values)
+    Ok(())
 }
 
-fn push(
-    values: &mut Vec<String>,
-    total: &mut usize,
-    line: Vec<u8>,
-    separator: Separator,
-) -> Result<(), LineError> {
-    let number = values.len() + 1;
-    if number > TASKS_PER_JOB_MAX as usize {
-        return Err(LineError::TooMany);
-    }
-    *total += line.len();
-    if *total > VALUES_BYTES_MAX {
-        return Err(LineError::TooMuch);
-    }
+fn text_of(line: Vec<u8>, separator: Separator, number: usize) -> Result<String, LineError> {
     if line.contains(&0) {
         return Err(LineError::Nul(separator.place(number)));
     }
-    values.push(String::from_utf8(line).map_err(|_| LineError::NotText(separator.place(number)))?);
-    Ok(())
+    String::from_utf8(line).map_err(|_| LineError::NotText(separator.place(number)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Read;
+
+    fn values_from(reader: impl BufRead, separator: Separator) -> Result<Vec<String>, LineError> {
+        let mut gathered = ValueList::default();
+        read_each(reader, separator, |value| gathered.take(value))?;
+        Ok(gathered.values)
+    }
 
     fn read(bytes: &[u8]) -> Result<Vec<String>, LineError> {
         // A tiny buffer, so that lines span several.
