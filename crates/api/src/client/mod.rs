@@ -4,20 +4,22 @@
 mod clock;
 mod credentials;
 mod failure;
+mod seldom;
 mod servers;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;
 pub use credentials::{Credentials, CredentialsError};
 pub use failure::ClientError;
+pub use seldom::{dry_run, remove_queue};
 
 use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CreateToken, CreatedToken, DrainRequest, DryRun, FarmServer, Job, LOG_OFFSET_HEADER, Limit,
-    Page, Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token,
-    Version, Why, Worker, WorkerWhy,
+    BoardCode, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
+    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
+    Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
 use reqwest::{Method, RequestBuilder, Response};
@@ -141,12 +143,6 @@ impl Client {
     pub async fn submit(&self, request: &SubmitRequest) -> Result<Submitted, ClientError> {
         let sent = self.request(Method::POST, "/api/v1/jobs").json(request);
         self.servers.json(&self.call(sent, request.key.is_some(), Patience::Answer)?).await
-    }
-
-    /// What a submission would do; nothing is submitted.
-    pub async fn dry_run(&self, request: &SubmitRequest) -> Result<DryRun, ClientError> {
-        let sent = self.request(Method::POST, "/api/v1/jobs?dry_run=true").json(request);
-        self.servers.json(&self.call(sent, true, Patience::Answer)?).await
     }
 
     /// Submits a job of Compass CI; returns the ids of the jobs that it became, which are several for a matrix. The
@@ -350,14 +346,6 @@ impl Client {
     pub async fn set_queue(&self, name: &str, change: &SetQueue) -> Result<Queue, ClientError> {
         self.change(self.request(Method::PUT, &format!("/api/v1/queues/{}", segment(name))).json(change))
             .await
-    }
-
-    /// Takes away what was set of a queue without work.
-    pub async fn remove_queue(&self, name: &str) -> Result<(), ClientError> {
-        let path = format!("/api/v1/queues/{}", segment(name));
-        // A second one would find none.
-        let call = self.call(self.request(Method::DELETE, &path), false, Patience::Answer)?;
-        self.servers.open(&call).await.map(|_| ())
     }
 
     /// All limits of the farm.

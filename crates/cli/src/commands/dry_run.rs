@@ -9,7 +9,7 @@ use crate::ui::error::{CANNOT_BE_PLACED, CliError, Doing, end_with};
 use crate::ui::output::{count, fit, print_one};
 use crate::ui::quantity::now_ms;
 use std::fmt::Write as _;
-use windlass_api::{DryRun, DryRunStep, SubmitRequest};
+use windlass_api::{DryRun, DryRunStep, SubmitRequest, client};
 
 /// Asks what the submission would do, and prints it.
 pub async fn dry_run(
@@ -19,7 +19,7 @@ pub async fn dry_run(
 ) -> Result<(), CliError> {
     let link = ServerLink::open(context).await?;
     tasks.complete(&mut request, &link.client, false).await?;
-    let tried = link.client.dry_run(&request).await.doing("try the submission")?;
+    let tried = client::dry_run(&link.client, &request).await.doing("try the submission")?;
     print_one(context.format, &tried, |tried| tried.name.clone(), |tried| text_of(tried, now_ms()))?;
     end_with(if tried.unplaceable.is_empty() { 0 } else { CANNOT_BE_PLACED })
 }

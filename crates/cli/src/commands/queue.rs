@@ -7,6 +7,7 @@ use crate::ui::output::{Format, Grid, fit, or_dash, print_list, print_one};
 use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use windlass_api::client::remove_queue;
 use windlass_api::quantity::parse_cpus;
 use windlass_api::{Queue, SetQueue, TurnsBy};
 
@@ -150,7 +151,7 @@ pub async fn command(context: &Context, command: QueueCommand) -> Result<(), Cli
         }
         QueueCommand::Remove(QueueArgs { name }) => {
             let client = context.client().await?;
-            client.remove_queue(&name).await.doing(format_args!("remove queue {name}"))?;
+            remove_queue(&client, &name).await.doing(format_args!("remove queue {name}"))?;
             message!("queue {name} is removed");
             Ok(())
         }
