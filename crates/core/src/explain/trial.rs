@@ -50,7 +50,8 @@ pub fn trial(mut engine: Engine, now: Time, submit: Submit) -> Result<Trial, Ref
     let next = engine.next_job();
     let mut out = Outbox::default();
     engine.handle(now, Event::Submit(Box::new(submit)), &mut out);
-    match out.replies.iter().find(|(of, _)| *of == request).map(|(_, reply)| reply.clone()) {
+    let reply = out.replies.iter().find(|(of, _)| *of == request).map(|(_, reply)| reply.clone());
+    match reply {
         Some(Reply::Refused(refusal)) => Err(refusal),
         Some(Reply::Submitted { job, existing: true, unplaceable }) => {
             Ok(Trial { job, existing: true, unplaceable, steps: Vec::new() })
