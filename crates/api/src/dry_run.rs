@@ -20,7 +20,7 @@ pub struct DryRun {
     /// The job that was submitted before with the same key: nothing would be submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing: Option<u64>,
-    /// True if the farm has no queue of that name, and it is not the one of the user's name.
+    /// True if the farm has no queue of that name, and it is not the one of the user's name, `vip` or `idle`.
     #[serde(default)]
     pub queue_created: bool,
     /// Steps that no worker that the farm has now could run.

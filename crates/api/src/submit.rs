@@ -246,7 +246,7 @@ pub struct Submitted {
     pub job: u64,
     /// True if the job was submitted before with the same key.
     pub existing: bool,
-    /// True if the farm had no queue of that name, and it is not the one of the user's name.
+    /// True if the farm had no queue of that name, and it is not the one of the user's name, `vip` or `idle`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub queue_created: bool,
     /// Steps that no worker that the farm has now could run.

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use windlass_api::{ErrorCode, nearest};
 use windlass_core::Engine;
 use windlass_core::job::JobSpec;
+use windlass_core::queues::band_of;
 
 /// Names of limits that an error lists.
 const NAMES_SHOWN_MAX: usize = 10;
@@ -14,7 +15,7 @@ const NAMES_SHOWN_MAX: usize = 10;
 #[derive(Default)]
 pub(super) struct SubmissionNames {
     limits: BTreeSet<String>,
-    /// The queue, unless it is the one of the user's name, which anybody's first job makes.
+    /// The queue, unless it is the one of the user's name, which the user's first job makes, or `vip` or `idle`.
     queue: Option<String>,
 }
 
@@ -30,7 +31,9 @@ struct UnsetLimit {
 impl SubmissionNames {
     pub fn of(spec: &JobSpec) -> SubmissionNames {
         let limits = spec.steps.iter().flat_map(|step| step.limits.iter().cloned()).collect();
-        SubmissionNames { limits, queue: Some(spec.queue.clone()).filter(|queue| *queue != spec.user) }
+        // The names that mean a band are not mistyped ones either.
+        let is_new_name = spec.queue != spec.user && band_of(&spec.queue) == band_of("");
+        SubmissionNames { limits, queue: is_new_name.then(|| spec.queue.clone()) }
     }
 
     /// Refuses a limit that is not set, unless `limit_unset_ok`: a mistyped one would let tasks run without a licence. A
