@@ -11,6 +11,7 @@ mod body;
 #[cfg(feature = "client")]
 pub mod client;
 mod door;
+mod dry_run;
 mod error;
 mod events;
 mod fail_limit;
@@ -20,6 +21,7 @@ mod job;
 mod job_name;
 mod limit;
 mod load;
+mod nearest;
 mod on_end;
 mod pattern;
 pub mod quantity;
@@ -43,6 +45,7 @@ pub use body::{
     BODY_BYTES_MAX, ChunkValues, ChunkedBody, Params, StepBody, VALUE_BYTES_MAX, fill_in, range_expression,
 };
 pub use door::{BOARD_HEADER, BoardCode, BoardMe, BoardSignIn, SignedInBy};
+pub use dry_run::{DryRun, DryRunStep, StartsOn, SubmitAnswer};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use fail_limit::{BadFailLimit, parse_fail_limit};
@@ -50,6 +53,7 @@ pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
+pub use nearest::nearest;
 pub use on_end::OnEnd;
 pub use pattern::{NAME_PATTERNS_MAX, is_name_pattern, matches_name};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};

@@ -70,6 +70,9 @@ pub struct SubmitRequest {
     /// Refuse the job if no worker of the farm could ever run one of its steps.
     #[serde(default)]
     pub placeable_only: bool,
+    /// Accept limits that are not set: such a limit holds nothing back until it is. By default the job is refused.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limit_unset_ok: bool,
     /// The steps of the job.
     pub steps: Vec<StepRequest>,
 }
@@ -261,6 +264,9 @@ pub struct Submitted {
     pub job: u64,
     /// True if the job was submitted before with the same key.
     pub existing: bool,
+    /// True if the farm had no queue of that name, and it is not the one of the user's name, `vip` or `idle`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub queue_created: bool,
     /// Steps that no worker that the farm has now could run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unplaceable: Vec<Unplaceable>,
@@ -273,6 +279,16 @@ pub struct Unplaceable {
     pub step: String,
     /// The reasons for which workers are ineligible, with their numbers.
     pub reasons: Vec<crate::why::IneligibleWorkers>,
+}
+
+impl Unplaceable {
+    /// From the core's, without examples of workers.
+    pub fn from_core(step: &windlass_core::engine::Unplaceable) -> Self {
+        let reasons = step.reasons.iter();
+        let reasons =
+            reasons.map(|(why, n)| crate::why::IneligibleWorkers::from_core(why, *n, Vec::new())).collect();
+        Unplaceable { step: step.step.clone(), reasons }
+    }
 }
 
 /// Why a submission is refused before the engine sees it.

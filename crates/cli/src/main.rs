@@ -19,7 +19,7 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    board, ca, completion, docs, events, limit, list, logs, queue, run, scheduler, server, show, targets, tips, token, top,
+    board, ca, completion, docs, events, job_wait, limit, list, logs, queue, run, scheduler, server, show, targets, tips, token, top,
     verbs, view, why, worker,
 };
 use node::own;
@@ -171,7 +171,7 @@ enum JobCommand {
     /// List the tasks of a job
     Tasks(list::TasksArgs),
     /// Wait until jobs have ended, and exit with the code of the first that failed
-    Wait(verbs::IdsArgs),
+    Wait(job_wait::WaitArgs),
     /// Cancel jobs, or tasks of a job: those that run are killed, the others never start
     Cancel(targets::TargetsArgs),
     /// Run the failed and cancelled tasks of jobs again, or some of them
@@ -286,7 +286,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Jobs(args) | Command::Job(JobCommand::List(args)) => list::jobs(context, &args).await,
         Command::Job(JobCommand::Show(args)) => show::job(context, &args).await,
         Command::Job(JobCommand::Tasks(args)) => list::tasks(context, &args).await,
-        Command::Job(JobCommand::Wait(args)) => verbs::wait(context, &args).await,
+        Command::Job(JobCommand::Wait(args)) => job_wait::wait(context, &args).await,
         Command::Job(JobCommand::Cancel(args)) => targets::act(context, &args, verbs::Verb::Cancel).await,
         Command::Job(JobCommand::Retry(args)) => targets::act(context, &args, verbs::Verb::Retry).await,
         Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,

@@ -51,6 +51,7 @@ mod shown;
 #[path = "support/opencue.rs"]
 mod site;
 mod strangers;
+mod submission;
 mod support;
 mod tasks;
 mod telemetry;

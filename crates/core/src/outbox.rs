@@ -227,6 +227,8 @@ pub enum Write {
     },
     /// A queue as an administrator set it.
     Queue(QueueRecord),
+    /// What an administrator set of the queue of this name is gone.
+    QueueGone(String),
     /// A limit as an administrator set it; `None` takes it away.
     Limit {
         name: String,
@@ -283,6 +285,7 @@ impl Write {
             | Write::Lease { .. }
             | Write::History { .. }
             | Write::Queue(_)
+            | Write::QueueGone(_)
             | Write::Limit { .. }
             | Write::Turns(_) => None,
         }
@@ -445,6 +448,12 @@ pub enum Refusal {
     /// A worker cannot have that name now.
     #[error("{}", holder.refusal(.name))]
     NameTaken { name: String, holder: Holder },
+    /// There is no such queue.
+    #[error("there is no queue '{0}'")]
+    NoQueue(String),
+    /// A queue with work cannot be removed.
+    #[error("queue '{0}' has unfinished jobs")]
+    QueueInUse(String),
     /// There is no such limit.
     #[error("there is no limit '{0}'")]
     NoLimit(String),

@@ -3,6 +3,7 @@
 mod caps;
 mod chunks;
 mod dedicated;
+mod dry_runs;
 mod entitlements;
 mod evidence;
 mod executors;

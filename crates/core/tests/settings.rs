@@ -2,13 +2,13 @@
 //! that a
 //! restored engine has them.
 
-use windlass_core::Time;
 use windlass_core::bounds::{self, LIMITS_MAX, WEIGHT_MAX};
 use windlass_core::engine::{Engine, Event, Outbox, Refusal, Reply, Settings, StoredState, Submit, Write};
 use windlass_core::ids::RequestId;
 use windlass_core::job::{JobSpec, StepSpec};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{BadSetting, QueueRecord};
+use windlass_core::{JobId, Time};
 
 const REQUEST: RequestId = RequestId(1);
 
@@ -50,6 +50,42 @@ fn a_queue_counts_as_set_from_its_commit_on() {
     let set = engine.queues().by_name().next().unwrap();
     assert_eq!((set.name(), set.share().weight(), set.record.quota_cpu), ("a", 300, Some(250)));
     assert_eq!(engine.next_wakeup(), Some(Time(1)), "what waited for it is looked at again");
+}
+
+#[test]
+fn a_queue_is_removed_when_it_has_no_work() {
+    let mut engine = Engine::new(Settings::default());
+    let remove = || Event::RemoveQueue { request: REQUEST, name: "a".to_owned() };
+    assert_eq!(refused(&mut engine, remove()), Refusal::NoQueue("a".to_owned()));
+    let batch = handle(&mut engine, set_queue(queue("a", 300, Some(250))));
+    engine.committed(&batch);
+    let step = StepSpec { name: "s".to_owned(), tasks: 1, ..StepSpec::default() };
+    for user in ["ann", "bob"] {
+        let spec = JobSpec {
+            queue: "a".to_owned(),
+            user: user.to_owned(),
+            steps: vec![step.clone()],
+            ..JobSpec::default()
+        };
+        let batch = handle(&mut engine, Event::Submit(Box::new(Submit::new(REQUEST, spec))));
+        engine.committed(&batch);
+    }
+    assert_eq!(refused(&mut engine, remove()), Refusal::QueueInUse("a".to_owned()));
+    for job in [1, 2] {
+        let batch = handle(&mut engine, Event::Cancel { request: REQUEST, job: JobId(job) });
+        engine.committed(&batch);
+    }
+    let batch = handle(&mut engine, remove());
+    assert!(batch.writes.contains(&Write::QueueGone("a".to_owned())), "{:?}", batch.writes);
+    assert_eq!(engine.queues().by_name().count(), 1, "a failed commit leaves it");
+    engine.committed(&batch);
+    assert_eq!(engine.queues().by_name().count(), 0);
+    engine.check().unwrap();
+    // The next job makes it again, as one that was never set.
+    let spec = JobSpec { queue: "a".to_owned(), steps: vec![step], ..JobSpec::default() };
+    let batch = handle(&mut engine, Event::Submit(Box::new(Submit::new(REQUEST, spec))));
+    engine.committed(&batch);
+    assert_eq!(engine.queues().by_name().next().unwrap().record, QueueRecord::named("a"));
 }
 
 #[test]

@@ -8,9 +8,12 @@ use openjd_model::template::JobTemplate;
 use openjd_model::{ModelError, PathElement};
 use std::fmt;
 use std::io;
+use windlass_api::nearest;
 
 /// Mistakes that one message lists; of the others it has the number.
 const MISTAKES_MAX: usize = 20;
+/// How the library says that the template has no parameters of these names.
+const UNDEFINED: &str = "Job parameter values provided for parameters that are not defined in the template: ";
 
 /// Why a template cannot be submitted.
 #[allow(missing_docs, reason = "the messages say what went wrong")]
@@ -18,6 +21,9 @@ const MISTAKES_MAX: usize = 20;
 pub enum TemplateError {
     #[error("{}", show(.0))]
     Mistakes(Vec<Mistake>),
+    /// The template is right, and values of its parameters are not.
+    #[error("{}", show(.0))]
+    Values(Vec<Mistake>),
     #[error("-p {text}: {reason}")]
     Parameter { text: String, reason: String },
     #[error("cannot read {path}")]
@@ -131,17 +137,21 @@ impl Source<'_> {
             return self.about_model(error);
         }
         let text = plain(error);
-        let mistakes = text.lines().map(|line| {
+        let known: Vec<&str> =
+            template.parameter_definitions_list().iter().map(|definition| definition.name()).collect();
+        let (unknown, others): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.starts_with(UNDEFINED));
+        let unknown = unknown.into_iter().flat_map(|line| line[UNDEFINED.len()..].split(", "));
+        let unknown = unknown.map(|name| self.at(&[], &no_parameter(name, &known)));
+        let mistakes = others.into_iter().map(|line| {
             let name = line.strip_prefix("Parameter '").and_then(|rest| rest.split('\'').next());
-            let place = name.and_then(|name| {
-                template.parameter_definitions_list().iter().position(|definition| definition.name() == name)
-            });
+            let place = name.and_then(|name| known.iter().position(|known| *known == name));
             match place {
                 Some(n) => self.at(&[Key::Field("parameterDefinitions".to_owned()), Key::Index(n)], line),
                 None => self.in_words(line),
             }
         });
-        TemplateError::Mistakes(mistakes.collect())
+        TemplateError::Values(mistakes.chain(unknown).collect())
     }
 
     /// A mistake from a sentence that may begin with a path.
@@ -154,6 +164,15 @@ impl Source<'_> {
         let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
         let line = if path.is_empty() { None } else { line_of(self.text, path) };
         Mistake { file: self.file.to_owned(), line, path: show_path(path), reason }
+    }
+}
+
+fn no_parameter(name: &str, known: &[&str]) -> String {
+    let meant = nearest(name, known.iter().copied()).map(|near| format!("; did you mean '{near}'?"));
+    let has = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+    match meant {
+        Some(meant) => format!("the template has no parameter '{name}'{meant} It has {has}"),
+        None => format!("the template has no parameter '{name}'; it has {has}"),
     }
 }
 

@@ -6,12 +6,15 @@
 
 mod convert;
 mod error;
+mod listing;
 mod locate;
 mod options;
 mod parameters;
 
 pub use convert::space;
 pub use error::{Mistake, TemplateError};
+pub use listing::TemplateParameter;
+pub use locate::{Key, line_of, show_path};
 pub use options::{Format, Options, TEMPLATE_BYTES_MAX};
 pub use parameters::{parameters, path_mapping};
 
@@ -47,6 +50,20 @@ pub fn submission(
     let context = ValidationContext::new(SpecificationRevision::V2023_09);
     let job = create_job(&template, &values, &context).map_err(about_values)?;
     convert::request(&job, &values, options).map_err(|(path, reason)| source.mistake(&path, &reason))
+}
+
+/// The parameters that a template takes, in its order. `file` is its name in messages.
+///
+/// # Errors
+/// All mistakes of the template.
+pub fn template_parameters(
+    text: &str,
+    format: Format,
+    file: &str,
+) -> Result<Vec<TemplateParameter>, TemplateError> {
+    let source = Source { file, text, format };
+    read(&source)?;
+    listing::list(&source)
 }
 
 /// The template, checked against all rules of the specification.

@@ -6,6 +6,7 @@
 /// One step of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Key {
+    /// The value of the field with this name.
     Field(String),
     /// The list's entry with this index, from 0.
     Index(usize),

@@ -6,7 +6,10 @@ use openjd_model::{CallerLimits, DocumentType, StepParameterSpaceIterator, templ
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use windlass_api::{Param, PathFormat, PathRule, StepRequest, SubmitRequest};
-use windlass_openjd::{Format, Options, TEMPLATE_BYTES_MAX, parameters, path_mapping, submission};
+use windlass_openjd::{
+    Format, Options, TEMPLATE_BYTES_MAX, TemplateError, TemplateParameter, parameters, path_mapping,
+    submission, template_parameters,
+};
 
 fn options() -> Options {
     let rule = PathRule {
@@ -452,10 +455,47 @@ fn wrong_values_are_named() {
         &["N=x", "Kind=a", "Other=1"],
         expect![[r#"
         job.yaml:4: parameterDefinitions[0]: Parameter 'N': Value 'x' is not a valid integer or integer string.
-        job.yaml: Job parameter values provided for parameters that are not defined in the template: Other"#]],
+        job.yaml: the template has no parameter 'Other'; it has N, Kind"#]],
+    );
+    refuse(
+        &text,
+        &["N=1", "Kidn=a"],
+        expect![[r#"
+        job.yaml: Values missing for required job parameters: Kind
+        job.yaml: the template has no parameter 'Kidn'; did you mean 'Kind'? It has N, Kind"#]],
     );
     refuse(&text, &["N"], expect!["-p N: parameters look like NAME=VALUE, file://PATH or @PATH"]);
     assert!(submit(&text, &["N=5", "Kind=a"]).is_ok());
+}
+
+#[test]
+fn parameters_are_listed_as_they_are_described() {
+    let text = with_step(SPACE).replace(
+        "name: T\n",
+        "name: T\nparameterDefinitions:\n- {name: N, type: INT, minValue: 1, maxValue: 5, default: 2}\n- name: Kind\n  \
+         type: STRING\n  allowedValues: [a, b]\n  description: How it is made\n",
+    );
+    let listed = template_parameters(&text, Format::Yaml, "job.yaml").unwrap();
+    let some = |text: &str| Some(text.to_owned());
+    let number = TemplateParameter {
+        name: "N".to_owned(),
+        value_type: "INT".to_owned(),
+        default: some("2"),
+        min: some("1"),
+        max: some("5"),
+        ..TemplateParameter::default()
+    };
+    let kind = TemplateParameter {
+        name: "Kind".to_owned(),
+        value_type: "STRING".to_owned(),
+        allowed: vec!["a".to_owned(), "b".to_owned()],
+        description: some("How it is made"),
+        ..TemplateParameter::default()
+    };
+    assert_eq!(listed, [number, kind]);
+    assert!(template_parameters(&with_step(SPACE), Format::Yaml, "job.yaml").unwrap().is_empty());
+    let wrong = template_parameters(&text.replace("INT, min", "INTEGER, min"), Format::Yaml, "job.yaml");
+    assert!(matches!(wrong, Err(TemplateError::Mistakes(_))), "{wrong:?}");
 }
 
 #[test]

@@ -130,6 +130,11 @@ impl From<Refusal> for ApiError {
             Refusal::NoJob(id) => ApiError::no_job(id),
             Refusal::KeyReadTooEarly => ApiError::new(ErrorCode::Unavailable, refusal.to_string()),
             Refusal::NoWorker(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string()),
+            Refusal::NoQueue(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string())
+                .hint("'windlass queue list' lists them"),
+            Refusal::QueueInUse(name) => ApiError::new(ErrorCode::Conflict, refusal.to_string()).hint(format!(
+                "'windlass jobs --queue {name} --state pending,running,held' lists them; wait for them, or cancel them"
+            )),
             Refusal::NoLimit(_) => ApiError::new(ErrorCode::NotFound, refusal.to_string())
                 .hint("'windlass limit list' lists them"),
             Refusal::Ended(id) => ApiError::new(ErrorCode::Conflict, refusal.to_string())

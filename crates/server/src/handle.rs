@@ -8,12 +8,13 @@ use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::inbox::Inbox;
 use crate::link::{Links, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
+use crate::panics::in_request_here;
 use crate::notices::NoticeBook;
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::unavailable::Unavailable;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot, watch};
 use windlass_core::engine::{Engine, Event, Reply};
@@ -233,8 +234,11 @@ impl Handle {
     ) -> Result<T, Unavailable> {
         let engine = self.copy().await?;
         let _turn = self.shared.long_questions.acquire().await.expect("nothing closes it");
-        let answer = tokio::task::spawn_blocking(move || question(&engine.lock().expect("no question panics"))).await;
-        answer.map_err(|_| Unavailable::new("the question could not be answered; the server's log has the reason"))
+        let asked = move || in_request_here(|| question(&engine.lock().unwrap_or_else(PoisonError::into_inner)));
+        match tokio::task::spawn_blocking(asked).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
     }
 
     async fn copy(&self) -> Result<Arc<EngineCopy>, Unavailable> {

@@ -18,6 +18,7 @@ pub fn write(write: &Write) -> String {
         Write::Lease { .. }
         | Write::History { .. }
         | Write::Queue(_)
+        | Write::QueueGone(_)
         | Write::Limit { .. }
         | Write::Turns(_)
         | Write::LicenceBackoffs { .. }

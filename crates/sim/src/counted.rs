@@ -52,6 +52,7 @@ impl Counted {
                 self.limits.set(name, limit.as_ref().and_then(|limit| limit.max));
             }
             Write::Queue(queue) => self.quotas.set(&queue.name, queue.burst_cpu.or(queue.quota_cpu)),
+            Write::QueueGone(name) => self.quotas.set(name, None),
             _ => {}
         }
     }

@@ -410,10 +410,8 @@ impl Tables {
                 self.samples.insert(signature.clone(), (*at, samples.clone()));
                 true
             }
-            Write::Queue(queue) => {
-                self.queues.insert(queue.name.clone(), queue.clone());
-                true
-            }
+            Write::Queue(queue) => self.set_queue(&queue.name, Some(queue)),
+            Write::QueueGone(name) => self.set_queue(name, None),
             Write::Limit { name, limit } => self.set_limit(name, limit.as_ref()),
             Write::Turns(saved) => self.save_turns(saved),
             // This store reads every row, so ranges of succeeded tasks are of no use to it.
@@ -546,6 +544,14 @@ impl Tables {
             turns: self.turns.iter().map(turn).collect(),
             clocks: self.clocks.iter().map(clock).collect(),
         }
+    }
+
+    fn set_queue(&mut self, name: &str, queue: Option<&QueueRecord>) -> bool {
+        match queue {
+            Some(queue) => self.queues.insert(name.to_owned(), queue.clone()),
+            None => self.queues.remove(name),
+        };
+        true
     }
 
     fn set_limit(&mut self, name: &str, limit: Option<&Limit>) -> bool {

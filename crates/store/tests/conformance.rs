@@ -654,6 +654,11 @@ fn queues_and_limits_are_as_they_were_set_last() {
             Write::Queue(QueueRecord { band: Some(7), burst_cpu: Some(60), ..queue("b", 100, Some(50)) }),
             Write::Queue(paused.clone()),
             Write::Queue(queue("b", 1, None)),
+            Write::Queue(queue("gone", 1, None)),
+            Write::QueueGone("gone".to_owned()),
+            Write::QueueGone("never".to_owned()),
+            Write::QueueGone("c".to_owned()),
+            Write::Queue(queue("c", 7, None)),
             limit("maya", Some(Limit::of(3))),
             limit("nuke", Some(full.clone())),
             limit("nuke", Some(Limit::of(0))),
@@ -665,7 +670,7 @@ fn queues_and_limits_are_as_they_were_set_last() {
         ];
         assert!(commit(&store, writes).await.is_empty());
         let ground = store.load().await.unwrap().ground;
-        assert_eq!(ground.queues, [paused, queue("b", 1, None)]);
+        assert_eq!(ground.queues, [paused, queue("b", 1, None), queue("c", 7, None)]);
         let limits = [("maya", full), ("nuke", Limit::of(0)), ("rack", worker)];
         assert_eq!(ground.limits, limits.map(|(name, limit)| (name.to_owned(), limit)).into());
     });

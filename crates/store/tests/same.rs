@@ -101,6 +101,7 @@ fn write(Op(kind, job, index, attempt, worker_id): Op, made: &mut BTreeSet<u64>)
         21 | 22 => Write::Park { job: id, queue, parked: parked(job, attempt) },
         23 | 24 => Write::Unpark { job: id, queue, parked: parked(job, attempt) },
         25 => Write::History { signature: queue, samples: vec![Sample::default(); attempt as usize], at },
+        26 if index == 0 => Write::QueueGone(queue),
         26 => Write::Queue(QueueRecord { weight: attempt, ..QueueRecord::named(&queue) }),
         27 => Write::Limit { name: queue, limit: (attempt != 1).then(|| Limit::of(attempt)) },
         28 => Write::SucceededRanges { job: id, tasks: RangeSet::from_range(0..index) },

@@ -5,6 +5,7 @@ mod clock;
 mod credentials;
 mod failure;
 mod failures;
+mod seldom;
 mod servers;
 pub mod task_sets;
 
@@ -13,6 +14,7 @@ pub use clock::server_ahead_ms;
 pub use credentials::{Credentials, CredentialsError};
 pub use failure::ClientError;
 pub use failures::failures_of;
+pub use seldom::{dry_run, remove_queue};
 
 use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};

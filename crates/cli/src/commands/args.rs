@@ -1,13 +1,14 @@
 //! The flags that `run` and `submit` share, and the request made from them.
 
 use crate::client::user::user_on;
+use crate::commands::array::{ArrayArg, parse_array};
 use crate::commands::hints::{CpusArg, HintArgs, parse_cpus_or_auto};
 use crate::commands::on_end::OnEndArgs;
 use crate::commands::order::OrderArgs;
 use crate::commands::select::{Jobs, resolve_all};
 use crate::commands::tips;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::lines;
+use crate::ui::lines::{self, Separator};
 use crate::ui::message::message;
 use clap::Args;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use windlass_api::client::{Address, Client};
 use windlass_api::quantity::{parse_duration, parse_size};
-use windlass_api::{Addresses, ChunksRequest, Param, Range, Resources, StepRequest, SubmitRequest};
+use windlass_api::{Addresses, ChunksRequest, Param, Resources, StepRequest, SubmitRequest};
 use windlass_core::TaskId;
 
 /// Replacement strings for the task's value in a command, as in GNU parallel.
@@ -34,9 +35,13 @@ pub struct TaskArgs {
     /// Run the command once for each line of this file; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "array", help_heading = "Work")]
     pub each_line: Option<String>,
-    /// Run the command once for each number: 1-100, or 1-100:2 for every second number
+    /// The values of --each-line end with NUL bytes instead of newlines, as 'find -print0' writes them
+    #[arg(long, short = '0', requires = "each_line", help_heading = "Work")]
+    pub null: bool,
+    /// Run the command once for each number: 1-100, 1-100:2 for every second one, 1,3,7-9 or, with leading zeros,
+    /// 001-100
     #[arg(long, value_name = "RANGE", value_parser = parse_array, allow_hyphen_values = true, help_heading = "Work")]
-    pub array: Option<Range>,
+    pub array: Option<ArrayArg>,
     /// Cpus of each task; auto starts with 1 and learns from earlier tasks
     #[arg(long, value_name = "N|N-M|auto", default_value = "1", value_parser = parse_cpus_or_auto, help_heading = "Resources")]
     pub cpus: CpusArg,
@@ -99,6 +104,9 @@ pub struct TaskArgs {
     /// Idempotency key: a second submission with it returns the first job
     #[arg(long, value_name = "KEY", help_heading = "Work")]
     pub key: Option<String>,
+    /// Submit nothing: print what would be accepted, where it would run now, and what it would wait for
+    #[arg(long, help_heading = "Output")]
+    pub dry_run: bool,
     /// The command and its arguments; {} {.} {/} {//} {/.} stand for the task's value
     #[arg(required_unless_present = "file", trailing_var_arg = true, num_args = 1.., value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -115,14 +123,18 @@ pub struct TaskArgs {
 /// The template and its parameters.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TemplateArgs {
-    /// Run this Open Job Description template, YAML or JSON, instead of a command; `-` is standard input
+    /// Run the job or the Open Job Description template in this file instead of a command: JSON, YAML or, of a job,
+    /// TOML; `-` is standard input
     #[arg(long, short = 'f', value_name = "FILE", conflicts_with_all = [
-        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit",
+        "command", "each", "each_line", "array", "cpus", "memory", "gpus", "time_limit", "nodes", "chunks",
     ])]
     pub file: Option<String>,
     /// Parameter of the template, NAME=VALUE, or a file of parameters, @FILE or file://FILE; may be repeated
     #[arg(long, short = 'p', value_name = "PARAM", requires = "file", conflicts_with = "command")]
     pub param: Vec<String>,
+    /// Submit nothing: list the parameters of the template, with their types, defaults and allowed values
+    #[arg(long, requires = "file", conflicts_with_all = ["command", "param", "dry_run"])]
+    pub parameters: bool,
     /// JSON file with path mapping rules for the template's sessions
     #[arg(long, value_name = "FILE", requires = "file", conflicts_with = "command")]
     pub path_mapping: Option<PathBuf>,
@@ -158,7 +170,7 @@ impl TaskArgs {
     pub fn request(&self, inherit: Inherit) -> Result<SubmitRequest, CliError> {
         let param = self.param()?;
         let mut command = self.command.clone();
-        let has_values = matches!(param, Some(Param::Values(_)));
+        let has_values = self.array.is_none() && matches!(param, Some(Param::Values(_)));
         if param.is_none() {
             tips::note_replacements(&command, &REPLACEMENTS);
         }
@@ -222,23 +234,35 @@ impl TaskArgs {
         client: &Client,
         waits: bool,
     ) -> Result<(), CliError> {
-        request.after = resolve_all(client, &self.after).await?.into_iter().map(|named| named.id).collect();
+        // A file may name jobs, and a user, too.
+        request.after.extend(resolve_all(client, &self.after).await?.into_iter().map(|named| named.id));
         for id in &request.after {
             client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;
         }
         self.order.complete(request, client).await?;
-        request.user = Some(user_on(client).await?);
-        request.parent = if waits { parent_task(client.address()) } else { None };
+        if request.user.is_none() {
+            request.user = Some(user_on(client).await?);
+        }
+        if waits && request.parent.is_none() {
+            request.parent = parent_task(client.address());
+        }
         Ok(())
     }
 
+    /// What ends a value of --each-line.
+    pub fn separator(&self) -> Separator {
+        if self.null { Separator::Nul } else { Separator::Line }
+    }
+
     fn param(&self) -> Result<Option<Param>, CliError> {
-        if let Some(range) = self.array {
-            return Ok(Some(Param::Range(range)));
+        match &self.array {
+            Some(ArrayArg::Range(range)) => return Ok(Some(Param::Range(*range))),
+            Some(ArrayArg::List(numbers)) => return Ok(Some(Param::Values(numbers.clone()))),
+            None => {}
         }
         let values = match (&self.each, &self.each_line) {
             (Some(values), _) => values.clone(),
-            (None, Some(source)) => lines::read_values(source)?,
+            (None, Some(source)) => lines::read_values(source, self.separator())?,
             (None, None) => return Ok(None),
         };
         let long = values.iter().position(|value| value.len() >= lines::ARGUMENT_BYTES_MAX);
@@ -268,32 +292,6 @@ pub fn tasks_of(request: &SubmitRequest) -> u64 {
     };
     let each = request.steps.iter().map(|step| values(step).saturating_mul(step.nodes.unwrap_or(1).into()));
     each.fold(0, u64::saturating_add)
-}
-
-/// `1-100`, `1-100:5`, `7`; numbers may be negative.
-fn parse_array(text: &str) -> Result<Range, String> {
-    let bad = || format!("invalid range '{text}': write 1-100 or 1-100:5");
-    let (span, step) = match text.split_once(':') {
-        None => (text, 1),
-        Some((span, step)) => (span, integer(step).ok_or_else(bad)?),
-    };
-    // The first dash may be a sign, so the one that separates is looked for after it.
-    let dash = span.char_indices().skip(1).find(|(_, c)| *c == '-').map(|(at, _)| at);
-    let (start, end) = match dash {
-        None => (integer(span).ok_or_else(bad)?, integer(span).ok_or_else(bad)?),
-        Some(at) => (integer(&span[..at]).ok_or_else(bad)?, integer(&span[at + 1..]).ok_or_else(bad)?),
-    };
-    let range = Range { start, end, step };
-    match range.count() {
-        Some(_) => Ok(range),
-        None => Err(format!("the range '{text}' is empty")),
-    }
-}
-
-/// An integer. `parse` alone would accept a plus sign.
-fn integer(text: &str) -> Option<i64> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// The environment of the tasks, and the names of the variables that cannot be sent.
@@ -491,21 +489,14 @@ mod tests {
     }
 
     #[test]
-    fn arrays() {
-        let is = |text: &str, start, end, step| {
-            let range = parse_array(text).unwrap();
-            assert_eq!((range.start, range.end, range.step), (start, end, step), "{text}");
-        };
-        is("1-100", 1, 100, 1);
-        is("1-100:5", 1, 100, 5);
-        is("7", 7, 7, 1);
-        is("-5--1", -5, -1, 1);
-        is("10-1:-3", 10, 1, -3);
-        for text in
-            ["", "-", "a", "1-", "5-1", "1-5:0", "1-5:", "1-5:x", "+1-5", "1 -5", "1-99999999999999999999"]
-        {
-            assert!(parse_array(text).is_err(), "{text}");
-        }
+    fn an_array_is_a_range_or_a_list() {
+        let range = step("--array 1-3 -- echo");
+        assert!(matches!(range.param, Some(Param::Range(_))));
+        let list = step("--array 1,08-10 -- echo");
+        assert!(matches!(list.param, Some(Param::Values(values)) if values == ["1", "08", "09", "10"]));
+        assert_eq!(list.command, ["echo"], "the number is not appended");
+        assert!(parse("-0 --array 1-3 -- echo").is_err() && parse("-0 -- echo").is_err());
+        assert!(parse("-0 --each-line list -- echo").is_ok());
     }
 
     #[test]

@@ -11,6 +11,9 @@ pub struct HintArgs {
     /// Hold one of this limit, such as a licence, while the task runs; may be repeated
     #[arg(long, value_name = "NAME")]
     pub limit: Vec<String>,
+    /// Accept a --limit that is not set, which holds nothing back until it is
+    #[arg(long)]
+    pub limit_unset_ok: bool,
     /// Prefer workers whose cache holds this key; SIZE is its size, if known; may be repeated
     #[arg(long, value_name = "KEY[=SIZE]", value_parser = parse_cache)]
     pub cache: Vec<(String, Option<u64>)>,
@@ -40,18 +43,19 @@ pub enum KindArg {
 }
 
 impl HintArgs {
-    /// Copies them to a step.
+    /// Adds them to what a step has.
     pub fn put_on(&self, step: &mut StepRequest) {
-        step.limits.clone_from(&self.limit);
-        step.caches = self.cache.iter().cloned().collect();
-        step.network_bound = self.network_bound;
-        step.prefer_local = self.prefer_local;
-        step.fetches = self.fetches;
-        step.deadline_ms = self.deadline;
-        step.kind = self.kind.map(|kind| match kind {
+        step.limits.extend(self.limit.iter().cloned());
+        step.caches.extend(self.cache.iter().cloned());
+        step.network_bound |= self.network_bound;
+        step.prefer_local |= self.prefer_local;
+        step.fetches |= self.fetches;
+        step.deadline_ms = self.deadline.or(step.deadline_ms);
+        let kind = self.kind.map(|kind| match kind {
             KindArg::Build => Kind::Build,
             KindArg::Evaluation => Kind::Evaluation,
         });
+        step.kind = kind.or(step.kind);
     }
 }
 

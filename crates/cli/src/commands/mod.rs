@@ -1,18 +1,22 @@
 //! The commands: their flags, their requests to a server, and their output.
 
 pub mod args;
+pub mod array;
 pub mod board;
 pub mod ca;
 pub mod compass;
 pub mod completion;
 pub mod docs;
+pub mod dry_run;
 pub mod events;
 pub mod follow;
 pub mod hints;
+pub mod job_wait;
 pub mod limit;
 pub mod list;
 pub mod log_lines;
 pub mod logs;
+pub mod native;
 pub mod on_end;
 pub mod order;
 pub mod queue;
@@ -33,7 +37,9 @@ pub mod targets;
 pub mod template;
 pub mod tips;
 pub mod token;
+pub mod toml_lines;
 pub mod top;
+pub mod value_stream;
 pub mod verbs;
 pub mod view;
 pub mod why;

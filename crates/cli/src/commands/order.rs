@@ -55,16 +55,16 @@ impl FromStr for FailFastArg {
 impl OrderArgs {
     /// Puts on the request what failures do.
     pub fn put_on(&self, request: &mut SubmitRequest) {
-        let asked = self.fail_fast.clone();
-        (request.fail_fast, request.fail_limit) =
-            asked.map_or((None, None), |asked| (Some(asked.how), asked.limit));
+        if let Some(FailFastArg { how, limit }) = self.fail_fast.clone() {
+            (request.fail_fast, request.fail_limit) = (Some(how), limit);
+        }
     }
 
     /// Fills in the jobs that come first. The server is asked for the last one, and whether they are there.
     pub async fn complete(&self, request: &mut SubmitRequest, client: &Client) -> Result<(), CliError> {
         let lists =
             [(&self.after_any, &mut request.after_any), (&self.after_not_ok, &mut request.after_not_ok)];
-        for (jobs, list) in lists {
+        for (jobs, list) in lists.into_iter().filter(|(jobs, _)| !jobs.is_empty()) {
             *list = resolve_all(client, jobs).await?.into_iter().map(|named| named.id).collect();
             for id in list.iter() {
                 client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;

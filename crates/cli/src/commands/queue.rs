@@ -9,6 +9,7 @@ use crate::ui::output::{Format, count, cpus, print_one};
 use crate::ui::table::{Cell, Column, Grid};
 use clap::{ArgGroup, Args, Subcommand};
 use std::collections::BTreeSet;
+use windlass_api::client::remove_queue;
 use windlass_api::quantity::parse_cpus;
 use windlass_api::{Queue, SetQueue, TurnsBy};
 
@@ -25,6 +26,8 @@ pub enum QueueCommand {
     Pause(PauseArgs),
     /// Resume a paused queue (administrators)
     Resume(QueueArgs),
+    /// Remove a queue without unfinished jobs, and all that was set of it (administrators)
+    Remove(QueueArgs),
 }
 
 #[derive(Args, Debug)]
@@ -147,6 +150,12 @@ pub async fn command(context: &Context, command: QueueCommand) -> Result<(), Cli
             let queue = change_queue(context, &name, &change, "resume").await?;
             let said = if before.paused.is_some() { "is resumed" } else { "was not paused" };
             tell(context, &queue, &format!("queue {name} {said}"))
+        }
+        QueueCommand::Remove(QueueArgs { name }) => {
+            let client = context.client().await?;
+            remove_queue(&client, &name).await.doing(format_args!("remove queue {name}"))?;
+            message!("queue {name} is removed");
+            Ok(())
         }
     }
 }

@@ -4,9 +4,11 @@ use crate::client::context::Context;
 use crate::client::link::ServerLink;
 use crate::client::signals::Stop;
 use crate::commands::args::{self, Inherit, TaskArgs};
+use crate::commands::dry_run::dry_run;
 use crate::commands::follow::{self, follow};
 use crate::commands::shown::{self, ShownArgs};
 use crate::commands::template;
+use crate::commands::value_stream::ValueStream;
 use crate::node::foreground;
 use crate::ui::error::{BROKEN_PIPE, CliError, Doing, FAILED, INTERRUPTED, end_with, may_pass};
 use crate::ui::failure::{JobWithFailures, StderrLines, tell_failures};
@@ -21,7 +23,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use windlass_api::client::{Client, ClientError};
-use windlass_api::{Job, JobState, SubmitRequest, Submitted};
+use windlass_api::{Job, JobState, Param, SubmitRequest, Submitted};
 
 /// How often a submission is sent again after an answer that cannot be read: it may have been truncated, and the key
 /// makes sure that there is one job.
@@ -70,6 +72,12 @@ pub struct RunArgs {
 pub struct SubmitArgs {
     #[command(flatten)]
     tasks: TaskArgs,
+    /// Submit a list of --each-line that is still being written as several jobs, each with the values that have come
+    #[arg(
+        long, requires = "each_line", conflicts_with_all = ["wait", "progress", "key", "dry_run"],
+        help_heading = "Work"
+    )]
+    stream: bool,
     /// Wait until the job has ended, and exit with its code
     #[arg(long, help_heading = "Output")]
     wait: bool,
@@ -83,6 +91,9 @@ pub struct SubmitArgs {
 
 /// Runs the command `windlass run`.
 pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
+    if args.tasks.template.parameters {
+        return template::list_parameters(context.format, &args.tasks);
+    }
     let server = context.server.as_ref().filter(|_| !args.foreground);
     let mut request = template::submission(&args.tasks, Inherit::at(server))?;
     if args::is_empty(&request) {
@@ -90,6 +101,9 @@ pub async fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         return Ok(());
     }
     request.placeable_only = true;
+    if args.tasks.dry_run {
+        return dry_run(context, &args.tasks, request).await;
+    }
     let results = args.shown.open_results()?;
     if args.foreground {
         let foreground = foreground::start().await?;
@@ -113,6 +127,9 @@ async fn run_on(
     let stop = Stop::listen(link.client.clone(), args.foreground)?;
     let submitted = submit_once(&mut link, &request).await?;
     let job = submitted.job;
+    if submitted.queue_created && !args.quiet {
+        say_new_queue(&request);
+    }
     if args.detach {
         print_submitted(context.format, &submitted, &request, args.quiet)?;
         if !args.quiet {
@@ -144,18 +161,35 @@ async fn run_on(
 
 /// Runs the command `windlass submit`.
 pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError> {
+    if args.tasks.template.parameters {
+        return template::list_parameters(context.format, &args.tasks);
+    }
+    if let Some(source) = args.tasks.each_line.as_deref().filter(|_| args.stream) {
+        return submit_stream(context, args, source).await;
+    }
     if let Some(job) = crate::commands::compass::read(&args.tasks)? {
+        if args.tasks.dry_run {
+            return Err(CliError::usage(
+                "--dry-run does not work for jobs of Compass CI, which have a suite",
+            ));
+        }
         return submit_compass(context, args, &job).await;
     }
     let mut request = template::submission(&args.tasks, Inherit::at(context.server.as_ref()))?;
     if args::is_empty(&request) {
         return Err(CliError::usage("there are no values, so there is no task to submit"));
     }
+    if args.tasks.dry_run {
+        return dry_run(context, &args.tasks, request).await;
+    }
     let mut link = ServerLink::open(context).await?;
     let waits = args.wait || args.progress;
     args.tasks.complete(&mut request, &link.client, waits).await?;
     let stop = if waits { Some(Stop::listen(link.client.clone(), false)?) } else { None };
     let submitted = submit_once(&mut link, &request).await?;
+    if submitted.queue_created && !args.quiet {
+        say_new_queue(&request);
+    }
     if !waits || !context.format.is_json() {
         print_submitted(context.format, &submitted, &request, args.quiet)?;
     }
@@ -174,7 +208,40 @@ pub async fn submit(context: &Context, args: &SubmitArgs) -> Result<(), CliError
     end_with(code)
 }
 
-/// The same for a Compass CI job, which is submitted to that interface.
+/// Submits a list that is still being written: one job after the other, each with the values that have come.
+async fn submit_stream(context: &Context, args: &SubmitArgs, source: &str) -> Result<(), CliError> {
+    let without_values = TaskArgs { each: Some(Vec::new()), each_line: None, ..args.tasks.clone() };
+    let mut request = template::submission(&without_values, Inherit::at(context.server.as_ref()))?;
+    let mut link = ServerLink::open(context).await?;
+    args.tasks.complete(&mut request, &link.client, false).await?;
+    let mut values = ValueStream::open(source, args.tasks.separator())?;
+    let mut jobs = 0;
+    loop {
+        let part = values.next_part().await?;
+        if part.is_empty() && jobs == 0 {
+            return Err(CliError::usage("there are no values, so there is no task to submit"));
+        }
+        if part.is_empty() {
+            return Ok(());
+        }
+        jobs += 1;
+        // A command is one step.
+        if let Some(step) = request.steps.first_mut() {
+            step.param = Some(Param::Values(part));
+        }
+        request.key = Some(args::fresh_key());
+        let submitted = submit_once(&mut link, &request).await?;
+        if submitted.queue_created && !args.quiet {
+            say_new_queue(&request);
+        }
+        print_submitted(context.format, &submitted, &request, args.quiet)?;
+        if !submitted.unplaceable.is_empty() {
+            say_unplaceable(&submitted);
+        }
+    }
+}
+
+/// Submits a Compass CI job, which is submitted to that interface.
 async fn submit_compass(
     context: &Context,
     args: &SubmitArgs,
@@ -190,7 +257,8 @@ async fn submit_compass(
         )));
     }
     for job in &jobs {
-        let submitted = Submitted { job: *job, existing: false, unplaceable: Vec::new() };
+        let submitted =
+            Submitted { job: *job, existing: false, queue_created: false, unplaceable: Vec::new() };
         // It has one step of one task.
         let request = SubmitRequest { steps: vec![Default::default()], ..SubmitRequest::default() };
         if !waits || !context.format.is_json() {
@@ -327,6 +395,11 @@ fn print_submitted(
         print_lines([job.to_string()].into_iter())?;
     }
     Ok(())
+}
+
+fn say_new_queue(request: &SubmitRequest) {
+    let queue = request.queue.as_deref().unwrap_or_default();
+    message!("note: queue '{queue}' was created; 'windlass queues' lists those that there are");
 }
 
 fn say_unplaceable(submitted: &Submitted) {

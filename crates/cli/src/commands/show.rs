@@ -106,7 +106,8 @@ fn progress_text(tasks: &[Task]) -> String {
     fields.text()
 }
 
-fn step_text(step: &Step) -> String {
+/// A step in one line: its tasks, what each asks for, and what it waits for.
+pub fn step_text(step: &Step) -> String {
     let mut parts = vec![count(u64::from(step.tasks), "task"), resources(&step.resources)];
     parts.extend(step.time_limit_ms.map(|limit| format!("time limit {}", exact(limit))));
     parts.extend(step.nodes.map(|nodes| format!("{nodes} start together")));

@@ -1,36 +1,49 @@
-//! `run -f` and `submit -f`: jobs from Open Job Description templates.
+//! `run -f` and `submit -f`: jobs from Open Job Description templates, and from files in Windlass's own form.
 
 use crate::commands::args::{Inherit, TaskArgs, absolute, environment, fresh_key, working_directory};
+use crate::commands::native::{self, JobFile};
 use crate::ui::error::CliError;
+use crate::ui::output::{Format, print_list};
+use crate::ui::table::{Column, Grid};
+use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use windlass_api::SubmitRequest;
-use windlass_openjd::{Format, Options, TEMPLATE_BYTES_MAX, TemplateError};
+use windlass_openjd::{Format as TemplateFormat, Options, TemplateError, TemplateParameter};
 
-/// The request made from the command line: from the template that it names, else from its command.
+/// Bytes of a file. They travel in one request, whose size servers bound; a template may have fewer.
+const FILE_BYTES_MAX: u64 = 48 << 20;
+
+/// The request made from the command line: from the file that it names, else from its command.
 pub fn submission(args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
-    match &args.template.file {
-        Some(file) => request(file, args, inherit),
-        None => args.request(inherit),
-    }
+    let mut request = match &args.template.file {
+        Some(file) => request(file, args, inherit)?,
+        None => args.request(inherit)?,
+    };
+    request.limit_unset_ok |= args.hints.limit_unset_ok;
+    Ok(request)
 }
 
-/// The request made from a template and the flags.
+/// The request made from a file and the flags.
 fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitRequest, CliError> {
     let (text, dir) = read(file)?;
-    let json = Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    let format = if json || text.trim_start().starts_with('{') { Format::Json } else { Format::Yaml };
-    let values = windlass_openjd::parameters(&args.template.param).map_err(refuse)?;
+    let name = if file == "-" { "standard input" } else { file };
+    if let Some(job) = (JobFile { name, text: &text }).read()? {
+        return native::with_flags(job, args, inherit);
+    }
+    let refused = |error| refuse(file, error);
+    let values = windlass_openjd::parameters(&args.template.param).map_err(refused)?;
     let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
     let rules = args.template.path_mapping.as_deref().map(windlass_openjd::path_mapping).transpose();
     let options = Options {
-        file: if file == "-" { "standard input".to_owned() } else { file.to_owned() },
+        file: name.to_owned(),
         template_dir: absolute(dir.as_deref())?,
         current_dir: absolute(None)?,
         env,
-        path_mapping: rules.map_err(refuse)?.unwrap_or_default(),
+        path_mapping: rules.map_err(refused)?.unwrap_or_default(),
     };
-    let mut request = windlass_openjd::submission(&text, format, &values, &options).map_err(refuse)?;
+    let mut request =
+        windlass_openjd::submission(&text, syntax(file, &text), &values, &options).map_err(refused)?;
     let cwd = args.cwd.as_deref().map(|dir| working_directory(Some(dir))).transpose()?;
     for step in &mut request.steps {
         step.cwd.clone_from(&cwd);
@@ -45,28 +58,108 @@ fn request(file: &str, args: &TaskArgs, inherit: Inherit) -> Result<SubmitReques
     request.key = Some(args.key.clone().unwrap_or_else(fresh_key));
     args.order.put_on(&mut request);
     request.on_end = args.told.addresses();
+    request.max_running = args.max_running;
     Ok(request)
 }
 
-/// The template's text, and its directory; `None` for standard input and for the current directory.
+/// The syntax of a template, by the end of its name or by how it begins.
+fn syntax(file: &str, text: &str) -> TemplateFormat {
+    let is_json = Path::new(file).extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"));
+    if is_json || text.trim_start().starts_with('{') { TemplateFormat::Json } else { TemplateFormat::Yaml }
+}
+
+/// A parameter of a template, as it is listed.
+#[derive(Serialize)]
+struct ListedParameter {
+    name: String,
+    #[serde(rename = "type")]
+    value_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allowed: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+/// Prints the parameters of the template that the command line names.
+pub fn list_parameters(format: Format, args: &TaskArgs) -> Result<(), CliError> {
+    let file = args.template.file.as_deref().unwrap_or("-");
+    let (text, _) = read(file)?;
+    let name = if file == "-" { "standard input" } else { file };
+    if (JobFile { name, text: &text }).read()?.is_some() {
+        return Err(CliError::usage(format!("{name} is a job, and only templates have parameters")));
+    }
+    let listed = windlass_openjd::template_parameters(&text, syntax(file, &text), name);
+    let listed = listed.map_err(|error| refuse(file, error))?.into_iter().map(|parameter| {
+        let TemplateParameter { name, value_type, default, allowed, min, max, description } = parameter;
+        ListedParameter { name, value_type, default, allowed, min, max, description }
+    });
+    let listed: Vec<ListedParameter> = listed.collect();
+    print_list(format, &listed, |parameter| parameter.name.clone(), parameter_grid)
+}
+
+fn parameter_grid(parameters: &[ListedParameter]) -> Grid {
+    let row = |parameter: &ListedParameter| {
+        let bounds = match (&parameter.min, &parameter.max) {
+            (Some(min), Some(max)) => format!("{min} to {max}"),
+            (Some(min), None) => format!("from {min}"),
+            (None, Some(max)) => format!("up to {max}"),
+            (None, None) => parameter.allowed.join(", "),
+        };
+        vec![
+            parameter.name.as_str().into(),
+            parameter.value_type.as_str().into(),
+            parameter.default.as_deref().into(),
+            Some(bounds.as_str()).filter(|bounds| !bounds.is_empty()).into(),
+            parameter.description.as_deref().into(),
+        ]
+    };
+    Grid {
+        columns: vec![
+            Column::text("NAME", 0, 12),
+            Column::whole("TYPE", 2),
+            Column::text("DEFAULT", 1, 10),
+            Column::text("VALUES", 1, 12),
+            Column::text("DESCRIPTION", 3, 16),
+        ],
+        rows: parameters.iter().map(row).collect(),
+        empty: "the template has no parameters",
+    }
+}
+
+/// The file's text, and its directory; `None` for standard input and for the current directory.
 fn read(file: &str) -> Result<(String, Option<PathBuf>), CliError> {
-    let bad = |why: std::io::Error| CliError::usage(format!("cannot read the template {file}: {why}"));
+    let bad = |why: std::io::Error| CliError::usage(format!("cannot read {file}: {why}"));
     let mut text = String::new();
     // One byte over the limit is enough to be refused.
-    let limit = TEMPLATE_BYTES_MAX as u64 + 1;
+    let limit = FILE_BYTES_MAX + 1;
     if file == "-" {
         std::io::stdin().take(limit).read_to_string(&mut text).map_err(bad)?;
+    } else {
+        std::fs::File::open(file).map_err(bad)?.take(limit).read_to_string(&mut text).map_err(bad)?;
+    }
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let why = format!("{file} is larger than {} MiB; submit it in parts", FILE_BYTES_MAX >> 20);
+        return Err(CliError::usage(why));
+    }
+    if file == "-" {
         return Ok((text, None));
     }
-    std::fs::File::open(file).map_err(bad)?.take(limit).read_to_string(&mut text).map_err(bad)?;
     let dir = Path::new(file).parent().filter(|dir| !dir.as_os_str().is_empty());
     Ok((text, dir.map(Path::to_path_buf)))
 }
 
-fn refuse(error: TemplateError) -> CliError {
+fn refuse(file: &str, error: TemplateError) -> CliError {
     let hint = match &error {
-        TemplateError::Mistakes(_) => Some("'windlass help run' shows how values are given".to_owned()),
-        TemplateError::Parameter { .. } | TemplateError::File { .. } => None,
+        TemplateError::Values(_) => {
+            Some(format!("'windlass submit -f {file} --parameters' lists the parameters"))
+        }
+        TemplateError::Mistakes(_) | TemplateError::Parameter { .. } | TemplateError::File { .. } => None,
     };
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(&error) {

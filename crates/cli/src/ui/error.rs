@@ -20,6 +20,8 @@ pub const DENIED: i32 = 4;
 pub const UNREACHABLE: i32 = 5;
 /// Exit code of work that no worker could ever run.
 pub const CANNOT_BE_PLACED: i32 = 6;
+/// Exit code of a wait that was longer than its timeout. It is that of the program `timeout`.
+pub const TIMED_OUT: i32 = 124;
 /// Exit code of a server whose store or address another server has, so that the client that started it tries again.
 pub const TAKEN: i32 = 75;
 /// Exit code that a shell reports for a process that wrote to a closed pipe, on every system: 128 + SIGPIPE.

@@ -167,7 +167,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 34] = [
+pub const API_EDGES: [(&str, &[&str]); 36] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
@@ -175,6 +175,7 @@ pub const API_EDGES: [(&str, &[&str]); 34] = [
     ("generated", &[]),
     ("job_name", &[]),
     ("load", &[]),
+    ("nearest", &[]),
     ("on_end", &[]),
     ("pattern", &[]),
     ("quantity", &[]),
@@ -195,6 +196,7 @@ pub const API_EDGES: [(&str, &[&str]); 34] = [
     ("wire", &["session"]),
     ("submit", &["after", "body", "fail_limit", "job_name", "on_end", "session", "shape", "space", "why", "word"]),
     ("job", &["failure", "on_end", "submit", "token", "word"]),
+    ("dry_run", &["job", "submit", "why"]),
     ("worker", &["load", "submit", "word"]),
     ("events", &["job", "task"]),
     ("figures", &["job", "word"]),
@@ -207,6 +209,7 @@ pub const API_EDGES: [(&str, &[&str]); 34] = [
             "address",
             "body",
             "door",
+            "dry_run",
             "error",
             "events",
             "failure",
@@ -214,6 +217,7 @@ pub const API_EDGES: [(&str, &[&str]); 34] = [
             "job",
             "limit",
             "load",
+            "nearest",
             "on_end",
             "pattern",
             "queue",
@@ -543,13 +547,14 @@ pub const SCCACHE_EDGES: [(&str, &[&str]); 15] = [
 ];
 
 /// The modules of the reader of templates that each of its modules may use. There is no circle.
-pub const OPENJD_EDGES: [(&str, &[&str]); 6] = [
+pub const OPENJD_EDGES: [(&str, &[&str]); 7] = [
     ("locate", &[]),
     ("options", &[]),
     ("convert", &["locate", "options"]),
     ("error", &["locate", "options"]),
+    ("listing", &["error", "options"]),
     ("parameters", &["error", "options"]),
-    ("lib", &["convert", "error", "options", "parameters"]),
+    ("lib", &["convert", "error", "listing", "locate", "options", "parameters"]),
 ];
 
 /// The modules of OpenCue's gateway that each of its modules may use. There is no circle.

@@ -16,7 +16,8 @@ impl Engine {
         for send in &batch.sends {
             self.books.plan.workers.note_out(send.worker, send.seq);
         }
-        settings::come_into_force(&mut self.books, &batch.writes);
+        let is_parked = |id| self.residency.has_queue(id);
+        settings::come_into_force(&mut self.books, &batch.writes, is_parked);
         for id in &batch.ended {
             if self.books.ledger.jobs.get(id).is_some_and(|job| job.ended.is_some()) {
                 self.residency.forget(*id);

@@ -57,7 +57,9 @@ impl Commits {
             match write {
                 Write::WorkerGone(id) => _ = unsaved_gone.insert(*id),
                 // The requests for these settings were answered with an error.
-                Write::Queue(queue) => _ = unsure_settings.insert(Setting::Queue(queue.name.clone())),
+                Write::Queue(QueueRecord { name, .. }) | Write::QueueGone(name) => {
+                    _ = unsure_settings.insert(Setting::Queue(name.clone()));
+                }
                 Write::Limit { name, .. } => _ = unsure_settings.insert(Setting::Limit(name.clone())),
                 Write::History { signature, .. } => books.profiles.save_again(signature),
                 Write::Turns(turns) => books.plan.queues.save_turns_again(turns),
@@ -75,8 +77,10 @@ impl Commits {
             out.writes.push(match setting {
                 Setting::Queue(name) => {
                     let queues = &books.plan.queues;
-                    let known = queues.id(&name).map(|id| queues.get(id).record.clone());
-                    Write::Queue(known.unwrap_or_else(|| QueueRecord::named(&name)))
+                    match queues.id(&name).map(|id| queues.get(id).record.clone()) {
+                        Some(record) => Write::Queue(record),
+                        None => Write::QueueGone(name),
+                    }
                 }
                 Setting::Limit(name) => {
                     let limit = books.ledger.licences.limits().get(&name).cloned();

@@ -91,6 +91,8 @@ pub enum Event {
         /// The queue as it shall be.
         queue: QueueRecord,
     },
+    /// An administrator takes away what was set of a queue.
+    RemoveQueue { request: RequestId, name: String },
     /// An administrator sets a limit, or takes it away.
     SetLimit {
         request: RequestId,
@@ -150,6 +152,7 @@ impl Event {
             | Event::Reclaim { request, .. }
             | Event::Alloc { request, .. }
             | Event::SetQueue { request, .. }
+            | Event::RemoveQueue { request, .. }
             | Event::SetLimit { request, .. }
             | Event::Drain { request, .. }
             | Event::Forget { request, .. } => Some(*request),

@@ -223,6 +223,10 @@ impl Engine {
             Event::Load { worker, report } => reports::load(&mut books.plan, worker, report),
             Event::Caches { worker, keys } => reports::caches(&mut books.plan, worker, keys),
             Event::SetQueue { request, queue } => settings::set_queue(books, request, queue, out),
+            Event::RemoveQueue { request, name } => {
+                let is_parked = |id| self.residency.has_queue(id);
+                settings::remove_queue(&books.plan.queues, request, name, is_parked, out);
+            }
             Event::SetLimit { request, name, limit } => {
                 settings::set_limit(&mut books.ledger, request, name, limit, out);
             }

@@ -1,6 +1,7 @@
 //! Why a task is where it is: the same predicates as placement, counted instead of decided.
 
 mod advice;
+mod dry_run;
 mod entitlement;
 mod explanation;
 mod failure;
@@ -17,6 +18,7 @@ mod waits;
 mod words;
 mod worker;
 
+pub use dry_run::{DryRun, StepTrial, dry_run};
 pub use entitlement::{Entitlement, Pool, entitlements, pool};
 pub use explanation::{Advice, Change, Edit, Explanation, Reason, Starts, Turn, Who};
 pub use failure::{Cause, FailedAttempt};

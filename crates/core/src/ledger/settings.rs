@@ -5,10 +5,10 @@ use super::commands::recall_queue;
 use super::licensing::{cap_workers, try_again, write_tried_again};
 use super::{Books, Ledger};
 use crate::bounds::LIMITS_MAX;
-use crate::ids::RequestId;
+use crate::ids::{QueueId, RequestId};
 use crate::licences::Limit;
 use crate::outbox::{Outbox, Refusal, Reply, Write};
-use crate::queues::{QueueRecord, check_name};
+use crate::queues::{QueueRecord, Queues, check_name};
 
 pub(crate) fn set_queue(books: &mut Books, request: RequestId, queue: QueueRecord, out: &mut Outbox) {
     let checked = queue.check().map_err(Refusal::from);
@@ -16,6 +16,23 @@ pub(crate) fn set_queue(books: &mut Books, request: RequestId, queue: QueueRecor
         recall_queue(books, &queue.name, out);
     }
     answer(request, checked.map(|()| Write::Queue(queue)), out);
+}
+
+/// Takes away what was set of a queue without work. `is_parked`: some of its work is in the store alone.
+pub(crate) fn remove_queue(
+    queues: &Queues,
+    request: RequestId,
+    name: String,
+    is_parked: impl Fn(QueueId) -> bool,
+    out: &mut Outbox,
+) {
+    let has_work = |whole: QueueId| queues.parts(whole).any(|part| queues.get(part).has_work());
+    let checked = match queues.id(&name) {
+        None => Err(Refusal::NoQueue(name)),
+        Some(id) if has_work(id) || is_parked(id) => Err(Refusal::QueueInUse(name)),
+        Some(_) => Ok(Write::QueueGone(name)),
+    };
+    answer(request, checked, out);
 }
 
 pub(crate) fn set_limit(
@@ -47,11 +64,12 @@ fn check_limit(ledger: &Ledger, name: &str, limit: Option<&Limit>) -> Result<(),
     Ok(())
 }
 
-/// Takes in what is durable now.
-pub(crate) fn come_into_force(books: &mut Books, writes: &[Write]) {
+/// Takes in what is durable now. `is_parked`: some work of a queue is in the store alone.
+pub(crate) fn come_into_force(books: &mut Books, writes: &[Write], is_parked: impl Fn(QueueId) -> bool) {
     for write in writes {
         match write {
             Write::Queue(queue) => books.plan.queues.set(queue),
+            Write::QueueGone(name) => books.plan.unset_queue(name, &is_parked),
             Write::Limit { name, limit } => {
                 books.ledger.licences.set(name, limit.as_ref());
                 cap_workers(books, name);

@@ -252,6 +252,12 @@ impl Planner {
         self.queues.prune(|id| is_needed(id) || over_quota.keys().any(|(queue, _)| *queue == id));
     }
 
+    /// Takes away what was set of a queue. It is forgotten if it is unused and `is_needed` does not name it.
+    pub fn unset_queue(&mut self, name: &str, is_needed: impl Fn(QueueId) -> bool) {
+        let over_quota = &self.blocked.over_quota;
+        self.queues.unset(name, |id| is_needed(id) || over_quota.keys().any(|(queue, _)| *queue == id));
+    }
+
     /// Drops a worker, and the reservation of it.
     pub fn remove_worker(&mut self, id: WorkerId) {
         self.reservations.release(id);

@@ -97,20 +97,24 @@ impl Queues {
             self.looked = (self.looked + 1) % self.all.len();
             let id = QueueId(self.looked as u32);
             saving::drop_paid_turn(self, id);
-            let queue = &self.all[self.looked];
-            let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
-            let unset = queue.whole.is_some() || queue.record == QueueRecord::named(&queue.record.name);
-            let old = self.now.since(queue.used) >= bounds::QUEUE_IDLE_NS;
-            let named = queue.away || queue.awaits || self.has_users(id) || by_user::is_user_away(self, id);
-            if queue.gone || !idle || !unset || !old || named || is_needed(id) {
-                continue;
+            let is_old = self.now.since(self.all[self.looked].used) >= bounds::QUEUE_IDLE_NS;
+            if is_old && is_unused(self, id) && !is_needed(id) {
+                forget(self, id);
             }
-            match queue.whole {
-                Some(_) => by_user::forget_user(self, id),
-                None => forget_name(self, id),
+        }
+    }
+
+    /// Takes away what was set of a queue. It is forgotten at once, with what its users have had, if it is unused and
+    /// `is_needed` does not name it; otherwise it goes on as one that was never set.
+    pub fn unset(&mut self, name: &str, is_needed: impl Fn(QueueId) -> bool) {
+        let Some(whole) = self.id(name) else { return };
+        self.set(&QueueRecord::named(name));
+        // The queue's own place is the last: it has users as long as one of the others is there.
+        let users: Vec<QueueId> = self.parts(whole).filter(|part| *part != whole).collect();
+        for id in users.into_iter().chain([whole]) {
+            if is_unused(self, id) && !is_needed(id) {
+                forget(self, id);
             }
-            self.all[self.looked].gone = true;
-            self.free.push(id);
         }
     }
 
@@ -435,6 +439,24 @@ fn wake(queues: &mut Queues, id: QueueId) {
         queues.turns.catch_up(band, level);
     }
     queues.turns.activate(id, band, &mut queues.all[id.0 as usize].tags);
+}
+
+/// True of a queue, or of a user's part of one, that is as if it had never been: nothing was set, and nothing is here.
+fn is_unused(queues: &Queues, id: QueueId) -> bool {
+    let queue = queues.get(id);
+    let idle = queue.jobs == 0 && queue.active == 0 && queue.by_class.is_empty();
+    let unset = queue.whole.is_some() || queue.record == QueueRecord::named(&queue.record.name);
+    let named = queue.away || queue.awaits || queues.has_users(id) || by_user::is_user_away(queues, id);
+    !queue.gone && idle && unset && !named
+}
+
+fn forget(queues: &mut Queues, id: QueueId) {
+    match queues.get(id).whole {
+        Some(_) => by_user::forget_user(queues, id),
+        None => forget_name(queues, id),
+    }
+    queues.all[id.0 as usize].gone = true;
+    queues.free.push(id);
 }
 
 fn forget_name(queues: &mut Queues, id: QueueId) {

@@ -89,6 +89,11 @@ impl Waiting {
 }
 
 impl Queue {
+    /// True if it has jobs, or places of outside clients.
+    pub fn has_work(&self) -> bool {
+        self.jobs > 0 || self.active > 0 || !self.by_class.is_empty()
+    }
+
     /// Rounds look at a step from now on.
     pub(super) fn open(&mut self, class: ClassId, queued_step: QueuedStep) {
         let open = &mut self.by_class.entry(class).or_default().open;

@@ -1,10 +1,12 @@
 //! Jobs: submit, list, show, cancel, retry, hold, release.
 
 use super::App;
+use super::dry_run::{SubmitQuery, try_submission};
 use super::extract::{JsonBody, Path, Query};
 use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
 use super::reasons;
+use super::submission_names::SubmissionNames;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
 use crate::bounded_json::{JsonLimits, read_json};
@@ -22,31 +24,42 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use utoipa::IntoParams;
 use windlass_api::{
-    ErrorCode, Job, JobState, OnEnd, Page, SetPriority, Step, StepBody, SubmitRequest, Submitted,
+    ErrorCode, Job, JobState, OnEnd, Page, SetPriority, Step, StepBody, SubmitAnswer, SubmitRequest,
+    Submitted,
 };
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::job::{self as core, AfterEnd, FailLimit, Stop};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{JobFilter, JobView};
 
-/// Submits a job.
-#[utoipa::path(post, path = "/api/v1/jobs", tag = "jobs", request_body = SubmitRequest, responses(
+/// Submits a job or, with `dry_run`, says what the submission would do.
+#[utoipa::path(post, path = "/api/v1/jobs", tag = "jobs", params(SubmitQuery), request_body = SubmitRequest, responses(
     (status = 201, description = "Accepted and durable", body = Submitted),
-    (status = 200, description = "Was there before, under the same key", body = Submitted),
+    (status = 200, description = "Was there before, under the same key; or, with `dry_run`, what would be done",
+        body = SubmitAnswer),
     (status = 422, description = "`placeable_only`, and no worker could ever run it", body = windlass_api::ErrorBody),
     (status = 503, description = "The store is full or gone", body = windlass_api::ErrorBody)))]
 pub async fn submit(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    Query(query): Query<SubmitQuery>,
     change: ChangeRequest,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
+    if query.dry_run {
+        let (submit, makes_queue) = submission(&app, &caller, body).await?;
+        let answer = SubmitAnswer::DryRun(try_submission(&app, submit, makes_queue).await?);
+        return Ok(Json(answer).into_response());
+    }
+    let mut is_new_queue = false;
     let event = async {
-        let submit = submission(&app, &caller, body).await?;
+        let (submit, makes_queue) = submission(&app, &caller, body).await?;
+        is_new_queue = makes_queue;
         Ok::<_, ApiError>(move |request| Event::Submit(Box::new(Submit { request, ..submit })))
     };
     match change.ask(&app, event).await? {
-        Ok(Effect::Submitted(submitted)) => {
+        Ok(Effect::Submitted(mut submitted)) => {
+            submitted.queue_created = is_new_queue && !submitted.existing;
             let status = if submitted.existing { StatusCode::OK } else { StatusCode::CREATED };
             Ok((status, Json(submitted)).into_response())
         }
@@ -55,15 +68,16 @@ pub async fn submit(
     }
 }
 
-/// What is asked of the engine for a submission that its caller may make. Its request has no number yet.
+/// What is asked of the engine for a submission that its caller may make, and whether it makes a queue. Its request has
+/// no number yet.
 async fn submission(
     app: &App,
     caller: &Caller,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Submit, ApiError> {
+) -> Result<(Submit, bool), ApiError> {
     let body = body.map_err(|e| ApiError::new(ErrorCode::BadRequest, e.body_text()))?;
     let user = caller.user.clone();
-    let (placeable_only, spec) =
+    let ReadSubmission { placeable_only, limit_unset_ok, spec } =
         app.shared.front.parsers.parse(body, move |body| read_submission(body, &user)).await?;
     if *app.handle.closing().borrow() {
         return Err(ApiError::new(ErrorCode::Unavailable, "the server is ending"));
@@ -77,20 +91,34 @@ async fn submission(
         Some(key) => app.handle.job_by_key(&spec.user, key).await?,
         None => (None, JobId(u64::MAX)),
     };
+    // A job that is there is answered for, whatever limits are set now.
+    let names = if existing.is_none() { SubmissionNames::of(&spec) } else { SubmissionNames::default() };
+    let is_new_queue = names.check(app, limit_unset_ok).await?;
     let mut outcomes = BTreeMap::new();
     for id in &spec.after {
         if let Some(job) = store.job(*id).await? {
             outcomes.insert(*id, job.state);
         }
     }
-    Ok(Submit { placeable_only, existing, read_before, outcomes, ..Submit::new(RequestId(0), spec) })
+    let submit =
+        Submit { placeable_only, existing, read_before, outcomes, ..Submit::new(RequestId(0), spec) };
+    Ok((submit, is_new_queue))
 }
 
-/// What a submission says, and whether it is only wanted if it can be placed.
-fn read_submission(body: &[u8], user: &str) -> Result<(bool, core::JobSpec), ApiError> {
+/// What a submission says.
+struct ReadSubmission {
+    /// It is only wanted if it can be placed.
+    placeable_only: bool,
+    /// It is wanted although it names limits that are not set.
+    limit_unset_ok: bool,
+    spec: core::JobSpec,
+}
+
+fn read_submission(body: &[u8], user: &str) -> Result<ReadSubmission, ApiError> {
     let request: SubmitRequest = read_json(body, JsonLimits::SUBMISSION)
         .map_err(|e| ApiError::new(ErrorCode::BadRequest, format!("invalid request body: {e}")))?;
-    Ok((request.placeable_only, request.into_spec(user)?))
+    let SubmitRequest { placeable_only, limit_unset_ok, .. } = request;
+    Ok(ReadSubmission { placeable_only, limit_unset_ok, spec: request.into_spec(user)? })
 }
 
 /// Rows of the store that are looked at for one part of a list; then the part is given as it is, and the caller goes on.

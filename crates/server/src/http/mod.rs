@@ -3,6 +3,7 @@
 mod app;
 mod board;
 mod bounded;
+mod dry_run;
 mod extract;
 mod failures;
 mod figures;
@@ -25,6 +26,7 @@ mod sampling;
 mod servers;
 mod session;
 mod status;
+mod submission_names;
 mod tails;
 mod task_changes;
 mod tasks;

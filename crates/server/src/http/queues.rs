@@ -1,4 +1,4 @@
-//! Queues: list, show, set. The guard lets administrators alone set them.
+//! Queues: list, show, set, remove. The guard lets administrators alone set and remove them.
 
 use super::App;
 use super::extract::{JsonBody, Path, Query};
@@ -9,6 +9,7 @@ use crate::api_error::ApiError;
 use crate::view;
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Page, Queue, SetQueue};
@@ -76,6 +77,28 @@ pub async fn set(
     }
     apply(&app, request, &name, change).await?;
     find(&app, name).await.map(Json)
+}
+
+/// Takes away what was set of a queue. It leaves the lists, and the next job that names it makes it again as one that
+/// was never set.
+#[utoipa::path(delete, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)), responses(
+    (status = 204, description = "Gone"),
+    (status = 404, description = "There is none", body = windlass_api::ErrorBody),
+    (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody),
+    (status = 409, description = "It has unfinished jobs, or the settings file sets it",
+        body = windlass_api::ErrorBody)))]
+pub async fn remove(
+    State(app): State<App>,
+    request: ChangeRequest,
+    Path(name): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    if app.shared.file_queues.contains_key(&name) {
+        let why = format!("queue '{name}' is set in the server's settings file");
+        let hint = format!("remove [queues.{name}] from that file, and restart the server");
+        return Err(ApiError::new(ErrorCode::Conflict, why).hint(hint));
+    }
+    let event = async { Ok::<_, ApiError>(move |request| Event::RemoveQueue { request, name }) };
+    request.ask(&app, event).await?.map(|_| StatusCode::NO_CONTENT).map_err(unexpected)
 }
 
 async fn apply(app: &App, request: ChangeRequest, name: &str, change: SetQueue) -> Result<(), ApiError> {

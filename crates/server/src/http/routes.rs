@@ -99,6 +99,7 @@ table! {
     get "/api/v1/queues" Viewer queues::list;
     get "/api/v1/queues/{name}" Viewer queues::show;
     put "/api/v1/queues/{name}" Admin queues::set;
+    delete "/api/v1/queues/{name}" Admin queues::remove;
     get "/api/v1/limits" Viewer limits::list;
     get "/api/v1/limits/{name}" Viewer limits::show;
     put "/api/v1/limits/{name}" Admin limits::set;
@@ -233,6 +234,7 @@ mod tests {
             ("POST", "/api/v1/workers/{name}/drain", "a"),
             ("GET", "/api/v1/queues/{name}", "asuv"),
             ("PUT", "/api/v1/queues/{name}", "a"),
+            ("DELETE", "/api/v1/queues/{name}", "a"),
             ("GET", "/api/v1/limits", "asuv"),
             ("GET", "/api/v1/limits/{name}", "asuv"),
             ("PUT", "/api/v1/limits/{name}", "a"),

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_api::{IneligibleWorkers, Submitted, Unplaceable, Worker};
-use windlass_core::engine::{self, Outbox, Reply};
+use windlass_api::{Submitted, Unplaceable, Worker};
+use windlass_core::engine::{Outbox, Reply};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{DoneRequest, ServerId, Store, StoreError};
 
@@ -35,17 +35,12 @@ impl Effect {
         match reply {
             Reply::Done => Ok(Effect::Done),
             Reply::Submitted { job, existing, unplaceable } => {
-                let unplaceable = unplaceable.into_iter().map(unplaceable_step).collect();
-                Ok(Effect::Submitted(Submitted { job: job.0, existing, unplaceable }))
+                let unplaceable = unplaceable.iter().map(Unplaceable::from_core).collect();
+                Ok(Effect::Submitted(Submitted { job: job.0, existing, unplaceable, queue_created: false }))
             }
             other => Err(other),
         }
     }
-}
-
-fn unplaceable_step(step: engine::Unplaceable) -> Unplaceable {
-    let reasons = step.reasons.iter().map(|(why, n)| IneligibleWorkers::from_core(why, *n, Vec::new()));
-    Unplaceable { step: step.step, reasons: reasons.collect() }
 }
 
 /// A request that is done once: its key, and what its row needs besides.

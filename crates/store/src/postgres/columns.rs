@@ -31,6 +31,7 @@ impl WriteKind {
             WriteKind::Worker => workers(writes),
             WriteKind::Park => parked(writes),
             WriteKind::Queue => queues(writes),
+            WriteKind::QueueGone => vec![column!(writes, Write::QueueGone(name) => text(name))],
             WriteKind::Limit | WriteKind::NoLimit => limits(writes),
             WriteKind::Turns => turns::columns(writes),
             WriteKind::History => vec![

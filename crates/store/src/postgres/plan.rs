@@ -172,6 +172,7 @@ fn touched(write: &Write) -> Touched<'_> {
         Write::Lease { worker, .. } => Touched::Worker(*worker),
         Write::History { signature, .. } => Touched::History(signature),
         Write::Queue(queue) => Touched::Queue(&queue.name),
+        Write::QueueGone(name) => Touched::Queue(name),
         Write::Limit { name, .. } => Touched::Limit(name),
         Write::Turns(_) => Touched::Turns,
         Write::Job { id: job, .. }

@@ -30,6 +30,7 @@ pub enum WriteKind {
     Unpark,
     History,
     Queue,
+    QueueGone,
     Limit,
     NoLimit,
     Turns,
@@ -59,6 +60,7 @@ impl WriteKind {
             Write::Unpark { .. } => WriteKind::Unpark,
             Write::History { .. } => WriteKind::History,
             Write::Queue(_) => WriteKind::Queue,
+            Write::QueueGone(_) => WriteKind::QueueGone,
             Write::Limit { limit: Some(_), .. } => WriteKind::Limit,
             Write::Limit { limit: None, .. } => WriteKind::NoLimit,
             Write::Turns(_) => WriteKind::Turns,
@@ -81,6 +83,7 @@ impl WriteKind {
                 | Lease
                 | History
                 | Queue
+                | QueueGone
                 | Limit
                 | NoLimit
         )
@@ -89,7 +92,10 @@ impl WriteKind {
     /// Whether a row may refuse the write. The statement then returns the keys of the rows that it took.
     pub fn is_guarded(self) -> bool {
         use WriteKind::*;
-        !matches!(self, Job | Late | Worker | WorkerGone | History | Queue | Limit | NoLimit | Turns)
+        !matches!(
+            self,
+            Job | Late | Worker | WorkerGone | History | Queue | QueueGone | Limit | NoLimit | Turns
+        )
     }
 
     pub fn sql(self) -> &'static str {
@@ -125,6 +131,7 @@ impl WriteKind {
                 ON CONFLICT (signature) DO UPDATE SET samples = excluded.samples, at = excluded.at",
             WriteKind::Queue => QUEUE,
             WriteKind::Limit => LIMIT,
+            WriteKind::QueueGone => "DELETE FROM queues WHERE name = ANY($1::text[])",
             WriteKind::NoLimit => "DELETE FROM limits WHERE name = ANY($1::text[])",
             WriteKind::Turns => turns::TURNS,
         }

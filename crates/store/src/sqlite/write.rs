@@ -95,6 +95,10 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
         Write::Unpark { job, queue, parked } => parked::unpark(tx, *job, queue, parked, deltas)?,
         Write::History { signature, samples, at } => settings::set_history(tx, signature, samples, *at)?,
         Write::Queue(queue) => settings::set_queue(tx, queue)?,
+        Write::QueueGone(name) => {
+            tx.prepare_cached("DELETE FROM queues WHERE name = ?1")?.execute([name])?;
+            1
+        }
         Write::Turns(saved) => turns::save(tx, saved)?,
         Write::SucceededRanges { job, tasks } => tx
             .prepare_cached("UPDATE jobs SET done = ?2 WHERE id = ?1")?

@@ -1,0 +1,20 @@
+//! Requests that one command makes, seldom.
+
+use super::servers::Patience;
+use super::{Client, ClientError, segment};
+use crate::{DryRun, SubmitRequest};
+use reqwest::Method;
+
+/// What a submission would do; nothing is submitted.
+pub async fn dry_run(client: &Client, request: &SubmitRequest) -> Result<DryRun, ClientError> {
+    let sent = client.request(Method::POST, "/api/v1/jobs?dry_run=true").json(request);
+    client.servers.json(&client.call(sent, true, Patience::Answer)?).await
+}
+
+/// Takes away what was set of a queue without unfinished jobs.
+pub async fn remove_queue(client: &Client, name: &str) -> Result<(), ClientError> {
+    let path = format!("/api/v1/queues/{}", segment(name));
+    // A second one would find none.
+    let call = client.call(client.request(Method::DELETE, &path), false, Patience::Answer)?;
+    client.servers.open(&call).await.map(|_| ())
+}

@@ -1,0 +1,342 @@
+//! `-f` of a job in Windlass's own form: the body of `POST /api/v1/jobs` with a kind, as JSON, YAML or TOML.
+
+use crate::commands::args::{Inherit, TaskArgs, environment, fresh_key, working_directory};
+use crate::commands::toml_lines;
+use crate::ui::error::CliError;
+use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
+use std::path::Path;
+use windlass_api::{Param, SubmitRequest, escape_references, nearest};
+use windlass_openjd::{Key, Mistake, TemplateError, line_of, show_path};
+
+/// The kind of a file that holds a job in this form.
+pub const KIND: &str = "windlass/job";
+/// The field of a file by which an Open Job Description template is recognized.
+const TEMPLATE_FIELD: &str = "specificationVersion";
+
+/// A file that may hold a job.
+pub struct JobFile<'a> {
+    /// Its name in messages. The ending says what its syntax is.
+    pub name: &'a str,
+    /// The whole text of the file.
+    pub text: &'a str,
+}
+
+/// The fields of a file.
+struct FileFields {
+    values: Map<String, Value>,
+    is_toml: bool,
+}
+
+impl JobFile<'_> {
+    /// The job in this form; `None` where the file is to be read as a template.
+    ///
+    /// # Errors
+    /// If it is of this form and has a mistake, or if it has steps and does not say of which form it is.
+    pub fn read(&self) -> Result<Option<SubmitRequest>, CliError> {
+        let Some(FileFields { mut values, is_toml }) = self.fields()? else { return Ok(None) };
+        if values.contains_key(TEMPLATE_FIELD) {
+            return Ok(None);
+        }
+        match values.remove("kind") {
+            Some(kind) if kind == KIND => {}
+            Some(kind) => {
+                let why = format!("this release reads '{KIND}', and not {kind}");
+                return Err(self.refuse(is_toml, &[Key::Field("kind".to_owned())], &why));
+            }
+            None if values.contains_key("steps") => {
+                let why = format!(
+                    "the file does not say of which form its steps are: add kind: {KIND} for a job of Windlass, or \
+                     {TEMPLATE_FIELD}: jobtemplate-2023-09 for an Open Job Description template"
+                );
+                return Err(self.refuse(is_toml, &[], &why));
+            }
+            None => return Ok(None),
+        }
+        let request: SubmitRequest =
+            serde_path_to_error::deserialize(Value::Object(values)).map_err(|error| {
+                let mut path = keys_of(error.path());
+                let (why, field) = reason_of(&error.inner().to_string());
+                // Of an unknown field the path may end at the object that has it.
+                if let Some(field) = field.map(Key::Field).filter(|field| path.last() != Some(field)) {
+                    path.push(field);
+                }
+                self.refuse(is_toml, &path, &why)
+            })?;
+        // What is wrong in itself is said with its line; the server would know none.
+        if let Err(error) = request.clone().into_spec("user") {
+            let why = error.to_string();
+            let path = path_of_step(&request, &why);
+            return Err(self.refuse(is_toml, &path, &why));
+        }
+        Ok(Some(request))
+    }
+
+    /// The fields of the file; `None` where it cannot be read so. The reader of templates then says why.
+    fn fields(&self) -> Result<Option<FileFields>, CliError> {
+        let ending = Path::new(self.name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        if ending.eq_ignore_ascii_case("toml") {
+            let values = toml::from_str(self.text).map_err(|error: toml::de::Error| {
+                let line = error.span().map(|span| toml_lines::line_at(self.text, span.start));
+                refusal(self.name, line, &[], &format!("this is not TOML: {}", error.message()))
+            })?;
+            return Ok(Some(FileFields { values, is_toml: true }));
+        }
+        // JSON is tried first: it is not quite a subset of YAML.
+        let json = serde_json::from_str(self.text).ok();
+        if let Some(Value::Object(values)) = json.or_else(|| serde_saphyr::from_str(self.text).ok()) {
+            return Ok(Some(FileFields { values, is_toml: false }));
+        }
+        // Standard input has no ending.
+        let values = if ending.is_empty() { toml::from_str(self.text).ok() } else { None };
+        Ok(values.map(|values| FileFields { values, is_toml: true }))
+    }
+
+    fn refuse(&self, is_toml: bool, path: &[Key], why: &str) -> CliError {
+        let line = match is_toml {
+            _ if path.is_empty() => None,
+            true => toml_lines::line_of_path(self.text, path),
+            false => line_of(self.text, path),
+        };
+        refusal(self.name, line, path, why)
+    }
+}
+
+fn refusal(file: &str, line: Option<usize>, path: &[Key], why: &str) -> CliError {
+    let mistake = Mistake { file: file.to_owned(), line, path: show_path(path), reason: why.to_owned() };
+    CliError::Usage {
+        message: TemplateError::Mistakes(vec![mistake]).to_string(),
+        hint: Some("the fields are those of POST /api/v1/jobs; --dry-run checks a file".to_owned()),
+    }
+}
+
+fn keys_of(path: &serde_path_to_error::Path) -> Vec<Key> {
+    let keys = path.iter().filter_map(|segment| match segment {
+        Segment::Seq { index } => Some(Key::Index(*index)),
+        Segment::Map { key } => Some(Key::Field(key.clone())),
+        Segment::Enum { variant } => Some(Key::Field(variant.clone())),
+        Segment::Unknown => None,
+    });
+    keys.collect()
+}
+
+/// What serde says, in words for the author of the file, and the field that it does not know.
+fn reason_of(said: &str) -> (String, Option<String>) {
+    let what = ["field", "variant"].into_iter().find(|what| said.starts_with(&format!("unknown {what} `")));
+    let Some(what) = what else {
+        let advice = if said.ends_with("expected a string") { "; write it in quotes" } else { "" };
+        return (format!("{}{advice}", said.replace('`', "'")), None);
+    };
+    // The unknown one and those that there are stand in backticks.
+    let mut names = said.split('`').skip(1).step_by(2);
+    let unknown = names.next().unwrap_or_default();
+    let known: Vec<&str> = names.collect();
+    let what_shown = if what == "field" { "field" } else { "value" };
+    let advice = match nearest(unknown, known.iter().copied()) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("known here: {}", known.join(", ")),
+    };
+    (format!("unknown {what_shown} '{unknown}'; {advice}"), (what == "field").then(|| unknown.to_owned()))
+}
+
+/// The path of the step that a message names first.
+fn path_of_step(request: &SubmitRequest, said: &str) -> Vec<Key> {
+    let Some(name) = said.strip_prefix("step '").and_then(|rest| rest.split('\'').next()) else {
+        return Vec::new();
+    };
+    let place = request.steps.iter().position(|step| step.name.as_deref().unwrap_or("main") == name);
+    let path = place.map(|place| vec![Key::Field("steps".to_owned()), Key::Index(place)]);
+    path.unwrap_or_default()
+}
+
+/// The job with the flags of the command line, which stand over the fields of the file. What neither says is as for a
+/// command: a step runs in the current directory, with the environment of a command.
+pub fn with_flags(
+    mut request: SubmitRequest,
+    args: &TaskArgs,
+    inherit: Inherit,
+) -> Result<SubmitRequest, CliError> {
+    if let Some(param) = args.template.param.first() {
+        let why =
+            format!("-p {param}: only templates have parameters, and this file is a job (kind: {KIND})");
+        return Err(CliError::usage(why));
+    }
+    if args.template.path_mapping.is_some() {
+        return Err(CliError::usage("--path-mapping is for templates, and this file is a job"));
+    }
+    let (env, _) = environment(&args.env, inherit, std::env::vars_os())?;
+    let is_set =
+        |name: &str| args.env.iter().any(|choice| choice.split_once('=').is_some_and(|(set, _)| set == name));
+    let chosen = args.cwd.as_deref();
+    for step in &mut request.steps {
+        let has_session = step.session.is_some() || matches!(step.param, Some(Param::Space(_)));
+        for (name, value) in &env {
+            if is_set(name) || !step.env.contains_key(name) {
+                // In a session the texts of a step hold references, and what is inherited has none.
+                let value = if has_session { escape_references(value).into_owned() } else { value.clone() };
+                step.env.insert(name.clone(), value);
+            }
+        }
+        if chosen.is_some() || (step.cwd.is_none() && !has_session) {
+            step.cwd = Some(working_directory(chosen)?);
+        }
+        step.tags.extend(args.tag.iter().cloned());
+        if !args.worker.is_empty() {
+            step.workers.clone_from(&args.worker);
+        }
+        if args.retries > 0 {
+            step.retries = args.retries;
+        }
+        args.hints.put_on(step);
+    }
+    request.name = args.name.clone().or(request.name);
+    request.queue = args.queue.clone().or(request.queue);
+    if args.priority != 0 {
+        request.priority = args.priority;
+    }
+    request.key = Some(args.key.clone().or(request.key).unwrap_or_else(fresh_key));
+    args.order.put_on(&mut request);
+    request.on_end.extend(args.told.addresses());
+    request.max_running = args.max_running.or(request.max_running);
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_api::By;
+
+    const YAML: &str = "# a job\nkind: windlass/job\nname: film\nsteps:\n- name: render\n  command: [render, '{}']\n  \
+                        param: {range: {start: 1, end: 9}}\n  resources:\n    cpus: 2\n- name: join\n  command: [join]\n  \
+                        depends:\n  - on: render\n";
+    const TOML: &str = "kind = \"windlass/job\"\nname = \"film\"\n\n[[steps]]\nname = \"render\"\ncommand = [\"render\", \
+                        \"{}\"]\nparam.range = { start = 1, end = 9 }\n\n[steps.resources]\ncpus = 2\n\n[[steps]]\nname = \
+                        \"join\"\ncommand = [\"join\"]\ndepends = [{ on = \"render\" }]\n";
+    const JSON: &str = r#"{"kind": "windlass/job", "name": "film",
+ "steps": [
+  {"name": "render", "command": ["render", "{}"], "param": {"range": {"start": 1, "end": 9}},
+   "resources": {"cpus": 2}},
+  {"name": "join", "command": ["join"], "depends": [{"on": "render"}]}]}"#;
+
+    fn read(name: &str, text: &str) -> Result<Option<SubmitRequest>, String> {
+        JobFile { name, text }.read().map_err(|error| error.message())
+    }
+
+    #[test]
+    fn the_three_syntaxes_say_the_same() {
+        let files = [
+            ("a.yaml", YAML),
+            ("a.toml", TOML),
+            ("a.json", JSON),
+            ("standard input", YAML),
+            ("standard input", TOML),
+        ];
+        let read: Vec<SubmitRequest> =
+            files.iter().map(|(name, text)| read(name, text).unwrap().unwrap()).collect();
+        let first = serde_json::to_value(&read[0]).unwrap();
+        for (request, (name, _)) in read.iter().zip(files) {
+            assert_eq!(serde_json::to_value(request).unwrap(), first, "{name}");
+        }
+        assert_eq!((read[0].name.as_deref(), read[0].steps.len()), (Some("film"), 2));
+        assert_eq!(read[0].steps[1].depends[0].by, By::Step);
+        assert_eq!(read[0].steps[0].resources.as_ref().map(|amounts| amounts.cpus), Some(2.0));
+    }
+
+    #[test]
+    fn a_mistake_is_said_with_its_file_line_and_path() {
+        for (name, text, says) in [
+            (
+                "a.yaml",
+                YAML.replace("  command: [j", "  commnd: [j"),
+                "a.yaml:11: steps[1] -> commnd: unknown field",
+            ),
+            ("a.yaml", YAML.replace("  command: [j", "  commnd: [j"), "did you mean 'command'?"),
+            (
+                "a.toml",
+                TOML.replace("command = [\"j", "commnd = [\"j"),
+                "a.toml:14: steps[1] -> commnd: unknown",
+            ),
+            (
+                "a.json",
+                JSON.replace("\"cpus\": 2", "\"cpu\": 2"),
+                "a.json:4: steps[0] -> resources -> cpu: unknown",
+            ),
+            ("a.json", JSON.replace("\"cpus\": 2", "\"cpu\": 2"), "did you mean 'cpus'?"),
+            (
+                "a.yaml",
+                YAML.replace("cpus: 2", "cpus: two"),
+                "a.yaml:9: steps[0] -> resources -> cpus: invalid type",
+            ),
+            (
+                "a.yaml",
+                YAML.replace("[join]", "[1]"),
+                "a.yaml:11: steps[1] -> command[0]: invalid type: integer '1'",
+            ),
+            ("a.yaml", YAML.replace("[join]", "[1]"), "write it in quotes"),
+            (
+                "a.yaml",
+                YAML.replace("on: render", "on: rendr"),
+                "a.yaml:10: steps[1]: step 'join' depends on 'rendr'",
+            ),
+            (
+                "a.toml",
+                TOML.replace("cpus = 2", "cpus = -1"),
+                "a.toml:4: steps[0]: step 'render': cpus must be",
+            ),
+            ("a.yaml", YAML.replace("windlass/job", "windlass/jobs"), "a.yaml:2: kind: this release reads"),
+            ("a.toml", TOML.replace("cpus = 2", "cpus = = 2"), "a.toml:10: this is not TOML"),
+            (
+                "a.yaml",
+                YAML.replace("steps:", "stps:"),
+                "a.yaml:4: stps: unknown field 'stps'; did you mean 'steps'?",
+            ),
+        ] {
+            let said = read(name, &text).unwrap_err();
+            assert!(said.contains(says), "{said}\nlacks {says}");
+        }
+    }
+
+    #[test]
+    fn a_file_says_of_which_form_it_is() {
+        let said = read("a.yaml", &YAML.replace("kind: windlass/job\n", "")).unwrap_err();
+        assert!(said.contains("add kind: windlass/job") && said.contains("specificationVersion"), "{said}");
+        assert!(
+            read("a.yaml", "specificationVersion: jobtemplate-2023-09\nkind: x\nsteps: []\n")
+                .unwrap()
+                .is_none()
+        );
+        for other in ["", "name: x\n", "[a, b]", "a: [", "suite: x\n"] {
+            assert!(read("a.yaml", other).unwrap().is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn flags_stand_over_the_file() {
+        let text = "kind: windlass/job\nqueue: film\npriority: 3\nsteps:\n- command: [x]\n  env: {A: file, B: file}\n  \
+                    cwd: /film\n  limits: [maya]\n- command: [y]\n  session: {}\n";
+        let request = read("a.yaml", text).unwrap().unwrap();
+        let plain = with_flags(request.clone(), &TaskArgs::default(), Inherit::Nothing).unwrap();
+        assert_eq!((plain.queue.as_deref(), plain.priority), (Some("film"), 3));
+        assert_eq!((plain.steps[0].cwd.as_deref(), &plain.steps[1].cwd), (Some("/film"), &None));
+        assert!(plain.key.is_some() && plain.steps[0].limits == ["maya"]);
+        let args = TaskArgs {
+            queue: Some("other".to_owned()),
+            env: vec!["A=flag".to_owned()],
+            cwd: Some("/tmp".into()),
+            retries: 2,
+            ..TaskArgs::default()
+        };
+        let flagged = with_flags(request.clone(), &args, Inherit::Nothing).unwrap();
+        let step = &flagged.steps[0];
+        assert_eq!(
+            (flagged.queue.as_deref(), step.cwd.as_deref(), step.retries),
+            (Some("other"), Some("/tmp"), 2)
+        );
+        assert_eq!((step.env["A"].as_str(), step.env["B"].as_str()), ("flag", "file"));
+        let mut with_param = TaskArgs::default();
+        with_param.template.param.push("Frames=1".to_owned());
+        assert!(
+            with_flags(request, &with_param, Inherit::Nothing).unwrap_err().message().contains("templates")
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! `POST /api/v1/jobs?dry_run=true`: what a submission would do, tried on a copy of the engine.
+
+use super::App;
+use crate::api_error::ApiError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use utoipa::IntoParams;
+use windlass_api::{DryRun, DryRunStep, StartsOn, Step, Unplaceable, Why};
+use windlass_core::engine::Submit;
+use windlass_core::explain::{self, StepTrial};
+use windlass_core::{Engine, Time, WorkerId};
+
+/// Whether a submission is only tried.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitQuery {
+    /// Submit nothing: say what would be accepted, where it would run now, and what it would wait for.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What the submission would do, which has passed all checks of its caller's rights and bounds.
+pub(super) async fn try_submission(app: &App, submit: Submit, makes_queue: bool) -> Result<DryRun, ApiError> {
+    let now = app.handle.now();
+    app.handle.ask_copy(move |engine| answer(engine.clone(), now, submit, makes_queue)).await?
+}
+
+fn answer(engine: Engine, now: Time, submit: Submit, makes_queue: bool) -> Result<DryRun, ApiError> {
+    let spec = submit.spec.clone();
+    let names: BTreeMap<WorkerId, String> =
+        engine.workers().iter().map(|worker| (worker.record.id, worker.record.name.clone())).collect();
+    let policy = engine.planner().policy().name().to_owned();
+    let tried = explain::dry_run(engine, now, submit)?;
+    let steps = Step::all_from_core(&spec).into_iter().zip(tried.steps);
+    Ok(DryRun {
+        name: spec.name.clone(),
+        queue: spec.queue.clone(),
+        user: spec.user.clone(),
+        priority: spec.priority,
+        existing: tried.existing.then_some(tried.job.0),
+        queue_created: makes_queue && !tried.existing,
+        unplaceable: tried.unplaceable.iter().map(Unplaceable::from_core).collect(),
+        steps: steps.map(|(step, tried)| step_answer(step, tried, &policy, &names)).collect(),
+    })
+}
+
+fn step_answer(step: Step, tried: StepTrial, policy: &str, names: &BTreeMap<WorkerId, String>) -> DryRunStep {
+    let name_of = |id: u64| names.get(&WorkerId(id)).cloned().unwrap_or_default();
+    let starts =
+        tried.starts.iter().map(|(worker, tasks)| StartsOn { worker: name_of(worker.0), tasks: *tasks });
+    let starts = starts.collect();
+    let why = tried.first_waiting;
+    let why = why.map(|(task, why)| Why::from_core(task.to_string(), why, policy, name_of));
+    DryRunStep { step, starts, waiting: tried.waiting, why }
+}
