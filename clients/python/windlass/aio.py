@@ -21,7 +21,7 @@ from typing import (
 from . import calls
 from .aio_transport import AsyncResponse, AsyncTransport
 from .answer import EVENTS_SILENT_S, EventParser, Place, parse
-from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query
+from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query, written_bytes
 from .calls import Call, JobRef, TaskRef, job_id, task_id
 from .errors import ConnectionLost, LookedAway, Refused, WaitTimeout, WindlassError
 from .models import Event, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult, Version, Why
@@ -84,7 +84,7 @@ class AsyncClient(ClientBase):
             self._check_own()
             return await self._circle(call, read)
         except WindlassError as error:
-            if not self._may_start(error):
+            if not self._may_start(error, call):
                 raise
         try:
             await asyncio.get_running_loop().run_in_executor(None, start_server, self._env)
@@ -145,7 +145,15 @@ class AsyncClient(ClientBase):
         """Submits a job as the HTTP interface takes it. Without a key it gets a fresh one, and without a user yours."""
         if "user" not in spec and self._needs_user():
             self._learn_user(await self.version())
-        return Submitted.from_json(await self._json(calls.submit(self._complete(spec))))
+        call, outage, tries = calls.submit(self._complete(spec)), Outage(), 0
+        while True:
+            try:
+                return Submitted.from_json(await self._json(call))
+            except WindlassError as error:
+                tries += 1
+                if not self._submits_again(error, tries):
+                    raise
+                await self._pause(outage, error)
 
     async def run(
         self, command: Sequence[str], *, timeout_s: Optional[float] = None, **options: Unpack[TaskOptions]
@@ -265,23 +273,12 @@ class AsyncClient(ClientBase):
         ended = self.tasks(job, state="succeeded,failed,canceled,skipped")
         return story.new([TaskEvent.of_task(task) async for task in ended])
 
-    async def events(self, job: Optional[JobRef] = None, *, brief: bool = False) -> AsyncIterator[Event]:
-        """What happens from now on, of one job or of all. See `Client.events`."""
-        number = None if job is None else job_id(job)
-        outage, last_id, is_first = Outage(), None, True
-        while True:
-            try:
-                async with await AsyncEventStream.open(self, number, brief, last_id) as stream:
-                    outage.calm()
-                    if not is_first and last_id is None:
-                        yield Lagged()
-                    is_first = False
-                    while True:
-                        event = await stream.next()
-                        last_id = stream.last_event_id
-                        yield event
-            except WindlassError as error:
-                await self._pause(outage, error)
+    def events(self, job: Optional[JobRef] = None, *, brief: bool = False) -> AsyncEvents:
+        """What happens from now on, of one job or of all. With `brief` single tasks are left out.
+
+        It listens from the moment when `async with` enters it; without `async with` from its first step.
+        """
+        return AsyncEvents(self, None if job is None else job_id(job), brief)
 
     # Jobs and tasks.
 
@@ -384,22 +381,71 @@ class AsyncClient(ClientBase):
     ) -> AsyncIterator[bytes]:
         """What a task writes, as it comes, until the attempt ends. See `Client.follow_log`."""
         name, place, outage = task_id(task), Place(offset), Outage()
-        if attempt is None:
-            attempt = max(1, (await self.task(name)).last.attempt)
+        known = await self.task(name)
+        number = max(1, known.last.attempt) if attempt is None else attempt
         while True:
             try:
-                call = calls.log(name, log_query(stream, attempt, place.offset, follow=True))
+                is_over = written_bytes(known, number, stream) is not None
+                call = calls.log(name, log_query(stream, number, place.offset, follow=True))
                 async with await self._open(call) as response:
                     place.begin(response.header("windlass-log-offset"))
                     response.set_silence(None)
                     async for part in response.parts():
                         outage.calm()
                         yield place.add(part)
+                if is_over:
+                    return
                 known = await self.task(name)
-                if known.has_ended or known.last.attempt > attempt:
+                written = written_bytes(known, number, stream)
+                if written is not None and not 0 <= place.offset < written:
                     return
             except WindlassError as error:
                 await self._pause(outage, error)
+
+
+class AsyncEvents(AsyncIterator[Event]):
+    """Events, which go on after a connection that broke. See `windlass.client.Events`."""
+
+    def __init__(self, client: AsyncClient, job: Optional[int], brief: bool) -> None:
+        self._client = client
+        self._job = job
+        self._brief = brief
+        self._outage = Outage()
+        self._is_first = True
+        self._last_id: Optional[str] = None
+        self._stream: Optional[AsyncEventStream] = None
+
+    async def _open(self) -> AsyncEventStream:
+        return await AsyncEventStream.open(self._client, self._job, self._brief, self._last_id)
+
+    async def __anext__(self) -> Event:
+        while True:
+            try:
+                if self._stream is None:
+                    self._stream = await self._open()
+                    is_first, self._is_first = self._is_first, False
+                    if not is_first and self._last_id is None:
+                        return Lagged()
+                event = await self._stream.next()
+                self._last_id = self._stream.last_event_id
+                self._outage.calm()
+                return event
+            except WindlassError as error:
+                self.close()
+                await self._client._pause(self._outage, error)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    async def __aenter__(self) -> AsyncEvents:
+        self._stream, self._is_first = await self._open(), False
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
 
 
 class AsyncEventStream:
@@ -431,8 +477,11 @@ class AsyncEventStream:
     async def next(self) -> Event:
         return await self._events.__anext__()
 
+    def close(self) -> None:
+        self._response.close()
+
     async def __aenter__(self) -> AsyncEventStream:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._response.close()
+        self.close()

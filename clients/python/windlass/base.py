@@ -10,7 +10,17 @@ from .address import Address, parse_addresses
 from .answer import end_of
 from .calls import Call
 from .credentials import Credentials, read_credentials, token_for
-from .errors import ConfigError, JobFailed, Unreachable, WindlassError
+from .errors import (
+    ConfigError,
+    ConnectionLost,
+    Garbled,
+    JobFailed,
+    NoAnswer,
+    Silent,
+    Unreachable,
+    Verdict,
+    WindlassError,
+)
 from .models import JOB_ENDS, Event, Job, JobEvent, Lagged, Task, TaskEvent, TasksEvent, Version
 from .own import local_token, paths_for_user
 from .servers import Server, Servers
@@ -62,9 +72,21 @@ class ClientBase:
         if self._is_own:
             paths_for_user(self._env).check()
 
-    def _may_start(self, error: WindlassError) -> bool:
-        """True if the user's own server does not run, and the program can start it."""
-        return self._is_own and isinstance(error, Unreachable)
+    def _may_start(self, error: WindlassError, call: Call) -> bool:
+        """True if the user's own server does not run, and the program can start it. A request that it got before it ended
+        may be made again only if that does no harm."""
+        is_lost = isinstance(error, ConnectionLost) and not isinstance(error, Silent)
+        return self._is_own and (isinstance(error, Unreachable) or (is_lost and call.is_repeatable))
+
+    def _submits_again(self, error: WindlassError, tries: int) -> bool:
+        """True if a submission that failed is made again with its key. A named server that never answered is not waited
+        for; several may be changing places."""
+        if not error.is_temporary or isinstance(error, Garbled):
+            return False
+        if self._servers.are_several:
+            return True
+        was_sent = error.verdict is not Verdict.NOT_SENT
+        return isinstance(error, NoAnswer) and (tries > 1 or was_sent or self._is_own)
 
     @property
     def address(self) -> str:
@@ -124,6 +146,16 @@ def log_query(stream: str, attempt: Optional[int], offset: Optional[int], follow
     if stream not in ("stdout", "stderr"):
         raise ValueError(f"the stream is 'stdout' or 'stderr', not {stream!r}")
     return {"stream": stream, "attempt": attempt, "offset": offset, "follow": follow}
+
+
+def written_bytes(task: Task, attempt: int, stream: str) -> Optional[int]:
+    """Bytes that an attempt wrote in all; None while it may write more."""
+    if not task.has_ended and task.last.attempt <= attempt:
+        return None
+    for one in (task.last, *task.history):
+        if one.attempt == attempt:
+            return one.out_bytes if stream == "stdout" else one.err_bytes
+    return 0
 
 
 def failure(job: Job, task: Optional[Task], stderr: bytes) -> JobFailed:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optio
 
 from . import calls
 from .answer import EVENTS_SILENT_S, EventParser, Place, parse
-from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query
+from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query, written_bytes
 from .calls import Call, JobRef, TaskRef, job_id, task_id
 from .errors import ConnectionLost, LookedAway, Refused, WaitTimeout, WindlassError
 from .models import Event, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult, Version, Why
@@ -63,7 +63,7 @@ class Client(ClientBase):
             self._check_own()
             return self._circle(call, read)
         except WindlassError as error:
-            if not self._may_start(error):
+            if not self._may_start(error, call):
                 raise
         try:
             start_server(self._env)
@@ -127,7 +127,15 @@ class Client(ClientBase):
         """Submits a job as the HTTP interface takes it. Without a key it gets a fresh one, and without a user yours."""
         if "user" not in spec and self._needs_user():
             self._learn_user(self.version())
-        return Submitted.from_json(self._json(calls.submit(self._complete(spec))))
+        call, outage, tries = calls.submit(self._complete(spec)), Outage(), 0
+        while True:
+            try:
+                return Submitted.from_json(self._json(call))
+            except WindlassError as error:
+                tries += 1
+                if not self._submits_again(error, tries):
+                    raise
+                self._pause(outage, error)
 
     def run(
         self, command: Sequence[str], *, timeout_s: Optional[float] = None, **options: Unpack[TaskOptions]
@@ -245,27 +253,9 @@ class Client(ClientBase):
             ended = self.tasks(job, state="succeeded,failed,canceled,skipped")
             yield from story.new(TaskEvent.of_task(task) for task in ended)
 
-    def events(self, job: Optional[JobRef] = None, *, brief: bool = False) -> Iterator[Event]:
-        """What happens from now on, of one job or of all. With `brief` single tasks are left out.
-
-        After a connection that broke it goes on by itself. `Lagged` says that events were missed: read the state again.
-        It ends with an error after 60 s without a server.
-        """
-        number = None if job is None else job_id(job)
-        outage, last_id, is_first = Outage(), None, True
-        while True:
-            try:
-                with EventStream(self, number, brief, last_id) as stream:
-                    outage.calm()
-                    if not is_first and last_id is None:
-                        yield Lagged()
-                    is_first = False
-                    while True:
-                        event = next(stream)
-                        last_id = stream.last_event_id
-                        yield event
-            except WindlassError as error:
-                self._pause(outage, error)
+    def events(self, job: Optional[JobRef] = None, *, brief: bool = False) -> Events:
+        """What happens from now on, of one job or of all. With `brief` single tasks are left out."""
+        return Events(self, None if job is None else job_id(job), brief)
 
     # Jobs and tasks.
 
@@ -365,26 +355,74 @@ class Client(ClientBase):
         `log_bytes_max`: where its middle is left out, the place of the next byte is not known exactly.
         """
         name, place, outage = task_id(task), Place(offset), Outage()
-        if attempt is None:
-            # The attempt is chosen once: after a broken connection there may be another one.
-            attempt = max(1, self.task(name).last.attempt)
+        known = self.task(name)
+        # The attempt is chosen once: after a broken connection there may be another one.
+        number = max(1, known.last.attempt) if attempt is None else attempt
         while True:
             try:
-                with self._open(calls.log(name, log_query(stream, attempt, place.offset, follow=True))) as response:
+                is_over = written_bytes(known, number, stream) is not None
+                call = calls.log(name, log_query(stream, number, place.offset, follow=True))
+                with self._open(call) as response:
                     place.begin(response.header("windlass-log-offset"))
                     response.set_silence(None)
                     for part in response.parts():
                         outage.calm()
                         yield place.add(part)
-                # A server that stops ends the stream, too.
-                if self._is_over(name, attempt):
+                if is_over:
+                    return
+                # A server that stops ends the stream, too, and more may have been written since.
+                known = self.task(name)
+                written = written_bytes(known, number, stream)
+                if written is not None and not 0 <= place.offset < written:
                     return
             except WindlassError as error:
                 self._pause(outage, error)
 
-    def _is_over(self, task: str, attempt: int) -> bool:
-        known = self.task(task)
-        return known.has_ended or known.last.attempt > attempt
+
+class Events(Iterator[Event]):
+    """Events from the moment when this was made.
+
+    After a connection that broke it goes on by itself. `Lagged` says that events were missed: read the state again. It
+    ends with an error after 60 s without a server.
+    """
+
+    def __init__(self, client: Client, job: Optional[int], brief: bool) -> None:
+        self._client = client
+        self._job = job
+        self._brief = brief
+        self._outage = Outage()
+        self._last_id: Optional[str] = None
+        self._stream: Optional[EventStream] = self._open()
+
+    def _open(self) -> EventStream:
+        return EventStream(self._client, self._job, self._brief, self._last_id)
+
+    def __next__(self) -> Event:
+        while True:
+            try:
+                if self._stream is None:
+                    self._stream = self._open()
+                    if self._last_id is None:
+                        return Lagged()
+                event = next(self._stream)
+                self._last_id = self._stream.last_event_id
+                self._outage.calm()
+                return event
+            except WindlassError as error:
+                self.close()
+                self._client._pause(self._outage, error)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class EventStream(Iterator[Event]):
@@ -416,6 +454,9 @@ class EventStream(Iterator[Event]):
     def __next__(self) -> Event:
         return next(self._events)
 
+    def close(self) -> None:
+        self._response.close()
+
     def interrupt(self) -> None:
         """Ends the stream for another thread that reads it."""
         self._response.interrupt()
@@ -424,4 +465,4 @@ class EventStream(Iterator[Event]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._response.close()
+        self.close()

@@ -28,6 +28,7 @@ from .client import Client, EventStream
 from .errors import ConfigError, RemoteError, TaskFailed, WindlassError
 from .models import JOB_ENDS, JobEvent, Lagged, TaskEvent, TasksEvent
 from .servers import Outage
+from .spec import fresh_key
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -218,12 +219,14 @@ class WindlassExecutor(Executor):
     def _send(self, batch: List[int]) -> None:
         """Submits a job with these calls."""
         outage = Outage()
+        # One key for all tries, so that they make one job.
+        options: TaskOptions = {**self._options, "key": fresh_key()}
         try:
             while True:
                 try:
                     if self._broken is not None:
                         raise self._broken
-                    job = self._client.submit(self._command, values=batch, **self._options).job
+                    job = self._client.submit(self._command, values=batch, **options).job
                     break
                 except WindlassError as error:
                     time.sleep(outage.pause_s(error))
