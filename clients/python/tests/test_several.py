@@ -98,7 +98,8 @@ class Several(unittest.TestCase):
         self.assertEqual(live.headers[0]["Authorization"], "Bearer wl_a_b")
 
     def test_a_submission_whose_answer_is_lost_is_made_again_with_the_same_key(self) -> None:
-        lost = self.fake(lambda path: None if path.endswith("jobs") else (200, {"version": "1", "pid": 1, "user": "ann"}))
+        version = {"version": "1", "pid": 1, "user": "ann"}
+        lost = self.fake(lambda path: None if path.endswith("jobs") else (200, version))
         live = self.fake(lambda _: (201, {"job": 5, "existing": False}))
         submitted = self.client(lost.address, live.address).submit(["true"])
         self.assertEqual(submitted.job, 5)

@@ -24,7 +24,7 @@ from .errors import (
 from .models import JOB_ENDS, Event, Job, JobEvent, Lagged, Task, TaskEvent, TasksEvent, Version
 from .own import local_token, paths_for_user
 from .servers import Server, Servers
-from .spec import JobSpec, TaskOptions, fresh_key, job_spec, user_name
+from .spec import JobSpec, TaskOptions, environment, fresh_key, job_spec, user_name
 
 WAIT_LOOK_S = 120.0
 """How long a client waits for the end of a job without a look whether the server still lives."""
@@ -73,8 +73,8 @@ class ClientBase:
             paths_for_user(self._env).check()
 
     def _may_start(self, error: WindlassError, call: Call) -> bool:
-        """True if the user's own server does not run, and the program can start it. A request that it got before it ended
-        may be made again only if that does no harm."""
+        """True if the user's own server does not run, and the program can start it. A request that it got before it
+        ended may be made again only if that does no harm."""
         is_lost = isinstance(error, ConnectionLost) and not isinstance(error, Silent)
         return self._is_own and (isinstance(error, Unreachable) or (is_lost and call.is_repeatable))
 
@@ -102,6 +102,10 @@ class ClientBase:
         if server.address.base is None:
             return "all"
         return "but_home" if local_token(server.address, self._env) is not None else "none"
+
+    def default_env(self) -> Dict[str, str]:
+        """The environment that tasks get where the option `env` is not given."""
+        return environment(None, self._inherit(), os.environ)
 
     def parent_task(self) -> Optional[str]:
         """The task in which this process runs, if it is a task of the same server: it lends its cpus while it waits."""

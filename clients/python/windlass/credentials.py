@@ -35,8 +35,8 @@ class Credentials:
 
     @lru_cache(maxsize=CONTEXTS_MAX)
     def ssl_context(self) -> ssl.SSLContext:
-        """The context for connections over TLS. Reading the system's certificates takes some milliseconds, so it is done
-        once."""
+        """The context for connections over TLS. Reading the system's certificates takes some milliseconds, so it is
+        done once."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except (OSError, ssl.SSLError) as error:

@@ -442,7 +442,8 @@ class _Watch:
 
 
 def _new_directory(directory: Optional[str]) -> Path:
-    base = Path(directory) if directory else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "windlass"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    base = Path(directory) if directory else caches.expanduser() / "windlass"
     try:
         base.mkdir(parents=True, exist_ok=True)
         # It is for this user alone: who can write there can run code as this user.

@@ -85,7 +85,7 @@ def _socket_in(runtime: Path) -> Path:
 
 
 def local_token(address: Address, env: Mapping[str, str]) -> Optional[str]:
-    """The token of the user's own server, if that server is at the address. A server behind a tunnel does not get it."""
+    """The token of the user's own server, if that server is at the address: one behind a tunnel does not get it."""
     try:
         text = (paths_for_user(env).state / "local.token").read_text()
     except (OSError, ConfigError, UnicodeDecodeError):

@@ -180,7 +180,8 @@ class Transport:
         sock = connection.sock
         sock.settimeout(bound_s)
         try:
-            connection.request(call.method, connection.prefix + call.path, call.body, request_headers(connection.server, call))
+            headers = request_headers(connection.server, call)
+            connection.request(call.method, connection.prefix + call.path, call.body, headers)
             response = connection.getresponse()
         except socket.timeout as error:
             connection.close()
