@@ -106,7 +106,7 @@ class WithDirectory(unittest.TestCase):
 
     def setUp(self) -> None:
         if not PROGRAM:
-            self.skipTest("the program is missing: name it in WINDLASS")
+            self.skipTest("the program windlass is missing: name it in WINDLASS")
         self.dir = Path(tempfile.mkdtemp(prefix="windlass-python-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
         self._environ = dict(os.environ)

@@ -6,6 +6,7 @@ import socket
 import threading
 import unittest
 from typing import Any, Callable, Dict, List, Optional, Tuple
+from unittest import mock
 
 import windlass
 from windlass.models import Lagged
@@ -20,6 +21,7 @@ JOB: Dict[str, Any] = {
     "counts": {"total": 1, "succeeded": 1},
     "created_ms": 1,
 }
+VERSION = {"version": "1", "pid": 1, "user": "ann"}
 UNAVAILABLE = (503, {"error": {"code": "unavailable", "message": "no owner now"}})
 
 Answer = Optional[Tuple[int, Any]]
@@ -98,8 +100,7 @@ class Several(unittest.TestCase):
         self.assertEqual(live.headers[0]["Authorization"], "Bearer wl_a_b")
 
     def test_a_submission_whose_answer_is_lost_is_made_again_with_the_same_key(self) -> None:
-        version = {"version": "1", "pid": 1, "user": "ann"}
-        lost = self.fake(lambda path: None if path.endswith("jobs") else (200, version))
+        lost = self.fake(lambda path: None if path.endswith("jobs") else (200, VERSION))
         live = self.fake(lambda _: (201, {"job": 5, "existing": False}))
         submitted = self.client(lost.address, live.address).submit(["true"])
         self.assertEqual(submitted.job, 5)
@@ -150,6 +151,20 @@ class Several(unittest.TestCase):
         self.assertIn("no owner now", str(error))
         self.assertTrue(error.is_temporary)
         self.assertEqual(len(error.failures), 2)
+
+    def test_a_wait_leaves_a_server_that_says_nothing(self) -> None:
+        quiet = threading.Event()
+        self.addCleanup(quiet.set)
+
+        def hang(_: str) -> Answer:
+            quiet.wait()
+            return None
+
+        stuck, live = self.fake(hang), self.fake(lambda path: (200, JOB if "jobs" in path else VERSION))
+        client = self.client(stuck.address, live.address)
+        with mock.patch("windlass.client.WAIT_LOOK_S", 0.05), mock.patch("windlass.calls.GREETING_S", 0.05):
+            self.assertEqual(client.wait(5).state, "succeeded")
+        self.assertEqual(client.address, f"http://{live.address}")
 
     def test_a_stream_of_events_resumes_by_the_last_id_or_says_that_events_were_missed(self) -> None:
         event = b'data: {"worker":{"worker":"box1","what":"up"}}\n\n'

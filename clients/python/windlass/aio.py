@@ -23,7 +23,7 @@ from .aio_transport import AsyncResponse, AsyncTransport
 from .answer import EVENTS_SILENT_S, EventParser, Place, parse
 from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query, written_bytes
 from .calls import Call, JobRef, TaskRef, job_id, task_id
-from .errors import ConnectionLost, LookedAway, Refused, WaitTimeout, WindlassError
+from .errors import ConnectionLost, LookedAway, Refused, Silent, WaitTimeout, WindlassError
 from .models import Event, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult, Version, Why
 from .own import start_server
 from .servers import Circle, Outage
@@ -124,6 +124,15 @@ class AsyncClient(ClientBase):
             pause_s = max(0.0, min(pause_s, deadline_s - time.monotonic()))
         await asyncio.sleep(pause_s)
 
+    async def _look(self, outage: Outage) -> None:
+        """Looks, after a long wait, whether the server lives: of several, one that is gone in silence is passed over."""
+        outage.calm()
+        if self._servers.are_several:
+            try:
+                await self.version()
+            except WindlassError as error:
+                await self._pause(outage, error)
+
     async def version(self) -> Version:
         """The server's version, and who the caller is there."""
         return Version.from_json(await self._json(calls.version()))
@@ -213,16 +222,12 @@ class AsyncClient(ClientBase):
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             look_s = WAIT_LOOK_S if deadline_s is None else min(WAIT_LOOK_S, deadline_s - time.monotonic())
-            try:
-                if look_s > 0:
-                    return Job.from_json(await self._json(calls.wait(number, lend, look_s)))
+            if look_s <= 0:
                 raise WaitTimeout(f"job {number} did not end within {timeout_s} s")
+            try:
+                return Job.from_json(await self._json(calls.wait(number, lend, look_s)))
             except LookedAway:
-                outage.calm()
-                if deadline_s is None or deadline_s > time.monotonic():
-                    await self.version()
-            except WaitTimeout:
-                raise
+                await self._look(outage)
             except WindlassError as error:
                 await self._pause(outage, error, deadline_s)
 
@@ -389,7 +394,7 @@ class AsyncClient(ClientBase):
                 call = calls.log(name, log_query(stream, number, place.offset, follow=True))
                 async with await self._open(call) as response:
                     place.begin(response.header("windlass-log-offset"))
-                    response.set_silence(None)
+                    response.set_silence(WAIT_LOOK_S)
                     async for part in response.parts():
                         outage.calm()
                         yield place.add(part)
@@ -399,6 +404,9 @@ class AsyncClient(ClientBase):
                 written = written_bytes(known, number, stream)
                 if written is not None and not 0 <= place.offset < written:
                     return
+            except Silent:
+                # A task may write nothing for long.
+                await self._look(outage)
             except WindlassError as error:
                 await self._pause(outage, error)
 

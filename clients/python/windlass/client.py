@@ -9,7 +9,7 @@ from . import calls
 from .answer import EVENTS_SILENT_S, EventParser, Place, parse
 from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query, written_bytes
 from .calls import Call, JobRef, TaskRef, job_id, task_id
-from .errors import ConnectionLost, LookedAway, Refused, WaitTimeout, WindlassError
+from .errors import ConnectionLost, LookedAway, Refused, Silent, WaitTimeout, WindlassError
 from .models import Event, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult, Version, Why
 from .own import start_server
 from .servers import Circle, Outage
@@ -101,6 +101,15 @@ class Client(ClientBase):
         if deadline_s is not None:
             pause_s = max(0.0, min(pause_s, deadline_s - time.monotonic()))
         time.sleep(pause_s)
+
+    def _look(self, outage: Outage) -> None:
+        """Looks, after a long wait, whether the server lives: of several, one that is gone in silence is passed over."""
+        outage.calm()
+        if self._servers.are_several:
+            try:
+                self.version()
+            except WindlassError as error:
+                self._pause(outage, error)
 
     def version(self) -> Version:
         """The server's version, and who the caller is there."""
@@ -199,17 +208,12 @@ class Client(ClientBase):
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             look_s = WAIT_LOOK_S if deadline_s is None else min(WAIT_LOOK_S, deadline_s - time.monotonic())
-            try:
-                if look_s > 0:
-                    return Job.from_json(self._json(calls.wait(number, lend, look_s)))
+            if look_s <= 0:
                 raise WaitTimeout(f"job {number} did not end within {timeout_s} s")
+            try:
+                return Job.from_json(self._json(calls.wait(number, lend, look_s)))
             except LookedAway:
-                outage.calm()
-                if deadline_s is None or deadline_s > time.monotonic():
-                    # If the server is gone without a word, another one answers this, and is asked from then on.
-                    self.version()
-            except WaitTimeout:
-                raise
+                self._look(outage)
             except WindlassError as error:
                 self._pause(outage, error, deadline_s)
 
@@ -364,7 +368,7 @@ class Client(ClientBase):
                 call = calls.log(name, log_query(stream, number, place.offset, follow=True))
                 with self._open(call) as response:
                     place.begin(response.header("windlass-log-offset"))
-                    response.set_silence(None)
+                    response.set_silence(WAIT_LOOK_S)
                     for part in response.parts():
                         outage.calm()
                         yield place.add(part)
@@ -375,6 +379,9 @@ class Client(ClientBase):
                 written = written_bytes(known, number, stream)
                 if written is not None and not 0 <= place.offset < written:
                     return
+            except Silent:
+                # A task may write nothing for long.
+                self._look(outage)
             except WindlassError as error:
                 self._pause(outage, error)
 
