@@ -41,7 +41,7 @@ class FakeServer(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that closes a stream is no fault of the server."""
+        """A client that closes a stream does no harm to the server."""
 
     @property
     def address(self) -> str:

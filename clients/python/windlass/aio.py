@@ -125,7 +125,7 @@ class AsyncClient(ClientBase):
         await asyncio.sleep(pause_s)
 
     async def _look(self, outage: Outage) -> None:
-        """Looks, after a long wait, whether the server lives: of several, one that is gone in silence is passed over."""
+        """Looks, after a long wait, whether the server lives. Of several, a silent one is passed over."""
         outage.calm()
         if self._servers.are_several:
             try:

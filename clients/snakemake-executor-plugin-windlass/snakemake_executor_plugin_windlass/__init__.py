@@ -57,7 +57,7 @@ common_settings = CommonSettings(
 )
 
 
-class Executor(RemoteExecutor):  # type: ignore[misc]  # The interface has no types.
+class Executor(RemoteExecutor):
     """The executor, as Snakemake calls it."""
 
     def __post_init__(self) -> None:
