@@ -3,6 +3,7 @@
 mod app;
 mod board;
 mod bounded;
+mod description;
 mod extract;
 mod figures;
 mod guard;

@@ -120,7 +120,7 @@ pub struct ForgetQuery {
 #[utoipa::path(post, path = "/api/v1/workers/{name}/forget", tag = "workers",
     params(("name" = String, Path), ForgetQuery),
     responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody),
-              (status = 409, body = windlass_api::ErrorBody)))]
+              (status = 409, description = "It is connected", body = windlass_api::ErrorBody)))]
 pub async fn forget(
     State(app): State<App>,
     request: ChangeRequest,
