@@ -435,7 +435,6 @@ class AsyncEvents(AsyncIterator[Event]):
                     if not is_first and self._last_id is None:
                         return Lagged()
                 event = await self._stream.next()
-                self._last_id = self._stream.last_event_id
                 self._outage.calm()
                 return event
             except WindlassError as error:
@@ -446,6 +445,7 @@ class AsyncEvents(AsyncIterator[Event]):
         """Closes the connection."""
         stream, self._stream = self._stream, None
         if stream is not None:
+            self._last_id = stream.last_event_id or self._last_id
             stream.close()
 
     async def __aenter__(self) -> AsyncEvents:

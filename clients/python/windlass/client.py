@@ -412,7 +412,6 @@ class Events(Iterator[Event]):
                     if self._last_id is None:
                         return Lagged()
                 event = next(self._stream)
-                self._last_id = self._stream.last_event_id
                 self._outage.calm()
                 return event
             except WindlassError as error:
@@ -423,6 +422,7 @@ class Events(Iterator[Event]):
         """Closes the connection."""
         stream, self._stream = self._stream, None
         if stream is not None:
+            self._last_id = stream.last_event_id or self._last_id
             stream.close()
 
     def __enter__(self) -> Events:

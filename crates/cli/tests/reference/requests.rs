@@ -72,7 +72,7 @@ fn request(page: &mut String, method: &str, path: &str, described: &Value, named
     }
     for parameter in parameters {
         let name = parameter["name"].as_str().unwrap();
-        let place = if path.contains(&format!("{{{name}}}")) { "path" } else { "query" };
+        let place = parameter["in"].as_str().unwrap();
         let meaning = cell(parameter["description"].as_str().unwrap_or_default());
         _ = writeln!(page, "| `{name}` | {place} | {} | {meaning} |", kind(&parameter["schema"], named));
     }
