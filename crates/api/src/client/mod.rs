@@ -4,12 +4,15 @@
 mod clock;
 mod credentials;
 mod failure;
+mod raw;
 mod servers;
 
 pub use crate::address::Address;
 pub use clock::server_ahead_ms;
 pub use credentials::{Credentials, CredentialsError};
 pub use failure::ClientError;
+pub use raw::{RawHead, RawRequest};
+pub use reqwest::Method;
 
 use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
@@ -20,7 +23,7 @@ use crate::{
     Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use servers::{Call, Patience, Servers};
