@@ -1,10 +1,12 @@
 //! `windlass api`, and the HTTP interface as a program without a client of its own sees it.
 
-use crate::support::Farm;
+use crate::support::{Farm, PATIENCE};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 const STEPS: &str = r#"steps=[{"name":"one","command":["true"],"cwd":"/"}]"#;
 
@@ -125,6 +127,24 @@ fn a_stream_of_events_goes_on_where_it_was() {
     // Another run of the server had other ids.
     let other = stream(&farm, Some("0-1"), "lagged");
     assert_eq!(other.len(), 1, "{other:?}");
+}
+
+#[test]
+fn a_client_that_can_connect_finds_its_token() {
+    let farm = Farm::new();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let mut server = farm.command(&["server", "start", "--no-worker", "--listen", &address]);
+    let mut server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while TcpStream::connect(&address).is_err() && began.elapsed() < PATIENCE {
+        std::thread::yield_now();
+    }
+    let token = std::fs::read_to_string(farm.state().join("local.token")).unwrap_or_default();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(token.starts_with(&format!("{address}\nwl_")), "{token}");
 }
 
 /// The manual finds the socket like this for programs such as curl.
