@@ -39,7 +39,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Tells what happens from now on, as server-sent events: each event's name says which it is, its data is a
 /// `ServerEvent`. The stream begins with an id. A client that comes back within a minute, with the last id that it
-/// received, is told what happened meanwhile, or `lagged` if that is no longer known.
+/// received, is told what happened meanwhile, or `lagged` if some of it is gone.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
     params(EventsQuery, ("last-event-id" = Option<String>, Header,
         description = "The last id that was received: events after it are told first")),
