@@ -164,7 +164,7 @@ impl EventStream {
         (!self.is_behind).then(|| format!("{}-{}", self.events.run, self.number))
     }
 
-    /// The next event.
+    /// The next event, or [`ServerEvent::Lagged`] where some were missed.
     pub async fn recv(&mut self) -> Option<Arc<ServerEvent>> {
         if std::mem::take(&mut self.is_behind) {
             return Some(Arc::new(ServerEvent::Lagged));

@@ -205,7 +205,7 @@ impl Site {
         }
     }
 
-    /// The access rules.
+    /// The access rules, by the tokens of the store and of this process.
     pub async fn auth(&self) -> anyhow::Result<Auth> {
         let auth = Auth::load(&self.store, self.protection.auth, user_name()).await?;
         if let Some(own_token) = &self.own_token {

@@ -51,7 +51,7 @@ pub async fn events(
 ) -> Result<Stream<impl stream::Stream<Item = Result<Sse, Infallible>>>, ApiError> {
     let after = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default());
     let reader = EventsReader::new(&app, query.job, after);
-    let begin = reader.events.id().map(|id| Ok(Sse::default().id(id)));
+    let begin = reader.events.id().map(|id| Ok::<_, Infallible>(Sse::default().id(id)));
     let brief = query.brief.then(BriefEvents::default);
     let events = stream::unfold((reader, brief), |(mut reader, mut brief)| async move {
         let event = match &mut brief {
