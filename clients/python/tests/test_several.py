@@ -1,5 +1,6 @@
 """Which of several servers is asked, and what is asked twice. The servers here are small ones that answer as told."""
 
+import asyncio
 import http.server
 import json
 import socket
@@ -165,6 +166,33 @@ class Several(unittest.TestCase):
         with mock.patch("windlass.client.WAIT_LOOK_S", 0.05), mock.patch("windlass.calls.GREETING_S", 0.05):
             self.assertEqual(client.wait(5).state, "succeeded")
         self.assertEqual(client.address, f"http://{live.address}")
+
+    def test_a_run_that_is_cancelled_while_it_submits_cancels_its_job(self) -> None:
+        asked, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def serve(path: str) -> Answer:
+            if not path.endswith("/jobs"):
+                return 200, JOB if "jobs" in path else VERSION
+            asked.set()
+            go_on.wait()
+            return 201, {"job": 5, "existing": False}
+
+        server = self.fake(serve)
+
+        async def work() -> None:
+            async with windlass.AsyncClient(server.address, token="wl_a_b") as client:
+                run = asyncio.ensure_future(client.run(["true"]))
+                await asyncio.get_running_loop().run_in_executor(None, asked.wait)
+                run.cancel()
+                # The cancellation arrives before the answer.
+                await asyncio.sleep(0)
+                go_on.set()
+                with self.assertRaises(asyncio.CancelledError):
+                    await run
+
+        asyncio.run(work())
+        self.assertIn("POST /api/v1/jobs/5/cancel", [path for path, _ in server.asked])
 
     def test_a_stream_of_events_resumes_by_the_last_id_or_says_that_events_were_missed(self) -> None:
         event = b'data: {"worker":{"worker":"box1","what":"up"}}\n\n'

@@ -188,21 +188,22 @@ class AsyncClient(ClientBase):
         parent = self.parent_task()
         if parent is not None:
             options.setdefault("parent", parent)
-        submitted = await self.submit(command, values=listed, **options)
+        # The cancellation of the caller must end neither the submission, whose job would run on unknown, nor the request
+        # that cancels the job.
+        submitting = asyncio.ensure_future(self.submit(command, values=listed, **options))
         try:
-            job = await self.wait(submitted, timeout_s)
+            job = await self.wait(await asyncio.shield(submitting), timeout_s)
         except BaseException:
-            # The cancellation of the caller must not end the request that cancels the job.
-            await asyncio.shield(self._cancel_quietly(submitted.job))
+            await asyncio.shield(self._cancel_quietly(submitting))
             raise
         await self.check(job)
         return [await self.result(task) async for task in self.tasks(job)]
 
-    async def _cancel_quietly(self, job: int) -> None:
+    async def _cancel_quietly(self, submitting: asyncio.Future[Submitted]) -> None:
         try:
-            await self.cancel(job)
-        except WindlassError:
-            # What interrupted the wait says more. Perhaps the job has just ended.
+            await self.cancel((await submitting).job)
+        except Exception:
+            # What interrupted the wait says more. Perhaps there is no job, or it has just ended.
             pass
 
     async def result(self, task: TaskRef) -> TaskResult:
