@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(events.stream(Some(&id)).missed.len(), 0);
         tokio::time::advance(Duration::from_secs(61)).await;
         events.tell((*tasks(1, 1)).clone());
-        for id in [id.as_str(), "other-0", "", &format!("{}-7", events.run)] {
+        for id in [id.as_str(), "other-0", "", format!("{}-7", events.run).as_str()] {
             let mut late = events.stream(Some(id));
             assert_eq!(late.id(), None, "{id}");
             events.tell((*tasks(2, 1)).clone());
