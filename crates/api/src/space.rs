@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Most parameters of one space.
 pub const PARAMS_PER_SPACE_MAX: usize = 16;
@@ -83,18 +85,39 @@ pub enum Values {
 }
 
 /// How the values of parameters combine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Combination {
     /// The values of one parameter.
     Param(String),
     /// Each with each, the last varying fastest.
-    #[schema(no_recursion)]
     Product(Vec<Combination>),
     /// The first with the first, the second with the second; all have equally many.
-    #[schema(no_recursion)]
     Association(Vec<Combination>),
 }
+
+/// An object with one of three fields, which is the same as a choice of three objects. Generators of clients do not read
+/// a choice of objects that contain the type itself.
+impl PartialSchema for Combination {
+    fn schema() -> RefOr<Schema> {
+        let param = ObjectBuilder::new().schema_type(Type::String);
+        let several = || ArrayBuilder::new().items(Ref::from_schema_name("Combination"));
+        let product = several().description(Some("Each with each, the last varying fastest."));
+        let association = several().description(Some(
+            "The first with the first, the second with the second; all have equally many.",
+        ));
+        ObjectBuilder::new()
+            .description(Some("How the values of parameters combine: one of these fields."))
+            .property("param", param.description(Some("The values of one parameter.")))
+            .property("product", product)
+            .property("association", association)
+            .min_properties(Some(1))
+            .max_properties(Some(1))
+            .into()
+    }
+}
+
+impl ToSchema for Combination {}
 
 /// The fault of a space.
 #[allow(missing_docs, reason = "the messages say what the variants and their fields are")]

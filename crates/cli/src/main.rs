@@ -19,8 +19,8 @@ use client::credentials;
 use client::own::OwnAccess;
 use commands::machine::MachineCommand;
 use commands::{
-    board, ca, completion, docs, events, job_wait, limit, list, logs, queue, run, scheduler, server, show, targets, tips, token, top,
-    verbs, view, why, worker,
+    api, board, ca, completion, docs, events, job_wait, limit, list, logs, queue, run, scheduler, server,
+    show, targets, tips, token, top, verbs, view, why, worker,
 };
 use node::own;
 use std::ffi::OsString;
@@ -38,7 +38,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Work", &["run", "submit", "jobs", "job", "logs", "why", "events", "board"]),
     ("Farm", &["top", "workers", "worker", "queues", "queue", "limit", "scheduler"]),
     ("Administration", &["server", "store", "gateway", "compass", "nix-hook", "token", "ca", "doctor"]),
-    ("Tools", &["sim", "version", "completion", "man"]),
+    ("Tools", &["api", "sim", "version", "completion", "man"]),
 ];
 
 /// A job scheduler for one machine or a farm of machines
@@ -142,6 +142,8 @@ enum Command {
     Events(events::EventsArgs),
     /// Open the board in a browser, signed in
     Board(board::BoardArgs),
+    /// Make a request to the server's HTTP interface
+    Api(api::ApiArgs),
     /// Print the versions of this program and of the server
     Version,
     /// Create and revoke tokens of users and workers
@@ -303,6 +305,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Scheduler(command) => scheduler::command(context, command).await,
         Command::Events(args) => events::events(context, &args).await,
         Command::Board(args) => board::board(context, &args).await,
+        Command::Api(args) => api::api(context, &args).await,
         Command::Version => show::version(context).await,
         Command::Token(command) => token::command(context, command).await,
         Command::Ca(command) => ca::command(command),

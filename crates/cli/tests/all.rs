@@ -1,6 +1,7 @@
 //! All tests of the program as one program, which is linked once, but for those of `alone.rs`. Each file is a module:
 //! `--test all crash::` runs one.
 
+mod api;
 mod bad_input;
 mod board;
 mod browser;

@@ -67,10 +67,7 @@ fn a_busy_licence_is_nobodys_failure() {
     for round in 0..20 {
         end(&mut farm, first(job), 11);
         assert!(!farm.is_placed(first(job)));
-        assert_eq!(
-            windlass_core::explain::waiting_tasks(&farm.engine).get(&Word::LicenceBusy),
-            Some(&1)
-        );
+        assert_eq!(windlass_core::explain::waiting_tasks(&farm.engine).get(&Word::LicenceBusy), Some(&1));
         if round < 5 {
             let other = farm.submit(work(1, &[]));
             assert!(farm.is_placed(first(other)), "other steps of the queue go on");

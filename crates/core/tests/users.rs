@@ -221,7 +221,8 @@ fn a_task_that_waits_for_another_user_of_its_queue_says_so() {
     farm.advance(1);
     let (waiting, ahead, of) =
         if started(&farm, 1, second) > 0 { (second, "ann", "bob") } else { (first, "bob", "ann") };
-    let next = farm.engine.job(waiting).and_then(|job| job.steps[0].ready.first()).expect("it has ready tasks");
+    let next =
+        farm.engine.job(waiting).and_then(|job| job.steps[0].ready.first()).expect("it has ready tasks");
     let why = farm.why(task(waiting, next));
     assert_eq!(why.reason, Reason::BehindUser(ahead.to_owned()));
     assert_eq!(why.changes, [], "no weight brings {of} before {ahead}, who has had nothing");

@@ -144,6 +144,27 @@ pub enum TokenError {
     Store(#[from] StoreError),
 }
 
+/// A token that this process alone knows and the store never has: it ends with the process.
+pub struct OwnToken {
+    id: String,
+    secret: String,
+}
+
+impl OwnToken {
+    /// Another one than all before.
+    ///
+    /// # Errors
+    /// The operating system gives no random numbers.
+    pub fn new() -> Result<OwnToken, NoRandom> {
+        Ok(OwnToken { id: random::<ID_BYTES>()?, secret: random::<SECRET_BYTES>()? })
+    }
+
+    /// What goes after `Bearer`.
+    pub fn bearer(&self) -> String {
+        format!("wl_{}_{}", self.id, self.secret)
+    }
+}
+
 /// All tokens, and the rule for requests without one.
 pub struct Auth {
     store: Store,
@@ -323,13 +344,11 @@ impl Auth {
         }
     }
 
-    /// Makes a token of an administrator that this process alone knows and the store never has: it ends with
-    /// the process. What goes after `Bearer`.
-    pub fn create_for_this_process(&self) -> Result<String, TokenError> {
-        let (id, secret) = (random::<ID_BYTES>()?, random::<SECRET_BYTES>()?);
+    /// Lets in with this token, as an administrator.
+    pub fn take_own(&self, own: &OwnToken) {
         let record = TokenRecord {
-            id: id.clone(),
-            hash: hash_of_secret(&secret),
+            id: own.id.clone(),
+            hash: hash_of_secret(&own.secret),
             role: Role::Admin.as_str().to_owned(),
             user: self.user.clone(),
             worker: None,
@@ -341,10 +360,8 @@ impl Auth {
             expires: None,
             revoked: None,
         };
-        let bearer = format!("wl_{id}_{secret}");
-        _ = self.own.set(id.clone());
-        self.tokens.write().insert(id, record);
-        Ok(bearer)
+        _ = self.own.set(own.id.clone());
+        self.tokens.write().insert(own.id.clone(), record);
     }
 
     /// Ends a token, at once; `None` if there is none of that id.
@@ -491,7 +508,9 @@ mod tests {
         assert_eq!(over_tcp(&other, &shown), Err(Denied::Revoked));
         assert!(auth.revoke("none").await.unwrap().is_none());
         // Only this process has its own token, and no store.
-        let own = format!("Bearer {}", auth.create_for_this_process().unwrap());
+        let own_token = OwnToken::new().unwrap();
+        auth.take_own(&own_token);
+        let own = format!("Bearer {}", own_token.bearer());
         assert!(auth.is_own(own.split('_').nth(1).unwrap()) && !auth.is_own(&made.token.id));
         auth.refresh().await.unwrap();
         assert_eq!(over_tcp(&auth, &own).unwrap().role, Role::Admin);

@@ -1,10 +1,15 @@
 //! Events for clients that watch the farm, made from the engine's notes once they are durable, and only
 //! while a client listens.
 
+mod history;
+
+use history::EventHistory;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use windlass_api::{JobEvent, JobState, ServerEvent, TaskEvent, TasksEvent, WorkerEvent, exit_code_of};
 use windlass_core::JobId;
@@ -21,24 +26,68 @@ pub type Subscription = broadcast::Receiver<Arc<ServerEvent>>;
 #[derive(Clone)]
 pub struct Events {
     sender: broadcast::Sender<Arc<ServerEvent>>,
+    /// Locked while an event is sent, so that all receive events in the order of their numbers.
+    history: Arc<Mutex<EventHistory>>,
+    /// Tells this run of the server from all others, whose numbers mean other events.
+    run: Arc<str>,
 }
 
 impl Events {
     pub fn new() -> Self {
-        Events { sender: broadcast::channel(EVENTS_MAX).0 }
+        let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Events {
+            sender: broadcast::channel(EVENTS_MAX).0,
+            history: Arc::default(),
+            run: format!("{:x}{:x}", started.as_nanos(), std::process::id()).into(),
+        }
     }
 
     pub fn subscribe(&self) -> Subscription {
         self.sender.subscribe()
     }
 
+    /// The events for a client: those after the one of this id, or those from now on. If some of them are gone, the
+    /// stream begins with [`ServerEvent::Lagged`].
+    pub fn stream(&self, after: Option<&str>) -> EventStream {
+        let mut history = self.history.lock();
+        history.open();
+        let missed = match after {
+            None => Some(VecDeque::new()),
+            Some(id) => self.number_of(id).and_then(|number| history.after(number)),
+        };
+        let is_behind = missed.is_none();
+        let missed = missed.unwrap_or_default();
+        let number = history.last() - missed.len() as u64;
+        EventStream { receiver: self.sender.subscribe(), events: self.clone(), number, is_behind, missed }
+    }
+
+    /// The number in an id of this run.
+    fn number_of(&self, id: &str) -> Option<u64> {
+        id.strip_prefix(&*self.run)?.strip_prefix('-')?.parse().ok()
+    }
+
+    /// True while events have a listener, or a client may come back for them.
+    pub fn is_wanted(&self) -> bool {
+        self.listeners() > 0 || self.history.lock().is_wanted(Instant::now())
+    }
+
     pub fn listeners(&self) -> usize {
         self.sender.receiver_count()
     }
 
+    /// True if what happened is told. Otherwise it is noted that something is left out.
+    fn is_told(&self, facts: &[Fact]) -> bool {
+        let mut history = self.history.lock();
+        let is_told = self.listeners() > 0 || history.is_wanted(Instant::now());
+        if !is_told && !facts.is_empty() {
+            history.skip();
+        }
+        is_told
+    }
+
     /// Tells the listeners. The engine must still hold the jobs that ended in this batch.
     pub fn publish(&self, engine: &Engine, batch: &Outbox) {
-        if self.sender.receiver_count() == 0 {
+        if !self.is_told(&batch.facts) {
             return;
         }
         // One that was parked at once is as it was submitted.
@@ -88,8 +137,54 @@ impl Events {
     }
 
     pub fn tell(&self, event: ServerEvent) {
+        let event = Arc::new(event);
+        let mut history = self.history.lock();
+        history.add(&event, Instant::now());
         // An error says that nobody listens any more.
-        _ = self.sender.send(Arc::new(event));
+        _ = self.sender.send(event);
+    }
+}
+
+/// The numbered events of one client.
+pub struct EventStream {
+    receiver: Subscription,
+    events: Events,
+    /// Number of the last event that was received, or before the first one of the stream.
+    number: u64,
+    /// Some events are gone, and the client is to be told so first.
+    is_behind: bool,
+    /// Events from before the stream began, to be received first.
+    missed: VecDeque<Arc<ServerEvent>>,
+}
+
+impl EventStream {
+    /// The id of the last event that was received; at first that of the place where the stream begins. `None` until the
+    /// client was told that it has missed some.
+    pub fn id(&self) -> Option<String> {
+        (!self.is_behind).then(|| format!("{}-{}", self.events.run, self.number))
+    }
+
+    /// The next event, or [`ServerEvent::Lagged`] where some were missed.
+    pub async fn recv(&mut self) -> Option<Arc<ServerEvent>> {
+        if std::mem::take(&mut self.is_behind) {
+            return Some(Arc::new(ServerEvent::Lagged));
+        }
+        let (event, count) = match self.missed.pop_front() {
+            Some(event) => (event, 1),
+            None => match self.receiver.recv().await {
+                Ok(event) => (event, 1),
+                Err(RecvError::Lagged(count)) => (Arc::new(ServerEvent::Lagged), count),
+                Err(RecvError::Closed) => return None,
+            },
+        };
+        self.number += count;
+        Some(event)
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.events.history.lock().close(Instant::now());
     }
 }
 
@@ -125,6 +220,11 @@ impl BriefEvents {
                 self.next.push_back(event);
             }
         }
+    }
+
+    /// True if the listener was told all.
+    pub fn is_empty(&self) -> bool {
+        self.next.is_empty() && self.counts.is_empty()
     }
 
     pub fn next(&mut self, now: Instant) -> Option<Arc<ServerEvent>> {
@@ -180,6 +280,56 @@ mod tests {
             other => panic!("{other:?}"),
         });
         told.collect()
+    }
+
+    async fn received(stream: &mut EventStream, count: usize) -> Vec<Option<u64>> {
+        let mut jobs = Vec::new();
+        for _ in 0..count {
+            jobs.push(stream.recv().await.unwrap().job());
+        }
+        jobs
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_comes_back_misses_nothing() {
+        let events = Events::new();
+        let mut first = events.stream(None);
+        let begin = first.id().unwrap();
+        events.tell((*tasks(1, 1)).clone());
+        events.tell((*tasks(2, 1)).clone());
+        assert_eq!(received(&mut first, 1).await, [Some(1)]);
+        let id = first.id().unwrap();
+        drop(first);
+        events.tell((*tasks(3, 1)).clone());
+        let mut second = events.stream(Some(&id));
+        events.tell((*tasks(4, 1)).clone());
+        assert_eq!(received(&mut second, 3).await, [Some(2), Some(3), Some(4)]);
+        let mut again = events.stream(Some(&begin));
+        assert_eq!(received(&mut again, 4).await, [Some(1), Some(2), Some(3), Some(4)]);
+        assert_eq!(again.id(), second.id());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_comes_back_too_late_is_told_so() {
+        let events = Events::new();
+        let id = events.stream(None).id().unwrap();
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert!(!events.is_wanted());
+        assert_eq!(events.stream(Some(&id)).missed.len(), 0);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        events.tell((*tasks(1, 1)).clone());
+        for id in [id.as_str(), "other-0", "", format!("{}-7", events.run).as_str()] {
+            let mut late = events.stream(Some(id));
+            assert_eq!(late.id(), None, "{id}");
+            events.tell((*tasks(2, 1)).clone());
+            assert_eq!(received(&mut late, 2).await, [None, Some(2)], "{id}");
+        }
+        // More than is kept.
+        let mut slow = events.stream(None);
+        let id = slow.id().unwrap();
+        (0..70).for_each(|job| events.tell((*tasks(job, 1)).clone()));
+        assert_eq!(received(&mut events.stream(Some(&id)), 1).await, [None]);
+        assert_eq!(received(&mut slow, 1).await, [Some(0)]);
     }
 
     #[test]

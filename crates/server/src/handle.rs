@@ -8,8 +8,8 @@ use crate::figures::{EndedAttempts, PlacedSteps};
 use crate::inbox::Inbox;
 use crate::link::{Links, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
-use crate::panics::in_request_here;
 use crate::notices::NoticeBook;
+use crate::panics::in_request_here;
 use crate::peers::{Once, SureUntil};
 use crate::progress::ProgressBoard;
 use crate::unavailable::Unavailable;
@@ -234,7 +234,8 @@ impl Handle {
     ) -> Result<T, Unavailable> {
         let engine = self.copy().await?;
         let _turn = self.shared.long_questions.acquire().await.expect("nothing closes it");
-        let asked = move || in_request_here(|| question(&engine.lock().unwrap_or_else(PoisonError::into_inner)));
+        let asked =
+            move || in_request_here(|| question(&engine.lock().unwrap_or_else(PoisonError::into_inner)));
         match tokio::task::spawn_blocking(asked).await {
             Ok(answer) => Ok(answer),
             Err(error) => std::panic::resume_unwind(error.into_panic()),

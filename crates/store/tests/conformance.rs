@@ -6,7 +6,8 @@ use std::sync::Arc;
 use windlass_core::engine::Write;
 use windlass_core::job::{
     AfterEnd, BackOff, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast,
-    FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, OnEnd, StepSpec, Stop, TaskResult, TaskState, Tries,
+    FailLimit, Hints, JobSpec, JobState, Kind, LaunchFault, OnEnd, StepSpec, Stop, TaskResult, TaskState,
+    Tries,
 };
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::queues::{QueueRecord, TurnsBy};

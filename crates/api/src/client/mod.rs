@@ -5,6 +5,7 @@ mod clock;
 mod credentials;
 mod failure;
 mod failures;
+mod raw;
 mod seldom;
 mod servers;
 pub mod task_sets;
@@ -14,6 +15,8 @@ pub use clock::server_ahead_ms;
 pub use credentials::{Credentials, CredentialsError};
 pub use failure::ClientError;
 pub use failures::failures_of;
+pub use raw::{RawHead, RawRequest};
+pub use reqwest::Method;
 pub use seldom::{dry_run, remove_queue};
 
 use crate::board::{Board, ServerLoads};
@@ -25,7 +28,7 @@ use crate::{
     Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use servers::{Call, Patience, Servers};

@@ -1,5 +1,6 @@
 //! The commands: their flags, their requests to a server, and their output.
 
+pub mod api;
 pub mod args;
 pub mod array;
 pub mod board;

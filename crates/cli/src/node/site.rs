@@ -13,7 +13,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
-use windlass_server::auth::Auth;
+use windlass_server::auth::{Auth, OwnToken};
 use windlass_server::{
     Config, Gateways, Listener, Protection, Reads, RoomLimits, ServeOptions, ServerKey, WorkerTerms,
 };
@@ -41,8 +41,8 @@ pub struct Site {
     pub address_here: String,
     store_address: String,
     protection: Protection,
-    /// It listens on TCP, and asks for tokens there.
-    asks: bool,
+    /// The token of clients of this machine, where it listens on TCP and asks for tokens there.
+    own_token: Option<OwnToken>,
     listeners: Vec<Listener>,
     store: Store,
     member: Option<Member>,
@@ -55,7 +55,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Listens, so that connections wait, and opens the store.
+    /// Opens the store, and listens, so that connections wait. A client that can connect finds its token already.
     pub async fn open(config: &Config, state: &Path, life: Life) -> anyhow::Result<Site> {
         let store_address = config.store.clone();
         let store_address =
@@ -63,9 +63,9 @@ impl Site {
         let protection = protection(config)?;
         let listen = config.listen.as_deref().unwrap_or_default();
         let over_tcp = !listen.starts_with("unix:");
-        let mut listeners = vec![Listener::bind(listen, &protection).await?];
+        let listener = Listener::reserve(listen, &protection)?;
         anyhow::ensure!(!over_tcp || !runs_all_as_root(config), "{ALL_AS_ROOT}");
-        let (address, address_here) = (listeners[0].address(), listeners[0].address_here());
+        let (address, address_here) = (listener.address(), listener.address_here());
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(state);
         made.with_context(|| format!("cannot create the state directory {}", state.display()))?;
         let asks = over_tcp && protection.auth;
@@ -78,9 +78,17 @@ impl Site {
             );
         }
         let store = Store::connect(&store_address).await?;
+        let own_token = asks.then(OwnToken::new).transpose()?;
+        if let Some(own_token) = &own_token {
+            // Not before the store is this process's: another server may have the state directory.
+            let path = Paths::for_state(state.to_owned()).token();
+            cookie::write(&path, &address_here, &own_token.bearer())?;
+        }
+        listener.listen()?;
+        let mut listeners = vec![listener];
         if asks {
             let socket = format!("unix:{}", state.join(ADMIN_SOCKET).display());
-            listeners.push(Listener::bind(&socket, &Protection::default()).await?);
+            listeners.push(Listener::bind(&socket, &Protection::default())?);
             message!("administrators connect to {socket}");
         }
         let name = config.worker.name.clone();
@@ -102,7 +110,7 @@ impl Site {
             address_here,
             store_address,
             protection,
-            asks,
+            own_token,
             listeners,
             store,
             member,
@@ -197,12 +205,11 @@ impl Site {
         }
     }
 
-    /// The access rules. A client of this machine finds its token in the state directory.
+    /// The access rules, by the tokens of the store and of this process.
     pub async fn auth(&self) -> anyhow::Result<Auth> {
         let auth = Auth::load(&self.store, self.protection.auth, user_name()).await?;
-        if self.asks {
-            let path = Paths::for_state(self.state.clone()).token();
-            cookie::write(&path, &self.address_here, &auth.create_for_this_process()?)?;
+        if let Some(own_token) = &self.own_token {
+            auth.take_own(own_token);
         }
         Ok(auth)
     }

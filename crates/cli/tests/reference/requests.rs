@@ -72,17 +72,33 @@ fn request(page: &mut String, method: &str, path: &str, described: &Value, named
     }
     for parameter in parameters {
         let name = parameter["name"].as_str().unwrap();
-        let place = if path.contains(&format!("{{{name}}}")) { "path" } else { "query" };
+        let place = parameter["in"].as_str().unwrap();
         let meaning = cell(parameter["description"].as_str().unwrap_or_default());
         _ = writeln!(page, "| `{name}` | {place} | {} | {meaning} |", kind(&parameter["schema"], named));
     }
     page.push_str("\nAnswers:\n\n| status | answer |\n|---|---|\n");
     for (status, answer) in described["responses"].as_object().unwrap() {
+        if answer["$ref"].is_string() {
+            // One of the errors that stand at the top of the page.
+            continue;
+        }
         let meaning = cell(answer["description"].as_str().unwrap_or_default());
         let of = body(answer).map(|schema| kind(schema, named)).unwrap_or_default();
         let between = if meaning.is_empty() || of.is_empty() { "" } else { ": " };
         _ = writeln!(page, "| {status} | {meaning}{between}{of} |");
     }
+}
+
+/// The errors that a request may have beside those that are listed with it.
+fn shared_errors(document: &Value, named: &mut BTreeSet<String>) -> String {
+    let mut text =
+        "\nErrors of all requests to which they can apply:\n\n| error | meaning |\n|---|---|\n".to_owned();
+    for (name, error) in document["components"]["responses"].as_object().unwrap() {
+        let meaning = cell(error["description"].as_str().unwrap());
+        let of = body(error).map(|schema| kind(schema, named)).unwrap();
+        _ = writeln!(text, "| {name} | {meaning}: {of} |");
+    }
+    text
 }
 
 /// A schema with its fields, or its words.
@@ -183,6 +199,7 @@ fn the_page_of_requests_is_the_server_s() {
          A user who can open a server's unix socket is its administrator. A field that may be absent is unknown then.\n",
     );
     let (mut named, mut told) = (BTreeSet::new(), 0);
+    page.push_str(&shared_errors(&document, &mut named));
     let paths = document["paths"].as_object().unwrap();
     let other = ("server", "Server");
     for (tag, title) in GROUPS.into_iter().chain([other]) {

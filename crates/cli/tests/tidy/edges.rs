@@ -194,7 +194,10 @@ pub const API_EDGES: [(&str, &[&str]); 36] = [
     ("why", &["failure", "task", "word"]),
     ("body", &["session", "space"]),
     ("wire", &["session"]),
-    ("submit", &["after", "body", "fail_limit", "job_name", "on_end", "session", "shape", "space", "why", "word"]),
+    (
+        "submit",
+        &["after", "body", "fail_limit", "job_name", "on_end", "session", "shape", "space", "why", "word"],
+    ),
     ("job", &["failure", "on_end", "submit", "token", "word"]),
     ("dry_run", &["job", "submit", "why"]),
     ("worker", &["load", "submit", "word"]),

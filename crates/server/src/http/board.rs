@@ -57,8 +57,7 @@ pub struct SummaryQuery {
 
 /// Sums up how the tasks that were placed of late were scored where they went.
 #[utoipa::path(get, path = "/api/v1/board/scoring/summary", tag = "board", params(SummaryQuery),
-    responses((status = 200, description = "The summary", body = Board<ScoringSummary>),
-              (status = 400, body = windlass_api::ErrorBody)))]
+    responses((status = 200, description = "The summary", body = Board<ScoringSummary>)))]
 pub async fn summary(
     State(app): State<App>,
     Query(query): Query<SummaryQuery>,
@@ -108,7 +107,6 @@ pub struct DecisionsQuery {
 /// looked for a worker each time, so the candidates are workers. For administrators.
 #[utoipa::path(get, path = "/api/v1/board/jobs/decisions", tag = "board", params(DecisionsQuery),
     responses((status = 200, description = "The decisions", body = Board<Vec<BoardDecision>>),
-              (status = 400, body = windlass_api::ErrorBody),
               (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn decisions(
     State(app): State<App>,

@@ -32,8 +32,7 @@ const EXAMPLES_MAX: usize = 8;
 
 /// Says why the tasks of a job failed, by cause. Of a job with very many failed tasks it looks at the first ones.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/failures", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, description = "The failed tasks by cause", body = Failures),
-    (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, description = "The failed tasks by cause", body = Failures)))]
 pub async fn failures(
     State(app): State<App>,
     reader: Reader,

@@ -74,7 +74,7 @@ pub struct SeriesQuery {
 /// Shows the farm and its busiest queues over time. It is looked at every ten seconds, in the middle of each step; a day
 /// is told up to the last five minutes that are over.
 #[utoipa::path(get, path = "/api/v1/board/series", tag = "board", params(SeriesQuery),
-    responses((status = 200, body = FarmSeries), (status = 400, body = windlass_api::ErrorBody)))]
+    responses((status = 200, body = FarmSeries)))]
 pub async fn series(
     State(app): State<App>,
     Query(SeriesQuery { span }): Query<SeriesQuery>,
@@ -85,7 +85,7 @@ pub async fn series(
 /// Shows a worker over time.
 #[utoipa::path(get, path = "/api/v1/workers/{name}/series", tag = "workers",
     params(("name" = String, Path), SeriesQuery),
-    responses((status = 200, body = WorkerSeries), (status = 404, body = windlass_api::ErrorBody)))]
+    responses((status = 200, body = WorkerSeries)))]
 pub async fn worker_series(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -115,7 +115,7 @@ pub struct HistoryQuery {
 /// Shows what came of the attempts that ended: the last 20000 are remembered, those of earlier servers too. Others' tasks
 /// are named only to callers who may read them.
 #[utoipa::path(get, path = "/api/v1/board/history", tag = "board", params(HistoryQuery),
-    responses((status = 200, body = History), (status = 400, body = windlass_api::ErrorBody)))]
+    responses((status = 200, body = History)))]
 pub async fn history(
     State(app): State<App>,
     reader: Reader,
@@ -139,7 +139,7 @@ pub struct GridQuery {
 
 /// Shows the states of a job's tasks as runs, in order of their index.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/grid", tag = "jobs", params(("id" = u64, Path), GridQuery),
-    responses((status = 200, body = TaskGrid), (status = 404, body = windlass_api::ErrorBody)))]
+    responses((status = 200, body = TaskGrid)))]
 pub async fn grid(
     State(app): State<App>,
     Path(id): Path<u64>,

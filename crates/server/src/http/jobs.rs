@@ -206,7 +206,7 @@ fn stored(state: JobState) -> core::JobState {
 
 /// Shows a job; what its tasks run, only to those who may read that.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Job)))]
 pub async fn show(
     State(app): State<App>,
     reader: Reader,
@@ -230,7 +230,7 @@ pub async fn show(
 
 /// Cancels a job: what runs is killed, what waits never starts.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 200, body = Job),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn cancel(
     State(app): State<App>,
@@ -243,7 +243,7 @@ pub async fn cancel(
 
 /// Runs the failed and cancelled tasks of a job again.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 200, body = Job),
     (status = 409, description = "Nothing failed", body = windlass_api::ErrorBody)))]
 pub async fn retry(
     State(app): State<App>,
@@ -256,7 +256,7 @@ pub async fn retry(
 
 /// Holds a job back: what runs goes on, nothing new starts.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/hold", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 200, body = Job),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn hold(
     State(app): State<App>,
@@ -269,7 +269,7 @@ pub async fn hold(
 
 /// Lets a held job go on.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/release", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 200, body = Job),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn release(
     State(app): State<App>,
@@ -284,7 +284,7 @@ pub async fn release(
 /// submission of theirs may have.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/priority", tag = "jobs", params(("id" = u64, Path)),
     request_body = SetPriority, responses(
-    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 200, body = Job),
     (status = 403, description = "Too high, or another user's job", body = windlass_api::ErrorBody),
     (status = 409, description = "It has ended", body = windlass_api::ErrorBody)))]
 pub async fn prioritize(

@@ -46,7 +46,7 @@ pub async fn list(
 
 /// Shows a limit.
 #[utoipa::path(get, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)), responses(
-    (status = 200, body = Limit), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Limit)))]
 pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Limit>, ApiError> {
     find(&app, name).await.map(Json)
 }
@@ -56,7 +56,6 @@ pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Js
 #[utoipa::path(put, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)),
     request_body = SetLimit, responses(
     (status = 200, description = "Set and durable", body = Limit),
-    (status = 400, body = windlass_api::ErrorBody),
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn set(
     State(app): State<App>,
@@ -73,7 +72,7 @@ pub async fn set(
 
 /// Takes a limit away: steps that name it are not held back by it.
 #[utoipa::path(delete, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)), responses(
-    (status = 204, description = "Gone"), (status = 404, body = windlass_api::ErrorBody),
+    (status = 204, description = "Gone"),
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn remove(
     State(app): State<App>,

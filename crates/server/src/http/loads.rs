@@ -27,8 +27,7 @@ pub struct LoadsQuery {
 
 /// Tells of each worker how loaded it is and whether it is given work.
 #[utoipa::path(get, path = "/api/v1/scheduler/server_loads", tag = "board", params(LoadsQuery),
-    responses((status = 200, description = "Workers by id", body = ServerLoads),
-              (status = 400, body = windlass_api::ErrorBody)))]
+    responses((status = 200, description = "Workers by id", body = ServerLoads)))]
 pub async fn server_loads(
     State(app): State<App>,
     Query(LoadsQuery { limit, cursor }): Query<LoadsQuery>,

@@ -58,8 +58,13 @@ pub struct LogQuery {
 
 /// Gives what an attempt wrote, as bytes. A log over its limit has lost its middle.
 #[utoipa::path(get, path = "/api/v1/tasks/{id}/log", tag = "tasks", params(("id" = String, Path), LogQuery),
-    responses((status = 200, description = "The bytes", content_type = "application/octet-stream"),
-              (status = 404, body = windlass_api::ErrorBody)))]
+    responses((status = 200, description = "The bytes", content_type = "application/octet-stream",
+                  headers(("windlass-log-offset" = u64,
+                      description = "The place of the first byte, where a negative `offset` asked from the end"))),
+              (status = 403, description = "The job belongs to another user", body = windlass_api::ErrorBody),
+              (status = 404, description = "No such task or attempt", body = windlass_api::ErrorBody),
+              (status = 503, description = "The worker that has the output is not connected, or the server is ending",
+                  body = windlass_api::ErrorBody)))]
 pub async fn log(
     State(app): State<App>,
     reader: Reader,

@@ -3,6 +3,7 @@
 mod app;
 mod board;
 mod bounded;
+mod description;
 mod dry_run;
 mod extract;
 mod failures;

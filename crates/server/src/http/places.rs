@@ -13,7 +13,7 @@ use windlass_core::ids::AllocId;
 /// Says where an outside client has its place, by the place's number, or why the client that has waited longest in a
 /// queue has none. With sccache, the number is the job's, and a client's queue is `sccache-ADDRESS`.
 #[utoipa::path(get, path = "/api/v1/places/{id}/why", tag = "workers", params(("id" = String, Path)), responses(
-    (status = 200, body = Why), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Why)))]
 pub async fn why(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Why>, ApiError> {
     let text = id.clone();
     let explain = move |engine: &windlass_core::Engine| {

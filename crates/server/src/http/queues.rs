@@ -51,7 +51,7 @@ pub async fn list(
 
 /// Shows a queue.
 #[utoipa::path(get, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)), responses(
-    (status = 200, body = Queue), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Queue)))]
 pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Queue>, ApiError> {
     find(&app, name).await.map(Json)
 }
@@ -61,7 +61,6 @@ pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Js
 #[utoipa::path(put, path = "/api/v1/queues/{name}", tag = "queues", params(("name" = String, Path)),
     request_body = SetQueue, responses(
     (status = 200, description = "Set and durable", body = Queue),
-    (status = 400, body = windlass_api::ErrorBody),
     (status = 403, description = "For administrators alone", body = windlass_api::ErrorBody)))]
 pub async fn set(
     State(app): State<App>,

@@ -46,7 +46,7 @@ fn show(server: ServerRow, owner: Option<&OwnerRow>, is_this: bool) -> FarmServe
 /// started again. Its clients stay with it.
 #[utoipa::path(post, path = "/api/v1/scheduler/servers/{name}/drain", tag = "server",
     params(("name" = String, Path)), responses(
-    (status = 204, description = "It was told"), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 204, description = "It was told")))]
 pub async fn drain(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
     set(&app, &name, true).await
 }
@@ -54,7 +54,7 @@ pub async fn drain(State(app): State<App>, Path(name): Path<String>) -> Result<S
 /// Lets a drained server own the farm again, when it is free.
 #[utoipa::path(post, path = "/api/v1/scheduler/servers/{name}/resume", tag = "server",
     params(("name" = String, Path)), responses(
-    (status = 204, description = "It was told"), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 204, description = "It was told")))]
 pub async fn resume(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
     set(&app, &name, false).await
 }

@@ -30,7 +30,8 @@ fn cookie_of(written: String) -> Cookie {
     (status = 204, description = "Signed in; the cookie is the session"),
     (status = 401, description = "The token or the code is not valid", body = windlass_api::ErrorBody),
     (status = 403, description = "The request is not of the board's own page, or the token is a worker's or a submitter's",
-        body = windlass_api::ErrorBody)))]
+        body = windlass_api::ErrorBody),
+    (status = 404, description = "This server has no board", body = windlass_api::ErrorBody)))]
 pub async fn sign_in(
     State(app): State<App>,
     Extension(addressed): Extension<Addressed>,
@@ -77,7 +78,8 @@ pub async fn sign_in(
 /// Signs out of the board: ends the session that the request shows. Without one there is nothing to do.
 #[utoipa::path(delete, path = "/api/v1/board/session", tag = "board", responses(
     (status = 204, description = "Signed out"),
-    (status = 403, description = "The request is not of the board's own page", body = windlass_api::ErrorBody)))]
+    (status = 403, description = "The request is not of the board's own page", body = windlass_api::ErrorBody),
+    (status = 404, description = "This server has no board", body = windlass_api::ErrorBody)))]
 pub async fn sign_out(
     State(app): State<App>,
     Extension(addressed): Extension<Addressed>,
@@ -93,7 +95,8 @@ pub async fn sign_out(
 /// Says who the caller is, and by what.
 #[utoipa::path(get, path = "/api/v1/board/me", tag = "board", responses(
     (status = 200, body = BoardMe),
-    (status = 401, description = "Nobody is signed in", body = windlass_api::ErrorBody)))]
+    (status = 401, description = "Nobody is signed in", body = windlass_api::ErrorBody),
+    (status = 404, description = "This server has no board", body = windlass_api::ErrorBody)))]
 pub async fn me(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -114,7 +117,8 @@ pub async fn me(
 /// for the time that the board is used.
 #[utoipa::path(post, path = "/api/v1/board/codes", tag = "board", responses(
     (status = 201, body = BoardCode),
-    (status = 403, description = "A session makes no codes", body = windlass_api::ErrorBody)))]
+    (status = 403, description = "A session makes no codes", body = windlass_api::ErrorBody),
+    (status = 404, description = "This server has no board", body = windlass_api::ErrorBody)))]
 pub async fn make_code(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,

@@ -27,7 +27,8 @@ pub async fn version(State(app): State<App>, Extension(caller): Extension<Caller
 
 /// Says whether the engine answers. Where the server stands by, whether its store does.
 #[utoipa::path(get, path = "/healthz", tag = "server", responses(
-    (status = 200, description = "It does"), (status = 503, description = "It does not")))]
+    (status = 200, description = "It does", body = String),
+    (status = 503, description = "It does not", body = windlass_api::ErrorBody)))]
 pub async fn healthz(State(app): State<App>) -> Result<&'static str, ApiError> {
     if app.request_client().is_some() {
         app.handle.store().servers().await?;

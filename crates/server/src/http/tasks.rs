@@ -46,8 +46,7 @@ pub struct TasksQuery {
 
 /// Lists the tasks of a job by number.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/tasks", tag = "tasks", params(("id" = u64, Path), TasksQuery),
-    responses((status = 200, description = "A part of the list", body = Page<Task>),
-              (status = 404, body = windlass_api::ErrorBody)))]
+    responses((status = 200, description = "A part of the list", body = Page<Task>)))]
 pub async fn list(
     State(app): State<App>,
     reader: Reader,
@@ -97,7 +96,7 @@ fn next_from(set: &RangeSet, from: u32) -> Option<u32> {
 
 /// Shows a task with its history.
 #[utoipa::path(get, path = "/api/v1/tasks/{id}", tag = "tasks", params(("id" = String, Path)), responses(
-    (status = 200, body = Task), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Task)))]
 pub async fn show(
     State(app): State<App>,
     reader: Reader,
@@ -127,7 +126,7 @@ pub(super) async fn find(app: &App, reader: &Reader, id: TaskId) -> Result<Whole
 
 /// Says why a task is where it is, and what would make it run.
 #[utoipa::path(get, path = "/api/v1/tasks/{id}/why", tag = "tasks", params(("id" = String, Path)), responses(
-    (status = 200, body = Why), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Why)))]
 pub async fn why(
     State(app): State<App>,
     reader: Reader,

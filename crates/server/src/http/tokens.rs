@@ -70,7 +70,7 @@ pub async fn create(
 
 /// Ends a token, at once.
 #[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "tokens", params(("id" = String, Path)), responses(
-    (status = 200, body = Token), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Token)))]
 pub async fn revoke(
     State(app): State<App>,
     Path(id): Path<String>,

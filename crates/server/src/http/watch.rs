@@ -6,17 +6,17 @@ use super::jobs;
 use super::loans::Loan;
 use crate::api_error::ApiError;
 use crate::auth::Caller;
-use crate::events::{BriefEvents, Subscription};
+use crate::events::{BriefEvents, EventStream};
 use crate::handle::Handle;
 use crate::reader::Reader;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::sse::{Event as Sse, KeepAlive, Sse as Stream};
 use axum::{Extension, Json};
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::sync::Arc;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 use windlass_api::{ErrorCode, Job, ServerEvent};
@@ -34,35 +34,56 @@ pub struct EventsQuery {
     brief: bool,
 }
 
-/// Tells what happens from now on, as server-sent events: each event's name says which it is, its
-/// data is a `ServerEvent`.
-#[utoipa::path(get, path = "/api/v1/events", tag = "events", params(EventsQuery),
+/// The header by which a client that comes back says which event it received last.
+const LAST_EVENT_ID: &str = "last-event-id";
+
+/// Tells what happens from now on, as server-sent events: each event's name says which it is, its data is a
+/// `ServerEvent`. The stream begins with an id. A client that comes back within a minute, with the last id that it
+/// received, is told what happened meanwhile, or `lagged` if some of it is gone.
+#[utoipa::path(get, path = "/api/v1/events", tag = "events",
+    params(EventsQuery, ("last-event-id" = Option<String>, Header,
+        description = "The last id that was received: events after it are told first")),
     responses((status = 200, description = "The events", body = ServerEvent, content_type = "text/event-stream")))]
 pub async fn events(
     State(app): State<App>,
+    headers: HeaderMap,
     Query(query): Query<EventsQuery>,
 ) -> Result<Stream<impl stream::Stream<Item = Result<Sse, Infallible>>>, ApiError> {
-    let listener =
-        EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: query.job };
+    let after = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default());
+    let reader = EventsReader::new(&app, query.job, after);
+    let begin = reader.events.id().map(|id| Ok::<_, Infallible>(Sse::default().id(id)));
     let brief = query.brief.then(BriefEvents::default);
-    let events = stream::unfold((listener, brief), |(mut listener, mut brief)| async move {
+    let events = stream::unfold((reader, brief), |(mut reader, mut brief)| async move {
         let event = match &mut brief {
-            Some(brief) => listener.next_brief(brief).await?,
-            None => listener.next().await?,
+            Some(brief) => reader.next_brief(brief).await?,
+            None => reader.next().await?,
         };
         let data = serde_json::to_string(&*event).unwrap_or_default();
-        Some((Ok(Sse::default().event(event.name()).data(data)), (listener, brief)))
+        let told = Sse::default().event(event.name()).data(data);
+        // An id says that all before it was told.
+        let id = reader.events.id().filter(|_| brief.as_ref().is_none_or(BriefEvents::is_empty));
+        let told = match id {
+            Some(id) => told.id(id),
+            None => told,
+        };
+        Some((Ok(told), (reader, brief)))
     });
+    let events = stream::iter(begin).chain(events);
     Ok(Stream::new(events).keep_alive(KeepAlive::default()))
 }
 
 struct EventsReader {
-    events: Subscription,
+    events: EventStream,
     handle: Handle,
     job: Option<u64>,
 }
 
 impl EventsReader {
+    /// A reader of events about this job, or of all, after the one of that id or from now on.
+    fn new(app: &App, job: Option<u64>, after: Option<&str>) -> EventsReader {
+        EventsReader { events: app.handle.parts().events.stream(after), handle: app.handle.clone(), job }
+    }
+
     /// The next event for a listener who wants no single tasks.
     async fn next_brief(&mut self, brief: &mut BriefEvents) -> Option<Arc<ServerEvent>> {
         loop {
@@ -90,11 +111,9 @@ impl EventsReader {
                 event = self.events.recv() => event,
                 _ = closing.wait_for(|closing| *closing) => return None,
             };
-            match event {
-                Ok(event) if self.is_wanted(&event) => return Some(event),
-                Ok(_) => {}
-                Err(RecvError::Lagged(_)) => return Some(Arc::new(ServerEvent::Lagged)),
-                Err(RecvError::Closed) => return None,
+            let event = event?;
+            if self.is_wanted(&event) {
+                return Some(event);
             }
         }
     }
@@ -112,7 +131,7 @@ pub struct WaitQuery {
 
 /// Answers when the job has ended.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/wait", tag = "jobs", params(("id" = u64, Path), WaitQuery), responses(
-    (status = 200, body = Job), (status = 404, body = windlass_api::ErrorBody),
+    (status = 200, body = Job),
     (status = 503, description = "The server ends; ask the next one", body = windlass_api::ErrorBody)))]
 pub async fn wait(
     State(app): State<App>,
@@ -125,8 +144,7 @@ pub async fn wait(
     if let Some(task) = lend {
         jobs::check_owner(&app, &caller, task.job).await?;
     }
-    let mut listener =
-        EventsReader { events: app.handle.subscribe(), handle: app.handle.clone(), job: Some(id) };
+    let mut listener = EventsReader::new(&app, Some(id), None);
     let mut job = jobs::find(&app.handle, JobId(id)).await?;
     // Even if the job has ended: an earlier wait, cut off with its server, may have lent them.
     let loan = lend.map(|task| Loan::open(&app, task));

@@ -66,14 +66,14 @@ pub async fn list(
 
 /// Shows a worker.
 #[utoipa::path(get, path = "/api/v1/workers/{name}", tag = "workers", params(("name" = String, Path)), responses(
-    (status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
+    (status = 200, body = Worker)))]
 pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Worker>, ApiError> {
     find(&app, name).await.map(Json)
 }
 
 /// Says why a worker gets no work.
 #[utoipa::path(get, path = "/api/v1/workers/{name}/why", tag = "workers", params(("name" = String, Path)),
-    responses((status = 200, body = WorkerWhy), (status = 404, body = windlass_api::ErrorBody)))]
+    responses((status = 200, body = WorkerWhy)))]
 pub async fn why(State(app): State<App>, Path(name): Path<String>) -> Result<Json<WorkerWhy>, ApiError> {
     look(&app, name, |engine, worker| view::worker_why(engine, worker.record.id)).await.map(Json)
 }
@@ -81,7 +81,7 @@ pub async fn why(State(app): State<App>, Path(name): Path<String>) -> Result<Jso
 /// Lets a worker take no new work; what it runs goes on. The body may have a note for people, and may be empty.
 #[utoipa::path(post, path = "/api/v1/workers/{name}/drain", tag = "workers", params(("name" = String, Path)),
     request_body = Option<DrainRequest>,
-    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody),
+    responses((status = 200, body = Worker),
               (status = 400, description = "The note is too long", body = windlass_api::ErrorBody)))]
 pub async fn drain(
     State(app): State<App>,
@@ -96,7 +96,7 @@ pub async fn drain(
 
 /// Lets a drained worker take work again.
 #[utoipa::path(post, path = "/api/v1/workers/{name}/resume", tag = "workers", params(("name" = String, Path)),
-    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody)))]
+    responses((status = 200, body = Worker)))]
 pub async fn resume(
     State(app): State<App>,
     request: ChangeRequest,
@@ -119,8 +119,8 @@ pub struct ForgetQuery {
 /// is forgotten only by force; it may come back, and what it still has of before is ended then.
 #[utoipa::path(post, path = "/api/v1/workers/{name}/forget", tag = "workers",
     params(("name" = String, Path), ForgetQuery),
-    responses((status = 200, body = Worker), (status = 404, body = windlass_api::ErrorBody),
-              (status = 409, body = windlass_api::ErrorBody)))]
+    responses((status = 200, body = Worker),
+              (status = 409, description = "It is connected", body = windlass_api::ErrorBody)))]
 pub async fn forget(
     State(app): State<App>,
     request: ChangeRequest,

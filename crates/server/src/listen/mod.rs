@@ -32,13 +32,14 @@ use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -80,6 +81,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks whether the first four bytes of a connection are there.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
+/// Connections that the system keeps until the server accepts them.
+const WAITING_MAX: i32 = 1024;
+
 /// The protection of a socket that is open to other machines.
 #[derive(Clone, Default)]
 pub struct Protection {
@@ -105,7 +109,20 @@ enum Socket {
 
 impl Listener {
     /// Listens on `HOST:PORT` or on `unix:PATH`; where other machines reach it, only under protection.
-    pub async fn bind(address: &str, protection: &Protection) -> Result<Listener, ListenError> {
+    ///
+    /// # Errors
+    /// If the address is not valid, taken, or not to be opened like this.
+    pub fn bind(address: &str, protection: &Protection) -> Result<Listener, ListenError> {
+        let listener = Listener::reserve(address, protection)?;
+        listener.listen()?;
+        Ok(listener)
+    }
+
+    /// Takes an address as [`Listener::bind`] does. Clients of a port are refused until [`Listener::listen`].
+    ///
+    /// # Errors
+    /// If the address is not valid, taken, or not to be opened like this.
+    pub fn reserve(address: &str, protection: &Protection) -> Result<Listener, ListenError> {
         let io = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => ListenError::Taken(address.to_owned()),
             _ => ListenError::Io { address: address.to_owned(), source },
@@ -128,9 +145,21 @@ impl Listener {
                 return Err(ListenError::Plaintext(found));
             }
         }
-        let listener = TcpListener::bind(found).await.and_then(TcpListener::into_std).map_err(io)?;
+        let listener = reserve_port(found).map_err(io)?;
         let tls = protection.tls.clone().map(TlsAcceptor::from);
         Ok(Listener { socket: Socket::Tcp(listener), tls, for_board: false })
+    }
+
+    /// Accepts connections from now on, which wait until they are served.
+    ///
+    /// # Errors
+    /// If another server has taken the port meanwhile.
+    pub fn listen(&self) -> Result<(), ListenError> {
+        let Socket::Tcp(listener) = &self.socket else { return Ok(()) };
+        rustix::net::listen(listener, WAITING_MAX).map_err(|errno| match errno {
+            rustix::io::Errno::ADDRINUSE => ListenError::Taken(self.address()),
+            errno => ListenError::Io { address: self.address(), source: errno.into() },
+        })
     }
 
     /// Listens for the board alone, on a free port of this machine.
@@ -620,19 +649,39 @@ fn reason(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<Str
     (!error.is::<io::Error>()).then_some(text)
 }
 
+/// A socket of that port. It does not listen yet.
+fn reserve_port(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A port whose last connections are closing is free.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket.as_fd().try_clone_to_owned()?.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_reserved_port_refuses_clients_until_it_listens() {
+        let reserved = Listener::reserve("127.0.0.1:0", &Protection::default()).unwrap();
+        let address = reserved.address_here();
+        let refused = TcpStream::connect(&address).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        reserved.listen().unwrap();
+        TcpStream::connect(&address).await.unwrap();
+        assert!(matches!(Listener::bind(&address, &Protection::default()), Err(ListenError::Taken(_))));
+    }
+
+    #[tokio::test]
     async fn an_address_of_all_is_none_to_connect_to() {
         let protection = Protection { auth: true, tls: None, insecure_plaintext: true };
-        let open = Listener::bind("0.0.0.0:0", &protection).await.unwrap();
+        let open = Listener::bind("0.0.0.0:0", &protection).unwrap();
         assert!(open.address().starts_with("http://0.0.0.0:"));
         assert!(open.address_here().starts_with("127.0.0.1:"));
         let careful = Protection { insecure_plaintext: false, ..protection };
-        assert!(matches!(Listener::bind("0.0.0.0:0", &careful).await, Err(ListenError::Plaintext(_))));
+        assert!(matches!(Listener::bind("0.0.0.0:0", &careful), Err(ListenError::Plaintext(_))));
         let none = Protection::default();
-        assert!(matches!(Listener::bind("0.0.0.0:0", &none).await, Err(ListenError::Open(_))));
+        assert!(matches!(Listener::bind("0.0.0.0:0", &none), Err(ListenError::Open(_))));
     }
 }

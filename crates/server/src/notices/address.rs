@@ -109,12 +109,20 @@ pub(crate) fn is_own_network(address: IpAddr) -> bool {
 /// By the registry of special addresses (RFC 6890).
 fn is_own_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
-    match (a, b, c) {
-        (0 | 10 | 127, ..) | (224.., ..) => true,
-        (100, 64..=127, _) | (169, 254, _) | (172, 16..=31, _) | (192, 168, _) | (198, 18..=19, _) => true,
-        (192, 0, 0 | 2) | (192, 88, 99) | (198, 51, 100) | (203, 0, 113) => true,
-        _ => false,
-    }
+    matches!(
+        (a, b, c),
+        (0 | 10 | 127, ..)
+            | (224.., ..)
+            | (100, 64..=127, _)
+            | (169, 254, _)
+            | (172, 16..=31, _)
+            | (192, 168, _)
+            | (198, 18..=19, _)
+            | (192, 0, 0 | 2)
+            | (192, 88, 99)
+            | (198, 51, 100)
+            | (203, 0, 113)
+    )
 }
 
 /// Of version 6 only global unicast is public. Addresses that hold one of version 4 are what that one is.

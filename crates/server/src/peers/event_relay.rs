@@ -115,9 +115,10 @@ impl EventReader {
 
     /// Reads what is new and tells the listeners.
     pub async fn read(&mut self) -> Result<(), StoreError> {
-        if self.events.listeners() == 0 || self.after.is_none() {
+        if self.after.is_none() || !self.events.is_wanted() {
             let last = self.store.last_relayed_event().await.ok();
-            if self.events.listeners() > 0 && last.is_some() {
+            if last.is_some() && last != self.after {
+                // A client that comes back later has missed something, too.
                 self.events.tell(ServerEvent::Lagged);
             }
             // Rows that are gone leave their last number unknown, and numbers only rise.

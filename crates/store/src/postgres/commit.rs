@@ -48,11 +48,7 @@ enum Fate {
 impl Postgres {
     /// Applies the writes of a batch in one transaction under this handle's epoch. Returns the indexes of the refused
     /// ones.
-    pub(crate) async fn commit(
-        &self,
-        batch: Arc<Outbox>,
-        beside: Beside,
-    ) -> Result<Vec<usize>, StoreError> {
+    pub(crate) async fn commit(&self, batch: Arc<Outbox>, beside: Beside) -> Result<Vec<usize>, StoreError> {
         let owner = self.owner.clone().ok_or(StoreError::NotOwner)?;
         if batch.writes.is_empty() {
             return Ok(Vec::new());

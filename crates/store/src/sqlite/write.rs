@@ -17,11 +17,7 @@ use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
 /// Applies a batch, and adds the notices that it owes; returns the indexes of the refused writes.
-pub fn commit(
-    db: &mut Connection,
-    writes: &[Write],
-    notices: &[NewNotice],
-) -> rusqlite::Result<Vec<usize>> {
+pub fn commit(db: &mut Connection, writes: &[Write], notices: &[NewNotice]) -> rusqlite::Result<Vec<usize>> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut refused, mut deltas) = (Vec::new(), Deltas::default());
     // When a retry finds its job deleted, the later writes of that job are refused too. Otherwise parts of it

@@ -158,7 +158,7 @@ async fn listening(config: &Config) -> Check {
         Ok(protection) => protection,
         Err(error) => return Check::missing(WHAT, format!("{error:#}"), "see TLS"),
     };
-    match Listener::bind(listen, &protection).await {
+    match Listener::bind(listen, &protection) {
         Ok(_) => Check::ok(WHAT, format!("{listen} is free")),
         Err(ListenError::Taken(_)) => answers(config).await,
         Err(error) => {

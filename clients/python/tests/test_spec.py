@@ -1,0 +1,99 @@
+"""Submissions are made from a command, and what cannot be sent is refused at once."""
+
+import hashlib
+import os
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any, Dict
+
+from windlass.address import parse_address
+from windlass.errors import ConfigError
+from windlass.own import local_token, paths_for_user
+from windlass.spec import environment, job_spec, parse_size
+
+
+def step(*command: str, **options: Any) -> Dict[str, Any]:
+    values, array = options.pop("values", None), options.pop("array", None)
+    return dict(job_spec(list(command), values, array, options, "none")["steps"][0])  # type: ignore[arg-type]
+
+
+class Spec(unittest.TestCase):
+    def test_a_command_is_all_that_is_needed(self) -> None:
+        one = step("true")
+        self.assertEqual((one["command"], one["cwd"], one["resources"]), (["true"], os.getcwd(), {"cpus": 1}))
+        self.assertNotIn("param", one)
+
+    def test_values_are_appended_where_the_command_has_no_place_for_them(self) -> None:
+        self.assertEqual(step("echo", values=[1, "b"])["command"], ["echo", "{}"])
+        self.assertEqual(step("echo", "{/.}", values=["a"])["command"], ["echo", "{/.}"])
+        self.assertEqual(step("echo", array="1-3")["command"], ["echo"])
+        self.assertEqual(step("echo", values=[1, "b"])["param"], {"values": ["1", "b"]})
+
+    def test_ranges_are_those_of_the_program_and_of_python(self) -> None:
+        cases: Dict[Any, Any] = {"1-9:2": (1, 9, 2), "-5--1": (-5, -1, 1), "7": (7, 7, 1), range(1, 10, 4): (1, 9, 4)}
+        for array, (start, end, by) in cases.items():
+            self.assertEqual(step("x", array=array)["param"], {"range": {"start": start, "end": end, "step": by}})
+        for bad in ("a-b", "", range(0)):
+            with self.assertRaises(ValueError):
+                step("x", array=bad)
+
+    def test_units_are_those_of_the_interface(self) -> None:
+        one = step("x", memory="1.5g", time_limit_s=0.25, gpus=1, chunks=True, limits=["maya"])
+        self.assertEqual(one["resources"], {"cpus": 1, "memory": 3 << 29, "gpus": 1})
+        self.assertEqual((one["time_limit_ms"], one["chunks"], one["limits"]), (250, {}, ["maya"]))
+        self.assertEqual([parse_size(size) for size in (5, "5", "2KiB", "500M")], [5, 5, 2048, 500 << 20])
+        with self.assertRaisesRegex(ValueError, "invalid size 'big'"):
+            parse_size("big")
+
+    def test_mistakes_are_told_before_anything_is_sent(self) -> None:
+        with self.assertRaisesRegex(TypeError, "sh"):
+            job_spec("echo hello", None, None, {}, "none")
+        with self.assertRaisesRegex(TypeError, "there is no option 'cpu'"):
+            step("true", cpu=2)
+        with self.assertRaisesRegex(TypeError, "not both"):
+            step("true", values=[1], array="1-2")
+
+    def test_the_environment_has_no_token_and_no_task(self) -> None:
+        own = {"A": "1", "HOME": "/h", "WINDLASS_TOKEN": "t", "WINDLASS_TASK": "1.0", "BAD": "\udcff"}
+        self.assertEqual(environment(None, "all", own), {"A": "1", "HOME": "/h"})
+        self.assertEqual(environment(None, "but_home", own), {"A": "1"})
+        self.assertEqual(environment("all", "but_home", own), {"A": "1", "HOME": "/h"})
+        self.assertEqual(environment(None, "none", own), {})
+        self.assertEqual(environment({"B": "2"}, "all", own), {"B": "2"})
+
+
+class OwnServer(unittest.TestCase):
+    def test_paths_follow_the_variables(self) -> None:
+        home = {"HOME": "/h", "XDG_RUNTIME_DIR": "/run/user/1"}
+        self.assertEqual(str(paths_for_user(home).state), "/h/.local/state/windlass")
+        self.assertEqual(str(paths_for_user(home).socket), "/run/user/1/windlass/server.sock")
+        self.assertEqual(str(paths_for_user({"HOME": "/h"}).socket), f"/tmp/windlass-{os.getuid()}/server.sock")
+        own = paths_for_user({**home, "WINDLASS_STATE": "/s", "XDG_STATE_HOME": "/x"})
+        self.assertEqual((str(own.state), str(own.socket)), ("/s", "/s/run/server.sock"))
+
+    def test_a_long_path_has_a_short_socket_of_a_name_that_stays(self) -> None:
+        long = "/" + "x" * 107
+        short = hashlib.sha256(long.encode()).hexdigest()[:16]
+        self.assertEqual(short, "aa9494bcbcc32a53")
+        socket = paths_for_user({"HOME": "/h", "WINDLASS_RUNTIME": long}).socket
+        self.assertEqual(str(socket), f"/tmp/windlass-{os.getuid()}-{short}/server.sock")
+
+    def test_a_directory_that_others_may_write_to_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            os.chmod(name, 0o777)
+            with self.assertRaisesRegex(ConfigError, "only you may write to"):
+                paths_for_user({"HOME": "/h", "WINDLASS_RUNTIME": name}).check()
+
+    def test_only_the_server_that_wrote_it_is_shown_the_local_token(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            (Path(name) / "local.token").write_text("https://127.0.0.1:7117\nwl_a_b\n")
+            env = {"WINDLASS_STATE": name}
+            for at in ("127.0.0.1:7117", "localhost:7117", "https://localhost:7117", "http://[::1]:7117"):
+                self.assertEqual(local_token(parse_address(at), env), "wl_a_b", at)
+            for at in ("127.0.0.1:7118", "farm.example:7117", "unix:/run/x", "localhost"):
+                self.assertIsNone(local_token(parse_address(at), env), at)
+
+
+if __name__ == "__main__":
+    unittest.main()
