@@ -1,5 +1,5 @@
-//! Random farms: whatever a waiting task is told to do starts it, and whoever is named before it could use what it waits
-//! for. `WHY_FARMS=0..10000` says which farms.
+//! Random farms: each piece of advice for a waiting task starts it, and each queue or user that is named before it could
+//! use what it waits for. `WHY_FARMS=0..10000` says which farms.
 
 use crate::kit::{Farm, GIB, REQUEST, cores, hello, set_limit, set_queue, spec, task};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ const TASKS_MAX: usize = 6;
 const QUEUES: [&str; 4] = ["q0", "q1", "q2", "q3"];
 const USERS: [&str; 3] = ["ann", "bob", "cat"];
 
-/// SplitMix64.
+/// SplitMix64 by Steele, Lea and Flood.
 struct Random(u64);
 
 impl Random {
@@ -371,7 +371,7 @@ fn check_advice(farm: &Farm, waiting: TaskId, advice: &Advice) -> Result<(), Str
     Err(format!("it does not start then, for {why:?}"))
 }
 
-/// Whoever is named before a task has a step that could start on a worker that could run the task.
+/// A queue or user that is named before a task has a step that could start on a worker that could run the task.
 fn check_named(farm: &Farm, waiting: TaskId, why: &Explanation) -> Result<(), String> {
     let engine = &farm.engine;
     let class = class_of(engine, waiting).ok_or("it has no class")?;
@@ -430,7 +430,7 @@ fn check_places(farm: &Farm, requests: &[(RequestId, &'static str)]) -> Result<(
         let Some(first) = waiting.min() else { return Err(format!("nobody waits in {queue}")) };
         for advice in &why.changes {
             let mut farm = copy(farm);
-            // It is no task, and no advice for it needs one.
+            // Only advice for tasks is about a task.
             follow(&mut farm, task(JobId(u64::MAX), 0), &advice.change);
             if let Starts::WhenFree(worker) = &advice.starts {
                 free_all(&mut farm, worker, first);

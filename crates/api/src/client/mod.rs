@@ -17,13 +17,13 @@ pub use failure::ClientError;
 pub use failures::failures_of;
 pub use raw::{RawHead, RawRequest};
 pub use reqwest::Method;
-pub use seldom::{dry_run, remove_queue};
+pub use seldom::{board_code, dry_run, remove_queue};
 
 use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    BoardCode, CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
+    CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
     Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
     Worker, WorkerWhy,
 };
@@ -453,11 +453,6 @@ impl Client {
     /// Revokes a token from now on.
     pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
         self.change(self.request(Method::DELETE, &format!("/api/v1/tokens/{id}"))).await
-    }
-
-    /// Makes a code that signs in to the board of the server that answers, once. One that is lost expires.
-    pub async fn board_code(&self) -> Result<BoardCode, ClientError> {
-        self.change(self.request(Method::POST, "/api/v1/board/codes")).await
     }
 
     /// The farm at a glance.

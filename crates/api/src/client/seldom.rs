@@ -2,7 +2,7 @@
 
 use super::servers::Patience;
 use super::{Client, ClientError, segment};
-use crate::{DryRun, SubmitRequest};
+use crate::{BoardCode, DryRun, SubmitRequest};
 use reqwest::Method;
 
 /// What a submission would do; nothing is submitted.
@@ -17,4 +17,9 @@ pub async fn remove_queue(client: &Client, name: &str) -> Result<(), ClientError
     // A second one would find none.
     let call = client.call(client.request(Method::DELETE, &path), false, Patience::Answer)?;
     client.servers.open(&call).await.map(|_| ())
+}
+
+/// Makes a code that signs in to the board of the server that answers, once. One that is lost expires.
+pub async fn board_code(client: &Client) -> Result<BoardCode, ClientError> {
+    client.change(client.request(Method::POST, "/api/v1/board/codes")).await
 }

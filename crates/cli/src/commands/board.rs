@@ -7,7 +7,7 @@ use crate::ui::message::message;
 use crate::ui::output::{Format, print_json, print_jsonl, print_lines};
 use clap::Args;
 use serde::Serialize;
-use windlass_api::client::Address;
+use windlass_api::client::{Address, board_code};
 
 /// Opens the board in a browser, signed in.
 #[derive(Args, Debug)]
@@ -29,7 +29,7 @@ struct Place<'a> {
 /// Runs the command `windlass board`.
 pub async fn board(context: &Context, args: &BoardArgs) -> Result<(), CliError> {
     let client = context.client().await?;
-    let made = client.board_code().await.doing("open the board")?;
+    let made = board_code(&client).await.doing("open the board")?;
     let base = match (made.address, client.address()) {
         (Some(address), _) => address,
         (None, Address::Http(base)) => base.clone(),

@@ -154,6 +154,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
             "ids",
             "job",
             "ledger",
+            "licences",
             "load",
             "plan",
             "queues",

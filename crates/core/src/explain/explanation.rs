@@ -169,7 +169,7 @@ pub struct Turn {
 /// A change after which the task runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Advice {
-    /// What to do.
+    /// What a person has to do for it.
     pub change: Change,
     /// When the task starts then.
     pub starts: Starts,
@@ -178,7 +178,7 @@ pub struct Advice {
 /// When a task starts after a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Starts {
-    /// At once.
+    /// Now, without a wait for room.
     AtOnce,
     /// As soon as enough of the worker of this name is free for it: nothing else gets that.
     WhenFree(String),
@@ -246,7 +246,7 @@ pub enum Change {
 pub enum Edit {
     /// No more than this much of a resource: `cpu` in hundredths of a core, memory in bytes.
     Less(String, u64),
-    /// Another queue.
+    /// It goes to another queue.
     Queue(String),
     /// This worker, in place of those that it names.
     Target(String),

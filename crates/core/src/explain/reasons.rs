@@ -161,9 +161,9 @@ pub(super) fn over_quota(engine: &Engine, queue: QueueId, class: ClassId) -> Opt
     of_queue.or_else(|| plan.blocked.over_quota.get(&(plan.queues.whole(queue), class)).copied())
 }
 
-/// Who comes before a part of a queue and could use a worker that could run this class. Others do not delay it.
+/// What stands before a part of a queue and could use a worker that could run this class. Others do not delay it.
 pub(super) struct AheadOf {
-    /// The other queues.
+    /// Other queues, each as a whole.
     pub(super) queues: BTreeSet<QueueId>,
     /// The other users of the same queue.
     pub(super) users: BTreeSet<QueueId>,

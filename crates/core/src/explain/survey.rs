@@ -13,7 +13,7 @@ const OBSTACLES_MAX: usize = 8;
 
 /// What is in the way on a worker.
 pub(super) struct Obstacles {
-    /// Its name.
+    /// The name of the worker.
     pub(super) worker: String,
     /// All that is in the way there.
     pub(super) unmet: Vec<Ineligible>,

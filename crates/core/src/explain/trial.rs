@@ -27,7 +27,7 @@ const REQUEST: RequestId = RequestId(u64::MAX);
 /// What is to be placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Goal {
-    /// A task.
+    /// A task of a job.
     Task(TaskId),
     /// A request of an outside client.
     Place(StepKey),

@@ -4,7 +4,7 @@
 use super::column::{Column, text};
 use super::columns::job_totals;
 use super::database::Database;
-use super::notices;
+use super::owed;
 use super::plan::{Group, Plan};
 use super::statements::WriteKind;
 use super::trouble::Trouble;
@@ -229,7 +229,7 @@ impl Attempt<'_> {
         last.extend(totals(writes, refused));
         last.extend(counts(writes, refused));
         last.extend(done_rows(changes, refused));
-        last.extend(notices::added(owed_of(&changes.beside.notices, writes, refused)));
+        last.extend(owed::added(owed_of(&changes.beside.notices, writes, refused)));
         if !ended.is_empty() {
             let (states, jobs): (Vec<i16>, Vec<i64>) =
                 ended.iter().map(|(state, jobs)| (*state, *jobs)).unzip();

@@ -15,6 +15,7 @@ mod listen;
 mod mailbox;
 mod migrate;
 mod notices;
+mod owed;
 mod owner;
 mod ownership;
 mod parked;
