@@ -446,6 +446,18 @@ export class Farm {
     this.tell();
   }
 
+  actOnTask(job, index, action) {
+    const task = job.tasks.get(index);
+    if (action === 'retry') {
+      this.set(job, index, READY);
+      Object.assign(job, { state: 'running', ended_ms: null, next: 0 });
+      if (!this.open.includes(job)) this.open.push(job);
+    } else if (job.states[index] === RUNNING) this.close(job, index, task, CANCELED);
+    else if (job.states[index] < RUNNING) this.set(job, index, CANCELED);
+    this.announce(job);
+    this.tell();
+  }
+
   cancel(job) {
     for (const [index, task] of job.tasks) if (job.states[index] === RUNNING) this.close(job, index, task, CANCELED);
     for (let i = 0; i < job.states.length; i += 1) if (job.states[i] < RUNNING) this.set(job, i, CANCELED);

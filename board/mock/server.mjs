@@ -217,6 +217,7 @@ function read(state, request, response, path, query, caller) {
     const job = jobOf(second);
     if (!third) return reply(answers.jobJson(farm, job, true, caller.role === 'admin' || caller.name === job.user));
     if (third === 'tasks') return reply(answers.tasksPage(farm, job, query));
+    if (third === 'failures') return reply(answers.failures(farm, job));
     if (third === 'grid') return reply(answers.gridPage(job, Number(query.get('from') ?? 0)));
   }
   if (first === 'tasks') {
@@ -258,6 +259,14 @@ function write(state, request, response, path, caller, value) {
       throw new Refusal(403, 'forbidden', `job ${name} is ${job.user}'s`, 'ask its user');
     farm.act(job, action, value);
     return json(request, response, answers.jobJson(farm, job, true));
+  }
+  if (first === 'tasks' && (action === 'retry' || action === 'cancel')) {
+    const [id, index] = name.split('.').map(Number);
+    const job = found(farm.jobs[id - 1], `job ${id}`);
+    if (caller.role === 'viewer' || (caller.role === 'user' && job.user !== caller.name))
+      throw new Refusal(403, 'forbidden', `job ${id} is ${job.user}'s`, 'ask its user');
+    farm.actOnTask(job, index, action);
+    return json(request, response, answers.taskJson(farm, job, index, true));
   }
   if (first === 'workers' && (action === 'drain' || action === 'resume')) {
     admin();

@@ -214,6 +214,26 @@ describe('the last lines of running tasks', () => {
     expect(asked.length).toBe(before);
   });
 
+  it('of a task that failed are asked for once, and not those that it wrote while it ran', async () => {
+    const timer = new SetTimer();
+    const asked: [string, boolean][] = [];
+    const read = async (task: string, failed: boolean) => {
+      asked.push([task, failed]);
+      return failed ? 'boom' : 'tile 7';
+    };
+    const lines = new LastLines(() => undefined, read, timer, () => false);
+    lines.want(['1.0']);
+    await timer.pass(EVERY_MS / 2);
+    expect(lines.line('1.0')).toBe('tile 7');
+    lines.want(['1.0'], new Set(['1.0']));
+    await timer.pass(10 * EVERY_MS);
+    expect(lines.line('1.0')).toBe('boom');
+    expect(asked).toEqual([
+      ['1.0', false],
+      ['1.0', true],
+    ]);
+  });
+
   it('are not asked for again by who may not read them, nor while the page is hidden', async () => {
     const timer = new SetTimer();
     let asked = 0;

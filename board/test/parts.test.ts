@@ -1,9 +1,12 @@
 import { describe, expect, it } from 'vitest';
+import type { Task } from '../src/api/types';
 import { toCsv } from '../src/lib/csv';
+import { etaOfJob } from '../src/lib/eta';
+import { groupFailures, lastLines, whereOf } from '../src/lib/failures';
 import { place } from '../src/lib/graph';
 import { HUES, Hues } from '../src/lib/hues';
 import { lanes, ticks } from '../src/lib/lanes';
-import { actionsOf, mayReadSurely, mayRunFarm, maySteer } from '../src/lib/rights';
+import { actionsOf, mayReadSurely, mayRunFarm, maySteer, taskActionsOf } from '../src/lib/rights';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
 
 describe('tables as files', () => {
@@ -113,5 +116,65 @@ describe('colours and letters', () => {
 
   it('of states of tasks all differ', () => {
     expect(new Set(TASK_STATES.map((state) => LETTERS[state])).size).toBe(TASK_STATES.length);
+  });
+});
+
+describe('the actions of a task', () => {
+  it('are to run it again once it has failed, and to cancel it before it ends', () => {
+    expect(TASK_STATES.filter((state) => taskActionsOf(state).includes('retry'))).toEqual(['failed', 'canceled']);
+    expect(TASK_STATES.filter((state) => taskActionsOf(state).includes('cancel'))).toEqual([
+      'waiting',
+      'ready',
+      'booked',
+      'running',
+    ]);
+  });
+});
+
+describe('failures of a job', () => {
+  const task = (index: number, more: Partial<Task>): Task =>
+    ({ id: `7.${index}`, job: 7, index, step: 'main', state: 'failed', attempt: 1, worker: `box${index % 2}`, ...more }) as Task;
+
+  it('are grouped by cause, the most frequent first, with what the first of them said', () => {
+    const exit = (index: number) => task(index, { end: 'exited', exit_code: 4, message: `frame ${index} is missing` });
+    const found = groupFailures(7, [task(0, { end: 'oom' }), exit(1), exit(2), exit(3)], 6);
+    expect(found.groups.map((group) => [group.summary, group.tasks, group.workers, group.task_examples])).toEqual([
+      ['exit code 4', 3, 2, ['7.1', '7.2', '7.3']],
+      ['out of memory', 1, 1, ['7.0']],
+    ]);
+    expect(found.groups[0]!.first.message).toBe('frame 1 is missing');
+    expect(found.not_looked_at).toBe(2);
+    expect(found.groups.map(whereOf)).toEqual(['first on box1, on 2 workers', 'on box0']);
+  });
+
+  it('before a start are told apart by their messages', () => {
+    const apart = ['no /a', 'no /b', 'no /a'].map((message, i) => task(i, { end: 'not_started', message }));
+    expect(groupFailures(7, apart, 3).groups.map((group) => [group.summary, group.tasks])).toEqual([
+      ['not started: no /a', 2],
+      ['not started: no /b', 1],
+    ]);
+  });
+
+  it('end in the last lines that say something, as a terminal shows them', () => {
+    expect(lastLines('one\n\u001b[31mred\u001b[0m\n\n10%\r99%\r\n', 2)).toEqual(['red', '99%']);
+    expect(lastLines('', 3)).toEqual([]);
+  });
+});
+
+describe('the expected end of a job', () => {
+  const counts = { total: 100, waiting: 0, ready: 70, running: 10, succeeded: 18, failed: 2, canceled: 0, skipped: 0 };
+  const eta = (changes: object, now = 20_000) =>
+    etaOfJob({ state: 'running', counts, created_ms: 0, ...changes }, now);
+
+  it('goes by the pace of its tasks, and by what the server says where it does', () => {
+    expect(eta({})).toBe(80_000);
+    expect(eta({ expected_end_ms: 25_000 })).toBe(5_000);
+    expect(eta({ expected_end_ms: 5_000 })).toBe(0);
+  });
+
+  it('is not told where nothing runs, where little has ended, and after the end', () => {
+    expect(eta({ counts: { ...counts, running: 0 } })).toBeNull();
+    expect(eta({ counts: { ...counts, succeeded: 2 } })).toBeNull();
+    expect(eta({ state: 'failed' })).toBeNull();
   });
 });

@@ -3,8 +3,9 @@
 import { change } from '../api/client';
 import type { Job, Queue, SetQueue } from '../api/types';
 import { plural } from '../lib/format';
-import type { JobAction } from '../lib/rights';
+import { type JobAction, type TaskAction, actionsOf, maySteer } from '../lib/rights';
 import { ask } from './ask.svelte';
+import { session } from './session.svelte';
 
 type After = () => void;
 
@@ -73,6 +74,44 @@ export function actOnJobs(action: JobAction, jobs: Pick<Job, 'id' | 'name' | 'pr
       after();
     },
     done: `${one ? `Job ${first.id}` : plural(jobs.length, 'job')} ${words.done}`,
+  });
+}
+
+/** What a letter does to a job in its state; null if nothing. */
+export function jobActionOf(key: string, job: Pick<Job, 'state' | 'counts'>): JobAction | null {
+  const letters: Record<string, JobAction[]> = { c: ['cancel'], t: ['retry'], h: ['hold', 'release'], p: ['priority'] };
+  return actionsOf(job).find((action) => letters[key]?.includes(action)) ?? null;
+}
+
+/** Takes a letter for a job; true if it means an action that the person may do. */
+export function actByKey(key: string, job: Job, after: After): boolean {
+  const action = maySteer(session.me, job) ? jobActionOf(key, job) : null;
+  if (action) actOnJobs(action, [job], after);
+  return action !== null;
+}
+
+export const TASK_VERB: Record<TaskAction, string> = { retry: 'Retry', cancel: 'Cancel' };
+
+const TASK_TEXT: Record<TaskAction, { text: string; done: string }> = {
+  retry: { text: 'It runs again from the beginning. The other tasks of its job stay as they are.', done: 'retried' },
+  cancel: {
+    text: 'It is killed if it runs, and else never starts. The other tasks of its job go on.',
+    done: 'cancelled',
+  },
+};
+
+/** Asks, and acts on one task. */
+export function actOnTask(action: TaskAction, id: string, after: After): void {
+  ask.about({
+    title: `${TASK_VERB[action]} task ${id}?`,
+    text: TASK_TEXT[action].text,
+    verb: TASK_VERB[action],
+    danger: action === 'cancel',
+    run: async () => {
+      await change('POST', `/api/v1/tasks/${id}/${action}`);
+      after();
+    },
+    done: `Task ${id} ${TASK_TEXT[action].done}`,
   });
 }
 

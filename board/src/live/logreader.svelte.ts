@@ -1,18 +1,30 @@
-// Reads the output of an attempt as it is written.
+// Reads the output of an attempt as it is written: one of its two streams, or both.
+//
+// The server has no order between the streams. Of an attempt that runs, both are read at once, and their lines stand in
+// the order in which they arrive. Of one that has ended, standard error follows standard output, as in `windlass logs`.
 
 import { ApiFailure, send, withParams } from '../api/client';
-import { LogLines } from '../lib/log';
+import { LogLines, type LogStream } from '../lib/log';
 
-/** Bytes from the end with which a log begins to be shown; the whole is a link. */
+/** Bytes from the end of a stream with which it begins to be shown; the whole is a link. */
 export const TAIL_BYTES = 4 << 20;
 /** Wait before a log that was cut is asked for again. */
 const RETRY_MS = 2_000;
-
-export type LogStream = 'stdout' | 'stderr';
+/** The place of the first byte of an answer that begins before the end. */
+const OFFSET_HEADER = 'windlass-log-offset';
 
 /** Where the output of an attempt is. */
 export function logPath(task: string, stream: LogStream, attempt: number | null): string {
   return withParams(`/api/v1/tasks/${task}/log`, { stream: stream === 'stdout' ? null : stream, attempt });
+}
+
+/** What is read: streams of an attempt. */
+export interface LogSource {
+  task: string;
+  attempt: number | null;
+  streams: readonly LogStream[];
+  /** True if nothing more will be written, so that the streams can be read one after the other. */
+  ended: boolean;
 }
 
 export class LogReader {
@@ -22,14 +34,18 @@ export class LogReader {
   failure = $state.raw<ApiFailure | undefined>(undefined);
   /** True once all was read and no more will come. */
   complete = $state(false);
-  /** True if only the last bytes were asked for. */
+  /** Bytes that were read of the streams. */
   bytes = $state(0);
+  /** True if a stream is shown from somewhere after its beginning, so that lines cannot be numbered from there. */
+  cut = $state(false);
   private frame = 0;
+  /** All was read; `complete` follows with the last lines. */
+  private done = false;
 
   /** Reads until it ends, or until the returned function is called. */
-  start(path: string): () => void {
+  start(source: LogSource): () => void {
     const abort = new AbortController();
-    void this.read(path, abort.signal);
+    void this.read(source, abort.signal);
     return () => {
       abort.abort();
       cancelAnimationFrame(this.frame);
@@ -37,29 +53,25 @@ export class LogReader {
     };
   }
 
-  private async read(path: string, signal: AbortSignal): Promise<void> {
-    this.log = new LogLines();
+  private async read(source: LogSource, signal: AbortSignal): Promise<void> {
+    this.done = false;
     this.complete = false;
-    this.bytes = 0;
-    const decoder = new TextDecoder();
-    let offset = -TAIL_BYTES;
     while (!signal.aborted) {
+      this.log = new LogLines();
+      this.bytes = 0;
+      this.cut = false;
+      // A stream that breaks ends the other: both are read again from what is shown of them.
+      const attempt = new AbortController();
+      const both = AbortSignal.any([signal, attempt.signal]);
       try {
-        const join = path.includes('?') ? '&' : '?';
-        const answer = await send(`${path}${join}follow=true&offset=${offset}`, { signal });
+        if (source.ended) for (const stream of source.streams) await this.readStream(source, stream, both);
+        else await Promise.all(source.streams.map((stream) => this.readStream(source, stream, both)));
         this.failure = undefined;
-        const reader = answer.body!.getReader();
-        for (;;) {
-          const { done, value } = await reader.read();
-          if (done) break;
-          this.bytes += value.length;
-          this.log.push(decoder.decode(value, { stream: true }));
-          this.changed();
-        }
-        this.complete = true;
+        this.done = true;
         this.changed();
         return;
       } catch (e) {
+        attempt.abort();
         if (signal.aborted) return;
         this.failure = e instanceof ApiFailure ? e : new ApiFailure(0, 'the log was cut off; it is asked for again');
         this.changed();
@@ -67,11 +79,28 @@ export class LogReader {
         await new Promise((resolve) => {
           setTimeout(resolve, RETRY_MS);
         });
-        // From the beginning of what is shown: the place in the file is not known after a tail.
-        this.log = new LogLines();
-        this.bytes = 0;
-        offset = -TAIL_BYTES;
       }
+    }
+  }
+
+  private async readStream(source: LogSource, stream: LogStream, signal: AbortSignal): Promise<void> {
+    const path = withParams(`/api/v1/tasks/${source.task}/log`, {
+      stream: stream === 'stdout' ? null : stream,
+      attempt: source.attempt,
+      follow: true,
+      offset: -TAIL_BYTES,
+    });
+    const answer = await send(path, { signal });
+    this.failure = undefined;
+    if (Number(answer.headers.get(OFFSET_HEADER) ?? 0) > 0) this.cut = true;
+    const decoder = new TextDecoder();
+    const reader = answer.body!.getReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      this.bytes += value.length;
+      this.log.push(decoder.decode(value, { stream: true }), stream);
+      this.changed();
     }
   }
 
@@ -81,6 +110,7 @@ export class LogReader {
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
       this.version += 1;
+      this.complete = this.done;
     });
   }
 }
