@@ -308,6 +308,15 @@ export function queueJson(farm, queue) {
   };
 }
 
+export function limitJson(farm, limit) {
+  const running = farm.workers.flatMap((worker) => [...worker.tasks]);
+  const used = running.filter((id) => {
+    const [job, index] = id.split('.').map(Number);
+    return farm.stepOf(farm.jobs[job - 1], index).limits?.includes(limit.name);
+  }).length;
+  return { ...limit, used };
+}
+
 export function boardWorkers(farm) {
   return farm.workers.map((worker) => {
     const sums = new Map();

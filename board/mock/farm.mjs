@@ -81,9 +81,17 @@ export class Farm {
       waiting: 0,
       paused: null,
       charged: 0,
+      turns: 'users',
+      users: name === 'compile' ? ['*'] : [],
+      user_weights: name === 'film' ? { ann: 300 } : {},
       ...(name === 'nightly' && { quota_cpus: 64, burst_cpus: 128 }),
     }));
     this.queueOf = new Map(this.queues.map((queue) => [queue.name, queue]));
+    this.limits = [
+      { name: 'maya', max: 20, per_worker: 1, busy_exits: [5], back_off_ms: 30_000, backing_off: 1 },
+      { name: 'nuke', max: 8 },
+      { name: 'uplink', per_worker: 2 },
+    ];
   }
 
   makeWorkers() {
@@ -153,6 +161,8 @@ export class Farm {
         command: [name, '--frame', '{}', '--out', '/films/a b/{}.exr'],
         cwd: '/films/harbour',
         time_limit_ms: 3_600_000,
+        ...(name === 'render' && { limits: ['maya'] }),
+        ...(name === 'comp' && { limits: ['nuke', 'uplink'] }),
       });
     };
     if (graph) {

@@ -199,6 +199,8 @@ function read(state, request, response, path, query, caller) {
         return reply(figures.scheduler(farm));
       case 'history/':
         return reply(figures.history(farm, query));
+      case 'usage/':
+        return reply(figures.usage(farm, Number(query.get('days') ?? 7)));
       case 'workers/':
         return board(answers.boardWorkers(farm));
       case 'scoring/rules':
@@ -235,6 +237,7 @@ function read(state, request, response, path, query, caller) {
     if (third === 'series') return reply(figures.workerSeries(farm, worker, span));
   }
   if (first === 'scheduler' && second === 'server_loads') return reply(answers.serverLoads(farm));
+  if (first === 'limits') return reply({ items: farm.limits.map((limit) => answers.limitJson(farm, limit)) });
   if (first === 'queues') {
     if (second) return reply(answers.queueJson(farm, found(farm.queueOf.get(second), `queue ${second}`)));
     return reply({
@@ -281,6 +284,13 @@ function write(state, request, response, path, caller, value) {
       throw new Refusal(400, 'bad_request', `a weight is from 1 to 10000, and ${value.weight} was given`);
     Object.assign(queue, value);
     return json(request, response, answers.queueJson(farm, queue));
+  }
+  if (first === 'limits' && request.method === 'PUT') {
+    admin();
+    let limit = farm.limits.find((one) => one.name === name);
+    if (!limit) farm.limits.push((limit = { name }));
+    Object.assign(limit, value);
+    return json(request, response, answers.limitJson(farm, limit));
   }
   throw new Refusal(404, 'not_found', `there is nothing at ${path}`);
 }

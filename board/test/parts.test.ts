@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Task } from '../src/api/types';
+import type { Job, Task } from '../src/api/types';
 import { toCsv } from '../src/lib/csv';
 import { etaOfJob } from '../src/lib/eta';
 import { groupFailures, lastLines, whereOf } from '../src/lib/failures';
@@ -7,7 +7,11 @@ import { place } from '../src/lib/graph';
 import { HUES, Hues } from '../src/lib/hues';
 import { lanes, ticks } from '../src/lib/lanes';
 import { actionsOf, mayReadSurely, mayRunFarm, maySteer, taskActionsOf } from '../src/lib/rights';
+import { holdersOf } from '../src/lib/limits';
+import { placedBecause } from '../src/lib/placed';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
+import { queueChanges } from '../src/lib/queuechanges';
+import { turnsOf } from '../src/lib/turns';
 
 describe('tables as files', () => {
   it('quote what must be quoted, and defuse formulas', () => {
@@ -176,5 +180,65 @@ describe('the expected end of a job', () => {
     expect(eta({ counts: { ...counts, running: 0 } })).toBeNull();
     expect(eta({ counts: { ...counts, succeeded: 2 } })).toBeNull();
     expect(eta({ state: 'failed' })).toBeNull();
+  });
+});
+
+describe('why a task was placed where it was', () => {
+  const judged = (worker: string, ...rules: [string, number, string][]) => ({
+    worker,
+    load: 0.5,
+    score: rules.reduce((sum, [, points]) => sum + points, 0),
+    rules: rules.map(([rule, points, reason]) => ({ rule, points, reason })),
+  });
+  const box1 = judged('box1', ['Keys', 200, 'no key is missing'], ['Load', -20, 'its load is 0.2']);
+  const box2 = judged('box2', ['Keys', 150, '1 key is missing'], ['Load', -10, 'its load is 0.1']);
+
+  it('is told by the rules by which its worker was ahead of the second', () => {
+    expect(placedBecause([box1, box2], 'box1')).toBe('no key is missing (+50.0); box2 came second, 40.0 points behind');
+  });
+
+  it('needs no rule where there was no choice, or where the workers were equal', () => {
+    expect(placedBecause([box1], 'box1')).toBe('no other worker had room for it');
+    expect(placedBecause([box1, { ...box1, worker: 'box3' }], 'box1')).toContain('it was as good as box3');
+    expect(placedBecause([box1], 'box9')).toBeNull();
+  });
+});
+
+describe('the users of a queue', () => {
+  it('stand by what they run, and one with a weight of their own stands there without jobs', () => {
+    const counts = { total: 9, waiting: 0, ready: 4, running: 2, succeeded: 0, failed: 0, canceled: 0, skipped: 0 };
+    const job = (user: string, running: number) => ({ user, counts: { ...counts, running } }) as Job;
+    const turns = turnsOf({ user_weights: { zoe: 300 } }, [job('ann', 2), job('ben', 5), job('ann', 1)]);
+    expect(turns.map((one) => [one.user, one.weight, one.jobs, one.running, one.waiting])).toEqual([
+      ['ben', 100, 1, 5, 4],
+      ['ann', 100, 2, 3, 8],
+      ['zoe', 300, 0, 0, 0],
+    ]);
+  });
+});
+
+describe('what changes of a queue', () => {
+  it('is sent alone; an empty quota is none', () => {
+    const before = ['3', '100', '64', '', 'users', 'ann, ben'];
+    expect(queueChanges(before, before)).toEqual({});
+    expect(queueChanges(before, ['3', '300', '', '8', 'jobs', ' ann ,, zoe'])).toEqual({
+      weight: 300,
+      quota_cpus: null,
+      burst_cpus: 8,
+      turns: 'jobs',
+      users: ['ann', 'zoe'],
+    });
+  });
+});
+
+describe('the jobs of a limit', () => {
+  it('are those whose steps name it, those with most running tasks first', () => {
+    const job = (id: number, running: number, limits: string[]) =>
+      ({ id, counts: { running }, steps: [{ limits }, { limits }] }) as unknown as Job;
+    const holders = holdersOf([job(1, 2, ['maya']), job(2, 5, ['maya', 'nuke']), job(3, 1, [])]);
+    expect([...holders].map(([limit, jobs]) => [limit, jobs.map((one) => one.id)])).toEqual([
+      ['maya', [2, 1]],
+      ['nuke', [2]],
+    ]);
   });
 });

@@ -12,6 +12,7 @@ export type ErrorBody = Schemas['ErrorBody'];
 export type History = Schemas['History'];
 export type Job = Schemas['Job'];
 export type JobState = Schemas['JobState'];
+export type Limit = Schemas['Limit'];
 /** Who looks. The gateway of another scheduler adds whose farm it shows; a server says nothing of it. */
 export type Me = Schemas['BoardMe'] & { farm?: 'opencue' };
 export type Overview = Schemas['Overview'];
@@ -26,6 +27,7 @@ export type ScoringSummary = Schemas['ScoringSummary'];
 export type Series = Schemas['FarmSeries'];
 export type ServerLoad = Schemas['ServerLoad'];
 export type ServerLoads = Schemas['ServerLoads'];
+export type SetLimit = Schemas['SetLimit'];
 export type SetQueue = Schemas['SetQueue'];
 export type Step = Schemas['Step'];
 export type Task = Schemas['Task'];
