@@ -132,7 +132,7 @@ export function tasksPage(farm, job, query) {
 const CAUSES = { exited: 'exit_code', oom: 'out_of_memory', not_started: 'not_started' };
 const SUMMARIES = { exited: 'exit code 4', oom: 'out of memory', not_started: 'not started' };
 const ADVICE = {
-  oom: "it booked 2 GiB; give it more with --memory, or find what grew",
+  oom: 'it booked 2 GiB; give it more with --memory, or find what grew',
   not_started: 'share the directory with the worker, or name another one with --cwd',
 };
 
@@ -203,13 +203,18 @@ export function why(farm, job, index) {
     expected_start_ms: farm.now + 180_000,
   };
   if (code > RUNNING)
-    return { ...base, reason: 'ended', message: `it has ended: ${STATES[code]}`, ...judged(farm, job) };
+    return {
+      ...base,
+      reason: 'ended',
+      message: `it has ended: ${STATES[code]}`,
+      ...judged(farm, job, taskJson(farm, job, index).worker),
+    };
   if (code === RUNNING)
     return {
       ...base,
       reason: 'running',
       message: `it runs on ${job.tasks.get(index)?.worker.name}`,
-      ...judged(farm, job),
+      ...judged(farm, job, job.tasks.get(index)?.worker.name),
     };
   if (job.impossible) {
     return {
@@ -273,15 +278,16 @@ export function why(farm, job, index) {
   };
 }
 
-function judged(farm, job) {
+/** The scores of a decision; the worker of the task stands in the winner's place. */
+function judged(farm, job, winner) {
   const decision = farm.decisions.find((one) => one.job_id === job.id) ?? farm.decisions[0];
   if (!decision) return {};
   return {
     policy: decision.policy,
     decided_ms: decision.at,
     open_workers: decision.candidates.length,
-    judged: decision.candidates.map((one) => ({
-      worker: one.name,
+    judged: decision.candidates.map((one, i) => ({
+      worker: i === 0 ? winner : one.name === winner ? decision.candidates[0].name : one.name,
       score: one.score,
       load: one.load,
       rules: one.rules,

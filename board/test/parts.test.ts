@@ -137,7 +137,16 @@ describe('the actions of a task', () => {
 
 describe('failures of a job', () => {
   const task = (index: number, more: Partial<Task>): Task =>
-    ({ id: `7.${index}`, job: 7, index, step: 'main', state: 'failed', attempt: 1, worker: `box${index % 2}`, ...more }) as Task;
+    ({
+      id: `7.${index}`,
+      job: 7,
+      index,
+      step: 'main',
+      state: 'failed',
+      attempt: 1,
+      worker: `box${index % 2}`,
+      ...more,
+    }) as Task;
 
   it('are grouped by cause, the most frequent first, with what the first of them said', () => {
     const exit = (index: number) => task(index, { end: 'exited', exit_code: 4, message: `frame ${index} is missing` });
@@ -167,8 +176,7 @@ describe('failures of a job', () => {
 
 describe('the expected end of a job', () => {
   const counts = { total: 100, waiting: 0, ready: 70, running: 10, succeeded: 18, failed: 2, canceled: 0, skipped: 0 };
-  const eta = (changes: object, now = 20_000) =>
-    etaOfJob({ state: 'running', counts, created_ms: 0, ...changes }, now);
+  const eta = (changes: object, now = 20_000) => etaOfJob({ state: 'running', counts, created_ms: 0, ...changes }, now);
 
   it('goes by the pace of its tasks, and by what the server says where it does', () => {
     expect(eta({})).toBe(80_000);

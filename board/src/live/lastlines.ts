@@ -75,7 +75,9 @@ export class LastLines {
     const now = this.timer.now();
     const due = (task: string) => (this.known.get(task)?.asked_ms ?? -Infinity) + EVERY_MS;
     const isDone = (task: string) => this.failed.has(task) && this.known.has(task);
-    const waiting = this.wanted.filter((task) => !this.open.has(task) && !isDone(task)).toSorted((a, b) => due(a) - due(b));
+    const waiting = this.wanted
+      .filter((task) => !this.open.has(task) && !isDone(task))
+      .toSorted((a, b) => due(a) - due(b));
     for (const task of this.isHidden() ? [] : waiting) {
       if (due(task) > now || this.open.size >= OPEN_MAX) break;
       void this.ask(task, now);
