@@ -65,6 +65,11 @@ await part('a log is followed, searched, and shows markup as text', async (page)
     (await page.evaluate(() => document.querySelectorAll('[role=log] img, [role=log] script').length)) === 0,
     'output became markup',
   );
+  // Standard error is asked for again and again, and each of its lines is there once.
+  check(
+    (await log.locator('.stderr', { hasText: 'texture cache is cold' }).count()) === 1,
+    'standard error is not once',
+  );
   await page.goto(`${base}/jobs/${job.id}?tab=log&task=${task}&stream=stderr`);
   await page.getByRole('log').getByText("<script>document.title = 'broken'</script>").waitFor();
   check(!(await page.title()).includes('broken'), 'output ran');
@@ -214,6 +219,9 @@ await part('keys act on the row, although a button had the focus', async (page) 
   await page.keyboard.press('Escape');
   await page.keyboard.press('Enter');
   await page.waitForURL(new RegExp(`/jobs/${older.id}$`));
+  await page.getByRole('button', { name: 'Release…' }).waitFor();
+  await page.keyboard.press('t');
+  await page.getByText(`Job ${older.id} is held: nothing to retry`).waitFor();
   await page.keyboard.press('p');
   await page.getByRole('heading', { name: /^Set the priority of job/ }).waitFor();
   await page.keyboard.press('Escape');
@@ -281,6 +289,17 @@ await part('limits tell who uses them, and are edited', async (page) => {
   await page.getByLabel('Tasks that may hold it').fill('12');
   await page.getByRole('dialog').getByRole('button', { name: 'Save', exact: true }).click();
   await row.getByText('/12').waitFor();
+});
+
+await part('a token is revoked', async (page) => {
+  await page.goto(base);
+  await page.getByRole('link', { name: 'admin', exact: true }).click();
+  await waitForHeading(page, 'Tokens');
+  const row = page.getByRole('row').filter({ hasText: 'laptop' });
+  await row.getByRole('button', { name: 'Revoke…' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Revoke', exact: true }).click();
+  await row.getByText('revoked').waitFor();
+  check(farm.tokens.find((token) => token.note === 'laptop').revoked_ms > 0, 'the server knows nothing of it');
 });
 
 for (const [token, own, others] of [

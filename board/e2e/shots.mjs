@@ -28,6 +28,7 @@ const VIEWS = {
   queues: '/queues',
   queue: `/queues/${process.env.QUEUE ?? 'film'}`,
   limits: '/limits',
+  tokens: '/tokens',
   scheduler: '/scheduler',
   history: '/history',
 };

@@ -87,6 +87,14 @@ export class Farm {
       ...(name === 'nightly' && { quota_cpus: 64, burst_cpus: 128 }),
     }));
     this.queueOf = new Map(this.queues.map((queue) => [queue.name, queue]));
+    const created_ms = this.now - 40 * 86_400_000;
+    this.tokens = [
+      { id: 't1', user: 'root', role: 'admin', note: 'the first', created_ms },
+      { id: 't2', user: 'ann', role: 'user', note: 'laptop', created_ms, expires_ms: this.now + 20 * 86_400_000 },
+      { id: 't3', user: 'ci', role: 'submitter', note: 'nightly builds', queue: 'nightly', created_ms },
+      { id: 't4', user: 'box1', role: 'worker', note: '', worker: 'box1', created_ms },
+      { id: 't5', user: 'ben', role: 'viewer', note: 'lost phone', created_ms, revoked_ms: this.now - 86_400_000 },
+    ];
     this.limits = [
       { name: 'maya', max: 20, per_worker: 1, busy_exits: [5], back_off_ms: 30_000, backing_off: 1 },
       { name: 'nuke', max: 8 },

@@ -237,6 +237,10 @@ function read(state, request, response, path, query, caller) {
     if (third === 'series') return reply(figures.workerSeries(farm, worker, span));
   }
   if (first === 'scheduler' && second === 'server_loads') return reply(answers.serverLoads(farm));
+  if (first === 'tokens') {
+    if (caller.role !== 'admin') throw new Refusal(403, 'forbidden', 'tokens are for administrators');
+    return reply({ items: farm.tokens.filter((token) => token.user.includes(query.get('user') ?? '')) });
+  }
   if (first === 'limits') return reply({ items: farm.limits.map((limit) => answers.limitJson(farm, limit)) });
   if (first === 'queues') {
     if (second) return reply(answers.queueJson(farm, found(farm.queueOf.get(second), `queue ${second}`)));
@@ -285,6 +289,15 @@ function write(state, request, response, path, caller, value) {
     Object.assign(queue, value);
     return json(request, response, answers.queueJson(farm, queue));
   }
+  if (first === 'tokens' && request.method === 'DELETE') {
+    admin();
+    const token = found(
+      farm.tokens.find((one) => one.id === name),
+      `token ${name}`,
+    );
+    token.revoked_ms = farm.now;
+    return json(request, response, token);
+  }
   if (first === 'limits' && request.method === 'PUT') {
     admin();
     let limit = farm.limits.find((one) => one.name === name);
@@ -325,10 +338,18 @@ function log(state, response, job, index, query, caller) {
       `the output of task ${job.id}.${index} is another user's`,
       'ask its user or an administrator',
     );
-  response.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Cache-Control': 'no-store' });
   const running = job.states[index] === 3;
+  const text = job.states[index] < 3 ? '' : answers.logText(job, index, query.get('stream'), running ? 40 : 900);
+  const bytes = Buffer.from(text);
+  const offset = Number(query.get('offset') ?? 0);
+  const from = offset < 0 ? Math.max(0, bytes.length + offset) : Math.min(bytes.length, offset);
+  response.writeHead(200, {
+    'Content-Type': 'application/octet-stream',
+    'Cache-Control': 'no-store',
+    ...(offset < 0 && { 'windlass-log-offset': from }),
+  });
   if (job.states[index] < 3) return response.end();
-  response.write(answers.logText(job, index, query.get('stream'), running ? 40 : 900));
+  response.write(bytes.subarray(from));
   if (!running || query.get('follow') !== 'true') return response.end();
   let line = 0;
   const timer = setInterval(() => {

@@ -37,6 +37,7 @@ describe('addresses', () => {
       ['/queues/film', { view: 'queue', queue: 'film' }],
       ['/queues/film/x', { view: 'unknown' }],
       ['/limits', { view: 'limits' }],
+      ['/tokens', { view: 'tokens' }],
       ['/scheduler', { view: 'scheduler' }],
       ['/history', { view: 'history' }],
       ['/jobs/x', { view: 'unknown' }],

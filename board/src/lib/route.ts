@@ -10,6 +10,7 @@ export type Route =
   | { view: 'queues' }
   | { view: 'queue'; queue: string }
   | { view: 'limits' }
+  | { view: 'tokens' }
   | { view: 'scheduler' }
   | { view: 'history' }
   | { view: 'unknown' };
@@ -25,6 +26,7 @@ export function parseRoute(path: string): Route {
       case 'workers':
       case 'queues':
       case 'limits':
+      case 'tokens':
       case 'scheduler':
       case 'history':
         return { view: first };

@@ -1,10 +1,11 @@
 // What a person can do, each with its question.
 
 import { change } from '../api/client';
-import type { Job, Limit, Queue, SetLimit, SetQueue } from '../api/types';
+import type { Job, Limit, Queue, SetLimit, SetQueue, Task, Token } from '../api/types';
 import { plural } from '../lib/format';
 import { queueChanges } from '../lib/queuechanges';
-import { type JobAction, type TaskAction, actionsOf, maySteer } from '../lib/rights';
+import { type JobAction, type TaskAction, actionsOf, maySteer, taskActionsOf } from '../lib/rights';
+import { wordOf } from '../lib/states';
 import { type Field, ask } from './ask.svelte';
 import { session } from './session.svelte';
 
@@ -80,17 +81,35 @@ export function actOnJobs(action: JobAction, jobs: Pick<Job, 'id' | 'name' | 'pr
   });
 }
 
+const JOB_LETTERS: Record<string, JobAction[]> = {
+  c: ['cancel'],
+  t: ['retry'],
+  h: ['hold', 'release'],
+  p: ['priority'],
+};
+
 /** What a letter does to a job in its state; null if nothing. */
-export function jobActionOf(key: string, job: Pick<Job, 'state' | 'counts'>): JobAction | null {
-  const letters: Record<string, JobAction[]> = { c: ['cancel'], t: ['retry'], h: ['hold', 'release'], p: ['priority'] };
-  return actionsOf(job).find((action) => letters[key]?.includes(action)) ?? null;
+function jobActionOf(key: string, job: Pick<Job, 'state' | 'counts'>): JobAction | null {
+  return actionsOf(job).find((action) => JOB_LETTERS[key]?.includes(action)) ?? null;
 }
 
-/** Takes a letter for a job; true if it means an action that the person may do. */
+/** Takes a letter for a job; true if it means an action that the person may do. One without an effect is told. */
 export function actByKey(key: string, job: Job, after: After): boolean {
-  const action = maySteer(session.me, job) ? jobActionOf(key, job) : null;
+  if (!maySteer(session.me, job) || !(key in JOB_LETTERS)) return false;
+  const action = jobActionOf(key, job);
   if (action) actOnJobs(action, [job], after);
-  return action !== null;
+  else ask.tell(`Job ${job.id} is ${wordOf(job.state)}: nothing to ${key === 'p' ? 'set' : JOB_LETTERS[key]![0]!}`);
+  return true;
+}
+
+/** Takes a letter for a task; true if it means an action that the person may do. */
+export function actOnTaskByKey(key: string, job: Pick<Job, 'user'>, task: Task, after: After): boolean {
+  const action = key === 't' ? 'retry' : key === 'c' ? 'cancel' : null;
+  if (!action || !maySteer(session.me, job)) return false;
+  // It is taken in any case: it must not reach the job, which a person does not mean here.
+  if (taskActionsOf(task.state).includes(action)) actOnTask(action, task.id, after);
+  else ask.tell(`Task ${task.id} is ${wordOf(task.state)}: nothing to ${action}`);
+  return true;
 }
 
 export const TASK_VERB: Record<TaskAction, string> = { retry: 'Retry', cancel: 'Cancel' };
@@ -302,4 +321,19 @@ async function setLimit(name: string, max = '', perWorker = '', after: After): P
 async function setQueue(queue: string, changes: SetQueue, after: After): Promise<void> {
   await change('PUT', `/api/v1/queues/${encodeURIComponent(queue)}`, changes);
   after();
+}
+
+/** Asks, and ends what a token is good for. */
+export function revokeToken(token: Token, after: After): void {
+  ask.about({
+    title: `Revoke a token of ${token.user}?`,
+    text: `Role ${token.role}${token.note ? `, with the note: ${token.note}` : ''}. Its sessions end, and it opens no others.`,
+    verb: 'Revoke',
+    danger: true,
+    run: async () => {
+      await change('DELETE', `/api/v1/tokens/${encodeURIComponent(token.id)}`);
+      after();
+    },
+    done: `The token of ${token.user} is revoked`,
+  });
 }

@@ -21,7 +21,7 @@ export const ACTION_KEYS: [string, string][] = [
   ['h', 'hold the job, or release it'],
   ['p', 'priority of the job; pause or resume the queue'],
   ['d', 'drain or resume the worker'],
-  ['e', 'edit the queue or the limit'],
+  ['e', 'edit the queue'],
 ];
 
 /** Where g and a letter lead. */
@@ -32,6 +32,7 @@ export const PLACES: Record<string, { path: string; name: string }> = {
   q: { path: '/queues', name: 'Queues' },
   l: { path: '/limits', name: 'Limits' },
   s: { path: '/scheduler', name: 'Scheduler' },
+  t: { path: '/tokens', name: 'Tokens, for administrators' },
   h: { path: '/history', name: 'History' },
 };
 

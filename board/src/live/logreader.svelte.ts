@@ -2,6 +2,9 @@
 //
 // The server has no order between the streams. Of an attempt that runs, both are read at once, and their lines stand in
 // the order in which they arrive. Of one that has ended, standard error follows standard output, as in `windlass logs`.
+//
+// A browser keeps six connections to a server, over all pages that show it. So of two streams only standard output keeps
+// one open; standard error is asked for again and again.
 
 import { ApiFailure, send, withParams } from '../api/client';
 import { LogLines, type LogStream } from '../lib/log';
@@ -10,6 +13,8 @@ import { LogLines, type LogStream } from '../lib/log';
 export const TAIL_BYTES = 4 << 20;
 /** Wait before a log that was cut is asked for again. */
 const RETRY_MS = 2_000;
+/** Between two requests for standard error. */
+const POLL_MS = 1_000;
 /** The place of the first byte of an answer that begins before the end. */
 const OFFSET_HEADER = 'windlass-log-offset';
 
@@ -65,7 +70,8 @@ export class LogReader {
       const both = AbortSignal.any([signal, attempt.signal]);
       try {
         if (source.ended) for (const stream of source.streams) await this.readStream(source, stream, both);
-        else await Promise.all(source.streams.map((stream) => this.readStream(source, stream, both)));
+        else if (source.streams.length === 1) await this.readStream(source, source.streams[0]!, both);
+        else await this.readBoth(source, both);
         this.failure = undefined;
         this.done = true;
         this.changed();
@@ -76,20 +82,49 @@ export class LogReader {
         this.failure = e instanceof ApiFailure ? e : new ApiFailure(0, 'the log was cut off; it is asked for again');
         this.changed();
         if (this.failure.status >= 400 && this.failure.status < 500) return;
-        await new Promise((resolve) => {
-          setTimeout(resolve, RETRY_MS);
-        });
+        await pause(RETRY_MS);
       }
     }
   }
 
-  private async readStream(source: LogSource, stream: LogStream, signal: AbortSignal): Promise<void> {
-    const path = withParams(`/api/v1/tasks/${source.task}/log`, {
-      stream: stream === 'stdout' ? null : stream,
-      attempt: source.attempt,
-      follow: true,
-      offset: -TAIL_BYTES,
+  private async readBoth(source: LogSource, signal: AbortSignal): Promise<void> {
+    let isOver = false;
+    const output = this.readStream(source, 'stdout', signal).then(() => {
+      isOver = true;
     });
+    await Promise.all([output, this.poll(source, 'stderr', () => isOver, signal)]);
+  }
+
+  /** Asks for what was written since, until the attempt is over. */
+  private async poll(source: LogSource, stream: LogStream, isOver: () => boolean, signal: AbortSignal): Promise<void> {
+    const decoder = new TextDecoder();
+    let at = -TAIL_BYTES;
+    for (;;) {
+      const isLast = isOver();
+      try {
+        const path = withParams(logPath(source.task, stream, source.attempt), { offset: at });
+        const answer = await send(path, { signal });
+        if (at < 0) {
+          at = Number(answer.headers.get(OFFSET_HEADER) ?? 0);
+          if (at > 0) this.cut = true;
+        }
+        const bytes = new Uint8Array(await answer.arrayBuffer());
+        at += bytes.length;
+        this.bytes += bytes.length;
+        this.log.push(decoder.decode(bytes, { stream: true }), stream);
+        this.changed();
+      } catch (e) {
+        // The worker may be back soon; standard output is waited for meanwhile.
+        if (!(e instanceof ApiFailure) || (e.status >= 400 && e.status < 500)) throw e;
+      }
+      if (isLast) return;
+      await pause(POLL_MS);
+      signal.throwIfAborted();
+    }
+  }
+
+  private async readStream(source: LogSource, stream: LogStream, signal: AbortSignal): Promise<void> {
+    const path = withParams(logPath(source.task, stream, source.attempt), { follow: true, offset: -TAIL_BYTES });
     const answer = await send(path, { signal });
     this.failure = undefined;
     if (Number(answer.headers.get(OFFSET_HEADER) ?? 0) > 0) this.cut = true;
@@ -114,3 +149,8 @@ export class LogReader {
     });
   }
 }
+
+const pause = (ms: number) =>
+  new Promise<void>((resolve) => {
+    setTimeout(resolve, ms);
+  });
