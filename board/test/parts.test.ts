@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import type { Job, Task } from '../src/api/types';
 import { toCsv } from '../src/lib/csv';
 import { etaOfJob } from '../src/lib/eta';
-import { groupFailures, lastLines, whereOf } from '../src/lib/failures';
+import { groupExpensive } from '../src/lib/expensive';
+import { failureOf, groupFailures, lastLines, whereOf } from '../src/lib/failures';
 import { place } from '../src/lib/graph';
 import { HUES, Hues } from '../src/lib/hues';
 import { lanes, ticks } from '../src/lib/lanes';
@@ -12,6 +13,7 @@ import { placedBecause } from '../src/lib/placed';
 import { LETTERS, TASK_STATES } from '../src/lib/states';
 import { queueChanges } from '../src/lib/queuechanges';
 import { turnsOf } from '../src/lib/turns';
+import { cpuHours, dayOf, sumUsage, usageOfSeries } from '../src/lib/usage';
 
 describe('tables as files', () => {
   it('quote what must be quoted, and defuse formulas', () => {
@@ -168,6 +170,13 @@ describe('failures of a job', () => {
     ]);
   });
 
+  it('of one task are told in the words of the server, where it has some', () => {
+    const failed = task(0, { end: 'exited', exit_code: 4, message: 'no film' });
+    expect(failureOf(failed)).toEqual({ summary: 'exit code 4', message: 'no film' });
+    const failure = { summary: 'out of memory', advice: 'give it more' };
+    expect(failureOf({ ...failed, failure } as Task)).toEqual(failure);
+  });
+
   it('end in the last lines that say something, as a terminal shows them', () => {
     expect(lastLines('one\n\u001b[31mred\u001b[0m\n\n10%\r99%\r\n', 2)).toEqual(['red', '99%']);
     expect(lastLines('', 3)).toEqual([]);
@@ -188,6 +197,61 @@ describe('the expected end of a job', () => {
     expect(eta({ counts: { ...counts, running: 0 } })).toBeNull();
     expect(eta({ counts: { ...counts, succeeded: 2 } })).toBeNull();
     expect(eta({ state: 'failed' })).toBeNull();
+  });
+});
+
+describe('usage', () => {
+  const rows = [
+    { day_ms: 0, user: 'ann', queue: 'film', cpu_ms: 3_600_000, tasks: 2, failed: 1 },
+    { day_ms: 0, user: 'ben', queue: 'film', cpu_ms: 7_200_000, tasks: 1, failed: 0 },
+    { day_ms: 86_400_000, user: 'ann', queue: 'comp', cpu_ms: 1_800_000, tasks: 5, failed: 0 },
+  ];
+
+  it('is summed by user, by queue and by day', () => {
+    expect(sumUsage(rows, ['user']).map((one) => [one.user, cpuHours(one.cpu_ms), one.tasks, one.failed])).toEqual([
+      ['ben', '2', 1, 0],
+      ['ann', '1.5', 7, 1],
+    ]);
+    expect(sumUsage(rows, ['queue']).map((one) => [one.queue, one.user])).toEqual([
+      ['film', undefined],
+      ['comp', undefined],
+    ]);
+    expect(sumUsage(rows, ['day']).map((one) => dayOf(one.day_ms!))).toEqual(['1970-01-02', '1970-01-01']);
+  });
+
+  it('of queues is known of a series, too; a gap counts as nothing', () => {
+    const series = {
+      step_ms: 1_800_000,
+      queues: [
+        { queue: 'film', busy_cpus: [2, null, 4], entitled_cpus: [] },
+        { queue: 'idle', busy_cpus: [null, 0], entitled_cpus: [] },
+      ],
+    };
+    expect(usageOfSeries(series).map((one) => [one.queue, cpuHours(one.cpu_ms)])).toEqual([['film', '3']]);
+  });
+
+  it('of the costliest attempts is grouped by job, queue and user', () => {
+    const one = (job: number, queue: string, ms: number) => ({
+      job,
+      queue,
+      ms,
+      cpus: 2,
+      task: '',
+      step: '',
+      worker: '',
+    });
+    const some = [one(1, 'film', 10), one(2, 'film', 30), one(1, 'film', 15)];
+    const by = (what: 'job' | 'queue' | 'user') =>
+      groupExpensive(some, what, (job) => (job === 1 ? 'ann' : undefined)).map((group) => [group.key, group.cost]);
+    expect(by('job')).toEqual([
+      ['2', 60],
+      ['1', 50],
+    ]);
+    expect(by('queue')).toEqual([['film', 110]]);
+    expect(by('user')).toEqual([
+      ['', 60],
+      ['ann', 50],
+    ]);
   });
 });
 

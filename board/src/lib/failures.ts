@@ -46,6 +46,19 @@ export interface JobFailures {
   not_looked_at?: number;
 }
 
+/** How a task failed, in the words that are shown of it. */
+export interface TaskFailure {
+  /** The cause in words. */
+  summary: string;
+  message?: string | null;
+  advice?: string | null;
+}
+
+/** How a task failed, as the server says it; one that does not has how the attempt ended. */
+export function failureOf(task: Task & { failure?: TaskFailure | null }): TaskFailure {
+  return task.failure ?? { summary: endOf(task) || 'failed', message: task.message };
+}
+
 /** Ids of tasks that a group of the board's own names. */
 const EXAMPLES_MAX = 8;
 
