@@ -174,7 +174,7 @@ await part('a failed job says why, and leads to the output that shows it', async
   await last.click();
   check(page.url().endsWith(`#L${number}`), `the address is ${page.url()}`);
   await page.getByRole('button', { name: /^stdout/ }).click();
-  await log.getByText('progress 100%').waitFor({ state: 'attached' });
+  await page.getByText('902 lines').waitFor();
   check((await log.locator('.stderr').count()) === 0, 'standard error stays');
   await page.goto(`${base}/jobs/${broken.id}?tab=log&task=0#L7`);
   await log.locator('.current', { hasText: '[00005]' }).waitFor();
@@ -217,6 +217,7 @@ await part('keys act on the row, although a button had the focus', async (page) 
   await page.keyboard.press('c');
   await page.getByRole('heading', { name: `Cancel job ${older.id} (${older.name})?` }).waitFor();
   await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'hidden' });
   await page.keyboard.press('Enter');
   await page.waitForURL(new RegExp(`/jobs/${older.id}$`));
   await page.getByRole('button', { name: 'Release…' }).waitFor();
@@ -225,6 +226,7 @@ await part('keys act on the row, although a button had the focus', async (page) 
   await page.keyboard.press('p');
   await page.getByRole('heading', { name: /^Set the priority of job/ }).waitFor();
   await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'hidden' });
   await page.keyboard.press('w');
   await page.waitForURL(/why/);
   for (const job of [older, newer]) farm.act(job, 'cancel');
