@@ -95,6 +95,17 @@ export async function weighQueue(page, base, queue, weight) {
   await queueRow(page, queue).getByText(String(weight), { exact: true }).first().waitFor();
 }
 
+/** Changes settings of a queue on its page: values by the label of their field. */
+export async function editQueue(page, base, queue, values) {
+  await page.goto(`${base}/queues/${encodeURIComponent(queue)}`);
+  await page.getByRole('button', { name: 'Edit…' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.waitFor();
+  for (const [label, value] of Object.entries(values)) await dialog.getByLabel(label).fill(String(value));
+  await dialog.getByRole('button', { name: 'Save', exact: true }).click();
+  await dialog.waitFor({ state: 'hidden' });
+}
+
 /** Does an action of a job on its page, and waits for the state it leads to. */
 export async function actOnJob(page, base, job, action, state, value) {
   await page.goto(`${base}/jobs/${job}`);

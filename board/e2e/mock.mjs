@@ -65,11 +65,16 @@ await part('a log is followed, searched, and shows markup as text', async (page)
     (await page.evaluate(() => document.querySelectorAll('[role=log] img, [role=log] script').length)) === 0,
     'output became markup',
   );
+  // Standard error is asked for again and again, and each of its lines is there once.
+  check(
+    (await log.locator('.stderr', { hasText: 'texture cache is cold' }).count()) === 1,
+    'standard error is not once',
+  );
   await page.goto(`${base}/jobs/${job.id}?tab=log&task=${task}&stream=stderr`);
   await page.getByRole('log').getByText("<script>document.title = 'broken'</script>").waitFor();
   check(!(await page.title()).includes('broken'), 'output ran');
   await page.goto(`${base}/jobs/1?tab=log&task=0`);
-  await log.getByText('tile 2,14').first().waitFor();
+  await log.getByText('tile 3,0 ').first().waitFor();
   await page.getByLabel('Search in the log').fill('OUT OF samples');
   await page.getByText('1 of 10').waitFor();
   check((await page.locator('mark').count()) > 0, 'nothing is marked');
@@ -148,6 +153,157 @@ await part('what the server refuses is told in the dialog', async (page, errors)
   errors.length = 0;
 });
 
+/** A job that has ended, with failed tasks of several causes. */
+const broken = farm.jobs.find((job) => job.state === 'failed' && job.counts[5] > 5);
+
+await part('a failed job says why, and leads to the output that shows it', async (page) => {
+  await page.goto(`${base}/jobs/${broken.id}`);
+  const why = page.getByRole('region', { name: 'Why it failed' });
+  await why.getByText(`${broken.counts[5]} tasks failed`).waitFor();
+  await why.getByText(/\d+ × exit code 4/).waitFor();
+  await why.getByText('texture cache is cold').waitFor();
+  await page.getByRole('row').getByText('exit code 4').first().waitFor();
+  await why.getByRole('link', { name: 'output' }).first().click();
+  await page.waitForURL(/tab=log/);
+  const log = page.getByRole('log');
+  // Standard error is at the end, and the end is in view.
+  await log.locator('.stderr', { hasText: 'texture cache is cold' }).waitFor();
+  check((await page.getByLabel('Follow').count()) === 0, 'an ended task can be followed');
+  const last = log.getByRole('link', { name: /^Line \d+, standard error$/ }).last();
+  const number = await last.innerText();
+  await last.click();
+  check(page.url().endsWith(`#L${number}`), `the address is ${page.url()}`);
+  await page.getByRole('button', { name: /^stdout/ }).click();
+  await page.getByText('902 lines').waitFor();
+  check((await log.locator('.stderr').count()) === 0, 'standard error stays');
+  await page.goto(`${base}/jobs/${broken.id}?tab=log&task=0#L7`);
+  await log.locator('.current', { hasText: '[00005]' }).waitFor();
+});
+
+await part('a task that never started says so where its output would be', async (page) => {
+  const index = broken.states.findIndex((code, i) => code === 5 && i % 13 === 5 && i % 11 !== 4);
+  if (index < 0) return;
+  await page.goto(`${base}/jobs/${broken.id}?tab=log&task=${index}`);
+  await page.getByText('cannot enter the working directory').first().waitFor();
+});
+
+await part('a job that is not there leads to those that are', async (page, errors) => {
+  await page.goto(`${base}/jobs/999999`);
+  await page.getByRole('link', { name: 'See all jobs' }).click();
+  await waitForHeading(page, 'Jobs');
+  errors.length = 0;
+});
+
+await part('one task is cancelled and retried', async (page) => {
+  const job = farm.submit(0, 400);
+  await page.goto(`${base}/jobs/${job.id}?task=399`);
+  const panel = page.getByRole('complementary', { name: `Task ${job.id}.399` });
+  await panel.getByRole('button', { name: 'Cancel…' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel', exact: true }).click();
+  await panel.getByRole('button', { name: 'Retry…' }).click();
+  check(job.states[399] === 6 && job.counts[6] === 1, 'the server knows nothing of it, or more tasks are cancelled');
+  await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).click();
+  await panel.getByRole('button', { name: 'Cancel…' }).waitFor();
+});
+
+await part('keys act on the row, although a button had the focus', async (page) => {
+  const [older, newer] = [farm.submit(0, 700), farm.submit(0, 700)];
+  for (const job of [older, newer]) farm.act(job, 'hold');
+  await page.goto(`${base}/jobs?state=held`);
+  await page.getByRole('link', { name: newer.name, exact: true }).first().waitFor();
+  await page.getByRole('button', { name: /failed/ }).focus();
+  await page.keyboard.press('j');
+  await page.keyboard.press('j');
+  await page.keyboard.press('c');
+  await page.getByRole('heading', { name: `Cancel job ${older.id} (${older.name})?` }).waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'hidden' });
+  await page.keyboard.press('Enter');
+  await page.waitForURL(new RegExp(`/jobs/${older.id}$`));
+  await page.getByRole('button', { name: 'Release…' }).waitFor();
+  await page.keyboard.press('t');
+  await page.getByText(`Job ${older.id} is held: nothing to retry`).waitFor();
+  await page.keyboard.press('p');
+  await page.getByRole('heading', { name: /^Set the priority of job/ }).waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'hidden' });
+  await page.keyboard.press('w');
+  await page.waitForURL(/why/);
+  for (const job of [older, newer]) farm.act(job, 'cancel');
+});
+
+await part('a bulk action says for how many it counts', async (page) => {
+  const good = farm.jobs.findLast((job) => job.state === 'succeeded');
+  await page.goto(`${base}/jobs`);
+  await page.getByLabel(`Select job ${good.id}`).check();
+  await page.getByText('nothing to do').waitFor();
+  const bad = farm.submit(0, 30);
+  farm.act(bad, 'cancel');
+  await page.getByLabel(`Select job ${bad.id}`).check();
+  await page.getByRole('button', { name: 'Retry (1 of 2)…' }).click();
+  await page.getByRole('heading', { name: `Retry job ${bad.id}` }).waitFor();
+});
+
+await part(
+  'a phone drains a worker, pauses a queue and cancels a job by the menus of their rows',
+  async (page) => {
+    await page.goto(`${base}/workers`);
+    await page.getByRole('button', { name: 'Actions of worker box3' }).click();
+    await page.getByRole('button', { name: 'Drain…' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Drain', exact: true }).click();
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    check(farm.byName.get('box3').draining, 'the server knows nothing of it');
+    farm.drain(farm.byName.get('box3'), false, null);
+    await page.goto(`${base}/queues`);
+    await page.getByRole('button', { name: 'Actions of queue vip' }).click();
+    await page.getByRole('button', { name: 'Pause…' }).waitFor();
+    const faults = await audit(page);
+    check(faults.length === 0, faults.join('\n'));
+    await page.getByRole('button', { name: 'Close' }).click();
+    const job = farm.submit(0, 300);
+    await page.goto(`${base}/jobs`);
+    await page.getByRole('button', { name: `Actions of job ${job.id}` }).click();
+    await page.getByRole('button', { name: 'Cancel…' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel', exact: true }).click();
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    check(job.state === 'canceled', 'it goes on');
+  },
+  { size: 'phone' },
+);
+
+await part('the settings of a queue are edited on its page', async (page) => {
+  await flows.editQueue(page, base, 'nightly', {
+    'Weight, 1 to 10000': 80,
+    'Quota in cpus': '',
+    'Users who may': 'ann, ben',
+  });
+  const queue = farm.queueOf.get('nightly');
+  check(queue.weight === 80 && queue.quota_cpus === null, 'the server knows nothing of it');
+  check(queue.users.join() === 'ann,ben' && queue.burst_cpus === 128, 'users, or what was not changed');
+  await page.getByText('ann, ben').waitFor();
+});
+
+await part('limits tell who uses them, and are edited', async (page) => {
+  await page.goto(`${base}/limits`);
+  const row = page.getByRole('row').filter({ hasText: 'nuke' });
+  await row.getByRole('link').first().waitFor();
+  await row.getByRole('button', { name: 'Edit…' }).click();
+  await page.getByLabel('Tasks that may hold it').fill('12');
+  await page.getByRole('dialog').getByRole('button', { name: 'Save', exact: true }).click();
+  await row.getByText('/12').waitFor();
+});
+
+await part('a token is revoked', async (page) => {
+  await page.goto(base);
+  await page.getByRole('link', { name: 'admin', exact: true }).click();
+  await waitForHeading(page, 'Tokens');
+  const row = page.getByRole('row').filter({ hasText: 'laptop' });
+  await row.getByRole('button', { name: 'Revoke…' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Revoke', exact: true }).click();
+  await row.getByText('revoked').waitFor();
+  check(farm.tokens.find((token) => token.note === 'laptop').revoked_ms > 0, 'the server knows nothing of it');
+});
+
 for (const [token, own, others] of [
   ['viewer', 0, 0],
   ['ann', 1, 0],
@@ -170,12 +326,12 @@ for (const [token, own, others] of [
           `job of ${job.user}: wrong actions`,
         );
       }
-      for (const path of ['/queues', '/workers', '/workers/box1', '/jobs']) {
+      for (const path of ['/queues', '/queues/film', '/limits', '/workers', '/workers/box1', '/jobs']) {
         await page.goto(base + path);
         await page.locator('h1').waitFor();
         await page.waitForTimeout(300);
         check(
-          (await page.getByRole('button', { name: /^(Pause|Resume|Weight|Drain)…$/ }).count()) === 0,
+          (await page.getByRole('button', { name: /^(Pause|Resume|Weight|Drain|Edit|Add)…$/ }).count()) === 0,
           `${path} offers what would be refused`,
         );
       }
@@ -254,10 +410,26 @@ await part('a table is saved as a file', async (page) => {
     page.getByRole('button', { name: 'CSV' }).last().click(),
   ]);
   check(download.suggestedFilename() === 'windlass-expensive-tasks.csv', download.suggestedFilename());
+  const usage = page.getByRole('region', { name: 'Usage' });
+  await usage.getByRole('button', { name: 'Days' }).click();
+  await usage.getByRole('columnheader', { name: 'Day' }).waitFor();
+  const [file] = await Promise.all([page.waitForEvent('download'), usage.getByRole('button', { name: 'CSV' }).click()]);
+  check(file.suggestedFilename() === 'windlass-usage.csv', file.suggestedFilename());
 });
 
 await part('nothing moves while a view is loading', async (page) => {
-  for (const path of ['/', '/jobs', '/workers', '/queues', '/scheduler', '/history', '/jobs/1', '/workers/box1']) {
+  for (const path of [
+    '/',
+    '/jobs',
+    '/workers',
+    '/queues',
+    '/queues/film',
+    '/limits',
+    '/scheduler',
+    '/history',
+    '/jobs/1',
+    '/workers/box1',
+  ]) {
     await page.goto(base + path);
     await page.waitForTimeout(1200);
     const shift = await page.evaluate(

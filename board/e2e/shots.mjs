@@ -10,11 +10,14 @@ const mock = process.env.BASE ? undefined : await serve({ mode: process.env.MODE
 const base = process.env.BASE ?? mock.address;
 const film = process.env.JOB ?? mock?.farm.jobs.find((job) => job.name.startsWith('film:')).id;
 const waiting = process.env.WAITING ?? `${mock?.farm.jobs.find((job) => job.impossible).id}`;
+const failed =
+  process.env.FAILED ?? mock?.farm.jobs.find((job) => job.state === 'failed' && job.counts[5] > 5)?.id ?? film;
 const VIEWS = {
   overview: '/',
   jobs: '/jobs',
   job: `/jobs/${film}?task=3`,
   timeline: `/jobs/${film}?tab=timeline`,
+  failed: `/jobs/${failed}`,
   steps: `/jobs/${film}?tab=steps`,
   log: `/jobs/${film}?tab=log&task=3`,
   details: `/jobs/${film}?tab=details`,
@@ -23,6 +26,9 @@ const VIEWS = {
   workers: '/workers',
   worker: `/workers/${process.env.WORKER ?? mock?.farm.workers[0].name}`,
   queues: '/queues',
+  queue: `/queues/${process.env.QUEUE ?? 'film'}`,
+  limits: '/limits',
+  tokens: '/tokens',
   scheduler: '/scheduler',
   history: '/history',
 };

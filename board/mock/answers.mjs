@@ -50,12 +50,25 @@ function attemptJson(job, task, code) {
       finished_ms: task.finished_ms,
       cpu_ms: Math.round((task.finished_ms - task.started_ms) * 0.93),
       peak_memory: 2 ** 29 + job.id * 7_777_777,
-      end: code === 6 ? 'canceled' : 'exited',
-      exit_code: code === 5 ? 1 : 0,
+      ...endOf(task.index ?? 0, code),
       out_bytes: 184_000,
       err_bytes: 1_024,
     }),
   };
+}
+
+/** How tasks fail here: most by an exit code, some for other causes. */
+function endOf(index, code) {
+  if (code === 6) return { end: 'canceled' };
+  if (code !== 5) return { end: 'exited', exit_code: 0 };
+  if (index % 11 === 4) return { end: 'oom', exit_code: 137 };
+  if (index % 13 === 5)
+    return {
+      end: 'not_started',
+      exit_code: 127,
+      message: "cannot enter the working directory '/films/harbour': No such file or directory",
+    };
+  return { end: 'exited', exit_code: 4 };
 }
 
 export function taskJson(farm, job, index, whole = false) {
@@ -63,8 +76,8 @@ export function taskJson(farm, job, index, whole = false) {
   const step = farm.stepOf(job, index);
   let task = job.tasks.get(index);
   if (!task && code > RUNNING && code < 7) task = made(farm, job, index);
-  const attempt = task ? attemptJson(job, task, code) : { attempt: 0 };
-  const message = code === 5 ? { message: 'frame 7: texture harbour_<b>wall</b>.exr is missing' } : {};
+  const attempt = task ? attemptJson(job, { ...task, index }, code) : { attempt: 0 };
+  const message = code === 5 && index % 5 === 0 ? { message: 'texture harbour_<b>wall</b>.exr is missing' } : {};
   return {
     id: `${job.id}.${index}`,
     job: job.id,
@@ -72,8 +85,8 @@ export function taskJson(farm, job, index, whole = false) {
     step: step.name,
     value: String(index - step.first_task + 1),
     state: STATES[code],
-    ...attempt,
     ...message,
+    ...attempt,
     ...(code === RUNNING && {
       progress: Math.min(99, (100 * (farm.now - task.started_ms)) / (task.until - task.started_ms)),
       status: 'rendering tiles',
@@ -82,7 +95,7 @@ export function taskJson(farm, job, index, whole = false) {
     ...(whole &&
       task && {
         history: task.history.map((one) => ({
-          ...attemptJson(job, { ...one, finished_ms: one.finished_ms ?? farm.now }, 5),
+          ...attemptJson(job, { ...one, index, finished_ms: one.finished_ms ?? farm.now }, 5),
         })),
       }),
   };
@@ -114,6 +127,47 @@ export function tasksPage(farm, job, query) {
     if (!states || states.includes(job.states[index])) items.push(taskJson(farm, job, index));
   }
   return { items, ...(index < job.states.length && { next: String(index) }) };
+}
+
+const CAUSES = { exited: 'exit_code', oom: 'out_of_memory', not_started: 'not_started' };
+const SUMMARIES = { exited: 'exit code 4', oom: 'out of memory', not_started: 'not started' };
+const ADVICE = {
+  oom: 'it booked 2 GiB; give it more with --memory, or find what grew',
+  not_started: 'share the directory with the worker, or name another one with --cwd',
+};
+
+/** Failed tasks by cause. */
+export function failures(farm, job) {
+  const groups = new Map();
+  job.states.forEach((code, index) => {
+    if (code !== 5) return;
+    const task = taskJson(farm, job, index);
+    const group = groups.get(task.end) ?? {
+      cause: CAUSES[task.end],
+      summary: task.end === 'not_started' ? `not started: ${task.message}` : SUMMARIES[task.end],
+      tasks: 0,
+      task_examples: [],
+      workers: 0,
+      worker_examples: [],
+      first: {
+        task: task.id,
+        step: task.step,
+        value: task.value,
+        attempt: task.attempt,
+        worker: task.worker,
+        ...(task.end === 'exited' && task.message && { message: task.message }),
+        ...(ADVICE[task.end] && { advice: ADVICE[task.end] }),
+        stderr: task.end === 'not_started' ? [] : logText(job, index, 'stderr').trimEnd().split('\n'),
+      },
+    };
+    group.tasks += 1;
+    if (group.task_examples.length < 5) group.task_examples.push(task.id);
+    if (!group.worker_examples.includes(task.worker)) group.worker_examples.push(task.worker);
+    group.workers = group.worker_examples.length;
+    groups.set(task.end, group);
+  });
+  const all = [...groups.values()].sort((a, b) => b.tasks - a.tasks);
+  return { job: job.id, failed: all.reduce((sum, group) => sum + group.tasks, 0), groups: all };
 }
 
 export function gridPage(job, from) {
@@ -149,13 +203,18 @@ export function why(farm, job, index) {
     expected_start_ms: farm.now + 180_000,
   };
   if (code > RUNNING)
-    return { ...base, reason: 'ended', message: `it has ended: ${STATES[code]}`, ...judged(farm, job) };
+    return {
+      ...base,
+      reason: 'ended',
+      message: `it has ended: ${STATES[code]}`,
+      ...judged(farm, job, taskJson(farm, job, index).worker),
+    };
   if (code === RUNNING)
     return {
       ...base,
       reason: 'running',
       message: `it runs on ${job.tasks.get(index)?.worker.name}`,
-      ...judged(farm, job),
+      ...judged(farm, job, job.tasks.get(index)?.worker.name),
     };
   if (job.impossible) {
     return {
@@ -219,15 +278,16 @@ export function why(farm, job, index) {
   };
 }
 
-function judged(farm, job) {
+/** The scores of a decision; the worker of the task stands in the winner's place. */
+function judged(farm, job, winner) {
   const decision = farm.decisions.find((one) => one.job_id === job.id) ?? farm.decisions[0];
   if (!decision) return {};
   return {
     policy: decision.policy,
     decided_ms: decision.at,
     open_workers: decision.candidates.length,
-    judged: decision.candidates.map((one) => ({
-      worker: one.name,
+    judged: decision.candidates.map((one, i) => ({
+      worker: i === 0 ? winner : one.name === winner ? decision.candidates[0].name : one.name,
       score: one.score,
       load: one.load,
       rules: one.rules,
@@ -252,6 +312,15 @@ export function queueJson(farm, queue) {
     share: charged > 0 ? own / charged : null,
     ...(paused !== null && { paused }),
   };
+}
+
+export function limitJson(farm, limit) {
+  const running = farm.workers.flatMap((worker) => [...worker.tasks]);
+  const used = running.filter((id) => {
+    const [job, index] = id.split('.').map(Number);
+    return farm.stepOf(farm.jobs[job - 1], index).limits?.includes(limit.name);
+  }).length;
+  return { ...limit, used };
 }
 
 export function boardWorkers(farm) {

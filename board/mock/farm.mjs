@@ -81,9 +81,25 @@ export class Farm {
       waiting: 0,
       paused: null,
       charged: 0,
+      turns: 'users',
+      users: name === 'compile' ? ['*'] : [],
+      user_weights: name === 'film' ? { ann: 300 } : {},
       ...(name === 'nightly' && { quota_cpus: 64, burst_cpus: 128 }),
     }));
     this.queueOf = new Map(this.queues.map((queue) => [queue.name, queue]));
+    const created_ms = this.now - 40 * 86_400_000;
+    this.tokens = [
+      { id: 't1', user: 'root', role: 'admin', note: 'the first', created_ms },
+      { id: 't2', user: 'ann', role: 'user', note: 'laptop', created_ms, expires_ms: this.now + 20 * 86_400_000 },
+      { id: 't3', user: 'ci', role: 'submitter', note: 'nightly builds', queue: 'nightly', created_ms },
+      { id: 't4', user: 'box1', role: 'worker', note: '', worker: 'box1', created_ms },
+      { id: 't5', user: 'ben', role: 'viewer', note: 'lost phone', created_ms, revoked_ms: this.now - 86_400_000 },
+    ];
+    this.limits = [
+      { name: 'maya', max: 20, per_worker: 1, busy_exits: [5], back_off_ms: 30_000, backing_off: 1 },
+      { name: 'nuke', max: 8 },
+      { name: 'uplink', per_worker: 2 },
+    ];
   }
 
   makeWorkers() {
@@ -153,6 +169,8 @@ export class Farm {
         command: [name, '--frame', '{}', '--out', '/films/a b/{}.exr'],
         cwd: '/films/harbour',
         time_limit_ms: 3_600_000,
+        ...(name === 'render' && { limits: ['maya'] }),
+        ...(name === 'comp' && { limits: ['nuke', 'uplink'] }),
       });
     };
     if (graph) {
@@ -442,6 +460,18 @@ export class Farm {
     else if (action === 'priority') job.priority = body.priority;
     else if (action === 'cancel') this.cancel(job);
     else if (action === 'retry') this.retry(job);
+    this.announce(job);
+    this.tell();
+  }
+
+  actOnTask(job, index, action) {
+    const task = job.tasks.get(index);
+    if (action === 'retry') {
+      this.set(job, index, READY);
+      Object.assign(job, { state: 'running', ended_ms: null, next: 0 });
+      if (!this.open.includes(job)) this.open.push(job);
+    } else if (job.states[index] === RUNNING) this.close(job, index, task, CANCELED);
+    else if (job.states[index] < RUNNING) this.set(job, index, CANCELED);
     this.announce(job);
     this.tell();
   }

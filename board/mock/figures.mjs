@@ -201,7 +201,7 @@ export function history(farm, query) {
       failed === 0
         ? []
         : [
-            { cause: 'exit 1', tasks: Math.ceil(failed * 0.7) },
+            { cause: 'exit 4', tasks: Math.ceil(failed * 0.7), jobs: [{ job: 17, tasks: Math.ceil(failed * 0.7) }] },
             { cause: 'oom', tasks: Math.floor(failed * 0.2) },
             { cause: 'time_limit', tasks: Math.floor(failed * 0.1) },
           ].filter((one) => one.tasks > 0),
@@ -224,4 +224,25 @@ export function history(farm, query) {
       .sort((a, b) => b.ms * b.cpus - a.ms * a.cpus)
       .slice(0, 50),
   };
+}
+
+const DAY_MS = 86_400_000;
+
+/** Cpu hours by user, queue and day, made up. */
+export function usage(farm, days) {
+  const next = random(11);
+  const today = Math.floor(farm.now / DAY_MS) * DAY_MS;
+  const rows = [];
+  for (let day = 0; day < days; day += 1) {
+    for (const queue of farm.queues) {
+      for (const user of ['ann', 'ben', 'carla']) {
+        const tasks = Math.floor(next() * 400);
+        if (next() < 0.4) continue;
+        const cpu_ms = Math.round(tasks * (queue.weight / 100) * 400_000 * next());
+        const failed = Math.floor(tasks * next() * 0.05);
+        rows.push({ day_ms: today - day * DAY_MS, user, queue: queue.name, cpu_ms, tasks, failed });
+      }
+    }
+  }
+  return { since_ms: today - (days - 1) * DAY_MS, rows };
 }

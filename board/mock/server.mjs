@@ -199,6 +199,8 @@ function read(state, request, response, path, query, caller) {
         return reply(figures.scheduler(farm));
       case 'history/':
         return reply(figures.history(farm, query));
+      case 'usage/':
+        return reply(figures.usage(farm, Number(query.get('days') ?? 7)));
       case 'workers/':
         return board(answers.boardWorkers(farm));
       case 'scoring/rules':
@@ -217,6 +219,7 @@ function read(state, request, response, path, query, caller) {
     const job = jobOf(second);
     if (!third) return reply(answers.jobJson(farm, job, true, caller.role === 'admin' || caller.name === job.user));
     if (third === 'tasks') return reply(answers.tasksPage(farm, job, query));
+    if (third === 'failures') return reply(answers.failures(farm, job));
     if (third === 'grid') return reply(answers.gridPage(job, Number(query.get('from') ?? 0)));
   }
   if (first === 'tasks') {
@@ -234,6 +237,11 @@ function read(state, request, response, path, query, caller) {
     if (third === 'series') return reply(figures.workerSeries(farm, worker, span));
   }
   if (first === 'scheduler' && second === 'server_loads') return reply(answers.serverLoads(farm));
+  if (first === 'tokens') {
+    if (caller.role !== 'admin') throw new Refusal(403, 'forbidden', 'tokens are for administrators');
+    return reply({ items: farm.tokens.filter((token) => token.user.includes(query.get('user') ?? '')) });
+  }
+  if (first === 'limits') return reply({ items: farm.limits.map((limit) => answers.limitJson(farm, limit)) });
   if (first === 'queues') {
     if (second) return reply(answers.queueJson(farm, found(farm.queueOf.get(second), `queue ${second}`)));
     return reply({
@@ -259,6 +267,14 @@ function write(state, request, response, path, caller, value) {
     farm.act(job, action, value);
     return json(request, response, answers.jobJson(farm, job, true));
   }
+  if (first === 'tasks' && (action === 'retry' || action === 'cancel')) {
+    const [id, index] = name.split('.').map(Number);
+    const job = found(farm.jobs[id - 1], `job ${id}`);
+    if (caller.role === 'viewer' || (caller.role === 'user' && job.user !== caller.name))
+      throw new Refusal(403, 'forbidden', `job ${id} is ${job.user}'s`, 'ask its user');
+    farm.actOnTask(job, index, action);
+    return json(request, response, answers.taskJson(farm, job, index, true));
+  }
   if (first === 'workers' && (action === 'drain' || action === 'resume')) {
     admin();
     const worker = found(farm.byName.get(name), `worker ${name}`);
@@ -272,6 +288,22 @@ function write(state, request, response, path, caller, value) {
       throw new Refusal(400, 'bad_request', `a weight is from 1 to 10000, and ${value.weight} was given`);
     Object.assign(queue, value);
     return json(request, response, answers.queueJson(farm, queue));
+  }
+  if (first === 'tokens' && request.method === 'DELETE') {
+    admin();
+    const token = found(
+      farm.tokens.find((one) => one.id === name),
+      `token ${name}`,
+    );
+    token.revoked_ms = farm.now;
+    return json(request, response, token);
+  }
+  if (first === 'limits' && request.method === 'PUT') {
+    admin();
+    let limit = farm.limits.find((one) => one.name === name);
+    if (!limit) farm.limits.push((limit = { name }));
+    Object.assign(limit, value);
+    return json(request, response, answers.limitJson(farm, limit));
   }
   throw new Refusal(404, 'not_found', `there is nothing at ${path}`);
 }
@@ -306,10 +338,18 @@ function log(state, response, job, index, query, caller) {
       `the output of task ${job.id}.${index} is another user's`,
       'ask its user or an administrator',
     );
-  response.writeHead(200, { 'Content-Type': 'application/octet-stream', 'Cache-Control': 'no-store' });
   const running = job.states[index] === 3;
+  const text = job.states[index] < 3 ? '' : answers.logText(job, index, query.get('stream'), running ? 40 : 900);
+  const bytes = Buffer.from(text);
+  const offset = Number(query.get('offset') ?? 0);
+  const from = offset < 0 ? Math.max(0, bytes.length + offset) : Math.min(bytes.length, offset);
+  response.writeHead(200, {
+    'Content-Type': 'application/octet-stream',
+    'Cache-Control': 'no-store',
+    ...(offset < 0 && { 'windlass-log-offset': from }),
+  });
   if (job.states[index] < 3) return response.end();
-  response.write(answers.logText(job, index, query.get('stream'), running ? 40 : 900));
+  response.write(bytes.subarray(from));
   if (!running || query.get('follow') !== 'true') return response.end();
   let line = 0;
   const timer = setInterval(() => {

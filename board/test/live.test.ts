@@ -195,7 +195,12 @@ describe('the last lines of running tasks', () => {
       return `one\nof ${task} at ${timer.ms}\n`;
     };
     let changes = 0;
-    const lines = new LastLines(() => (changes += 1), read, timer, () => false);
+    const lines = new LastLines(
+      () => (changes += 1),
+      read,
+      timer,
+      () => false,
+    );
     lines.want(tasks);
     await timer.pass(0);
     expect([asked.length, new Set(asked).size, most]).toEqual([TASKS_MAX, TASKS_MAX, OPEN_MAX]);
@@ -214,14 +219,44 @@ describe('the last lines of running tasks', () => {
     expect(asked.length).toBe(before);
   });
 
+  it('of a task that failed are asked for once, and not those that it wrote while it ran', async () => {
+    const timer = new SetTimer();
+    const asked: [string, boolean][] = [];
+    const read = async (task: string, failed: boolean) => {
+      asked.push([task, failed]);
+      return failed ? 'boom' : 'tile 7';
+    };
+    const lines = new LastLines(
+      () => undefined,
+      read,
+      timer,
+      () => false,
+    );
+    lines.want(['1.0']);
+    await timer.pass(EVERY_MS / 2);
+    expect(lines.line('1.0')).toBe('tile 7');
+    lines.want(['1.0'], new Set(['1.0']));
+    await timer.pass(10 * EVERY_MS);
+    expect(lines.line('1.0')).toBe('boom');
+    expect(asked).toEqual([
+      ['1.0', false],
+      ['1.0', true],
+    ]);
+  });
+
   it('are not asked for again by who may not read them, nor while the page is hidden', async () => {
     const timer = new SetTimer();
     let asked = 0;
     const refuse = async (): Promise<string> => {
       asked += 1;
-      throw new ApiFailure(403, 'the output of task 1.0 is somebody else\'s');
+      throw new ApiFailure(403, "the output of task 1.0 is somebody else's");
     };
-    const lines = new LastLines(() => undefined, refuse, timer, () => false);
+    const lines = new LastLines(
+      () => undefined,
+      refuse,
+      timer,
+      () => false,
+    );
     lines.want(tasks);
     await timer.pass(10 * EVERY_MS);
     expect(asked).toBeLessThanOrEqual(OPEN_MAX);

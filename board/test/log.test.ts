@@ -23,6 +23,28 @@ describe('lines of a log', () => {
     expect(log.lines.map((line) => line.start.fg)).toEqual([null, 1, 1, null]);
   });
 
+  it('of both outputs stand as they came, and each is whole', () => {
+    const log = new LogLines();
+    log.push('one\n\u001b[31mtw', 'stdout');
+    log.push('err', 'stderr');
+    log.push('o\nthree\n', 'stdout');
+    log.push('or\n', 'stderr');
+    expect(log.lines.map((line) => [line.stream, line.text, line.start.fg])).toEqual([
+      ['stdout', 'one', null],
+      ['stdout', '\u001b[31mtwo', null],
+      ['stderr', 'error', null],
+      ['stdout', 'three', 1],
+    ]);
+  });
+
+  it('that still grow when they are dropped begin again', () => {
+    const log = new LogLines();
+    log.push('open', 'stderr');
+    log.push('x\n'.repeat(LOG_LINES_MAX), 'stdout');
+    log.push(' end\n', 'stderr');
+    expect([log.dropped, log.lines.at(-1)]).toMatchObject([2, { stream: 'stderr', text: ' end' }]);
+  });
+
   it('are bounded in number and in length; the oldest go first', () => {
     const log = fed(Array.from({ length: LOG_LINES_MAX + 10 }, (_, i) => `${i}\n`).join(''));
     expect(log.lines.length).toBe(LOG_LINES_MAX);

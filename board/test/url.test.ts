@@ -12,7 +12,16 @@ import {
   sortList,
   withQuery,
 } from '../src/lib/query';
-import { parseRoute, splitTask, taskPath, whyPath, wholeNumber, workerPath } from '../src/lib/route';
+import {
+  parseRoute,
+  queuePath,
+  splitTask,
+  taskLogPath,
+  taskPath,
+  whyPath,
+  wholeNumber,
+  workerPath,
+} from '../src/lib/route';
 
 describe('addresses', () => {
   it('lead to the views', () => {
@@ -25,6 +34,10 @@ describe('addresses', () => {
       ['/workers', { view: 'workers' }],
       ['/workers/a%2Fb', { view: 'worker', worker: 'a/b' }],
       ['/queues', { view: 'queues' }],
+      ['/queues/film', { view: 'queue', queue: 'film' }],
+      ['/queues/film/x', { view: 'unknown' }],
+      ['/limits', { view: 'limits' }],
+      ['/tokens', { view: 'tokens' }],
       ['/scheduler', { view: 'scheduler' }],
       ['/history', { view: 'history' }],
       ['/jobs/x', { view: 'unknown' }],
@@ -35,13 +48,19 @@ describe('addresses', () => {
     for (const [path, route] of views) expect(parseRoute(path)).toEqual(route);
   });
 
-  it('of workers with any name are found again', () => {
-    for (const worker of ['box1', 'a b', 'ä/ö?#%', '..', 'x\'y"z'])
-      expect(parseRoute(workerPath(worker))).toEqual({ view: 'worker', worker });
+  it('of workers and queues with any name are found again', () => {
+    for (const name of ['box1', 'a b', 'ä/ö?#%', '..', 'x\'y"z']) {
+      expect(parseRoute(workerPath(name))).toEqual({ view: 'worker', worker: name });
+      expect(parseRoute(queuePath(name))).toEqual({ view: 'queue', queue: name });
+    }
   });
 
   it('of tasks have the job and the index', () => {
-    expect([taskPath('12.3'), whyPath('12.3')]).toEqual(['/jobs/12?task=3', '/jobs/12/why?task=3']);
+    expect([taskPath('12.3'), whyPath('12.3'), taskLogPath('12.3')]).toEqual([
+      '/jobs/12?task=3',
+      '/jobs/12/why?task=3',
+      '/jobs/12?tab=log&task=3',
+    ]);
     expect(splitTask('12')).toEqual({ job: '12', index: '0' });
     expect([wholeNumber('7'), wholeNumber('-1'), wholeNumber('1e3'), wholeNumber(null)]).toEqual([7, null, null, null]);
   });

@@ -54,12 +54,12 @@ async function failureOf(answer: Response): Promise<ApiFailure> {
   }
 }
 
-/** A path with a query string; null and empty values are left out. */
+/** A path with a query string, or with more of one; null and empty values are left out. */
 export function withParams(path: string, params: Record<string, string | number | boolean | null | undefined>): string {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(params)) {
     if (value !== null && value !== undefined && value !== '') query.set(key, String(value));
   }
   const text = query.toString();
-  return text === '' ? path : `${path}?${text}`;
+  return text === '' ? path : `${path}${path.includes('?') ? '&' : '?'}${text}`;
 }

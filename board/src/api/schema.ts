@@ -259,148 +259,31 @@ export interface components {
         Board_PendingJobs: {
             /** @description Always false: errors have another body. */
             error: boolean;
-            /** @description Steps that have ready tasks. */
-            message: {
-                /** @description Steps with ready tasks, queue by queue in the order of turns, and inside a queue in its own order. */
-                jobs: components["schemas"]["PendingJob"][];
-                /**
-                 * Format: int64
-                 * @description Ready tasks that are not in `jobs`.
-                 */
-                other_pending: number;
-            };
+            message: components["schemas"]["PendingJobs"];
         };
         /** @description The envelope of every answer of the board. */
         Board_ScoringSummary: {
             /** @description Always false: errors have another body. */
             error: boolean;
-            /** @description A summary of the winners' scores in recent placement decisions. */
-            message: {
-                /** @description Histogram of the winners' points, in twelve columns of equal width; empty without decisions. */
-                histogram: components["schemas"]["Column"][];
-                /** @description The points that each rule gave winners, the rule with the largest mean first. */
-                rules: components["schemas"]["RuleSummary"][];
-                /** @description Number of decisions that are summarized. */
-                sample_size: number;
-                /**
-                 * Format: double
-                 * @description The mean of the winners' points.
-                 */
-                score_avg?: number | null;
-                /**
-                 * Format: double
-                 * @description The most points of a winner.
-                 */
-                score_max?: number | null;
-                /**
-                 * Format: double
-                 * @description The fewest points of a winner; null without decisions.
-                 */
-                score_min?: number | null;
-            };
+            message: components["schemas"]["ScoringSummary"];
         };
         /** @description The envelope of every answer of the board. */
         Board_Vec_BoardDecision: {
             /** @description Always false: errors have another body. */
             error: boolean;
-            message: {
-                /**
-                 * Format: int64
-                 * @description When it was made.
-                 */
-                at: number;
-                /** @description The winner and the next best, best first. */
-                candidates: components["schemas"]["BoardCandidate"][];
-                /**
-                 * Format: int64
-                 * @description Id of the task's job.
-                 */
-                job_id: number;
-                /** @description Name of the job, for people. */
-                job_name?: string | null;
-                kind?: components["schemas"]["Kind"] | null;
-                /** @description The name of the task's step. */
-                name?: string | null;
-                /** @description Name of the scoring policy. */
-                policy: string;
-                /** @description Name of the job's queue. */
-                queue?: string | null;
-                /** @description The task that was placed. */
-                task: string;
-                /** @description The user who submitted the job. */
-                user?: string | null;
-                /** @description Name of the worker that won. */
-                winner?: string | null;
-                /**
-                 * Format: int64
-                 * @description The id of the worker that won.
-                 */
-                worker_id?: number | null;
-            }[];
+            message: components["schemas"]["BoardDecision"][];
         };
         /** @description The envelope of every answer of the board. */
         Board_Vec_BoardWorker: {
             /** @description Always false: errors have another body. */
             error: boolean;
-            message: {
-                /** @description The values of its tag `arch`. */
-                architectures: string[];
-                /** @description Tasks that run there, prefetched tasks, and allocations of outside clients. */
-                assigned_jobs: number;
-                /**
-                 * Format: double
-                 * @description Percent of its cpus in use; null is unknown.
-                 */
-                cpu_usage_pct?: number | null;
-                /**
-                 * Format: double
-                 * @description Cpus that it declares.
-                 */
-                cpus: number;
-                /** @description True if an operator drained it. */
-                draining: boolean;
-                /** @description True if it has the tag `fetch`. */
-                fetch: boolean;
-                /**
-                 * Format: int64
-                 * @description When it was last heard from; null for a worker without heartbeats.
-                 */
-                heard_at?: number | null;
-                /**
-                 * Format: int64
-                 * @description Number of the worker, unique on the farm.
-                 */
-                id: number;
-                /** @description Name of the worker, unique on the farm. */
-                name: string;
-                /** @description Why it is drained, as the operator noted; null without a note. */
-                note?: string | null;
-                /** @description The queues that hold most of its cpus, the most first, at most four. */
-                queues?: components["schemas"]["QueueCpus"][];
-                /**
-                 * Format: int64
-                 * @description MiB of available memory; null is unknown.
-                 */
-                ram_free_mb?: number | null;
-                /**
-                 * Format: int64
-                 * @description MiB of memory that it declares; null for a worker that declares none.
-                 */
-                ram_total_mb?: number | null;
-                /** @description Whether it gets new work. */
-                state: components["schemas"]["WorkerState"];
-            }[];
+            message: components["schemas"]["BoardWorker"][];
         };
         /** @description The envelope of every answer of the board. */
         Board_Vec_RuleEntry: {
             /** @description Always false: errors have another body. */
             error: boolean;
-            message: {
-                /** @description What the rule rewards or vetoes. */
-                description: string;
-                /** @description Name of the scoring rule. */
-                rule: string;
-            }[];
+            message: components["schemas"]["RuleEntry"][];
         };
         /**
          * @description How a step depends on another.
@@ -415,12 +298,25 @@ export interface components {
              */
             notify_then_terminate: number;
         };
-        /** @description A change after which the task would run. */
+        /** @enum {string} */
+        CauseWord: "directory" | "program" | "user" | "not_started" | "exit_code" | "signal" | "out_of_memory" | "time_limit" | "lost" | "canceled" | "dependency" | "other";
+        /** @description A change after which the task runs, or is the next to run. Each was tried on a copy of the engine. */
         Change: {
+            by?: components["schemas"]["ChangeBy"] | null;
             /** @description Changes that make it run; all of them are needed. */
             steps: string[];
             /** @description The worker that would run it; absent if the change is not about one worker. */
             worker?: string;
+        };
+        /**
+         * @description Who can make a change.
+         * @enum {string}
+         */
+        ChangeBy: "submitter" | "administrator";
+        /** @description Tasks of a job to be cancelled or retried. */
+        ChangeTasks: {
+            /** @description Their indexes in the job, from 0: `6`, `3-9` or `1,4-6`. */
+            tasks: string;
         };
         /** @description How many tasks one process runs. Without a number it is learned from how long chunks take. */
         ChunksRequest: {
@@ -462,16 +358,14 @@ export interface components {
              */
             lo: number;
         };
-        /** @description How the values of parameters combine. */
+        /** @description How the values of parameters combine: one of these fields. */
         Combination: {
-            /** @description The values of one parameter. */
-            param: string;
-        } | {
-            /** @description Each with each, the last varying fastest. */
-            product: components["schemas"]["Combination"][];
-        } | {
             /** @description The first with the first, the second with the second; all have equally many. */
-            association: components["schemas"]["Combination"][];
+            association?: components["schemas"]["Combination"][];
+            /** @description The values of one parameter. */
+            param?: string;
+            /** @description Each with each, the last varying fastest. */
+            product?: components["schemas"]["Combination"][];
         };
         /** @description The number of tasks in each state. */
         Counts: {
@@ -572,6 +466,44 @@ export interface components {
         DrainRequest: {
             /** @description Why, for people: at most 1000 bytes. It is shown with the worker and by why until the worker is resumed. */
             note?: string | null;
+        };
+        /** @description What a submission would do now. Nothing of it was done, and nothing is kept for it. */
+        DryRun: {
+            /**
+             * Format: int64
+             * @description The job that was submitted before with the same key: nothing would be submitted.
+             */
+            existing?: number | null;
+            /** @description The name that the job would have. */
+            name: string;
+            /**
+             * Format: int32
+             * @description Its priority inside the queue.
+             */
+            priority: number;
+            /** @description The queue that it would be in. */
+            queue: string;
+            /** @description True if the farm has no queue of that name, and it is not the one of the user's name, `vip` or `idle`. */
+            queue_created?: boolean;
+            /** @description The steps in their order; none where nothing would be submitted. */
+            steps: components["schemas"]["DryRunStep"][];
+            /** @description Steps that no worker that the farm has now could run. */
+            unplaceable?: components["schemas"]["Unplaceable"][];
+            /** @description The user whose job it would be. */
+            user: string;
+        };
+        /** @description What would become of a step. */
+        DryRunStep: {
+            /** @description Where tasks of it would start at once. */
+            starts?: components["schemas"]["StartsOn"][];
+            /** @description The step with what its tasks ask for, after defaults. */
+            step: components["schemas"]["Step"];
+            /**
+             * Format: int32
+             * @description Tasks that would wait.
+             */
+            waiting: number;
+            why?: components["schemas"]["Why"] | null;
         };
         /** @description A histogram of how long attempts ran. */
         Durations: {
@@ -682,6 +614,40 @@ export interface components {
          * @enum {string}
          */
         FailFast: "finish" | "kill";
+        /** @description A failed task, with its failure. What is not known is absent. */
+        FailedTask: components["schemas"]["Failure"] & {
+            /**
+             * Format: int32
+             * @description The number of the attempt that failed last, from 1.
+             */
+            attempt: number;
+            /**
+             * Format: int64
+             * @description When the end of that attempt was seen.
+             */
+            finished_ms?: number | null;
+            /** @description The name of its step. */
+            step: string;
+            /** @description The task's id, `JOB.INDEX`. */
+            task: string;
+            /** @description Its value, if the step has values. */
+            value?: string | null;
+            /** @description Name of the worker of that attempt. */
+            worker?: string | null;
+        };
+        /** @description How a task failed in its last attempt. */
+        Failure: {
+            /** @description What to do about it; absent where only the output of the task can tell. */
+            advice?: string | null;
+            /** @description The cause in one word, for programs. */
+            cause: components["schemas"]["CauseWord"];
+            /** @description What the task itself said of its failure. */
+            message?: string | null;
+            /** @description The last lines of its standard error; absent in lists, where it wrote none, and while its worker is away. */
+            stderr?: string[];
+            /** @description The cause as a sentence for people, such as `exit code 4`. */
+            summary: string;
+        };
         /** @description Attempts that failed for one cause. */
         FailureCause: {
             /** @description `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, or `lost`. Newer servers may know more words. */
@@ -691,6 +657,53 @@ export interface components {
              * @description Number of attempts with this cause.
              */
             tasks: number;
+        };
+        /** @description Failed tasks of one job with the same cause. */
+        FailureGroup: {
+            /** @description The cause in one word, for programs. */
+            cause: components["schemas"]["CauseWord"];
+            /** @description The first of these tasks, with the last lines of its standard error. */
+            first: components["schemas"]["FailedTask"];
+            /** @description The cause as a sentence for people, which all of these tasks have. */
+            summary: string;
+            /** @description Ids of the first of them. */
+            task_examples: string[];
+            /**
+             * Format: int32
+             * @description Number of these tasks.
+             */
+            tasks: number;
+            /** @description Names of some of these workers. */
+            worker_examples?: string[];
+            /** @description Number of workers on which they failed. */
+            workers: number;
+        };
+        /** @description How the tasks of a job failed. The tasks of all groups, `other_tasks` and `not_looked_at` are `failed` together. */
+        Failures: {
+            /**
+             * Format: int32
+             * @description Number of its failed tasks.
+             */
+            failed: number;
+            /** @description Its failed tasks by cause, the most frequent cause first. */
+            groups: components["schemas"]["FailureGroup"][];
+            /**
+             * Format: int64
+             * @description Id of the job, unique on the farm.
+             */
+            job: number;
+            /**
+             * Format: int32
+             * @description Failed tasks that were not looked at, because there are more than one request looks at.
+             */
+            not_looked_at?: number;
+            /**
+             * Format: int32
+             * @description Failed tasks with causes that are not among the groups.
+             */
+            other_tasks?: number;
+            /** @description Why no further task of the job starts; absent if the job was not stopped. */
+            stopped?: string | null;
         };
         /** @description Cpus of the farm. */
         FarmCpus: {
@@ -900,6 +913,10 @@ export interface components {
         Job: {
             /** @description Jobs that must succeed first. */
             after?: number[];
+            /** @description Jobs that must end first, whatever way. */
+            after_any?: number[];
+            /** @description Jobs that must fail or be cancelled first. */
+            after_not_ok?: number[];
             /** @description The number of tasks in each state. */
             counts: components["schemas"]["Counts"];
             /**
@@ -924,6 +941,8 @@ export interface components {
             max_running?: number | null;
             /** @description The job's name, for people. */
             name: string;
+            /** @description Addresses that are told when it has ended. */
+            on_end?: components["schemas"]["OnEnd"][];
             /** @description The task that submitted it. */
             parent?: string | null;
             /**
@@ -933,6 +952,7 @@ export interface components {
             priority: number;
             /** @description Name of its queue. */
             queue: string;
+            reason?: components["schemas"]["JobReason"] | null;
             /** @description State of the job now. */
             state: components["schemas"]["JobState"];
             /** @description The steps of the job. */
@@ -953,6 +973,16 @@ export interface components {
             job: number;
             /** @description State of the job now. */
             state: components["schemas"]["JobState"];
+        };
+        /**
+         * @description Why a job is where it is: how the first failed task of a failed one did, or why the first waiting task of another
+         *     waits.
+         */
+        JobReason: {
+            /** @description A sentence for people. */
+            message: string;
+            /** @description One word for programs: the `cause` of a failure, or the `reason` for which a task waits. */
+            word: string;
         };
         /**
          * @description The state of a job.
@@ -1111,6 +1141,13 @@ export interface components {
              */
             winner_score: number;
         };
+        /** @description An address that is told when a job has ended. */
+        OnEnd: {
+            /** @description It is told only of a job that fails. */
+            only_failures?: boolean;
+            /** @description A URL that begins with `https://` or `http://`, or `mailto:` and a mail address. */
+            url: string;
+        };
         /** @description The farm at a glance. It is at most a second old. */
         Overview: {
             /** @description Cpus of the workers that are up, and what of them is booked. */
@@ -1141,181 +1178,21 @@ export interface components {
         /** @description A page of a list. */
         Page_Job: {
             /** @description The entries of this page. */
-            items: {
-                /** @description Jobs that must succeed first. */
-                after?: number[];
-                /** @description The number of tasks in each state. */
-                counts: components["schemas"]["Counts"];
-                /**
-                 * Format: int64
-                 * @description When it was accepted.
-                 */
-                created_ms: number;
-                /**
-                 * Format: int64
-                 * @description When it ended, in milliseconds since the Unix epoch.
-                 */
-                ended_ms?: number | null;
-                /**
-                 * Format: int64
-                 * @description Id of the job, unique on the farm.
-                 */
-                id: number;
-                /**
-                 * Format: int32
-                 * @description How many of its tasks may run at a time; absent is any number.
-                 */
-                max_running?: number | null;
-                /** @description The job's name, for people. */
-                name: string;
-                /** @description The task that submitted it. */
-                parent?: string | null;
-                /**
-                 * Format: int32
-                 * @description The priority inside the queue; higher goes first.
-                 */
-                priority: number;
-                /** @description Name of its queue. */
-                queue: string;
-                /** @description State of the job now. */
-                state: components["schemas"]["JobState"];
-                /** @description The steps of the job. */
-                steps: components["schemas"]["Step"][];
-                /** @description Why no further task starts; absent if the job was not stopped. */
-                stopped?: string | null;
-                /** @description The user who submitted it. */
-                user: string;
-            }[];
+            items: components["schemas"]["Job"][];
             /** @description Give this as `cursor` for the next page; absent on the last. */
             next?: string | null;
         };
         /** @description A page of a list. */
         Page_Limit: {
             /** @description The entries of this page. */
-            items: {
-                /**
-                 * Format: int64
-                 * @description Milliseconds of the first back-off of a task's step after such an exit.
-                 */
-                back_off_ms?: number | null;
-                /** @description Steps that back off now because the limit was busy. */
-                backing_off?: number;
-                /** @description Exit codes that mean 'no licence was free'. */
-                busy_exits?: number[];
-                /**
-                 * Format: int32
-                 * @description Tasks that may hold it at a time over the farm; absent is any number.
-                 */
-                max?: number | null;
-                /** @description The limit's name, unique on the farm. */
-                name: string;
-                /**
-                 * Format: int32
-                 * @description Tasks that may hold it at a time on one worker; absent is any number.
-                 */
-                per_worker?: number | null;
-                /**
-                 * Format: int32
-                 * @description Tasks that hold it now.
-                 */
-                used: number;
-            }[];
+            items: components["schemas"]["Limit"][];
             /** @description Give this as `cursor` for the next page; absent on the last. */
             next?: string | null;
         };
         /** @description A page of a list. */
         Page_Queue: {
             /** @description The entries of this page. */
-            items: {
-                /**
-                 * Format: int32
-                 * @description The band, 0 to 9; a higher band is served first.
-                 */
-                band: number;
-                /**
-                 * Format: int64
-                 * @description Tasks booked since the server started.
-                 */
-                booked: number;
-                /**
-                 * Format: double
-                 * @description Cpus that its tasks may hold while no other queue can use them; absent is the quota.
-                 */
-                burst_cpus?: number | null;
-                /**
-                 * @description What the queue is charged for a task: `time`, the part of a worker that it holds times its run time, or `task`,
-                 *     one for each.
-                 */
-                charge?: string;
-                /**
-                 * Format: double
-                 * @description Cpus that it holds or could use now, as far as its quota and a pause let it; absent where the server is of an
-                 *     earlier release.
-                 */
-                demand_cpus?: number | null;
-                /**
-                 * Format: double
-                 * @description The weight that it counts with: less than its own if its own entitles it to more than it wants. Absent if all
-                 *     queues of its band get what they want, so that no weight makes a difference.
-                 */
-                effective_weight?: number | null;
-                /**
-                 * Format: double
-                 * @description Cpus to which its band and its weight entitle it, of all workers that take work; absent where the server is of
-                 *     an earlier release.
-                 */
-                entitled_cpus?: number | null;
-                /** @description The queue's name, unique on the farm. */
-                name: string;
-                /**
-                 * Format: int64
-                 * @description Parked jobs: their turn is so far off that only the store has them.
-                 */
-                parked_jobs?: number;
-                /** @description The note of an administrator who paused it; absent if it is not paused. */
-                paused?: string | null;
-                /**
-                 * Format: double
-                 * @description Cpus that its tasks may hold while other queues could use them. Absent: the queue has no quota.
-                 */
-                quota_cpus?: number | null;
-                /** @description Steps with ready tasks that are in memory. */
-                ready_steps: number;
-                /**
-                 * Format: int32
-                 * @description Tasks booked or running.
-                 */
-                running: number;
-                /**
-                 * Format: double
-                 * @description Cpus that these tasks hold.
-                 */
-                running_cpus?: number;
-                /**
-                 * Format: double
-                 * @description Its part, from 0 to 1, of all charges of the queues of its band since the server started; absent if there were
-                 *     none.
-                 */
-                share?: number | null;
-                /** @description Whether its users take turns, or all its jobs are in one order. */
-                turns?: components["schemas"]["TurnsBy"];
-                /** @description Weights of its users against each other; 100 for a user who is not listed. */
-                user_weights?: {
-                    [key: string]: number;
-                };
-                /** @description Users who may submit to it, besides administrators and the user of its name; `*` is all users. */
-                users?: string[];
-                /**
-                 * Format: int64
-                 * @description Ready tasks, parked ones included.
-                 */
-                waiting?: number;
-                /**
-                 * Format: int32
-                 * @description Its weight in its band.
-                 */
-                weight: number;
-            }[];
+            items: components["schemas"]["Queue"][];
             /** @description Give this as `cursor` for the next page; absent on the last. */
             next?: string | null;
         };
@@ -1329,6 +1206,7 @@ export interface components {
                  *     that has passed is that of a task that takes longer than others.
                  */
                 expected_end_ms?: number | null;
+                failure?: components["schemas"]["Failure"] | null;
                 /** @description Earlier attempts, and results that came too late; only if one task is requested. */
                 history?: components["schemas"]["Attempt"][];
                 /** @description The task's id, `JOB.INDEX`. */
@@ -1363,103 +1241,14 @@ export interface components {
         /** @description A page of a list. */
         Page_Token: {
             /** @description The entries of this page. */
-            items: {
-                /**
-                 * Format: int64
-                 * @description When it was created.
-                 */
-                created_ms: number;
-                /**
-                 * Format: int64
-                 * @description When it expires; absent is never.
-                 */
-                expires_ms?: number | null;
-                /**
-                 * @description The users whose jobs its holder submits, for the role `submitter`: names, in which `*` stands for any
-                 *     characters.
-                 */
-                for_users?: string[];
-                /** @description The token's id, which is not secret. */
-                id: string;
-                /** @description A note by its creator. */
-                note?: string;
-                /** @description The queue of these jobs, for the role `submitter`. */
-                queue?: string | null;
-                /**
-                 * Format: int64
-                 * @description When it was revoked.
-                 */
-                revoked_ms?: number | null;
-                /** @description The role of its holder. */
-                role: components["schemas"]["Role"];
-                /** @description The systems whose outside clients that worker may serve: `nix`, `sccache`. */
-                serves?: string[];
-                /** @description The user that its holder is known as. */
-                user: string;
-                /** @description The worker that its holder may connect as, for the role `worker`. */
-                worker?: string | null;
-            }[];
+            items: components["schemas"]["Token"][];
             /** @description Give this as `cursor` for the next page; absent on the last. */
             next?: string | null;
         };
         /** @description A page of a list. */
         Page_Worker: {
             /** @description The entries of this page. */
-            items: {
-                /** @description Its attributes; a tag without a value has none here. */
-                attributes: {
-                    [key: string]: string[];
-                };
-                /** @description The amounts that are booked on it. */
-                booked: components["schemas"]["Resources"];
-                /** @description Number of keys in its caches; absent if it has not reported them. */
-                cache_keys?: number | null;
-                /** @description The amounts that it declares. */
-                capacity: components["schemas"]["Resources"];
-                /** @description Whether it is connected now. */
-                connected?: boolean | null;
-                /**
-                 * Format: double
-                 * @description Speed of one of its cores by which workers are compared: its tag `core_score`, else what it measured. 1000 is
-                 *     the reference core; absent if it is unknown.
-                 */
-                core_score?: number | null;
-                /**
-                 * Format: int64
-                 * @description The number of its admission: grows each time its earlier bookings are fenced off.
-                 */
-                epoch: number;
-                /**
-                 * Format: int64
-                 * @description When it was last heard from; absent for a worker without heartbeats, and if that was before the server started.
-                 */
-                heard_ms?: number | null;
-                /**
-                 * Format: int64
-                 * @description Id of the worker, unique on the farm.
-                 */
-                id: number;
-                /**
-                 * Format: int64
-                 * @description When its lease runs out; absent without a lease.
-                 */
-                lease_until_ms?: number | null;
-                load?: components["schemas"]["Load"] | null;
-                /** @description The worker's name, unique on the farm. */
-                name: string;
-                /** @description Why it is drained, as the operator noted; absent without a note. */
-                note?: string | null;
-                /** @description Number of prefetched tasks, which wait there for room. */
-                queued: number;
-                /** @description Number of tasks that hold a part of it. */
-                running: number;
-                /** @description Whether it gets new work. */
-                state: components["schemas"]["WorkerState"];
-                /** @description The first 1000 of the tasks that hold a part of it; only if one worker is requested. */
-                tasks?: string[] | null;
-                /** @description Its agent's version; absent while it is not connected. */
-                version?: string | null;
-            }[];
+            items: components["schemas"]["Worker"][];
             /** @description Give this as `cursor` for the next page; absent on the last. */
             next?: string | null;
         };
@@ -1535,8 +1324,12 @@ export interface components {
              * @description Id of the step's job.
              */
             job_id: number;
+            /** @description Name of the job. */
+            job_name: string;
             /** @description The step's kind of work. */
             kind: components["schemas"]["Kind"];
+            /** @description The same as a sentence, as the explanation of that task has it. */
+            message: string;
             /** @description Name of the step, unique in its job. */
             name: string;
             /** @description Name of the job's queue. */
@@ -1546,8 +1339,8 @@ export interface components {
              * @description Since when it has ready tasks.
              */
             queued_at: number;
-            /** @description The reason for which it waits. */
-            reason: components["schemas"]["WaitWord"];
+            /** @description The reason for which its first ready task waits, in one word. */
+            reason: components["schemas"]["WhyWord"];
             /** @description Id of its first ready task. */
             task_id: string;
             /**
@@ -1555,6 +1348,8 @@ export interface components {
              * @description Number of its ready tasks.
              */
             tasks: number;
+            /** @description User who submitted the job. */
+            user: string;
         };
         /** @description Steps that have ready tasks. */
         PendingJobs: {
@@ -2095,6 +1890,16 @@ export interface components {
              */
             window?: number | null;
         };
+        /** @description Tasks that would start on a worker. */
+        StartsOn: {
+            /**
+             * Format: int32
+             * @description Number of these tasks.
+             */
+            tasks: number;
+            /** @description Name of the worker. */
+            worker: string;
+        };
         /** @description A step of a job. */
         Step: components["schemas"]["Hints"] & {
             /** @description Program and arguments; only if one job is requested. */
@@ -2220,20 +2025,38 @@ export interface components {
             /** @description Names of the only workers that may run it; empty is any. */
             workers?: string[];
         };
+        /** @description The answer to a submission: what was submitted or, with `dry_run`, what would be. */
+        SubmitAnswer: components["schemas"]["Submitted"] | components["schemas"]["DryRun"];
         /** @description A job to be submitted. */
         SubmitRequest: {
             /** @description Jobs that must succeed first. */
             after?: number[];
+            /** @description Jobs that must end first, whatever way. */
+            after_any?: number[];
+            /** @description Jobs that must fail or be cancelled first. */
+            after_not_ok?: number[];
             fail_fast?: components["schemas"]["FailFast"] | null;
+            /**
+             * @description The failed tasks with which `fail_fast` takes effect: a number such as `3`, or `5%` for more than 5 percent of
+             *     the job's tasks; by default one task. Without `fail_fast`, running tasks finish.
+             */
+            fail_limit?: string | null;
             /** @description Idempotency key of the submitter's choice: a second submission with it returns the first job. */
             key?: string | null;
+            /** @description Accept limits that are not set: such a limit holds nothing back until it is. By default the job is refused. */
+            limit_unset_ok?: boolean;
             /**
              * Format: int32
              * @description How many of the job's tasks may run at a time; by default any number.
              */
             max_running?: number | null;
-            /** @description The job's name, for people; by default the first step's program. */
+            /**
+             * @description The job's name, for people; by default the first step's program. That of a shell is named by its script: `sh FILE`
+             *     by the file, `sh -c SCRIPT` by the first words.
+             */
             name?: string | null;
+            /** @description Addresses that are told when the job has ended; 8 at most. */
+            on_end?: components["schemas"]["OnEnd"][];
             /** @description The task that submits this job and waits for it. */
             parent?: string | null;
             /** @description Refuse the job if no worker of the farm could ever run one of its steps. */
@@ -2259,6 +2082,8 @@ export interface components {
              * @description Id of the job, unique on the farm.
              */
             job: number;
+            /** @description True if the farm had no queue of that name, and it is not the one of the user's name, `vip` or `idle`. */
+            queue_created?: boolean;
             /** @description Steps that no worker that the farm has now could run. */
             unplaceable?: components["schemas"]["Unplaceable"][];
         };
@@ -2277,6 +2102,7 @@ export interface components {
              *     that has passed is that of a task that takes longer than others.
              */
             expected_end_ms?: number | null;
+            failure?: components["schemas"]["Failure"] | null;
             /** @description Earlier attempts, and results that came too late; only if one task is requested. */
             history?: components["schemas"]["Attempt"][];
             /** @description The task's id, `JOB.INDEX`. */
@@ -2510,12 +2336,10 @@ export interface components {
             /** @description The worker of the token, for the role `worker`. */
             worker?: string | null;
         };
-        /** @enum {string} */
-        WaitWord: "flowing" | "capacity" | "no_fit" | "paused" | "quota" | "no_licence" | "held" | "no_worker";
         /** @description Tasks that wait for one reason. */
         WaitingTasks: {
             /** @description The reason in one word. */
-            reason: components["schemas"]["WaitWord"];
+            reason: components["schemas"]["WhyWord"];
             /**
              * Format: int64
              * @description Number of ready tasks.
@@ -2538,6 +2362,7 @@ export interface components {
              * @description When the decision was made that placed it.
              */
             decided_ms?: number | null;
+            failure?: components["schemas"]["FailedTask"] | null;
             /** @description The best of the workers that could run it now, or those of the decision that placed it, the winner first. */
             judged?: components["schemas"]["Judged"][];
             /** @description The reason as a sentence for people. */
@@ -2740,7 +2565,73 @@ export interface components {
             worker: string;
         };
     };
-    responses: never;
+    responses: {
+        /** @description A parameter or the body is malformed or breaks a rule */
+        BadRequest: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description The caller may not do it */
+        Forbidden: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description A defect of the server; its log says more */
+        Internal: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description What the path names does not exist */
+        NotFound: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description The body is larger than the server takes */
+        TooLarge: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description The token is missing or not valid */
+        Unauthorized: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+        /** @description The server is ending, too many requests wait, or the store is full or unreachable: try again */
+        Unavailable: {
+            headers: {
+                /** @description Seconds to wait before the next try */
+                "retry-after"?: number;
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ErrorBody"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;

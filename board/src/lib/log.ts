@@ -1,4 +1,5 @@
-// The lines of a log as they arrive: a bounded number of the last ones, with the style in which each begins.
+// The lines of a log as they arrive: a bounded number of the last ones, with the style in which each begins. Lines of
+// both outputs stand in the order in which they arrive, and each is of one of them.
 
 import { PLAIN, type Style, parseLine, stripped } from './ansi';
 
@@ -9,38 +10,52 @@ export const LOG_CHARS_MAX = 16_000_000;
 /** A longer line is broken, so that one line cannot hold up the page. */
 export const LINE_CHARS_MAX = 4_000;
 
+export type LogStream = 'stdout' | 'stderr';
+
 export interface Line {
   text: string;
   start: Style;
+  stream: LogStream;
+}
+
+/** The end of one output: its line that may still grow, and the style in which its next line begins. */
+interface Tail {
+  line: Line | undefined;
+  style: Style;
 }
 
 /** Takes text in pieces and keeps its last lines. */
 export class LogLines {
-  /** The lines, oldest first. The last may still grow. */
+  /** The lines, oldest first. The last of each output may still grow. */
   lines: Line[] = [];
   /** Number of lines that were dropped at the beginning. */
   dropped = 0;
   private chars = 0;
-  private open = false;
-  private style: Style = PLAIN;
+  private readonly tails: Record<LogStream, Tail> = {
+    stdout: { line: undefined, style: PLAIN },
+    stderr: { line: undefined, style: PLAIN },
+  };
 
-  /** Adds text; what follows its last line feed stays open for the next piece. */
-  push(text: string): void {
+  /** Adds text of an output; what follows its last line feed stays open for the next piece. */
+  push(text: string, stream: LogStream = 'stdout'): void {
     const pieces = text.split('\n');
     pieces.forEach((piece, i) => {
-      this.extend(piece);
-      if (i < pieces.length - 1) this.close();
+      this.extend(piece, stream);
+      if (i < pieces.length - 1) this.close(stream);
     });
     this.trim();
   }
 
-  private extend(piece: string): void {
+  private begin(text: string, stream: LogStream): Line {
+    const line = { text, start: this.tails[stream].style, stream };
+    this.lines.push(line);
+    this.tails[stream].line = line;
+    return line;
+  }
+
+  private extend(piece: string, stream: LogStream): void {
     if (piece === '') return;
-    if (!this.open) {
-      this.lines.push({ text: '', start: this.style });
-      this.open = true;
-    }
-    const line = this.lines[this.lines.length - 1]!;
+    const line = this.tails[stream].line ?? this.begin('', stream);
     const whole = overwrite(line.text + piece);
     this.chars += whole.length - line.text.length;
     line.text = whole;
@@ -48,25 +63,26 @@ export class LogLines {
   }
 
   private breakUp(line: Line): void {
+    const tail = this.tails[line.stream];
     const rest = line.text;
     line.text = rest.slice(0, LINE_CHARS_MAX);
-    this.style = parseLine(line.text, line.start).end;
+    tail.style = parseLine(line.text, line.start).end;
     for (let at = LINE_CHARS_MAX; at < rest.length; at += LINE_CHARS_MAX) {
       const text = rest.slice(at, at + LINE_CHARS_MAX);
-      this.lines.push({ text, start: this.style });
-      this.style = parseLine(text, this.style).end;
+      this.begin(text, line.stream);
+      tail.style = parseLine(text, tail.style).end;
     }
   }
 
-  private close(): void {
-    if (!this.open) this.lines.push({ text: '', start: this.style });
-    const line = this.lines[this.lines.length - 1]!;
+  private close(stream: LogStream): void {
+    const tail = this.tails[stream];
+    const line = tail.line ?? this.begin('', stream);
     if (line.text.endsWith('\r')) {
       line.text = line.text.slice(0, -1);
       this.chars -= 1;
     }
-    this.style = parseLine(line.text, line.start).end;
-    this.open = false;
+    tail.style = parseLine(line.text, line.start).end;
+    tail.line = undefined;
   }
 
   private trim(): void {
@@ -76,10 +92,11 @@ export class LogLines {
       this.chars -= this.lines[cut]!.text.length;
       cut += 1;
     }
-    if (cut > 0) {
-      this.lines.splice(0, cut);
-      this.dropped += cut;
-    }
+    if (cut === 0) return;
+    const gone = new Set(this.lines.splice(0, cut));
+    this.dropped += cut;
+    // A line that still grew is gone, too: what follows of it begins another.
+    for (const tail of Object.values(this.tails)) if (tail.line && gone.has(tail.line)) tail.line = undefined;
   }
 }
 

@@ -1,6 +1,6 @@
 // What a person may do. The server decides; the board only leaves out what would be refused.
 
-import type { Job, Me } from '../api/types';
+import type { Job, Me, TaskState } from '../api/types';
 
 type Caller = Pick<Me, 'name' | 'role'> | undefined;
 
@@ -35,6 +35,25 @@ export function actionsOf(job: Pick<Job, 'state' | 'counts'>): JobAction[] {
     case 'canceled':
       return ['retry'];
     case 'succeeded':
+      return [];
+  }
+}
+
+export type TaskAction = 'retry' | 'cancel';
+
+/** The actions that make sense for a task in its state. */
+export function taskActionsOf(state: TaskState): TaskAction[] {
+  switch (state) {
+    case 'failed':
+    case 'canceled':
+      return ['retry'];
+    case 'waiting':
+    case 'ready':
+    case 'booked':
+    case 'running':
+      return ['cancel'];
+    case 'succeeded':
+    case 'skipped':
       return [];
   }
 }

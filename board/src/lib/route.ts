@@ -8,6 +8,9 @@ export type Route =
   | { view: 'workers' }
   | { view: 'worker'; worker: string }
   | { view: 'queues' }
+  | { view: 'queue'; queue: string }
+  | { view: 'limits' }
+  | { view: 'tokens' }
   | { view: 'scheduler' }
   | { view: 'history' }
   | { view: 'unknown' };
@@ -22,6 +25,8 @@ export function parseRoute(path: string): Route {
       case 'jobs':
       case 'workers':
       case 'queues':
+      case 'limits':
+      case 'tokens':
       case 'scheduler':
       case 'history':
         return { view: first };
@@ -32,6 +37,7 @@ export function parseRoute(path: string): Route {
     if (parts.length === 3 && third === 'why') return { view: 'why', job: Number(second) };
   }
   if (first === 'workers' && second !== undefined && parts.length === 2) return { view: 'worker', worker: second };
+  if (first === 'queues' && second !== undefined && parts.length === 2) return { view: 'queue', queue: second };
   return { view: 'unknown' };
 }
 
@@ -54,6 +60,8 @@ function decode(part: string): string {
 export const jobPath = (job: number | string) => `/jobs/${job}`;
 export const workerPath = (worker: string) => `/workers/${encodeURIComponent(worker)}`;
 
+export const queuePath = (queue: string) => `/queues/${encodeURIComponent(queue)}`;
+
 /** The page of a task, given its id `JOB.INDEX`. */
 export function taskPath(id: string): string {
   const { job, index } = splitTask(id);
@@ -69,6 +77,12 @@ export function whyPath(id: string): string {
 export function splitTask(id: string): { job: string; index: string } {
   const at = id.indexOf('.');
   return at < 0 ? { job: id, index: '0' } : { job: id.slice(0, at), index: id.slice(at + 1) };
+}
+
+/** The page of a task's output. */
+export function taskLogPath(id: string): string {
+  const { job, index } = splitTask(id);
+  return `/jobs/${job}?tab=log&task=${index}`;
 }
 
 /** A whole number of the query string; null if there is none. */

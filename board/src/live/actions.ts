@@ -1,10 +1,13 @@
 // What a person can do, each with its question.
 
 import { change } from '../api/client';
-import type { Job, Queue, SetQueue } from '../api/types';
+import type { Job, Limit, Queue, SetLimit, SetQueue, Task, Token } from '../api/types';
 import { plural } from '../lib/format';
-import type { JobAction } from '../lib/rights';
-import { ask } from './ask.svelte';
+import { queueChanges } from '../lib/queuechanges';
+import { type JobAction, type TaskAction, actionsOf, maySteer, taskActionsOf } from '../lib/rights';
+import { wordOf } from '../lib/states';
+import { type Field, ask } from './ask.svelte';
+import { session } from './session.svelte';
 
 type After = () => void;
 
@@ -57,14 +60,16 @@ export function actOnJobs(action: JobAction, jobs: Pick<Job, 'id' | 'name' | 'pr
     verb: words.verb,
     danger: action === 'cancel',
     ...(action === 'priority' && {
-      field: {
-        label: 'Priority',
-        kind: 'number',
-        value: String(first.priority),
-        min: -1_000_000,
-        max: 1_000_000,
-        required: true,
-      },
+      fields: [
+        {
+          label: 'Priority',
+          kind: 'number',
+          value: String(first.priority),
+          min: -1_000_000,
+          max: 1_000_000,
+          required: true,
+        },
+      ],
     }),
     run: async (value) => {
       const body = action === 'priority' ? { priority: Number(value) } : undefined;
@@ -76,14 +81,70 @@ export function actOnJobs(action: JobAction, jobs: Pick<Job, 'id' | 'name' | 'pr
   });
 }
 
+const JOB_LETTERS: Record<string, JobAction[]> = {
+  c: ['cancel'],
+  t: ['retry'],
+  h: ['hold', 'release'],
+  p: ['priority'],
+};
+
+/** What a letter does to a job in its state; null if nothing. */
+function jobActionOf(key: string, job: Pick<Job, 'state' | 'counts'>): JobAction | null {
+  return actionsOf(job).find((action) => JOB_LETTERS[key]?.includes(action)) ?? null;
+}
+
+/** Takes a letter for a job; true if it means an action that the person may do. One without an effect is told. */
+export function actByKey(key: string, job: Job, after: After): boolean {
+  if (!maySteer(session.me, job) || !(key in JOB_LETTERS)) return false;
+  const action = jobActionOf(key, job);
+  if (action) actOnJobs(action, [job], after);
+  else ask.tell(`Job ${job.id} is ${wordOf(job.state)}: nothing to ${key === 'p' ? 'set' : JOB_LETTERS[key]![0]!}`);
+  return true;
+}
+
+/** Takes a letter for a task; true if it means an action that the person may do. */
+export function actOnTaskByKey(key: string, job: Pick<Job, 'user'>, task: Task, after: After): boolean {
+  const action = key === 't' ? 'retry' : key === 'c' ? 'cancel' : null;
+  if (!action || !maySteer(session.me, job)) return false;
+  // It is taken in any case: it must not reach the job, which a person does not mean here.
+  if (taskActionsOf(task.state).includes(action)) actOnTask(action, task.id, after);
+  else ask.tell(`Task ${task.id} is ${wordOf(task.state)}: nothing to ${action}`);
+  return true;
+}
+
+export const TASK_VERB: Record<TaskAction, string> = { retry: 'Retry', cancel: 'Cancel' };
+
+const TASK_TEXT: Record<TaskAction, { text: string; done: string }> = {
+  retry: { text: 'It runs again from the beginning. The other tasks of its job stay as they are.', done: 'retried' },
+  cancel: {
+    text: 'It is killed if it runs, and else never starts. The other tasks of its job go on.',
+    done: 'cancelled',
+  },
+};
+
+/** Asks, and acts on one task. */
+export function actOnTask(action: TaskAction, id: string, after: After): void {
+  ask.about({
+    title: `${TASK_VERB[action]} task ${id}?`,
+    text: TASK_TEXT[action].text,
+    verb: TASK_VERB[action],
+    danger: action === 'cancel',
+    run: async () => {
+      await change('POST', `/api/v1/tasks/${id}/${action}`);
+      after();
+    },
+    done: `Task ${id} ${TASK_TEXT[action].done}`,
+  });
+}
+
 /** Asks, and drains a worker. */
 export function drain(worker: string, after: After): void {
   ask.about({
     title: `Drain worker ${worker}?`,
     text: 'Its running tasks go on, and it gets no new work until it is resumed.',
     verb: 'Drain',
-    field: { label: 'Note (why, for others to read)', kind: 'text', value: '' },
-    run: async (note) => {
+    fields: [{ label: 'Note (why, for others to read)', kind: 'text', value: '' }],
+    run: async (note = '') => {
       await change('POST', workerApi(worker, 'drain'), note.trim() === '' ? undefined : { note: note.trim() });
       after();
     },
@@ -113,8 +174,8 @@ export function pauseQueue(queue: Queue, after: After): void {
     title: `Pause queue ${queue.name}?`,
     text: 'Running tasks go on, and nothing new starts. Jobs are still accepted.',
     verb: 'Pause',
-    field: { label: 'Note (why, for others to read)', kind: 'text', value: '', required: true },
-    run: (note) => setQueue(queue.name, { paused: note.trim() }, after),
+    fields: [{ label: 'Note (why, for others to read)', kind: 'text', value: '', required: true }],
+    run: (note = '') => setQueue(queue.name, { paused: note.trim() }, after),
     done: `Queue ${queue.name} is paused`,
   });
 }
@@ -130,26 +191,149 @@ export function resumeQueue(queue: Queue, after: After): void {
   });
 }
 
+/** The most weight of a queue, and of a user inside one. */
+const WEIGHT_MAX = 10_000;
+
+const WEIGHT: Omit<Field, 'value'> = {
+  label: `Weight, 1 to ${WEIGHT_MAX}`,
+  kind: 'number',
+  min: 1,
+  max: WEIGHT_MAX,
+  required: true,
+};
+
 /** Asks for the weight of a queue. */
 export function weighQueue(queue: Queue, after: After): void {
   ask.about({
     title: `Set the weight of queue ${queue.name}?`,
     text: 'Queues of a band that want more than there is share it in proportion to their weights.',
     verb: 'Set',
-    field: {
-      label: 'Weight, 1 to 10000',
-      kind: 'number',
-      value: String(queue.weight),
-      min: 1,
-      max: 10_000,
-      required: true,
-    },
+    fields: [{ ...WEIGHT, value: String(queue.weight) }],
     run: (weight) => setQueue(queue.name, { weight: Number(weight) }, after),
     done: `Queue ${queue.name} has a new weight`,
   });
 }
 
+/** Asks for the settings of a queue; only those that differ are sent. */
+export function editQueue(queue: Queue, after: After): void {
+  const text = (n: number | null | undefined) => (n == null ? '' : String(n));
+  const before = [
+    String(queue.band),
+    String(queue.weight),
+    text(queue.quota_cpus),
+    text(queue.burst_cpus),
+    queue.turns ?? 'users',
+    (queue.users ?? []).join(', '),
+  ];
+  ask.about({
+    title: `Edit queue ${queue.name}`,
+    text: 'The settings count from the next placement on. Running tasks go on.',
+    verb: 'Save',
+    fields: [
+      {
+        label: 'Band, 0 to 9',
+        kind: 'number',
+        value: before[0]!,
+        min: 0,
+        max: 9,
+        required: true,
+        note: 'A higher band is served first, whatever the weights.',
+      },
+      { ...WEIGHT, value: before[1]!, note: 'Against the other queues of its band.' },
+      { label: 'Quota in cpus', kind: 'number', value: before[2]!, min: 0, step: 'any', note: 'Empty: no quota.' },
+      {
+        label: 'Burst in cpus',
+        kind: 'number',
+        value: before[3]!,
+        min: 0,
+        step: 'any',
+        note: 'What it may hold while no other queue can use it. Empty: the quota.',
+      },
+      {
+        label: 'Turns',
+        kind: 'choice',
+        value: before[4]!,
+        options: [
+          { value: 'users', text: 'its users take turns' },
+          { value: 'jobs', text: 'all jobs are in one order' },
+        ],
+      },
+      {
+        label: 'Users who may submit to it',
+        kind: 'text',
+        value: before[5]!,
+        note: 'Names, separated by commas; * is all users. Administrators and the user of its name always may.',
+      },
+    ],
+    run: (...values) => setQueue(queue.name, queueChanges(before, values), after),
+    done: `Queue ${queue.name} is changed`,
+  });
+}
+
+const limitFields = (limit: Pick<Limit, 'max' | 'per_worker'>): Field[] => [
+  {
+    label: 'Tasks that may hold it at a time',
+    kind: 'number',
+    value: limit.max == null ? '' : String(limit.max),
+    min: 0,
+    note: 'Such as the number of licences. 0: none starts. Empty: any number.',
+  },
+  {
+    label: 'On one worker',
+    kind: 'number',
+    value: limit.per_worker == null ? '' : String(limit.per_worker),
+    min: 1,
+    note: 'Empty: any number.',
+  },
+];
+
+/** Asks for the numbers of a limit. */
+export function editLimit(limit: Limit, after: After): void {
+  ask.about({
+    title: `Edit limit ${limit.name}`,
+    text: 'Tasks that hold it go on; the numbers count for those that start.',
+    verb: 'Save',
+    fields: limitFields(limit),
+    run: (max, perWorker) => setLimit(limit.name, max, perWorker, after),
+    done: `Limit ${limit.name} is changed`,
+  });
+}
+
+/** Asks for a new limit. */
+export function addLimit(after: After): void {
+  ask.about({
+    title: 'Add a limit',
+    text: 'A step that names it, such as with --limit maya, holds one for each of its tasks that runs.',
+    verb: 'Add',
+    fields: [{ label: 'Name', kind: 'text', value: '', required: true }, ...limitFields({})],
+    run: (name = '', max, perWorker) => setLimit(name.trim(), max, perWorker, after),
+    done: 'The limit is added',
+  });
+}
+
+async function setLimit(name: string, max = '', perWorker = '', after: After): Promise<void> {
+  const amount = (text: string) => (text.trim() === '' ? null : Number(text));
+  const body: SetLimit = { max: amount(max), per_worker: amount(perWorker) };
+  await change('PUT', `/api/v1/limits/${encodeURIComponent(name)}`, body);
+  after();
+}
+
 async function setQueue(queue: string, changes: SetQueue, after: After): Promise<void> {
   await change('PUT', `/api/v1/queues/${encodeURIComponent(queue)}`, changes);
   after();
+}
+
+/** Asks, and ends what a token is good for. */
+export function revokeToken(token: Token, after: After): void {
+  ask.about({
+    title: `Revoke a token of ${token.user}?`,
+    text: `Role ${token.role}${token.note ? `, with the note: ${token.note}` : ''}. Its sessions end, and it opens no others.`,
+    verb: 'Revoke',
+    danger: true,
+    run: async () => {
+      await change('DELETE', `/api/v1/tokens/${encodeURIComponent(token.id)}`);
+      after();
+    },
+    done: `The token of ${token.user} is revoked`,
+  });
 }

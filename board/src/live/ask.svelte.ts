@@ -1,5 +1,21 @@
 // Questions before an action, and what became of it.
 
+/** A value that a person gives with an action. */
+export interface Field {
+  label: string;
+  kind: 'text' | 'number' | 'choice';
+  value: string;
+  /** What the value means, or what an empty one means. */
+  note?: string;
+  min?: number;
+  max?: number;
+  /** For amounts with decimals. */
+  step?: 'any';
+  required?: boolean;
+  /** What can be chosen. */
+  options?: readonly { value: string; text: string }[];
+}
+
 export interface Question {
   title: string;
   /** What the action does, and what it does not. */
@@ -8,10 +24,10 @@ export interface Question {
   verb: string;
   /** True if the action cannot be taken back. */
   danger?: boolean;
-  /** A value to give with the action. */
-  field?: { label: string; kind: 'text' | 'number'; value: string; min?: number; max?: number; required?: boolean };
-  /** Does it; an error is shown in the dialog, which stays open. */
-  run: (value: string) => Promise<void>;
+  /** Values to give with the action, in their order. */
+  fields?: readonly Field[];
+  /** Does it, with the values of the fields; an error is shown in the dialog, which stays open. */
+  run: (...values: string[]) => Promise<void>;
   /** What is said once it is done. */
   done: string;
 }

@@ -1,12 +1,28 @@
-// Keys that work on every page. A list takes j, k and enter while it is shown.
+// Keys that work on every page. A list takes j, k, enter and the letters of actions while it is shown; what it does not
+// take goes to the view. The letters are those of `windlass top`.
 
 import { router } from './router.svelte';
 
 export interface KeyList {
+  /** Moves the current row, and takes the focus, so that enter opens the row and presses no button. */
   move(by: number): void;
   open(): void;
   toggle?(): void;
+  /** Acts on the current row; true if the key was taken. */
+  act?(key: string): boolean;
 }
+
+/** The letters of actions, as the help lists them. */
+export const ACTION_KEYS: [string, string][] = [
+  ['l', 'output of the task'],
+  ['w', 'why it waits, or why it ran there'],
+  ['c', 'cancel the job or the task'],
+  ['t', 'retry the job or the task'],
+  ['h', 'hold the job, or release it'],
+  ['p', 'priority of the job; pause or resume the queue'],
+  ['d', 'drain or resume the worker'],
+  ['e', 'edit the queue'],
+];
 
 /** Where g and a letter lead. */
 export const PLACES: Record<string, { path: string; name: string }> = {
@@ -14,7 +30,9 @@ export const PLACES: Record<string, { path: string; name: string }> = {
   j: { path: '/jobs', name: 'Jobs' },
   w: { path: '/workers', name: 'Workers' },
   q: { path: '/queues', name: 'Queues' },
+  l: { path: '/limits', name: 'Limits' },
   s: { path: '/scheduler', name: 'Scheduler' },
+  t: { path: '/tokens', name: 'Tokens, for administrators' },
   h: { path: '/history', name: 'History' },
 };
 
@@ -23,6 +41,7 @@ class Keys {
   /** Where g and a letter lead now. */
   places = $state.raw(PLACES);
   private lists: KeyList[] = [];
+  private views: ((key: string) => boolean)[] = [];
   private go = false;
 
   start(): void {
@@ -34,6 +53,14 @@ class Keys {
     this.lists.push(list);
     return () => {
       this.lists = this.lists.filter((other) => other !== list);
+    };
+  }
+
+  /** Lets a view have the letters that no list takes. */
+  attachView(act: (key: string) => boolean): () => void {
+    this.views.push(act);
+    return () => {
+      this.views = this.views.filter((other) => other !== act);
     };
   }
 
@@ -80,7 +107,8 @@ class Keys {
         list?.toggle?.();
         return list?.toggle !== undefined;
       default:
-        return false;
+        if (list?.act?.(event.key)) return true;
+        return this.views[this.views.length - 1]?.(event.key) ?? false;
     }
   }
 }

@@ -1,5 +1,7 @@
-// The last lines that running tasks wrote, for the rows in view.
+// The last lines that tasks wrote, for the rows in view: of those that run, to standard output; of those that failed, to
+// standard error.
 //
+// - A task that failed writes nothing more, and is asked about once.
 // - At most `TASKS_MAX` tasks are asked about, `OPEN_MAX` at a time, and each again only after `EVERY_MS`.
 // - Nothing is asked while the page is hidden, nor after the server refused it: output is not for everybody.
 
@@ -18,17 +20,21 @@ const TAIL_BYTES = 1_000;
 /** Characters that are kept of a line. */
 const CHARS_MAX = 300;
 
-/** Answers the end of a task's output. */
-export type ReadTail = (task: string) => Promise<string>;
+/** Answers the end of a task's output; of standard error if it failed. */
+export type ReadTail = (task: string, failed: boolean) => Promise<string>;
 
-async function readTail(task: string): Promise<string> {
-  return (await send(`/api/v1/tasks/${task}/log?offset=-${TAIL_BYTES}`, {})).text();
+async function readTail(task: string, failed: boolean): Promise<string> {
+  const path = `/api/v1/tasks/${task}/log?offset=-${TAIL_BYTES}`;
+  const text = await (await send(failed ? `${path}&stream=stderr` : path, {})).text();
+  // Some programs tell their errors on standard output.
+  return failed && text.trim() === '' ? readTail(task, false) : text;
 }
 
 export class LastLines {
   private readonly known = new Map<string, { line: string; asked_ms: number }>();
   private readonly open = new Set<string>();
   private wanted: readonly string[] = [];
+  private failed: ReadonlySet<string> = new Set();
   private cancel: (() => void) | undefined;
   private stopped = false;
 
@@ -44,11 +50,14 @@ export class LastLines {
     return this.known.get(task)?.line;
   }
 
-  /** Asks about these tasks from now on, and about no others. */
-  want(tasks: readonly string[]): void {
+  /** Asks about these tasks from now on, and about no others; `failed` are those of them that failed. */
+  want(tasks: readonly string[], failed: ReadonlySet<string> = new Set()): void {
     this.wanted = tasks.slice(0, TASKS_MAX);
     const wanted = new Set(this.wanted);
-    for (const task of this.known.keys()) if (!wanted.has(task)) this.known.delete(task);
+    // What a task wrote while it ran is not what it failed with.
+    for (const task of this.known.keys())
+      if (!wanted.has(task) || failed.has(task) !== this.failed.has(task)) this.known.delete(task);
+    this.failed = failed;
     this.go();
   }
 
@@ -65,7 +74,10 @@ export class LastLines {
     if (this.stopped || this.wanted.length === 0) return;
     const now = this.timer.now();
     const due = (task: string) => (this.known.get(task)?.asked_ms ?? -Infinity) + EVERY_MS;
-    const waiting = this.wanted.filter((task) => !this.open.has(task)).toSorted((a, b) => due(a) - due(b));
+    const isDone = (task: string) => this.failed.has(task) && this.known.has(task);
+    const waiting = this.wanted
+      .filter((task) => !this.open.has(task) && !isDone(task))
+      .toSorted((a, b) => due(a) - due(b));
     for (const task of this.isHidden() ? [] : waiting) {
       if (due(task) > now || this.open.size >= OPEN_MAX) break;
       void this.ask(task, now);
@@ -82,7 +94,7 @@ export class LastLines {
     const known = this.known.get(task);
     this.known.set(task, { line: known?.line ?? '', asked_ms: now });
     try {
-      const line = lastLine(await this.read(task)).slice(0, CHARS_MAX);
+      const line = lastLine(await this.read(task, this.failed.has(task))).slice(0, CHARS_MAX);
       if (this.known.has(task) && line !== known?.line) {
         this.known.set(task, { line, asked_ms: now });
         this.changed();

@@ -1,18 +1,35 @@
-// Reads the output of an attempt as it is written.
+// Reads the output of an attempt as it is written: one of its two streams, or both.
+//
+// The server has no order between the streams. Of an attempt that runs, both are read at once, and their lines stand in
+// the order in which they arrive. Of one that has ended, standard error follows standard output, as in `windlass logs`.
+//
+// A browser keeps six connections to a server, over all pages that show it. So of two streams only standard output keeps
+// one open; standard error is asked for again and again.
 
 import { ApiFailure, send, withParams } from '../api/client';
-import { LogLines } from '../lib/log';
+import { LogLines, type LogStream } from '../lib/log';
 
-/** Bytes from the end with which a log begins to be shown; the whole is a link. */
+/** Bytes from the end of a stream with which it begins to be shown; the whole is a link. */
 export const TAIL_BYTES = 4 << 20;
 /** Wait before a log that was cut is asked for again. */
 const RETRY_MS = 2_000;
-
-export type LogStream = 'stdout' | 'stderr';
+/** Between two requests for standard error. */
+const POLL_MS = 1_000;
+/** The place of the first byte of an answer that begins before the end. */
+const OFFSET_HEADER = 'windlass-log-offset';
 
 /** Where the output of an attempt is. */
 export function logPath(task: string, stream: LogStream, attempt: number | null): string {
   return withParams(`/api/v1/tasks/${task}/log`, { stream: stream === 'stdout' ? null : stream, attempt });
+}
+
+/** What is read: streams of an attempt. */
+export interface LogSource {
+  task: string;
+  attempt: number | null;
+  streams: readonly LogStream[];
+  /** True if nothing more will be written, so that the streams can be read one after the other. */
+  ended: boolean;
 }
 
 export class LogReader {
@@ -22,14 +39,18 @@ export class LogReader {
   failure = $state.raw<ApiFailure | undefined>(undefined);
   /** True once all was read and no more will come. */
   complete = $state(false);
-  /** True if only the last bytes were asked for. */
+  /** Bytes that were read of the streams. */
   bytes = $state(0);
+  /** True if a stream is shown from somewhere after its beginning, so that lines cannot be numbered from there. */
+  cut = $state(false);
   private frame = 0;
+  /** All was read; `complete` follows with the last lines. */
+  private done = false;
 
   /** Reads until it ends, or until the returned function is called. */
-  start(path: string): () => void {
+  start(source: LogSource): () => void {
     const abort = new AbortController();
-    void this.read(path, abort.signal);
+    void this.read(source, abort.signal);
     return () => {
       abort.abort();
       cancelAnimationFrame(this.frame);
@@ -37,41 +58,84 @@ export class LogReader {
     };
   }
 
-  private async read(path: string, signal: AbortSignal): Promise<void> {
-    this.log = new LogLines();
+  private async read(source: LogSource, signal: AbortSignal): Promise<void> {
+    this.done = false;
     this.complete = false;
-    this.bytes = 0;
-    const decoder = new TextDecoder();
-    let offset = -TAIL_BYTES;
     while (!signal.aborted) {
+      this.log = new LogLines();
+      this.bytes = 0;
+      this.cut = false;
+      // A stream that breaks ends the other: both are read again from what is shown of them.
+      const attempt = new AbortController();
+      const both = AbortSignal.any([signal, attempt.signal]);
       try {
-        const join = path.includes('?') ? '&' : '?';
-        const answer = await send(`${path}${join}follow=true&offset=${offset}`, { signal });
+        if (source.ended) for (const stream of source.streams) await this.readStream(source, stream, both);
+        else if (source.streams.length === 1) await this.readStream(source, source.streams[0]!, both);
+        else await this.readBoth(source, both);
         this.failure = undefined;
-        const reader = answer.body!.getReader();
-        for (;;) {
-          const { done, value } = await reader.read();
-          if (done) break;
-          this.bytes += value.length;
-          this.log.push(decoder.decode(value, { stream: true }));
-          this.changed();
-        }
-        this.complete = true;
+        this.done = true;
         this.changed();
         return;
       } catch (e) {
+        attempt.abort();
         if (signal.aborted) return;
         this.failure = e instanceof ApiFailure ? e : new ApiFailure(0, 'the log was cut off; it is asked for again');
         this.changed();
         if (this.failure.status >= 400 && this.failure.status < 500) return;
-        await new Promise((resolve) => {
-          setTimeout(resolve, RETRY_MS);
-        });
-        // From the beginning of what is shown: the place in the file is not known after a tail.
-        this.log = new LogLines();
-        this.bytes = 0;
-        offset = -TAIL_BYTES;
+        await pause(RETRY_MS);
       }
+    }
+  }
+
+  private async readBoth(source: LogSource, signal: AbortSignal): Promise<void> {
+    let isOver = false;
+    const output = this.readStream(source, 'stdout', signal).then(() => {
+      isOver = true;
+    });
+    await Promise.all([output, this.poll(source, 'stderr', () => isOver, signal)]);
+  }
+
+  /** Asks for what was written since, until the attempt is over. */
+  private async poll(source: LogSource, stream: LogStream, isOver: () => boolean, signal: AbortSignal): Promise<void> {
+    const decoder = new TextDecoder();
+    let at = -TAIL_BYTES;
+    for (;;) {
+      const isLast = isOver();
+      try {
+        const path = withParams(logPath(source.task, stream, source.attempt), { offset: at });
+        const answer = await send(path, { signal });
+        if (at < 0) {
+          at = Number(answer.headers.get(OFFSET_HEADER) ?? 0);
+          if (at > 0) this.cut = true;
+        }
+        const bytes = new Uint8Array(await answer.arrayBuffer());
+        at += bytes.length;
+        this.bytes += bytes.length;
+        this.log.push(decoder.decode(bytes, { stream: true }), stream);
+        this.changed();
+      } catch (e) {
+        // The worker may be back soon; standard output is waited for meanwhile.
+        if (!(e instanceof ApiFailure) || (e.status >= 400 && e.status < 500)) throw e;
+      }
+      if (isLast) return;
+      await pause(POLL_MS);
+      signal.throwIfAborted();
+    }
+  }
+
+  private async readStream(source: LogSource, stream: LogStream, signal: AbortSignal): Promise<void> {
+    const path = withParams(logPath(source.task, stream, source.attempt), { follow: true, offset: -TAIL_BYTES });
+    const answer = await send(path, { signal });
+    this.failure = undefined;
+    if (Number(answer.headers.get(OFFSET_HEADER) ?? 0) > 0) this.cut = true;
+    const decoder = new TextDecoder();
+    const reader = answer.body!.getReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      this.bytes += value.length;
+      this.log.push(decoder.decode(value, { stream: true }), stream);
+      this.changed();
     }
   }
 
@@ -81,6 +145,12 @@ export class LogReader {
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
       this.version += 1;
+      this.complete = this.done;
     });
   }
 }
+
+const pause = (ms: number) =>
+  new Promise<void>((resolve) => {
+    setTimeout(resolve, ms);
+  });

@@ -38,7 +38,10 @@ pub use notices::{Beside, NewNotice, OwedNotice};
 pub use ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 pub use postgres::{Postgres, TlsDialer};
 pub use sqlite::Sqlite;
-pub use store::{Store, backup, clock_ahead_ms, notices_arrive, shown_address, weak_transport};
+pub use store::{
+    Store, backup, clock_ahead_ms, failed_tasks, forget_notices, notices_arrive, owed_notices, shown_address,
+    weak_transport,
+};
 pub use view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignDocs, ForeignWrite, HISTORY_MAX,
     JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord,

@@ -263,15 +263,15 @@ fn failed_tasks_are_found_among_the_others() {
             commit(&store, vec![book(a, 1), end(a, 1, state, End::Exited(code))]).await;
         }
         let found = async |range, limit| {
-            let rows = store.failed_tasks(JobId(1), range, limit).await.unwrap();
+            let rows = windlass_store::failed_tasks(&store, JobId(1), range, limit).await.unwrap();
             rows.iter().map(|task| task.row.index).collect::<Vec<_>>()
         };
         assert_eq!(found(0..u32::MAX, 9).await, [1, 3, 4]);
         assert_eq!(found(0..u32::MAX, 2).await, [1, 3], "no more than asked for");
         assert_eq!(found(2..4, 9).await, [3]);
-        let first = &store.failed_tasks(JobId(1), 0..9, 1).await.unwrap()[0];
+        let first = &windlass_store::failed_tasks(&store, JobId(1), 0..9, 1).await.unwrap()[0];
         assert_eq!(first.result, Some(result(End::Exited(1))));
-        assert!(store.failed_tasks(JobId(2), 0..9, 9).await.unwrap().is_empty());
+        assert!(windlass_store::failed_tasks(&store, JobId(2), 0..9, 9).await.unwrap().is_empty());
     });
 }
 

@@ -30,7 +30,7 @@ async fn owe(store: &Store, writes: Vec<Write>, notices: Vec<NewNotice>) -> Vec<
 
 /// To whom what is owed behind this number goes.
 async fn owed_to(store: &Store, after: u64) -> Vec<String> {
-    let owed = store.owed_notices(after, 100).await.unwrap();
+    let owed = windlass_store::owed_notices(&store, after, 100).await.unwrap();
     owed.into_iter().map(|owed| owed.notice.to).collect()
 }
 
@@ -41,12 +41,12 @@ fn notices_are_owed_with_their_batch_until_they_are_forgotten() {
         let some = vec![notice(Some(1), "a"), notice(Some(1), "b"), notice(None, "c")];
         assert!(owe(&store, vec![end(1)], some.clone()).await.is_empty());
         assert!(owe(&store, vec![end(2)], vec![notice(Some(2), "d")]).await.is_empty());
-        let owed = store.owed_notices(0, 3).await.unwrap();
+        let owed = windlass_store::owed_notices(&store, 0, 3).await.unwrap();
         assert_eq!(owed.iter().map(|owed| owed.notice.clone()).collect::<Vec<_>>(), some);
         assert!(owed.is_sorted_by(|one, next| one.number < next.number));
         let last = owed[2].number;
         assert_eq!(owed_to(&store, last).await, ["d"], "it is behind what was read");
-        store.forget_notices(vec![owed[0].number, owed[1].number, u64::MAX >> 1]).await.unwrap();
+        windlass_store::forget_notices(&store, vec![owed[0].number, owed[1].number, u64::MAX >> 1]).await.unwrap();
         assert_eq!(owed_to(&store, 0).await, ["c", "d"]);
     });
 }
@@ -69,8 +69,8 @@ fn a_number_is_never_given_again() {
     on_all(async |store| {
         assert!(commit(&store, vec![new_job(1)]).await.is_empty());
         owe(&store, vec![end(1)], vec![notice(Some(1), "a")]).await;
-        let first = store.owed_notices(0, 9).await.unwrap()[0].number;
-        store.forget_notices(vec![first]).await.unwrap();
+        let first = windlass_store::owed_notices(&store, 0, 9).await.unwrap()[0].number;
+        windlass_store::forget_notices(&store, vec![first]).await.unwrap();
         owe(&store, vec![end(1)], vec![notice(Some(1), "b")]).await;
         assert_eq!(owed_to(&store, first).await, ["b"]);
     });

@@ -74,7 +74,7 @@ impl Causes {
         let (begun, mut causes, mut from) = (Instant::now(), Causes::default(), 0);
         while causes.looked_at < failed && from < job.total() {
             let to = from.saturating_add(TASKS_READ).min(job.total());
-            let rows = app.handle.store().failed_tasks(job.id, from..to, ROWS_READ).await?;
+            let rows = windlass_store::failed_tasks(app.handle.store(), job.id, from..to, ROWS_READ).await?;
             from = match rows.last() {
                 Some(last) if rows.len() == ROWS_READ => last.row.index + 1,
                 _ => to,

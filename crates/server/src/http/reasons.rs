@@ -51,7 +51,7 @@ pub(super) fn failure_of(task: TaskId, step: &StepSpec, stored: &StoredTask) -> 
 /// How the first failed task of a job did.
 async fn of_failed(handle: &Handle, job: &Whole<Job>) -> Result<JobReason, ApiError> {
     let id = JobId(job.id);
-    let found = handle.store().failed_tasks(id, 0..FIRST_FAILED_TASKS_MAX, 1).await?;
+    let found = windlass_store::failed_tasks(handle.store(), id, 0..FIRST_FAILED_TASKS_MAX, 1).await?;
     let first = found.first().and_then(|stored| {
         let task = TaskId { job: id, index: stored.row.index };
         Some(failure_of(task, step_at(&job.spec().steps, stored.row.index)?, stored))

@@ -104,7 +104,7 @@ impl Notifier {
 
     /// Reads notices that it has not seen. True if there may be more.
     async fn read(&mut self) -> bool {
-        let owed = match self.handle.store().owed_notices(self.seen, READ_MAX).await {
+        let owed = match windlass_store::owed_notices(self.handle.store(), self.seen, READ_MAX).await {
             Ok(owed) => owed,
             Err(error) => {
                 tracing::warn!("cannot read the notices that are owed: {error}");
@@ -178,7 +178,7 @@ impl Notifier {
         self.forgot = now;
         let some: Vec<u64> = self.done.iter().take(FORGET_MAX).copied().collect();
         let count = some.len();
-        match self.handle.store().forget_notices(some).await {
+        match windlass_store::forget_notices(self.handle.store(), some).await {
             Ok(()) => _ = self.done.drain(..count),
             Err(error) => tracing::warn!("cannot delete the rows of delivered notices: {error}"),
         }

@@ -47,6 +47,8 @@ mod tokens;
 mod views;
 
 pub use checks::{clock_ahead_ms, notices_arrive};
+pub use notices::{forget_notices, owed_notices};
+pub use views::failed_tasks;
 
 use crate::error::StoreError;
 use crate::memory::Memory;

@@ -50,16 +50,6 @@ impl Store {
         dispatch!(self, read tasks(job, range), reader)
     }
 
-    /// The rows of up to `limit` tasks in `range` that failed for good, by index.
-    pub async fn failed_tasks(
-        &self,
-        job: JobId,
-        range: Range<u32>,
-        limit: usize,
-    ) -> Result<Vec<StoredTask>, StoreError> {
-        dispatch!(self, read failed_tasks(job, range, limit), reader)
-    }
-
     /// A task's earlier attempts and late results, oldest first.
     pub async fn history(&self, task: TaskId) -> Result<Vec<AttemptView>, StoreError> {
         dispatch!(self, read history(task), reader)
@@ -94,4 +84,17 @@ impl Store {
     ) -> Result<crate::StepBodies, StoreError> {
         dispatch!(self, read small_bodies(&steps, bytes_max), reader)
     }
+}
+
+/// The rows of up to `limit` tasks of a job, in `range`, that failed for good, by index.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn failed_tasks(
+    store: &Store,
+    job: JobId,
+    range: Range<u32>,
+    limit: usize,
+) -> Result<Vec<StoredTask>, StoreError> {
+    dispatch!(store, read failed_tasks(job, range, limit), reader)
 }

@@ -1,0 +1,79 @@
+// Who used how many cpu hours: rows by day, user and queue, summed as a person asks.
+
+import type { Series } from '../api/types';
+
+/** What the jobs of a user took in a queue on a day. */
+export interface UsageRow {
+  /** The beginning of the day (UTC), in milliseconds since the Unix epoch. */
+  day_ms: number;
+  user: string;
+  queue: string;
+  /** Cpus that its attempts held, times how long they held them. */
+  cpu_ms: number;
+  /** Attempts that ended. */
+  tasks: number;
+  /** Of these, those that failed. */
+  failed: number;
+}
+
+/** The answer to `GET /board/usage`. */
+export interface Usage {
+  /** Since when the server has figures, if that is later than what was asked for. */
+  since_ms: number;
+  rows: UsageRow[];
+}
+
+export type UsageKey = 'user' | 'queue' | 'day';
+
+/** A line of the table: some of the three, with their sums. */
+export interface UsageSum {
+  user?: string;
+  queue?: string;
+  day_ms?: number;
+  cpu_ms: number;
+  tasks: number;
+  failed: number;
+}
+
+/** Sums the rows by what is asked for; days stand newest first, all others by cpu hours. */
+export function sumUsage(rows: readonly UsageRow[], by: readonly UsageKey[]): UsageSum[] {
+  const sums = new Map<string, UsageSum>();
+  for (const row of rows) {
+    const key = JSON.stringify(by.map((part) => (part === 'day' ? row.day_ms : row[part])));
+    const sum = sums.get(key) ?? {
+      ...(by.includes('user') && { user: row.user }),
+      ...(by.includes('queue') && { queue: row.queue }),
+      ...(by.includes('day') && { day_ms: row.day_ms }),
+      cpu_ms: 0,
+      tasks: 0,
+      failed: 0,
+    };
+    sum.cpu_ms += row.cpu_ms;
+    sum.tasks += row.tasks;
+    sum.failed += row.failed;
+    sums.set(key, sum);
+  }
+  return [...sums.values()].sort((a, b) => (b.day_ms ?? 0) - (a.day_ms ?? 0) || b.cpu_ms - a.cpu_ms);
+}
+
+/** Cpu milliseconds that each queue held over a series, the most first. A gap counts as nothing. */
+export function usageOfSeries(series: Pick<Series, 'step_ms' | 'queues'>): UsageSum[] {
+  return series.queues
+    .map((one) => ({
+      queue: one.queue,
+      cpu_ms: one.busy_cpus.reduce<number>((sum, busy) => sum + (busy ?? 0), 0) * series.step_ms,
+      tasks: 0,
+      failed: 0,
+    }))
+    .filter((one) => one.cpu_ms > 0)
+    .sort((a, b) => b.cpu_ms - a.cpu_ms);
+}
+
+/** Cpu hours, in at most four digits. */
+export function cpuHours(cpu_ms: number): string {
+  const hours = cpu_ms / 3_600_000;
+  return hours.toLocaleString('en-GB', { maximumFractionDigits: hours < 10 ? 2 : hours < 100 ? 1 : 0 });
+}
+
+/** The day as it stands in files: `2026-11-23`. */
+export const dayOf = (day_ms: number) => new Date(day_ms).toISOString().slice(0, 10);
