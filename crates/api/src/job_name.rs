@@ -58,10 +58,9 @@ fn of_script(script: &str) -> String {
         let words = words_of(command);
         match words.first() {
             None => {}
-            Some(word) if PREPARATIONS.contains(word) && first.is_empty() => {
-                first = fitted(&words);
-            }
-            Some(_) => return fitted(&words),
+            Some(word) if !PREPARATIONS.contains(word) => return fitted(&words),
+            Some(_) if first.is_empty() => first = fitted(&words),
+            Some(_) => {}
         }
     }
     first

@@ -3,10 +3,10 @@
 use crate::kit::{self, Farm, REQUEST, START, booked, cores, record, spec, starts, step, task};
 use std::cmp::Reverse;
 use windlass_core::bounds::REQUESTED_RANGES_MAX;
-use windlass_core::engine::{Event, FetchQuery, Refusal, Reply, Settings, StoredState, WorkerCommand, Write};
+use windlass_core::engine::{Event, Fact, FetchQuery, Refusal, Reply, Settings, StoredState, WorkerCommand, Write};
 use windlass_core::job::{
-    BacklogCounts, ChunkSize, Chunks, Counts, End, FailFast, FailLimit, JobRecord, JobSpec, Parked, QueuePos,
-    StepSpec, TaskResult, TaskRow, TaskState,
+    BacklogCounts, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, FailLimit,
+    JobRecord, JobSpec, JobState, Parked, QueuePos, StepSpec, Stop, TaskResult, TaskRow, TaskState, Tries,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::residency::subqueues::ParkedCount;
@@ -216,4 +216,24 @@ fn a_job_stops_when_as_many_tasks_have_failed_as_it_says() {
         }
         assert_eq!(failed, stops_at, "{fail_limit:?} of {tasks}");
     }
+}
+
+#[test]
+fn a_retry_of_tasks_whose_first_step_failed_ends_the_job_as_it_was() {
+    let mut farm = farm_of(1, 1);
+    let depends = vec![Dependency { on: 0, kind: DependencyKind::Step }];
+    let second = StepSpec { name: "second".to_owned(), depends, ..step(2, cores(1)) };
+    let of = spec("q", [step(1, cores(1)), second]);
+    let ended = vec![EndedTasks { state: TaskState::Failed, tasks: 0..1, tries: Tries::default() }];
+    let stop = Some(Stop::FailFast);
+    let stored = JobRecord { state: JobState::Failed, stop, ended, ..record(7, of, Vec::new()) };
+    farm.take();
+    farm.tell(Event::RetryTasks { request: REQUEST, job: JobId(7), tasks: some([1]) });
+    let number = farm.take().fetches.pop().expect("the job is read").number;
+    farm.tell(Event::Fetched { number, records: Some(vec![stored]) });
+    assert_eq!(farm.replies[&REQUEST], Reply::Done);
+    assert!(farm.engine.job(JobId(7)).is_none(), "nothing of it can run");
+    let facts = farm.take().facts;
+    let ends = facts.iter().filter(|fact| matches!(fact, Fact::JobEnded { state: JobState::Failed, .. }));
+    assert_eq!(ends.count(), 1);
 }

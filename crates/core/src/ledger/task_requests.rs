@@ -181,6 +181,8 @@ fn run_again(
     if has_other_cancels {
         out.writes.push(Write::TasksCanceled { job: id, tasks: cancels });
     }
+    // What these tasks wait for may have failed and not be among them: then the job ends as it did.
+    settle_job(books, id, out);
 }
 
 /// The tasks that a request names, and all with which they start. An error if the job does not have them.

@@ -96,7 +96,7 @@ fn next_from(set: &RangeSet, from: u32) -> Option<u32> {
 
 /// Shows a task with its history.
 #[utoipa::path(get, path = "/api/v1/tasks/{id}", tag = "tasks", params(("id" = String, Path)), responses(
-    (status = 200, body = Task)))]
+    (status = 200, description = "The task, with its earlier attempts", body = Task)))]
 pub async fn show(
     State(app): State<App>,
     reader: Reader,
