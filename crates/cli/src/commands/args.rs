@@ -36,7 +36,7 @@ pub struct TaskArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "array", help_heading = "Work")]
     pub each_line: Option<String>,
     /// The values of --each-line end with NUL bytes instead of newlines, as 'find -print0' writes them
-    #[arg(long, short = '0', requires = "each_line", help_heading = "Work")]
+    #[arg(long, short = '0', requires = "each_line", conflicts_with = "array", help_heading = "Work")]
     pub null: bool,
     /// Run the command once for each number: 1-100, 1-100:2 for every second one, 1,3,7-9 or, with leading zeros,
     /// 001-100

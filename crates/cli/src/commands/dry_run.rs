@@ -86,7 +86,7 @@ mod tests {
                 "starts": [{"worker": "a", "tasks": 3}, {"worker": "b", "tasks": 1}],
                 "waiting": 5,
                 "why": {"task": "7.4", "state": "ready", "reason": "full", "message": "all are busy", "open_workers": 0,
-                        "changes": [{"steps": ["wait"]}]},
+                        "changes": [{"steps": ["release it"], "by": "submitter"}]},
             }],
         });
         let tried: DryRun = serde_json::from_value(tried).unwrap();
@@ -94,7 +94,7 @@ mod tests {
         let begins = "job 'film' of ann (9 tasks) would be accepted in queue flim, which would be created\nrender: 9 tasks";
         assert!(said.starts_with(begins), "{said}");
         let ends =
-            "\n  would start now: 3 on a, 1 on b\n  5 tasks would wait: all are busy\n    to run it: wait\n";
+            "\n  would start now: 3 on a, 1 on b\n  5 tasks would wait: all are busy\n    to run it: release it\n";
         assert!(said.ends_with(ends), "{said}");
         let existing = DryRun { existing: Some(4), ..tried };
         assert_eq!(text_of(&existing, 0), "nothing would be submitted: job 4 has this key\n");

@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn flags_stand_over_the_file() {
         let text = "kind: windlass/job\nqueue: film\npriority: 3\nsteps:\n- command: [x]\n  env: {A: file, B: file}\n  \
-                    cwd: /film\n  limits: [maya]\n- command: [y]\n  session: {}\n";
+                    cwd: /film\n  limits: [maya]\n- command: [z]\n  session: {}\n";
         let request = read("a.yaml", text).unwrap().unwrap();
         let plain = with_flags(request.clone(), &TaskArgs::default(), Inherit::Nothing).unwrap();
         assert_eq!((plain.queue.as_deref(), plain.priority), (Some("film"), 3));
