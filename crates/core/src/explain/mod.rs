@@ -25,7 +25,7 @@ pub use failure::{Cause, FailedAttempt};
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
 pub use reasons::Known;
-pub use task::{brief, decision, reason, task};
+pub use task::{brief, decision, expected_start, reason, task};
 pub use waits::{wait_reason, waiting_tasks};
 pub use words::Word;
 pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, worker};
