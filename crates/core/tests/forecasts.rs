@@ -4,7 +4,7 @@ use crate::kit::live::{LiveFarm, run};
 use crate::kit::{self, Farm, cores, spec, task};
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Reply, Settings};
-use windlass_core::explain::expected_start;
+use windlass_core::explain::{expected_start, start_error};
 use windlass_core::ids::AllocId;
 use windlass_core::job::StepSpec;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
@@ -92,4 +92,23 @@ fn places_of_outside_clients_end_as_those_of_their_queue_did_before() {
     farm.pass(25);
     // It is overdue, and so assumed to be half done.
     assert_eq!(expected_start(&farm.engine, task(job, 0)), Some(began.after(60 * NS_PER_S)));
+}
+
+#[test]
+fn an_error_is_a_ratio_of_waits_either_way() {
+    let asked = kit::START;
+    let after = |ms: u64| asked.after(ms * NS_PER_MS);
+    let cases = [
+        (60_000, 60_000, 1.0_f64),
+        (60_000, 120_000, 2.0),
+        (120_000, 60_000, 2.0),
+        (600_000, 60_000, 10.0),
+        (0, 0, 1.0),
+        (0, 3_000, 3.0),
+        (2, 900, 1.0),
+    ];
+    for (expected_ms, real_ms, factor) in cases {
+        let error = start_error(asked, after(expected_ms), after(real_ms));
+        assert!((error - factor.ln()).abs() < 1e-9, "{expected_ms} ms, {real_ms} ms: {error}");
+    }
 }

@@ -5,11 +5,14 @@ use super::trial::{Goal, Trial};
 use crate::engine::{Engine, Event};
 use crate::ids::{AllocId, JobId, TaskId, WorkerId};
 use crate::plan::{self, placement};
-use crate::time::{NS_PER_MS, Time};
+use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::BTreeSet;
 
 /// Ends of tasks that one forecast looks ahead. What starts later than that has no expected start.
 const ENDS_MAX: usize = 10_000;
+/// Shorter waits count as this long where a forecast is judged. Otherwise milliseconds that no person notices would be a
+/// large error.
+const WAIT_MIN_NS: u64 = NS_PER_S;
 
 /// When the goal is expected to start. `None` where the past does not tell: what holds something that the goal could use
 /// runs for a time that is not known, work is parked, or the start is too far off.
@@ -26,6 +29,13 @@ pub(super) fn forecast_start(engine: &Engine, goal: Goal) -> Option<Time> {
     let booked: Vec<TaskId> = engine.attempts().map(|(task, _)| task).collect();
     forecast.note(booked)?;
     forecast.run()
+}
+
+/// How far an expected start was from the real one, as of the time when it was asked: the natural logarithm of the expected
+/// wait over the real one, without its sign. 0 is right, 0.69 is a wait twice as long as expected, or half as long.
+pub fn start_error(asked: Time, expected: Time, started: Time) -> f64 {
+    let wait = |until: Time| until.since(asked).max(WAIT_MIN_NS) as f64;
+    libm::log(wait(expected) / wait(started)).abs()
 }
 
 struct Forecast {

@@ -22,6 +22,7 @@ pub use dry_run::{DryRun, StepTrial, dry_run};
 pub use entitlement::{Entitlement, Pool, entitlements, pool};
 pub use explanation::{Advice, Change, Edit, Explanation, Reason, Starts, Turn, Who};
 pub use failure::{Cause, FailedAttempt};
+pub use forecast::start_error;
 pub use parked::parked_task;
 pub use place::{held_place, waiting_place};
 pub use reasons::Known;

@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use windlass_core::engine::{Engine, Fact};
+use windlass_core::explain::start_error;
 use windlass_core::ids::QueueId;
 use windlass_core::ranges::RangeSet;
 use windlass_core::time::NS_PER_S;
@@ -13,8 +14,6 @@ use windlass_core::{JobId, TaskId, Time};
 const ESTIMATES_MAX: usize = 256;
 /// An estimate is forgotten when its task has not started for so long.
 const KEPT_NS: u64 = 24 * 3_600 * NS_PER_S;
-/// Shorter waits count as this long: otherwise milliseconds that nobody notices would be a large error.
-const WAIT_MIN_NS: u64 = NS_PER_S;
 /// In how many parts the ready tasks of a step are divided: now the last is chosen, now that of a part.
 const PARTS: u32 = 4;
 
@@ -50,15 +49,6 @@ impl StartEstimates {
     }
 }
 
-impl StartEstimate {
-    /// The absolute value of the natural logarithm of the estimated wait over the real one. 0.69 is a wait twice as long
-    /// as estimated, or half as long.
-    fn error(&self, started: Time) -> f64 {
-        let wait = |until: Time| until.since(self.asked).max(WAIT_MIN_NS) as f64;
-        (wait(self.starts) / wait(started)).ln().abs()
-    }
-}
-
 impl EstimateBook {
     fn with_room(&mut self, now: Time) -> Option<BTreeSet<TaskId>> {
         self.0.retain(|_, estimate| now.since(estimate.asked) < KEPT_NS);
@@ -83,7 +73,8 @@ impl EstimateBook {
             }
             _ => return None,
         };
-        Some(self.0.remove(&task)?.error(started))
+        let estimate = self.0.remove(&task)?;
+        Some(start_error(estimate.asked, estimate.starts, started))
     }
 
     fn forget(&mut self, job: JobId) {
@@ -137,18 +128,6 @@ mod tests {
 
     fn started(task: TaskId, wait_s: u64) -> Fact {
         Fact::Started { task, attempt: 1, at: after(wait_s) }
-    }
-
-    #[test]
-    fn an_error_is_a_ratio_of_waits_either_way() {
-        for (estimated_s, real_s, factor) in
-            [(60, 60, 1.0), (60, 120, 2.0), (120, 60, 2.0), (600, 60, 10.0), (0, 0, 1.0), (0, 3, 3.0)]
-        {
-            let error = estimate(estimated_s).error(after(real_s));
-            assert!((error - f64::ln(factor)).abs() < 1e-9, "{estimated_s} s, {real_s} s: {error}");
-        }
-        let soon = StartEstimate { asked: ASKED, starts: ASKED.after(2_000_000) };
-        assert_eq!(soon.error(ASKED.after(900_000_000)), 0.0, "both are shorter than a second");
     }
 
     #[test]
