@@ -2,11 +2,13 @@
 
 use crate::kit::live::{LiveFarm, run};
 use crate::kit::{self, Farm, cores, spec, task};
+use windlass_core::JobId;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Reply, Settings};
 use windlass_core::explain::{expected_start, start_error};
 use windlass_core::ids::AllocId;
 use windlass_core::job::StepSpec;
+use windlass_core::queues::QueueRecord;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
 
 /// Tasks of one core that run for ten seconds.
@@ -111,4 +113,32 @@ fn an_error_is_a_ratio_of_waits_either_way() {
         let error = start_error(asked, after(expected_ms), after(real_ms));
         assert!((error - factor.ln()).abs() < 1e-9, "{expected_ms} ms, {real_ms} ms: {error}");
     }
+}
+
+/// Parked jobs come after the resident ones of their subqueue. They hide only the starts of what comes after the last of
+/// these.
+#[test]
+fn parked_jobs_hide_only_what_comes_after_them() {
+    let settings = Settings { cache_steps: 8, ..Settings::default() };
+    let mut farm = Farm::with_workers(settings, [cores(1)]);
+    let first = farm.submit(spec("q", [kit::step(1, cores(1))]));
+    let (by, at) = (farm.report(task(first, 0)), farm.now);
+    farm.tell(Event::Started { by, at });
+    farm.pass(10);
+    farm.end(task(first, 0), 0);
+    let jobs: Vec<JobId> = (0..30).map(|_| farm.submit(spec("q", [kit::step(1, cores(1))]))).collect();
+    assert!(farm.engine.subqueues().away().ready > 0, "some are parked");
+    let expected = |job: JobId| expected_start(&farm.engine, task(job, 0));
+    assert!(farm.is_placed(task(jobs[0], 0)));
+    assert_eq!(expected(jobs[1]), Some(farm.now.after(10 * NS_PER_S)));
+    assert_eq!(expected(jobs[2]), Some(farm.now.after(20 * NS_PER_S)));
+    // One of another queue has its turn before, whatever is parked.
+    let other = farm.accept(spec("other", [kit::step(1, cores(1))]));
+    farm.settle();
+    assert_eq!(expected_start(&farm.engine, task(other, 0)), Some(farm.now.after(10 * NS_PER_S)));
+    // One that starts only after all others has no expected start: how many they are is not known.
+    let last = QueueRecord { band: Some(9), ..QueueRecord::named("q") };
+    farm.tell(kit::set_queue(last));
+    let other = farm.submit(spec("last", [kit::step(1, cores(1))]));
+    assert_eq!(expected_start(&farm.engine, task(other, 0)), None);
 }

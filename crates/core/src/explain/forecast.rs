@@ -15,11 +15,8 @@ const ENDS_MAX: usize = 10_000;
 const WAIT_MIN_NS: u64 = NS_PER_S;
 
 /// When the goal is expected to start. `None` where the past does not tell: what holds something that the goal could use
-/// runs for a time that is not known, work is parked, or the start is too far off.
+/// runs for a time that is not known, parked work comes before, or the start is too far off.
 pub(super) fn forecast_start(engine: &Engine, goal: Goal) -> Option<Time> {
-    if engine.subqueues().iter().any(|(_, subqueue)| subqueue.away().ready > 0) {
-        return None;
-    }
     let mut forecast = Forecast {
         trial: Trial::of(engine, goal),
         ends: BTreeSet::new(),
@@ -59,6 +56,7 @@ impl Forecast {
     fn run(&mut self) -> Option<Time> {
         let mut ended = 0;
         while ended < ENDS_MAX {
+            self.unless_parked_work_is_next()?;
             if self.trial.is_started() {
                 return Some(self.trial.engine().planner().now());
             }
@@ -166,6 +164,19 @@ impl Forecast {
             }
         }
         Some(())
+    }
+
+    /// `None` once all resident jobs of a subqueue have been placed, and the next ones are only in the store. Until then those
+    /// come after its resident jobs, and change nothing.
+    fn unless_parked_work_is_next(&self) -> Option<()> {
+        let subqueues = self.trial.engine().subqueues();
+        if subqueues.away().ready == 0 {
+            return Some(());
+        }
+        let is_next = subqueues
+            .iter()
+            .any(|(_, subqueue)| subqueue.away().ready > 0 && subqueue.positions().next().is_none());
+        (!is_next).then_some(())
     }
 
     /// `None` if the goal could use this worker.
