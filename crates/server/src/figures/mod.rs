@@ -19,7 +19,7 @@ pub use ended::{EndedAttempts, HistoryQuestion};
 pub use placed::{PlacedNames, PlacedSteps};
 pub use recent::RecentAnswer;
 pub use sampler::Sampler;
-pub use start_estimates::{StartEstimate, StartEstimates, choose};
+pub use start_estimates::{StartEstimate, StartEstimates, choose_task};
 pub use tally::{RecentTallies, Stretch, Tally};
 
 use crate::clock::Clock;

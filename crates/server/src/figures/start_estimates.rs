@@ -87,7 +87,7 @@ impl EstimateBook {
 
 /// A ready task to be asked for its expected start, of a queue and at a place that differ from turn to turn; `None` if
 /// nothing is ready, or the task is `known`. Those of chunks are left out: they start when others of their process end.
-pub fn choose(engine: &Engine, known: &BTreeSet<TaskId>, turn: usize) -> Option<TaskId> {
+pub fn choose_task(engine: &Engine, known: &BTreeSet<TaskId>, turn: usize) -> Option<TaskId> {
     let mut queues: BTreeMap<QueueId, Vec<(JobId, &RangeSet)>> = BTreeMap::new();
     for job in engine.jobs().filter(|job| !job.held && job.stop.is_none() && job.after.is_empty()) {
         let steps = job.steps.iter().zip(&job.spec.steps);
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn each_queue_has_its_turn_and_each_part_of_a_step() {
         let (mut engine, mut pipeline) = (Engine::new(Settings::default()), Pipeline::default());
-        assert_eq!(choose(&engine, &BTreeSet::new(), 0), None);
+        assert_eq!(choose_task(&engine, &BTreeSet::new(), 0), None);
         for queue in ["film", "lab"] {
             let step = StepSpec { name: "s".to_owned(), tasks: 9, ..StepSpec::default() };
             let spec = JobSpec { queue: queue.to_owned(), steps: vec![step], ..JobSpec::default() };
@@ -188,10 +188,10 @@ mod tests {
             _ = pipeline.commit_at_once(&mut engine);
         }
         let chosen: Vec<u32> =
-            (0..8).filter_map(|turn| Some(choose(&engine, &BTreeSet::new(), turn)?.index)).collect();
+            (0..8).filter_map(|turn| Some(choose_task(&engine, &BTreeSet::new(), turn)?.index)).collect();
         assert_eq!(chosen, [8, 8, 6, 6, 4, 4, 2, 2]);
-        let [first, second] = [0, 1].map(|turn| choose(&engine, &BTreeSet::new(), turn).unwrap());
+        let [first, second] = [0, 1].map(|turn| choose_task(&engine, &BTreeSet::new(), turn).unwrap());
         assert_ne!(first.job, second.job);
-        assert_eq!(choose(&engine, &[first].into(), 0), None, "it has an estimate");
+        assert_eq!(choose_task(&engine, &[first].into(), 0), None, "it has an estimate");
     }
 }

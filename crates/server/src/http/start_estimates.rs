@@ -1,6 +1,6 @@
 //! Asks one of the tasks that wait, once a minute, when it is expected to start. When it starts, the estimate is judged.
 
-use crate::figures::{StartEstimate, choose};
+use crate::figures::{StartEstimate, choose_task};
 use crate::handle::Handle;
 use std::time::Duration;
 use windlass_core::explain::expected_start;
@@ -28,7 +28,7 @@ async fn estimate_one(handle: &Handle, turn: usize) {
     }
     let Some(known) = parts.estimates.with_room(handle.now()) else { return };
     // A server that ends answers no more questions.
-    let Ok(Some(task)) = handle.query(move |engine| choose(engine, &known, turn)).await else { return };
+    let Ok(Some(task)) = handle.query(move |engine| choose_task(engine, &known, turn)).await else { return };
     let question = move |engine: &windlass_core::Engine| {
         let asked = engine.planner().now();
         expected_start(engine, task).map(|starts| StartEstimate { asked, starts })
