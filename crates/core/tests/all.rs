@@ -8,6 +8,7 @@ mod entitlements;
 mod evidence;
 mod executors;
 mod external;
+mod forecasts;
 mod gang_reservations;
 mod gangs;
 mod gangs_why;

@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::events::{Events, Subscription};
 use crate::external::{ExternalOrder, ExternalTasks};
-use crate::figures::{EndedAttempts, PlacedSteps};
+use crate::figures::{EndedAttempts, PlacedSteps, StartEstimates};
 use crate::inbox::Inbox;
 use crate::link::{Links, WorkerMessage};
 use crate::metrics::{Entries, Metrics};
@@ -47,6 +47,8 @@ pub(crate) struct Parts {
     pub ended: Arc<EndedAttempts>,
     /// Names of what was placed lately.
     pub placed: Arc<PlacedSteps>,
+    /// When some waiting tasks are expected to start.
+    pub estimates: Arc<StartEstimates>,
     pub links: Arc<Links>,
     pub progress: Arc<ProgressBoard>,
     pub external: Arc<ExternalTasks>,
@@ -71,6 +73,7 @@ impl Parts {
             metrics: Arc::new(Metrics::new(farm_epoch)),
             ended: Arc::default(),
             placed: Arc::default(),
+            estimates: Arc::default(),
             links: Arc::default(),
             progress: Arc::default(),
             external: Arc::default(),
@@ -240,6 +243,11 @@ impl Handle {
             Ok(answer) => Ok(answer),
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
+    }
+
+    /// True while a question of a copy is answered.
+    pub(crate) fn is_asked_for_long(&self) -> bool {
+        self.shared.long_questions.available_permits() == 0
     }
 
     async fn copy(&self) -> Result<Arc<EngineCopy>, Unavailable> {

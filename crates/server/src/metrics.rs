@@ -40,6 +40,10 @@ pub struct Metrics {
     attempts_ended: CounterFamily,
     results_late: Counter,
     wait_seconds: Histogram,
+    /// How far expected starts were from the real ones, as logarithms.
+    pub start_estimate_error: Histogram,
+    /// Waiting tasks that were asked when they start, and for which nothing tells.
+    pub starts_without_estimate: Counter,
     round_seconds: Histogram,
     commit_seconds: Histogram,
     store_read_seconds: Histogram,
@@ -94,6 +98,13 @@ fn counts(registry: &mut Registry, name: &str, help: &str) -> Histogram {
     histogram
 }
 
+/// Registers a histogram of errors of estimates, as logarithms: 0.7 is twice as much as estimated, or half.
+fn errors(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let histogram = Histogram::new([0.1, 0.25, 0.5, 1.0, 2.0, 4.0]);
+    registry.register(name, help, histogram.clone());
+    histogram
+}
+
 impl Metrics {
     /// All at 0, of a server that owns the farm under this epoch.
     pub fn new(farm_epoch: Option<u64>) -> Self {
@@ -114,6 +125,16 @@ impl Metrics {
             attempts_ended: counter(r, "attempts_ended", "Attempts ended, by the task's state"),
             results_late: counter(r, "results_late", "Results refused: another attempt is booked"),
             wait_seconds: seconds(r, "wait", "From ready to booked", 0.001, 12),
+            start_estimate_error: errors(
+                r,
+                "start_estimate_error",
+                "Natural logarithm of the estimated wait of a task over the real one, without its sign",
+            ),
+            starts_without_estimate: counter(
+                r,
+                "starts_without_estimate",
+                "Waiting tasks asked for their expected start for which the past gave none",
+            ),
             round_seconds: seconds(r, "round", "A round that booked", 0.000_01, 10),
             commit_seconds: seconds(r, "commit", "A batch until durable", 0.000_1, 10),
             store_read_seconds: seconds(r, "store_read", "A read of jobs for the engine", 0.000_1, 10),

@@ -620,6 +620,9 @@ impl Shell {
     fn deliver(&mut self, mut batch: Outbox) {
         self.parts.metrics.count(&batch.facts);
         self.parts.placed.take(&self.engine, &batch.facts);
+        for error in self.parts.estimates.take(&batch.facts) {
+            self.parts.metrics.start_estimate_error.observe(error);
+        }
         self.parts.ended.take(&self.engine, &batch.facts, self.parts.clock.now());
         self.parts.events.publish(&self.engine, &batch);
         self.engine.committed(&batch);

@@ -3,6 +3,7 @@
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use windlass_core::engine::Settings;
 use windlass_core::plan::PlanSettings;
@@ -365,6 +366,37 @@ fn a_backlog_larger_than_the_cache_is_worked_off() {
     let workload = workload(&text, 4_000);
     let figures = Figures::of(&workload, &swf::replay(&workload, Settings::default(), Turns::Shares), 0);
     assert_eq!((figures.starved, figures.placed), (0, 12_000));
+}
+
+/// One user's equal jobs on one slot. The first ends at 100 s, and until then nothing tells how long the others take.
+#[test]
+fn starts_are_expected_when_they_come_once_the_length_of_jobs_is_known() {
+    let text: String =
+        [0; 5].into_iter().chain([150; 6]).map(|submit_s| job(submit_s, 100, 1, -1, 1)).collect();
+    let workload = workload(&text, 1);
+    let replay = |every| {
+        swf::replay_estimating(&workload, Settings::default(), Turns::Shares, NonZeroUsize::new(every))
+    };
+    let schedule = replay(1);
+    let figures = Figures::of(&workload, &schedule, 0);
+    assert_eq!((figures.without_estimate, figures.estimate_error.count), (4, 6));
+    assert!(figures.estimate_error.max < 1e-9, "{:?}", schedule.estimates);
+    assert_eq!(schedule.estimates[4].asked_ms, 150_000);
+    // Questions change nothing.
+    let plain = swf::replay(&workload, Settings::default(), Turns::Shares);
+    assert_eq!((&schedule.starts_ms, plain.estimates.len()), (&plain.starts_ms, 0));
+    assert_eq!(replay(4).estimates.len(), 2, "every fourth of the ten that wait");
+}
+
+/// Jobs of which a half runs for 50 s, and the other one for 150 s. They are expected to run for the mean of both.
+#[test]
+fn the_error_of_expected_starts_is_that_of_the_lengths() {
+    let text: String = (0..40).map(|n| job(n * 10, if n % 2 == 0 { 50 } else { 150 }, 1, -1, 1)).collect();
+    let workload = workload(&text, 1);
+    let schedule =
+        swf::replay_estimating(&workload, Settings::default(), Turns::Shares, NonZeroUsize::new(1));
+    let error = Figures::of(&workload, &schedule, 0).estimate_error;
+    assert!(error.count > 30 && error.p50 > 0.0 && error.p50 < 0.5, "{error:?}");
 }
 
 /// A trace of the collection that is kept beside the project; a debug build reads only `jobs` of its jobs.

@@ -11,6 +11,7 @@ use crate::ui::output::{Format, count, print_json, print_jsonl, print_lines, pri
 use crate::ui::terminal;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use table::{Outcome, Replayed};
 use windlass_core::engine::Settings;
@@ -83,6 +84,10 @@ pub struct ReplayArgs {
     /// Only the first N jobs of the trace
     #[arg(long, value_name = "N")]
     first: Option<usize>,
+    /// Ask every Nth of the jobs that wait when it will start, and compare with its real start; each question takes up to
+    /// a second
+    #[arg(long, value_name = "N")]
+    estimates: Option<NonZeroUsize>,
     /// Leave out lines that describe no job, and count them
     #[arg(long)]
     skip_bad: bool,
@@ -138,7 +143,9 @@ fn run(context: &Context, args: &ReplayArgs) -> Result<(), CliError> {
     for setting in settings(args) {
         message!("replaying {} by {} …", count(workload.jobs.len() as u64, "job"), setting.name);
         let schedule = match setting.how {
-            How::Engine(settings, turns) => swf::replay(&workload, *settings, turns),
+            How::Engine(settings, turns) => {
+                swf::replay_estimating(&workload, *settings, turns, args.estimates)
+            }
             How::Reference(baseline) => swf::reference(&workload, baseline),
         };
         let figures = Figures::of(&workload, &schedule, args.light);

@@ -14,10 +14,11 @@ struct Family {
 }
 
 /// The calls by which the server names metrics: the kind of what each makes, and what it puts around the name.
-const CALLS: [(&str, &str, &str, &str); 4] = [
+const CALLS: [(&str, &str, &str, &str); 5] = [
     ("counter(", "counter", "windlass_", "_total"),
     ("seconds(", "histogram", "windlass_", "_seconds"),
     ("counts(", "histogram", "windlass_", ""),
+    ("errors(", "histogram", "windlass_", ""),
     // Gauges stand in tables too, by their whole names.
     ("(", "gauge", "", ""),
 ];

@@ -3,7 +3,7 @@
 use super::advice;
 use super::entitlement::pool;
 use super::explanation::{Explanation, Reason, Turn};
-use super::forecast::expected_start;
+use super::forecast::forecast_start;
 use super::gangs::{leader_of, request_of, say_too_few, unready_mates};
 use super::reasons::{self, Known};
 use super::survey::look_over;
@@ -14,6 +14,7 @@ use crate::ids::{ClassId, QueueId, StepKey, TaskId};
 use crate::job::{DependencyKind, QueuedStep, TaskState};
 use crate::plan::placement::{self, Ineligible, PlacementRequest};
 use crate::plan::{self, Decision};
+use crate::time::Time;
 
 /// Explains a task of an active job, with what would make it run and when it is expected to start; `None` if the engine
 /// does not hold the job or it has no such task. Copies the engine, more than once: it is not for the engine's thread, nor
@@ -26,9 +27,17 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
     let goal = Goal::Task(task);
     explanation.changes = advice::for_task(engine, task, &explanation);
     if let Some(turn) = explanation.turn.as_mut().filter(|_| ends_by_itself(&explanation.reason)) {
-        turn.starts = expected_start(engine, goal);
+        turn.starts = forecast_start(engine, goal);
     }
     Some(explanation)
+}
+
+/// When a ready task of an active job is expected to start, as [`task`] says it; `None` where nothing tells. Copies the
+/// engine: it is not for the engine's thread.
+pub fn expected_start(engine: &Engine, task: TaskId) -> Option<Time> {
+    let explanation = reason(engine, task)?;
+    explanation.turn.filter(|_| ends_by_itself(&explanation.reason))?;
+    forecast_start(engine, Goal::Task(task))
 }
 
 /// True if the task waits for others to end, and not for a person or a machine.

@@ -66,6 +66,14 @@ impl Trial {
         }
     }
 
+    /// True if what is to be placed has room on its worker, and does not wait there for others to end.
+    pub(super) fn is_started(&self) -> bool {
+        match self.goal {
+            Goal::Task(task) => self.engine.attempt(task).is_some_and(|attempt| !attempt.queued),
+            Goal::Place(_) => self.is_placed(),
+        }
+    }
+
     /// The tasks that were booked since this was asked last.
     pub(super) fn take_booked(&mut self) -> Vec<TaskId> {
         std::mem::take(&mut self.booked)

@@ -9,6 +9,7 @@ mod look;
 mod placed;
 mod recent;
 mod sampler;
+mod start_estimates;
 mod tally;
 mod timeline;
 pub mod worker_metrics;
@@ -18,6 +19,7 @@ pub use ended::{EndedAttempts, HistoryQuestion};
 pub use placed::{PlacedNames, PlacedSteps};
 pub use recent::RecentAnswer;
 pub use sampler::Sampler;
+pub use start_estimates::{StartEstimate, StartEstimates, choose_task};
 pub use tally::{RecentTallies, Stretch, Tally};
 
 use crate::clock::Clock;

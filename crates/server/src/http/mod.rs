@@ -26,6 +26,7 @@ mod routes;
 mod sampling;
 mod servers;
 mod session;
+mod start_estimates;
 mod status;
 mod submission_names;
 mod tails;
@@ -81,6 +82,7 @@ pub async fn serve(listeners: Vec<Listener>, handle: Handle, options: ServeOptio
     }
     let mut tasks = JoinSet::new();
     tasks.spawn(sampling::sample(app.shared.figures.clone(), handle.clone()));
+    tasks.spawn(start_estimates::estimate(handle.clone()));
     if let Some(idle) = idle {
         tasks.spawn(guard::close_when_idle(app.clone(), idle));
     }

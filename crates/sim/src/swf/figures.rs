@@ -4,8 +4,11 @@
 
 use super::workload::{Schedule, Work, Workload};
 use std::time::Duration;
+use windlass_core::Time;
+use windlass_core::explain::start_error;
 use windlass_core::load::share::{Claim, level};
 use windlass_core::queues::WEIGHT_DEFAULT;
+use windlass_core::time::NS_PER_MS;
 
 /// Runs shorter than this count as this long in slowdowns. Otherwise a run of milliseconds would be a
 /// thousand times slower for a wait of seconds (bounded slowdown; Feitelson).
@@ -57,6 +60,10 @@ pub struct Figures {
     pub unplaceable: usize,
     /// Tasks that were placed.
     pub placed: usize,
+    /// How far expected starts were from the real ones: see [`start_error`].
+    pub estimate_error: Spread,
+    /// Tasks that were asked for their start, and for which the past gave no ground for an estimate.
+    pub without_estimate: usize,
     /// Real time that the scheduler took for all decisions.
     pub took: Duration,
 }
@@ -95,6 +102,8 @@ impl Figures {
             starved,
             unplaceable,
             placed: schedule.starts_ms.iter().flatten().count(),
+            estimate_error: Spread::of(estimate_errors(schedule)),
+            without_estimate: schedule.estimates.iter().filter(|asked| asked.expected_ms.is_none()).count(),
             took: schedule.took,
         }
     }
@@ -121,6 +130,16 @@ impl Spread {
             max,
         }
     }
+}
+
+/// The errors of the estimates of tasks that started.
+fn estimate_errors(schedule: &Schedule) -> Vec<f64> {
+    let at = |ms: u64| Time(ms.saturating_mul(NS_PER_MS));
+    let errors = schedule.estimates.iter().filter_map(|estimate| {
+        let (expected_ms, start_ms) = (estimate.expected_ms?, schedule.starts_ms[estimate.task]?);
+        Some(start_error(at(estimate.asked_ms), at(expected_ms), at(start_ms)))
+    });
+    errors.collect()
 }
 
 /// `(sum x)^2 / (n * sum x^2)` (Jain, Chiu, Hawe 1984).

@@ -4,7 +4,7 @@
 //!
 //! - [`Trace`] reads a trace, plain or gzipped, and [`write`](fn@write) writes one.
 //! - [`Workload`] makes tasks of its jobs, for the machines of a [`Farm`].
-//! - [`replay`] runs them through the engine, [`reference()`] through FIFO with or without backfill.
+//! - [`replay`] and [`replay_estimating`] run them through the engine, [`reference()`] through FIFO with or without backfill.
 //! - [`Figures`] measure the outcome.
 //!
 //! The format: <https://www.cs.huji.ac.il/labs/parallel/workload/swf.html>.
@@ -24,6 +24,6 @@ pub use figures::{Figures, Part, Spread};
 pub use nodes::{BadNodes, NodeSpec};
 pub use read::{BadLine, Record, Trace, TraceError};
 pub use reference::{Baseline, reference};
-pub use replay::{Turns, replay};
-pub use workload::{Omitted, Schedule, Work, WorkPart, Workload};
+pub use replay::{Turns, replay, replay_estimating};
+pub use workload::{Estimate, Omitted, Schedule, Work, WorkPart, Workload};
 pub use write::write;

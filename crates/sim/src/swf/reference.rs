@@ -24,7 +24,7 @@ pub fn reference(workload: &Workload, baseline: Baseline) -> Schedule {
     let clock = Instant::now();
     let mut stage = ReferenceRun::new(workload, baseline);
     stage.play();
-    Schedule { starts_ms: stage.starts_ms, took: clock.elapsed() }
+    Schedule { starts_ms: stage.starts_ms, estimates: Vec::new(), took: clock.elapsed() }
 }
 
 /// End of a task whose run time is unlimited.

@@ -2,15 +2,17 @@
 //! workers that start and end tasks as recorded. Nothing fails and commits take no time. `windlass sim run`
 //! calls [`replay`] for each set of settings that it compares.
 
-use super::workload::{Schedule, Work, Workload};
+use super::workload::{Estimate, Schedule, Work, Workload};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 use windlass_core::engine::{Engine, Event, Hello, Pipeline, Reply, Report, Settings, Submit, WorkerCommand};
+use windlass_core::explain::expected_start;
 use windlass_core::job::{End, Hints, JobSpec, StepSpec, TaskResult};
 use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
-use windlass_core::{Epoch, RequestId, Resources, TaskId, Time, WorkerId};
+use windlass_core::{Epoch, JobId, RequestId, Resources, TaskId, Time, WorkerId};
 
 /// Time of the first submission on the engine's clock.
 const BEGIN_NS: u64 = NS_PER_S;
@@ -36,6 +38,17 @@ pub enum Turns {
 /// Plays a workload through an engine with these settings, but without leases, because nothing fails, and
 /// without parking, which needs a store.
 pub fn replay(workload: &Workload, settings: Settings, turns: Turns) -> Schedule {
+    replay_estimating(workload, settings, turns, None)
+}
+
+/// As [`replay`]. Of the jobs that wait after their submission, every Nth is asked when it is expected to start. Each
+/// question copies the engine and runs it forward.
+pub fn replay_estimating(
+    workload: &Workload,
+    settings: Settings,
+    turns: Turns,
+    every: Option<NonZeroUsize>,
+) -> Schedule {
     let settings = Settings { lease_ns: None, cache_steps: usize::MAX, ..settings };
     let mut stage = ReplayRun {
         workload,
@@ -47,11 +60,14 @@ pub fn replay(workload: &Workload, settings: Settings, turns: Turns) -> Schedule
         ends: BinaryHeap::new(),
         sent: 0,
         starts_ms: vec![None; workload.tasks()],
+        every,
+        waited: 0,
+        estimates: Vec::new(),
         took: Duration::ZERO,
     };
     stage.connect();
     stage.play();
-    Schedule { starts_ms: stage.starts_ms, took: stage.took }
+    Schedule { starts_ms: stage.starts_ms, estimates: stage.estimates, took: stage.took }
 }
 
 /// An attempt that will end: when, number of its start, and which.
@@ -68,6 +84,11 @@ struct ReplayRun<'a> {
     ends: BinaryHeap<Ending>,
     sent: u64,
     starts_ms: Vec<Option<u64>>,
+    /// Each of the jobs that wait with such a number is asked when it is expected to start; `None`: none is.
+    every: Option<NonZeroUsize>,
+    /// Jobs that waited after their submission.
+    waited: usize,
+    estimates: Vec<Estimate>,
     took: Duration,
 }
 
@@ -113,6 +134,7 @@ impl ReplayRun<'_> {
                 self.ends.pop();
                 self.end(worker, task, attempt);
             }
+            let submitted_from = self.accepted.len();
             while self.workload.jobs.get(coming).is_some_and(|job| at(job.submit_ms) <= self.now) {
                 self.submit(coming);
                 coming += 1;
@@ -122,6 +144,26 @@ impl ReplayRun<'_> {
                 self.tell(Event::Tick);
             }
             self.decide();
+            if let Some(every) = self.every {
+                self.estimate(submitted_from, every);
+            }
+        }
+    }
+
+    /// Asks some of the jobs that were accepted since, and wait, when they are expected to start.
+    fn estimate(&mut self, accepted_from: usize, every: NonZeroUsize) {
+        for number in accepted_from..self.accepted.len() {
+            let first = TaskId { job: JobId(number as u64 + 1), index: 0 };
+            let (_, task) = self.job_of(first);
+            if self.starts_ms[task].is_some() {
+                continue;
+            }
+            self.waited += 1;
+            if self.waited.is_multiple_of(every.get()) {
+                let expected = expected_start(&self.engine, first);
+                let (asked_ms, expected_ms) = (since_begin_ms(self.now), expected.map(since_begin_ms));
+                self.estimates.push(Estimate { task, asked_ms, expected_ms });
+            }
         }
     }
 
@@ -188,7 +230,7 @@ impl ReplayRun<'_> {
     fn start(&mut self, worker: WorkerId, task: TaskId, attempt: u32) {
         let (job, index) = self.job_of(task);
         let ends = self.now.after(job.run_ms * NS_PER_MS);
-        self.starts_ms[index] = Some((self.now.0 - BEGIN_NS) / NS_PER_MS);
+        self.starts_ms[index] = Some(since_begin_ms(self.now));
         self.sent += 1;
         self.ends.push(Reverse((ends, self.sent, worker, task, attempt)));
         let (by, at) = (Report { worker, epoch: Epoch(1), task, attempt }, self.now);
@@ -199,6 +241,11 @@ impl ReplayRun<'_> {
 /// The time `ms` milliseconds after the first submission, on the engine's clock.
 fn at(ms: u64) -> Time {
     Time(BEGIN_NS).after(ms.saturating_mul(NS_PER_MS))
+}
+
+/// Milliseconds from the first submission to this time.
+fn since_begin_ms(time: Time) -> u64 {
+    time.since(Time(BEGIN_NS)) / NS_PER_MS
 }
 
 /// The job as it is submitted. Several tasks are one gang: its first part leads, and the others start with that.

@@ -96,8 +96,21 @@ impl Omitted {
 pub struct Schedule {
     /// Milliseconds from the first submission to the start, by index of the task; `None` if it never started.
     pub starts_ms: Vec<Option<u64>>,
+    /// What some tasks that waited were told of their start.
+    pub estimates: Vec<Estimate>,
     /// Real time that the scheduler took for all decisions.
     pub took: Duration,
+}
+
+/// When a task was expected to start. Times are milliseconds from the first submission.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Estimate {
+    /// Index of the task.
+    pub task: usize,
+    /// When that was asked.
+    pub asked_ms: u64,
+    /// The expected start; `None` where the past gave no ground for one.
+    pub expected_ms: Option<u64>,
 }
 
 impl Workload {

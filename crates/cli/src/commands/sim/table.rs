@@ -36,6 +36,10 @@ pub struct Outcome {
     makespan_h: f64,
     never_started: usize,
     fits_nowhere: usize,
+    /// Of what `--estimates` asked: natural logarithms.
+    #[serde(skip_serializing_if = "Spreading::is_empty")]
+    estimate_error: Spreading,
+    without_estimate: usize,
     decisions: usize,
     decisions_per_s: f64,
     took_s: f64,
@@ -57,6 +61,15 @@ impl From<Spread> for Spreading {
     }
 }
 
+/// What a line says of a setting.
+type Line<'a> = Box<dyn Fn(&Outcome) -> String + 'a>;
+
+impl Spreading {
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
 impl Outcome {
     pub fn new(name: String, figures: &Figures) -> Self {
         Outcome {
@@ -70,10 +83,17 @@ impl Outcome {
             makespan_h: figures.makespan_h,
             never_started: figures.starved,
             fits_nowhere: figures.unplaceable,
+            estimate_error: figures.estimate_error.into(),
+            without_estimate: figures.without_estimate,
             decisions: figures.placed,
             decisions_per_s: figures.decisions_per_s(),
             took_s: figures.took.as_secs_f64(),
         }
+    }
+
+    /// Whether some task was asked when it will start.
+    fn has_estimates(&self) -> bool {
+        self.estimate_error.count + self.without_estimate > 0
     }
 }
 
@@ -109,9 +129,8 @@ impl Replayed {
             value.map_or_else(|| "-".to_owned(), |part| format!("{:.1} %", part * 100.0))
         };
         let count = |value: usize| grouped(value as f64, 0);
-        type Line<'a> = Box<dyn Fn(&Outcome) -> String + 'a>;
         let figure = |of: fn(&Outcome) -> f64| -> Line { Box::new(move |outcome| number(of(outcome))) };
-        let lines: Vec<(&str, Line)> = vec![
+        let mut lines: Vec<(&str, Line)> = vec![
             ("wait of jobs, mean s", figure(|o| o.wait_s.mean)),
             ("  median", figure(|o| o.wait_s.p50)),
             ("  99 of 100", figure(|o| o.wait_s.p99)),
@@ -133,6 +152,9 @@ impl Replayed {
             ("decisions/s", Box::new(|o| grouped(o.decisions_per_s, 0))),
             ("seconds for all of them", figure(|o| o.took_s)),
         ];
+        if self.settings.iter().any(Outcome::has_estimates) {
+            lines.extend(estimate_lines());
+        }
         let settings = self
             .settings
             .iter()
@@ -150,6 +172,22 @@ impl Replayed {
         let head = room.map_or_else(|| vec![head.clone()], |cells| wrap(&head, cells, 2));
         head.join("\n") + "\n" + &grid.render(room)
     }
+}
+
+/// What was expected of starts, and how far that was from what came.
+fn estimate_lines() -> [(&'static str, Line<'static>); 4] {
+    let error = |of: fn(&Spreading) -> f64| -> Line<'static> {
+        Box::new(move |outcome| {
+            let errors = &outcome.estimate_error;
+            if errors.is_empty() { "-".to_owned() } else { grouped(of(errors), 2) }
+        })
+    };
+    [
+        ("expected starts", Box::new(|o| grouped(o.estimate_error.count as f64, 0))),
+        ("  error, median", error(|errors| errors.p50)),
+        ("  9 of 10", error(|errors| errors.p90)),
+        ("starts without an estimate", Box::new(|o| grouped(o.without_estimate as f64, 0))),
+    ]
 }
 
 /// A number with a comma between thousands.
@@ -186,6 +224,8 @@ mod tests {
             makespan_h: 1e4,
             never_started: 0,
             fits_nowhere: 1_000_000,
+            estimate_error: spread(),
+            without_estimate: 1_000_000,
             decisions: 9,
             decisions_per_s: 1e6,
             took_s: 0.5,
