@@ -156,7 +156,8 @@ fn what_ended_is_told_by_cause_and_by_cost_and_after_a_restart() {
         let history = get(farm, "/api/v1/board/history");
         let counts = ["tasks", "succeeded", "failed", "canceled"].map(|field| history[field].clone());
         assert_eq!(json!(counts), json!([6, 4, 2, 0]), "{history}");
-        assert_eq!(history["failures"], json!([{"cause": "exit 7", "tasks": 2}]));
+        let jobs = json!([{"job": 2, "tasks": 2}]);
+        assert_eq!(history["failures"], json!([{"cause": "exit 7", "tasks": 2, "jobs": jobs}]));
         assert_eq!(history["workers"], json!([{"worker": "box", "failed": 2, "tasks": 6}]));
         let dearest = &history["expensive"][0];
         assert_eq!((&dearest["task"], &dearest["cpus"]), (&json!("3.0"), &json!(2.0)), "{history}");
@@ -164,6 +165,12 @@ fn what_ended_is_told_by_cause_and_by_cost_and_after_a_restart() {
         let columns = history["durations"]["tasks"].as_array().unwrap();
         assert_eq!(columns.iter().filter_map(Value::as_u64).sum::<u64>(), 6);
         assert_eq!(get(farm, "/api/v1/board/history?worker=other")["tasks"], 0);
+        // The sums by day are those of the same attempts. The test may run into the next day.
+        let usage = get(farm, "/api/v1/board/usage?days=2");
+        let rows = usage["rows"].as_array().unwrap();
+        let sum = |field: &str| rows.iter().filter_map(|row| row[field].as_u64()).sum::<u64>();
+        assert_eq!((sum("tasks"), sum("failed")), (6, 2), "{usage}");
+        assert!(sum("cpu_ms") > 0 && rows.iter().all(|row| row["queue"] == "default"), "{usage}");
     };
     told(&farm);
     farm.ok(&["server", "stop"]);
@@ -171,6 +178,7 @@ fn what_ended_is_told_by_cause_and_by_cost_and_after_a_restart() {
     farm.start();
     told(&farm);
     assert_eq!(ask(&farm, "GET /api/v1/board/history?hours=0", "").0, 400);
+    assert_eq!(ask(&farm, "GET /api/v1/board/usage?days=401", "").0, 400);
 }
 
 #[test]

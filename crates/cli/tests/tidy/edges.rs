@@ -373,7 +373,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("door", &["api_error", "auth", "caller", "clock", "csrf", "handle", "listen", "random"]),
     ("grpc", &["auth", "handle", "link", "refusals", "spans"]),
     ("notifier", &["config", "handle", "notices"]),
-    ("retention", &["handle"]),
+    ("retention", &["figures", "handle"]),
     (
         "shell",
         &[
@@ -381,6 +381,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
             "background",
             "bodies",
             "body_reads",
+            "figures",
             "handle",
             "inbox",
             "link",

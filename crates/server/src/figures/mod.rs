@@ -11,6 +11,7 @@ mod recent;
 mod sampler;
 mod tally;
 mod timeline;
+mod usage;
 pub mod worker_metrics;
 
 pub use charts::HOUR_STEP_MS;
@@ -19,6 +20,7 @@ pub use placed::{PlacedNames, PlacedSteps};
 pub use recent::RecentAnswer;
 pub use sampler::Sampler;
 pub use tally::{RecentTallies, Stretch, Tally};
+pub use usage::{USAGE_DAYS_MAX, USAGE_ROWS_MAX, usage_day, usage_of, usage_told};
 
 use crate::clock::Clock;
 use charts::Charts;
