@@ -107,6 +107,7 @@ fn a_running_task_is_expected_to_take_as_long_as_those_of_its_step_before_it() {
     let running = |task: &Value| task["state"] == "running";
     let first = until(&farm, "/api/v1/tasks/1.0", running);
     assert_eq!(first["expected_end_ms"], Value::Null, "nothing is known yet");
+    assert_eq!(get(&farm, "/api/v1/jobs/1")["expected_end_ms"], Value::Null);
     std::fs::write(gate(1), "x\n").unwrap();
     let second = until(&farm, "/api/v1/tasks/1.1", running);
     let time = |task: &Value, name: &str| task[name].as_i64().unwrap_or_else(|| panic!("{name}: {task}"));
@@ -115,8 +116,13 @@ fn a_running_task_is_expected_to_take_as_long_as_those_of_its_step_before_it() {
     let left_ms = time(&second, "expected_end_ms") - time(&second, "started_ms");
     assert!((left_ms - took_ms).abs() <= 2, "{took_ms} ms before, {left_ms} ms now: {first} {second}");
     assert_eq!(first["expected_end_ms"], Value::Null, "it is over");
+    // The job is expected to end with its last task, and later if that is late already.
+    let listed = get(&farm, "/api/v1/jobs")["items"][0].clone();
+    let (of_job_ms, of_task_ms) = (time(&listed, "expected_end_ms"), time(&second, "expected_end_ms"));
+    assert!(of_job_ms + 2 >= of_task_ms, "{listed} {second}");
     std::fs::write(gate(2), "x\n").unwrap();
     farm.ok(&["job", "wait", "1"]);
+    assert_eq!(get(&farm, "/api/v1/jobs/1")["expected_end_ms"], Value::Null);
 }
 
 #[test]
