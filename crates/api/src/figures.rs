@@ -13,7 +13,8 @@ pub struct Overview {
     pub time_ms: u64,
     /// Workers by state; forgotten ones are not counted.
     pub workers: WorkerCounts,
-    /// Workers that get no work for what ails them, the worst first, at most 50.
+    /// Workers that get no work for what ails them, the worst first, at most 50. The last are those on which a rule vetoes
+    /// what waits.
     pub suffering: Vec<SufferingWorker>,
     /// Cpus of the workers that are up, and what of them is booked.
     pub cpus: FarmCpus,
@@ -53,6 +54,10 @@ pub struct WorkerCounts {
     pub low_space: usize,
     /// Of those online: left out for a while, because tasks kept failing there.
     pub left_out: usize,
+    /// Of those online with room: a rule vetoes what waits and would fit there, such as for the load of other programs. At
+    /// most 64 are looked at.
+    #[serde(default)]
+    pub vetoed: usize,
 }
 
 /// A worker that gets no work, and why.

@@ -30,4 +30,4 @@ pub use reasons::Known;
 pub use task::{brief, decision, reason, task};
 pub use waits::{wait_reason, waiting_tasks};
 pub use words::Word;
-pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, worker};
+pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, vetoed_workers, worker};
