@@ -322,7 +322,7 @@ pub struct UsageRow {
     /// Milliseconds of cpu time of the attempts that ended on this day, those that were tried again too. An attempt whose
     /// cpu time was not measured counts with the time that it ran, times the cpus that it asked for.
     pub cpu_ms: u64,
-    /// Attempts that ended.
+    /// Number of attempts that ended, those that were tried again too.
     pub tasks: u64,
     /// Attempts of these that failed, or were lost with their worker.
     pub failed: u64,

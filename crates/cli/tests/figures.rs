@@ -176,7 +176,7 @@ fn what_ended_is_told_by_cause_and_by_cost_and_after_a_restart() {
         let rows = usage["rows"].as_array().unwrap();
         let sum = |field: &str| rows.iter().filter_map(|row| row[field].as_u64()).sum::<u64>();
         assert_eq!((sum("tasks"), sum("failed")), (6, 2), "{usage}");
-        assert!(sum("cpu_ms") > 0 && rows.iter().all(|row| row["queue"] == "default"), "{usage}");
+        assert!(sum("cpu_ms") > 0 && rows.iter().all(|row| row["queue"] == row["user"]), "{usage}");
     };
     told(&farm);
     farm.ok(&["server", "stop"]);

@@ -20,7 +20,7 @@ pub struct AttemptUse {
     pub key: UsageKey,
     /// Milliseconds of cpu time.
     pub cpu_ms: u64,
-    /// Whether it failed.
+    /// It failed, or was lost with its worker.
     pub failed: bool,
 }
 
@@ -47,7 +47,7 @@ impl UsageKey {
 pub struct UsageSum {
     /// Milliseconds of cpu time.
     pub cpu_ms: u64,
-    /// Attempts that ended.
+    /// Number of attempts that ended.
     pub tasks: u64,
     /// Attempts of these that failed.
     pub failed: u64,

@@ -16,10 +16,10 @@ const ENDED_MAX: usize = 20_000;
 const ENDED_JOBS_MAX: usize = 500;
 /// Causes, workers and tasks of one answer.
 const CAUSES_MAX: usize = 20;
-/// Jobs that an answer names of each cause.
-const CAUSE_JOBS_MAX: usize = 5;
 const WORKERS_TOLD_MAX: usize = 20;
 const EXPENSIVE_MAX: usize = 50;
+/// Jobs that an answer names of each cause.
+const CAUSE_JOBS_MAX: usize = 5;
 /// Milliseconds up to which the columns of the histogram of durations go: two for each factor of ten.
 const DURATIONS_MS: [u64; 15] = [
     10,

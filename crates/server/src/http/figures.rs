@@ -130,7 +130,7 @@ pub async fn history(
 /// Days that the sums are of, where the caller does not say.
 const USAGE_DAYS: u64 = 30;
 
-/// Which days.
+/// For how many days the sums are told.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
