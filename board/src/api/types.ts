@@ -33,6 +33,7 @@ export type Step = Schemas['Step'];
 export type Task = Schemas['Task'];
 export type TaskState = Schemas['TaskState'];
 export type Token = Schemas['Token'];
+export type Usage = Schemas['Usage'];
 export type Why = Schemas['Why'];
 export type Worker = Schemas['Worker'];
 export type WorkerSeries = Schemas['WorkerSeries'];

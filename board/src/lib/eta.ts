@@ -6,14 +6,14 @@ import { ended, hasEnded } from './states';
 /** Tasks that must have ended before their pace says anything. */
 const ENDED_MIN = 5;
 
-/** The server's own estimate, where it makes one. */
-type Estimated = { expected_end_ms?: number | null };
-
 /**
  * Milliseconds until a job is expected to end: what the server says, else by the pace of its tasks since it was
  * submitted. Null where nothing runs, and where too few tasks have ended to tell.
  */
-export function etaOfJob(job: Pick<Job, 'state' | 'counts' | 'created_ms'> & Estimated, now: number): number | null {
+export function etaOfJob(
+  job: Pick<Job, 'state' | 'counts' | 'created_ms' | 'expected_end_ms'>,
+  now: number,
+): number | null {
   if (hasEnded(job.state)) return null;
   if (job.expected_end_ms != null) return Math.max(0, job.expected_end_ms - now);
   const done = paced(job.counts);

@@ -1,27 +1,8 @@
 // Who used how many cpu hours: rows by day, user and queue, summed as a person asks.
 
-import type { Series } from '../api/types';
+import type { Series, Usage } from '../api/types';
 
-/** What the jobs of a user took in a queue on a day. */
-export interface UsageRow {
-  /** The beginning of the day (UTC), in milliseconds since the Unix epoch. */
-  day_ms: number;
-  user: string;
-  queue: string;
-  /** Cpus that its attempts held, times how long they held them. */
-  cpu_ms: number;
-  /** Attempts that ended. */
-  tasks: number;
-  /** Of these, those that failed. */
-  failed: number;
-}
-
-/** The answer to `GET /board/usage`. */
-export interface Usage {
-  /** Since when the server has figures, if that is later than what was asked for. */
-  since_ms: number;
-  rows: UsageRow[];
-}
+type UsageRow = Usage['rows'][number];
 
 export type UsageKey = 'user' | 'queue' | 'day';
 

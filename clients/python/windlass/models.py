@@ -53,6 +53,8 @@ class Job:
     counts: Counts
     created_ms: int
     ended_ms: Optional[int] = None
+    expected_end_ms: Optional[int] = None
+    """An estimate from the run times so far; None where nothing runs, or too little is known."""
     stopped: Optional[str] = None
     """Why no further task starts; None if the job was not stopped."""
     raw: Json = field(default_factory=dict, repr=False, compare=False)
@@ -69,6 +71,7 @@ class Job:
             counts=Counts.from_json(data["counts"]),
             created_ms=data["created_ms"],
             ended_ms=data.get("ended_ms"),
+            expected_end_ms=data.get("expected_end_ms"),
             stopped=data.get("stopped"),
             raw=data,
         )

@@ -74,7 +74,7 @@ pub struct ServerLoad {
     pub cache_free_bytes: Option<u64>,
     /// The load by which workers are compared: with one more task of one cpu, and weighted by pressure.
     pub effective_load: Option<f64>,
-    /// True if it gets work that fits.
+    /// True if it gets work that fits. False also where a rule vetoes what waits and would fit.
     pub accepting_jobs: bool,
     /// Why it gets no work.
     #[serde(default, skip_serializing_if = "Option::is_none")]

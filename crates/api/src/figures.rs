@@ -13,7 +13,8 @@ pub struct Overview {
     pub time_ms: u64,
     /// Workers by state; forgotten ones are not counted.
     pub workers: WorkerCounts,
-    /// Workers that get no work for what ails them, the worst first, at most 50.
+    /// Workers that get no work for what ails them, the worst first, at most 50. The last are those on which a rule vetoes
+    /// what waits.
     pub suffering: Vec<SufferingWorker>,
     /// Cpus of the workers that are up, and what of them is booked.
     pub cpus: FarmCpus,
@@ -53,6 +54,10 @@ pub struct WorkerCounts {
     pub low_space: usize,
     /// Of those online: left out for a while, because tasks kept failing there.
     pub left_out: usize,
+    /// Of those online with room: a rule vetoes what waits and would fit there, such as for the load of other programs. At
+    /// most 64 are looked at.
+    #[serde(default)]
+    pub vetoed: usize,
 }
 
 /// A worker that gets no work, and why.
@@ -281,6 +286,46 @@ pub struct FailureCause {
     pub cause: String,
     /// Number of attempts with this cause.
     pub tasks: u64,
+    /// The jobs with most of them, the most first, at most 5.
+    #[serde(default)]
+    pub jobs: Vec<CauseJob>,
+}
+
+/// A job of which attempts failed for a cause.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct CauseJob {
+    /// Id of the job.
+    pub job: u64,
+    /// Number of its attempts with this cause.
+    pub tasks: u64,
+}
+
+/// What attempts took, by day, user and queue.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Usage {
+    /// Beginning of the first day that the answer is of: that which was asked for, or a later one if the server has no
+    /// older figures, or more rows than one answer has.
+    pub since_ms: u64,
+    /// By day, newest first, then by user and queue; only those of which an attempt ended.
+    pub rows: Vec<UsageRow>,
+}
+
+/// What the attempts of a user took in a queue on a day.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct UsageRow {
+    /// Beginning of the day, in UTC.
+    pub day_ms: u64,
+    /// The user of the jobs. Of a day with very many users and queues, the last are added up as `others`.
+    pub user: String,
+    /// Name of the queue, unique on the farm; `others` with that user.
+    pub queue: String,
+    /// Milliseconds of cpu time of the attempts that ended on this day, those that were tried again too. An attempt whose
+    /// cpu time was not measured counts with the time that it ran, times the cpus that it asked for.
+    pub cpu_ms: u64,
+    /// Number of attempts that ended, those that were tried again too.
+    pub tasks: u64,
+    /// Attempts of these that failed, or were lost with their worker.
+    pub failed: u64,
 }
 
 /// The outcomes of the attempts on a worker.

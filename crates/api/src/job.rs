@@ -35,6 +35,11 @@ pub struct Job {
     /// When it ended, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
+    /// When it is expected to end if it goes on with as many tasks at a time as run now: an estimate from the mean run
+    /// times of its steps, or from those of earlier tasks that are alike. Absent where nothing of it runs, and where
+    /// nothing is known of some of what is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_end_ms: Option<u64>,
     /// How many of its tasks may run at a time; absent is any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,

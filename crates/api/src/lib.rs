@@ -51,7 +51,7 @@ pub use events::{JobEvent, ServerEvent, TaskEvent, TasksEvent, WorkerEvent};
 pub use fail_limit::{BadFailLimit, parse_fail_limit};
 pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
-pub use limit::{Limit, SetLimit};
+pub use limit::{Limit, LimitHolder, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
 pub use nearest::nearest;
 pub use on_end::OnEnd;

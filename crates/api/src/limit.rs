@@ -29,6 +29,20 @@ pub struct Limit {
     /// Steps that back off now because the limit was busy.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub backing_off: usize,
+    /// Tasks that hold it now, by id, at most 20; absent in lists and in the answer to a change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<LimitHolder>,
+}
+
+/// A task that holds a limit.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LimitHolder {
+    /// The task's id, `JOB.INDEX`.
+    pub task: String,
+    /// The user who submitted its job.
+    pub user: String,
+    /// Name of the worker on which it runs.
+    pub worker: String,
 }
 
 fn is_zero(n: &usize) -> bool {

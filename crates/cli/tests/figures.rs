@@ -107,6 +107,7 @@ fn a_running_task_is_expected_to_take_as_long_as_those_of_its_step_before_it() {
     let running = |task: &Value| task["state"] == "running";
     let first = until(&farm, "/api/v1/tasks/1.0", running);
     assert_eq!(first["expected_end_ms"], Value::Null, "nothing is known yet");
+    assert_eq!(get(&farm, "/api/v1/jobs/1")["expected_end_ms"], Value::Null);
     std::fs::write(gate(1), "x\n").unwrap();
     let second = until(&farm, "/api/v1/tasks/1.1", running);
     let time = |task: &Value, name: &str| task[name].as_i64().unwrap_or_else(|| panic!("{name}: {task}"));
@@ -115,8 +116,13 @@ fn a_running_task_is_expected_to_take_as_long_as_those_of_its_step_before_it() {
     let left_ms = time(&second, "expected_end_ms") - time(&second, "started_ms");
     assert!((left_ms - took_ms).abs() <= 2, "{took_ms} ms before, {left_ms} ms now: {first} {second}");
     assert_eq!(first["expected_end_ms"], Value::Null, "it is over");
+    // The job is expected to end with its last task, and later if that is late already.
+    let listed = get(&farm, "/api/v1/jobs")["items"][0].clone();
+    let (of_job_ms, of_task_ms) = (time(&listed, "expected_end_ms"), time(&second, "expected_end_ms"));
+    assert!(of_job_ms + 2 >= of_task_ms, "{listed} {second}");
     std::fs::write(gate(2), "x\n").unwrap();
     farm.ok(&["job", "wait", "1"]);
+    assert_eq!(get(&farm, "/api/v1/jobs/1")["expected_end_ms"], Value::Null);
 }
 
 #[test]
@@ -156,7 +162,8 @@ fn what_ended_is_told_by_cause_and_by_cost_and_after_a_restart() {
         let history = get(farm, "/api/v1/board/history");
         let counts = ["tasks", "succeeded", "failed", "canceled"].map(|field| history[field].clone());
         assert_eq!(json!(counts), json!([6, 4, 2, 0]), "{history}");
-        assert_eq!(history["failures"], json!([{"cause": "exit 7", "tasks": 2}]));
+        let jobs = json!([{"job": 2, "tasks": 2}]);
+        assert_eq!(history["failures"], json!([{"cause": "exit 7", "tasks": 2, "jobs": jobs}]));
         assert_eq!(history["workers"], json!([{"worker": "box", "failed": 2, "tasks": 6}]));
         let dearest = &history["expensive"][0];
         assert_eq!((&dearest["task"], &dearest["cpus"]), (&json!("3.0"), &json!(2.0)), "{history}");
@@ -164,6 +171,12 @@ fn what_ended_is_told_by_cause_and_by_cost_and_after_a_restart() {
         let columns = history["durations"]["tasks"].as_array().unwrap();
         assert_eq!(columns.iter().filter_map(Value::as_u64).sum::<u64>(), 6);
         assert_eq!(get(farm, "/api/v1/board/history?worker=other")["tasks"], 0);
+        // The sums by day are those of the same attempts. The test may run into the next day.
+        let usage = get(farm, "/api/v1/board/usage?days=2");
+        let rows = usage["rows"].as_array().unwrap();
+        let sum = |field: &str| rows.iter().filter_map(|row| row[field].as_u64()).sum::<u64>();
+        assert_eq!((sum("tasks"), sum("failed")), (6, 2), "{usage}");
+        assert!(sum("cpu_ms") > 0 && rows.iter().all(|row| row["queue"] == row["user"]), "{usage}");
     };
     told(&farm);
     farm.ok(&["server", "stop"]);
@@ -171,6 +184,7 @@ fn what_ended_is_told_by_cause_and_by_cost_and_after_a_restart() {
     farm.start();
     told(&farm);
     assert_eq!(ask(&farm, "GET /api/v1/board/history?hours=0", "").0, 400);
+    assert_eq!(ask(&farm, "GET /api/v1/board/usage?days=401", "").0, 400);
 }
 
 #[test]

@@ -27,13 +27,21 @@ fn a_queue_is_set_and_stays_so() {
 
 #[test]
 fn a_limit_is_set_counted_and_removed() {
-    let mut farm = Farm::with_server(&["--cpus", "2"]);
+    let mut farm = Farm::with_server(&["--cpus", "2", "--name", "box"]);
+    let shown = |farm: &Farm| {
+        let client = Client::new(Address::Unix(farm.socket())).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { client.limit("maya").await }).unwrap()
+    };
     farm.ok(&["limit", "set", "maya", "2"]);
     farm.ok(&["limit", "set", "nuke", "0"]);
     let gate = farm.work().join("gate");
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
     let job = farm.ok(&["submit", "-o", "name", "--limit", "maya", "--", "cat", gate.to_str().unwrap()]);
     support::wait_until("the task holds one", || farm.json(&["limit", "list"])[0]["used"] == 1);
+    let holders = shown(&farm).holders;
+    assert_eq!(holders.len(), 1);
+    assert_eq!((&*holders[0].task, &*holders[0].worker), (&*format!("{}.0", job.trim()), "box"));
     assert_eq!(farm.json(&["limit", "set", "maya", "5"]), json!({"name": "maya", "max": 5, "used": 1}));
     std::fs::write(&gate, "").unwrap();
     farm.ok(&["job", "wait", job.trim()]);
@@ -41,10 +49,8 @@ fn a_limit_is_set_counted_and_removed() {
     farm.kill_server();
     farm.start();
     assert_eq!(farm.json(&["limit", "list"]), json!([{"name": "maya", "max": 5, "used": 0}]));
-    let client = Client::new(Address::Unix(farm.socket())).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let shown = runtime.block_on(async { client.limit("maya").await }).unwrap();
-    assert_eq!((shown.name.as_str(), shown.max, shown.used), ("maya", Some(5), 0));
+    let free = shown(&farm);
+    assert_eq!((free.name.as_str(), free.max, free.used, free.holders), ("maya", Some(5), 0, Vec::new()));
     let unknown = farm.fails(3, &["limit", "remove", "nuke"]);
     assert!(unknown.contains("there is no limit 'nuke'") && unknown.contains("limit list"), "{unknown}");
 }

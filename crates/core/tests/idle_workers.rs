@@ -3,9 +3,9 @@
 use crate::kit::{self, Farm, REQUEST, START, cores, set_limit, set_queue, spec, task};
 use std::collections::BTreeSet;
 use windlass_core::engine::{Event, Settings};
-use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason};
+use windlass_core::explain::{PassedVerdict, WorkerExplanation, WorkerReason, vetoed_workers};
 use windlass_core::ids::StepKey;
-use windlass_core::job::StepSpec;
+use windlass_core::job::{Hints, StepSpec};
 use windlass_core::licences::Limit;
 use windlass_core::plan::placement::Ineligible;
 use windlass_core::plan::{PlanSettings, ReservationSettings};
@@ -37,6 +37,25 @@ fn step(name: &str, cpus: u32, tasks: u32) -> StepSpec {
 fn a_worker_of_which_nobody_knows_has_no_reasons() {
     let farm = Farm::with_workers(Settings::default(), [cores(1)]);
     assert_eq!(windlass_core::explain::worker(&farm.engine, WorkerId(2)), None);
+}
+
+#[test]
+fn workers_on_which_a_rule_vetoes_all_that_waits_are_named() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1), cores(1)]);
+    let targets = BTreeSet::from(["w2".to_owned()]);
+    submit(&mut farm, StepSpec { targets: targets.clone(), ..step("busy", 1, 1) });
+    assert!(vetoed_workers(&farm.engine).is_empty(), "nothing waits");
+    let hints = Hints { prefers: targets, ..Hints::default() };
+    submit(&mut farm, StepSpec { hints, ..step("choosy", 1, 1) });
+    let vetoed = vetoed_workers(&farm.engine);
+    assert!(matches!(vetoed[..], [(WorkerId(1), Ineligible::Vetoed { .. })]), "{vetoed:?}");
+    assert_eq!(explain(&farm, 1).reason, WorkerReason::Closed(vetoed[0].1.clone()));
+    // Of what waits for want of room, no rule says anything.
+    submit(&mut farm, step("wide", 9, 1));
+    assert_eq!(vetoed_workers(&farm.engine), vetoed);
+    let mut full = Farm::with_workers(Settings::default(), [cores(1)]);
+    submit(&mut full, step("more", 1, 5));
+    assert!(vetoed_workers(&full.engine).is_empty());
 }
 
 #[test]

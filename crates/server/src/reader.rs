@@ -119,6 +119,7 @@ impl Outline for Job {
             reason,
             created_ms: _,
             ended_ms: _,
+            expected_end_ms: _,
             max_running: _,
             after: _,
             after_any: _,

@@ -3,11 +3,12 @@
 //! What counts is the time for which a server ran: a machine that was off, and a clock that was set while no server
 //! looked, make nothing older.
 
+use crate::figures::{USAGE_DAYS_MAX, usage_day};
 use crate::handle::Handle;
 use std::time::Duration;
 use windlass_core::Time;
 use windlass_core::engine::Event;
-use windlass_store::{Store, StoreError};
+use windlass_store::{Store, StoreError, forget_usage};
 
 /// Rows of tasks deleted in one transaction, so that commits of others need not wait long.
 const ROWS: usize = 20_000;
@@ -121,6 +122,8 @@ impl Retention {
                 break;
             }
         }
+        // A day at a time, between which commits run.
+        while forget_usage(store, (usage_day(now) + 1).saturating_sub(USAGE_DAYS_MAX)).await? > 0 {}
         while store.shrink().await? {}
         handle.parts().disk.prepare();
         Ok(())

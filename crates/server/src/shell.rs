@@ -5,6 +5,7 @@ mod entries;
 use crate::background::Background;
 use crate::bodies::{self, LoadedBody, StepId};
 use crate::body_reads::{BodyReads, read_bodies};
+use crate::figures::usage_of;
 use crate::handle::{Handle, Parts};
 use crate::inbox::Inbox;
 use crate::link::{WorkerLink, WorkerMessage};
@@ -466,10 +467,12 @@ impl Shell {
         self.jobs_of_commit = self.engine.next_job().0;
         let (store, span) = (self.parts.store.clone(), spans::commit(batch.writes.len()));
         let book = self.parts.notices.clone();
-        let notices = book.owed(&self.engine, &batch, self.parts.clock.now());
+        let now = self.parts.clock.now();
+        let notices = book.owed(&self.engine, &batch, now);
+        let used = usage_of(&self.engine, &batch, now);
         let (owes, done) = (!notices.is_empty(), self.once.rows(&batch));
         Box::pin(async move {
-            let result = store.commit_with(batch, Beside { done, notices }).await;
+            let result = store.commit_with(batch, Beside { done, notices, used }).await;
             if owes {
                 book.ring();
             }

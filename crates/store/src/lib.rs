@@ -25,6 +25,7 @@ mod spec;
 mod sqlite;
 mod store;
 mod turns;
+mod usage;
 mod view;
 
 pub use copy::{CopiedTable, copy};
@@ -39,9 +40,10 @@ pub use ownership::{OwnerRow, Ownership, ServerId, ServerRow, ServerState};
 pub use postgres::{Postgres, TlsDialer};
 pub use sqlite::Sqlite;
 pub use store::{
-    Store, backup, clock_ahead_ms, failed_tasks, forget_notices, notices_arrive, owed_notices, shown_address,
-    weak_transport,
+    Store, backup, clock_ahead_ms, failed_tasks, forget_notices, forget_usage, notices_arrive, owed_notices,
+    shown_address, usage_since, weak_transport,
 };
+pub use usage::{AttemptUse, USAGE_OTHERS, USAGE_PAIRS_MAX, UsageKey, UsageRows, UsageSum};
 pub use view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignDocs, ForeignWrite, HISTORY_MAX,
     JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord,

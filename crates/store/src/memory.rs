@@ -7,6 +7,7 @@ use crate::gather::Gather;
 use crate::notices::{Beside, NoticeRows, OwedNotice};
 use crate::rows;
 use crate::spec::spec_to_json;
+use crate::usage::{UsageRows, UsageTable};
 use crate::view::{
     AttemptView, EndedJob, EndedTotals, FOREIGN_NODE_NUMBERS, ForeignDocs, ForeignWrite, HISTORY_MAX,
     JobFilter, JobView, JobsPart, ParkedView, SeriesRow, Snapshot, StepBodies, StoredTask, TokenRecord,
@@ -74,6 +75,7 @@ struct Tables {
     parked_counts: BTreeMap<SubqueueKey, BacklogCounts>,
     done: DoneRows,
     notices: NoticeRows,
+    usage: UsageTable,
 }
 
 type SubqueueKey = (String, u64);
@@ -103,6 +105,7 @@ impl Memory {
         if !writes.is_empty() {
             tables.done.keep(&beside.done, writes, &refused);
             tables.notices.add(&beside.notices, writes, &refused);
+            tables.usage.add(&beside.used, writes, &refused);
         }
         refused
     }
@@ -117,6 +120,14 @@ impl Memory {
 
     pub(crate) fn forget_notices(&self, numbers: Vec<u64>) {
         self.lock().notices.forget(&numbers);
+    }
+
+    pub(crate) fn usage_since(&self, day: u64, limit: usize) -> UsageRows {
+        self.lock().usage.since(day, limit)
+    }
+
+    pub(crate) fn forget_usage(&self, before_day: u64) -> usize {
+        self.lock().usage.forget(before_day)
     }
 
     pub fn load(&self) -> Snapshot {

@@ -2,6 +2,7 @@
 //! is their reason, so none is lost with the process. A row goes when its notice was delivered or given up.
 
 use crate::done::DoneRequest;
+use crate::usage::AttemptUse;
 use std::collections::BTreeMap;
 use windlass_core::engine::Write;
 use windlass_core::{JobId, Time};
@@ -13,11 +14,13 @@ pub struct Beside {
     pub done: Vec<DoneRequest>,
     /// Notices of what the batch decides.
     pub notices: Vec<NewNotice>,
+    /// What the attempts took that the batch ends.
+    pub used: Vec<AttemptUse>,
 }
 
 impl From<Vec<DoneRequest>> for Beside {
     fn from(done: Vec<DoneRequest>) -> Beside {
-        Beside { done, notices: Vec::new() }
+        Beside { done, ..Beside::default() }
     }
 }
 

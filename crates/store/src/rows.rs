@@ -5,6 +5,7 @@ use crate::codes;
 use crate::notices::{NewNotice, OwedNotice};
 use crate::spec;
 use crate::turns::{clock_of, from_charge, from_flags, join};
+use crate::usage::{UsageKey, UsageSum};
 use crate::view::{AttemptView, JobView, SeriesRow, StoredTask, TokenRecord};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -321,6 +322,12 @@ pub fn notice<R: StoredRow>(row: &R) -> Result<OwedNotice, RowError> {
         at: Time(row.number(5)?),
     };
     Ok(OwedNotice { number: row.number(0)?, notice })
+}
+
+/// Of the columns day, user, queue, cpu time, attempts, failures.
+pub fn usage<R: StoredRow>(row: &R) -> Result<(UsageKey, UsageSum), RowError> {
+    let key = UsageKey { day: row.number(0)?, user: row.text(1)?, queue: row.text(2)? };
+    Ok((key, UsageSum { cpu_ms: row.number(3)?, tasks: row.number(4)?, failed: row.number(5)? }))
 }
 
 pub fn series<R: StoredRow>(row: &R) -> Result<SeriesRow, RowError> {

@@ -22,3 +22,4 @@ mod tls;
 mod turns;
 mod turns_kept;
 mod upgrade;
+mod usage;

@@ -16,7 +16,8 @@ use windlass_core::score::history::Sample;
 use windlass_core::worker::{WorkerRecord, WorkerState};
 use windlass_core::{Epoch, JobId, Resources, TaskId, Time, WorkerId};
 use windlass_store::{
-    Beside, ForeignWrite, JobFilter, NewNotice, SeriesRow, Store, StoreError, TokenRecord, TokenWrite, copy,
+    AttemptUse, Beside, ForeignWrite, JobFilter, NewNotice, SeriesRow, Store, StoreError, TokenRecord,
+    TokenWrite, UsageKey, copy,
 };
 
 const JOBS: u64 = 40;
@@ -82,7 +83,9 @@ async fn filled(address: &str) -> Store {
     };
     let notices = vec![notice.clone(), NewNotice { job: None, user: String::new(), ..notice }];
     let batch = Outbox { writes: vec![Write::Queue(QueueRecord::named("r"))], ..Outbox::default() };
-    store.commit_with(Arc::new(batch), Beside { notices, ..Beside::default() }).await.unwrap();
+    let key = UsageKey { day: 20_000, user: "ann".to_owned(), queue: "q".to_owned() };
+    let used = vec![AttemptUse { write: 0, key, cpu_ms: 7, failed: true }];
+    store.commit_with(Arc::new(batch), Beside { notices, used, ..Beside::default() }).await.unwrap();
     assert!(store.write_token(TokenWrite::Create(Box::new(token))).await.unwrap());
     store
 }
@@ -153,6 +156,7 @@ async fn shown(store: &Store) -> String {
     text += &format!("{:?} {:?}", store.tokens().await.unwrap(), store.series().await.unwrap());
     text += &format!("{:?}", store.ended_totals().await.unwrap());
     text += &format!("{:?}", windlass_store::owed_notices(&store, 0, 99).await.unwrap());
+    text += &format!("{:?}", windlass_store::usage_since(store, 0, 99).await.unwrap());
     text += &format!("{:?}", store.foreign_docs().await.unwrap());
     text += &format!("{:?}", store.foreign_job(JobId(2)).await.unwrap());
     text + &format!("{:?} {:?}", store.number("n").await.unwrap(), store.audit_parked().await.unwrap())

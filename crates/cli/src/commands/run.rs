@@ -468,6 +468,7 @@ mod tests {
             reason: None,
             created_ms: 1_000,
             ended_ms: Some(4_249),
+            expected_end_ms: None,
             after: Vec::new(),
             after_any: Vec::new(),
             after_not_ok: Vec::new(),

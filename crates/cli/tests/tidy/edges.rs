@@ -242,20 +242,21 @@ pub const API_EDGES: [(&str, &[&str]); 36] = [
 ];
 
 /// The modules of the store that each of its modules may use. There is no circle.
-pub const STORE_EDGES: [(&str, &[&str]); 18] = [
+pub const STORE_EDGES: [(&str, &[&str]); 19] = [
     ("codes", &[]),
     ("error", &[]),
     ("gather", &[]),
     ("ownership", &[]),
     ("spec", &[]),
     ("turns", &["codes"]),
+    ("usage", &[]),
     ("view", &[]),
     ("done", &["ownership"]),
     ("join", &["gather"]),
     ("mailbox", &["ownership"]),
-    ("notices", &["done"]),
-    ("rows", &["codes", "notices", "spec", "turns", "view"]),
-    ("memory", &["done", "gather", "notices", "rows", "spec", "view"]),
+    ("notices", &["done", "usage"]),
+    ("rows", &["codes", "notices", "spec", "turns", "usage", "view"]),
+    ("memory", &["done", "gather", "notices", "rows", "spec", "usage", "view"]),
     (
         "postgres",
         &[
@@ -270,11 +271,26 @@ pub const STORE_EDGES: [(&str, &[&str]); 18] = [
             "rows",
             "spec",
             "turns",
+            "usage",
             "view",
         ],
     ),
-    ("sqlite", &["codes", "error", "gather", "join", "notices", "rows", "spec", "turns", "view"]),
-    ("store", &["done", "error", "mailbox", "memory", "notices", "ownership", "postgres", "sqlite", "view"]),
+    ("sqlite", &["codes", "error", "gather", "join", "notices", "rows", "spec", "turns", "usage", "view"]),
+    (
+        "store",
+        &[
+            "done",
+            "error",
+            "mailbox",
+            "memory",
+            "notices",
+            "ownership",
+            "postgres",
+            "sqlite",
+            "usage",
+            "view",
+        ],
+    ),
     ("copy", &["error", "postgres", "sqlite", "store"]),
     (
         "lib",
@@ -289,6 +305,7 @@ pub const STORE_EDGES: [(&str, &[&str]); 18] = [
             "postgres",
             "sqlite",
             "store",
+            "usage",
             "view",
         ],
     ),
@@ -356,7 +373,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
     ("door", &["api_error", "auth", "caller", "clock", "csrf", "handle", "listen", "random"]),
     ("grpc", &["auth", "handle", "link", "refusals", "spans"]),
     ("notifier", &["config", "handle", "notices"]),
-    ("retention", &["handle"]),
+    ("retention", &["figures", "handle"]),
     (
         "shell",
         &[
@@ -364,6 +381,7 @@ pub const SERVER_EDGES: [(&str, &[&str]); 50] = [
             "background",
             "bodies",
             "body_reads",
+            "figures",
             "handle",
             "inbox",
             "link",

@@ -14,6 +14,8 @@ use crate::worker::Worker;
 const STEPS_LOOKED_MAX: usize = 32;
 /// Steps of which it is told what keeps the worker from them.
 const STEPS_TOLD_MAX: usize = 5;
+/// Workers of which [`vetoed_workers`] asks the rules. Each is judged for up to [`STEPS_LOOKED_MAX`] steps.
+const VETO_LOOKS_MAX: usize = 64;
 /// Decisions for others that are told.
 const LOST_MAX: usize = 3;
 
@@ -128,10 +130,8 @@ pub struct Lost {
 pub fn worker(engine: &Engine, id: WorkerId) -> Option<WorkerExplanation> {
     let worker = engine.workers().get(id)?;
     let worker_blockers: Vec<Ineligible> = placement::worker_blockers(worker).collect();
-    let heads = engine.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
-    let heads = heads.chain(engine.planner().vetoed.heads());
     let mut steps: Vec<Passed> =
-        heads.take(STEPS_LOOKED_MAX).filter_map(|(queue, head)| pass(engine, queue, head, worker)).collect();
+        heads(engine).filter_map(|(queue, head)| pass(engine, queue, head, worker)).collect();
     let reason = match worker_blockers.first() {
         Some(first) => WorkerReason::Unfit(first.clone()),
         None => reason_of(&steps),
@@ -151,6 +151,68 @@ pub fn worker(engine: &Engine, id: WorkerId) -> Option<WorkerExplanation> {
     })
 }
 
+/// Workers that take work and have room, and on which a rule vetoes the first of what waits and would fit, with that veto:
+/// nothing else that waits can start there. Looks at a bounded number of workers and of steps.
+pub fn vetoed_workers(engine: &Engine) -> Vec<(WorkerId, Ineligible)> {
+    let requests = waiting_requests(engine);
+    if requests.is_empty() {
+        return Vec::new();
+    }
+    let open = engine.workers().present().filter(|worker| worker.takes_work() && worker.room().cpu > 0);
+    let vetoed = |worker: &Worker| Some((worker.record.id, veto_of(engine, &requests, worker)?));
+    open.take(VETO_LOOKS_MAX).filter_map(vetoed).collect()
+}
+
+/// The veto that keeps all of this from a worker; `None` where something can start there, or nothing but room is missing.
+fn veto_of(engine: &Engine, requests: &[PlacementRequest], worker: &Worker) -> Option<Ineligible> {
+    let mut nearest = None;
+    for request in requests {
+        match judged(engine, request, worker) {
+            Ok(_) => return None,
+            Err(unmet) if unmet.iter().any(Ineligible::is_lasting) => {}
+            Err(unmet) => nearest = nearest.or(unmet.into_iter().next()),
+        }
+    }
+    nearest.filter(|why| matches!(why, Ineligible::Vetoed { .. }))
+}
+
+/// What the steps whose turn comes first ask for, unless their queues or limits hold them back.
+fn waiting_requests(engine: &Engine) -> Vec<PlacementRequest<'_>> {
+    let mut requests = Vec::new();
+    for (queue, (head, id)) in heads(engine) {
+        let Some(class) = engine.class(id) else { continue };
+        if over_quota(engine, queue, id).is_some() || engine.licences().reached(class).is_some() {
+            continue;
+        }
+        if class.is_gang() {
+            let parts = engine.gang(head.step()).into_iter().flatten();
+            requests.extend(parts.filter_map(|part| plan::part_request(engine, part.step, queue, id)));
+        } else {
+            requests.extend(plan::placement_request(engine, head.step(), queue));
+        }
+    }
+    requests
+}
+
+/// The first step of each class that waits, in the order of turns, and those that rules veto.
+fn heads(engine: &Engine) -> impl Iterator<Item = (QueueId, (QueuedStep, ClassId))> {
+    let heads = engine.queues().in_turn().flat_map(|(id, queue)| queue.heads().map(move |head| (id, head)));
+    heads.chain(engine.planner().vetoed.heads()).take(STEPS_LOOKED_MAX)
+}
+
+/// How a task that asks for this is judged on the worker, or what keeps it off.
+fn judged(
+    engine: &Engine,
+    request: &PlacementRequest,
+    worker: &Worker,
+) -> Result<ScoredWorker, Vec<Ineligible>> {
+    let unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
+    if !unmet.is_empty() {
+        return Err(unmet);
+    }
+    engine.planner().match_context().judge(request, worker).map_err(|held| vec![held])
+}
+
 /// What the first step of a class is to a worker.
 fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &Worker) -> Option<Passed> {
     let key = head.0.step();
@@ -166,12 +228,9 @@ fn pass(engine: &Engine, queue: QueueId, head: (QueuedStep, ClassId), worker: &W
 
 /// What a task that asks for this is to the worker.
 fn pass_task(engine: &Engine, request: &PlacementRequest, worker: &Worker) -> PassedVerdict {
-    let context = engine.planner().match_context();
-    let unmet: Vec<Ineligible> = placement::ineligibilities(request.class, worker, true).collect();
-    match context.judge(request, worker) {
-        _ if !unmet.is_empty() => PassedVerdict::Unmet(unmet),
-        Err(held) => PassedVerdict::Unmet(vec![held]),
-        Ok(here) => match placement::place_task(request, &context, None) {
+    match judged(engine, request, worker) {
+        Err(unmet) => PassedVerdict::Unmet(unmet),
+        Ok(here) => match placement::place_task(request, &engine.planner().match_context(), None) {
             PlacementOutcome::Best(ranked) if ranked[0].worker != worker.record.id => {
                 PassedVerdict::Preferred { best: ranked[0], here }
             }

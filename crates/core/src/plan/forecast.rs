@@ -19,7 +19,8 @@ pub fn ends_at<W: Work>(work: &W, task: TaskId) -> Option<Time> {
     work.running(task).and_then(|running| expected_end(&running, now))
 }
 
-fn expected_end(running: &RunningTask, now: Time) -> Option<Time> {
+/// When a running task is expected to end; `None` is unknown. One that is overdue is assumed to be half done.
+pub fn expected_end(running: &RunningTask, now: Time) -> Option<Time> {
     let due = running.due?;
     Some(if due > now { due } else { now.after(now.since(running.began)) })
 }

@@ -28,7 +28,7 @@ mod work;
 
 pub use booking::{Booking, HeldAmounts};
 pub use decision::{BlockedWork, Decision, Judged};
-pub use forecast::{ends_at, starts_at};
+pub use forecast::{ends_at, expected_end, starts_at};
 pub use gang::{GangOutcome, could_start_all, part_request, place_gang, too_few_at_a_time};
 pub use planner::{Planner, Searches};
 pub use request::placement_request;

@@ -3,10 +3,10 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use windlass_api::figures::{Durations, ExpensiveTask, FailureCause, History, WorkerRecord};
+use windlass_api::figures::{CauseJob, Durations, ExpensiveTask, FailureCause, History, WorkerRecord};
 use windlass_core::engine::{Engine, Fact};
 use windlass_core::job::{End, JobSpec, TaskResult, TaskState};
-use windlass_core::{TaskId, Time, WorkerId, worker};
+use windlass_core::{JobId, TaskId, Time, WorkerId, worker};
 use windlass_store::{EndedJob, Store};
 
 /// Attempts that are remembered: at most 3 MB of them, and their names. Attempts of a step that end one after the other share
@@ -18,6 +18,8 @@ const ENDED_JOBS_MAX: usize = 500;
 const CAUSES_MAX: usize = 20;
 const WORKERS_TOLD_MAX: usize = 20;
 const EXPENSIVE_MAX: usize = 50;
+/// Jobs that an answer names of each cause.
+const CAUSE_JOBS_MAX: usize = 5;
 /// Milliseconds up to which the columns of the histogram of durations go: two for each factor of ten.
 const DURATIONS_MS: [u64; 15] = [
     10,
@@ -39,10 +41,23 @@ const DURATIONS_MS: [u64; 15] = [
 
 /// The outcome of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
+pub enum Outcome {
     Succeeded,
     Failed,
     Canceled,
+}
+
+impl Outcome {
+    /// The outcome of an attempt with this end, whose task is in this state now; `None` of one that never began, and for
+    /// which nobody waited.
+    pub fn of(state: TaskState, end: &End) -> Option<Outcome> {
+        match (state, end) {
+            (_, End::Recalled) => None,
+            (TaskState::Succeeded, _) => Some(Outcome::Succeeded),
+            (TaskState::Canceled, _) | (_, End::Canceled) => Some(Outcome::Canceled),
+            _ => Some(Outcome::Failed),
+        }
+    }
 }
 
 /// How an attempt failed.
@@ -226,15 +241,7 @@ impl EndedRing {
         result: &TaskResult,
         now: Time,
     ) {
-        // It never began, and nobody waited for it.
-        if result.end == End::Recalled {
-            return;
-        }
-        let outcome = match (state, &result.end) {
-            (TaskState::Succeeded, _) => Outcome::Succeeded,
-            (TaskState::Canceled, _) | (_, End::Canceled) => Outcome::Canceled,
-            _ => Outcome::Failed,
-        };
+        let Some(outcome) = Outcome::of(state, &result.end) else { return };
         let ran = result.started.zip(result.finished);
         if self.attempts.len() >= ENDED_MAX {
             self.attempts.pop_front();
@@ -299,7 +306,8 @@ struct HistoryMaker<'a> {
     succeeded: u64,
     failed: u64,
     canceled: u64,
-    causes: BTreeMap<Cause, u64>,
+    /// The failures of each job.
+    causes: BTreeMap<Cause, BTreeMap<JobId, u64>>,
     /// Failed ones, and all.
     workers: BTreeMap<&'a str, (u64, u64)>,
     durations: [u64; DURATIONS_MS.len() + 1],
@@ -315,7 +323,8 @@ impl<'a> HistoryMaker<'a> {
             Outcome::Failed => {
                 self.failed += 1;
                 *failed += 1;
-                *self.causes.entry(attempt.cause).or_default() += 1;
+                let jobs = self.causes.entry(attempt.cause).or_default();
+                *jobs.entry(attempt.task.job).or_default() += 1;
             }
         }
         if let Some(ms) = attempt.ran_ms {
@@ -324,8 +333,9 @@ impl<'a> HistoryMaker<'a> {
     }
 
     fn finish(self, since_ms: u64, expensive: Vec<ExpensiveTask>) -> History {
-        let mut causes: Vec<(Cause, u64)> = self.causes.into_iter().collect();
-        causes.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let counted = self.causes.into_iter().map(|(cause, jobs)| (jobs.values().sum::<u64>(), cause, jobs));
+        let mut causes: Vec<(u64, Cause, BTreeMap<JobId, u64>)> = counted.collect();
+        causes.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         causes.truncate(CAUSES_MAX);
         let mut workers: Vec<(&str, (u64, u64))> =
             self.workers.into_iter().filter(|(name, _)| !name.is_empty()).collect();
@@ -344,7 +354,7 @@ impl<'a> HistoryMaker<'a> {
             canceled: self.canceled,
             failures: causes
                 .into_iter()
-                .map(|(cause, tasks)| FailureCause { cause: cause.text(), tasks })
+                .map(|(tasks, cause, jobs)| FailureCause { cause: cause.text(), tasks, jobs: most(jobs) })
                 .collect(),
             workers: workers.into_iter().map(worker).collect(),
             durations: Durations { bounds_ms: DURATIONS_MS.to_vec(), tasks: self.durations.to_vec() },
@@ -353,10 +363,18 @@ impl<'a> HistoryMaker<'a> {
     }
 }
 
+/// The jobs with most failures, the most first; of those with as many, the newest.
+fn most(jobs: BTreeMap<JobId, u64>) -> Vec<CauseJob> {
+    let mut jobs: Vec<CauseJob> =
+        jobs.into_iter().map(|(job, tasks)| CauseJob { job: job.0, tasks }).collect();
+    jobs.sort_by_key(|cause| std::cmp::Reverse((cause.tasks, cause.job)));
+    jobs.truncate(CAUSE_JOBS_MAX);
+    jobs
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_core::JobId;
     use windlass_core::job::StepSpec;
 
     fn spec(user: &str, step: &str) -> JobSpec {
@@ -395,6 +413,8 @@ mod tests {
         assert_eq!((history.tasks, history.succeeded, history.failed, history.canceled), (5, 1, 3, 1));
         let causes: Vec<(&str, u64)> = history.failures.iter().map(|f| (&*f.cause, f.tasks)).collect();
         assert_eq!(causes, [("exit 3", 2), ("oom", 1)]);
+        let jobs: Vec<(u64, u64)> = history.failures[0].jobs.iter().map(|of| (of.job, of.tasks)).collect();
+        assert_eq!(jobs, [(2, 1), (1, 1)]);
         assert_eq!((history.workers[0].failed, history.workers[0].tasks), (2, 3));
         assert_eq!(history.durations.bounds_ms.len() + 1, history.durations.tasks.len());
         assert_eq!(history.durations.tasks[..9], [3, 0, 0, 0, 0, 1, 0, 0, 1]);
@@ -408,6 +428,19 @@ mod tests {
         assert_eq!(attempts.history(&late, |_| true).tasks, 1);
         let other = HistoryQuestion { worker: Some("other".to_owned()), ..all() };
         assert_eq!(attempts.history(&other, |_| true).tasks, 0);
+    }
+
+    #[test]
+    fn a_cause_names_the_jobs_with_most_of_its_failures() {
+        let attempts = EndedAttempts::default();
+        for job in 1..=9 {
+            for index in 0..job {
+                end(&attempts, ("anna", u64::from(job), index), End::Exited(3), 1);
+            }
+        }
+        let history = attempts.history(&all(), |_| false);
+        let jobs: Vec<(u64, u64)> = history.failures[0].jobs.iter().map(|of| (of.job, of.tasks)).collect();
+        assert_eq!((history.failures[0].tasks, jobs), (45, vec![(9, 9), (8, 8), (7, 7), (6, 6), (5, 5)]));
     }
 
     #[test]

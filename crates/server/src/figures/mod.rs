@@ -12,6 +12,7 @@ mod sampler;
 mod start_estimates;
 mod tally;
 mod timeline;
+mod usage;
 pub mod worker_metrics;
 
 pub use charts::HOUR_STEP_MS;
@@ -21,6 +22,7 @@ pub use recent::RecentAnswer;
 pub use sampler::Sampler;
 pub use start_estimates::{StartEstimate, StartEstimates, choose_task};
 pub use tally::{RecentTallies, Stretch, Tally};
+pub use usage::{USAGE_DAYS_MAX, USAGE_ROWS_MAX, usage_day, usage_of, usage_told};
 
 use crate::clock::Clock;
 use charts::Charts;

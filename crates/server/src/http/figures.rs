@@ -5,7 +5,7 @@ use super::extract::{Path, Query};
 use super::lists::within;
 use super::workers::look;
 use crate::api_error::ApiError;
-use crate::figures::HistoryQuestion;
+use crate::figures::{HistoryQuestion, USAGE_DAYS_MAX, USAGE_ROWS_MAX, usage_day, usage_told};
 use crate::reader::Reader;
 use crate::view;
 use axum::Json;
@@ -15,11 +15,11 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use utoipa::IntoParams;
 use windlass_api::figures::{
-    EndedJobs, FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, WorkerSeries,
+    EndedJobs, FarmSeries, History, Overview, SchedulerFigures, Span, TaskGrid, Usage, WorkerSeries,
 };
 use windlass_core::JobId;
 use windlass_core::job::JobState;
-use windlass_store::EndedTotals;
+use windlass_store::{EndedTotals, usage_since};
 
 /// Milliseconds that rates look back, and quantiles.
 const MINUTE_MS: u64 = 60_000;
@@ -125,6 +125,33 @@ pub async fn history(
     let since_ms = app.handle.now().as_ms().saturating_sub(hours * 60 * MINUTE_MS);
     let question = HistoryQuestion { since_ms, worker };
     Ok(Json(app.handle.parts().ended.history(&question, |user| reader.may_read(user))))
+}
+
+/// Days that the sums are of, where the caller does not say.
+const USAGE_DAYS: u64 = 30;
+
+/// For how many days the sums are told.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct UsageQuery {
+    /// Days back from now, today among them: 30 by default, 400 at most, which is how long they are kept.
+    days: Option<u64>,
+}
+
+/// Shows the cpu time that attempts took, by day, user and queue. The sums are kept as attempts end, so they outlive the
+/// jobs. They are the same for all callers, as a job's user and queue are.
+#[utoipa::path(get, path = "/api/v1/board/usage", tag = "board", params(UsageQuery),
+    responses((status = 200, body = Usage)))]
+pub async fn usage(
+    State(app): State<App>,
+    Query(UsageQuery { days }): Query<UsageQuery>,
+) -> Result<Json<Usage>, ApiError> {
+    let days = within("days", days, USAGE_DAYS, USAGE_DAYS_MAX)?;
+    let today = usage_day(app.handle.now());
+    let since = (today + 1).saturating_sub(days);
+    let found = usage_since(app.handle.store(), since, USAGE_ROWS_MAX + 1).await?;
+    Ok(Json(usage_told(found, since, today)))
 }
 
 /// From which task on.

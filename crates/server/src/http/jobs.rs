@@ -28,6 +28,7 @@ use windlass_api::{
     Submitted,
 };
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
+use windlass_core::explain::expected_job_end;
 use windlass_core::job::{self as core, AfterEnd, FailLimit, Stop};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{JobFilter, JobView};
@@ -350,19 +351,26 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
     let ids: Vec<JobId> = active.map(|view| view.id).collect();
     let mut live = BTreeMap::new();
     if !ids.is_empty() {
+        let now = handle.now();
         let counts = move |engine: &windlass_core::Engine| {
             let jobs = ids.iter().filter_map(|id| engine.job(*id));
-            jobs.map(|job| (job.id, (job.counts(), job.held))).collect::<BTreeMap<_, _>>()
+            let live = jobs.map(|job| {
+                let end = expected_job_end(engine, job.id, now);
+                (job.id, (job.counts(), job.held, end))
+            });
+            live.collect::<BTreeMap<_, _>>()
         };
         live = handle.query(counts).await?;
     }
     let mut jobs = Vec::new();
     for mut view in views {
+        let mut end = None;
         if view.state == core::JobState::Active {
             match live.get(&view.id) {
-                Some((counts, held)) => {
+                Some((counts, held, expected)) => {
                     view.counts = Some(*counts);
                     view.held = *held;
+                    end = *expected;
                 }
                 // It ended between the two looks, and the store has it whole now; or it is parked.
                 None => {
@@ -373,7 +381,9 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
                 }
             }
         }
-        jobs.push(to_wire(&view));
+        let mut job = to_wire(&view);
+        job.expected_end_ms = end.map(windlass_core::Time::as_ms);
+        jobs.push(job);
     }
     Ok(jobs)
 }
@@ -419,6 +429,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         reason: None,
         created_ms: view.created.as_ms(),
         ended_ms: view.ended.map(windlass_core::Time::as_ms),
+        expected_end_ms: None,
         after: first_jobs(&view.spec, AfterEnd::Ok),
         after_any: first_jobs(&view.spec, AfterEnd::Any),
         after_not_ok: first_jobs(&view.spec, AfterEnd::NotOk),

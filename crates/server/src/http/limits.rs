@@ -44,11 +44,13 @@ pub async fn list(
     Ok(Json(part(app.handle.query(list).await?, limit, |limit: &Limit| limit.name.clone())))
 }
 
-/// Shows a limit.
+/// Shows a limit, and up to 20 tasks that hold it.
 #[utoipa::path(get, path = "/api/v1/limits/{name}", tag = "limits", params(("name" = String, Path)), responses(
     (status = 200, body = Limit)))]
 pub async fn show(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Limit>, ApiError> {
-    find(&app, name).await.map(Json)
+    let wanted = name.clone();
+    let limit = app.handle.query(move |engine| view::held_limit(engine, &wanted)).await?;
+    limit.map(Json).ok_or_else(|| Refusal::NoLimit(name).into())
 }
 
 /// Sets a limit: how many tasks may hold one at a time, over the farm and on one worker, and how a task says that

@@ -7,8 +7,11 @@ use crate::api_error::ApiError;
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use utoipa::IntoParams;
 use windlass_api::board::{ServerLoad, ServerLoads};
+use windlass_core::explain::{WorkerReason, vetoed_workers};
+use windlass_core::plan::placement::Ineligible;
 use windlass_core::{Engine, WorkerId};
 
 /// Workers of one answer.
@@ -38,8 +41,14 @@ pub async fn server_loads(
         let first = WorkerId(cursor.map_or(0, |last| last.saturating_add(1)));
         let mut some = workers.present_from(first).peekable();
         let (mut servers, mut last) = (Vec::new(), None);
+        let mut vetoed: BTreeMap<WorkerId, Ineligible> = vetoed_workers(engine).into_iter().collect();
         for worker in some.by_ref().take(limit) {
-            servers.push(ServerLoad::from_core(worker, workers.load_settings()));
+            let mut load = ServerLoad::from_core(worker, workers.load_settings());
+            if let Some(why) = vetoed.remove(&worker.record.id) {
+                load.accepting_jobs = false;
+                load.reason = Some(WorkerReason::Closed(why).say().1);
+            }
+            servers.push(load);
             last = Some(worker.record.id.0);
         }
         let next = some.peek().and(last);

@@ -118,6 +118,7 @@ table! {
     get "/api/v1/board/overview" Viewer figures::overview;
     get "/api/v1/board/series" Viewer figures::series;
     get "/api/v1/board/history" Viewer figures::history;
+    get "/api/v1/board/usage" Viewer figures::usage;
     get "/api/v1/board/scheduler" Viewer figures::scheduler;
     get "/api/v1/board/scoring/rules" Viewer board::rules;
     get "/api/v1/board/scoring/summary" Viewer board::summary;

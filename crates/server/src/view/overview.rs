@@ -7,10 +7,10 @@ use windlass_api::figures::{
     WaitingTasks, WorkerCounts,
 };
 use windlass_core::engine::Engine;
-use windlass_core::explain::{Word, waiting_tasks};
+use windlass_core::explain::{Word, WorkerReason, vetoed_workers, waiting_tasks};
 use windlass_core::plan::placement::{Ineligible, worker_blockers};
 use windlass_core::worker::{Worker, WorkerState};
-use windlass_core::{Time, queues};
+use windlass_core::{Time, WorkerId, queues};
 
 /// Workers that suffer, and queues, that one answer names.
 const NAMED_MAX: usize = 50;
@@ -25,6 +25,8 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
         total_cpu +=
             if worker.record.state == WorkerState::Up { u64::from(worker.record.capacity.cpu) } else { 0 };
     }
+    let vetoed = vetoed_workers(engine);
+    workers.vetoed = vetoed.len();
     let mut waiting: Vec<(Word, u64)> = waiting_tasks(engine).into_iter().collect();
     waiting.sort_by_key(|(reason, tasks)| (Reverse(*tasks), *reason));
     let waiting = waiting.into_iter().map(|(reason, tasks)| WaitingTasks {
@@ -34,7 +36,7 @@ pub fn overview(engine: &Engine, now: Time) -> Overview {
     });
     Overview {
         time_ms: now.as_ms(),
-        suffering: suffering(engine),
+        suffering: suffering(engine, vetoed),
         cpus: FarmCpus { total: cores(total_cpu), booked: cores(booked_cpu), by_queue: by_queue(engine) },
         tasks: engine.counts().into(),
         jobs: active_jobs(engine),
@@ -61,8 +63,8 @@ fn count_worker(counts: &mut WorkerCounts, worker: &Worker) {
     }
 }
 
-/// Workers that get no work although no operator wants that, the worst first.
-fn suffering(engine: &Engine) -> Vec<SufferingWorker> {
+/// Workers that get no work although no operator wants that, the worst first, and behind them those that rules veto.
+fn suffering(engine: &Engine, vetoed: Vec<(WorkerId, Ineligible)>) -> Vec<SufferingWorker> {
     let mut all: Vec<(u8, &Worker)> = engine
         .workers()
         .present()
@@ -77,7 +79,11 @@ fn suffering(engine: &Engine) -> Vec<SufferingWorker> {
             _ => worker_blockers(worker).next().map(|why| why.to_string()).unwrap_or_default(),
         },
     });
-    told.collect()
+    let vetoed = vetoed.into_iter().filter_map(|(id, why)| {
+        let worker = engine.workers().get(id)?.record.name.clone();
+        Some(SufferingWorker { worker, reason: WorkerReason::Closed(why).say().1 })
+    });
+    told.chain(vetoed).take(NAMED_MAX).collect()
 }
 
 /// 0 is worst; `None` of what an operator asked for.

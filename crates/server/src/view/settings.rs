@@ -1,9 +1,13 @@
 //! Queues and limits.
 
 use std::collections::BTreeMap;
-use windlass_api::{Limit, Queue};
+use windlass_api::{Limit, LimitHolder, Queue};
 use windlass_core::engine::Engine;
+use windlass_core::job::Job;
 use windlass_core::{licences, queues as core};
+
+/// Tasks that are named of those that hold a limit.
+const HOLDERS_MAX: usize = 20;
 
 /// The limit of that name; `None` if there is none.
 pub fn limit(engine: &Engine, name: &str) -> Option<Limit> {
@@ -17,6 +21,31 @@ pub fn limit(engine: &Engine, name: &str) -> Option<Limit> {
         busy_exits: exits.into_iter().flatten().collect(),
         back_off_ms,
         backing_off: engine.licences().backing_off(name),
+        holders: Vec::new(),
+    })
+}
+
+/// The limit of that name, with tasks that hold it; `None` if there is none.
+pub fn held_limit(engine: &Engine, name: &str) -> Option<Limit> {
+    let limit = limit(engine, name)?;
+    if limit.used == 0 {
+        return Some(limit);
+    }
+    let holders = engine.jobs().flat_map(|job| holders(engine, job, name)).take(HOLDERS_MAX);
+    Some(Limit { holders: holders.collect(), ..limit })
+}
+
+/// The tasks of a job that hold a limit. Those that another task's process runs hold none.
+fn holders<'a>(engine: &'a Engine, job: &'a Job, name: &'a str) -> impl Iterator<Item = LimitHolder> + 'a {
+    let holds = move |index| job.spec.steps[usize::from(job.step_of(index))].limits.contains(name);
+    // Most jobs name no limit, and need no look at their tasks.
+    let may_hold = job.active > 0 && job.spec.steps.iter().any(|step| step.limits.contains(name));
+    let attempts = may_hold.then(|| engine.attempts_of(job.id)).into_iter().flatten();
+    let held = attempts.filter(move |(task, attempt)| !attempt.rides && holds(task.index));
+    held.map(|(task, attempt)| LimitHolder {
+        task: task.to_string(),
+        user: job.spec.user.clone(),
+        worker: engine.workers().get(attempt.worker).map_or_else(String::new, |on| on.record.name.clone()),
     })
 }
 

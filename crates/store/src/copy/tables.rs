@@ -86,7 +86,7 @@ pub const ENDED_TOTALS: &str = "ended_totals";
 pub const META: &str = "meta";
 
 /// All tables, those of the engine and of the server.
-pub const TABLES: [Table; 21] = [
+pub const TABLES: [Table; 22] = [
     Table { name: META, columns: "key:text value", order: "key" },
     Table {
         name: "turns",
@@ -149,4 +149,9 @@ pub const TABLES: [Table; 21] = [
     Table { name: "series", columns: "part:smallint step data:bytea", order: "part, step" },
     // The target gives numbers of its own, in the same order, and goes on behind them.
     Table { name: "notices", columns: "job user/submitter:text target:text body:text at", order: "ROW" },
+    Table {
+        name: "day_usage",
+        columns: "day user/submitter:text queue:text cpu_ms tasks failed",
+        order: "1, 2, 3",
+    },
 ];

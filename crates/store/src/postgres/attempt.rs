@@ -13,6 +13,7 @@ use crate::done::{DoneRequest, done_of};
 use crate::error::StoreError;
 use crate::notices::{Beside, owed_of};
 use crate::ownership::Ownership;
+use crate::usage;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, MaybeDone, maybe_done};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -230,6 +231,7 @@ impl Attempt<'_> {
         last.extend(counts(writes, refused));
         last.extend(done_rows(changes, refused));
         last.extend(owed::added(owed_of(&changes.beside.notices, writes, refused)));
+        last.extend(super::used::added(usage::added(&changes.beside.used, writes, refused)));
         if !ended.is_empty() {
             let (states, jobs): (Vec<i16>, Vec<i64>) =
                 ended.iter().map(|(state, jobs)| (*state, *jobs)).unzip();

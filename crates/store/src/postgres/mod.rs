@@ -29,6 +29,8 @@ mod tls;
 mod tokens;
 mod trouble;
 mod turns;
+mod usage;
+mod used;
 
 pub use address::{weakness, without_secrets};
 pub use tls::TlsDialer;

@@ -14,10 +14,11 @@ mod series;
 mod settings;
 mod tokens;
 mod turns;
+mod usage;
 mod write;
 
 use crate::error::StoreError;
-use crate::notices::NewNotice;
+use crate::notices::Beside;
 use crate::view::{ForeignWrite, SeriesRow, TokenWrite};
 use parking_lot::Mutex;
 use read::Reader;
@@ -89,17 +90,17 @@ impl Sqlite {
         self.inner.id
     }
 
-    pub(crate) async fn commit(
-        &self,
-        batch: Arc<Outbox>,
-        notices: Vec<NewNotice>,
-    ) -> Result<Vec<usize>, StoreError> {
+    pub(crate) async fn commit(&self, batch: Arc<Outbox>, beside: Beside) -> Result<Vec<usize>, StoreError> {
         // The batch is freed before the answer, so the engine takes it back as its only owner.
-        self.write("committed", move |db| write::commit(db, &batch.writes, &notices)).await
+        self.write("committed", move |db| write::commit(db, &batch.writes, &beside)).await
     }
 
     pub(crate) async fn forget_notices(&self, numbers: Vec<u64>) -> Result<(), StoreError> {
         self.write("deleted notices", move |db| notices::forget(db, &numbers)).await
+    }
+
+    pub(crate) async fn forget_usage(&self, before_day: u64) -> Result<usize, StoreError> {
+        self.write("deleted sums of days", move |db| usage::forget(db, before_day)).await
     }
 
     pub(crate) async fn retain(&self, before: Time, rows: usize) -> Result<(Vec<JobId>, bool), StoreError> {

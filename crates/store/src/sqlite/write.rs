@@ -5,8 +5,9 @@
 use super::parked::{self, Deltas};
 use super::{foreign, settings, tokens, turns};
 use crate::codes::{self, int, time};
-use crate::notices::{NewNotice, owed_of};
+use crate::notices::{Beside, owed_of};
 use crate::spec;
+use crate::usage;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params, params_from_iter};
 use std::collections::BTreeSet;
@@ -16,8 +17,9 @@ use windlass_core::ranges::RangeSet;
 use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, TaskId, Time, WorkerId};
 
-/// Applies a batch, and adds the notices that it owes; returns the indexes of the refused writes.
-pub fn commit(db: &mut Connection, writes: &[Write], notices: &[NewNotice]) -> rusqlite::Result<Vec<usize>> {
+/// Applies a batch, and adds the notices that it owes and what its attempts took; returns the indexes of the refused
+/// writes.
+pub fn commit(db: &mut Connection, writes: &[Write], beside: &Beside) -> rusqlite::Result<Vec<usize>> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut refused, mut deltas) = (Vec::new(), Deltas::default());
     // When a retry finds its job deleted, the later writes of that job are refused too. Otherwise parts of it
@@ -31,9 +33,10 @@ pub fn commit(db: &mut Connection, writes: &[Write], notices: &[NewNotice]) -> r
         }
     }
     deltas.apply(&tx)?;
-    for notice in owed_of(notices, writes, &refused) {
+    for notice in owed_of(&beside.notices, writes, &refused) {
         super::notices::add(&tx, notice)?;
     }
+    super::usage::add(&tx, &usage::added(&beside.used, writes, &refused))?;
     tx.commit()?;
     Ok(refused)
 }

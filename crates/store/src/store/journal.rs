@@ -20,7 +20,8 @@ impl Store {
 
     /// As [`Store::commit`], for a batch that does requests of other servers and owes notices. The same transaction
     /// inserts a row for each, which [`Store::done_request`] and [`Store::owed_notices`] read. Requests about jobs of
-    /// refused writes get none, and notices of ends that were refused neither. A batch without a write does nothing, so it
+    /// refused writes get none, and notices of ends that were refused neither. What attempts took is added to the sums of
+    /// [`usage_since`](crate::usage_since), except for ends that were refused. A batch without a write does nothing, so it
     /// inserts no row. A store in a file keeps no rows of requests, because it has no other servers.
     pub async fn commit_with(
         &self,
@@ -30,7 +31,7 @@ impl Store {
         let beside = beside.into();
         match self {
             Store::Memory(memory) => Ok(memory.apply_with(&batch.writes, &beside)),
-            Store::Sqlite(sqlite) => sqlite.commit(batch, beside.notices).await,
+            Store::Sqlite(sqlite) => sqlite.commit(batch, beside).await,
             Store::Postgres(postgres) => postgres.commit(batch, beside).await,
         }
     }

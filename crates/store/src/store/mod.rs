@@ -44,10 +44,12 @@ mod notices;
 mod ownership;
 mod requests;
 mod tokens;
+mod usage;
 mod views;
 
 pub use checks::{clock_ahead_ms, notices_arrive};
 pub use notices::{forget_notices, owed_notices};
+pub use usage::{forget_usage, usage_since};
 pub use views::failed_tasks;
 
 use crate::error::StoreError;

@@ -173,6 +173,7 @@ mod tests {
             reason: None,
             created_ms: id,
             ended_ms: None,
+            expected_end_ms: None,
             max_running: None,
             after: Vec::new(),
             after_any: Vec::new(),

@@ -67,6 +67,7 @@ fn totals(buffer: &mut Buffer, state: &State, overview: &Overview, area: Rect) {
         (workers.pressed, "pressed", Tone::Held),
         (workers.low_space, "low on space", Tone::Held),
         (workers.left_out, "in quarantine", Tone::Bad),
+        (workers.vetoed, "held by a rule", Tone::Held),
     ];
     for (number, what, tone) in ailing.into_iter().filter(|(number, ..)| *number > 0) {
         x = put(buffer, area, x, &format!(", {number} {what}"), style(state, tone));

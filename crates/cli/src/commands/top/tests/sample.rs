@@ -217,6 +217,7 @@ pub fn job(id: u64) -> Job {
         reason: None,
         created_ms: WALL_MS - (JOBS + 1).saturating_sub(id) * 47_000,
         ended_ms: state.is_end().then_some(WALL_MS - 1_000),
+        expected_end_ms: None,
         max_running: None,
         after: Vec::new(),
         after_any: Vec::new(),
