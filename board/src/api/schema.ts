@@ -298,6 +298,19 @@ export interface components {
              */
             notify_then_terminate: number;
         };
+        /** @description A job of which attempts failed for a cause. */
+        CauseJob: {
+            /**
+             * Format: int64
+             * @description Id of the job.
+             */
+            job: number;
+            /**
+             * Format: int64
+             * @description Number of its attempts with this cause.
+             */
+            tasks: number;
+        };
         /** @enum {string} */
         CauseWord: "directory" | "program" | "user" | "not_started" | "exit_code" | "signal" | "out_of_memory" | "time_limit" | "lost" | "canceled" | "dependency" | "other";
         /** @description A change after which the task runs, or is the next to run. Each was tried on a copy of the engine. */
@@ -652,6 +665,8 @@ export interface components {
         FailureCause: {
             /** @description `exit CODE`, `signal NUMBER`, `time_limit`, `oom`, `not_started`, or `lost`. Newer servers may know more words. */
             cause: string;
+            /** @description The jobs with most of them, the most first, at most 5. */
+            jobs?: components["schemas"]["CauseJob"][];
             /**
              * Format: int64
              * @description Number of attempts with this cause.
@@ -931,6 +946,13 @@ export interface components {
             ended_ms?: number | null;
             /**
              * Format: int64
+             * @description When it is expected to end if it goes on with as many tasks at a time as run now: an estimate from the mean run
+             *     times of its steps, or from those of earlier tasks that are alike. Absent where nothing of it runs, and where
+             *     nothing is known of some of what is left.
+             */
+            expected_end_ms?: number | null;
+            /**
+             * Format: int64
              * @description Id of the job, unique on the farm.
              */
             id: number;
@@ -1032,6 +1054,8 @@ export interface components {
             backing_off?: number;
             /** @description Exit codes that mean 'no licence was free'. */
             busy_exits?: number[];
+            /** @description Tasks that hold it now, by id, at most 20; absent in lists and in the answer to a change. */
+            holders?: components["schemas"]["LimitHolder"][];
             /**
              * Format: int32
              * @description Tasks that may hold it at a time over the farm; absent is any number.
@@ -1049,6 +1073,15 @@ export interface components {
              * @description Tasks that hold it now.
              */
             used: number;
+        };
+        /** @description A task that holds a limit. */
+        LimitHolder: {
+            /** @description The task's id, `JOB.INDEX`. */
+            task: string;
+            /** @description The user who submitted its job. */
+            user: string;
+            /** @description Name of the worker on which it runs. */
+            worker: string;
         };
         /** @description A worker's last load report. */
         Load: {
@@ -1159,7 +1192,10 @@ export interface components {
             jobs: components["schemas"]["ActiveJobs"];
             /** @description Attempts in the last minute. */
             per_minute: components["schemas"]["AttemptRates"];
-            /** @description Workers that get no work for what ails them, the worst first, at most 50. */
+            /**
+             * @description Workers that get no work for what ails them, the worst first, at most 50. The last are those on which a rule vetoes
+             *     what waits.
+             */
             suffering: components["schemas"]["SufferingWorker"][];
             /** @description Tasks of all active jobs. */
             tasks: components["schemas"]["Counts"];
@@ -1707,7 +1743,7 @@ export interface components {
         } | "lagged";
         /** @description The load of a worker, by the names of build farms. */
         ServerLoad: {
-            /** @description True if it gets work that fits. */
+            /** @description True if it gets work that fits. False also where a rule vetoes what waits and would fit. */
             accepting_jobs: boolean;
             /**
              * Format: int64
@@ -2052,7 +2088,7 @@ export interface components {
             max_running?: number | null;
             /**
              * @description The job's name, for people; by default the first step's program. That of a shell is named by its script: `sh FILE`
-             *     by the file, `sh -c SCRIPT` by the first words.
+             *     by the file, `sh -c SCRIPT` by the script's first program.
              */
             name?: string | null;
             /** @description Addresses that are told when the job has ended; 8 at most. */
@@ -2309,6 +2345,45 @@ export interface components {
             /** @description Name of the step, unique in its job. */
             step: string;
         };
+        /** @description What attempts took, by day, user and queue. */
+        Usage: {
+            /** @description By day, newest first, then by user and queue; only those of which an attempt ended. */
+            rows: components["schemas"]["UsageRow"][];
+            /**
+             * Format: int64
+             * @description Beginning of the first day that the answer is of: that which was asked for, or a later one if the server has no
+             *     older figures, or more rows than one answer has.
+             */
+            since_ms: number;
+        };
+        /** @description What the attempts of a user took in a queue on a day. */
+        UsageRow: {
+            /**
+             * Format: int64
+             * @description Milliseconds of cpu time of the attempts that ended on this day, those that were tried again too. An attempt whose
+             *     cpu time was not measured counts with the time that it ran, times the cpus that it asked for.
+             */
+            cpu_ms: number;
+            /**
+             * Format: int64
+             * @description Beginning of the day, in UTC.
+             */
+            day_ms: number;
+            /**
+             * Format: int64
+             * @description Attempts of these that failed, or were lost with their worker.
+             */
+            failed: number;
+            /** @description Name of the queue, unique on the farm; `others` with that user. */
+            queue: string;
+            /**
+             * Format: int64
+             * @description Number of attempts that ended, those that were tried again too.
+             */
+            tasks: number;
+            /** @description The user of the jobs. Of a day with very many users and queues, the last are added up as `others`. */
+            user: string;
+        };
         /** @description The values of a parameter. */
         Values: {
             /** @description The numbers of these ranges, one range after the other. */
@@ -2457,6 +2532,11 @@ export interface components {
             suspect: number;
             /** @description All that are not forgotten. */
             total: number;
+            /**
+             * @description Of those online with room: a rule vetoes what waits and would fit there, such as for the load of other programs. At
+             *     most 64 are looked at.
+             */
+            vetoed?: number;
         };
         /** @description A worker connected, disconnected, or changed its state. */
         WorkerEvent: {

@@ -27,7 +27,7 @@ const CPUS_MAX: f64 = 40_000_000.0;
 #[serde(deny_unknown_fields)]
 pub struct SubmitRequest {
     /// The job's name, for people; by default the first step's program. That of a shell is named by its script: `sh FILE`
-    /// by the file, `sh -c SCRIPT` by the first words.
+    /// by the file, `sh -c SCRIPT` by the script's first program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The queue; by default the one of the user's name.

@@ -70,7 +70,7 @@ fn where_no_server_answers_nothing_is_offered_and_nothing_printed() {
     assert!(offered(&farm, &["--server", "odd,,odd", "worker", "drain", ""]).is_empty());
     // Others can read this token, which a command would warn of.
     std::fs::write(farm.work().join("token"), "wl_no\n").unwrap();
-    assert!(offered(&farm, &["--token-file", "token", "--server", "127.0.0.1:1", "logs", ""]).is_empty());
+    assert!(offered(&farm, &["--token-file=token", "--server", "127.0.0.1:1", "logs", ""]).is_empty());
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn the_farm_is_told_at_a_glance() {
     assert_eq!(overview["jobs"], json!({"running": 1, "waiting": 1, "held": 0}));
     assert_eq!((&overview["tasks"]["ready"], &overview["tasks"]["waiting"]), (&json!(3), &json!(2)));
     let waiting = &overview["waiting"][0];
-    assert_eq!((&waiting["reason"], &waiting["tasks"]), (&json!("capacity"), &json!(3)), "{overview}");
+    assert_eq!((&waiting["reason"], &waiting["tasks"]), (&json!("full"), &json!(3)), "{overview}");
     let ended = (&overview["per_minute"]["succeeded"], &overview["per_minute"]["failed"]);
     assert_eq!(ended, (&json!(3.0), &json!(1.0)), "{overview}");
     assert!(overview["wait_ms"]["p95"].as_f64().unwrap() >= overview["wait_ms"]["p50"].as_f64().unwrap());

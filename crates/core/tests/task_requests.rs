@@ -3,10 +3,13 @@
 use crate::kit::{self, Farm, REQUEST, START, booked, cores, record, spec, starts, step, task};
 use std::cmp::Reverse;
 use windlass_core::bounds::REQUESTED_RANGES_MAX;
-use windlass_core::engine::{Event, Fact, FetchQuery, Refusal, Reply, Settings, StoredState, WorkerCommand, Write};
+use windlass_core::engine::{
+    Event, Fact, FetchQuery, Refusal, Reply, Settings, StoredState, WorkerCommand, Write,
+};
 use windlass_core::job::{
-    BacklogCounts, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast, FailLimit,
-    JobRecord, JobSpec, JobState, Parked, QueuePos, StepSpec, Stop, TaskResult, TaskRow, TaskState, Tries,
+    BacklogCounts, ChunkSize, Chunks, Counts, Dependency, DependencyKind, End, EndedTasks, FailFast,
+    FailLimit, JobRecord, JobSpec, JobState, Parked, QueuePos, StepSpec, Stop, TaskResult, TaskRow,
+    TaskState, Tries,
 };
 use windlass_core::ranges::RangeSet;
 use windlass_core::residency::subqueues::ParkedCount;

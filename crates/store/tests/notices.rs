@@ -46,7 +46,9 @@ fn notices_are_owed_with_their_batch_until_they_are_forgotten() {
         assert!(owed.is_sorted_by(|one, next| one.number < next.number));
         let last = owed[2].number;
         assert_eq!(owed_to(&store, last).await, ["d"], "it is behind what was read");
-        windlass_store::forget_notices(&store, vec![owed[0].number, owed[1].number, u64::MAX >> 1]).await.unwrap();
+        windlass_store::forget_notices(&store, vec![owed[0].number, owed[1].number, u64::MAX >> 1])
+            .await
+            .unwrap();
         assert_eq!(owed_to(&store, 0).await, ["c", "d"]);
     });
 }

@@ -23,8 +23,8 @@ use crate::board::{Board, ServerLoads};
 use crate::error::{ErrorCode, ErrorDetail};
 use crate::figures::{FarmSeries, Overview, WorkerSeries};
 use crate::{
-    CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page,
-    Queue, ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
+    CreateToken, CreatedToken, DrainRequest, FarmServer, Job, LOG_OFFSET_HEADER, Limit, Page, Queue,
+    ServerEvent, SetLimit, SetPriority, SetQueue, SubmitRequest, Submitted, Task, Token, Version, Why,
     Worker, WorkerWhy,
 };
 use futures_util::{Stream, StreamExt};

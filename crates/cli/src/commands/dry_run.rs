@@ -93,8 +93,7 @@ mod tests {
         let said = anstream::adapter::strip_str(&text_of(&tried, 0)).to_string();
         let begins = "job 'film' of ann (9 tasks) would be accepted in queue flim, which would be created\nrender: 9 tasks";
         assert!(said.starts_with(begins), "{said}");
-        let ends =
-            "\n  would start now: 3 on a, 1 on b\n  5 tasks would wait: all are busy\n    to run it: release it\n";
+        let ends = "\n  would start now: 3 on a, 1 on b\n  5 tasks would wait: all are busy\n    to run it: release it\n";
         assert!(said.ends_with(ends), "{said}");
         let existing = DryRun { existing: Some(4), ..tried };
         assert_eq!(text_of(&existing, 0), "nothing would be submitted: job 4 has this key\n");

@@ -68,7 +68,7 @@ pub(super) fn for_task(engine: &Engine, task: TaskId, explanation: &Explanation)
         }
         Reason::NoWorkers | Reason::FitsNowhere | Reason::Closed(_) | Reason::Together { .. } => {
             candidates
-                .extend(missing_mates(engine, key, leader_of(job, key)).into_iter().map(|mate| (mate, None)));
+                .extend(of_mates(engine, key, leader_of(job, key)).into_iter().map(|mates| (mates, None)));
             candidates.extend(too_few(engine, &request, whole).into_iter().map(|change| (change, None)));
             candidates.extend(of_workers(engine, &request, is_gang));
             candidates.extend(Change::connect(&request.class.needs).map(|change| (change, None)));
@@ -306,6 +306,25 @@ fn edit(why: &Ineligible, worker: &str) -> Option<Edit> {
         }
         _ => None,
     }
+}
+
+/// Workers for the steps that start with this one and fit none, and with them those of the gang that are not heard from.
+fn of_mates(engine: &Engine, key: StepKey, leader: StepKey) -> Vec<Change> {
+    let mates = missing_mates(engine, key, leader);
+    let (Some(whole), false) = (engine.class_of(leader), mates.is_empty()) else { return Vec::new() };
+    let absent = engine.workers().present().filter(|worker| {
+        placement::could_take_part(whole, worker)
+            && placement::worker_blockers(worker).next() == Some(Ineligible::Suspect)
+    });
+    let absent = absent.take(bounds::EXAMPLES_MAX).map(|worker| Change::Worker {
+        worker: worker.record.name.clone(),
+        unmet: vec![Ineligible::Suspect],
+    });
+    let with_absent: Vec<Change> = mates.iter().cloned().chain(absent).collect();
+    if with_absent.len() == mates.len() {
+        return vec![Change::All(mates)];
+    }
+    vec![Change::All(mates), Change::All(with_absent)]
 }
 
 /// More workers, for tasks that start together on more than there are.

@@ -199,6 +199,8 @@ pub enum Who {
 pub enum Change {
     /// Nothing has to be done.
     Wait,
+    /// All of these; one alone does not help.
+    All(Vec<Change>),
     /// All that is in the way on a worker is taken away there.
     Worker {
         worker: String,
@@ -279,6 +281,10 @@ impl Change {
     pub fn who(&self) -> Option<Who> {
         match self {
             Change::Wait => None,
+            Change::All(changes) => {
+                let all: Vec<Who> = changes.iter().filter_map(Change::who).collect();
+                all.iter().find(|who| **who == Who::Administrator).or(all.first()).copied()
+            }
             Change::Release(_) | Change::Resubmit { .. } | Change::Priority(..) => Some(Who::Submitter),
             _ => Some(Who::Administrator),
         }

@@ -208,7 +208,7 @@ fn advice_on_start(why: &str) -> Option<String> {
     let own = match Cause::of_start(why) {
         Cause::Directory => Some("--cwd DIR names one that this worker has"),
         Cause::Program if why.contains("No such file") => {
-            Some("give the path of a program that the worker has; a shell line needs: sh -c 'LINE'")
+            Some("give the path of a program that the worker has")
         }
         Cause::Program if why.contains("Permission denied") => {
             Some("make the file executable: chmod +x FILE")

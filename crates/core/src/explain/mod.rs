@@ -31,4 +31,6 @@ pub use reasons::Known;
 pub use task::{brief, decision, expected_start, reason, task};
 pub use waits::{wait_reason, waiting_tasks};
 pub use words::Word;
-pub use worker::{Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, vetoed_workers, worker};
+pub use worker::{
+    Lost, Passed, PassedVerdict, ReservedFor, WorkerExplanation, WorkerReason, vetoed_workers, worker,
+};

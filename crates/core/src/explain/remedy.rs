@@ -92,6 +92,7 @@ impl Change {
     fn steps(&self) -> Vec<String> {
         let step = match self {
             Change::Wait => return Vec::new(),
+            Change::All(changes) => return changes.iter().flat_map(Change::steps).collect(),
             Change::Worker { worker, unmet } => {
                 return unmet.iter().map(|reason| reason.remedy(worker)).collect();
             }

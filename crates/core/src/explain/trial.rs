@@ -117,6 +117,7 @@ impl Trial {
     pub(super) fn make(&mut self, change: &Change) {
         match change {
             Change::Wait => {}
+            Change::All(changes) => changes.iter().for_each(|change| self.make(change)),
             Change::Worker { worker, unmet } => unmet.iter().for_each(|why| self.mend(worker, why)),
             Change::Resubmit { edits, .. } => self.resubmit(edits),
             Change::Quota(name, cpu) => {
