@@ -1,5 +1,8 @@
 //! The name of a job that was given none: its program, or what a shell runs as a script.
 
+/// Characters of the name of a program. A whole shell line may stand in its place.
+const PROGRAM_CHARS_MAX: usize = 60;
+
 /// Characters of a name that is made from a script.
 const NAME_CHARS_MAX: usize = 30;
 
@@ -16,7 +19,7 @@ const MODIFIERS: [&str; 5] = ["exec", "time", "nohup", "env", "{"];
 pub fn name_of(command: &[String]) -> String {
     let Some(program) = command.first().map(|program| base(program)) else { return String::new() };
     let named = if SHELLS.contains(&program) { of_shell(&command[1..]) } else { String::new() };
-    if named.is_empty() { program.to_owned() } else { named }
+    if named.is_empty() { program.chars().take(PROGRAM_CHARS_MAX).collect() } else { named }
 }
 
 /// The last part of a path.

@@ -30,7 +30,7 @@ fn a_run_shows_all_output_that_of_failed_tasks_or_none() {
     assert!(err.contains("err-b\n") && !err.contains("err-a") && err.contains("2.1 (b) failed"), "{err}");
     let (out, err) = run(&farm, &["--show", "none"], 1);
     assert_eq!(out, "");
-    assert!(!err.contains("err-") && err.contains("task 3.1 (b) failed: exit code 1"), "{err}");
+    assert!(!err.contains("err-a") && err.contains("task 3.1 (b) failed: exit code 1"), "{err}");
     let (out, _) = run(&farm, &["--show", "prefixed"], 1);
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();

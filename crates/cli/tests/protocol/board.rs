@@ -256,7 +256,7 @@ async fn the_board_shows_what_waits_and_what_workers_have() {
     let path = "/api/v1/board/jobs/pending";
     let body = until(&server, path, |body| {
         body["message"]["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2)
-            && body["message"]["jobs"][0]["reason"] == "capacity"
+            && body["message"]["jobs"][0]["reason"] == "full"
     })
     .await;
     assert_eq!(body["error"], false);
