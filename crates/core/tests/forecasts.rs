@@ -1,20 +1,14 @@
 //! When tasks are expected to start, beside when they do.
 
-use crate::kit::live::{LiveFarm, run};
 use crate::kit::{self, Farm, cores, spec, task};
 use windlass_core::JobId;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Reply, Settings};
 use windlass_core::explain::{expected_start, start_error};
 use windlass_core::ids::AllocId;
-use windlass_core::job::StepSpec;
+use windlass_core::job::{End, TaskResult};
 use windlass_core::queues::QueueRecord;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
-
-/// Tasks of one core that run for ten seconds.
-fn even(tasks: u32) -> StepSpec {
-    StepSpec { name: "even".to_owned(), body: run((10, 10), 0), ..kit::step(tasks, cores(1)) }
-}
 
 /// The place that a client is given in its queue.
 fn place(farm: &mut Farm) -> AllocId {
@@ -57,24 +51,6 @@ fn tasks_that_are_sent_ahead_take_their_time_when_those_before_them_have_ended()
         let expected = expected_start(&farm.engine, task(job, index));
         assert_eq!(expected, Some(farm.now.after(u64::from(index - 5) * 10 * NS_PER_MS)));
     }
-}
-
-/// Both cores become free at one moment. A task that needs both finds them, although a narrow one waits behind it.
-#[test]
-fn what_needs_the_room_of_several_tasks_finds_it_when_they_end_together() {
-    let mut farm = LiveFarm::of(Farm::with_workers(Settings::default(), [cores(2)]));
-    farm.accept(spec("q", [even(4)]));
-    farm.settle();
-    farm.advance(13);
-    let wide = StepSpec { name: "wide".to_owned(), body: run((5, 5), 0), ..kit::step(1, cores(2)) };
-    let wide = farm.accept(spec("q", [wide]));
-    farm.accept(spec("q", [even(2)]));
-    farm.settle();
-    let expected = expected_start(&farm.engine, task(wide, 0));
-    farm.advance(10);
-    let started = farm.starts.iter().find(|start| start.task == task(wide, 0)).map(|start| start.at);
-    assert!(started.is_some());
-    assert_eq!(expected, started);
 }
 
 #[test]
@@ -121,11 +97,16 @@ fn an_error_is_a_ratio_of_waits_either_way() {
 fn parked_jobs_hide_only_what_comes_after_them() {
     let settings = Settings { cache_steps: 8, ..Settings::default() };
     let mut farm = Farm::with_workers(settings, [cores(1)]);
-    let first = farm.submit(spec("q", [kit::step(1, cores(1))]));
-    let (by, at) = (farm.report(task(first, 0)), farm.now);
-    farm.tell(Event::Started { by, at });
-    farm.pass(10);
-    farm.end(task(first, 0), 0);
+    // Earlier tasks show how long one takes.
+    for _ in 0..5 {
+        let first = farm.submit(spec("q", [kit::step(1, cores(1))]));
+        let (by, at) = (farm.report(task(first, 0)), farm.now);
+        farm.tell(Event::Started { by, at });
+        farm.pass(10);
+        let (started, finished) = (Some(at), Some(farm.now));
+        let result = TaskResult { started, finished, ..TaskResult::bare(End::Exited(0)) };
+        farm.tell(Event::Finished { by, result });
+    }
     let jobs: Vec<JobId> = (0..30).map(|_| farm.submit(spec("q", [kit::step(1, cores(1))]))).collect();
     assert!(farm.engine.subqueues().away().ready > 0, "some are parked");
     let expected = |job: JobId| expected_start(&farm.engine, task(job, 0));

@@ -210,6 +210,7 @@ fn follow(farm: &mut Farm, waiting: TaskId, change: &Change) -> TaskId {
         |farm: &Farm, name: &str| farm.engine.licences().limits().get(name).cloned().unwrap_or_default();
     let event = match change {
         Change::Wait => return waiting,
+        Change::All(_) => panic!("no advice for these farms has several parts"),
         Change::Worker { worker, unmet } => {
             unmet.iter().for_each(|why| mend(farm, worker, why));
             return waiting;

@@ -361,7 +361,9 @@ impl Trial {
         for task in tasks.collect::<Vec<_>>() {
             let Some(attempt) = self.engine.attempt(task) else { continue };
             let by = Report { worker: attempt.worker, epoch: attempt.epoch, task, attempt: attempt.number };
-            let result = TaskResult::bare(End::Exited(0));
+            // Without its times nothing would be learned of how long it took.
+            let (started, finished) = (attempt.started, Some(at));
+            let result = TaskResult { started, finished, ..TaskResult::bare(End::Exited(0)) };
             self.hear(at, Event::Finished { by, result });
         }
     }
