@@ -155,7 +155,7 @@ async fn shown(store: &Store) -> String {
     }
     text += &format!("{:?} {:?}", store.tokens().await.unwrap(), store.series().await.unwrap());
     text += &format!("{:?}", store.ended_totals().await.unwrap());
-    text += &format!("{:?}", windlass_store::owed_notices(&store, 0, 99).await.unwrap());
+    text += &format!("{:?}", windlass_store::owed_notices(store, 0, 99).await.unwrap());
     text += &format!("{:?}", windlass_store::usage_since(store, 0, 99).await.unwrap());
     text += &format!("{:?}", store.foreign_docs().await.unwrap());
     text += &format!("{:?}", store.foreign_job(JobId(2)).await.unwrap());

@@ -30,7 +30,7 @@ async fn owe(store: &Store, writes: Vec<Write>, notices: Vec<NewNotice>) -> Vec<
 
 /// To whom what is owed behind this number goes.
 async fn owed_to(store: &Store, after: u64) -> Vec<String> {
-    let owed = windlass_store::owed_notices(&store, after, 100).await.unwrap();
+    let owed = windlass_store::owed_notices(store, after, 100).await.unwrap();
     owed.into_iter().map(|owed| owed.notice.to).collect()
 }
 

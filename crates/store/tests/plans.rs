@@ -113,7 +113,7 @@ async fn ask(store: &Store) {
     for id in [1, ENDED / 2, ACTIVE, PARKED] {
         assert!(store.job(JobId(id)).await.unwrap().is_some());
         store.tasks(JobId(id), 0..10).await.unwrap();
-        windlass_store::failed_tasks(&store, JobId(id), 0..10, 3).await.unwrap();
+        windlass_store::failed_tasks(store, JobId(id), 0..10, 3).await.unwrap();
         store.history(TaskId { job: JobId(id), index: 3 }).await.unwrap();
         store.parked(JobId(id)).await.unwrap();
         store.body(JobId(id), 0).await.unwrap();

@@ -19,7 +19,7 @@ impl Store {
     }
 
     /// As [`Store::commit`], for a batch that does requests of other servers and owes notices. The same transaction
-    /// inserts a row for each, which [`Store::done_request`] and [`Store::owed_notices`] read. Requests about jobs of
+    /// inserts a row for each, which [`Store::done_request`] and [`owed_notices`](crate::owed_notices) read. Requests about jobs of
     /// refused writes get none, and notices of ends that were refused neither. What attempts took is added to the sums of
     /// [`usage_since`](crate::usage_since), except for ends that were refused. A batch without a write does nothing, so it
     /// inserts no row. A store in a file keeps no rows of requests, because it has no other servers.
