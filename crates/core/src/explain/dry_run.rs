@@ -47,6 +47,7 @@ pub fn dry_run(mut engine: Engine, now: Time, submit: Submit) -> Result<DryRun, 
     let (request, spec) = (submit.request, submit.spec.clone());
     let is_active = |id: &JobId| submit.outcomes.get(id) == Some(&JobState::Active);
     let after: Vec<JobId> = spec.after.iter().copied().filter(is_active).collect();
+    let first = spec.after_tasks;
     let next = engine.next_job();
     let mut out = Outbox::default();
     engine.handle(now, Event::Submit(Box::new(submit)), &mut out);
@@ -65,9 +66,10 @@ pub fn dry_run(mut engine: Engine, now: Time, submit: Submit) -> Result<DryRun, 
             let steps = steps_of(&engine, job, &spec);
             Ok(DryRun { job, existing: false, unplaceable, steps })
         }
-        // The jobs that it comes after are in the store, and would be read first. They are active.
+        // The jobs that it comes after are in the store, and would be read first. Those that it waits for as a whole are
+        // active.
         _ => {
-            let steps = steps_after(next, &spec, &after);
+            let steps = steps_after(next, &spec, (&after, first));
             Ok(DryRun { job: next, existing: false, unplaceable: Vec::new(), steps })
         }
     }
@@ -96,13 +98,17 @@ fn steps_of(engine: &Engine, job: JobId, spec: &JobSpec) -> Vec<StepTrial> {
     steps
 }
 
-/// All tasks wait for other jobs.
-fn steps_after(job: JobId, spec: &JobSpec, after: &[JobId]) -> Vec<StepTrial> {
+/// All tasks wait for other jobs, or for the tasks of one.
+fn steps_after(job: JobId, spec: &JobSpec, (after, first): (&[JobId], Option<JobId>)) -> Vec<StepTrial> {
     let mut base = 0;
     let steps = spec.steps.iter().map(|step| {
         let task = TaskId { job, index: base };
         base += step.tasks;
-        let why = Explanation::bare(TaskState::Waiting, Reason::AfterJobs(after.to_vec()));
+        let reason = match first.filter(|_| after.is_empty()) {
+            Some(first) => Reason::FirstTask { task: TaskId { job: first, ..task }, is_over: false },
+            None => Reason::AfterJobs(after.to_vec()),
+        };
+        let why = Explanation::bare(TaskState::Waiting, reason);
         StepTrial { starts: BTreeMap::new(), waiting: step.tasks, first_waiting: Some((task, why)) }
     });
     steps.collect()

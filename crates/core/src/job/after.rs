@@ -20,7 +20,7 @@ impl JobSpec {
 
 impl Job {
     /// True if the task of this number may start as far as another job's tasks go.
-    pub(super) fn is_let_by_first(&self, index: u32) -> bool {
+    pub fn is_let_by_first(&self, index: u32) -> bool {
         self.first_tasks.as_ref().is_none_or(|first| first.succeeded.contains(index))
     }
 
@@ -32,6 +32,11 @@ impl Job {
     /// True if some of its tasks have not ended, and the tasks of another job after which they come have not succeeded.
     pub(super) fn lacks_first(&self) -> bool {
         let Some(first) = &self.first_tasks else { return false };
+        let missing = self.spec.tasks().saturating_sub(first.succeeded.len());
+        // Of those that wait for these, only cancelled ones have ended.
+        if self.steps.iter().map(|step| step.canceled.len()).sum::<u32>() < missing {
+            return true;
+        }
         let mut kept = self.not_ended(&RangeSet::from_range(0..self.spec.tasks()));
         kept.subtract(&first.succeeded);
         !kept.is_empty()
