@@ -421,8 +421,11 @@ fn lacks_first(view: &JobView) -> Option<String> {
     let first = view.spec.after_tasks.filter(|_| view.state == core::JobState::Failed)?;
     view.counts.filter(|counts| counts.skipped > 0)?;
     let missing = view.spec.tasks().saturating_sub(view.first_succeeded.len());
-    (missing > 0)
-        .then(|| format!("{missing} tasks of job {first}, after which its own come, did not succeed"))
+    match missing {
+        0 => None,
+        1 => Some(format!("a task of job {first}, after which one of its own comes, did not succeed")),
+        _ => Some(format!("{missing} tasks of job {first}, after which its own come, did not succeed")),
+    }
 }
 
 fn to_wire(view: &JobView) -> Whole<Job> {
