@@ -2,7 +2,7 @@
 
 use crate::kit::{Farm, REQUEST, START, booked, cores, record, spec, starts, step, task};
 use windlass_core::engine::{Event, FetchQuery, Refusal, Reply, Settings, StoredState, Submit, Write};
-use windlass_core::explain::{Reason, reason};
+use windlass_core::explain::{Reason, dry_run, reason};
 use windlass_core::job::{
     End, EndedTasks, JobRecord, JobSpec, JobState, Stop, TaskResult, TaskRow, TaskState, Tries,
 };
@@ -231,4 +231,17 @@ fn neither_a_follower_nor_what_it_follows_is_parked() {
     let others: Vec<JobId> = (0..8).map(|_| farm.submit(of(1))).collect();
     assert!(others.iter().any(|job| farm.engine.job(*job).is_none()), "the others are parked");
     assert!(farm.engine.job(first).is_some() && farm.engine.job(second).is_some());
+}
+
+#[test]
+fn a_dry_run_knows_what_of_an_ended_job_succeeded() {
+    let settings = Settings { first_job: 10, ..Settings::default() };
+    let farm = Farm::with_workers(settings, [cores(4)]);
+    let submit = || Submit::new(REQUEST, after(FIRST, 3));
+    let tried = |first| dry_run(farm.engine.clone(), farm.now, submit(), first);
+    let said = tried(Some(two_of_three(JobState::Failed))).expect("it would be accepted");
+    assert_eq!((said.steps[0].starts.values().sum::<u32>(), said.steps[0].waiting), (2, 1));
+    let why = said.steps[0].first_waiting.as_ref().map(|(_, why)| why.reason.clone());
+    assert_eq!(why, Some(Reason::FirstTask { task: task(FIRST, 2), is_over: true }));
+    assert_eq!(tried(None), Err(Refusal::NoJob(FIRST)));
 }
