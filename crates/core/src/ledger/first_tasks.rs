@@ -65,11 +65,15 @@ pub(super) fn look_at_first(books: &mut Books, id: JobId) {
     };
     let Some(known) = ledger.jobs.get_mut(&id).and_then(|job| job.first_tasks.as_mut()) else { return };
     known.is_active = is_active;
+    let before = known.succeeded.len();
     succeeded.ranges().for_each(|range| known.succeeded.insert_range(range));
+    let has_grown = known.succeeded.len() > before;
     if is_active {
         ledger.effects.touch(first);
     }
-    recompute_ready(books, id, None);
+    if has_grown {
+        recompute_ready(books, id, None);
+    }
 }
 
 /// A job was read from the store, and with it the job after whose tasks its own come, if that is not resident.
