@@ -19,7 +19,8 @@ use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
 /// The columns of [`job`].
-pub const JOB: &str = "id, spec, created, state, stop, held, ended, counts, priority, cancels, first_succeeded";
+pub const JOB: &str =
+    "id, spec, created, state, stop, held, ended, counts, priority, cancels, first_succeeded";
 /// The columns of an attempt's result behind the kind of its end, which is `end` in SQLite and `ending` in PostgreSQL.
 pub const RESULT: &str = "code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk";
 /// The columns of [`task_row`].
