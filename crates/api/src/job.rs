@@ -52,6 +52,9 @@ pub struct Job {
     /// Jobs that must fail or be cancelled first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after_not_ok: Vec<u64>,
+    /// The job after whose tasks its own come, task by task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_tasks: Option<u64>,
     /// Addresses that are told when it has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_end: Vec<OnEnd>,

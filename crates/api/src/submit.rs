@@ -12,6 +12,7 @@ use crate::word::words_of;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
+use windlass_core::JobId;
 use windlass_core::bounds;
 use windlass_core::ids::BadTaskId;
 use windlass_core::job::{
@@ -54,6 +55,10 @@ pub struct SubmitRequest {
     /// Jobs that must fail or be cancelled first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after_not_ok: Vec<u64>,
+    /// The job after whose tasks its own come, task by task: each starts when the task of its number there has
+    /// succeeded, and is skipped if that one has not when its job ends. Both jobs have the same number of tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_tasks: Option<u64>,
     /// What failed tasks do to the rest of the job; by default nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fail_fast: Option<FailFast>,
@@ -390,6 +395,7 @@ impl SubmitRequest {
             parent: self.parent.as_deref().map(str::parse).transpose()?,
             after,
             after_ends,
+            after_tasks: self.after_tasks.map(JobId),
             fail_limit: fail_limit.unwrap_or_default(),
             fail_fast: match self.fail_fast {
                 None if fail_limit.is_some() => windlass_core::job::FailFast::Finish,

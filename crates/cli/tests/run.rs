@@ -134,6 +134,43 @@ fn jobs_come_after_jobs() {
 }
 
 #[test]
+fn tasks_come_after_the_tasks_of_another_job() {
+    let farm = Farm::with_server(&["--cpus", "4"]);
+    let first = "while [ ! -e go{} ]; do :; done; echo a{} >> order; [ {} != 2 ] || [ -e mended ]";
+    farm.ok(&["submit", "--array", "0-2", "--", "sh", "-c", first]);
+    farm.ok(&["submit", "--array", "0-2", "--after-each", "last", "--", "sh", "-c", "echo b{} >> order"]);
+    let states = |job: &str| {
+        let tasks = farm.json(&["job", "tasks", job]);
+        let tasks = tasks.as_array().expect("a list of tasks").clone();
+        tasks.iter().map(|task| task["state"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let order = || std::fs::read_to_string(farm.work().join("order")).unwrap();
+    std::fs::write(farm.work().join("go1"), "").unwrap();
+    wait_until("what comes after task 1 has run", || states("2")[1] == "succeeded");
+    assert_eq!(order(), "a1\nb1\n");
+    let why = farm.ok(&["why", "2.0"]);
+    assert!(why.contains("it waits for task 1.0"), "{why}");
+    std::fs::write(farm.work().join("go0"), "").unwrap();
+    std::fs::write(farm.work().join("go2"), "").unwrap();
+    farm.fails(1, &["job", "wait", "2"]);
+    assert_eq!(states("2"), ["succeeded", "succeeded", "skipped"]);
+    let shown = farm.json(&["job", "show", "2"]);
+    let job = if shown.is_array() { &shown[0] } else { &shown };
+    assert_eq!(job["after_tasks"], 1, "{job}");
+    assert!(job["stopped"].to_string().contains("a task of job 1"), "{job}");
+    // Once the task has succeeded after all, a retry of what was skipped runs it.
+    std::fs::write(farm.work().join("mended"), "").unwrap();
+    farm.ok(&["job", "retry", "1"]);
+    farm.ok(&["job", "retry", "2"]);
+    farm.ok(&["job", "wait", "2"]);
+    assert!(order().ends_with("a2\nb2\n"), "{}", order());
+    let refused = farm.run(&["submit", "--array", "0-1", "--after-each", "1", "--", "true"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("it has 2 tasks, and that one 3"), "{said}");
+    farm.fails(3, &["submit", "--after-each", "99", "--", "true"]);
+}
+
+#[test]
 fn fail_fast_stops_or_kills_the_rest() {
     let farm = Farm::with_server(&["--cpus", "2"]);
     let command =

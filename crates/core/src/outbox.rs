@@ -161,6 +161,12 @@ pub enum Write {
         /// Their places in the job.
         tasks: RangeSet,
     },
+    /// Another job has ended after whose tasks those of this job come: its tasks that succeeded, all of them.
+    FirstSucceeded {
+        job: JobId,
+        /// Their places in the other job, which are those of this job's tasks that they let start.
+        tasks: RangeSet,
+    },
     /// A task is booked. Refused unless the task has no row (attempt 1) or is ready again with the
     /// attempt before: the insert by primary key is the compare-and-swap.
     Book {
@@ -272,6 +278,7 @@ impl Write {
             | Write::JobEnd { job, .. }
             | Write::JobRetry { job, .. }
             | Write::TasksCanceled { job, .. }
+            | Write::FirstSucceeded { job, .. }
             | Write::LicenceBackoffs { job, .. }
             | Write::SucceededRanges { job, .. }
             | Write::Park { job, .. }
@@ -526,6 +533,17 @@ pub enum Refusal {
         step: String,
         on: String,
         why: &'static str,
+    },
+    /// Tasks that would come after those of a job that has another number of tasks.
+    #[error(
+        "tasks of a job cannot come after those of job {first}: it has {is} tasks, and that one {of_first}"
+    )]
+    BadAfterTasks {
+        first: JobId,
+        /// The number of tasks of the job that is refused.
+        is: u32,
+        /// The number of tasks of the other job.
+        of_first: u32,
     },
     /// Steps that wait for each other. Of steps that start together, the one that is waited for and the one that waits.
     #[error("these steps wait for each other: {}", .0.join(" -> "))]

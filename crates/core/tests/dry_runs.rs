@@ -8,7 +8,7 @@ use windlass_core::job::{Dependency, DependencyKind, JobSpec, JobState, StepSpec
 use windlass_core::queues::QueueRecord;
 
 fn tried(farm: &Farm, spec: &JobSpec) -> Result<DryRun, Refusal> {
-    dry_run(farm.engine.clone(), farm.now, Submit::new(RequestId(0), spec.clone()))
+    dry_run(farm.engine.clone(), farm.now, Submit::new(RequestId(0), spec.clone()), None)
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_dry_run_says_what_would_be_refused_and_what_waits() {
         outcomes: [(running, JobState::Active)].into_iter().collect(),
         ..Submit::new(RequestId(0), later)
     };
-    let said = dry_run(farm.engine.clone(), farm.now, submit).unwrap();
+    let said = dry_run(farm.engine.clone(), farm.now, submit, None).unwrap();
     let reason = said.steps[0].first_waiting.as_ref().map(|(_, why)| why.reason.clone());
     assert_eq!(reason, Some(Reason::AfterJobs(vec![running])));
 }

@@ -124,6 +124,7 @@ impl Outline for Job {
             after: _,
             after_any: _,
             after_not_ok: _,
+            after_tasks: _,
             on_end,
             parent: _,
             counts: _,

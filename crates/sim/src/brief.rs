@@ -30,6 +30,7 @@ pub fn write(write: &Write) -> String {
         | Write::JobEnd { .. }
         | Write::JobRetry { .. }
         | Write::TasksCanceled { .. }
+        | Write::FirstSucceeded { .. }
         | Write::Park { .. }
         | Write::Unpark { .. } => {
             format!("{write:?}")

@@ -245,12 +245,25 @@ pub fn random_job(rng: &mut Rng, known: &[JobId]) -> JobSpec {
         parent: None,
         after,
         after_ends,
+        after_tasks: None,
         fail_fast: [FailFast::No, FailFast::No, FailFast::Finish, FailFast::Kill][rng.below(4) as usize],
         fail_limit: [FailLimit::Tasks(1), FailLimit::Tasks(2), FailLimit::Percent(40)][rng.below(3) as usize],
         max_running: rng.chance(100).then(|| rng.between(1, 4) as u32),
         on_end: Vec::new(),
         steps,
     }
+}
+
+/// The job with its tasks after those of `first`, of which there are `tasks`.
+pub fn made_following(mut spec: JobSpec, first: JobId, tasks: u32) -> JobSpec {
+    spec.after_tasks = Some(first);
+    if spec.tasks() != tasks {
+        spec.steps.truncate(1);
+        let step = &mut spec.steps[0];
+        (step.tasks, step.nodes, step.chunks, step.with) = (tasks, None, None, None);
+        step.depends.clear();
+    }
+    spec
 }
 
 /// The job with the request of many others, so that one subqueue becomes long.

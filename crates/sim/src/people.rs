@@ -4,7 +4,7 @@
 
 use crate::clock::{MS, S};
 use crate::events::{Alarm, SimEvent};
-use crate::jobs::{child_job, made_alike, random_job, stream};
+use crate::jobs::{child_job, made_alike, made_following, random_job, stream};
 use crate::machine::AttemptKey;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,13 @@ impl People {
     }
 
     fn submit_new(&mut self, world: &mut World, alike: bool) {
-        let spec = random_job(&mut world.rng, &self.known);
+        let mut spec = random_job(&mut world.rng, &self.known);
+        let first = world.rng.pick(&self.known).copied().filter(|_| world.rng.chance(150));
+        if let Some((first, view)) = first.and_then(|first| Some((first, world.store.job(first)?))) {
+            // Rarely it has another number of tasks, and must be refused.
+            let tasks = view.spec.tasks() + u32::from(world.rng.chance(50));
+            spec = made_following(spec, first, tasks);
+        }
         let spec = Arc::new(if alike { made_alike(spec) } else { spec });
         if spec.key.is_some() {
             self.keyed.push(spec.clone());

@@ -88,6 +88,16 @@ impl Promises {
                 return Err(format!("{task} starts before task {missing}, on which it depends, succeeded"));
             }
         }
+        if let Some(first) = record.spec.after_tasks.filter(|first| !self.is_deleted(*first)) {
+            let record = full_records(store, &BTreeSet::from([first])).pop();
+            let has_succeeded = |record: JobRecord| {
+                with_state(&record, TaskState::Succeeded).any(|index| index == task.index)
+            };
+            if !record.is_some_and(has_succeeded) {
+                let before = TaskId { job: first, ..task };
+                return Err(format!("{task} starts before {before}, after which it comes, succeeded"));
+            }
+        }
         if self.retried.contains(&task.job) {
             return Ok(());
         }
@@ -308,6 +318,9 @@ impl Promises {
                 // The round would have placed it.
                 Reason::Turn => false,
                 Reason::AfterJobs(jobs) => !jobs.is_empty(),
+                Reason::FirstTask { task: first, .. } => {
+                    job.spec.after_tasks == Some(first.job) && first.index == task.index
+                }
                 Reason::Steps(steps) => !steps.is_empty(),
                 Reason::Full | Reason::FitsNowhere | Reason::Behind(_) | Reason::BehindUser(_) => {
                     !explanation.ruled_out.is_empty()
@@ -534,6 +547,15 @@ fn same_job(engine: &Engine, record: &JobRecord) -> Checked {
         return Err(format!(
             "job {id}: the store says {:?} {:?} {:?}",
             record.held, record.stop, record.cancels
+        ));
+    }
+    if let Some(first) = &job.first_tasks
+        && !first.is_active
+        && first.succeeded != record.first_succeeded
+    {
+        return Err(format!(
+            "job {id}: the store says that {:?} succeeded before it",
+            record.first_succeeded
         ));
     }
     let open = job.not_ended(&job.cancels);

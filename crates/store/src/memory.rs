@@ -441,6 +441,9 @@ impl Tables {
             }),
             Write::JobRetry { job, tasks } => self.retry(*job, tasks),
             Write::TasksCanceled { job, tasks } => self.change(*job, |view| view.cancels = tasks.clone()),
+            Write::FirstSucceeded { job, tasks } => {
+                self.change(*job, |view| view.first_succeeded = tasks.clone())
+            }
             Write::Book { task, attempt, worker, epoch, at, amounts } => {
                 self.book(*task, *attempt, (*worker, *epoch), *at, *amounts)
             }
@@ -503,6 +506,7 @@ impl Tables {
             ended: None,
             counts: None,
             cancels: RangeSet::default(),
+            first_succeeded: RangeSet::default(),
         };
         self.jobs.insert(id, view);
         true
@@ -685,6 +689,7 @@ impl Tables {
             parked: self.parked.get(&id).copied(),
             back_offs: self.back_offs.get(&id).cloned().unwrap_or_default(),
             cancels: job.cancels.clone(),
+            first_succeeded: job.first_succeeded.clone(),
             ..JobRecord::new(id, job.spec.clone(), job.created)
         }))
     }

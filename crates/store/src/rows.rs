@@ -19,7 +19,8 @@ use windlass_core::worker::WorkerRecord;
 use windlass_core::{Epoch, JobId, Time, WorkerId};
 
 /// The columns of [`job`].
-pub const JOB: &str = "id, spec, created, state, stop, held, ended, counts, priority, cancels";
+pub const JOB: &str =
+    "id, spec, created, state, stop, held, ended, counts, priority, cancels, first_succeeded";
 /// The columns of an attempt's result behind the kind of its end, which is `end` in SQLite and `ending` in PostgreSQL.
 pub const RESULT: &str = "code, why, started, finished, cpu_ms, peak, out_bytes, err_bytes, disk";
 /// The columns of [`task_row`].
@@ -127,6 +128,7 @@ pub fn job<R: StoredRow>(row: &R) -> Result<JobView, RowError> {
         ended: row.time(6)?,
         counts: row.json(7, spec::counts_from_json)?,
         cancels: row.json(9, spec::ranges_from_json)?.unwrap_or_default(),
+        first_succeeded: row.json(10, spec::ranges_from_json)?.unwrap_or_default(),
     })
 }
 

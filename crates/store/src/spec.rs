@@ -31,6 +31,9 @@ struct JobJson {
     /// Those of `after` that need not succeed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     after_ends: BTreeMap<u64, AfterEndJson>,
+    /// The job after whose tasks its own come, task by task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after_tasks: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fail_fast: Option<FailFastJson>,
     /// Failed tasks that stop the job, or percent of its tasks; neither is one task.
@@ -153,6 +156,7 @@ pub fn spec_to_json(spec: &JobSpec) -> String {
         parent: spec.parent.map(|task| (task.job.0, task.index)),
         after: spec.after.iter().map(|id| id.0).collect(),
         after_ends: spec.after_ends.iter().map(|(id, end)| (id.0, after_end_to(*end))).collect(),
+        after_tasks: spec.after_tasks.map(|id| id.0),
         fail_tasks: match spec.fail_limit {
             FailLimit::Tasks(tasks) => Some(tasks).filter(|tasks| *tasks != 1),
             FailLimit::Percent(_) => None,
@@ -282,6 +286,7 @@ pub fn spec_from_json(text: &str) -> Result<JobSpec, serde_json::Error> {
         parent: json.parent.map(|(job, index)| TaskId { job: JobId(job), index }),
         after: json.after.into_iter().map(JobId).collect(),
         after_ends: json.after_ends.into_iter().map(|(id, end)| (JobId(id), after_end_from(end))).collect(),
+        after_tasks: json.after_tasks.map(JobId),
         fail_limit: match json.fail_percent {
             Some(percent) => FailLimit::Percent(percent),
             None => FailLimit::Tasks(json.fail_tasks.unwrap_or(1)),

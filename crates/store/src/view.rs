@@ -45,6 +45,8 @@ pub struct JobView {
     pub counts: Option<Counts>,
     /// The tasks that requests cancelled and that were not retried since. Those without a row never started.
     pub cancels: RangeSet,
+    /// The tasks that had succeeded when their job ended last, of a job after whose tasks its own come.
+    pub first_succeeded: RangeSet,
 }
 
 /// A parked job as users see it.

@@ -66,6 +66,7 @@ fn spec(name: &str, user: &str, key: Option<&str>) -> JobSpec {
         parent: Some(task(9, 9)),
         after: vec![JobId(3), JobId(4), JobId(5)],
         after_ends: [(JobId(4), AfterEnd::Any), (JobId(5), AfterEnd::NotOk)].into(),
+        after_tasks: Some(JobId(6)),
         fail_fast: FailFast::Kill,
         fail_limit: FailLimit::Percent(10),
         on_end: vec![OnEnd { to: "https://hooks.example/a".to_owned(), only_failures: true }],
@@ -363,6 +364,23 @@ fn cancelled_tasks_are_kept_until_they_are_retried() {
         assert!(store.load().await.unwrap().ground.jobs[0].cancels.is_empty());
         let nowhere = Write::TasksCanceled { job: JobId(2), tasks };
         assert_eq!(commit(&store, vec![nowhere]).await, [0]);
+    });
+}
+
+#[test]
+fn what_succeeded_of_another_job_is_kept_with_the_job_whose_tasks_come_after() {
+    on_all(async |store| {
+        commit(&store, vec![new_job(1, spec("n", "u", None))]).await;
+        assert!(store.load().await.unwrap().ground.jobs[0].first_succeeded.is_empty());
+        let told = |job, tasks: &RangeSet| Write::FirstSucceeded { job: JobId(job), tasks: tasks.clone() };
+        let mut tasks = RangeSet::from_range(0..2);
+        tasks.insert_range(4..5);
+        let both = vec![told(1, &RangeSet::from_range(0..1)), told(1, &tasks)];
+        assert!(commit(&store, both).await.is_empty());
+        let record = store.load().await.unwrap().ground.jobs.remove(0);
+        assert_eq!((record.first_succeeded, record.cancels), (tasks.clone(), RangeSet::default()));
+        assert_eq!(store.job(JobId(1)).await.unwrap().unwrap().first_succeeded, tasks);
+        assert_eq!(commit(&store, vec![told(2, &tasks)]).await, [0]);
     });
 }
 

@@ -131,6 +131,7 @@ fn job(id: u64) -> Vec<Write> {
     let back_off = BackOff { limit: "maya".to_owned(), since: at, until: at, times: 1 };
     writes.push(Write::LicenceBackoffs { job: JobId(id), steps: [(0, back_off)].into() });
     writes.push(Write::SucceededRanges { job: JobId(id), tasks: RangeSet::from_range(1..3) });
+    writes.push(Write::FirstSucceeded { job: JobId(id), tasks: RangeSet::from_range(2..4) });
     if id.is_multiple_of(5) {
         writes.push(Write::JobPriority { job: JobId(id), priority: -3 });
         let (state, counts) = (JobState::Failed, Counts::default());

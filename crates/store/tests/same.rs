@@ -81,6 +81,7 @@ fn write(Op(kind, job, index, attempt, worker_id): Op, made: &mut BTreeSet<u64>)
             let counts = Counts { total: u64::from(index) as _, ..Counts::default() };
             Write::JobEnd { job: id, state: JobState::Failed, at, counts }
         }
+        5 if attempt == 1 => Write::FirstSucceeded { job: id, tasks: RangeSet::from_range(0..index) },
         5 => Write::JobRetry { job: id, tasks: RangeSet::from_range(0..4) },
         6 if attempt == 1 => Write::TasksCanceled { job: id, tasks: RangeSet::from_range(index..index + 2) },
         6 => {

@@ -1,6 +1,6 @@
 //! What a job comes after, and after how many failures it stops.
 
-use crate::commands::select::{Jobs, resolve_all};
+use crate::commands::select::{JobRef, Jobs, resolve_all};
 use crate::ui::error::{CliError, Doing};
 use clap::Args;
 use std::str::FromStr;
@@ -16,6 +16,10 @@ pub struct OrderArgs {
     /// Start when this job has failed or was cancelled: 12, 3,4 or last; may be repeated
     #[arg(long, value_name = "JOB", help_heading = "Work")]
     pub after_not_ok: Vec<Jobs>,
+    /// Start each task when the task of its number of this job has succeeded: 12 or last. Both have as many tasks. It is
+    /// Slurm's aftercorr
+    #[arg(long, value_name = "JOB", help_heading = "Work")]
+    pub after_each: Option<JobRef>,
     /// Start no more tasks once a task has failed, or N of them, or more than N% of all: finish lets running tasks
     /// finish, kill kills them, kill:5% or finish:3 says both, 3 or 5% is with finish
     #[arg(long, value_name = "finish|kill|N|N%", help_heading = "Work")]
@@ -69,6 +73,11 @@ impl OrderArgs {
             for id in list.iter() {
                 client.job(*id).await.doing(format_args!("submit a job after job {id}"))?;
             }
+        }
+        if let Some(first) = self.after_each {
+            let id = first.resolve(client).await?;
+            client.job(id).await.doing(format_args!("submit a job after the tasks of job {id}"))?;
+            request.after_tasks = Some(id);
         }
         Ok(())
     }

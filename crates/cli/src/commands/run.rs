@@ -472,6 +472,7 @@ mod tests {
             after: Vec::new(),
             after_any: Vec::new(),
             after_not_ok: Vec::new(),
+            after_tasks: None,
             on_end: Vec::new(),
             parent: None,
             counts,

@@ -77,6 +77,9 @@ fn job_text(job: &Job) -> String {
     for (name, jobs) in others.into_iter().filter(|(_, jobs)| !jobs.is_empty()) {
         line(name, jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     }
+    if let Some(first) = job.after_tasks {
+        line("after tasks of", first.to_string());
+    }
     if let Some(parent) = &job.parent {
         line("parent", parent.clone());
     }

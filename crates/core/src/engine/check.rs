@@ -56,11 +56,12 @@ impl Engine {
     }
 
     /// The same of the tables that are empty while there are no jobs.
-    fn entries_of_jobs(&self) -> [(&'static str, usize); 15] {
+    fn entries_of_jobs(&self) -> [(&'static str, usize); 16] {
         [
             ("jobs", self.books.ledger.jobs.len()),
             ("attempts", self.books.ledger.attempts.len()),
             ("dependents", self.books.ledger.dependents.len()),
+            ("followers", self.books.ledger.followers.len()),
             ("reclaims", self.books.ledger.reclaims.len()),
             ("licences_taken", self.books.ledger.licences.taken().len()),
             ("steps_vetoed", self.books.plan.vetoed_steps().count()),

@@ -41,6 +41,8 @@ impl Engine {
         let mut again = self.failed([&forming]);
         let mut undone: Vec<RequestId> = forming.replies.iter().map(|(request, _)| *request).collect();
         batch.withhold(&jobs, &mut undone);
+        // Followers know tasks as succeeded whose ends may not be durable.
+        again.extend(self.books.ledger.followers_of(&jobs));
         again.extend(jobs);
         Release { batch, undone, again: Some(again) }
     }
@@ -63,6 +65,9 @@ impl Engine {
             self.books.plan.workers.update(record.id, |worker| worker.restore(record));
         }
         self.follow_workers();
+        // Followers know tasks as succeeded whose ends may not be durable.
+        let followers = self.books.ledger.followers_of(&touched);
+        touched.extend(followers);
         touched
     }
 

@@ -36,8 +36,8 @@ use crate::client_places::ClientPlaces;
 use crate::ids::{AllocId, ClassId, JobId, StepKey, TaskId, WorkerId};
 use crate::job::{Counts, Job, JobRecord};
 use crate::ledger::{
-    Books, Ledger, Lookups, classes, greeting, holding, learning, lease, lend, lifecycle, records, reports,
-    requests, retire, settings, submit, task_requests, turns,
+    Books, Ledger, Lookups, classes, first_tasks, greeting, holding, learning, lease, lend, lifecycle,
+    records, reports, requests, retire, settings, submit, task_requests, turns,
 };
 use crate::licences::{LicencePool, Limit};
 use crate::plan::{PlanSettings, Planner, Work};
@@ -153,6 +153,7 @@ impl Engine {
             let after = record.spec.after.iter().filter(|id| active.contains(id)).copied().collect();
             records::insert_record(books, record, after);
         }
+        first_tasks::look_at_all(books);
         // None of these is parked, so there is nothing to write.
         let mut nothing = Outbox::default();
         engine.residency.follow(books, &mut nothing);
@@ -188,7 +189,7 @@ impl Engine {
         self.residency.settle(&mut self.books, out);
     }
 
-    fn act(&mut self, event: Event, mut lookups: Lookups, out: &mut Outbox) {
+    fn act(&mut self, event: Event, lookups: Lookups, out: &mut Outbox) {
         let books = &mut self.books;
         match event {
             Event::Submit(submit) => submit::submit(books, *submit, &lookups, out),
@@ -198,15 +199,13 @@ impl Engine {
                 requests::prioritize(books, request, job, priority, out);
             }
             Event::Retry { request, job } => {
-                let record = lookups.remove(&job).flatten();
-                task_requests::retry(books, request, job, (None, record), out);
+                task_requests::retry(books, request, job, (None, lookups), out);
             }
             Event::CancelTasks { request, job, tasks } => {
                 task_requests::cancel_tasks(books, request, job, &tasks, out);
             }
             Event::RetryTasks { request, job, tasks } => {
-                let record = lookups.remove(&job).flatten();
-                task_requests::retry(books, request, job, (Some(tasks), record), out);
+                task_requests::retry(books, request, job, (Some(tasks), lookups), out);
             }
             Event::Lend { task } => lend::lend(books, task, out),
             Event::Reclaim { request, task } => lend::reclaim(books, request, task, out),

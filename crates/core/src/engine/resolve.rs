@@ -44,8 +44,24 @@ fn open_jobs<E>(
         // One that ended begins again from what the store has of it now.
         open.insert(*job);
     }
+    // What became of the tasks after which others come, the store knows of a job that is not resident.
+    let first = first_of(ledger, event, lookups);
+    open.extend(first.filter(|first| !ledger.jobs.contains_key(first)));
     open.retain(|id| !lookups.contains_key(id));
     open
+}
+
+/// The job after whose tasks come those of the job that an event submits or retries.
+fn first_of(ledger: &Ledger, event: &Event, lookups: &Lookups) -> Option<JobId> {
+    match event {
+        Event::Submit(submit) => submit.spec.after_tasks,
+        Event::Retry { job, .. } | Event::RetryTasks { job, .. } => {
+            // A job that is resident knows it.
+            let found = lookups.get(job).filter(|_| !ledger.jobs.contains_key(job));
+            found?.as_ref()?.spec.after_tasks
+        }
+        _ => None,
+    }
 }
 
 /// Jobs that must be resident when the event is acted on, if they are active.

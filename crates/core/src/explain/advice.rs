@@ -50,6 +50,7 @@ pub(super) fn for_task(engine: &Engine, task: TaskId, explanation: &Explanation)
         | Reason::Stopped(_)
         | Reason::Held(_)
         | Reason::AfterJobs(_)
+        | Reason::FirstTask { .. }
         | Reason::Steps(_)
         | Reason::Mates { .. }
         | Reason::Probing { .. }

@@ -3,9 +3,9 @@
 
 use super::explanation::{Explanation, Reason};
 use super::task::reason as explain_task;
-use crate::engine::{Engine, Event, Outbox, Refusal, Reply, Submit, Unplaceable};
+use crate::engine::{Engine, Event, Fetch, FetchQuery, Outbox, Refusal, Reply, Submit, Unplaceable};
 use crate::ids::{JobId, TaskId, WorkerId};
-use crate::job::{JobSpec, JobState, TaskState};
+use crate::job::{JobRecord, JobSpec, JobState, TaskState};
 use crate::time::Time;
 use std::collections::BTreeMap;
 
@@ -39,17 +39,31 @@ pub struct StepTrial {
     pub first_waiting: Option<(TaskId, Explanation)>,
 }
 
-/// Tries a submission on a copy of the engine, which does nothing else afterwards.
+/// Tries a submission on a copy of the engine, which does nothing else afterwards. `first` is what the store has of the
+/// job after whose tasks its own come, if it comes after one and the store has that.
 ///
 /// # Errors
 /// The engine's refusal of the submission.
-pub fn dry_run(mut engine: Engine, now: Time, submit: Submit) -> Result<DryRun, Refusal> {
+pub fn dry_run(
+    mut engine: Engine,
+    now: Time,
+    submit: Submit,
+    first: Option<JobRecord>,
+) -> Result<DryRun, Refusal> {
     let (request, spec) = (submit.request, submit.spec.clone());
     let is_active = |id: &JobId| submit.outcomes.get(id) == Some(&JobState::Active);
     let after: Vec<JobId> = spec.after.iter().copied().filter(is_active).collect();
     let next = engine.next_job();
     let mut out = Outbox::default();
     engine.handle(now, Event::Submit(Box::new(submit)), &mut out);
+    let is_of_first = |fetch: &&Fetch| match &fetch.wanted {
+        FetchQuery::Jobs(jobs) => jobs.iter().all(|id| Some(*id) == spec.after_tasks),
+        FetchQuery::Page { .. } => false,
+    };
+    if let Some(number) = out.fetches.iter().find(is_of_first).map(|fetch| fetch.number) {
+        let records = Some(first.into_iter().collect());
+        engine.handle(now, Event::Fetched { number, records }, &mut out);
+    }
     let reply = out.replies.iter().find(|(of, _)| *of == request).map(|(_, reply)| reply.clone());
     match reply {
         Some(Reply::Refused(refusal)) => Err(refusal),

@@ -65,6 +65,12 @@ pub enum Reason {
     Held(JobId),
     /// Its job comes after these.
     AfterJobs(Vec<JobId>),
+    /// It comes after this task of another job, which has not succeeded.
+    FirstTask {
+        task: TaskId,
+        /// That one failed or was cancelled, or never started: only a retry of it would help.
+        is_over: bool,
+    },
     /// It waits for other steps: name, tasks still to succeed, tasks failed.
     Steps(Vec<(String, u32, u32)>),
     /// The farm has no workers that take work.

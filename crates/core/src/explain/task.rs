@@ -118,6 +118,10 @@ fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
     if let Some(mates) = unready_mates(job, index).filter(|_| job.is_unlocked_alone(key.step.into(), index)) {
         return mates;
     }
+    if let Some(first) = job.spec.after_tasks.filter(|_| !job.is_let_by_first(index)) {
+        let task = TaskId { job: first, index };
+        return Reason::FirstTask { task, is_over: is_over(engine, task) };
+    }
     let (step, spec) = (&job.steps[usize::from(key.step)], &job.spec.steps[usize::from(key.step)]);
     let open = spec.depends.iter().filter_map(|dependency| {
         let on = usize::from(dependency.on);
@@ -135,6 +139,13 @@ fn waiting_for(engine: &Engine, key: StepKey, index: u32) -> Reason {
         }
     });
     Reason::Steps(open.collect())
+}
+
+/// True if a task of another job cannot succeed any more, unless it is retried.
+fn is_over(engine: &Engine, task: TaskId) -> bool {
+    let Some(job) = engine.job(task.job).filter(|job| job.ended.is_none()) else { return true };
+    engine.attempt(task).is_none()
+        && matches!(job.state_of(task.index), TaskState::Failed | TaskState::Canceled | TaskState::Skipped)
 }
 
 fn explain_ready(engine: &Engine, task: TaskId, state: TaskState) -> Explanation {

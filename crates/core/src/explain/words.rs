@@ -46,6 +46,7 @@ words! {
     Stopped "stopped",
     Held "held",
     AfterJobs "after_jobs",
+    AfterTask "after_task",
     Steps "steps",
     NoWorkers "no_workers",
     FitsNowhere "fits_nowhere",
@@ -160,6 +161,7 @@ impl Reason {
             Reason::Stopped(_) => Word::Stopped,
             Reason::Held(_) => Word::Held,
             Reason::AfterJobs(_) => Word::AfterJobs,
+            Reason::FirstTask { .. } => Word::AfterTask,
             Reason::Steps(_) => Word::Steps,
             Reason::Closed(closed) => closed.word(),
             Reason::NoWorkers => Word::NoWorkers,
@@ -192,6 +194,12 @@ impl Reason {
             Reason::AfterJobs(jobs) => {
                 let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
                 format!("it comes after job {}, which has not ended", jobs.join(", "))
+            }
+            Reason::FirstTask { task, is_over: false } => format!("it waits for task {task}"),
+            Reason::FirstTask { task, is_over: true } => {
+                format!(
+                    "task {task}, which it comes after, did not succeed; it can start once a retry of that does"
+                )
             }
             Reason::Steps(steps) => say_steps(steps),
             Reason::Closed(closed) => say_closed(closed),

@@ -3,6 +3,7 @@
 mod after;
 mod chunk;
 mod end;
+mod first_tasks;
 mod gang;
 mod queued;
 mod record;
@@ -12,6 +13,7 @@ mod tries;
 
 pub use chunk::{ChunkEnd, ChunkLengths, ChunkSize, Chunks, LeftToRun};
 pub use end::{End, LaunchFault, TaskResult};
+pub use first_tasks::FirstTasks;
 pub use gang::{Gang, GangTask};
 pub use queued::{BacklogCounts, Parked, QueuePos, QueuedStep};
 pub use record::{BackOff, EndedTasks, JobRecord, JobState, Stop, TaskRow, TaskState};
@@ -54,6 +56,8 @@ pub struct Job {
     pub ended: Option<JobState>,
     /// Jobs that must still end, most of them with success.
     pub after: BTreeSet<JobId>,
+    /// The tasks of another job after which its own come, task by task.
+    pub first_tasks: Option<FirstTasks>,
     /// Its steps, in the order of the spec.
     pub steps: Vec<Step>,
     /// Attempts that failed since the engine has it.
@@ -126,6 +130,9 @@ impl Job {
     pub fn unlocked(&self, step: usize) -> RangeSet {
         let base = self.steps[step].base;
         let mut open = RangeSet::from_range(base..base + self.spec.steps[step].tasks);
+        if let Some(first) = &self.first_tasks {
+            open = open.intersection(&first.succeeded);
+        }
         for dependency in &self.spec.steps[step].depends {
             let on = usize::from(dependency.on);
             match dependency.kind {
@@ -151,13 +158,15 @@ impl Job {
     /// The same, whatever became of its gang.
     pub fn is_unlocked_alone(&self, step: usize, index: u32) -> bool {
         let offset = index - self.steps[step].base;
-        self.spec.steps[step].depends.iter().all(|dependency| {
-            let on = usize::from(dependency.on);
-            match dependency.kind {
-                DependencyKind::Step => self.steps[on].succeeded.len() == self.spec.steps[on].tasks,
-                DependencyKind::Task => self.steps[on].succeeded.contains(self.steps[on].base + offset),
-            }
-        })
+        let mut depends = self.spec.steps[step].depends.iter();
+        self.is_let_by_first(index)
+            && depends.all(|dependency| {
+                let on = usize::from(dependency.on);
+                match dependency.kind {
+                    DependencyKind::Step => self.steps[on].succeeded.len() == self.spec.steps[on].tasks,
+                    DependencyKind::Task => self.steps[on].succeeded.contains(self.steps[on].base + offset),
+                }
+            })
     }
 
     /// True if the job was stopped in such a way that its running tasks are killed.
@@ -211,17 +220,18 @@ impl Job {
         let idle = self.steps.iter().all(|s| s.active == 0);
         idle && (self.stop.is_some()
             || (self.after.is_empty()
+                && !self.awaits_first()
                 && (0..self.steps.len()).all(|step| self.has_nothing_ready(step))
                 && !self.waits_for_itself()))
     }
 
-    /// True if none of its tasks may start, although none failed or was cancelled and some have not succeeded: its
-    /// steps wait for each other. No such job is accepted. One that an earlier release accepted waits until it is
-    /// cancelled, and its tasks say for what.
+    /// True if none of its tasks may start, although none failed or was cancelled, some have not succeeded, and no other
+    /// job's tasks keep them: its steps wait for each other. No such job is accepted. One that an earlier release
+    /// accepted waits until it is cancelled, and its tasks say for what.
     fn waits_for_itself(&self) -> bool {
         let is_unhurt = self.steps.iter().all(|step| step.failed.is_empty() && step.canceled.is_empty());
         let is_whole = |(step, spec): (&Step, &StepSpec)| step.succeeded.len() == spec.tasks;
-        is_unhurt && !self.steps.iter().zip(&self.spec.steps).all(is_whole)
+        is_unhurt && !self.lacks_first() && !self.steps.iter().zip(&self.spec.steps).all(is_whole)
     }
 
     /// True if no task of a step can start. Tasks of gangs may be ready that never start, as what others of theirs wait
@@ -239,6 +249,7 @@ impl Job {
         match self.stop {
             _ if (0..self.steps.len()).all(whole) => JobState::Succeeded,
             Some(Stop::Canceled) => JobState::Canceled,
+            None if self.lacks_first() => JobState::Failed,
             _ if self.steps.iter().all(|s| s.failed.is_empty()) && self.stop.is_none() => JobState::Canceled,
             _ => JobState::Failed,
         }

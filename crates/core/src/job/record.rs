@@ -130,6 +130,8 @@ pub struct JobRecord {
     pub back_offs: BTreeMap<u16, BackOff>,
     /// The tasks that requests cancelled and that were not retried since.
     pub cancels: RangeSet,
+    /// The tasks that had succeeded when their job ended last, of a job after whose tasks its own come.
+    pub first_succeeded: RangeSet,
 }
 
 impl JobRecord {
@@ -148,6 +150,7 @@ impl JobRecord {
             mates: Vec::new(),
             back_offs: BTreeMap::new(),
             cancels: RangeSet::default(),
+            first_succeeded: RangeSet::default(),
         }
     }
 }

@@ -29,6 +29,9 @@ pub struct JobSpec {
     pub after: Vec<JobId>,
     /// How those of `after` must end that need not succeed.
     pub after_ends: BTreeMap<JobId, AfterEnd>,
+    /// The job after whose tasks its own come, task by task: each waits until the task of the same number has succeeded.
+    /// That job has as many tasks.
+    pub after_tasks: Option<JobId>,
     /// What failed tasks do to the rest of the job.
     pub fail_fast: FailFast,
     /// How many tasks have failed when `fail_fast` takes effect.

@@ -20,6 +20,7 @@ pub(crate) fn check(books: &Books) -> Result<(), String> {
     check_sizes(books)?;
     check_licences(books)?;
     ledger.check_charges(&plan.queues)?;
+    ledger.check_followers()?;
     profiles.check(|key| ledger.step(key).map_or(0, |step| step.active))?;
     let steps: usize = ledger.jobs.values().map(|job| job.steps.len()).sum();
     if steps != ledger.steps {

@@ -3,7 +3,8 @@
 use super::Books;
 use crate::class::Class;
 use crate::ids::{JobId, StepKey};
-use crate::job::QueuedStep;
+use crate::job::{Job, QueuedStep};
+use crate::ranges::RangeSet;
 use crate::score::dependents::ranked_since;
 use crate::time::Time;
 
@@ -89,6 +90,23 @@ pub(super) fn recompute_ready(books: &mut Books, id: JobId, since: Option<Time>)
         step.ready = ready;
     }
     refresh_all(books, id);
+}
+
+/// Adds tasks to a waiting step, but for those that were tried.
+pub(super) fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: Time) {
+    let step = &mut job.steps[step];
+    for known in [&step.succeeded, &step.failed, &step.canceled] {
+        tasks.subtract(known);
+    }
+    if tasks.is_empty() {
+        return;
+    }
+    if step.ready.is_empty() {
+        step.ready_since = now;
+    }
+    for range in tasks.ranges() {
+        step.ready.insert_range(range);
+    }
 }
 
 /// Gives a step that leads gangs the class of its next one: what of that has succeeded needs no room.

@@ -1,7 +1,8 @@
 //! The life of steps and jobs: what becomes ready, what ends, what that unlocks.
 
 use super::commands::{kill, kill_attempts, recall_queued};
-use super::enlist::{refresh, refresh_all, refresh_capped};
+use super::enlist::{open_tasks, refresh, refresh_all, refresh_capped};
+use super::first_tasks::{close_followers, open_followers};
 use super::holding::drop_attempt;
 use super::learning::{is_largest, is_unasked, learn_all};
 use super::licensing::{begin_back_off, busy_licence, had_licence};
@@ -85,6 +86,7 @@ pub(super) fn conclude(
             had_licence(books, key, out);
             note_done(&mut books.ledger, key, out);
             unlock(books, task, number);
+            open_followers(books, task);
         }
         _ => {}
     }
@@ -157,7 +159,8 @@ fn unlock(books: &mut Books, task: TaskId, number: usize) {
     }
 }
 
-/// Ends a job of which nothing runs and nothing can start, and then those that wait for it and cannot run.
+/// Ends a job of which nothing runs and nothing can start, and then those that wait for it, or for its tasks, and cannot
+/// run.
 pub(crate) fn settle_job(books: &mut Books, id: JobId, out: &mut Outbox) {
     let mut open = VecDeque::from([id]);
     while let Some(id) = open.pop_front() {
@@ -183,6 +186,7 @@ pub(crate) fn settle_job(books: &mut Books, id: JobId, out: &mut Outbox) {
             books.ledger.effects.touch(dependent);
             open.push_back(dependent);
         }
+        open.extend(close_followers(&mut books.ledger, id, out));
     }
 }
 
@@ -217,6 +221,9 @@ pub(crate) fn forget(books: &mut Books, id: JobId) {
                 books.ledger.dependents.remove(first);
             }
         }
+    }
+    if let Some(first) = job.spec.after_tasks {
+        books.ledger.unfollow(id, first);
     }
 }
 
@@ -298,23 +305,6 @@ fn state_after(end: &End, unasked: bool, tries: &mut Tries, retries: u32, stoppe
             tries.failures += 1;
             if tries.failures <= retries && !stopped { TaskState::Ready } else { TaskState::Failed }
         }
-    }
-}
-
-/// Adds tasks to a waiting step, but for those that were tried.
-fn open_tasks(job: &mut Job, step: usize, mut tasks: RangeSet, now: Time) {
-    let step = &mut job.steps[step];
-    for known in [&step.succeeded, &step.failed, &step.canceled] {
-        tasks.subtract(known);
-    }
-    if tasks.is_empty() {
-        return;
-    }
-    if step.ready.is_empty() {
-        step.ready_since = now;
-    }
-    for range in tasks.ranges() {
-        step.ready.insert_range(range);
     }
 }
 

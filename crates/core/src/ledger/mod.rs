@@ -7,6 +7,7 @@ pub(crate) mod booking;
 pub(crate) mod check;
 pub(crate) mod classes;
 pub(crate) mod commands;
+pub(crate) mod first_tasks;
 pub(crate) mod greeting;
 pub(crate) mod holding;
 pub(crate) mod learning;
@@ -83,6 +84,8 @@ pub(crate) struct Ledger {
     pub(crate) attempts: BTreeMap<TaskId, Attempt>,
     /// Jobs that come after a job.
     pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// Jobs whose tasks come after those of a job, also after that one has ended.
+    pub(crate) followers: BTreeMap<JobId, BTreeSet<JobId>>,
     /// Jobs by the key of their submission.
     pub(crate) keys: BTreeMap<SubmissionKey, JobId>,
     /// The ledger may have forgotten keys of jobs with smaller numbers: for these the store answers.
@@ -128,9 +131,11 @@ impl Ledger {
         }
     }
 
-    /// True if other jobs wait for this one.
+    /// True if other jobs wait for this one, or for its tasks.
     pub(crate) fn is_awaited(&self, id: JobId) -> bool {
-        self.dependents.get(&id).is_some_and(|waiting| !waiting.is_empty())
+        [&self.dependents, &self.followers]
+            .into_iter()
+            .any(|jobs| jobs.get(&id).is_some_and(|waiting| !waiting.is_empty()))
     }
 
     /// The attempts of a job, by task.

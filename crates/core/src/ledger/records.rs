@@ -3,12 +3,15 @@
 use super::charge::adopted_charge;
 use super::classes::sized_class;
 use super::enlist::recompute_ready;
+use super::first_tasks::look_at_first;
 use super::learning::profile_booked;
 use super::licensing::take_licences;
 use super::{Attempt, Books, Ledger, Lent};
 use crate::cache_keys::Reads;
 use crate::ids::{JobId, StepKey, TaskId};
-use crate::job::{ChunkEnd, EndedTasks, JobRecord, JobSpec, JobState, Step, TaskRow, TaskState, Tries};
+use crate::job::{
+    ChunkEnd, EndedTasks, FirstTasks, JobRecord, JobSpec, JobState, Step, TaskRow, TaskState, Tries,
+};
 use crate::resources::Resources;
 use crate::score::dependents::dependents;
 use crate::time::Time;
@@ -27,6 +30,10 @@ pub(crate) fn insert_record(books: &mut Books, record: JobRecord, after: BTreeSe
         books.ledger.dependents.entry(*first).or_default().insert(record.id);
         books.ledger.effects.touch(*first);
     }
+    let after_tasks = record.spec.after_tasks;
+    if let Some(first) = after_tasks {
+        books.ledger.followers.entry(first).or_default().insert(record.id);
+    }
     let steps = new_steps(books, record.id, &record.spec, record.created);
     let has_gangs = record.spec.has_gangs();
     let job = crate::job::Job {
@@ -41,6 +48,7 @@ pub(crate) fn insert_record(books: &mut Books, record: JobRecord, after: BTreeSe
         held: record.held,
         ended: (record.state != JobState::Active).then_some(record.state),
         after,
+        first_tasks: after_tasks.map(|_| FirstTasks { succeeded: record.first_succeeded, is_active: false }),
         steps,
         failed_attempts: 0,
         cancels: record.cancels,
@@ -59,6 +67,7 @@ pub(crate) fn insert_record(books: &mut Books, record: JobRecord, after: BTreeSe
         books.ledger.licences.back_offs.insert(StepKey { job: record.id, step }, back_off);
     }
     recompute_ready(books, record.id, record.parked.map(|parked| parked.ready));
+    look_at_first(books, record.id);
     books.ledger.mark_split_gangs(record.id);
     match record.parked {
         Some(parked) => books.ledger.effects.loaded.push((record.id, parked)),

@@ -2,6 +2,7 @@
 //! the place of what the engine thought.
 
 use super::enlist::refresh_all;
+use super::first_tasks::look_at_all;
 use super::holding::set_lent;
 use super::lifecycle::{answer_reclaims, forget, lose_attempts, settle_job, stop_job};
 use super::records::insert_record;
@@ -33,6 +34,8 @@ pub(crate) fn reload(books: &mut Books, jobs: &BTreeSet<JobId>, records: Vec<Job
         open.extend(record.spec.after.iter().filter(|id| active.contains(id)));
         insert_record(books, record, open);
     }
+    // A follower may have been read before the job that it follows.
+    look_at_all(books);
     keep_volatile(books, &before);
     jobs.iter().for_each(|id| books.ledger.forget_ended(*id));
     answer_lost_reclaims(&mut books.ledger, out);

@@ -1,7 +1,8 @@
 //! Submissions: whether a job is taken in, and what it waits for.
 
 use super::classes::class_with_mates;
-use super::lifecycle::stop_job;
+use super::first_tasks::{check_first, first_succeeded};
+use super::lifecycle::{settle_job, stop_job};
 use super::records::insert_record;
 use super::spec::check_spec;
 use super::{Books, Ledger, Lookups};
@@ -91,6 +92,7 @@ fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox
             None => return Err(Refusal::NoJob(*id)),
         }
     }
+    let first_tasks = check_first(&books.ledger, &spec, lookups)?;
     for first in &open {
         books.ledger.effects.touch(*first);
     }
@@ -102,15 +104,21 @@ fn accept(books: &mut Books, submit: Submit, lookups: &Lookups, out: &mut Outbox
     // The store has what the tasks run; the engine does not need it.
     let whole = Arc::new(spec);
     let spec = Arc::new(whole.without_bodies());
+    let follows = spec.after_tasks.is_some();
     out.writes.push(Write::Job { id, spec: whole, created: books.plan.now() });
     if held {
         out.writes.push(Write::JobHeld { job: id, held });
     }
     out.facts.push(Fact::Job { job: id, state: JobState::Active });
-    let record = JobRecord { held, ..JobRecord::new(id, spec, books.plan.now()) };
+    let record =
+        JobRecord { held, first_succeeded: first_tasks, ..JobRecord::new(id, spec, books.plan.now()) };
     insert_record(books, record, open);
-    if let Some(stop) = stop {
-        stop_job(books, id, stop, out);
+    out.writes.extend(first_succeeded(&books.ledger, id));
+    match stop {
+        Some(stop) => stop_job(books, id, stop, out),
+        // Of the job after whose tasks its own come, none may have succeeded.
+        None if follows => settle_job(books, id, out),
+        None => {}
     }
     Ok(Reply::Submitted { job: id, existing: false, unplaceable })
 }

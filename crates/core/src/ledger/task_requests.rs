@@ -8,13 +8,14 @@
 
 use super::commands::{end_split_gangs, kill_process};
 use super::enlist::{recompute_ready, refresh_all};
+use super::first_tasks::{first_succeeded, learn_of_first, look_at_first, reopen_followers};
 use super::lifecycle::{forget, settle_job};
 use super::records::insert_record;
 use super::requests::{done, is_active};
-use super::{Books, Ledger};
+use super::{Books, Ledger, Lookups};
 use crate::bounds;
 use crate::ids::{JobId, RequestId, TaskId};
-use crate::job::{Job, JobRecord, JobState};
+use crate::job::{Job, JobState};
 use crate::outbox::{Outbox, Refusal, Reply, Write};
 use crate::ranges::RangeSet;
 use std::collections::BTreeSet;
@@ -74,20 +75,23 @@ fn to_cancel(job: &Job, tasks: &RangeSet) -> Result<(RangeSet, RangeSet), Refusa
     Ok((open, cancels))
 }
 
-/// Runs failed and cancelled tasks of a job again: all of them, or those of `tasks`. `record` is what the store has of
-/// a job that is not resident.
+/// Runs failed and cancelled tasks of a job again: all of them, or those of `tasks`. `lookups` has what the store has of
+/// the job, and of that after whose tasks its own come, where they are not resident.
 pub(crate) fn retry(
     books: &mut Books,
     request: RequestId,
     id: JobId,
-    (tasks, record): (Option<RangeSet>, Option<JobRecord>),
+    (tasks, mut lookups): (Option<RangeSet>, Lookups),
     out: &mut Outbox,
 ) {
     out.about.insert(request, id);
     let is_read = !books.ledger.jobs.contains_key(&id);
     if is_read {
-        match record {
-            Some(record) => insert_record(books, record, BTreeSet::new()),
+        match lookups.remove(&id).flatten() {
+            Some(record) => {
+                insert_record(books, record, BTreeSet::new());
+                learn_of_first(&mut books.ledger, id, &lookups);
+            }
             None => {
                 out.replies.push((request, Reply::Refused(Refusal::NoJob(id))));
                 return;
@@ -176,11 +180,14 @@ fn run_again(
     out.ended.retain(|ended| *ended != id);
     books.ledger.recent.remove(&BTreeSet::from([id]));
     recompute_ready(books, id, None);
+    look_at_first(books, id);
+    reopen_followers(books, id);
     end_split_gangs(books, id, out);
     done(request, id, Write::JobRetry { job: id, tasks }, out);
     if has_other_cancels {
         out.writes.push(Write::TasksCanceled { job: id, tasks: cancels });
     }
+    out.writes.extend(first_succeeded(&books.ledger, id));
     // What these tasks wait for may have failed and not be among them: then the job ends as it did.
     settle_job(books, id, out);
 }

@@ -566,7 +566,7 @@ impl<E> Residency<E> {
     }
 }
 
-/// True of a job to which nothing has happened since it was submitted, and that waits for no other job.
+/// True of a job to which nothing has happened since it was submitted, and that waits for no other job or its tasks.
 fn is_as_submitted(job: &Job) -> bool {
     let is_fresh = |step: &Step| {
         step.active == 0
@@ -579,6 +579,7 @@ fn is_as_submitted(job: &Job) -> bool {
         && job.ended.is_none()
         && job.after.is_empty()
         && job.spec.parent.is_none()
+        && job.spec.after_tasks.is_none()
         && job.steps.iter().all(is_fresh)
 }
 

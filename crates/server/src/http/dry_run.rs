@@ -3,11 +3,12 @@
 use super::App;
 use crate::api_error::ApiError;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::IntoParams;
 use windlass_api::{DryRun, DryRunStep, StartsOn, Step, Unplaceable, Why};
 use windlass_core::engine::Submit;
 use windlass_core::explain::{self, StepTrial};
+use windlass_core::job::JobRecord;
 use windlass_core::{Engine, Time, WorkerId};
 
 /// Whether a submission is only tried.
@@ -23,15 +24,24 @@ pub struct SubmitQuery {
 /// What the submission would do, which has passed all checks of its caller's rights and bounds.
 pub(super) async fn try_submission(app: &App, submit: Submit, makes_queue: bool) -> Result<DryRun, ApiError> {
     let now = app.handle.now();
-    app.handle.ask_copy(move |engine| answer(engine.clone(), now, submit, makes_queue)).await?
+    let first = match submit.spec.after_tasks {
+        Some(first) => app.handle.store().records(BTreeSet::from([first])).await?.pop(),
+        None => None,
+    };
+    app.handle.ask_copy(move |engine| answer(engine.clone(), now, (submit, first), makes_queue)).await?
 }
 
-fn answer(engine: Engine, now: Time, submit: Submit, makes_queue: bool) -> Result<DryRun, ApiError> {
+fn answer(
+    engine: Engine,
+    now: Time,
+    (submit, first): (Submit, Option<JobRecord>),
+    makes_queue: bool,
+) -> Result<DryRun, ApiError> {
     let spec = submit.spec.clone();
     let names: BTreeMap<WorkerId, String> =
         engine.workers().iter().map(|worker| (worker.record.id, worker.record.name.clone())).collect();
     let policy = engine.planner().policy().name().to_owned();
-    let tried = explain::dry_run(engine, now, submit)?;
+    let tried = explain::dry_run(engine, now, submit, first)?;
     let steps = Step::all_from_core(&spec).into_iter().zip(tried.steps);
     Ok(DryRun {
         name: spec.name.clone(),

@@ -405,6 +405,29 @@ fn failed_enough(limit: FailLimit) -> String {
     }
 }
 
+fn say_stop(view: &JobView, stop: Stop) -> String {
+    match stop {
+        Stop::Canceled => "cancelled".to_owned(),
+        Stop::FailFast => failed_enough(view.spec.fail_limit),
+        Stop::After(job) if view.spec.after_ends.contains_key(&job) => {
+            format!("job {job} succeeded, and it comes after a failure of that job")
+        }
+        Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
+    }
+}
+
+/// Why tasks of a job were skipped that come after those of another job.
+fn lacks_first(view: &JobView) -> Option<String> {
+    let first = view.spec.after_tasks.filter(|_| view.state == core::JobState::Failed)?;
+    view.counts.filter(|counts| counts.skipped > 0)?;
+    let missing = view.spec.tasks().saturating_sub(view.first_succeeded.len());
+    match missing {
+        0 => None,
+        1 => Some(format!("a task of job {first}, after which one of its own comes, did not succeed")),
+        _ => Some(format!("{missing} tasks of job {first}, after which its own come, did not succeed")),
+    }
+}
+
 fn to_wire(view: &JobView) -> Whole<Job> {
     let counts = view.counts.unwrap_or_else(|| core::Counts {
         total: view.spec.steps.iter().map(|s| s.tasks).sum(),
@@ -418,14 +441,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         priority: view.spec.priority,
         max_running: view.spec.max_running,
         state: JobState::from_core(view.state, view.held, &counts),
-        stopped: view.stop.map(|stop| match stop {
-            Stop::Canceled => "cancelled".to_owned(),
-            Stop::FailFast => failed_enough(view.spec.fail_limit),
-            Stop::After(job) if view.spec.after_ends.contains_key(&job) => {
-                format!("job {job} succeeded, and it comes after a failure of that job")
-            }
-            Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
-        }),
+        stopped: view.stop.map(|stop| say_stop(view, stop)).or_else(|| lacks_first(view)),
         reason: None,
         created_ms: view.created.as_ms(),
         ended_ms: view.ended.map(windlass_core::Time::as_ms),
@@ -433,6 +449,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         after: first_jobs(&view.spec, AfterEnd::Ok),
         after_any: first_jobs(&view.spec, AfterEnd::Any),
         after_not_ok: first_jobs(&view.spec, AfterEnd::NotOk),
+        after_tasks: view.spec.after_tasks.map(|id| id.0),
         on_end: view.spec.on_end.iter().map(OnEnd::from_core).collect(),
         parent: view.spec.parent.map(|task| task.to_string()),
         counts: counts.into(),

@@ -257,6 +257,9 @@ fn job_pair(job: &mut JobSpec, name: &str, value: &str) -> Result<bool, String> 
                 job.after_ends.insert(id, end);
             }
         }
+        "after-each" => {
+            job.after_tasks = Some(JobId(value.parse().map_err(|_| format!("'{value}' is not a job"))?));
+        }
         "fail-limit" => {
             let (number, is_percent) =
                 value.strip_suffix('%').map_or((value, false), |number| (number, true));

@@ -109,7 +109,7 @@ pub const TABLES: [Table; 22] = [
         name: "jobs",
         columns: "id name:text queue:text user/submitter:text key:text spec:text created state:smallint stop \
             held:boolean ended counts:text parked:boolean back_offs:text done:text bytes priority:integer \
-            cancels:text",
+            cancels:text first_succeeded:text",
         order: "id",
     },
     Table { name: "bodies", columns: "job step:integer body:bytea", order: "job, step" },

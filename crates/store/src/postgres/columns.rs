@@ -64,6 +64,10 @@ fn by_id<'a>(kind: WriteKind, writes: &[&'a Write]) -> Vec<Column<'a>> {
             writes,
             Write::TasksCanceled { tasks, .. } => (!tasks.is_empty()).then(|| spec::ranges_to_json(tasks))
         )),
+        WriteKind::FirstSucceeded => columns.push(column!(
+            writes,
+            Write::FirstSucceeded { tasks, .. } => (!tasks.is_empty()).then(|| spec::ranges_to_json(tasks))
+        )),
         WriteKind::Retry => columns.extend(retried(writes)),
         WriteKind::Lease => columns.push(column!(writes, Write::Lease { until, .. } => time(*until))),
         WriteKind::EndOfJob => {

@@ -182,6 +182,7 @@ fn touched(write: &Write) -> Touched<'_> {
         | Write::JobEnd { job, .. }
         | Write::JobRetry { job, .. }
         | Write::TasksCanceled { job, .. }
+        | Write::FirstSucceeded { job, .. }
         | Write::SucceededRanges { job, .. }
         | Write::LicenceBackoffs { job, .. }
         | Write::Park { job, .. }

@@ -369,7 +369,7 @@ async fn page(at: &Transaction<'_>, values: &[&(dyn ToSql + Sync)], steps: usize
         }
         let view = rows::job(&row)?;
         seen += view.spec.steps.len();
-        let parked = Some(rows::parked(&row, 11)?);
+        let parked = Some(rows::parked(&row, 12)?);
         found.push(record(&row, view, parked, Gather::default())?);
     }
     Ok(found)
@@ -395,7 +395,7 @@ async fn records(at: &Transaction<'_>, ids: &BTreeSet<JobId>) -> Read<Vec<JobRec
         let views: Vec<JobView> = rows.iter().map(rows::job).collect::<Result<_, _>>()?;
         let mut gathered = gather(at, &rows, &views).await?;
         for (row, view) in rows.iter().zip(views) {
-            let parked = row.int(14)?.map(|_| rows::parked(row, 11)).transpose()?;
+            let parked = row.int(15)?.map(|_| rows::parked(row, 12)).transpose()?;
             let tasks = gathered.remove(&view.id).unwrap_or_default();
             found.push(record(row, view, parked, tasks)?);
         }
@@ -404,10 +404,19 @@ async fn records(at: &Transaction<'_>, ids: &BTreeSet<JobId>) -> Read<Vec<JobRec
 }
 
 fn record(row: &Row, view: JobView, parked: Option<Parked>, gathered: Gather) -> Read<JobRecord> {
-    let JobView { id, spec, created, state, stop, held, cancels, .. } = view;
-    let back_offs = row.json(10, spec::back_offs_from_json)?.unwrap_or_default();
+    let JobView { id, spec, created, state, stop, held, cancels, first_succeeded, .. } = view;
+    let back_offs = row.json(11, spec::back_offs_from_json)?.unwrap_or_default();
     let record = JobRecord::new(id, spec, created);
-    Ok(gathered.into_record(JobRecord { state, stop, held, parked, back_offs, cancels, ..record }))
+    Ok(gathered.into_record(JobRecord {
+        state,
+        stop,
+        held,
+        parked,
+        back_offs,
+        cancels,
+        first_succeeded,
+        ..record
+    }))
 }
 
 /// The tasks of jobs. Rows of tasks that a job lists as succeeded are not read.
@@ -421,7 +430,7 @@ async fn gather(at: &Transaction<'_>, jobs: &[Row], views: &[JobView]) -> Read<B
     // Between the noted ranges: the job, the first task that is read, the first that is not, and the noted range.
     let mut gaps: Vec<(i64, i64, i64, Range<u32>)> = Vec::new();
     for row in jobs {
-        let noted = row.json(18, spec::ranges_from_json)?.unwrap_or_default();
+        let noted = row.json(19, spec::ranges_from_json)?.unwrap_or_default();
         let mut from = 0;
         for done in noted.ranges().chain(std::iter::once(u32::MAX..u32::MAX)) {
             gaps.push((row.get(0), from, i64::from(done.start), done.clone()));

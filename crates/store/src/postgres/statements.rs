@@ -15,6 +15,7 @@ pub enum WriteKind {
     EndOfJob,
     Retry,
     Cancels,
+    FirstSucceeded,
     Done,
     BackOffs,
     /// A task's first attempt, which inserts its row.
@@ -46,6 +47,7 @@ impl WriteKind {
             Write::JobEnd { .. } => WriteKind::EndOfJob,
             Write::JobRetry { .. } => WriteKind::Retry,
             Write::TasksCanceled { .. } => WriteKind::Cancels,
+            Write::FirstSucceeded { .. } => WriteKind::FirstSucceeded,
             Write::SucceededRanges { .. } => WriteKind::Done,
             Write::LicenceBackoffs { .. } => WriteKind::BackOffs,
             Write::Book { attempt: 1, .. } => WriteKind::First,
@@ -76,6 +78,7 @@ impl WriteKind {
                 | Stop
                 | EndOfJob
                 | Cancels
+                | FirstSucceeded
                 | Done
                 | BackOffs
                 | Worker
@@ -111,6 +114,8 @@ impl WriteKind {
             WriteKind::Retry => RETRY,
             WriteKind::Cancels => "UPDATE jobs SET cancels = v.cancels
                 FROM unnest($1::bigint[], $2::text[]) AS v(id, cancels) WHERE jobs.id = v.id RETURNING jobs.id",
+            WriteKind::FirstSucceeded => "UPDATE jobs SET first_succeeded = v.tasks
+                FROM unnest($1::bigint[], $2::text[]) AS v(id, tasks) WHERE jobs.id = v.id RETURNING jobs.id",
             WriteKind::Done => "UPDATE jobs SET done = v.done FROM unnest($1::bigint[], $2::text[]) AS v(id, done)
                 WHERE jobs.id = v.id RETURNING jobs.id",
             WriteKind::BackOffs => "UPDATE jobs SET back_offs = v.back_offs

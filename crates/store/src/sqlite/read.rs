@@ -89,10 +89,19 @@ impl Reader {
     }
 
     fn record(&self, view: JobView, parked: Option<Parked>, gathered: Gather) -> rusqlite::Result<JobRecord> {
-        let JobView { id, spec, created, state, stop, held, cancels, .. } = view;
+        let JobView { id, spec, created, state, stop, held, cancels, first_succeeded, .. } = view;
         let back_offs = settings::back_offs(&self.db, id)?;
         let record = JobRecord::new(id, spec, created);
-        Ok(gathered.into_record(JobRecord { state, stop, held, parked, back_offs, cancels, ..record }))
+        Ok(gathered.into_record(JobRecord {
+            state,
+            stop,
+            held,
+            parked,
+            back_offs,
+            cancels,
+            first_succeeded,
+            ..record
+        }))
     }
 
     /// All answers are of one moment, since they are read in one transaction.

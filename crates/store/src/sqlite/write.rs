@@ -63,7 +63,8 @@ fn apply(tx: &Transaction<'_>, write: &Write, deltas: &mut Deltas) -> rusqlite::
                 .execute(row)?
         }
         Write::JobRetry { job, tasks } => retry(tx, *job, tasks)?,
-        Write::TasksCanceled { job, tasks } => set_cancels(tx, *job, tasks)?,
+        Write::TasksCanceled { job, tasks } => set_ranges(tx, "cancels", *job, tasks)?,
+        Write::FirstSucceeded { job, tasks } => set_ranges(tx, "first_succeeded", *job, tasks)?,
         Write::Book { task, attempt, worker, epoch, at, amounts: (cpu, memory) } => {
             book(tx, (*task, *attempt), (*worker, *epoch), *at, (*cpu, *memory))?
         }
@@ -199,9 +200,11 @@ fn retry(tx: &Transaction<'_>, job: JobId, again: &RangeSet) -> rusqlite::Result
     Ok(rows)
 }
 
-fn set_cancels(tx: &Transaction<'_>, job: JobId, tasks: &RangeSet) -> rusqlite::Result<usize> {
+/// Sets a column of a job that holds tasks as ranges.
+fn set_ranges(tx: &Transaction<'_>, column: &str, job: JobId, tasks: &RangeSet) -> rusqlite::Result<usize> {
     let ranges = (!tasks.is_empty()).then(|| spec::ranges_to_json(tasks));
-    tx.prepare_cached("UPDATE jobs SET cancels = ?2 WHERE id = ?1")?.execute((int(job.0), ranges))
+    let update = format!("UPDATE jobs SET {column} = ?2 WHERE id = ?1");
+    tx.prepare_cached(&update)?.execute((int(job.0), ranges))
 }
 
 fn end(

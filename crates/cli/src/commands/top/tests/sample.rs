@@ -222,6 +222,7 @@ pub fn job(id: u64) -> Job {
         after: Vec::new(),
         after_any: Vec::new(),
         after_not_ok: Vec::new(),
+        after_tasks: None,
         on_end: Vec::new(),
         parent: None,
         counts,
