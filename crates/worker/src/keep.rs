@@ -1,8 +1,8 @@
 //! Room for output files. As the worker's disk fills, or its output takes more than the operator allows, the
 //! oldest output of ended tasks is cut to its beginning. A thread of the agent calls it every [`EVERY`].
-//! Output of attempts that the keeper still has is never cut, and no file is deleted.
+//! Output of attempts that the keeper still has is never cut, and no file is deleted. Marks are small, and stay.
 
-use crate::logs::LogDir;
+use crate::logs::{LogDir, TIMES_ENDING};
 use crate::protocol::TaskRef;
 use rustix::fs::statvfs;
 use std::collections::BTreeSet;
@@ -71,6 +71,10 @@ fn files(root: &Path) -> io::Result<Vec<Output>> {
         // Output is in a directory for each job; a plain file here is not output.
         let Ok(entries) = fs::read_dir(dir.path()) else { continue };
         for entry in entries.flatten() {
+            // What is put behind the beginning of output would be read as a mark.
+            if entry.path().extension().is_some_and(|ending| ending == TIMES_ENDING) {
+                continue;
+            }
             let Ok(found) = entry.metadata() else { continue };
             if let (true, Ok(changed)) = (found.is_file(), found.modified()) {
                 files.push(Output { path: entry.path(), bytes: found.blocks() * 512, changed });
