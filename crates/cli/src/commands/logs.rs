@@ -6,8 +6,10 @@ use crate::client::signals::Stop;
 use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
 use crate::commands::log_lines::{LineArgs, last_lines};
+use crate::commands::log_order::LinesInOrder;
 use crate::commands::select::TaskOrJob;
 use crate::commands::shown;
+use crate::system::is_one_place;
 use crate::ui::error::{CliError, Doing, may_pass};
 use crate::ui::failure::{StderrLines, failed_line, tell_failures};
 use crate::ui::log_place::LogPlace;
@@ -20,7 +22,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use windlass_api::client::{Client, ClientError, LogQuery};
-use windlass_api::{Task, TaskState};
+use windlass_api::{ErrorCode, Task, TaskState};
 
 /// Pause before a stream is asked for again that ended well before its task did: its server stops.
 const AGAIN_PAUSE: Duration = Duration::from_millis(100);
@@ -29,7 +31,10 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 #[command(
     after_help = "With -f the output of a task is shown live. A job with several tasks is shown task by task as
-they end, so that their lines do not mix. How tasks failed is told on standard error."
+they end, so that their lines do not mix. How tasks failed is told on standard error.
+
+Lines of standard output and standard error of a task that has ended stand in the order in which they were
+written, to a quarter of a second, if both go to the same terminal or file."
 )]
 pub struct LogsArgs {
     /// A task (12.3) or a job (12, last)
@@ -54,10 +59,13 @@ pub struct LogsArgs {
     tail_bytes: Option<u32>,
     #[command(flatten)]
     lines: LineArgs,
+    /// Put the time before each line, to a quarter of a second. A line that is not UTF-8 is shown as text
+    #[arg(long, conflicts_with_all = ["follow", "lines"])]
+    timestamps: bool,
     /// Write the results of ended tasks to this directory instead: for each a directory with stdout, stderr and
     /// result.json
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, conflicts_with_all = [
-        "follow", "stdout", "stderr", "attempt", "tail_bytes",
+        "follow", "stdout", "stderr", "attempt", "tail_bytes", "timestamps",
     ])]
     results: Option<PathBuf>,
 }
@@ -184,14 +192,44 @@ async fn show_or_follow(
                 let shown = show_last(&link.client, id, args, args.attempt, (lines, &writer)).await;
                 shown.map(|_| ()).doing(doing)
             }
-            None => {
-                let places = args.places();
-                show_task(&link.client, id, args, args.attempt, (&places, &writer)).await.doing(doing)
-            }
+            None => show_whole(&link.client, id, args, &writer).await.doing(doing),
         },
     };
     writer.end_lines().await;
     shown
+}
+
+/// Shows what an attempt wrote until now.
+async fn show_whole(client: &Client, id: &str, args: &LogsArgs, writer: &Writer) -> Result<(), ClientError> {
+    let wanted = [args.wants(0), args.wants(1)];
+    let mut lacks_times = false;
+    if args.timestamps || (wanted == [true; 2] && is_one_place()) {
+        let task = client.task(id).await?;
+        let attempt = args.attempt.unwrap_or(task.attempt.attempt);
+        if attempt > 0 && (args.timestamps || (is_over(&task, attempt) && wrote_both(&task, attempt))) {
+            let (tail_bytes, timestamps) = (args.tail_bytes, args.timestamps);
+            let lines = LinesInOrder { attempt, tail_bytes, wanted, timestamps };
+            match lines.show(client, id, writer).await {
+                // A server of an earlier release. If it is the attempt that does not exist, the next request says so.
+                Err(ClientError::Refused(detail)) if detail.code == ErrorCode::NotFound => {
+                    lacks_times = args.timestamps;
+                }
+                shown => return shown,
+            }
+        }
+    }
+    let places = args.places();
+    show_task(client, id, args, args.attempt, (&places, writer)).await?;
+    if lacks_times {
+        writer.say("note: the server does not tell when lines were written").await;
+    }
+    Ok(())
+}
+
+/// True if the attempt wrote to both streams.
+fn wrote_both(task: &Task, attempt: u32) -> bool {
+    let mut tried = std::iter::once(&task.attempt).chain(&task.history);
+    tried.any(|tried| tried.attempt == attempt && tried.out_bytes > 0 && tried.err_bytes > 0)
 }
 
 /// Shows the last lines of both streams of an attempt, and returns the places behind them.
@@ -348,6 +386,8 @@ mod tests {
         assert!(!parse("12 --prefix=never").unwrap().lines.has_prefix(9));
         assert!(parse("12.3 -n 3 --tail-bytes 100").is_err());
         assert!(parse("12.3 --stderr --stdout").is_err());
+        assert!(parse("12.3 --timestamps --tail-bytes 100").unwrap().timestamps);
+        assert!(parse("12.3 --timestamps -f").is_err() && parse("12.3 --timestamps -n 3").is_err());
         assert!(parse("").is_err());
         assert!(parse("x").is_err());
     }
