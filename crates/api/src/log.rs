@@ -1,7 +1,8 @@
-//! The output of a task in the order in which it was written: the marks that a worker makes of it, and the JSON of lines.
+//! The output of a task in the order in which it was written: the marks that a worker makes of it, and the JSON of
+//! lines.
 //!
-//! A task writes to two files by itself, so nothing sees its lines as they are written. Its keeper looks at the sizes of
-//! both files a few times a second, and appends a mark to a third file if they grew. What lies between two marks was
+//! A task writes to two files by itself, so nothing sees its lines as they are written. Its keeper looks at the sizes
+//! of both files a few times a second, and appends a mark to a third file if they grew. What lies between two marks was
 //! written between two looks. So a line has the time of the first mark behind its first byte, and lines of both streams
 //! have an order up to that interval.
 
@@ -52,7 +53,8 @@ impl LogMark {
 pub struct LogMarks(Vec<LogMark>);
 
 impl LogMarks {
-    /// The marks of a file. Any bytes are some marks: a row that is not whole is left out, and so are rows over the bound.
+    /// The marks of a file. Any bytes are some marks: a row that is not whole is left out, and so are rows over the
+    /// bound.
     pub fn parse(bytes: &[u8]) -> LogMarks {
         let rows = bytes.chunks_exact(LOG_MARK_BYTES).take(LOG_MARKS_MAX);
         let mut marks: Vec<LogMark> = rows.map(LogMark::from_bytes).collect();
@@ -87,8 +89,8 @@ impl LogMarks {
         self.0.get(interval).map(|mark| mark.at_ms)
     }
 
-    /// Merges marks until at most half of them are left. `every_ms` is the interval so far; returns the new one, which is
-    /// a power of two times as long. The last mark stays.
+    /// Merges marks until at most half of them are left. `every_ms` is the interval so far; returns the new one, which
+    /// is a power of two times as long. The last mark stays.
     pub fn thin_out(self, mut every_ms: u64) -> (LogMarks, u64) {
         let most = (self.0.len() / 2).max(1);
         let mut marks = self.0;
@@ -156,8 +158,8 @@ impl LogStream {
 pub struct LogLine {
     /// Where the task wrote it.
     pub stream: LogStream,
-    /// When it was there, by the worker's clock: up to a quarter of a second after its first byte was written. Absent where
-    /// that is not known.
+    /// When it was there, by the worker's clock: up to a quarter of a second after its first byte was written. Absent
+    /// where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_ms: Option<u64>,
     /// The place of its first byte in its stream.
@@ -174,7 +176,8 @@ pub struct LogLine {
 /// A part of both outputs of an attempt, in the order in which it was written.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct LogLines {
-    /// The lines, oldest first. Of those that were written in the same quarter of a second, standard output comes first.
+    /// The lines, oldest first. Of those that were written in the same quarter of a second, standard output comes
+    /// first.
     pub lines: Vec<LogLine>,
     /// The offset of the next line of standard output.
     pub next_stdout: u64,

@@ -17,8 +17,8 @@ pub struct LogLinesQuery {
     pub stderr_offset: i64,
 }
 
-/// Lines of both outputs of a task in the order in which they were written. A server of an earlier release answers that it
-/// does not know the path.
+/// Lines of both outputs of a task in the order in which they were written. A server of an earlier release answers that
+/// it does not know the path.
 pub async fn log_lines(client: &Client, id: &str, query: &LogLinesQuery) -> Result<LogLines, ClientError> {
     client.get(&format!("/api/v1/tasks/{id}/log/lines"), query).await
 }

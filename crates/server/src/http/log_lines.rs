@@ -29,8 +29,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub struct LogLinesQuery {
     /// The last attempt by default.
     attempt: Option<u32>,
-    /// Bytes of standard output to leave out at the beginning: `next_stdout` of the answer before. A negative number counts
-    /// from the end of each stream, and the first line begins behind it.
+    /// Bytes of standard output to leave out at the beginning: `next_stdout` of the answer before. A negative number
+    /// counts from the end of each stream, and the first line begins behind it.
     #[serde(default)]
     stdout_offset: i64,
     /// The same for standard error: `next_stderr` of the answer before.
@@ -40,9 +40,9 @@ pub struct LogLinesQuery {
     limit: Option<usize>,
 }
 
-/// Gives the lines of both outputs of an attempt, in the order in which they were written, with their times. A client that
-/// wants all of them asks again with the offsets of the answer while `more` is true. Of an attempt that runs, a line comes up
-/// to half a second after it is written, once it has its end.
+/// Gives the lines of both outputs of an attempt, in the order in which they were written, with their times. A client
+/// that wants all of them asks again with the offsets of the answer while `more` is true. Of an attempt that runs, a
+/// line comes up to half a second after it is written, once it has its end.
 #[utoipa::path(get, path = "/api/v1/tasks/{id}/log/lines", tag = "tasks",
     params(("id" = String, Path), LogLinesQuery),
     responses((status = 200, body = LogLines),

@@ -82,7 +82,8 @@ impl StreamPart {
         Ok(())
     }
 
-    /// All that there is was read. Nothing follows what an attempt that `is_over` wrote, so what has no end is a line, too.
+    /// All that there is was read. Nothing follows what an attempt that `is_over` wrote, so what has no end is a line,
+    /// too.
     pub fn end(&mut self, is_over: bool) {
         self.is_whole = true;
         if is_over {
@@ -130,8 +131,8 @@ fn note_bytes(bytes: &[u8]) -> usize {
     end.map_or(0, |at| at + 2)
 }
 
-/// The first lines of both parts in their order, with at most `bytes_max` bytes of text and one line more. `rest_ms` is the
-/// time of what was written after the last mark, where that is known.
+/// The first lines of both parts in their order, with at most `bytes_max` bytes of text and one line more. `rest_ms` is
+/// the time of what was written after the last mark, where that is known.
 pub(super) fn merge(
     mut parts: [StreamPart; 2],
     marks: &LogMarks,
@@ -298,8 +299,8 @@ mod tests {
                     prop_assert!(last <= key, "{last:?} {key:?}");
                     last = key;
                 }
-                prop_assert_eq!(shown.each_ref().map(|shown| shown.len() as u64), [answer.next_stdout, answer.next_stderr]);
                 places = [answer.next_stdout, answer.next_stderr];
+                prop_assert_eq!(shown.each_ref().map(|shown| shown.len() as u64), places);
                 if !answer.more {
                     break;
                 }

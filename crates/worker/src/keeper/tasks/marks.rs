@@ -1,7 +1,7 @@
 //! The marks of an attempt: when its output grew. The task writes to its files by itself, so the sizes of both are
-//! compared a few times a second, and a row is appended to a third file where they differ. From the rows follow the times
-//! of lines, and the order of lines of both streams. A row that cannot be written is left out: the task goes on, and its
-//! lines get the time of the next row.
+//! compared a few times a second, and a row is appended to a third file where they differ. From the rows follow the
+//! times of lines, and the order of lines of both streams. A row that cannot be written is left out: the task goes on,
+//! and its lines get the time of the next row.
 
 use crate::clock::unix_ns;
 use crate::logs::{LogDir, Stream};
@@ -13,8 +13,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::time::{Duration, Instant};
 use windlass_api::{LOG_MARK_BYTES, LOG_MARK_EVERY_MS, LOG_MARKS_MAX, LogMark, LogMarks};
 
-/// How far the marks of an attempt are. An older keeper hands over none: what was written until then gets the time of the
-/// first mark.
+/// How far the marks of an attempt are. An older keeper hands over none: what was written until then gets the time of
+/// the first mark.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Marks {
     /// Rows of the file.
@@ -35,8 +35,8 @@ impl Marks {
         Marks { looked_at: Some(now), ..Marks::default() }
     }
 
-    /// Marks the sizes of standard output and standard error if they have changed since the last look, and that was long
-    /// enough ago.
+    /// Marks the sizes of standard output and standard error if they have changed since the last look, and that was
+    /// long enough ago.
     pub(super) fn look(&mut self, logs: &LogDir, task: TaskRef, bytes: [u64; 2], now: Instant) {
         let every = Duration::from_millis(self.every_ms());
         if self.looked_at.is_some_and(|at| now.saturating_duration_since(at) < every) {
