@@ -94,6 +94,7 @@ fn cut(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::logs::Stream;
+    use std::fs::File;
 
     #[test]
     fn the_oldest_output_of_ended_tasks_is_cut_first() {
@@ -113,6 +114,10 @@ mod tests {
         write(3, 5000, 1 << 20);
         write(4, 1, 1 << 20);
         write(5, 9000, 100);
+        // Marks of the oldest output.
+        let times = logs.path(task(5), Stream::Times);
+        fs::write(&times, vec![7; 100 << 10]).unwrap();
+        File::open(&times).unwrap().set_modified(SystemTime::now() - Duration::from_secs(9000)).unwrap();
         let held = BTreeSet::from([task(3)]);
         let given = make_room(&logs, Some(5 << 20), &held).unwrap();
         assert_eq!(given, 0, "there is room");
@@ -123,6 +128,7 @@ mod tests {
         make_room(&logs, Some(0), &held).unwrap();
         assert!(bytes(2) < 5000);
         assert_eq!([bytes(3), bytes(4)], [1 << 20, 1 << 20], "what is still written stays");
+        assert_eq!(fs::metadata(&times).unwrap().len(), 100 << 10, "half a mark would be read as another one");
         let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
     }

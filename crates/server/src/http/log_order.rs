@@ -72,7 +72,7 @@ impl StreamPart {
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.open.extend_from_slice(piece);
-            while self.open.len() > LINE_BYTES_MAX {
+            while self.open.len() - usize::from(self.open.ends_with(b"\n")) > LINE_BYTES_MAX {
                 self.take(cut_at(&self.open));
             }
             if self.open.ends_with(b"\n") {
