@@ -128,7 +128,11 @@ mod tests {
         make_room(&logs, Some(0), &held).unwrap();
         assert!(bytes(2) < 5000);
         assert_eq!([bytes(3), bytes(4)], [1 << 20, 1 << 20], "what is still written stays");
-        assert_eq!(fs::metadata(&times).unwrap().len(), 100 << 10, "half a mark would be read as another one");
+        assert_eq!(
+            fs::metadata(&times).unwrap().len(),
+            100 << 10,
+            "half a mark would be read as another one"
+        );
         let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
     }
