@@ -1,6 +1,6 @@
 //! The order and the times of the lines of a task's output, as its keeper marks them.
 
-use crate::support::{Farm, wait_until};
+use crate::support::{Farm, show, wait_until};
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::Path;
@@ -94,6 +94,12 @@ fn lines_of_both_streams_have_their_order_and_their_times() {
     let columns: Vec<Vec<&str>> = timed.lines().map(|line| line.split(' ').collect()).collect();
     assert!(columns.iter().all(|line| line[0].len() == 10 && line[1].len() == 12), "{timed}");
     assert_eq!(columns.iter().map(|line| line[2]).collect::<Vec<_>>(), ["one", "three"]);
+    let last = farm.run(&["logs", "-f", "--timestamps", "-n", "1", "1.0"]);
+    assert!(last.stdout.ends_with(b" three\n") && last.stderr.ends_with(b" four\n"), "{}", show(&last));
+    assert_eq!(
+        [&last.stdout, &last.stderr].map(|text| text.iter().filter(|byte| **byte == b'\n').count()),
+        [1, 1]
+    );
 }
 
 #[test]
