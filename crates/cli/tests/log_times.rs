@@ -1,5 +1,6 @@
 //! The order and the times of the lines of a task's output, as its keeper marks them.
 
+use crate::support::port::Port;
 use crate::support::{Farm, show, wait_until};
 use serde_json::Value;
 use std::io::Read as _;
@@ -17,15 +18,16 @@ fn marked(worker_dir: &Path) -> Option<[u64; 2]> {
     LogMarks::parse(&file).all().last().map(|mark| [mark.out_bytes, mark.err_bytes])
 }
 
-/// Lets the task of [`IN_TURN`] write, each line in an interval of its own. `between` is done after the second line.
-fn write_in_turn(farm: &mut Farm, between: impl FnOnce(&mut Farm)) {
-    let go = |farm: &Farm, name: &str| std::fs::write(farm.work().join(name), "").unwrap();
-    wait_until("the first line is marked", || marked(&farm.state()) == Some([4, 0]));
-    go(farm, "two");
-    wait_until("the second line is marked", || marked(&farm.state()) == Some([4, 4]));
-    between(farm);
-    go(farm, "three");
-    wait_until("all lines are marked", || marked(&farm.state()) == Some([10, 9]));
+/// Lets the task of [`IN_TURN`] in this directory write, each line in an interval of its own. `between` is done after
+/// the second line.
+fn write_in_turn(dir: &Path, worker_dir: &Path, between: impl FnOnce()) {
+    let go = |name: &str| std::fs::write(dir.join(name), "").unwrap();
+    wait_until("the first line is marked", || marked(worker_dir) == Some([4, 0]));
+    go("two");
+    wait_until("the second line is marked", || marked(worker_dir) == Some([4, 4]));
+    between();
+    go("three");
+    wait_until("all lines are marked", || marked(worker_dir) == Some([10, 9]));
 }
 
 fn lines(answer: &Value) -> Vec<(String, String)> {
@@ -58,10 +60,10 @@ fn in_order() -> [(String, String); 4] {
 
 #[test]
 fn lines_of_both_streams_have_their_order_and_their_times() {
-    let mut farm = Farm::with_server(&["--cpus", "1"]);
+    let farm = Farm::with_server(&["--cpus", "1"]);
     farm.ok(&["submit", "--", "sh", "-c", IN_TURN]);
-    write_in_turn(&mut farm, |farm| {
-        let so_far = read(farm, "");
+    write_in_turn(&farm.work(), &farm.state(), || {
+        let so_far = read(&farm, "");
         assert_eq!(lines(&so_far), in_order()[..2], "{so_far}");
         assert_eq!((&so_far["next_stdout"], &so_far["next_stderr"]), (&4.into(), &4.into()));
     });
@@ -107,11 +109,28 @@ fn marks_go_on_while_the_agent_is_dead() {
     let mut farm = Farm::with_server(&["--cpus", "1"]);
     farm.ok(&["submit", "--", "sh", "-c", IN_TURN]);
     // The agent of this worker is in the server's process.
-    write_in_turn(&mut farm, Farm::kill_server);
+    write_in_turn(&farm.work(), &farm.state(), || farm.kill_server());
     std::fs::write(farm.work().join("end"), "").unwrap();
     farm.start();
     farm.ok(&["job", "wait", "1"]);
     let all = read(&farm, "");
+    assert_eq!(lines(&all), in_order());
+    assert!(all["lines"].as_array().unwrap().iter().all(|line| line["at_ms"].is_u64()), "{all}");
+}
+
+#[test]
+fn a_worker_of_a_farm_sends_its_marks() {
+    let port = Port::open(&["--no-worker"]);
+    let token = port.token(&["--role", "worker", "--worker", "box1"]);
+    let _worker = port.worker(&token, "box1");
+    wait_until("the worker is there", || port.admin(&["workers", "-o", "name"]).trim() == "box1");
+    let script = format!("cd '{}'; {IN_TURN}", port.dir.display());
+    port.admin(&["submit", "--cwd", "/", "--", "sh", "-c", &script]);
+    write_in_turn(&port.dir, &port.dir.join("box1/worker"), || {});
+    std::fs::write(port.dir.join("end"), "").unwrap();
+    port.admin(&["job", "wait", "1"]);
+    let text = port.admin(&["api", "GET", "/api/v1/tasks/1.0/log/lines"]);
+    let all: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(lines(&all), in_order());
     assert!(all["lines"].as_array().unwrap().iter().all(|line| line["at_ms"].is_u64()), "{all}");
 }

@@ -487,14 +487,18 @@ impl RemoteLink {
 
     fn log_arrives(&self, part: LogPart) {
         let Some(LogRead { answer, times }) = self.reads.lock().remove(&part.id) else { return };
-        let chunk = match part.failed {
-            Some(why) => Err(io::Error::other(why)),
-            // A worker of an earlier release reads output where marks are asked for.
-            None if part.absent || part.times != times => Ok(None),
-            None => Ok(Some(LogChunk { next: part.next, bytes: part.bytes })),
-        };
         // The request for it may have been dropped.
-        _ = answer.send(chunk);
+        _ = answer.send(chunk_of(part, times));
+    }
+}
+
+/// The bytes of an answer; `None` if there is no such file. `times` says whether marks were asked for.
+fn chunk_of(part: LogPart, times: bool) -> io::Result<Option<LogChunk>> {
+    match part.failed {
+        Some(why) => Err(io::Error::other(why)),
+        // A worker of an earlier release reads output where marks are asked for.
+        None if part.absent || part.times != times => Ok(None),
+        None => Ok(Some(LogChunk { next: part.next, bytes: part.bytes })),
     }
 }
 
@@ -577,6 +581,17 @@ mod tests {
         let measured = || vec![report::What::Load(Load::default()), report::What::Caches(Caches::default())];
         assert!(!said(measured()));
         assert!(said([measured(), vec![report::What::Beat(Beat::default())]].concat()));
+    }
+
+    #[test]
+    fn output_is_not_read_as_marks() {
+        let part = |times| LogPart { next: 3, bytes: b"abc".to_vec(), times, ..LogPart::default() };
+        let bytes = |part, times| chunk_of(part, times).unwrap().map(|chunk| chunk.bytes);
+        assert_eq!(bytes(part(false), true), None, "its worker is of an earlier release");
+        assert_eq!(bytes(part(true), true), Some(b"abc".to_vec()));
+        assert_eq!(bytes(part(false), false), Some(b"abc".to_vec()));
+        let failed = LogPart { failed: Some("a disk".to_owned()), ..LogPart::default() };
+        assert!(chunk_of(failed, true).is_err());
     }
 
     /// A large body goes alone, and may take long. What waits behind it is not what lets tasks go on.
