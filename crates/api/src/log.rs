@@ -228,7 +228,7 @@ mod tests {
     fn made() -> impl Strategy<Value = Vec<[u64; 3]>> {
         prop::collection::vec((250u64..2_000, 0u64..9, 0u64..9), 0..200).prop_map(|steps| {
             let mut row = [1_000, 0, 0];
-            let grow = |(ms, out, err)| {
+            let grow = |(ms, out, err): (u64, u64, u64)| {
                 row = [row[0] + ms, row[1] + out, row[2] + err];
                 row
             };
