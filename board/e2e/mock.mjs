@@ -169,6 +169,9 @@ await part('a failed job says why, and leads to the output that shows it', async
   // Standard error is at the end, and the end is in view.
   await log.locator('.stderr', { hasText: 'texture cache is cold' }).waitFor();
   check((await page.getByLabel('Follow').count()) === 0, 'an ended task can be followed');
+  await page.getByLabel('Times').check();
+  await log.locator('.time', { hasText: /^\d\d:\d\d:\d\d\.\d$/ }).first().waitFor();
+  await page.getByLabel('Times').uncheck();
   const last = log.getByRole('link', { name: /^Line \d+, standard error$/ }).last();
   const number = await last.innerText();
   await last.click();

@@ -228,6 +228,7 @@ function read(state, request, response, path, query, caller) {
     if (!(index < job.states.length)) throw new Refusal(404, 'not_found', `job ${id} has no task ${index}`);
     if (!third) return reply(answers.taskJson(farm, job, index, true));
     if (third === 'why') return reply(answers.why(farm, job, index));
+    if (third === 'log' && fourth === 'lines') return reply(logLines(farm, job, index, caller));
     if (third === 'log') return log(state, response, job, index, query, caller);
   }
   if (first === 'workers' && second) {
@@ -330,7 +331,7 @@ function events(state, request, response, query) {
   response.on('close', () => state.farm.listeners.delete(tell));
 }
 
-function log(state, response, job, index, query, caller) {
+function mayReadLog(job, index, caller) {
   if (caller.role !== 'admin' && caller.name !== job.user)
     throw new Refusal(
       403,
@@ -338,6 +339,25 @@ function log(state, response, job, index, query, caller) {
       `the output of task ${job.id}.${index} is another user's`,
       'ask its user or an administrator',
     );
+}
+
+/** Both outputs of an attempt in the order in which they were written: standard error at the end. */
+function logLines(farm, job, index, caller) {
+  mayReadLog(job, index, caller);
+  const begun = answers.taskJson(farm, job, index, true).started_ms ?? farm.now;
+  const next = { stdout: 0, stderr: 0 };
+  const lines = [];
+  for (const stream of job.states[index] < 3 ? [] : ['stdout', 'stderr'])
+    for (const text of answers.logText(job, index, stream).split('\n').slice(0, -1)) {
+      const bytes = Buffer.byteLength(text) + 1;
+      lines.push({ stream, at_ms: begun + 250 * Math.floor(lines.length / 20), offset: next[stream], bytes, text });
+      next[stream] += bytes;
+    }
+  return { lines, next_stdout: next.stdout, next_stderr: next.stderr, more: false };
+}
+
+function log(state, response, job, index, query, caller) {
+  mayReadLog(job, index, caller);
   const running = job.states[index] === 3;
   const text = job.states[index] < 3 ? '' : answers.logText(job, index, query.get('stream'), running ? 40 : 900);
   const bytes = Buffer.from(text);

@@ -37,6 +37,15 @@ describe('lines of a log', () => {
     ]);
   });
 
+  it('have the time of their first piece', () => {
+    const log = new LogLines();
+    log.push('one\n', 'stdout', 5);
+    log.push('t', 'stderr', 7);
+    log.push('wo\nthree\n', 'stderr', 9);
+    log.push('x'.repeat(LINE_CHARS_MAX + 1), 'stdout');
+    expect(log.lines.map((line) => line.at_ms)).toEqual([5, 7, 9, null, null]);
+  });
+
   it('that still grow when they are dropped begin again', () => {
     const log = new LogLines();
     log.push('open', 'stderr');

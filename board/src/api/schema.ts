@@ -932,6 +932,11 @@ export interface components {
             after_any?: number[];
             /** @description Jobs that must fail or be cancelled first. */
             after_not_ok?: number[];
+            /**
+             * Format: int64
+             * @description The job after whose tasks its own come, task by task.
+             */
+            after_tasks?: number | null;
             /** @description The number of tasks in each state. */
             counts: components["schemas"]["Counts"];
             /**
@@ -1152,6 +1157,56 @@ export interface components {
             session_space?: components["schemas"]["DiskSpace"] | null;
             state_space?: components["schemas"]["DiskSpace"] | null;
         };
+        /** @description A line of a task's output. */
+        LogLine: {
+            /**
+             * Format: int64
+             * @description When it was there, by the worker's clock: up to a quarter of a second after its first byte was written. Absent
+             *     where that is not known.
+             */
+            at_ms?: number | null;
+            /**
+             * Format: int64
+             * @description Bytes that it takes in its stream, with its end. A line without an end has as many bytes as its text.
+             */
+            bytes: number;
+            /** @description True if the line is not UTF-8, and bytes of it were replaced in the text. */
+            lossy?: boolean;
+            /**
+             * Format: int64
+             * @description The place of its first byte in its stream.
+             */
+            offset: number;
+            /** @description Where the task wrote it. */
+            stream: components["schemas"]["LogStream"];
+            /** @description The line without its end. */
+            text: string;
+        };
+        /** @description A part of both outputs of an attempt, in the order in which it was written. */
+        LogLines: {
+            /**
+             * @description The lines, oldest first. Of those that were written in the same quarter of a second, standard output comes
+             *     first.
+             */
+            lines: components["schemas"]["LogLine"][];
+            /** @description True if more is there now. A running attempt may write more later. */
+            more: boolean;
+            /**
+             * Format: int64
+             * @description The offset of the next line of standard error.
+             */
+            next_stderr: number;
+            /**
+             * Format: int64
+             * @description The offset of the next line of standard output.
+             */
+            next_stdout: number;
+        };
+        /**
+         * @description One of a task's two outputs.
+         * @enum {string}
+         */
+        LogStream: "stdout" | "stderr";
         /** @description A task for which the worker was scored and another worker won. */
         LostTask: {
             /**
@@ -2071,6 +2126,12 @@ export interface components {
             after_any?: number[];
             /** @description Jobs that must fail or be cancelled first. */
             after_not_ok?: number[];
+            /**
+             * Format: int64
+             * @description The job after whose tasks its own come, task by task: each starts when the task of its number there has
+             *     succeeded, and is skipped if that one has not when its job ends. Both jobs have the same number of tasks.
+             */
+            after_tasks?: number | null;
             fail_fast?: components["schemas"]["FailFast"] | null;
             /**
              * @description The failed tasks with which `fail_fast` takes effect: a number such as `3`, or `5%` for more than 5 percent of
@@ -2457,7 +2518,7 @@ export interface components {
             turn?: components["schemas"]["Turn"] | null;
         };
         /** @enum {string} */
-        WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
+        WhyWord: "ended" | "running" | "booked" | "stopped" | "held" | "after_jobs" | "after_task" | "steps" | "no_workers" | "fits_nowhere" | "paused" | "quota" | "limit" | "licence_busy" | "probing" | "max_running" | "together" | "parked" | "full" | "behind" | "turn" | "not_target" | "executor" | "other_queues" | "attribute" | "too_small" | "suspect" | "draining" | "left_out" | "saturated" | "low_space" | "worker_limit" | "busy" | "foreign" | "reserved" | "held_by_rule" | "nothing_waits" | "others_preferred" | "held_back" | "fits_none" | "preferred" | "other";
         /** @description A machine with its agent. */
         Worker: {
             /** @description Its attributes; a tag without a value has none here. */

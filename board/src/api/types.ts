@@ -13,6 +13,8 @@ export type History = Schemas['History'];
 export type Job = Schemas['Job'];
 export type JobState = Schemas['JobState'];
 export type Limit = Schemas['Limit'];
+/** Lines of both outputs of an attempt in the order in which they were written. */
+export type LogPage = Schemas['LogLines'];
 /** Who looks. The gateway of another scheduler adds whose farm it shows; a server says nothing of it. */
 export type Me = Schemas['BoardMe'] & { farm?: 'opencue' };
 export type Overview = Schemas['Overview'];

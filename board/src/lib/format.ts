@@ -117,6 +117,11 @@ export function clock(at: number): string {
   return `${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;
 }
 
+/** The time of day to a tenth of a second: `17:42:31.2`. */
+export function exactClock(at: number): string {
+  return `${clock(at)}.${Math.floor(new Date(at).getMilliseconds() / 100)}`;
+}
+
 /** `1 task`, `2 tasks`. */
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;

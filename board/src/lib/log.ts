@@ -16,6 +16,8 @@ export interface Line {
   text: string;
   start: Style;
   stream: LogStream;
+  /** When it was written; null where that is not known. */
+  at_ms: number | null;
 }
 
 /** The end of one output: its line that may still grow, and the style in which its next line begins. */
@@ -31,13 +33,16 @@ export class LogLines {
   /** Number of lines that were dropped at the beginning. */
   dropped = 0;
   private chars = 0;
+  /** When the text was written that is added now. */
+  private at_ms: number | null = null;
   private readonly tails: Record<LogStream, Tail> = {
     stdout: { line: undefined, style: PLAIN },
     stderr: { line: undefined, style: PLAIN },
   };
 
   /** Adds text of an output; what follows its last line feed stays open for the next piece. */
-  push(text: string, stream: LogStream = 'stdout'): void {
+  push(text: string, stream: LogStream = 'stdout', at_ms: number | null = null): void {
+    this.at_ms = at_ms;
     const pieces = text.split('\n');
     pieces.forEach((piece, i) => {
       this.extend(piece, stream);
@@ -47,7 +52,7 @@ export class LogLines {
   }
 
   private begin(text: string, stream: LogStream): Line {
-    const line = { text, start: this.tails[stream].style, stream };
+    const line = { text, start: this.tails[stream].style, stream, at_ms: this.at_ms };
     this.lines.push(line);
     this.tails[stream].line = line;
     return line;

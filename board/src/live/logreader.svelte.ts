@@ -1,12 +1,14 @@
 // Reads the output of an attempt as it is written: one of its two streams, or both.
 //
-// The server has no order between the streams. Of an attempt that runs, both are read at once, and their lines stand in
-// the order in which they arrive. Of one that has ended, standard error follows standard output, as in `windlass logs`.
+// Of an attempt that has ended, the server gives the lines of both in the order in which they were written, with their
+// times. A server of an earlier release does not, and then standard error follows standard output. Of an attempt that runs,
+// both are read at once, and their lines stand in the order in which they arrive.
 //
 // A browser keeps six connections to a server, over all pages that show it. So of two streams only standard output keeps
 // one open; standard error is asked for again and again.
 
-import { ApiFailure, send, withParams } from '../api/client';
+import { ApiFailure, get, send, withParams } from '../api/client';
+import type { LogPage } from '../api/types';
 import { LogLines, type LogStream } from '../lib/log';
 
 /** Bytes from the end of a stream with which it begins to be shown; the whole is a link. */
@@ -43,6 +45,10 @@ export class LogReader {
   bytes = $state(0);
   /** True if a stream is shown from somewhere after its beginning, so that lines cannot be numbered from there. */
   cut = $state(false);
+  /** True if the lines of both streams stand in the order in which they were written. */
+  ordered = $state(false);
+  /** True if the times of lines are known. */
+  timed = $state(false);
   private frame = 0;
   /** All was read; `complete` follows with the last lines. */
   private done = false;
@@ -65,11 +71,13 @@ export class LogReader {
       this.log = new LogLines();
       this.bytes = 0;
       this.cut = false;
+      this.ordered = false;
+      this.timed = false;
       // A stream that breaks ends the other: both are read again from what is shown of them.
       const attempt = new AbortController();
       const both = AbortSignal.any([signal, attempt.signal]);
       try {
-        if (source.ended) for (const stream of source.streams) await this.readStream(source, stream, both);
+        if (source.ended) await this.readEnded(source, both);
         else if (source.streams.length === 1) await this.readStream(source, source.streams[0]!, both);
         else await this.readBoth(source, both);
         this.failure = undefined;
@@ -84,6 +92,45 @@ export class LogReader {
         if (this.failure.status >= 400 && this.failure.status < 500) return;
         await pause(RETRY_MS);
       }
+    }
+  }
+
+  private async readEnded(source: LogSource, signal: AbortSignal): Promise<void> {
+    if (source.streams.length === 2 && (await this.readLines(source, signal))) return;
+    for (const stream of source.streams) await this.readStream(source, stream, signal);
+  }
+
+  /** Reads the lines of both streams in their order. False if the server is of an earlier release. */
+  private async readLines(source: LogSource, signal: AbortSignal): Promise<boolean> {
+    const begun = new Set<LogStream>();
+    let at = { stdout_offset: -TAIL_BYTES, stderr_offset: -TAIL_BYTES };
+    for (;;) {
+      const path = withParams(`/api/v1/tasks/${source.task}/log/lines`, { attempt: source.attempt, ...at });
+      let page: LogPage;
+      try {
+        page = await get<LogPage>(path, signal);
+      } catch (e) {
+        if (e instanceof ApiFailure && e.status === 404 && !this.ordered) return false;
+        throw e;
+      }
+      this.failure = undefined;
+      this.ordered = true;
+      let text = '';
+      page.lines.forEach((line, i) => {
+        if (line.offset > 0 && !begun.has(line.stream)) this.cut = true;
+        begun.add(line.stream);
+        if (line.at_ms != null) this.timed = true;
+        this.bytes += line.bytes;
+        text += `${line.text}\n`;
+        // Lines of one stream and time are added together.
+        const next = page.lines[i + 1];
+        if (next && next.stream === line.stream && next.at_ms === line.at_ms) return;
+        this.log.push(text, line.stream, line.at_ms ?? null);
+        text = '';
+      });
+      this.changed();
+      if (!page.more) return true;
+      at = { stdout_offset: page.next_stdout, stderr_offset: page.next_stderr };
     }
   }
 

@@ -21,6 +21,7 @@ mod job;
 mod job_name;
 mod limit;
 mod load;
+mod log;
 mod nearest;
 mod on_end;
 mod pattern;
@@ -53,6 +54,9 @@ pub use failure::{FailedTask, Failure, FailureGroup, Failures, JobReason};
 pub use job::{Counts, Hints, Job, JobState, Page, SetPriority, Step, Version};
 pub use limit::{Limit, LimitHolder, SetLimit};
 pub use load::{DiskSpace, Load, Pressure, Pressures, Stall};
+pub use log::{
+    LOG_MARK_BYTES, LOG_MARK_EVERY_MS, LOG_MARKS_MAX, LogLine, LogLines, LogMark, LogMarks, LogStream,
+};
 pub use nearest::nearest;
 pub use on_end::OnEnd;
 pub use pattern::{NAME_PATTERNS_MAX, is_name_pattern, matches_name};

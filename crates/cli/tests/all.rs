@@ -25,6 +25,7 @@ mod gateway_bodies;
 mod hostile;
 mod limits;
 mod lists;
+mod log_times;
 mod manual;
 mod neighbours;
 mod nix;

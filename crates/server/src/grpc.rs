@@ -3,7 +3,7 @@
 use crate::auth::{Auth, Caller, Peer, certificate_names};
 use crate::handle::Handle;
 use crate::link::{
-    BadReport, Delivery, LogChunk, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
+    BadReport, Delivery, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use crate::refusals::Refusals;
 use crate::spans;
@@ -23,7 +23,7 @@ use windlass_api::wire::{
     BadLoad, BadMessage, Body, DropBody, DropLogs, FromWorker, Greeting, LogPart, OUTPUTS_MAX, Order,
     ReadLog, Refused, Report, Task, ToWorker, order, order_to_wire, report, workers_server,
 };
-use windlass_api::{Params, StepBody};
+use windlass_api::{LogStream, Params, StepBody};
 use windlass_core::JobId;
 use windlass_core::bounds::HELD_MAX;
 use windlass_core::engine::{BadHello, CheckedHello};
@@ -401,6 +401,13 @@ impl WorkerReader {
 
 type LogAnswer = oneshot::Sender<io::Result<Option<LogChunk>>>;
 
+/// A request for a part of an attempt's output that the worker has not answered.
+struct LogRead {
+    answer: LogAnswer,
+    /// Whether marks were asked for.
+    times: bool,
+}
+
 /// The half that speaks to the worker.
 struct RemoteLink {
     id: u64,
@@ -412,7 +419,7 @@ struct RemoteLink {
     parcels: Mutex<Option<mpsc::Sender<Vec<Order>>>>,
     ended: watch::Sender<bool>,
     bodies: Mutex<SentBodies>,
-    reads: Mutex<BTreeMap<u64, LogAnswer>>,
+    reads: Mutex<BTreeMap<u64, LogRead>>,
     last_read: AtomicU64,
 }
 
@@ -479,14 +486,19 @@ impl RemoteLink {
     }
 
     fn log_arrives(&self, part: LogPart) {
-        let Some(answer) = self.reads.lock().remove(&part.id) else { return };
-        let chunk = match part.failed {
-            Some(why) => Err(io::Error::other(why)),
-            None if part.absent => Ok(None),
-            None => Ok(Some(LogChunk { next: part.next, bytes: part.bytes })),
-        };
+        let Some(LogRead { answer, times }) = self.reads.lock().remove(&part.id) else { return };
         // The request for it may have been dropped.
-        _ = answer.send(chunk);
+        _ = answer.send(chunk_of(part, times));
+    }
+}
+
+/// The bytes of an answer; `None` if there is no such file. `times` says whether marks were asked for.
+fn chunk_of(part: LogPart, times: bool) -> io::Result<Option<LogChunk>> {
+    match part.failed {
+        Some(why) => Err(io::Error::other(why)),
+        // A worker of an earlier release reads output where marks are asked for.
+        None if part.absent || part.times != times => Ok(None),
+        None => Ok(Some(LogChunk { next: part.next, bytes: part.bytes })),
     }
 }
 
@@ -520,21 +532,23 @@ impl WorkerLink for RemoteLink {
     fn read_log(&self, request: LogRequest) -> LogFuture {
         let (answer, wait) = oneshot::channel();
         let id = self.last_read.fetch_add(1, Ordering::Relaxed) + 1;
+        let times = request.file == LogFile::Times;
         {
             let mut reads = self.reads.lock();
-            reads.retain(|_, waiting| !waiting.is_closed());
+            reads.retain(|_, waiting| !waiting.answer.is_closed());
             if reads.len() >= LOG_READS_MAX {
                 let busy = io::Error::new(io::ErrorKind::ResourceBusy, "too many read that worker's output");
                 return Box::pin(std::future::ready(Err(busy)));
             }
-            reads.insert(id, answer);
+            reads.insert(id, LogRead { answer, times });
         }
         self.send(vec![Order::plain(order::What::ReadLog(ReadLog {
             id,
             task: Some(Task::new(request.task, request.attempt)),
-            stderr: request.stderr,
+            stderr: request.file == LogFile::Output(LogStream::Stderr),
             offset: request.offset,
             bytes_max: request.bytes_max as u64,
+            times,
         }))]);
         Box::pin(async move {
             match tokio::time::timeout(LOG_PATIENCE, wait).await {
@@ -567,6 +581,17 @@ mod tests {
         let measured = || vec![report::What::Load(Load::default()), report::What::Caches(Caches::default())];
         assert!(!said(measured()));
         assert!(said([measured(), vec![report::What::Beat(Beat::default())]].concat()));
+    }
+
+    #[test]
+    fn output_is_not_read_as_marks() {
+        let part = |times| LogPart { next: 3, bytes: b"abc".to_vec(), times, ..LogPart::default() };
+        let bytes = |part, times| chunk_of(part, times).unwrap().map(|chunk| chunk.bytes);
+        assert_eq!(bytes(part(false), true), None, "its worker is of an earlier release");
+        assert_eq!(bytes(part(true), true), Some(b"abc".to_vec()));
+        assert_eq!(bytes(part(false), false), Some(b"abc".to_vec()));
+        let failed = LogPart { failed: Some("a disk".to_owned()), ..LogPart::default() };
+        assert!(chunk_of(failed, true).is_err());
     }
 
     /// A large body goes alone, and may take long. What waits behind it is not what lets tasks go on.

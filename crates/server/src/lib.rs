@@ -73,8 +73,8 @@ pub use grpc::WorkerTerms;
 pub use handle::Handle;
 pub use http::{Admission, OPENAPI_PATH, ServeOptions, StandBy, openapi, serve};
 pub use link::{
-    BadReport, Delivery, LogChunk, LogFuture, LogRequest, Progress, SentBodies, StartInfo, WorkerLink,
-    WorkerMessage,
+    BadReport, Delivery, LogChunk, LogFile, LogFuture, LogRequest, Progress, SentBodies, StartInfo,
+    WorkerLink, WorkerMessage,
 };
 pub use listen::{ListenError, Listener, PortLimits, PortRefusal, Protection, serve_port};
 pub use metric_text::MetricFamily;

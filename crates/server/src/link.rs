@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use windlass_api::wire::{BadLoad, BadMessage, Start, cut, report};
-use windlass_api::{BODY_BYTES_MAX, StepBody, TaskValue};
+use windlass_api::{BODY_BYTES_MAX, LogStream, StepBody, TaskValue};
 use windlass_core::cache_keys::CacheKeys;
 use windlass_core::engine::{CheckedHello, Inventory, WorkerCommand};
 use windlass_core::job::{JobSpec, TaskResult};
@@ -248,6 +248,15 @@ impl WorkerMessage {
     }
 }
 
+/// A file of an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFile {
+    /// What it wrote to standard output or standard error.
+    Output(LogStream),
+    /// When both grew: [`LogMarks`](windlass_api::LogMarks). A worker of an earlier release has none.
+    Times,
+}
+
 /// A part of an attempt's output.
 #[derive(Clone, Debug)]
 pub struct LogRequest {
@@ -255,8 +264,8 @@ pub struct LogRequest {
     pub task: TaskId,
     /// The attempt's number, from 1 on.
     pub attempt: u32,
-    /// Standard error instead of standard output.
-    pub stderr: bool,
+    /// The file that is read.
+    pub file: LogFile,
     /// From this byte on; negative counts from the end.
     pub offset: i64,
     /// Bytes of the answer at most.

@@ -1,8 +1,8 @@
 //! Room for output files. As the worker's disk fills, or its output takes more than the operator allows, the
 //! oldest output of ended tasks is cut to its beginning. A thread of the agent calls it every [`EVERY`].
-//! Output of attempts that the keeper still has is never cut, and no file is deleted.
+//! Output of attempts that the keeper still has is never cut, and no file is deleted. Marks are small, and stay.
 
-use crate::logs::LogDir;
+use crate::logs::{LogDir, TIMES_ENDING};
 use crate::protocol::TaskRef;
 use rustix::fs::statvfs;
 use std::collections::BTreeSet;
@@ -71,6 +71,10 @@ fn files(root: &Path) -> io::Result<Vec<Output>> {
         // Output is in a directory for each job; a plain file here is not output.
         let Ok(entries) = fs::read_dir(dir.path()) else { continue };
         for entry in entries.flatten() {
+            // What is put behind the beginning of output would be read as a mark.
+            if entry.path().extension().is_some_and(|ending| ending == TIMES_ENDING) {
+                continue;
+            }
             let Ok(found) = entry.metadata() else { continue };
             if let (true, Ok(changed)) = (found.is_file(), found.modified()) {
                 files.push(Output { path: entry.path(), bytes: found.blocks() * 512, changed });
@@ -90,6 +94,7 @@ fn cut(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::logs::Stream;
+    use std::fs::File;
 
     #[test]
     fn the_oldest_output_of_ended_tasks_is_cut_first() {
@@ -109,6 +114,10 @@ mod tests {
         write(3, 5000, 1 << 20);
         write(4, 1, 1 << 20);
         write(5, 9000, 100);
+        // Marks of the oldest output.
+        let times = logs.path(task(5), Stream::Times);
+        fs::write(&times, vec![7; 100 << 10]).unwrap();
+        File::open(&times).unwrap().set_modified(SystemTime::now() - Duration::from_secs(9000)).unwrap();
         let held = BTreeSet::from([task(3)]);
         let given = make_room(&logs, Some(5 << 20), &held).unwrap();
         assert_eq!(given, 0, "there is room");
@@ -119,6 +128,11 @@ mod tests {
         make_room(&logs, Some(0), &held).unwrap();
         assert!(bytes(2) < 5000);
         assert_eq!([bytes(3), bytes(4)], [1 << 20, 1 << 20], "what is still written stays");
+        assert_eq!(
+            fs::metadata(&times).unwrap().len(),
+            100 << 10,
+            "half a mark would be read as another one"
+        );
         let (_, text) = logs.read(task(1), Stream::Out, -100, 1000).unwrap().unwrap();
         assert!(String::from_utf8_lossy(&text).contains("disk of this worker was full"));
     }

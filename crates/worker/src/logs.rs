@@ -1,6 +1,6 @@
 //! Output files of tasks: two for each attempt. The task writes to them by itself, so output costs the keeper
 //! nothing, and it survives everything but the disk. The keeper makes and trims the files, and the agent
-//! reads and removes them.
+//! reads and removes them. A third file has the marks by which the lines of both get their times and their order.
 //!
 //! A file over its limit keeps its beginning and its end. The middle becomes a hole, so offsets stay valid
 //! and a reader that follows the file goes on undisturbed. Bytes are never moved.
@@ -19,14 +19,19 @@ const HEAD_BYTES: u64 = 1 << 20;
 /// A multiple of the block size of common file systems.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// One of a task's two outputs.
+/// A file of an attempt: one of its two outputs, or their marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// Standard output of the task.
     Out,
     /// Standard error of the task.
     Err,
+    /// When both grew, as [`LogMark`](windlass_api::LogMark)s; absent of an attempt that ended at once.
+    Times,
 }
+
+/// How the names of the files with marks end.
+pub const TIMES_ENDING: &str = "times";
 
 impl Stream {
     /// Both outputs, standard output first.
@@ -50,6 +55,7 @@ impl LogDir {
         let name = match stream {
             Stream::Out => "out",
             Stream::Err => "err",
+            Stream::Times => TIMES_ENDING,
         };
         self.job_dir(task.job).join(format!("{}.{}.{name}", task.index, task.attempt))
     }
@@ -59,7 +65,7 @@ impl LogDir {
         &self.root
     }
 
-    /// Both files of an attempt.
+    /// Both files of an attempt's output.
     pub fn paths(&self, task: TaskRef) -> [PathBuf; 2] {
         Stream::BOTH.map(|stream| self.path(task, stream))
     }

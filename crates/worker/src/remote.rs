@@ -512,9 +512,13 @@ impl StreamSession<'_> {
         let (logs, reports) = (self.agent.logs(), self.reports.clone());
         tokio::task::spawn_blocking(move || {
             let task = TaskRef::from(read.task.unwrap_or_default());
-            let stream = if read.stderr { crate::Stream::Err } else { crate::Stream::Out };
+            let stream = match (read.times, read.stderr) {
+                (true, _) => crate::Stream::Times,
+                (false, true) => crate::Stream::Err,
+                (false, false) => crate::Stream::Out,
+            };
             let bytes_max = (read.bytes_max as usize).min(PART_BYTES_MAX);
-            let mut part = LogPart { id: read.id, ..LogPart::default() };
+            let mut part = LogPart { id: read.id, times: read.times, ..LogPart::default() };
             match logs.read(task, stream, read.offset, bytes_max) {
                 Ok(Some((next, bytes))) => (part.next, part.bytes) = (next, bytes),
                 Ok(None) => part.absent = true,

@@ -2,8 +2,26 @@
 
 use super::servers::Patience;
 use super::{Client, ClientError, segment};
-use crate::{BoardCode, DryRun, SubmitRequest};
+use crate::{BoardCode, DryRun, LogLines, SubmitRequest};
 use reqwest::Method;
+use serde::Serialize;
+
+/// The part of both outputs of a task to get.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LogLinesQuery {
+    /// The attempt's number, from 1 on.
+    pub attempt: u32,
+    /// Bytes of standard output to skip at the beginning; a negative number counts from the end.
+    pub stdout_offset: i64,
+    /// The same for standard error.
+    pub stderr_offset: i64,
+}
+
+/// Lines of both outputs of a task in the order in which they were written. A server of an earlier release answers that
+/// it does not know the path.
+pub async fn log_lines(client: &Client, id: &str, query: &LogLinesQuery) -> Result<LogLines, ClientError> {
+    client.get(&format!("/api/v1/tasks/{id}/log/lines"), query).await
+}
 
 /// What a submission would do; nothing is submitted.
 pub async fn dry_run(client: &Client, request: &SubmitRequest) -> Result<DryRun, ClientError> {

@@ -615,6 +615,10 @@ pub struct ReadLog {
     pub offset: i64,
     #[prost(uint64, tag = "5")]
     pub bytes_max: u64,
+    /// The marks of both streams instead: rows of the time, in milliseconds since the Unix epoch, and of the bytes of
+    /// standard output and of standard error by then. Each number has eight bytes, the lowest first.
+    #[prost(bool, tag = "6")]
+    pub times: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LogPart {
@@ -631,6 +635,9 @@ pub struct LogPart {
     pub next: u64,
     #[prost(bytes = "vec", tag = "5")]
     pub bytes: ::prost::alloc::vec::Vec<u8>,
+    /// These are marks. A worker that knows none answers a question for them with output.
+    #[prost(bool, tag = "6")]
+    pub times: bool,
 }
 /// Jobs with old output. The answer names those that the server does not know.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

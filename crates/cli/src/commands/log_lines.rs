@@ -7,11 +7,11 @@ use std::io::{self, IsTerminal as _};
 use windlass_api::client::{Client, ClientError, LogQuery};
 
 /// Bytes that are read first for each line that is wanted. More are read if their lines are longer.
-const LINE_BYTES_GUESS: u32 = 128;
+pub const LINE_BYTES_GUESS: u32 = 128;
 /// Bytes that are read at least: they take one packet or two.
-const TAIL_BYTES_MIN: u32 = 4 << 10;
+pub const TAIL_BYTES_MIN: u32 = 4 << 10;
 /// Bytes that are read at most, whatever number of lines they have. They are in memory.
-const TAIL_BYTES_MAX: u32 = 64 << 20;
+pub const TAIL_BYTES_MAX: u32 = 64 << 20;
 
 /// Which lines of the output are shown, and how.
 #[derive(Args, Clone, Copy, Debug)]

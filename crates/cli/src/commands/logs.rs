@@ -6,8 +6,10 @@ use crate::client::signals::Stop;
 use crate::commands::follow::{self, follow};
 use crate::commands::list::each_task;
 use crate::commands::log_lines::{LineArgs, last_lines};
+use crate::commands::log_order::{LinesInOrder, WantedLines};
 use crate::commands::select::TaskOrJob;
 use crate::commands::shown;
+use crate::system::is_one_place;
 use crate::ui::error::{CliError, Doing, may_pass};
 use crate::ui::failure::{StderrLines, failed_line, tell_failures};
 use crate::ui::log_place::LogPlace;
@@ -20,16 +22,21 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use windlass_api::client::{Client, ClientError, LogQuery};
-use windlass_api::{Task, TaskState};
+use windlass_api::{ErrorCode, Task, TaskState};
 
 /// Pause before a stream is asked for again that ended well before its task did: its server stops.
 const AGAIN_PAUSE: Duration = Duration::from_millis(100);
+/// Interval between two looks for more lines of an attempt that are shown with their times.
+const LINES_EVERY: Duration = Duration::from_millis(500);
 
 /// Shows the output of a task, or of all tasks of a job in order.
 #[derive(Args, Debug)]
 #[command(
     after_help = "With -f the output of a task is shown live. A job with several tasks is shown task by task as
-they end, so that their lines do not mix. How tasks failed is told on standard error."
+they end, so that their lines do not mix. How tasks failed is told on standard error.
+
+Lines of standard output and standard error of a task that has ended stand in the order in which they were
+written, to a quarter of a second, if both go to the same terminal or file."
 )]
 pub struct LogsArgs {
     /// A task (12.3) or a job (12, last)
@@ -54,10 +61,13 @@ pub struct LogsArgs {
     tail_bytes: Option<u32>,
     #[command(flatten)]
     lines: LineArgs,
+    /// Put the time before each line, to a quarter of a second. A line that is not UTF-8 is shown as text
+    #[arg(long)]
+    timestamps: bool,
     /// Write the results of ended tasks to this directory instead: for each a directory with stdout, stderr and
     /// result.json
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, conflicts_with_all = [
-        "follow", "stdout", "stderr", "attempt", "tail_bytes",
+        "follow", "stdout", "stderr", "attempt", "tail_bytes", "timestamps",
     ])]
     results: Option<PathBuf>,
 }
@@ -100,7 +110,7 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
         }
         TaskOrJob::Job(job) => {
             let id = job.resolve(&client).await?;
-            if args.follow && !args.is_partial() {
+            if args.follow && !args.is_partial() && !args.timestamps {
                 let job = link.client.job(id).await.doing(format_args!("show job {id}"))?;
                 let has_prefixes = args.lines.has_prefix(job.counts.total as usize);
                 let options = follow::Options {
@@ -177,21 +187,46 @@ async fn show_or_follow(
 ) -> Result<(), CliError> {
     let writer = if has_prefix { writer.prefixed(task_prefix(id)) } else { writer.clone() };
     let doing = format!("show the output of task {id}");
-    let shown = match args.follow {
-        true => follow_task(link, id, args, &writer, &doing).await,
-        false => match args.lines.lines {
-            Some(lines) => {
-                let shown = show_last(&link.client, id, args, args.attempt, (lines, &writer)).await;
-                shown.map(|_| ()).doing(doing)
-            }
-            None => {
-                let places = args.places();
-                show_task(&link.client, id, args, args.attempt, (&places, &writer)).await.doing(doing)
-            }
-        },
+    let shown = match (args.follow, args.timestamps) {
+        (true, false) => follow_task(link, id, args, &writer, &doing).await,
+        (true, true) => follow_lines(link, id, args, &writer, &doing).await,
+        (false, _) => show_now(&link.client, id, args, &writer).await.doing(doing),
     };
     writer.end_lines().await;
     shown
+}
+
+/// Shows what an attempt wrote until now.
+async fn show_now(client: &Client, id: &str, args: &LogsArgs, writer: &Writer) -> Result<(), ClientError> {
+    let mut lacks_times = false;
+    if args.timestamps || (args.wants(0) && args.wants(1) && is_one_place()) {
+        let task = client.task(id).await?;
+        let attempt = args.attempt.unwrap_or(task.attempt.attempt);
+        if attempt > 0 && (args.timestamps || (is_over(&task, attempt) && wrote_both(&task, attempt))) {
+            match args.lines_in_order(attempt).show(client, id, writer).await {
+                // A server of an earlier release. If it is the attempt that does not exist, the next request says so.
+                Err(ClientError::Refused(detail)) if detail.code == ErrorCode::NotFound => {
+                    lacks_times = args.timestamps;
+                }
+                shown => return shown,
+            }
+        }
+    }
+    if let Some(lines) = args.lines.lines {
+        show_last(client, id, args, args.attempt, (lines, writer)).await?;
+    } else {
+        show_task(client, id, args, args.attempt, (&args.places(), writer)).await?;
+    }
+    if lacks_times {
+        writer.say("note: the server does not tell when lines were written").await;
+    }
+    Ok(())
+}
+
+/// True if the attempt wrote to both streams.
+fn wrote_both(task: &Task, attempt: u32) -> bool {
+    let mut tried = std::iter::once(&task.attempt).chain(&task.history);
+    tried.any(|tried| tried.attempt == attempt && tried.out_bytes > 0 && tried.err_bytes > 0)
 }
 
 /// Shows the last lines of both streams of an attempt, and returns the places behind them.
@@ -249,6 +284,49 @@ async fn follow_task(
             Err(error) => link.pause(doing, error).await?,
         }
     }
+}
+
+/// Follows the lines of an attempt to its end, with their times, at one server after another.
+async fn follow_lines(
+    link: &mut ServerLink,
+    id: &str,
+    args: &LogsArgs,
+    writer: &Writer,
+    doing: &str,
+) -> Result<(), CliError> {
+    let mut lines = None;
+    loop {
+        match follow_lines_once(&link.client, id, args, &mut lines, writer).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                link.calm();
+                tokio::time::sleep(LINES_EVERY).await;
+            }
+            Err(error) => link.pause(doing, error).await?,
+        }
+    }
+}
+
+/// Shows the lines that are there now; true if no more will come. The attempt is that which is the last one at the
+/// beginning.
+async fn follow_lines_once(
+    client: &Client,
+    id: &str,
+    args: &LogsArgs,
+    lines: &mut Option<(u32, LinesInOrder)>,
+    writer: &Writer,
+) -> Result<bool, ClientError> {
+    let task = client.task(id).await?;
+    let (number, lines) = lines.get_or_insert_with(|| {
+        let number = args.attempt.unwrap_or(task.attempt.attempt.max(1));
+        (number, args.lines_in_order(number))
+    });
+    // Asked before the lines are read: what is written before the end is not missed.
+    let is_over = is_over(&task, *number);
+    if args.attempt.is_some() || *number <= task.attempt.attempt {
+        lines.show(client, id, writer).await?;
+    }
+    Ok(is_over)
 }
 
 /// Shows what one server sends; true if that was all. The attempt is that which is the last one at the beginning.
@@ -310,6 +388,17 @@ impl LogsArgs {
         }
     }
 
+    /// The lines of an attempt that are wanted.
+    fn lines_in_order(&self, attempt: u32) -> LinesInOrder {
+        let wanted = WantedLines {
+            streams: [self.wants(0), self.wants(1)],
+            timestamps: self.timestamps,
+            tail_bytes: self.tail_bytes,
+            lines: self.lines.lines,
+        };
+        LinesInOrder::new(attempt, wanted)
+    }
+
     /// Where both streams begin.
     fn places(&self) -> [LogPlace; 2] {
         [(); 2].map(|()| self.tail_bytes.map_or_else(LogPlace::default, LogPlace::tail))
@@ -348,6 +437,10 @@ mod tests {
         assert!(!parse("12 --prefix=never").unwrap().lines.has_prefix(9));
         assert!(parse("12.3 -n 3 --tail-bytes 100").is_err());
         assert!(parse("12.3 --stderr --stdout").is_err());
+        assert!(parse("12.3 --timestamps --tail-bytes 100").unwrap().timestamps);
+        assert!(
+            parse("12.3 --timestamps -f -n 3").is_ok() && parse("12 --timestamps --results out").is_err()
+        );
         assert!(parse("").is_err());
         assert!(parse("x").is_err());
     }

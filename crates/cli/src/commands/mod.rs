@@ -16,6 +16,7 @@ pub mod job_wait;
 pub mod limit;
 pub mod list;
 pub mod log_lines;
+pub mod log_order;
 pub mod logs;
 pub mod native;
 pub mod on_end;

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
-use windlass_api::StepBody;
 use windlass_api::wire::{Hello, order, order_to_wire, report};
+use windlass_api::{LogStream, StepBody};
 use windlass_core::JobId;
 use windlass_core::engine::{CheckedHello, SERVABLE};
 use windlass_core::tags::CORE_SCORE;
 use windlass_server::{
-    Config, Delivery, Handle, LogChunk, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
+    Config, Delivery, Handle, LogChunk, LogFile, LogFuture, LogRequest, SentBodies, WorkerLink, WorkerMessage,
 };
 use windlass_worker::{
     Agent, AgentOptions, Body, CacheDir, FromAgent, MeasureCore, NO_CONTROL_GROUPS, Stream, TaskRef,
@@ -250,8 +250,12 @@ impl WorkerLink for LocalLink {
     fn read_log(&self, request: LogRequest) -> LogFuture {
         let logs = self.agent.logs();
         Box::pin(async move {
-            let LogRequest { task, attempt, stderr, offset, bytes_max } = request;
-            let stream = if stderr { Stream::Err } else { Stream::Out };
+            let LogRequest { task, attempt, file, offset, bytes_max } = request;
+            let stream = match file {
+                LogFile::Output(LogStream::Stdout) => Stream::Out,
+                LogFile::Output(LogStream::Stderr) => Stream::Err,
+                LogFile::Times => Stream::Times,
+            };
             let read = move || logs.read(TaskRef::new(task, attempt), stream, offset, bytes_max);
             let part = tokio::task::spawn_blocking(read).await.map_err(std::io::Error::other)??;
             Ok(part.map(|(next, bytes)| LogChunk { next, bytes }))

@@ -4,7 +4,8 @@
 use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -22,6 +23,18 @@ pub fn new_private_dir(path: &Path) -> io::Result<()> {
 /// True if the permissions let other users of this machine read the file.
 pub fn is_open_to_others(permissions: &Permissions) -> bool {
     permissions.mode() & 0o077 != 0
+}
+
+/// True if standard output and standard error are one file, pipe or terminal, where the order of their lines is seen.
+pub fn is_one_place() -> bool {
+    let out = place_of(io::stdout().as_fd());
+    out.is_some() && out == place_of(io::stderr().as_fd())
+}
+
+/// The device and the number of an open file.
+fn place_of(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let found = File::from(fd.try_clone_to_owned().ok()?).metadata().ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// The user's name without the environment: the one in /etc/passwd, else the user's number.

@@ -3,7 +3,7 @@
 
 use crate::ui::error::{HUNG_UP, INTERRUPTED, TERMINATED};
 use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use tokio::signal::windows::{CtrlBreak, CtrlC, CtrlClose, ctrl_break, ctrl_c, ctrl_close};
 
@@ -20,6 +20,11 @@ pub fn new_private_dir(path: &Path) -> io::Result<()> {
 /// Always false: the standard library does not say who may read a file.
 pub fn is_open_to_others(_: &Permissions) -> bool {
     false
+}
+
+/// True if standard output and standard error are both the console, where the order of their lines is seen.
+pub fn is_one_place() -> bool {
+    io::stdout().is_terminal() && io::stderr().is_terminal()
 }
 
 /// The name of the user without the environment.

@@ -65,6 +65,12 @@ pub fn moment(ms: u64) -> String {
     )
 }
 
+/// The same with milliseconds.
+pub fn exact_moment(ms: u64) -> String {
+    let here_ms = ms.saturating_add_signed(server_ahead_ms().saturating_neg());
+    format!("{}.{:03}", moment(ms), here_ms % 1000)
+}
+
 /// Milliseconds since the Unix epoch by the clock of the server that answered last. Ages computed with it are right
 /// even if that clock or this machine's is wrong.
 pub fn now_ms() -> u64 {

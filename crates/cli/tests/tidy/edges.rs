@@ -169,7 +169,7 @@ pub const CORE_EDGES: [(&str, &[&str]); 25] = [
 ];
 
 /// The modules of the interface that each of its modules may use. There is no circle.
-pub const API_EDGES: [(&str, &[&str]); 36] = [
+pub const API_EDGES: [(&str, &[&str]); 37] = [
     ("address", &[]),
     ("after", &[]),
     ("error", &[]),
@@ -177,6 +177,7 @@ pub const API_EDGES: [(&str, &[&str]); 36] = [
     ("generated", &[]),
     ("job_name", &[]),
     ("load", &[]),
+    ("log", &[]),
     ("nearest", &[]),
     ("on_end", &[]),
     ("pattern", &[]),
@@ -222,6 +223,7 @@ pub const API_EDGES: [(&str, &[&str]); 36] = [
             "job",
             "limit",
             "load",
+            "log",
             "nearest",
             "on_end",
             "pattern",

@@ -1,7 +1,7 @@
 //! What an explanation says.
 
 use super::entitlement::Pool;
-use crate::ids::{JobId, WorkerId};
+use crate::ids::{JobId, TaskId, WorkerId};
 use crate::job::{RunningCap, Stop, TaskState};
 use crate::plan::Judged;
 use crate::plan::placement::Ineligible;

@@ -4,8 +4,8 @@ use super::extract::{Path, Query};
 use super::peers::{OnePart, PART_ATTEMPT_HEADER, PART_NEXT_HEADER};
 use super::{App, tasks};
 use crate::api_error::ApiError;
-use crate::link::{LogChunk, LogRequest};
-use crate::reader::Reader;
+use crate::link::{LogChunk, LogFile, LogRequest};
+use crate::reader::{Reader, Whole};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -17,25 +17,16 @@ use std::io;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use utoipa::{IntoParams, ToSchema};
-use windlass_api::{ErrorCode, LOG_OFFSET_HEADER};
+use utoipa::IntoParams;
+use windlass_api::{ErrorCode, LOG_OFFSET_HEADER, LogStream, Task};
 use windlass_core::{Engine, TaskId, WorkerId};
 
 /// Bytes read at a time.
-const CHUNK_BYTES: usize = 256 << 10;
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
 /// How often a file that grows is looked at.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a part of output that grows may be waited for, where it is asked for part by part.
 const PART_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Which output.
-#[derive(Clone, Copy, Deserialize, ToSchema, Default, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum StreamName {
-    #[default]
-    Stdout,
-    Stderr,
-}
 
 /// Which part of the output.
 #[derive(Deserialize, IntoParams)]
@@ -43,9 +34,9 @@ pub enum StreamName {
 #[serde(deny_unknown_fields)]
 pub struct LogQuery {
     /// Standard output by default.
-    #[serde(default)]
+    #[serde(default = "stdout")]
     #[param(inline)]
-    stream: StreamName,
+    stream: LogStream,
     /// The last attempt by default.
     attempt: Option<u32>,
     /// Bytes to leave out at the beginning; negative counts from the end.
@@ -54,6 +45,10 @@ pub struct LogQuery {
     /// Go on until the attempt ends.
     #[serde(default)]
     follow: bool,
+}
+
+fn stdout() -> LogStream {
+    LogStream::Stdout
 }
 
 /// Gives what an attempt wrote, as bytes. A log over its limit has lost its middle.
@@ -73,22 +68,13 @@ pub async fn log(
     Query(query): Query<LogQuery>,
 ) -> Result<Response, ApiError> {
     let id = tasks::parse_id(&id)?;
-    let task = tasks::find(&app, &reader, id).await?;
-    if !reader.may_read_job(task.spec()) {
-        let message = format!("the output of task {id} belongs to another user");
-        return Err(ApiError::new(ErrorCode::Forbidden, message).hint("ask its user or an administrator"));
-    }
+    let task = readable(&app, &reader, id, query.attempt).await?;
     let attempt = query.attempt.unwrap_or(task.attempt.attempt).max(u32::from(query.follow));
-    if query.attempt.is_some_and(|asked| asked == 0 || asked > task.attempt.attempt) {
-        let message = format!("task {id} has no attempt {attempt}; it has {}", task.attempt.attempt);
-        return Err(ApiError::new(ErrorCode::NotFound, message));
-    }
-    let tried = std::iter::once(&task.attempt).chain(&task.history);
-    let worker = tried.filter(|tried| tried.attempt == attempt).find_map(|tried| tried.worker.clone());
+    let worker = worker_of(&task, attempt);
     let request = LogRequest {
         task: id,
         attempt,
-        stderr: query.stream == StreamName::Stderr,
+        file: LogFile::Output(query.stream),
         offset: query.offset,
         bytes_max: CHUNK_BYTES,
     };
@@ -106,9 +92,7 @@ pub async fn log(
         output.worker =
             app.handle.query(move |engine| engine.workers().by_name(&wanted).map(|w| w.record.id)).await?;
         if !query.follow && output.worker.and_then(|id| app.handle.parts().links.get(id)).is_none() {
-            let message = format!("the output of task {id} is on worker '{name}', which is not connected");
-            return Err(ApiError::new(ErrorCode::WorkerAway, message)
-                .hint("try again when it is back; 'windlass worker list' shows it"));
+            return Err(away(id, &name));
         }
     }
     let begins = output.begin().await;
@@ -121,6 +105,41 @@ pub async fn log(
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     let begins = begins.map(|place| [(LOG_OFFSET_HEADER, place.to_string())]);
     Ok((kind, begins, Body::from_stream(body)).into_response())
+}
+
+/// The task, for a caller who may read the output of its attempt; by default of the last one.
+pub(super) async fn readable(
+    app: &App,
+    reader: &Reader,
+    id: TaskId,
+    attempt: Option<u32>,
+) -> Result<Whole<Task>, ApiError> {
+    let task = tasks::find(app, reader, id).await?;
+    if !reader.may_read_job(task.spec()) {
+        let message = format!("the output of task {id} belongs to another user");
+        return Err(ApiError::new(ErrorCode::Forbidden, message).hint("ask its user or an administrator"));
+    }
+    let last = task.attempt.attempt;
+    match attempt {
+        Some(asked) if asked == 0 || asked > last => {
+            let message = format!("task {id} has no attempt {asked}; it has {last}");
+            Err(ApiError::new(ErrorCode::NotFound, message))
+        }
+        _ => Ok(task),
+    }
+}
+
+/// The name of the worker of an attempt, once it was booked.
+pub(super) fn worker_of(task: &Task, attempt: u32) -> Option<String> {
+    let tried = std::iter::once(&task.attempt).chain(&task.history);
+    tried.filter(|tried| tried.attempt == attempt).find_map(|tried| tried.worker.clone())
+}
+
+/// The output is on a worker that cannot be asked.
+pub(super) fn away(task: TaskId, worker: &str) -> ApiError {
+    let message = format!("the output of task {task} is on worker '{worker}', which is not connected");
+    ApiError::new(ErrorCode::WorkerAway, message)
+        .hint("try again when it is back; 'windlass worker list' shows it")
 }
 
 struct OutputReader {

@@ -16,6 +16,8 @@ mod limits;
 mod lists;
 mod loads;
 mod loans;
+mod log_lines;
+mod log_order;
 mod logs;
 mod paths;
 mod peers;

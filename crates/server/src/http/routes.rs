@@ -6,8 +6,8 @@
 
 use super::paths::OPENAPI_PATH;
 use super::{
-    App, board, description, failures, figures, jobs, limits, loads, logs, places, queues, servers, session,
-    status, task_changes, tasks, tokens, watch, workers,
+    App, board, description, failures, figures, jobs, limits, loads, log_lines, logs, places, queues,
+    servers, session, status, task_changes, tasks, tokens, watch, workers,
 };
 use crate::auth::{Access, WORKER_PATHS};
 use axum::http::{Method, header};
@@ -84,6 +84,7 @@ table! {
     post "/api/v1/tasks/{id}/retry" Submitter task_changes::retry_one;
     get "/api/v1/tasks/{id}/why" Viewer tasks::why;
     get "/api/v1/tasks/{id}/log" Viewer logs::log;
+    get "/api/v1/tasks/{id}/log/lines" Viewer log_lines::log_lines;
     get "/api/v1/events" Viewer watch::events;
 
     get "/api/v1/workers" Viewer workers::list;

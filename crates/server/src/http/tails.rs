@@ -1,10 +1,10 @@
 //! The last lines that a failed task wrote to standard error, read from its worker.
 
 use super::App;
-use crate::link::LogRequest;
+use crate::link::{LogFile, LogRequest};
 use crate::reader::{Reader, Whole};
 use std::time::Duration;
-use windlass_api::{Attempt, Task};
+use windlass_api::{Attempt, LogStream, Task};
 use windlass_core::{JobId, TaskId};
 
 /// Lines, and bytes of them, that a failure has of its task's standard error.
@@ -34,7 +34,7 @@ async fn tail(app: &App, task: TaskId, attempt: &Attempt) -> Option<Vec<u8>> {
     let request = LogRequest {
         task,
         attempt: attempt.attempt,
-        stderr: true,
+        file: LogFile::Output(LogStream::Stderr),
         offset: -(BYTES_MAX as i64),
         bytes_max: BYTES_MAX,
     };

@@ -312,9 +312,10 @@ impl KeeperEnv {
         taken.map_err(|e| refuse("make a control group", e))
     }
 
-    /// Removes both outputs of an attempt that did not start.
+    /// Removes the files of an attempt that did not start.
     pub fn remove_logs(&self, task: TaskRef) {
-        Stream::BOTH.into_iter().for_each(|stream| self.logs.remove(task, stream));
+        let files = Stream::BOTH.into_iter().chain([Stream::Times]);
+        files.for_each(|stream| self.logs.remove(task, stream));
     }
 
     /// Returns an empty group to the pool.

@@ -9,6 +9,7 @@ mod attempt;
 mod chunk;
 mod ending;
 mod launch;
+mod marks;
 
 use super::env::{EMPTY_POLL, KeeperEnv, Refused};
 use super::link::Link;
@@ -30,10 +31,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use windlass_api::LOG_MARK_EVERY_MS;
 use windlass_core::Resources;
 
 /// Interval between two samples of memory and output sizes.
-const SAMPLE: Duration = Duration::from_millis(200);
+const SAMPLE: Duration = Duration::from_millis(LOG_MARK_EVERY_MS);
 /// The interval where a memory limit is held by sampling.
 const SAMPLE_LIMIT: Duration = Duration::from_millis(50);
 /// Longest interval between two checks whether a killed group is empty.
@@ -410,7 +412,7 @@ impl Tasks {
     pub fn settle(&mut self, now: Instant, link: &mut Link) {
         self.hear_launches(now, link);
         if self.next_sample.is_some_and(|at| at <= now) {
-            self.sample();
+            self.sample(now);
             self.tell_progress(link);
             let watched = self.running.values().any(|running| running.started.watch_memory);
             let interval = if watched { SAMPLE_LIMIT } else { SAMPLE };
@@ -513,6 +515,7 @@ impl Tasks {
                 self.keeper_env.logs.remove(task, stream);
             }
         }
+        running.marks.end(&self.keeper_env.logs, task, bytes, running.started_ns);
         let mut peak_bytes = running.peak_bytes.max(exit.map_or(0, |exit| exit.peak_bytes));
         if end == WireEnd::OutOfMemory {
             // Memory grew to the limit between two samples.
@@ -543,8 +546,8 @@ impl Tasks {
         parts.into_iter().for_each(|(task, result)| self.finish(task, running.epoch, result, link));
     }
 
-    /// Samples memory, and cuts output files that are too long.
-    fn sample(&mut self) {
+    /// Samples memory, marks when output grew, and cuts output files that are too long.
+    fn sample(&mut self, now: Instant) {
         let max = self.keeper_env.log_bytes_max;
         for (task, running) in &mut self.running {
             let started = &running.started;
@@ -558,8 +561,10 @@ impl Tasks {
                 running.cause = Some(WireEnd::OutOfMemory);
                 self.keeper_env.end_tree(*task, started, running.exit.is_some());
             }
-            for (file, kept_from) in started.output.iter().zip(&mut running.kept_from) {
-                let size = file.metadata().map_or(0, |m| m.len());
+            let sizes = [0, 1].map(|place| started.output[place].metadata().map_or(0, |m| m.len()));
+            running.marks.look(&self.keeper_env.logs, *task, sizes, now);
+            let files = started.output.iter().zip(sizes);
+            for ((file, size), kept_from) in files.zip(&mut running.kept_from) {
                 match logs::rotate(file, size, max, *kept_from) {
                     Ok(from) => *kept_from = from,
                     // Without holes in files the limit is held by starting the file again.

@@ -1,5 +1,6 @@
 //! The state of an attempt while it waits and while it runs, as a keeper hands it to a newer program.
 
+use super::marks::Marks;
 use crate::keeper::env::Started;
 use crate::keeper::progress::Tail;
 use crate::keeper::session::TaskSession;
@@ -86,6 +87,9 @@ pub(super) struct Running {
     pub(super) tail: Option<Tail>,
     /// For each output file, the offset from which its end is kept.
     pub(super) kept_from: [u64; 2],
+    /// When the files grew.
+    #[serde(default)]
+    pub(super) marks: Marks,
     /// Whether its start was reported.
     #[serde(default = "yes")]
     pub(super) begun: bool,

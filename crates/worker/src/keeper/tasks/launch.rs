@@ -3,6 +3,7 @@
 //! failed for a reason that passes is tried again first. The keeper never waits for a process that is still
 //! between fork and its program.
 
+use super::marks::Marks;
 use super::{Running, SAMPLE_LIMIT, SPACE_RETRY, Tasks, Waiting};
 use crate::clock::unix_ns;
 use crate::keeper::env::{Refused, Started, refuse, refuse_spawn};
@@ -77,6 +78,7 @@ impl Tasks {
             disk_bytes: None,
             tail: None,
             kept_from: [0; 2],
+            marks: Marks::begin(at),
             begun: false,
             retry: Some(Box::new(waiting)),
             passing: None,
