@@ -138,7 +138,7 @@ fn a_worker_of_a_farm_sends_its_marks() {
 #[test]
 fn a_short_task_has_the_time_of_its_end() {
     let farm = Farm::with_server(&["--cpus", "1"]);
-    farm.ok(&["run", "--", "sh", "-c", "printf '\\377no end'; echo error >&2"]);
+    assert!(farm.run(&["run", "--", "sh", "-c", "printf '\\377no end'; echo error >&2"]).status.success());
     let all = read(&farm, "");
     let task = farm.json(&["job", "tasks", "1"])[0].clone();
     let expected = [("stdout", "\u{fffd}no end"), ("stderr", "error")];

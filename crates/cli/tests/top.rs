@@ -146,7 +146,7 @@ fn a_farm_is_watched_and_steered_from_a_terminal() {
         screen.lines().any(|line| line.contains("wide") && line.contains("running"))
     });
     pane.press(&["g", "w"]);
-    pane.sees_all(&["task 2.1 is ready", "What would make it run", "on box: wait until"]);
+    pane.sees_all(&["task 2.1 is ready", "What would make it run", "it is next on box"]);
 
     // A worker is drained, and resumed.
     pane.press(&["1", "d"]);
