@@ -7,7 +7,7 @@ use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Engine, Event, Hello, Settings};
 use windlass_core::explain::{self, Advice, Change, Edit, Explanation, Known, Reason, Starts};
 use windlass_core::ids::StepKey;
-use windlass_core::job::{Dependency, DependencyKind, JobSpec, StepSpec, TaskState};
+use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{DiskSpace, LoadReport, Pressure, Pressures, Stall};
 use windlass_core::plan::placement::{Ineligible, could_take_part, fits_now};
@@ -315,6 +315,15 @@ fn resubmit(farm: &mut Farm, waiting: TaskId, edits: &[Edit]) -> TaskId {
     task(farm.submit(again), 0)
 }
 
+/// All rounds that a server would run: it asks the engine whether it wants another one.
+fn rest(farm: &mut Farm) {
+    for _ in 0..8 {
+        if farm.round() == 0 && !farm.engine.planner().needs_round() {
+            break;
+        }
+    }
+}
+
 /// Tasks on a worker end, those first that are expected to, until there is room for the task.
 fn free(farm: &mut Farm, worker: &str, waiting: TaskId) {
     let id = farm.engine.workers().by_name(worker).expect("it is named").record.id;
@@ -331,7 +340,10 @@ fn free(farm: &mut Farm, worker: &str, waiting: TaskId) {
         match (next, place) {
             (Some(next), _) => {
                 let by = farm.report(next);
-                let result = windlass_core::job::TaskResult::bare(windlass_core::job::End::Exited(0));
+                // As its worker would say it, with its times.
+                let started = farm.engine.attempt(next).and_then(|attempt| attempt.started);
+                let finished = Some(farm.now);
+                let result = TaskResult { started, finished, ..TaskResult::bare(End::Exited(0)) };
                 farm.hear(Event::Finished { by, result });
             }
             (None, Some(alloc)) => farm.hear(Event::Release { alloc }),
@@ -339,7 +351,7 @@ fn free(farm: &mut Farm, worker: &str, waiting: TaskId) {
         }
         let Some(class) = class_of(&farm.engine, waiting) else { return };
         let has_room = fits_now(class, farm.engine.workers().get(id).expect("it is there"));
-        farm.settle();
+        rest(farm);
         if has_room {
             break;
         }
@@ -360,13 +372,19 @@ fn copy(farm: &Farm) -> Farm {
 fn check_advice(farm: &Farm, waiting: TaskId, advice: &Advice) -> Result<(), String> {
     let mut farm = copy(farm);
     let goal = follow(&mut farm, waiting, &advice.change);
+    rest(&mut farm);
     match &advice.starts {
         Starts::AtOnce => {}
         Starts::WhenFree(_) if farm.is_placed(goal) => return Err("it starts at once".to_owned()),
         Starts::WhenFree(worker) => free(&mut farm, worker, goal),
     }
-    if farm.is_placed(goal) {
-        return Ok(());
+    let on = farm.engine.attempt(goal).and_then(|attempt| farm.engine.workers().get(attempt.worker));
+    match (on, &advice.starts) {
+        (Some(on), Starts::WhenFree(worker)) if on.record.name != *worker => {
+            return Err(format!("it starts on {}", on.record.name));
+        }
+        (Some(_), _) => return Ok(()),
+        (None, _) => {}
     }
     let why = explain::reason(&farm.engine, goal).map(|why| why.reason);
     Err(format!("it does not start then, for {why:?}"))
@@ -433,6 +451,7 @@ fn check_places(farm: &Farm, requests: &[(RequestId, &'static str)]) -> Result<(
             let mut farm = copy(farm);
             // Only advice for tasks is about a task.
             follow(&mut farm, task(JobId(u64::MAX), 0), &advice.change);
+            rest(&mut farm);
             if let Starts::WhenFree(worker) = &advice.starts {
                 free_all(&mut farm, worker, first);
             }

@@ -4,19 +4,20 @@ use super::explanation::{Advice, Change, Edit, Starts};
 use crate::plan::placement::Ineligible;
 use crate::resources::{Bytes, Cpus};
 use crate::tags::Need;
+use std::borrow::Cow;
 
 impl Ineligible {
     /// What an administrator could do about it on that worker. Advice is made only of what has such an answer.
     fn remedy(&self, worker: &str) -> String {
         match self {
             Ineligible::Attribute(need) => {
-                format!("start {worker} with the tag: 'windlass worker start --tag {}'", shell_word(need))
+                format!("start {worker} with the tag: 'windlass worker start --tag {}'", word(&tag(need)))
             }
             Ineligible::TooFew { tasks, could } => {
                 format!("connect {} more workers like {worker}", tasks.saturating_sub(*could))
             }
             Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
-            Ineligible::Draining(_) => format!("resume {worker}: 'windlass worker resume {worker}'"),
+            Ineligible::Draining(_) => format!("resume {worker}: 'windlass worker resume {}'", word(worker)),
             Ineligible::LowSpace { directory, free, needs } => format!(
                 "delete files in the file system of the {directory} directory of {worker} until {} are free ({} are)",
                 Bytes(*needs),
@@ -24,7 +25,8 @@ impl Ineligible {
             ),
             Ineligible::UnderPressure(what) => format!("reduce the {what} pressure on {worker}"),
             Ineligible::Limit { name, max } => format!(
-                "raise what one worker may hold of the limit '{name}': 'windlass limit set {name} --per-worker {}'",
+                "raise what one worker may hold of the limit '{name}': 'windlass limit set {} --per-worker {}'",
+                word(name),
                 max.saturating_add(1)
             ),
             Ineligible::Foreign(_) => format!("end other processes that hold memory on {worker}"),
@@ -33,8 +35,26 @@ impl Ineligible {
     }
 }
 
+/// A name as one word of a shell's command: names may have any characters, and a command that is copied must not run
+/// them.
+fn word(name: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_.:/=@%+,".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) && !name.starts_with('-') {
+        return Cow::Borrowed(name);
+    }
+    let mut quoted = String::from("\"");
+    for c in name.chars() {
+        if "\\\"$`".contains(c) {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted.push('"');
+    Cow::Owned(quoted)
+}
+
 /// A need as `--tag` takes it: of several values the first.
-fn shell_word(need: &Need) -> String {
+fn tag(need: &Need) -> String {
     match need.any_of.first() {
         Some(value) => format!("{}={value}", need.key),
         None => need.key.clone(),
@@ -53,9 +73,9 @@ impl Edit {
                 format!("--gpu-memory {}", Bytes(*have).to_string().replace(' ', ""))
             }
             Edit::Less(name, have) => format!("{have} of {name} or less"),
-            Edit::Queue(name) => format!("--queue {name}"),
-            Edit::Target(name) => format!("--worker {name}"),
-            Edit::Without(need) => format!("no --tag {need}"),
+            Edit::Queue(name) => format!("--queue {}", word(name)),
+            Edit::Target(name) => format!("--worker {}", word(name)),
+            Edit::Without(need) => format!("no --tag {}", word(&need.to_string())),
         }
     }
 }
@@ -100,14 +120,20 @@ impl Change {
                 let edits: Vec<String> = edits.iter().map(Edit::say).collect();
                 format!("submit it again with {}: {worker} could run it then", edits.join(" and "))
             }
-            Change::Resume(queue) => format!("resume the queue: 'windlass queue resume {queue}'"),
+            Change::Resume(queue) => format!("resume the queue: 'windlass queue resume {}'", word(queue)),
             Change::Quota(queue, cpu) => {
                 let cpus = Cpus(*cpu);
-                format!("raise the quota of queue {queue}: 'windlass queue set {queue} --quota {cpus}'")
+                format!(
+                    "raise the quota of queue {queue}: 'windlass queue set {} --quota {cpus}'",
+                    word(queue)
+                )
             }
-            Change::Limit(name, max) => format!("raise the limit: 'windlass limit set {name} {max}'"),
+            Change::Limit(name, max) => format!("raise the limit: 'windlass limit set {} {max}'", word(name)),
             Change::TryAgain(name, back_off_ms) => {
-                format!("end the back-off now: 'windlass limit set {name} --back-off {back_off_ms}ms'")
+                format!(
+                    "end the back-off now: 'windlass limit set {} --back-off {back_off_ms}ms'",
+                    word(name)
+                )
             }
             Change::Release(job) => format!("release its job: 'windlass job release {job}'"),
             Change::Connect { system, needs } if needs.is_empty() => {
@@ -129,17 +155,43 @@ impl Change {
             Change::Priority(job, priority) => {
                 format!("move its job forward: 'windlass job priority {job} {priority}'")
             }
-            Change::Pause(queue) => format!("pause queue {queue}: 'windlass queue pause {queue}'"),
+            Change::Pause(queue) => format!("pause queue {queue}: 'windlass queue pause {}'", word(queue)),
             Change::Weight(queue, weight) => {
-                format!("give queue {queue} more weight: 'windlass queue set {queue} --weight {weight}'")
+                format!(
+                    "give queue {queue} more weight: 'windlass queue set {} --weight {weight}'",
+                    word(queue)
+                )
             }
             Change::Band(queue, band) => {
-                format!("move queue {queue} to another band: 'windlass queue set {queue} --band {band}'")
+                format!(
+                    "move queue {queue} to another band: 'windlass queue set {} --band {band}'",
+                    word(queue)
+                )
             }
             Change::UserWeight { queue, user, weight } => format!(
-                "give {user} more weight in the queue: 'windlass queue set {queue} --user-weight {user}={weight}'"
+                "give {user} more weight in the queue: 'windlass queue set {} --user-weight {}'",
+                word(queue),
+                word(&format!("{user}={weight}"))
             ),
         };
         vec![step]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copied_command_runs_no_name() {
+        for plain in ["film", "box-1.farm", "gpu=a100", "ann@site", "größe"] {
+            assert_eq!(word(plain), plain);
+        }
+        assert_eq!(word("two words"), "\"two words\"");
+        assert_eq!(word("$(id) `x` \"y\" \\"), "\"\\$(id) \\`x\\` \\\"y\\\" \\\\\"");
+        assert_eq!(word("it's; rm"), "\"it's; rm\"");
+        assert_eq!(word(""), "\"\"");
+        let advice = Advice { change: Change::Resume("$(id)".to_owned()), starts: Starts::AtOnce };
+        assert_eq!(advice.steps(), ["resume the queue: 'windlass queue resume \"\\$(id)\"'"]);
     }
 }

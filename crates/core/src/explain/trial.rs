@@ -46,11 +46,13 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// A copy, after the rounds that are due.
+    /// A copy, after the rounds that are due. One that is not due would change what is remembered between rounds.
     pub(super) fn of(engine: &Engine, goal: Goal) -> Trial {
         let pipeline = Pipeline::default();
         let mut trial = Trial { engine: engine.clone(), pipeline, goal, answer: None, booked: Vec::new() };
-        trial.settle();
+        if engine.planner().needs_round() {
+            trial.settle();
+        }
         trial
     }
 
@@ -180,10 +182,13 @@ impl Trial {
                 self.tell(Event::Drain { request, worker, draining: false, note: None });
             }
             Ineligible::LowSpace { directory, needs, .. } => self.report(&worker, |report| {
-                let space =
-                    if *directory == "state" { &mut report.state_space } else { &mut report.session_space };
-                if let Some(space) = space {
-                    space.free_bytes = space.free_bytes.max(*needs);
+                // Mostly they are one file system.
+                let is_one = report.state_space == report.session_space;
+                let spaces = [("state", &mut report.state_space), ("session", &mut report.session_space)];
+                for (name, space) in spaces {
+                    if let Some(space) = space.as_mut().filter(|_| is_one || name == *directory) {
+                        space.free_bytes = space.free_bytes.max(*needs);
+                    }
                 }
             }),
             Ineligible::UnderPressure(_) => self.report(&worker, |report| {
@@ -313,8 +318,8 @@ impl Trial {
         }
     }
 
-    /// Ends what runs on a worker, what ends first coming first, until the goal is placed. False if all has ended, or if
-    /// there was room for the goal and something else got it.
+    /// Ends what runs on a worker, what ends first coming first, until the goal is placed there. False if all has ended, if
+    /// there was room for the goal and something else got it, or if it found its place elsewhere.
     pub(super) fn is_placed_when_free(&mut self, worker: &str) -> bool {
         let Some(id) = self.engine.workers().by_name(worker).map(|worker| worker.record.id) else {
             return false;
@@ -333,7 +338,15 @@ impl Trial {
                 return false;
             }
         }
-        true
+        self.is_on(id)
+    }
+
+    /// True if a task was placed on this worker. Where a client's place is, its client is told.
+    fn is_on(&self, worker: WorkerId) -> bool {
+        match self.goal {
+            Goal::Task(task) => self.engine.attempt(task).is_some_and(|attempt| attempt.worker == worker),
+            Goal::Place(_) => true,
+        }
     }
 
     /// Ends the task of a worker that is expected to end first, or frees a place there. False if it has neither.
