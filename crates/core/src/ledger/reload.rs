@@ -131,13 +131,16 @@ fn drop_settled_dependencies(books: &mut Books, touched: &BTreeSet<JobId>, out: 
             }
         }
     }
+    // All that wait are known before any job ends: otherwise one would wait for a job that has ended.
     let ids: Vec<JobId> = books.ledger.jobs.keys().copied().collect();
-    for id in ids {
-        let after = books.ledger.jobs[&id].after.clone();
+    for id in &ids {
+        let after = books.ledger.jobs[id].after.clone();
         for first in after {
-            books.ledger.dependents.entry(first).or_default().insert(id);
+            books.ledger.dependents.entry(first).or_default().insert(*id);
             books.ledger.effects.touch(first);
         }
+    }
+    for id in ids {
         settle_job(books, id, out);
     }
 }
