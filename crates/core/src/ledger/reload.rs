@@ -39,8 +39,9 @@ pub(crate) fn reload(books: &mut Books, jobs: &BTreeSet<JobId>, records: Vec<Job
     keep_volatile(books, &before);
     jobs.iter().for_each(|id| books.ledger.forget_ended(*id));
     answer_lost_reclaims(&mut books.ledger, out);
-    lose_earlier(books, jobs, out);
+    // A loss may end a job, and all that wait for it must be known by then.
     wait_again(books, &active);
+    lose_earlier(books, jobs, out);
     drop_settled_dependencies(books, jobs, out);
 }
 
@@ -104,8 +105,12 @@ fn wait_again(books: &mut Books, active: &BTreeSet<JobId>) {
         let Some(job) = books.ledger.jobs.get_mut(&id) else { continue };
         let spec = job.spec.clone();
         job.after.extend(spec.after.iter().filter(|first| active.contains(first)));
-        if !job.after.is_empty() {
+        let after = job.after.clone();
+        if !after.is_empty() {
             books.ledger.effects.touch(id);
+        }
+        for first in after {
+            books.ledger.dependents.entry(first).or_default().insert(id);
         }
         refresh_all(books, id);
     }
