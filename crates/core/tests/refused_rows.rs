@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use windlass_core::engine::{
     Committed, Event, Hello, NextBatch, Outbox, Settings, Submit, WorkerCommand, Write,
 };
-use windlass_core::job::{End, JobRecord, JobSpec, JobState, TaskResult};
+use windlass_core::job::{AfterEnd, End, JobRecord, JobSpec, JobState, Stop, TaskResult};
 use windlass_core::licences::Limit;
+use windlass_core::time::NS_PER_S;
 use windlass_core::{JobId, RequestId, TaskId, WorkerId};
 
 const ONE: WorkerId = WorkerId(1);
@@ -174,4 +175,38 @@ fn a_commit_that_was_durable_after_all_leaves_nothing_behind() {
     round(&mut farm);
     commit(&mut farm, |_| false);
     assert_eq!(farm.engine.check_empty(), Ok(()));
+}
+
+/// Job 1 is cancelled while it runs, and its worker is lost: it ends. Two jobs that come after its failure are let go.
+/// The commit fails, the store has what was before, and job 1 is lost again while the jobs are read.
+#[test]
+fn a_job_waits_for_none_that_ended_while_jobs_were_read_again() {
+    let mut farm = Farm::new(Settings { lease_ns: Some(NS_PER_S), ..Settings::default() });
+    farm.join(Hello { fences: true, ..hello(ONE) });
+    let after =
+        JobSpec { after: vec![JobId(1)], after_ends: [(JobId(1), AfterEnd::NotOk)].into(), ..spec(1) };
+    submit(&mut farm, 1, spec(1));
+    [2, 3].into_iter().for_each(|job| submit(&mut farm, job, after.clone()));
+    farm.handle(Event::Cancel { request: RequestId(9), job: JobId(1) });
+    commit(&mut farm, |_| false);
+    // It is silent, and its lease ends.
+    for _ in 0..2 {
+        farm.now = farm.now.after(60 * NS_PER_S);
+        tell(&mut farm, Event::Tick);
+    }
+    assert_eq!(farm.engine.attempt(task(1)), None, "it is lost with its worker");
+    let Some(NextBatch::Commit(batch)) = farm.pipeline.next_batch(&mut farm.engine) else {
+        panic!("the end of job 1 is written")
+    };
+    drop(batch);
+    farm.pipeline.failed(&mut farm.engine);
+    let first = JobRecord { stop: Some(Stop::Canceled), ..record(1, spec(1), vec![booked(ONE)]) };
+    let stalled = farm.pipeline.stalled().cloned().expect("jobs are to be read");
+    let records = [first, record(2, after.clone(), Vec::new()), record(3, after, Vec::new())];
+    reload(&mut farm, records.into_iter().filter(|record| stalled.contains(&record.id)).collect());
+    commit(&mut farm, |_| false);
+    for job in [JobId(2), JobId(3)] {
+        let after = farm.engine.job(job).map(|job| job.after.clone());
+        assert_eq!(after, Some(BTreeSet::new()), "job 1 has ended");
+    }
 }
