@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Class {
     /// What a task holds.
     pub request: Resources,
-    /// Bytes of the request that the step did not ask for, because earlier tasks held them. They do not keep a task from a
-    /// worker on which all others wait for jobs of their own: one of these jobs may be this one.
+    /// Bytes of the request that the step did not ask for, because earlier tasks held them.
     pub guess: u64,
     /// What the worker must be.
     pub needs: Vec<Need>,

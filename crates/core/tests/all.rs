@@ -18,6 +18,7 @@ mod idle_workers;
 mod kit;
 mod late_reports;
 mod leases;
+mod lending;
 mod licences;
 mod matching;
 mod measured;

@@ -130,7 +130,7 @@ fn could_start_now(engine: &Engine, job: &Job, leader: usize) -> bool {
             |worker: &&Worker| fits_now(request.class, worker) && context.judge(&request, worker).is_ok();
         parts.push(GangPart { class: request.class, tasks: count, may: workers.iter().map(may).collect() });
     }
-    let has_room = |worker: usize, sum: &Resources, guess: u64| workers[worker].has_room(sum, guess);
+    let has_room = |worker: usize, sum: &Resources| workers[worker].has_room(sum);
     is_possible(&parts, &mut vec![Vec::new(); workers.len()], &has_room)
 }
 
@@ -146,12 +146,12 @@ fn could_start_empty(class: &Class, workers: &[&Worker]) -> bool {
         may: workers.iter().map(|worker| eligible_when_idle(part, worker)).collect(),
     });
     let parts: Vec<GangPart> = parts.collect();
-    let has_room = |worker: usize, sum: &Resources, _: u64| sum.fits(&workers[worker].record.capacity);
+    let has_room = |worker: usize, sum: &Resources| sum.fits(&workers[worker].record.capacity);
     is_possible(&parts, &mut vec![Vec::new(); workers.len()], &has_room)
 }
 
-/// Tells whether a worker, by its place, has room for such amounts together, of which this many bytes are a guess.
-type HasRoom<'a> = &'a dyn Fn(usize, &Resources, u64) -> bool;
+/// Tells whether a worker, by its place, has room for such amounts together.
+type HasRoom<'a> = &'a dyn Fn(usize, &Resources) -> bool;
 
 /// Tries all ways to give each part as many workers as it has tasks, beside those that are `on` the workers before.
 fn is_possible<'a>(parts: &[GangPart<'a>], on: &mut [Vec<&'a Class>], has_room: HasRoom<'_>) -> bool {
@@ -173,15 +173,14 @@ fn is_possible<'a>(parts: &[GangPart<'a>], on: &mut [Vec<&'a Class>], has_room: 
 
 /// Whether a worker has room for a task of each class together. Two that take of one limit do not go to one worker.
 fn fit_together(worker: usize, classes: &[&Class], has_room: HasRoom<'_>) -> bool {
-    let (mut sum, mut guess, mut limits) = (Resources::default(), 0, BTreeSet::new());
+    let (mut sum, mut limits) = (Resources::default(), BTreeSet::new());
     for class in classes {
         if !class.limits.iter().all(|name| limits.insert(name)) {
             return false;
         }
         sum.add(&class.request);
-        guess += class.guess;
     }
-    has_room(worker, &sum, guess)
+    has_room(worker, &sum)
 }
 
 #[cfg(test)]
@@ -200,8 +199,7 @@ mod tests {
             may: cores.iter().map(|has| asks <= has).collect(),
         });
         let parts: Vec<GangPart> = parts.collect();
-        let has_room =
-            |worker: usize, sum: &Resources, _: u64| sum.fits(&Resources::new(cores[worker] * 100, 0));
+        let has_room = |worker: usize, sum: &Resources| sum.fits(&Resources::new(cores[worker] * 100, 0));
         is_possible(&parts, &mut vec![Vec::new(); cores.len()], &has_room)
     }
 

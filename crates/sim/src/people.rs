@@ -18,8 +18,6 @@ use windlass_core::queues::{QueueRecord, TurnsBy};
 use windlass_core::ranges::RangeSet;
 use windlass_core::{JobId, RequestId, Resources, WorkerId};
 
-/// Tasks of a job that others come after, task by task.
-const FOLLOWED_TASKS_MAX: u32 = 16;
 /// Cache sizes below this, in steps, make most of a burst parked.
 const SMALL_CACHE: usize = 100;
 
@@ -87,8 +85,7 @@ impl People {
         let mut spec = random_job(&mut world.rng, &self.known);
         let first = world.rng.pick(&self.known).copied().filter(|_| world.rng.chance(150));
         let first = first.and_then(|first| Some((first, world.store.job(first)?)));
-        // A follower has as many tasks, each of which may submit a job of its own: a large one would fill a world.
-        if let Some((first, view)) = first.filter(|(_, view)| view.spec.tasks() <= FOLLOWED_TASKS_MAX) {
+        if let Some((first, view)) = first {
             // Rarely it has another number of tasks, and must be refused.
             let tasks = view.spec.tasks() + u32::from(world.rng.chance(50));
             spec = made_following(spec, first, tasks);

@@ -7,12 +7,14 @@ use crate::gangs::judge_gangs;
 use crate::promises::sizes_follow_workers;
 use crate::scheduler::Scheduler;
 use crate::world::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use windlass_core::class::Class;
 use windlass_core::engine::{Engine, Outbox};
 use windlass_core::explain::Reason;
 use windlass_core::ids::{QueueId, StepKey};
 use windlass_core::job::Job;
 use windlass_core::job::QueuedStep;
+use windlass_core::plan::ReservationSettings;
 use windlass_core::plan::placement::eligible_when_idle;
 use windlass_core::queues::{Charge, Queue};
 use windlass_core::score::dependents::ranked_since;
@@ -21,8 +23,9 @@ use windlass_core::{TaskId, Time, WorkerId};
 /// Inspections in a row, one each second, at which a task may wait although some worker would take it. A
 /// vetoed step is judged again each second, and a commit takes time.
 const BESIDE_ROOM_MAX: u32 = 4;
-/// Tasks of its own queue with a later turn that may overtake wide work, once that was blocked for long.
-const PASSED_MAX: u32 = 60;
+/// Tasks of its own queue with a later turn that may overtake wide work, once that was blocked for long. Where more
+/// classes wait than are watched at a time, these take turns, and each turn may let as many pass.
+const PASSED_MAX: usize = 60;
 /// Wide work is judged when it was blocked for this many times the time that earns a reservation.
 const BLOCKED_FACTOR: u64 = 10;
 
@@ -32,7 +35,7 @@ struct Waiting {
     beside_room: u32,
     /// Since when it is blocked, in virtual nanoseconds; `None` if it is not.
     blocked_ns: Option<u64>,
-    passed: u32,
+    passed: usize,
 }
 
 /// The waiting steps, as far as they were inspected.
@@ -105,7 +108,9 @@ impl Waits {
                 }
                 if !long || waiting.blocked_ns.is_none() {
                     waiting.passed = 0;
-                } else if waiting.passed > PASSED_MAX {
+                } else if waiting.passed > PASSED_MAX
+                    && waiting.passed > PASSED_MAX * turns_to_watch(engine, &world.settings.plan.reserve)
+                {
                     let passed = waiting.passed;
                     let reserves = engine.planner().reservations();
                     return Err(format!(
@@ -118,6 +123,16 @@ impl Waits {
         }
         Ok(())
     }
+}
+
+/// How many turns it takes until each class of ready work was watched for a reservation.
+fn turns_to_watch(engine: &Engine, settings: &ReservationSettings) -> usize {
+    let keys = engine.jobs().flat_map(|job| {
+        let ready = job.steps.iter().zip(0..).filter(|(step, _)| !step.ready.is_empty());
+        ready.map(|(_, step)| StepKey { job: job.id, step })
+    });
+    let classes: BTreeSet<&Class> = keys.filter_map(|key| engine.class_of(key)).collect();
+    classes.len().div_ceil(settings.watched_max)
 }
 
 /// Whether the work is not wide, or some worker is reserved, or no worker could be reserved for it now.

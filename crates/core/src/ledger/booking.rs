@@ -117,6 +117,14 @@ pub(crate) fn expected_chunk_ms(plan: &Planner, job: &Job, key: StepKey) -> Opti
     step.chunk_lengths.as_ref()?.expected_next_ms(size, &to_run)
 }
 
+/// Bytes of its memory that a task does not find free. Only beside tasks that all wait for their jobs is a task booked so:
+/// it holds what there is, and is expected to hold the rest.
+fn beyond_room(plan: &Planner, booking: &Booking, memory: u64) -> u64 {
+    let worker = plan.workers.get(booking.worker).filter(|worker| worker.booked.lending() > 0);
+    let worker = worker.filter(|_| !booking.is_ahead);
+    worker.map_or(0, |worker| memory.saturating_sub(worker.free().memory))
+}
+
 /// Books this task of a step; one that `rides` holds nothing of its worker. What the step may start now is to be looked
 /// at again, and the worker to be told.
 fn book_one(
@@ -141,7 +149,12 @@ fn book_one(
     let sized = &books.plan.classes.get(step.class).request;
     let asked = Resources { memory: spec.request.memory, ..sized.clone() };
     let expected = sized.memory.saturating_sub(asked.memory);
-    let (request, headroom_bytes) = if rides { (Resources::default(), 0) } else { (asked.clone(), expected) };
+    let (request, headroom_bytes) = if rides {
+        (Resources::default(), 0)
+    } else {
+        let beyond = beyond_room(&books.plan, booking, asked.memory);
+        (Resources { memory: asked.memory - beyond, ..asked.clone() }, expected + beyond)
+    };
     let (profile, ms) = (step.profile, step.mean_ms.unwrap_or(0.0));
     let waited_ns = books.plan.now().since(step.ready_since);
     let task = TaskId { job: key.job, index };

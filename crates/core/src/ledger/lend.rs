@@ -1,7 +1,7 @@
 //! A task that waits for jobs of its own lends its cpus: others may use them, and its wait is over
 //! only when it has them again. So a worker is never booked beyond its cpus, and a run inside a task
 //! cannot block itself. Memory is not lent: the waiting process still holds it; what it was only expected to
-//! hold is given up.
+//! hold is given up. Where all tasks of a worker wait so, one more may start beside them whatever memory they hold.
 
 use super::commands::{recall_backlog, send};
 use super::hello::Report;

@@ -30,7 +30,7 @@ impl FullClasses {
 
     pub(super) fn insert(&mut self, id: ClassId, class: &Class) {
         let cpu = class.parts().map(|part| part.request.cpu).min().unwrap_or(0);
-        let memory = class.parts().map(|part| part.request.memory - part.guess).min().unwrap_or(0);
+        let memory = class.parts().map(|part| part.request.memory).min().unwrap_or(0);
         if self.all.insert(id, (cpu, memory)).is_none() {
             self.by_request.insert((cpu, memory, id));
         }
@@ -54,7 +54,7 @@ impl FullClasses {
         workers: impl Iterator<Item = &'a Worker>,
     ) -> impl Iterator<Item = ClassId> {
         workers.filter(|worker| worker.takes_work()).flat_map(move |worker| {
-            let (cpu, memory) = (worker.free().cpu, worker.memory_room());
+            let (cpu, memory) = (worker.free().cpu, worker.bookable_memory());
             let small = self.by_request.range(..=(cpu, u64::MAX, ClassId(u32::MAX)));
             let small = small.filter(move |(_, asks, _)| *asks <= memory).map(|(.., id)| *id);
             small.filter(move |id| placement::takes_part_now(classes.get(*id), worker))

@@ -51,9 +51,8 @@ pub fn place_gang<W: Work>(work: &W, leader: StepKey, queue: QueueId) -> Option<
         candidates.push(Part { class: request.class, workers, tasks: own.len() });
     }
     work.plan().searched(looks);
-    let has_room = |worker, sum: &Resources, guess| {
-        context.workers.get(worker).is_some_and(|worker| worker.has_room(sum, guess))
-    };
+    let has_room =
+        |worker, sum: &Resources| context.workers.get(worker).is_some_and(|worker| worker.has_room(sum));
     let chosen = match_tasks(&candidates, &has_room);
     let placed = chosen.iter().flatten().count();
     if placed < tasks {
@@ -210,7 +209,7 @@ fn when_empty<K: Ord>(
         Part { class: part, workers, tasks: part.nodes.unwrap_or(1) as usize }
     });
     let parts: Vec<Part> = parts.collect();
-    let has_room = |worker, sum: &Resources, _: u64| {
+    let has_room = |worker, sum: &Resources| {
         plan.workers.get(worker).is_some_and(|worker| sum.fits(&worker.record.capacity))
     };
     match_tasks(&parts, &has_room)

@@ -34,8 +34,8 @@ pub(super) struct Part<'a> {
     pub(super) tasks: usize,
 }
 
-/// True if a worker has room for such amounts together, of which this many bytes are a guess.
-type HasRoom<'a> = &'a dyn Fn(WorkerId, &Resources, u64) -> bool;
+/// True if a worker has room for such amounts together.
+type HasRoom<'a> = &'a dyn Fn(WorkerId, &Resources) -> bool;
 
 /// The worker of each task, part by part. If not all can have one, some of those that can.
 pub(super) fn match_tasks<'a>(parts: &'a [Part<'a>], has_room: HasRoom<'a>) -> Vec<Option<WorkerId>> {
@@ -57,18 +57,16 @@ impl Rooms<'_> {
     /// True if a worker that the part may have has room for a task of it, beside one of each of these other parts.
     fn has_room(&self, worker: WorkerId, part: usize, beside: impl Iterator<Item = usize>) -> bool {
         let class = self.parts[part].class;
-        let mut all: Option<(Resources, u64)> = None;
+        let mut all: Option<Resources> = None;
         for other in beside {
             let also = self.parts[other].class;
             // Which of a worker's limits two tasks may share is for the next round to say.
             if other == part || !also.limits.is_disjoint(&class.limits) {
                 return false;
             }
-            let (sum, guess) = all.get_or_insert_with(|| (class.request.clone(), class.guess));
-            sum.add(&also.request);
-            *guess += also.guess;
+            all.get_or_insert_with(|| class.request.clone()).add(&also.request);
         }
-        all.is_none_or(|(sum, guess)| (self.has_room)(worker, &sum, guess))
+        all.is_none_or(|sum| (self.has_room)(worker, &sum))
     }
 
     /// The parts, those first whose tasks need most.
@@ -337,7 +335,7 @@ mod tests {
             Part { class, workers, tasks: farm.1[part].1 }
         });
         let parts: Vec<Part> = parts.collect();
-        let has_room = |worker: WorkerId, sum: &Resources, _: u64| sum.fits(&farm.0[worker.0 as usize]);
+        let has_room = |worker: WorkerId, sum: &Resources| sum.fits(&farm.0[worker.0 as usize]);
         match_tasks(&parts, &has_room).into_iter().collect()
     }
 
@@ -390,7 +388,7 @@ mod tests {
         let all: Vec<WorkerId> = (0..40).map(WorkerId).collect();
         let parts: Vec<Part> =
             classes.iter().map(|class| Part { class, workers: all.clone(), tasks: 28 }).collect();
-        let has_room = |worker: WorkerId, sum: &Resources, _: u64| sum.fits(&workers[worker.0 as usize]);
+        let has_room = |worker: WorkerId, sum: &Resources| sum.fits(&workers[worker.0 as usize]);
         let chosen = match_tasks(&parts, &has_room);
         assert!(chosen.iter().any(Option::is_none));
         assert!(chosen.iter().flatten().count() > 40, "what the cheap way found is told");

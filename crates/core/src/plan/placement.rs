@@ -146,7 +146,6 @@ pub fn ineligibilities<'a>(
     let needs = needs.map(|need| Ineligible::Attribute(need.clone()));
     let small = class.shorts(&worker.record.capacity).map(Ineligible::TooSmall);
     let busy = iter::once_with(|| worker.room()).flat_map(|room| {
-        let room = worker.room_with_guess(room, class.guess);
         let shorts: Vec<Short> = class.shorts(&room).collect();
         // What is too small when empty is said above.
         let shorts = shorts.into_iter().filter(|s| s.need <= amount(&worker.record.capacity, &s.resource));
@@ -219,7 +218,7 @@ pub fn eligible_when_idle(class: &Class, worker: &Worker) -> bool {
 /// True if the worker can take a task of the class now: nothing rules it out, as [`ineligibilities`] says it. What
 /// fails most often is asked first.
 pub fn fits_now(class: &Class, worker: &Worker) -> bool {
-    worker.has_room(&class.request, class.guess)
+    worker.has_room(&class.request)
         && worker.takes_work()
         && worker.licences.first_full(&class.limits).is_none()
         && eligible_when_idle(class, worker)
@@ -378,7 +377,8 @@ impl MatchContext<'_> {
         let policy = self.policy_for(request);
         let verdict = if summary.only_lends() {
             let mut context = *context;
-            context.memory_free = context.memory_free.map(|free| free.saturating_add(request.class.guess));
+            context.memory_free =
+                context.memory_free.map(|free| free.saturating_add(request.class.request.memory));
             context.booked.memory = 0;
             policy.score(&self.pair(request, worker, &context, load))
         } else {
@@ -553,13 +553,20 @@ pub(super) fn rank(
             consider(*id);
         }
     } else if request.class.targets.is_empty() {
-        context.workers.index().candidates(request.class, wanted, &mut consider);
-        if request.class.guess > 0 {
-            // The index goes by what is sized, so it has not named those that have room only without the guess.
-            for id in context.workers.only_lending() {
-                if context.workers.get(id).is_some_and(|worker| !worker.has_room(&request.class.request, 0)) {
-                    consider(id);
-                }
+        let mut found = 0;
+        context.workers.index().candidates(request.class, wanted, &mut |id| {
+            let may = consider(id);
+            found += usize::from(may);
+            may
+        });
+        // The index goes by the memory that is left, so it has not named those that have room only because all wait there.
+        for id in context.workers.only_lending() {
+            if found >= wanted {
+                break;
+            }
+            let left = context.workers.get(id).map_or(0, Worker::memory_room);
+            if left < request.class.request.memory {
+                found += usize::from(consider(id));
             }
         }
     } else {

@@ -206,9 +206,16 @@ impl Worker {
         self.record.capacity.less(self.booked.sum())
     }
 
-    /// What a new booking may use: what is free, and of memory no more than [`Worker::memory_room`].
+    /// What a new booking may use: what is free, and of memory what [`Worker::bookable_memory`] says.
     pub fn room(&self) -> Resources {
-        Resources { memory: self.memory_room(), ..self.free() }
+        Resources { memory: self.bookable_memory(), ..self.free() }
+    }
+
+    /// Bytes that a new booking may ask for: [`Worker::memory_room`], or all of the worker if each task there waits for
+    /// jobs that it submitted. These may be such jobs: if none could start beside their submitters, all would wait for
+    /// ever.
+    pub fn bookable_memory(&self) -> u64 {
+        if self.booked.only_lends() { self.record.capacity.memory } else { self.memory_room() }
     }
 
     /// Bytes that a new booking may use: what bookings and headroom leave, and no more than the machine has left. On an
@@ -224,24 +231,14 @@ impl Worker {
         }
     }
 
-    /// The room for a task of whose memory `guess` bytes are a guess.
-    pub fn room_with_guess(&self, room: Resources, guess: u64) -> Resources {
-        if !self.booked.only_lends() {
-            return room;
-        }
-        Resources { memory: room.memory.saturating_add(guess), ..room }
-    }
-
-    /// True if `request` fits into [`Worker::room`], which is not built for that. `guess` is how many bytes of the
-    /// request's memory are a guess.
-    pub fn has_room(&self, request: &Resources, guess: u64) -> bool {
-        let guess = if self.booked.only_lends() { guess } else { 0 };
+    /// True if `request` fits into [`Worker::room`], which is not built for that.
+    pub fn has_room(&self, request: &Resources) -> bool {
         let (has, booked) = (&self.record.capacity, self.booked.sum());
         let of = |amounts: &Resources, name: &str| amounts.custom.get(name).copied().unwrap_or(0);
         request.cpu <= has.cpu.saturating_sub(booked.cpu)
             && request.gpus <= has.gpus.saturating_sub(booked.gpus)
             && request.gpu_memory <= has.gpu_memory.saturating_sub(booked.gpu_memory)
-            && request.memory <= self.memory_room().saturating_add(guess)
+            && request.memory <= self.bookable_memory()
             && request
                 .custom
                 .iter()

@@ -100,10 +100,11 @@ impl WorkerSummary {
     /// True if the worker takes work and has room for a task of the class. Amounts of named resources are not compared.
     pub fn has_room(&self, class: &Class) -> bool {
         let WorkerSummary { takes_work, only_lends, room, context, .. } = self;
-        let (request, guess) = (&class.request, if *only_lends { class.guess } else { 0 });
+        let request = &class.request;
+        let memory = if *only_lends { context.capacity.memory } else { room.memory };
         *takes_work
             && request.cpu <= room.cpu
-            && request.memory <= room.memory.saturating_add(guess).min(context.capacity.memory)
+            && request.memory <= memory
             && request.gpus <= room.gpus
             && request.gpu_memory <= room.gpu_memory
     }
