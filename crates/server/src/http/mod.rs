@@ -36,6 +36,7 @@ mod task_changes;
 mod tasks;
 mod tokens;
 mod turns;
+mod unknown_input;
 mod watch;
 mod workers;
 
@@ -198,6 +199,7 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
         })
         .layer(middleware::from_fn_with_state(app.clone(), peers::to_owner))
+        .layer(middleware::from_fn(unknown_input::refuse))
         .layer(middleware::from_fn_with_state(app.clone(), bounded::take_in))
         .layer(middleware::from_fn_with_state(app.clone(), bounded::take_turn))
         .layer(middleware::from_fn(guard::same_origin))
