@@ -176,6 +176,8 @@ fn events_of_a_job_end_with_it() {
         reader.join().unwrap()
     });
     assert!(first.is_some());
+    // The command starts the server again, which ended in good order.
+    farm.ok(&["server", "stop"]);
     std::fs::write(farm.work().join("go"), "").unwrap();
     let last = lines.map_while(Result::ok).last().unwrap_or_default();
     assert!(last.contains("\"failed\""), "{last}");
