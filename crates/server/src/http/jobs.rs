@@ -6,6 +6,7 @@ use super::extract::{JsonBody, Path, Query};
 use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
 use super::reasons;
+use super::retry_rules::{RetryQuery, check_retry};
 use super::submission_names::SubmissionNames;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
@@ -242,17 +243,22 @@ pub async fn cancel(
     act(&app, &caller, change, JobId(id), |request, job| Event::Cancel { request, job }).await
 }
 
-/// Runs the failed and cancelled tasks of a job again.
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, body = Job),
-    (status = 409, description = "Nothing failed", body = windlass_api::ErrorBody)))]
+/// Runs the failed and cancelled tasks of a job again. Where it was skipped because of a job that it comes after, that
+/// one is to be retried first.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", params(("id" = u64, Path), RetryQuery),
+    responses((status = 200, body = Job),
+    (status = 409, description = "Nothing failed, or a job that it comes after did not end as it asks for",
+        body = windlass_api::ErrorBody)))]
 pub async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
     Path(id): Path<u64>,
+    Query(query): Query<RetryQuery>,
 ) -> Result<Json<Job>, ApiError> {
-    act(&app, &caller, change, JobId(id), |request, job| Event::Retry { request, job }).await
+    let id = JobId(id);
+    let event = |request, job| Event::Retry { request, job };
+    act_if(&app, &caller, change, (id, check_retry(&app, id, query)), event).await
 }
 
 /// Holds a job back: what runs goes on, nothing new starts.
@@ -316,8 +322,20 @@ pub(super) async fn act(
     id: JobId,
     event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
 ) -> Result<Json<Job>, ApiError> {
+    act_if(app, caller, change, (id, async { Ok(()) }), event).await
+}
+
+/// As [`act`], where the job is such that `check` finds nothing against it.
+pub(super) async fn act_if(
+    app: &App,
+    caller: &Caller,
+    change: ChangeRequest,
+    (id, check): (JobId, impl Future<Output = Result<(), ApiError>>),
+    event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
+) -> Result<Json<Job>, ApiError> {
     let event = async {
         check_owner(app, caller, id).await?;
+        check.await?;
         Ok::<_, ApiError>(move |request| event(request, id))
     };
     match change.ask(app, event).await? {

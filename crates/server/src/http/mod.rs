@@ -24,6 +24,7 @@ mod peers;
 mod places;
 mod queues;
 mod reasons;
+mod retry_rules;
 mod routes;
 mod sampling;
 mod servers;

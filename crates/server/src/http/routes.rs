@@ -85,7 +85,7 @@ table! {
     post "/api/v1/jobs" Submitter jobs::submit [Query Body];
     get "/api/v1/jobs/{id}" Viewer jobs::show;
     post "/api/v1/jobs/{id}/cancel" Submitter jobs::cancel;
-    post "/api/v1/jobs/{id}/retry" Submitter jobs::retry;
+    post "/api/v1/jobs/{id}/retry" Submitter jobs::retry [Query];
     post "/api/v1/jobs/{id}/hold" Submitter jobs::hold;
     post "/api/v1/jobs/{id}/release" Submitter jobs::release;
     post "/api/v1/jobs/{id}/priority" User jobs::prioritize [Body];
@@ -93,11 +93,11 @@ table! {
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
     get "/api/v1/jobs/{id}/failures" Viewer failures::failures;
     post "/api/v1/jobs/{id}/tasks/cancel" Submitter task_changes::cancel_some [Body];
-    post "/api/v1/jobs/{id}/tasks/retry" Submitter task_changes::retry_some [Body];
+    post "/api/v1/jobs/{id}/tasks/retry" Submitter task_changes::retry_some [Query Body];
     get "/api/v1/jobs/{id}/grid" Viewer figures::grid;
     get "/api/v1/tasks/{id}" Viewer tasks::show;
     post "/api/v1/tasks/{id}/cancel" Submitter task_changes::cancel_one;
-    post "/api/v1/tasks/{id}/retry" Submitter task_changes::retry_one;
+    post "/api/v1/tasks/{id}/retry" Submitter task_changes::retry_one [Query];
     get "/api/v1/tasks/{id}/why" Viewer tasks::why;
     get "/api/v1/tasks/{id}/log" Viewer logs::log;
     get "/api/v1/tasks/{id}/log/lines" Viewer log_lines::log_lines;
