@@ -7,6 +7,7 @@ use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
 use super::reasons;
 use super::retry_rules::{RetryQuery, check_retry};
+use super::stop_words::FirstFailures;
 use super::submission_names::SubmissionNames;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
@@ -30,7 +31,7 @@ use windlass_api::{
 };
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::explain::expected_job_end;
-use windlass_core::job::{self as core, AfterEnd, FailLimit, Stop};
+use windlass_core::job::{self as core, AfterEnd};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{JobFilter, JobView};
 
@@ -380,7 +381,7 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
         };
         live = handle.query(counts).await?;
     }
-    let mut jobs = Vec::new();
+    let (mut jobs, mut failures) = (Vec::new(), FirstFailures::default());
     for mut view in views {
         let mut end = None;
         if view.state == core::JobState::Active {
@@ -401,6 +402,7 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
         }
         let mut job = to_wire(&view);
         job.expected_end_ms = end.map(windlass_core::Time::as_ms);
+        job.stopped = failures.say_stopped(handle.store(), &view).await?;
         jobs.push(job);
     }
     Ok(jobs)
@@ -410,40 +412,6 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
 fn first_jobs(spec: &core::JobSpec, end: AfterEnd) -> Vec<u64> {
     let is_so = |id: &&JobId| spec.after_ends.get(*id).copied().unwrap_or_default() == end;
     spec.after.iter().filter(is_so).map(|id| id.0).collect()
-}
-
-/// Why a job was stopped by fail-fast.
-fn failed_enough(limit: FailLimit) -> String {
-    match limit {
-        FailLimit::Tasks(1) => "a task failed, and the job asked for fail-fast".to_owned(),
-        FailLimit::Tasks(tasks) => format!("{tasks} tasks failed, with which the job asked to be stopped"),
-        FailLimit::Percent(percent) => {
-            format!("more than {percent}% of its tasks failed, with which the job asked to be stopped")
-        }
-    }
-}
-
-fn say_stop(view: &JobView, stop: Stop) -> String {
-    match stop {
-        Stop::Canceled => "cancelled".to_owned(),
-        Stop::FailFast => failed_enough(view.spec.fail_limit),
-        Stop::After(job) if view.spec.after_ends.contains_key(&job) => {
-            format!("job {job} succeeded, and it comes after a failure of that job")
-        }
-        Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
-    }
-}
-
-/// Why tasks of a job were skipped that come after those of another job.
-fn lacks_first(view: &JobView) -> Option<String> {
-    let first = view.spec.after_tasks.filter(|_| view.state == core::JobState::Failed)?;
-    view.counts.filter(|counts| counts.skipped > 0)?;
-    let missing = view.spec.tasks().saturating_sub(view.first_succeeded.len());
-    match missing {
-        0 => None,
-        1 => Some(format!("a task of job {first}, after which one of its own comes, did not succeed")),
-        _ => Some(format!("{missing} tasks of job {first}, after which its own come, did not succeed")),
-    }
 }
 
 fn to_wire(view: &JobView) -> Whole<Job> {
@@ -459,7 +427,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         priority: view.spec.priority,
         max_running: view.spec.max_running,
         state: JobState::from_core(view.state, view.held, &counts),
-        stopped: view.stop.map(|stop| say_stop(view, stop)).or_else(|| lacks_first(view)),
+        stopped: None,
         reason: None,
         created_ms: view.created.as_ms(),
         ended_ms: view.ended.map(windlass_core::Time::as_ms),

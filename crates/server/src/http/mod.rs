@@ -31,6 +31,7 @@ mod servers;
 mod session;
 mod start_estimates;
 mod status;
+mod stop_words;
 mod submission_names;
 mod tails;
 mod task_changes;
