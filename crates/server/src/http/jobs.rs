@@ -217,6 +217,7 @@ pub async fn show(
 ) -> Result<Json<Job>, ApiError> {
     let mut job = find(&app.handle, JobId(id)).await?;
     reasons::add(&app.handle, std::slice::from_mut(&mut job)).await?;
+    job.notice_failures = app.handle.parts().notices.troubles.of_job(JobId(id));
     if !reader.may_read_job(job.spec()) {
         // What bodies say would be left out again.
         return Ok(Json(reader.told(job)));
@@ -437,6 +438,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         after_not_ok: first_jobs(&view.spec, AfterEnd::NotOk),
         after_tasks: view.spec.after_tasks.map(|id| id.0),
         on_end: view.spec.on_end.iter().map(OnEnd::from_core).collect(),
+        notice_failures: Vec::new(),
         parent: view.spec.parent.map(|task| task.to_string()),
         counts: counts.into(),
         steps: Step::all_from_core(&view.spec),
