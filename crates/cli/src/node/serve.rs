@@ -137,9 +137,14 @@ impl ServeOptions {
             Some(duration) => format!("--lease={}", duration.as_secs_f64()),
             None => "--lease=never".to_owned(),
         });
+        // The next server has another working directory.
+        let store = self.store.as_ref().map(|store| match store.strip_prefix("sqlite:") {
+            Some(path) => std::path::absolute(path).map(|path| format!("sqlite:{}", path.display())),
+            None => Ok(store.clone()),
+        });
         Ok(LastStart {
             config: self.config.as_ref().map(std::path::absolute).transpose()?,
-            store: self.store.clone(),
+            store: store.transpose()?,
             flags: values.chain(words).chain(tags).chain(lease).chain(set).collect(),
         })
     }
@@ -207,6 +212,9 @@ async fn run(
     windlass_worker::raise_file_limit();
     let (mut config, state) = settle(options)?;
     change(&mut config);
+    // Clients start no server that listens on TCP.
+    let is_here = config.listen.as_ref().is_some_and(|listen| listen.starts_with("unix:"));
+    let last_start = last_start.filter(|_| is_here);
     // One that stands by would meet a mistake only when it takes over.
     NoticeRules::new(&config.notify)?;
     memory::give_back_large_blocks();
@@ -442,4 +450,49 @@ pub fn keeper(args: KeeperArgs) -> ExitCode {
         resume: args.resume,
         fallback: args.fallback,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+
+    #[test]
+    fn a_server_is_started_again_with_the_flags_that_it_had() {
+        let options = ServeOptions {
+            listen: Some("unix:/run/w.sock".to_owned()),
+            config: Some("/etc/farm.toml".into()),
+            set: vec![
+                ("listen".to_owned(), "unix:/run/v.sock".to_owned()),
+                ("keep_days".to_owned(), "7".to_owned()),
+            ],
+            cpus: Some(1.5),
+            memory: Some(1 << 30),
+            tags: vec!["rack=7".to_owned()],
+            no_worker: true,
+            lease: Some("never".parse().unwrap()),
+            ..ServeOptions::default()
+        };
+        let last = options.last_start().unwrap();
+        assert_eq!(
+            last.flags,
+            [
+                "--cpus=1.5",
+                "--memory=1073741824",
+                "--no-worker",
+                "--tag=rack=7",
+                "--lease=never",
+                "--set=keep_days=7"
+            ]
+        );
+        let again = Line::try_parse_from(["start".to_owned()].into_iter().chain(last.flags.clone())).unwrap();
+        let again = LastStart { config: last.config.clone(), ..again.options.last_start().unwrap() };
+        assert_eq!(again, last);
+    }
 }
