@@ -16,7 +16,7 @@ const FILE: &str = "start.json";
 pub struct LastStart {
     /// The config file, as an absolute path.
     pub config: Option<PathBuf>,
-    /// Its store, which is no argument of a process: it may hold a password.
+    /// Its store. It may hold a password, so it is not among the arguments, which all users of the machine see.
     pub store: Option<String>,
     /// All others, as arguments.
     pub flags: Vec<String>,

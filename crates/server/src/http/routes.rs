@@ -28,7 +28,7 @@ struct Route {
 pub(super) enum RequestPart {
     /// The parameters behind the path.
     Query,
-    /// The body.
+    /// The body, which is JSON.
     Body,
 }
 
