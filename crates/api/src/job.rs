@@ -1,7 +1,7 @@
 //! The JSON of jobs.
 
 use crate::failure::JobReason;
-use crate::on_end::OnEnd;
+use crate::on_end::{NoticeFailure, OnEnd};
 use crate::submit::{Depends, Kind, Resources, is_default};
 use crate::word::words_of;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,9 @@ pub struct Job {
     /// Addresses that are told when it has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_end: Vec<OnEnd>,
+    /// Addresses that could not be told of its end so far; only where one job is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notice_failures: Vec<NoticeFailure>,
     /// The task that submitted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,

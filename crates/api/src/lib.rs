@@ -58,7 +58,7 @@ pub use log::{
     LOG_MARK_BYTES, LOG_MARK_EVERY_MS, LOG_MARKS_MAX, LogLine, LogLines, LogMark, LogMarks, LogStream,
 };
 pub use nearest::nearest;
-pub use on_end::OnEnd;
+pub use on_end::{NoticeFailure, OnEnd};
 pub use pattern::{NAME_PATTERNS_MAX, is_name_pattern, matches_name};
 pub use queue::{BadCpus, Queue, SetQueue, TurnsBy};
 pub use server::{FarmOwnership, FarmServer};

@@ -15,6 +15,18 @@ pub struct OnEnd {
     pub only_failures: bool,
 }
 
+/// An address that could not be told of a job's end so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct NoticeFailure {
+    /// Why the last try failed. It names the host, never the whole address.
+    pub why: String,
+    /// How often it was tried since the server started.
+    pub tries: u32,
+    /// It is not tried any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
+}
+
 impl OnEnd {
     /// As the engine keeps it.
     pub(crate) fn into_core(self) -> core::OnEnd {

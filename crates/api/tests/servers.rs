@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use windlass_api::client::{Client, ClientError, Credentials};
+use windlass_api::client::{Client, ClientError, Credentials, task_sets};
 use windlass_api::{Address, CreateToken, Role, SubmitRequest};
 
 /// How a server of this test behaves.
@@ -259,7 +259,7 @@ fn one_address_fails_as_itself() {
     assert!(matches!(error, ClientError::Unreachable { .. }) && !error.was_sent(), "{error}");
     let cut = Fake::new(Manner::Cuts);
     let alone = self::client(&[&cut.address]);
-    let error = run(async { alone.act(5, "retry").await.unwrap_err() });
+    let error = run(async { task_sets::retry(&alone, 5, None, false).await.unwrap_err() });
     assert!(matches!(error, ClientError::Unreachable { .. }) && error.was_sent(), "{error}");
 }
 

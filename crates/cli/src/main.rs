@@ -177,7 +177,7 @@ enum JobCommand {
     /// Cancel jobs, or tasks of a job: those that run are killed, the others never start
     Cancel(targets::TargetsArgs),
     /// Run the failed and cancelled tasks of jobs again, or some of them
-    Retry(targets::TargetsArgs),
+    Retry(targets::RetryArgs),
     /// Hold jobs: start no further task of them
     Hold(verbs::IdsArgs),
     /// Release held jobs: their tasks may start again
@@ -289,8 +289,8 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), CliError> {
         Command::Job(JobCommand::Show(args)) => show::job(context, &args).await,
         Command::Job(JobCommand::Tasks(args)) => list::tasks(context, &args).await,
         Command::Job(JobCommand::Wait(args)) => job_wait::wait(context, &args).await,
-        Command::Job(JobCommand::Cancel(args)) => targets::act(context, &args, verbs::Verb::Cancel).await,
-        Command::Job(JobCommand::Retry(args)) => targets::act(context, &args, verbs::Verb::Retry).await,
+        Command::Job(JobCommand::Cancel(args)) => targets::cancel(context, &args).await,
+        Command::Job(JobCommand::Retry(args)) => targets::retry(context, &args).await,
         Command::Job(JobCommand::Hold(args)) => verbs::act(context, &args, verbs::Verb::Hold).await,
         Command::Job(JobCommand::Release(args)) => verbs::act(context, &args, verbs::Verb::Release).await,
         Command::Job(JobCommand::Priority(args)) => verbs::prioritize(context, &args).await,

@@ -72,6 +72,21 @@ fn a_refusal_has_the_exit_code_of_all_commands() {
 }
 
 #[test]
+fn a_change_acts_on_no_more_than_was_meant() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    farm.fails(6, &["submit", "--cwd", "/", "--cpus", "9", "--", "true"]);
+    for given in [["-f", "tasks=[3]"], ["-q", "tasks=3"]] {
+        for verb in ["cancel", "retry", "hold", "release"] {
+            let path = format!("/jobs/1/{verb}");
+            let said = farm.fails(2, &["api", "POST", &path, given[0], given[1]]);
+            assert!(said.contains("`tasks`"), "{said}");
+        }
+    }
+    assert_eq!(json(&farm.ok(&["api", "GET", "/jobs/1"]))["state"], "pending");
+    assert_eq!(json(&farm.ok(&["api", "POST", "/jobs/1/cancel"]))["state"], "canceled");
+}
+
+#[test]
 fn events_are_printed_as_they_come() {
     let farm = Farm::with_server(&["--cpus", "1"]);
     let mut listening = farm.command(&["api", "GET", "/events"]).stdout(Stdio::piped()).spawn().unwrap();

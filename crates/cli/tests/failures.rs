@@ -176,6 +176,8 @@ fn events_of_a_job_end_with_it() {
         reader.join().unwrap()
     });
     assert!(first.is_some());
+    // The command starts the server again, which ended in good order.
+    farm.ok(&["server", "stop"]);
     std::fs::write(farm.work().join("go"), "").unwrap();
     let last = lines.map_while(Result::ok).last().unwrap_or_default();
     assert!(last.contains("\"failed\""), "{last}");
@@ -197,6 +199,17 @@ fn a_list_of_jobs_says_why_they_wait() {
     farm.fails(1, &["job", "wait", after.trim()]);
     let shown = farm.json(&["job", "show", after.trim()]);
     assert_eq!(shown["reason"]["word"], "dependency", "{shown}");
+    // It could only run on what the first one did not make.
+    let told = farm.fails(1, &["job", "retry", after.trim()]);
+    assert!(told.contains("job 2 comes after job 1, which did not succeed"), "{told}");
+    assert!(told.contains("windlass job retry 1 2") && told.contains("--force"), "{told}");
+    assert_eq!(farm.json(&["job", "show", after.trim()])["state"], "failed");
+    farm.ok(&["job", "retry", "1", after.trim()]);
+    assert_eq!(farm.json(&["job", "show", after.trim()])["reason"]["word"], "after_jobs");
+    farm.ok(&["job", "cancel", "1"]);
+    farm.fails(1, &["job", "wait", after.trim()]);
+    farm.ok(&["job", "retry", "--force", after.trim()]);
+    assert_eq!(farm.json(&["job", "show", after.trim()])["state"], "pending");
 }
 
 #[test]

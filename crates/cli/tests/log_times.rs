@@ -62,6 +62,11 @@ fn in_order() -> [(String, String); 4] {
 fn lines_of_both_streams_have_their_order_and_their_times() {
     let farm = Farm::with_server(&["--cpus", "1"]);
     farm.ok(&["submit", "--", "sh", "-c", IN_TURN]);
+    let written = farm.state().join("logs/1/0.1.out");
+    wait_until("the first line is written", || std::fs::metadata(&written).is_ok_and(|file| file.len() == 4));
+    let first = read(&farm, "");
+    assert_eq!(lines(&first), in_order()[..1], "{first}");
+    assert!(first["lines"][0]["at_ms"].is_u64(), "its mark is waited for: {first}");
     write_in_turn(&farm.work(), &farm.state(), || {
         let so_far = read(&farm, "");
         assert_eq!(lines(&so_far), in_order()[..2], "{so_far}");

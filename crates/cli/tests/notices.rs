@@ -135,6 +135,22 @@ fn a_mail_is_given_to_the_command() {
 }
 
 #[test]
+fn a_notice_that_fails_is_told_with_its_job() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let farm = server(tempfile::tempdir().unwrap(), &[format!("notify.allow={nobody}")]);
+    let url = format!("http://{nobody}/hook?token=secret");
+    farm.ok(&["submit", "--on-end", &url, "--", "true"]);
+    farm.ok(&["job", "wait", "1"]);
+    let why = || farm.json(&["job", "show", "1"])["notice_failures"][0]["why"].clone();
+    wait_until("its failure is told", || why().is_string());
+    assert!(why().as_str().unwrap().contains(&format!("'{nobody}' could not be asked")), "{}", why());
+    let text = farm.ok(&["job", "show", "1"]);
+    assert!(text.contains("not told") && text.contains("could not be asked"), "{text}");
+    let log = farm.server_log();
+    assert!(log.contains(&nobody) && !log.contains("secret"), "{log}");
+}
+
+#[test]
 fn an_address_of_the_own_network_and_mail_without_a_command_are_refused() {
     let farm = server(tempfile::tempdir().unwrap(), &[]);
     for (address, why) in [

@@ -125,6 +125,28 @@ fn each_start_and_each_end_is_told_once_across_servers() {
 }
 
 #[test]
+fn events_of_a_job_outlive_the_only_server() {
+    let farm = Farm::with_server(&[]);
+    let proxy = Proxy::new(Behind::Unix(farm.socket()));
+    let job = farm.ok(&["submit", "--quiet", "--", "sh", "-c", "while [ ! -e go ]; do :; done; exit 6"]);
+    let mut events = at(&farm, &[&proxy.address], &["events", job.trim(), "-o", "jsonl"]);
+    let mut events = events.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(events.stderr.take().unwrap()).lines();
+    wait_until("it listens", || proxy.was_sent("/events?"));
+    proxy.down();
+    let said = errors.next().expect("it says that it waits").unwrap();
+    assert!(said.contains("does not answer; retrying for 60 s"), "{said}");
+    std::fs::write(farm.work().join("go"), "").unwrap();
+    farm.fails(6, &["job", "wait", job.trim()]);
+    proxy.up();
+    let output = events.wait_with_output().unwrap();
+    let told = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(6), "{told}");
+    assert_eq!(told.matches("\"exit_code\":6").count(), 1, "the end that was missed is told: {told}");
+    assert!(told.lines().last().is_some_and(|line| line.contains("\"failed\"")), "{told}");
+}
+
+#[test]
 fn a_run_goes_on_after_no_server_answered_for_a_while() {
     let farm = Farm::with_server(&[]);
     let proxies = [(); 2].map(|()| Proxy::new(Behind::Unix(farm.socket())));

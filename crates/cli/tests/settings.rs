@@ -26,6 +26,27 @@ fn a_queue_is_set_and_stays_so() {
 }
 
 #[test]
+fn a_server_that_was_killed_is_started_again_with_its_settings() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("server.toml");
+    std::fs::write(&config, "[board]\nenabled = false\n").unwrap();
+    let mut farm = Farm::in_dir(dir, &["--config", config.to_str().unwrap(), "--tag", "kept"]);
+    let has_settings = |farm: &Farm| {
+        let board = farm.fails(3, &["api", "GET", "/board/me"]);
+        let worker = farm.json(&["workers"])[0].to_string();
+        assert!(board.contains("this server has no board") && worker.contains("kept"), "{board}\n{worker}");
+    };
+    has_settings(&farm);
+    farm.kill_server();
+    farm.ok(&["run", "--", "true"]);
+    has_settings(&farm);
+    // One that ends in good order is started as all others are.
+    farm.ok(&["server", "stop"]);
+    farm.ok(&["run", "--", "true"]);
+    farm.ok(&["api", "GET", "/board/me"]);
+}
+
+#[test]
 fn a_limit_is_set_counted_and_removed() {
     let mut farm = Farm::with_server(&["--cpus", "2", "--name", "box"]);
     let shown = |farm: &Farm| {

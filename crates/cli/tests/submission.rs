@@ -129,6 +129,12 @@ fn a_dry_run_says_what_would_happen_and_submits_nothing() {
     farm.ok(&["queue", "pause", "ann", "--note", "backup"]);
     let text = farm.ok(&["submit", "--dry-run", "--queue", "ann", "--", "true"]);
     assert!(text.contains("1 task would wait: its queue is paused: backup"), "{text}");
+    farm.fails(1, &["run", "--", "false"]);
+    let text = farm.ok(&["submit", "--dry-run", "--after", "1", "--", "true"]);
+    let skipped = "1 task would be skipped at once: job 1, which it comes after, did not succeed";
+    assert!(text.contains(skipped), "{text}");
+    let text = farm.ok(&["submit", "--dry-run", "--after-each", "1", "--", "true"]);
+    assert!(text.contains("1 task would be skipped at once: no task of job 1 succeeded"), "{text}");
     let job = farm.ok(&["submit", "-o", "name", "--key", "k", "--", "true"]);
     let text = farm.ok(&["submit", "--dry-run", "--key", "k", "--", "true"]);
     assert_eq!(text, format!("nothing would be submitted: job {} has this key\n", job.trim()));

@@ -86,13 +86,16 @@ fn a_backup_is_of_the_server_that_is_named() {
     let own = format!("unix:{}", farm.socket().display());
     farm.ok(&["--server", &own, "server", "backup", "first.db"]);
     assert!(farm.work().join("first.db").exists());
-    // As a user has it, who has not said where the state is.
-    let mut command = farm.command(&["--server", "farm.invalid:7117", "server", "backup", "second.db"]);
-    let output = command.env_remove("WINDLASS_STATE").output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("farm.invalid:7117") && told.contains("--state"), "{told}");
-    assert!(!farm.work().join("second.db").exists());
+    // WINDLASS_STATE and WINDLASS_STORE are those of the user's own server, and not of the one that is named.
+    let store = format!("sqlite:{}", farm.state().join("windlass.db").display());
+    for named in ["farm.invalid:7117", "unix:/nowhere"] {
+        let mut command = farm.command(&["server", "backup", "second.db"]);
+        let output = command.env("WINDLASS_SERVER", named).env("WINDLASS_STORE", &store).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(named) && told.contains("--state"), "{told}");
+        assert!(!farm.work().join("second.db").exists());
+    }
     let state = farm.state();
     let named = ["--server", "farm.invalid:7117", "server", "backup", "third.db", "--state"];
     farm.ok(&[&named[..], &[state.to_str().unwrap()]].concat());

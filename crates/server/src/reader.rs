@@ -126,6 +126,7 @@ impl Outline for Job {
             after_not_ok: _,
             after_tasks: _,
             on_end,
+            notice_failures,
             parent: _,
             counts: _,
             steps,
@@ -133,6 +134,7 @@ impl Outline for Job {
         reason.iter_mut().for_each(JobReason::keep_outline);
         // An address is often a secret by itself.
         on_end.clear();
+        notice_failures.clear();
         steps.iter_mut().for_each(Step::keep_outline);
     }
 }

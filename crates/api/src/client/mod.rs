@@ -240,14 +240,9 @@ impl Client {
         }
     }
 
-    /// `cancel`, `retry`, `hold` or `release` on a job.
+    /// `cancel`, `hold` or `release` on a job. [`task_sets::retry`] is for `retry`, which may not be repeated.
     pub async fn act(&self, id: u64, verb: &str) -> Result<Job, ClientError> {
-        let request = self.request(Method::POST, &format!("/api/v1/jobs/{id}/{verb}"));
-        match verb {
-            // A second one would run what has failed again since the first, or find nothing to retry.
-            "retry" => self.once(request).await,
-            _ => self.change(request).await,
-        }
+        self.change(self.request(Method::POST, &format!("/api/v1/jobs/{id}/{verb}"))).await
     }
 
     /// Gives a job another priority.

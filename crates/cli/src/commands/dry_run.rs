@@ -65,7 +65,9 @@ fn lines_of(step: &DryRunStep, now_ms: u64) -> Vec<String> {
         ));
         return lines;
     };
-    lines.push(format!("{waiting} would wait: {}", why.message));
+    // A job that comes after one that has ended otherwise ends at once.
+    let would = if why.state.is_end() { "would be skipped at once" } else { "would wait" };
+    lines.push(format!("{waiting} {would}: {}", why.message));
     lines.extend(why.turn.iter().flat_map(|turn| turn_lines(turn, now_ms)).map(|line| format!("  {line}")));
     lines.extend(why.ruled_out.iter().map(|reason| format!("  {}", ruled_out_line(reason))));
     lines.extend(why.changes.iter().map(|change| format!("  {}", change_line(change))));
@@ -75,6 +77,7 @@ fn lines_of(step: &DryRunStep, now_ms: u64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_api::TaskState;
 
     #[test]
     fn what_starts_and_what_waits_is_said_by_step() {
@@ -95,6 +98,10 @@ mod tests {
         assert!(said.starts_with(begins), "{said}");
         let ends = "\n  would start now: 3 on a, 1 on b\n  5 tasks would wait: all are busy\n    to run it: release it\n";
         assert!(said.ends_with(ends), "{said}");
+        let mut skipped = tried.clone();
+        skipped.steps[0].why.as_mut().unwrap().state = TaskState::Skipped;
+        let said = anstream::adapter::strip_str(&text_of(&skipped, 0)).to_string();
+        assert!(said.contains("\n  5 tasks would be skipped at once: all are busy\n"), "{said}");
         let existing = DryRun { existing: Some(4), ..tried };
         assert_eq!(text_of(&existing, 0), "nothing would be submitted: job 4 has this key\n");
     }

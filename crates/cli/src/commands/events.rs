@@ -1,6 +1,6 @@
-//! `windlass events`: prints events as they happen. Where the servers of a farm take over from each other, it goes on
-//! with the next one. Of one job, the start and the end of each task are then printed once, wherever the streams were
-//! cut. The events of one job end with the job.
+//! `windlass events`: prints events as they happen. Where the server is started again, or another one takes over, it goes
+//! on there. Of one job, the start and the end of each task are then printed once, wherever the streams were cut. The
+//! events of one job end with the job.
 
 use crate::client::context::Context;
 use crate::client::link::{ServerLink, hung_up};
@@ -9,9 +9,8 @@ use crate::commands::list::counts;
 use crate::commands::run::exit_code;
 use crate::commands::select::JobRef;
 use crate::commands::story::Story;
-use crate::ui::error::{CliError, Doing, end_with, may_pass};
+use crate::ui::error::{CliError, Doing, end_with};
 use crate::ui::failure::{StderrLines, tell_failures};
-use crate::ui::message::message;
 use crate::ui::output::{Format, fit, paint, print_json, print_jsonl, print_text};
 use clap::Args;
 use std::fmt::Write;
@@ -29,9 +28,9 @@ const PAGE: usize = 1000;
     after_help = "The events of one job end with the job, at once if it has ended. The command then says why tasks
 failed, and exits with the job's code, as 'windlass job wait' does.
 
-Where --server lists several servers, the command goes on with the next one when a stream breaks off.
-Of one job it then tells what happened meanwhile: each start and end of a task once, of several attempts
-the last. Of all jobs it says 'lagged': some events were missed."
+When the server ends, the command goes on with the next one, for which it waits up to 60 s. Of one job it
+then tells what happened meanwhile: each start and end of a task once, of several attempts the last. Of
+all jobs it says 'lagged': some events were missed."
 )]
 pub struct EventsArgs {
     /// Only events of this job, until it has ended
@@ -72,7 +71,7 @@ pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError
     };
     let mut listener =
         Listener { format: context.format, job, story: Story::default(), ended: None, missed: false };
-    if job.is_some() && link.is_to_several() {
+    if job.is_some() {
         let client = link.client.clone();
         // What happened before is not told.
         while let Err(error) = listener.read(&client).await {
@@ -83,23 +82,18 @@ pub async fn events(context: &Context, args: &EventsArgs) -> Result<(), CliError
     }
     loop {
         match listener.listen(&mut link).await {
-            Ok(Some(job)) => {
+            Ok(job) => {
                 let code = exit_code(&mut link, &job).await?;
                 if !context.format.is_json() {
                     tell_failures(&link.client, &job, StderrLines::Quoted).await;
                 }
                 return end_with(code);
             }
-            Ok(None) => {
-                message!("the server has stopped");
-                return Ok(());
-            }
             Err(Broken::Output(error)) => return Err(error),
-            Err(Broken::Client(error)) if link.is_to_several() && may_pass(&error) => {
+            Err(Broken::Client(error)) => {
                 listener.missed = true;
                 link.pause(DOING, error).await?;
             }
-            Err(Broken::Client(error)) => return Err(error).doing(DOING),
         }
     }
 }
@@ -116,16 +110,14 @@ struct Listener {
 }
 
 impl Listener {
-    /// Tells what one server says, until the job has ended, which is returned, or until the server ends the stream. It
-    /// listens before it reads the state, so that no change is missed between the two.
-    async fn listen(&mut self, link: &mut ServerLink) -> Result<Option<Job>, Broken> {
+    /// Tells what one server says, until the job has ended, which is returned. It listens before it reads the state, so
+    /// that no change is missed between the two.
+    async fn listen(&mut self, link: &mut ServerLink) -> Result<Job, Broken> {
         let mut events = Events::open(&link.client, self.job).await?;
-        if link.is_to_several() {
-            self.catch_up(&link.client).await?;
-        }
+        self.catch_up(&link.client).await?;
         link.calm();
         if let Some(job) = self.ended_job(link).await? {
-            return Ok(Some(job));
+            return Ok(job);
         }
         while let Some(event) = events.receiver.recv().await {
             let event = event?;
@@ -134,17 +126,14 @@ impl Listener {
             if let Some(event) = self.news(event) {
                 self.tell(&event)?;
             }
-            if is_lagged && link.is_to_several() {
+            if is_lagged {
                 self.catch_up(&link.client).await?;
             }
             if may_end && let Some(job) = self.ended_job(link).await? {
-                return Ok(Some(job));
+                return Ok(job);
             }
         }
-        match link.is_to_several() {
-            true => Err(hung_up(&events.address).into()),
-            false => Ok(None),
-        }
+        Err(hung_up(&events.address).into())
     }
 
     /// The job, if it is the one whose events are told and has ended. Its end is told then, if it was not.
@@ -154,10 +143,8 @@ impl Listener {
         if !job.state.is_end() {
             return Ok(None);
         }
-        if link.is_to_several() {
-            // The ends of its last tasks come first.
-            self.catch_up(&link.client).await?;
-        }
+        // The ends of its last tasks come first.
+        self.catch_up(&link.client).await?;
         if self.ended != Some(job.state) {
             self.ended = Some(job.state);
             self.tell(&ServerEvent::Job(JobEvent { job: id, state: job.state, counts: job.counts }))?;

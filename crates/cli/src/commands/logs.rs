@@ -124,7 +124,11 @@ pub async fn logs(context: &Context, args: &LogsArgs) -> Result<(), CliError> {
                 return Ok(());
             }
             show_job(&mut link, id, args, &stop).await?;
-            let job = link.client.job(id).await.doing(format_args!("show job {id}"))?;
+            let doing = format!("show job {id}");
+            let job = match args.follow {
+                true => link.ask(&doing, |client| async move { client.job(id).await }).await?,
+                false => link.client.job(id).await.doing(doing)?,
+            };
             if job.state.is_end() {
                 tell_failures(&link.client, &job, StderrLines::Omitted).await;
             }

@@ -474,6 +474,7 @@ mod tests {
             after_not_ok: Vec::new(),
             after_tasks: None,
             on_end: Vec::new(),
+            notice_failures: Vec::new(),
             parent: None,
             counts,
             steps: Vec::new(),

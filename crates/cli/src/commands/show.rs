@@ -87,6 +87,11 @@ fn job_text(job: &Job) -> String {
         let of = if told.only_failures { "if it fails, " } else { "" };
         line("tells", format!("{of}{}", told.url));
     }
+    for failure in &job.notice_failures {
+        let end = if failure.given_up { ", given up" } else { "" };
+        let tries = count(failure.tries.into(), "time");
+        line("not told", format!("{} (tried {tries}{end})", failure.why));
+    }
     for step in &job.steps {
         line("step", step_text(step));
         if !step.command.is_empty() {

@@ -9,7 +9,7 @@ use crate::ui::output::Format;
 use clap::Args;
 use std::str::FromStr;
 use windlass_api::TaskSet;
-use windlass_api::client::task_sets::act_on_tasks;
+use windlass_api::client::task_sets;
 
 /// The jobs and tasks to act on.
 #[derive(Args, Debug)]
@@ -17,6 +17,16 @@ pub struct TargetsArgs {
     /// The jobs: 12, 1-5, 1,3 or last; or tasks of a job: 12.6, 12.3-9 or last.1,4-6
     #[arg(required = true, value_name = "JOB|TASKS")]
     targets: Vec<Target>,
+}
+
+/// The jobs and tasks to run again.
+#[derive(Args, Debug)]
+pub struct RetryArgs {
+    #[command(flatten)]
+    targets: TargetsArgs,
+    /// Run a job that was skipped although the job that it comes after still has not ended as it asks for
+    #[arg(long)]
+    force: bool,
 }
 
 /// Jobs, or tasks of one job.
@@ -38,8 +48,17 @@ impl FromStr for Target {
     }
 }
 
-/// Runs the command `windlass job cancel|retry`.
-pub async fn act(context: &Context, args: &TargetsArgs, verb: Verb) -> Result<(), CliError> {
+/// Runs the command `windlass job cancel`.
+pub async fn cancel(context: &Context, args: &TargetsArgs) -> Result<(), CliError> {
+    act(context, args, Verb::Cancel, false).await
+}
+
+/// Runs the command `windlass job retry`.
+pub async fn retry(context: &Context, args: &RetryArgs) -> Result<(), CliError> {
+    act(context, &args.targets, Verb::Retry, args.force).await
+}
+
+async fn act(context: &Context, args: &TargetsArgs, verb: Verb, force: bool) -> Result<(), CliError> {
     let client = context.client().await?;
     let (mut outcomes, mut jobs, word) = (Outcomes::default(), Vec::new(), verb.word());
     let is_table = context.format == Format::Table;
@@ -47,8 +66,11 @@ pub async fn act(context: &Context, args: &TargetsArgs, verb: Verb) -> Result<()
         match target {
             Target::Jobs(some) => {
                 for named in resolve_all(&client, std::slice::from_ref(some)).await? {
-                    let result =
-                        client.act(named.id, word).await.doing(format_args!("{word} job {}", named.id));
+                    let result = match verb {
+                        Verb::Retry => task_sets::retry(&client, named.id, None, force).await,
+                        _ => client.act(named.id, word).await,
+                    };
+                    let result = result.doing(format_args!("{word} job {}", named.id));
                     let Some(job) = outcomes.take(named, result, context.format.is_json()) else { continue };
                     if is_table {
                         message!("{}", verb.done(&job));
@@ -62,7 +84,10 @@ pub async fn act(context: &Context, args: &TargetsArgs, verb: Verb) -> Result<()
                     Some(index) => format!("task {}.{index}", named.id),
                     None => format!("tasks {}.{tasks}", named.id),
                 };
-                let result = act_on_tasks(&client, named.id, word, tasks).await;
+                let result = match verb {
+                    Verb::Retry => task_sets::retry(&client, named.id, Some(tasks), force).await,
+                    _ => task_sets::act_on_tasks(&client, named.id, word, tasks).await,
+                };
                 let result = result.doing(format_args!("{word} {what}"));
                 let Some(job) = outcomes.take(named, result, context.format.is_json()) else { continue };
                 if is_table {

@@ -1,7 +1,8 @@
 //! How a list is shown: sorted by a column, or drawn again and again.
 
+use crate::client::connect::connect;
 use crate::client::context::Context;
-use crate::ui::error::{CliError, UNREACHABLE};
+use crate::ui::error::{CliError, may_pass};
 use crate::ui::output::{Excerpt, Format, print_excerpt};
 use crate::ui::table::{Grid, SortBy};
 use crate::ui::terminal;
@@ -65,7 +66,13 @@ impl ViewArgs {
                     note = None;
                 }
                 // The last drawing is the best that is known.
-                Err(error) if error.exit_code() == UNREACHABLE => note = Some(error.message()),
+                Err(CliError::Request { source, doing }) if may_pass(&source) => {
+                    note = Some(CliError::Request { source, doing }.message());
+                    if context.server.is_none() {
+                        // If the user's own server does not start, the next read fails, too.
+                        _ = connect(None).await;
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }

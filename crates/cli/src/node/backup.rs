@@ -17,11 +17,12 @@ pub struct BackupArgs {
     /// The copy; the file must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// State directory of the server
-    #[arg(long, env = "WINDLASS_STATE", value_name = "DIR")]
+    /// State directory of the server, by default that of the server that --server or WINDLASS_SERVER names, and that of
+    /// your own if neither is given: WINDLASS_STATE
+    #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Store of the server, if it is not in the state directory
-    #[arg(long, env = "WINDLASS_STORE", value_name = "STORE")]
+    /// Store of the server, if it is not in the state directory; of your own server by default WINDLASS_STORE
+    #[arg(long, value_name = "STORE")]
     store: Option<String>,
 }
 
@@ -56,15 +57,32 @@ fn state_behind(server: Option<&Addresses>) -> Result<PathBuf, CliError> {
     })
 }
 
-/// Copies the database of a state directory to a new file.
+/// The store that is meant. The variables of the user's own server say nothing of another one that is named.
+fn store_of(
+    server: Option<&Addresses>,
+    state: Option<PathBuf>,
+    store: Option<String>,
+) -> Result<String, CliError> {
+    if let Some(store) = store {
+        return Ok(store);
+    }
+    let state = match state {
+        Some(state) => state,
+        None => {
+            let state = state_behind(server)?;
+            match std::env::var("WINDLASS_STORE") {
+                Ok(store) if state == Paths::for_user()?.state => return Ok(store),
+                _ => state,
+            }
+        }
+    };
+    Ok(format!("sqlite:{}", state.join("windlass.db").display()))
+}
+
+/// Copies the database of a server to a new file.
 pub async fn backup(context: &Context, args: BackupArgs) -> Result<(), CliError> {
     let BackupArgs { file, state, store } = args;
-    let state = match (state, &store) {
-        (Some(state), _) => state,
-        (None, Some(_)) => Paths::for_user()?.state,
-        (None, None) => state_behind(context.server.as_ref())?,
-    };
-    let store = store.unwrap_or_else(|| format!("sqlite:{}", state.join("windlass.db").display()));
+    let store = store_of(context.server.as_ref(), state, store)?;
     let to = file.clone();
     let copied = tokio::task::spawn_blocking(move || windlass_store::backup(&store, &to)).await;
     copied.context("the copy was interrupted")?.context("no copy was made")?;

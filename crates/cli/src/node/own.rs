@@ -2,9 +2,11 @@
 
 use crate::client::connect::connect_to;
 use crate::node::cookie;
+use crate::node::last_start::LastStart;
 use crate::node::otlp::ENDPOINTS;
 use crate::node::paths::Paths;
 use crate::ui::error::{CliError, TAKEN};
+use crate::ui::message::message;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
@@ -108,6 +110,7 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
     for name in for_jobs.into_iter().chain(ENDPOINTS) {
         command.env_remove(name);
     }
+    as_before(&mut command, LastStart::read(&paths.state));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).current_dir("/");
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn().context("cannot start the background server")?;
@@ -131,6 +134,22 @@ fn launch(paths: &Paths) -> anyhow::Result<()> {
         anyhow::ensure!(!late, "the background server does not answer; see {}", log.display());
         std::thread::sleep(START_POLL);
     }
+}
+
+/// Starts a server as the last one was started, which was killed.
+fn as_before(command: &mut Command, last: LastStart) {
+    match last.config {
+        Some(config) if config.exists() => _ = command.arg("--config").arg(config),
+        Some(config) => message!(
+            "note: the server that was killed had --config {}, which is gone; this one starts without it",
+            config.display()
+        ),
+        None => {}
+    }
+    if let Some(store) = last.store {
+        command.env("WINDLASS_STORE", store);
+    }
+    command.args(last.flags);
 }
 
 fn idle_minutes() -> String {

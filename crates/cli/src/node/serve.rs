@@ -1,5 +1,6 @@
 //! Servers in this process, which `server start` and `run --foreground` run.
 
+use crate::node::last_start::LastStart;
 use crate::node::life::{Life, stop_signal};
 use crate::node::local::{self, LocalWorker};
 use crate::node::member::{Lost, OwnStore};
@@ -114,6 +115,40 @@ pub fn words() -> Vec<OsString> {
 }
 
 impl ServeOptions {
+    /// What a later server needs to be started in the same way, but for where it listens.
+    fn last_start(&self) -> anyhow::Result<LastStart> {
+        let values = [
+            ("cpus", self.cpus.map(|cpus| cpus.to_string())),
+            ("memory", self.memory.map(|bytes| bytes.to_string())),
+            ("name", self.name.clone()),
+        ];
+        let values = values.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
+        let words = [
+            ("--no-worker", self.no_worker),
+            ("--compass", self.compass),
+            ("--nix", self.nix),
+            ("--as-root", self.as_root),
+        ];
+        let words = words.into_iter().filter(|(_, is_given)| *is_given).map(|(word, _)| word.to_owned());
+        let tags = self.tags.iter().map(|tag| format!("--tag={tag}"));
+        let set = self.set.iter().filter(|(path, _)| path != "listen");
+        let set = set.map(|(path, value)| format!("--set={path}={value}"));
+        let lease = self.lease.map(|lease| match lease.duration() {
+            Some(duration) => format!("--lease={}", duration.as_secs_f64()),
+            None => "--lease=never".to_owned(),
+        });
+        // The next server has another working directory.
+        let store = self.store.as_ref().map(|store| match store.strip_prefix("sqlite:") {
+            Some(path) => std::path::absolute(path).map(|path| format!("sqlite:{}", path.display())),
+            None => Ok(store.clone()),
+        });
+        Ok(LastStart {
+            config: self.config.as_ref().map(std::path::absolute).transpose()?,
+            store: store.transpose()?,
+            flags: values.chain(words).chain(tags).chain(lease).chain(set).collect(),
+        })
+    }
+
     /// Whether the server may listen on TCP, as far as its flags tell.
     pub fn may_listen_on_tcp(&self) -> bool {
         let is_set = self.set.iter().any(|(path, _)| path == "listen");
@@ -160,14 +195,26 @@ impl AccessFlags {
 
 /// Runs a server until a signal or a client stops it.
 pub async fn start(options: ServeOptions) -> anyhow::Result<()> {
-    start_with(options, |_| {}).await
+    let last_start = options.last_start()?;
+    run(options, |_| {}, Some(last_start)).await
 }
 
 /// Runs a server like [`start`], with settings that `change` makes after the config file and the flags.
 pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config)) -> anyhow::Result<()> {
+    run(options, change, None).await
+}
+
+async fn run(
+    options: ServeOptions,
+    change: impl FnOnce(&mut Config),
+    last_start: Option<LastStart>,
+) -> anyhow::Result<()> {
     windlass_worker::raise_file_limit();
     let (mut config, state) = settle(options)?;
     change(&mut config);
+    // Clients start no server that listens on TCP.
+    let is_here = config.listen.as_ref().is_some_and(|listen| listen.starts_with("unix:"));
+    let last_start = last_start.filter(|_| is_here);
     // One that stands by would meet a mistake only when it takes over.
     NoticeRules::new(&config.notify)?;
     memory::give_back_large_blocks();
@@ -189,6 +236,9 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
             }
             started => started?,
         };
+        if let Some(Err(error)) = last_start.as_ref().map(|start| start.write(&state)) {
+            tracing::warn!("a client that starts this server again starts it with defaults: {error:#}");
+        }
         watchdog::ready();
         let watching = tokio::spawn(watchdog::watch_server(server.handle.clone()));
         let mut closing = server.handle.closing();
@@ -200,6 +250,7 @@ pub async fn start_with(options: ServeOptions, change: impl FnOnce(&mut Config))
         watching.abort();
         if !goes_on {
             site.listen_no_more();
+            LastStart::forget(&state);
         }
         server.stop(false).await;
         if !goes_on {
@@ -399,4 +450,49 @@ pub fn keeper(args: KeeperArgs) -> ExitCode {
         resume: args.resume,
         fallback: args.fallback,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: ServeOptions,
+    }
+
+    #[test]
+    fn a_server_is_started_again_with_the_flags_that_it_had() {
+        let options = ServeOptions {
+            listen: Some("unix:/run/w.sock".to_owned()),
+            config: Some("/etc/farm.toml".into()),
+            set: vec![
+                ("listen".to_owned(), "unix:/run/v.sock".to_owned()),
+                ("keep_days".to_owned(), "7".to_owned()),
+            ],
+            cpus: Some(1.5),
+            memory: Some(1 << 30),
+            tags: vec!["rack=7".to_owned()],
+            no_worker: true,
+            lease: Some("never".parse().unwrap()),
+            ..ServeOptions::default()
+        };
+        let last = options.last_start().unwrap();
+        assert_eq!(
+            last.flags,
+            [
+                "--cpus=1.5",
+                "--memory=1073741824",
+                "--no-worker",
+                "--tag=rack=7",
+                "--lease=never",
+                "--set=keep_days=7"
+            ]
+        );
+        let again = Line::try_parse_from(["start".to_owned()].into_iter().chain(last.flags.clone())).unwrap();
+        let again = LastStart { config: last.config.clone(), ..again.options.last_start().unwrap() };
+        assert_eq!(again, last);
+    }
 }

@@ -6,6 +6,8 @@ use super::extract::{JsonBody, Path, Query};
 use super::lists::{PAGE_MAX, page_size, parse_states};
 use super::peers::ChangeRequest;
 use super::reasons;
+use super::retry_rules::{RetryQuery, check_retry};
+use super::stop_words::FirstFailures;
 use super::submission_names::SubmissionNames;
 use crate::api_error::ApiError;
 use crate::auth::{Caller, Role};
@@ -29,7 +31,7 @@ use windlass_api::{
 };
 use windlass_core::engine::{Event, Refusal, Reply, Submit};
 use windlass_core::explain::expected_job_end;
-use windlass_core::job::{self as core, AfterEnd, FailLimit, Stop};
+use windlass_core::job::{self as core, AfterEnd};
 use windlass_core::{JobId, RequestId};
 use windlass_store::{JobFilter, JobView};
 
@@ -215,6 +217,7 @@ pub async fn show(
 ) -> Result<Json<Job>, ApiError> {
     let mut job = find(&app.handle, JobId(id)).await?;
     reasons::add(&app.handle, std::slice::from_mut(&mut job)).await?;
+    job.notice_failures = app.handle.parts().notices.troubles.of_job(JobId(id));
     if !reader.may_read_job(job.spec()) {
         // What bodies say would be left out again.
         return Ok(Json(reader.told(job)));
@@ -242,17 +245,22 @@ pub async fn cancel(
     act(&app, &caller, change, JobId(id), |request, job| Event::Cancel { request, job }).await
 }
 
-/// Runs the failed and cancelled tasks of a job again.
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", params(("id" = u64, Path)), responses(
-    (status = 200, body = Job),
-    (status = 409, description = "Nothing failed", body = windlass_api::ErrorBody)))]
+/// Runs the failed and cancelled tasks of a job again. Where it was skipped because of a job that it comes after, that
+/// one is to be retried first.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", params(("id" = u64, Path), RetryQuery),
+    responses((status = 200, body = Job),
+    (status = 409, description = "Nothing failed, or a job that it comes after did not end as it asks for",
+        body = windlass_api::ErrorBody)))]
 pub async fn retry(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
     Path(id): Path<u64>,
+    Query(query): Query<RetryQuery>,
 ) -> Result<Json<Job>, ApiError> {
-    act(&app, &caller, change, JobId(id), |request, job| Event::Retry { request, job }).await
+    let id = JobId(id);
+    let event = |request, job| Event::Retry { request, job };
+    act_if(&app, &caller, change, (id, check_retry(&app, id, query)), event).await
 }
 
 /// Holds a job back: what runs goes on, nothing new starts.
@@ -316,8 +324,20 @@ pub(super) async fn act(
     id: JobId,
     event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
 ) -> Result<Json<Job>, ApiError> {
+    act_if(app, caller, change, (id, async { Ok(()) }), event).await
+}
+
+/// As [`act`], where the job is such that `check` finds nothing against it.
+pub(super) async fn act_if(
+    app: &App,
+    caller: &Caller,
+    change: ChangeRequest,
+    (id, check): (JobId, impl Future<Output = Result<(), ApiError>>),
+    event: impl FnOnce(RequestId, JobId) -> Event + Send + 'static,
+) -> Result<Json<Job>, ApiError> {
     let event = async {
         check_owner(app, caller, id).await?;
+        check.await?;
         Ok::<_, ApiError>(move |request| event(request, id))
     };
     match change.ask(app, event).await? {
@@ -362,7 +382,7 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
         };
         live = handle.query(counts).await?;
     }
-    let mut jobs = Vec::new();
+    let (mut jobs, mut failures) = (Vec::new(), FirstFailures::default());
     for mut view in views {
         let mut end = None;
         if view.state == core::JobState::Active {
@@ -383,6 +403,7 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
         }
         let mut job = to_wire(&view);
         job.expected_end_ms = end.map(windlass_core::Time::as_ms);
+        job.stopped = failures.say_stopped(handle.store(), &view).await?;
         jobs.push(job);
     }
     Ok(jobs)
@@ -392,40 +413,6 @@ async fn complete(handle: &Handle, views: Vec<JobView>) -> Result<Vec<Whole<Job>
 fn first_jobs(spec: &core::JobSpec, end: AfterEnd) -> Vec<u64> {
     let is_so = |id: &&JobId| spec.after_ends.get(*id).copied().unwrap_or_default() == end;
     spec.after.iter().filter(is_so).map(|id| id.0).collect()
-}
-
-/// Why a job was stopped by fail-fast.
-fn failed_enough(limit: FailLimit) -> String {
-    match limit {
-        FailLimit::Tasks(1) => "a task failed, and the job asked for fail-fast".to_owned(),
-        FailLimit::Tasks(tasks) => format!("{tasks} tasks failed, with which the job asked to be stopped"),
-        FailLimit::Percent(percent) => {
-            format!("more than {percent}% of its tasks failed, with which the job asked to be stopped")
-        }
-    }
-}
-
-fn say_stop(view: &JobView, stop: Stop) -> String {
-    match stop {
-        Stop::Canceled => "cancelled".to_owned(),
-        Stop::FailFast => failed_enough(view.spec.fail_limit),
-        Stop::After(job) if view.spec.after_ends.contains_key(&job) => {
-            format!("job {job} succeeded, and it comes after a failure of that job")
-        }
-        Stop::After(job) => format!("job {job}, which it comes after, did not succeed"),
-    }
-}
-
-/// Why tasks of a job were skipped that come after those of another job.
-fn lacks_first(view: &JobView) -> Option<String> {
-    let first = view.spec.after_tasks.filter(|_| view.state == core::JobState::Failed)?;
-    view.counts.filter(|counts| counts.skipped > 0)?;
-    let missing = view.spec.tasks().saturating_sub(view.first_succeeded.len());
-    match missing {
-        0 => None,
-        1 => Some(format!("a task of job {first}, after which one of its own comes, did not succeed")),
-        _ => Some(format!("{missing} tasks of job {first}, after which its own come, did not succeed")),
-    }
 }
 
 fn to_wire(view: &JobView) -> Whole<Job> {
@@ -441,7 +428,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         priority: view.spec.priority,
         max_running: view.spec.max_running,
         state: JobState::from_core(view.state, view.held, &counts),
-        stopped: view.stop.map(|stop| say_stop(view, stop)).or_else(|| lacks_first(view)),
+        stopped: None,
         reason: None,
         created_ms: view.created.as_ms(),
         ended_ms: view.ended.map(windlass_core::Time::as_ms),
@@ -451,6 +438,7 @@ fn to_wire(view: &JobView) -> Whole<Job> {
         after_not_ok: first_jobs(&view.spec, AfterEnd::NotOk),
         after_tasks: view.spec.after_tasks.map(|id| id.0),
         on_end: view.spec.on_end.iter().map(OnEnd::from_core).collect(),
+        notice_failures: Vec::new(),
         parent: view.spec.parent.map(|task| task.to_string()),
         counts: counts.into(),
         steps: Step::all_from_core(&view.spec),

@@ -13,6 +13,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use utoipa::IntoParams;
 use windlass_api::{
     ErrorCode, LOG_MARK_BYTES, LOG_MARK_EVERY_MS, LOG_MARKS_MAX, LogLines, LogMarks, LogStream, Task,
@@ -21,6 +22,9 @@ use windlass_core::TaskId;
 
 /// Bytes of text that an answer has at most, and if the caller does not say: a client asks again for more.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// How often the first mark of an attempt that runs is looked for again, an interval of marks apart. After that none is
+/// to be expected: a worker of an earlier release makes none.
+const FIRST_MARK_LOOKS: u32 = 4;
 
 /// Which part of the output.
 #[derive(Deserialize, IntoParams)]
@@ -58,7 +62,7 @@ pub async fn log_lines(
 ) -> Result<Json<LogLines>, ApiError> {
     let id = tasks::parse_id(&id)?;
     let bytes_max = within("limit", query.limit, ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)?;
-    let task = logs::readable(&app, &reader, id, query.attempt).await?;
+    let mut task = logs::readable(&app, &reader, id, query.attempt).await?;
     let attempt = query.attempt.unwrap_or(task.attempt.attempt);
     let Some(name) = logs::worker_of(&task, attempt) else { return Ok(Json(LogLines::default())) };
     let wanted = name.clone();
@@ -67,8 +71,19 @@ pub async fn log_lines(
     let link = worker.and_then(|worker| app.handle.parts().links.get(worker));
     let attempt_log = AttemptLog { link: link.ok_or_else(|| logs::away(id, &name))?, task: id, attempt };
     let offsets = [query.stdout_offset, query.stderr_offset];
-    let lines = attempt_log.lines(AttemptEnd::of(&task, attempt), offsets, bytes_max).await;
-    lines.map(Json).map_err(|error| ApiError::new(ErrorCode::Unavailable, error.to_string()))
+    let mut looks = 0;
+    loop {
+        let end = AttemptEnd::of(&task, attempt);
+        let lines = attempt_log.lines(&end, offsets, bytes_max).await;
+        let lines = lines.map_err(|error| ApiError::new(ErrorCode::Unavailable, error.to_string()))?;
+        if looks == FIRST_MARK_LOOKS || !end.may_be_marked(&lines) {
+            return Ok(Json(lines));
+        }
+        looks += 1;
+        tokio::time::sleep(Duration::from_millis(LOG_MARK_EVERY_MS)).await;
+        // It may have ended meanwhile, without a mark.
+        task = logs::readable(&app, &reader, id, Some(attempt)).await?;
+    }
 }
 
 /// What is known of an attempt's end.
@@ -90,6 +105,11 @@ impl AttemptEnd {
             rest_ms: finished_ms.filter(|_| ran_ms.is_some_and(|ms| ms <= LOG_MARK_EVERY_MS)),
         }
     }
+
+    /// True if the first mark is still to come, which tells when these lines were written.
+    fn may_be_marked(&self, lines: &LogLines) -> bool {
+        !self.is_over && lines.lines.first().is_some_and(|line| line.at_ms.is_none())
+    }
 }
 
 /// The files of an attempt, on its worker.
@@ -100,7 +120,7 @@ struct AttemptLog {
 }
 
 impl AttemptLog {
-    async fn lines(&self, end: AttemptEnd, offsets: [i64; 2], bytes_max: usize) -> io::Result<LogLines> {
+    async fn lines(&self, end: &AttemptEnd, offsets: [i64; 2], bytes_max: usize) -> io::Result<LogLines> {
         let marks = self.marks().await?;
         // What a running attempt wrote after its last mark gets its place with the next one.
         let last = marks.all().last().filter(|_| !end.is_over);
@@ -231,7 +251,7 @@ mod tests {
 
     async fn texts(log: &AttemptLog, is_over: bool, offsets: [i64; 2]) -> (Vec<String>, [u64; 2]) {
         let end = AttemptEnd { is_over, rest_ms: None };
-        let lines = log.lines(end, offsets, ANSWER_BYTES_MAX).await.unwrap();
+        let lines = log.lines(&end, offsets, ANSWER_BYTES_MAX).await.unwrap();
         assert!(!lines.more);
         let texts = lines.lines.into_iter().map(|line| line.text).collect();
         (texts, [lines.next_stdout, lines.next_stderr])
@@ -259,6 +279,20 @@ mod tests {
             assert_eq!(texts(&log, true, [-bytes, -bytes]).await.0, expected, "{bytes}");
         }
         assert_eq!(texts(&log, true, [-100, -100]).await.0, ["one", "two", "three"]);
+    }
+
+    async fn may_be_marked(out: &[u8], rows: &[[u64; 3]], is_over: bool) -> bool {
+        let end = AttemptEnd { is_over, rest_ms: None };
+        let lines = log(out, b"", rows).lines(&end, [0, 0], ANSWER_BYTES_MAX).await.unwrap();
+        end.may_be_marked(&lines)
+    }
+
+    #[tokio::test]
+    async fn the_first_lines_of_an_attempt_wait_for_their_mark() {
+        assert!(may_be_marked(b"one\n", &[], false).await);
+        assert!(!may_be_marked(b"", &[], false).await, "nothing was written");
+        assert!(!may_be_marked(b"one\ntwo\n", &[[10, 4, 0]], false).await);
+        assert!(!may_be_marked(b"one\n", &[], true).await, "no mark comes any more");
     }
 
     #[test]

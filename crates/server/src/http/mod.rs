@@ -24,18 +24,21 @@ mod peers;
 mod places;
 mod queues;
 mod reasons;
+mod retry_rules;
 mod routes;
 mod sampling;
 mod servers;
 mod session;
 mod start_estimates;
 mod status;
+mod stop_words;
 mod submission_names;
 mod tails;
 mod task_changes;
 mod tasks;
 mod tokens;
 mod turns;
+mod unknown_input;
 mod watch;
 mod workers;
 
@@ -198,6 +201,7 @@ fn router(app: App, terms: WorkerTerms, of_gateways: Router) -> Router {
             ApiError::new(ErrorCode::MethodNotAllowed, "this path does not know that method")
         })
         .layer(middleware::from_fn_with_state(app.clone(), peers::to_owner))
+        .layer(middleware::from_fn(unknown_input::refuse))
         .layer(middleware::from_fn_with_state(app.clone(), bounded::take_in))
         .layer(middleware::from_fn_with_state(app.clone(), bounded::take_turn))
         .layer(middleware::from_fn(guard::same_origin))

@@ -19,6 +19,17 @@ struct Route {
     method: Method,
     path: &'static str,
     access: Access,
+    /// The parts that the handler of a change reads. Those of a look are not listed.
+    takes: &'static [RequestPart],
+}
+
+/// A part of a request that a handler may read, besides its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RequestPart {
+    /// The parameters behind the path.
+    Query,
+    /// The body, which is JSON.
+    Body,
 }
 
 macro_rules! method {
@@ -37,9 +48,14 @@ macro_rules! method {
 }
 
 macro_rules! table {
-    ($($verb:ident $path:literal $access:ident $module:ident::$handler:ident;)*) => {
+    ($($verb:ident $path:literal $access:ident $module:ident::$handler:ident $([$($part:ident)*])?;)*) => {
         const ROUTES: &[Route] = &[
-            $(Route { method: method!($verb), path: $path, access: Access::$access },)*
+            $(Route {
+                method: method!($verb),
+                path: $path,
+                access: Access::$access,
+                takes: &[$($(RequestPart::$part),*)?],
+            },)*
         ];
 
         pub fn router() -> Router<App> {
@@ -66,22 +82,22 @@ table! {
     post "/api/v1/shutdown" Admin status::shutdown;
 
     get "/api/v1/jobs" Viewer jobs::list;
-    post "/api/v1/jobs" Submitter jobs::submit;
+    post "/api/v1/jobs" Submitter jobs::submit [Query Body];
     get "/api/v1/jobs/{id}" Viewer jobs::show;
     post "/api/v1/jobs/{id}/cancel" Submitter jobs::cancel;
-    post "/api/v1/jobs/{id}/retry" Submitter jobs::retry;
+    post "/api/v1/jobs/{id}/retry" Submitter jobs::retry [Query];
     post "/api/v1/jobs/{id}/hold" Submitter jobs::hold;
     post "/api/v1/jobs/{id}/release" Submitter jobs::release;
-    post "/api/v1/jobs/{id}/priority" User jobs::prioritize;
+    post "/api/v1/jobs/{id}/priority" User jobs::prioritize [Body];
     get "/api/v1/jobs/{id}/wait" Viewer watch::wait;
     get "/api/v1/jobs/{id}/tasks" Viewer tasks::list;
     get "/api/v1/jobs/{id}/failures" Viewer failures::failures;
-    post "/api/v1/jobs/{id}/tasks/cancel" Submitter task_changes::cancel_some;
-    post "/api/v1/jobs/{id}/tasks/retry" Submitter task_changes::retry_some;
+    post "/api/v1/jobs/{id}/tasks/cancel" Submitter task_changes::cancel_some [Body];
+    post "/api/v1/jobs/{id}/tasks/retry" Submitter task_changes::retry_some [Query Body];
     get "/api/v1/jobs/{id}/grid" Viewer figures::grid;
     get "/api/v1/tasks/{id}" Viewer tasks::show;
     post "/api/v1/tasks/{id}/cancel" Submitter task_changes::cancel_one;
-    post "/api/v1/tasks/{id}/retry" Submitter task_changes::retry_one;
+    post "/api/v1/tasks/{id}/retry" Submitter task_changes::retry_one [Query];
     get "/api/v1/tasks/{id}/why" Viewer tasks::why;
     get "/api/v1/tasks/{id}/log" Viewer logs::log;
     get "/api/v1/tasks/{id}/log/lines" Viewer log_lines::log_lines;
@@ -91,28 +107,28 @@ table! {
     get "/api/v1/workers/{name}" Viewer workers::show;
     get "/api/v1/workers/{name}/why" Viewer workers::why;
     get "/api/v1/workers/{name}/series" Viewer figures::worker_series;
-    post "/api/v1/workers/{name}/drain" Admin workers::drain;
+    post "/api/v1/workers/{name}/drain" Admin workers::drain [Body];
     post "/api/v1/workers/{name}/resume" Admin workers::resume;
-    post "/api/v1/workers/{name}/forget" Admin workers::forget;
+    post "/api/v1/workers/{name}/forget" Admin workers::forget [Query];
 
     get "/api/v1/places/{id}/why" Viewer places::why;
     get "/api/v1/queues" Viewer queues::list;
     get "/api/v1/queues/{name}" Viewer queues::show;
-    put "/api/v1/queues/{name}" Admin queues::set;
+    put "/api/v1/queues/{name}" Admin queues::set [Body];
     delete "/api/v1/queues/{name}" Admin queues::remove;
     get "/api/v1/limits" Viewer limits::list;
     get "/api/v1/limits/{name}" Viewer limits::show;
-    put "/api/v1/limits/{name}" Admin limits::set;
+    put "/api/v1/limits/{name}" Admin limits::set [Body];
     delete "/api/v1/limits/{name}" Admin limits::remove;
     get "/api/v1/tokens" Admin tokens::list;
-    post "/api/v1/tokens" Admin tokens::create;
+    post "/api/v1/tokens" Admin tokens::create [Body];
     delete "/api/v1/tokens/{id}" Admin tokens::revoke;
 
     get "/api/v1/scheduler/server_loads" Viewer loads::server_loads;
     get "/api/v1/scheduler/servers" Viewer servers::list;
     post "/api/v1/scheduler/servers/{name}/drain" Admin servers::drain;
     post "/api/v1/scheduler/servers/{name}/resume" Admin servers::resume;
-    post "/api/v1/board/session" Anybody session::sign_in;
+    post "/api/v1/board/session" Anybody session::sign_in [Body];
     delete "/api/v1/board/session" Anybody session::sign_out;
     get "/api/v1/board/me" Viewer session::me;
     post "/api/v1/board/codes" Viewer session::make_code;
@@ -143,6 +159,15 @@ pub fn access(method: &Method, path: &str, pattern: Option<&str>) -> Access {
         None if *method == Method::GET => Access::Viewer,
         None => Access::Admin,
     }
+}
+
+/// The parts of a change that its handler reads; `None` where the request is a look, or not in the table.
+pub(super) fn taken(method: &Method, pattern: &str) -> Option<&'static [RequestPart]> {
+    if method == Method::GET || method == Method::HEAD {
+        return None;
+    }
+    let route = ROUTES.iter().find(|route| route.method == *method && route.path == pattern)?;
+    Some(route.takes)
 }
 
 /// The document that is served. A test compares it with [`openapi`], whose code takes four times its place in the program.
@@ -183,6 +208,21 @@ mod tests {
         described.sort();
         listed.sort();
         assert_eq!(described, listed);
+    }
+
+    /// What a handler reads and the table does not list would be refused, and the reverse passed over.
+    #[test]
+    fn changes_take_what_the_document_says() {
+        let document: serde_json::Value = serde_json::from_str(&openapi()).unwrap();
+        let changes = ROUTES.iter().filter(|route| route.method != Method::GET);
+        for Route { method, path, takes, .. } in changes {
+            let request = &document["paths"][path][method.as_str().to_lowercase()];
+            let has_query =
+                request["parameters"].as_array().into_iter().flatten().any(|given| given["in"] == "query");
+            assert_eq!(takes.contains(&RequestPart::Query), has_query, "{method} {path}");
+            let has_body = request.get("requestBody").is_some();
+            assert_eq!(takes.contains(&RequestPart::Body), has_body, "{method} {path}");
+        }
     }
 
     /// Strict generators of clients refuse a document in which this does not hold.

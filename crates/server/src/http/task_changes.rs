@@ -1,9 +1,10 @@
 //! Tasks of a job: cancel or retry some of them.
 
 use super::App;
-use super::extract::{JsonBody, Path};
-use super::jobs::act;
+use super::extract::{JsonBody, Path, Query};
+use super::jobs::{act, act_if};
 use super::peers::ChangeRequest;
+use super::retry_rules::{RetryQuery, check_retry};
 use super::tasks;
 use crate::api_error::ApiError;
 use crate::auth::Caller;
@@ -34,20 +35,23 @@ pub async fn cancel_some(
 }
 
 /// Runs those of these tasks again that failed or were cancelled. Of a job that was stopped the others stay cancelled.
-#[utoipa::path(post, path = "/api/v1/jobs/{id}/tasks/retry", tag = "jobs", params(("id" = u64, Path)),
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/tasks/retry", tag = "jobs", params(("id" = u64, Path), RetryQuery),
     request_body = ChangeTasks, responses(
     (status = 200, description = "The job", body = Job),
     (status = 404, description = "No such job or task", body = windlass_api::ErrorBody),
-    (status = 409, description = "None of them failed or was cancelled", body = windlass_api::ErrorBody)))]
+    (status = 409, description = "None of them failed or was cancelled, or a job that theirs comes after did not end as \
+        it asks for", body = windlass_api::ErrorBody)))]
 pub async fn retry_some(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     change: ChangeRequest,
     Path(id): Path<u64>,
+    Query(query): Query<RetryQuery>,
     JsonBody(body): JsonBody<ChangeTasks>,
 ) -> Result<Json<Job>, ApiError> {
-    let tasks = parse(&body)?;
-    act(&app, &caller, change, JobId(id), move |request, job| Event::RetryTasks { request, job, tasks }).await
+    let (id, tasks) = (JobId(id), parse(&body)?);
+    let event = move |request, job| Event::RetryTasks { request, job, tasks };
+    act_if(&app, &caller, change, (id, check_retry(&app, id, query)), event).await
 }
 
 /// Cancels one task, as a cancel of tasks of its job does.
@@ -70,21 +74,24 @@ pub async fn cancel_one(
 }
 
 /// Runs one task again that failed or was cancelled, as a retry of tasks of its job does.
-#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", tag = "tasks", params(("id" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", tag = "tasks", params(("id" = String, Path), RetryQuery),
+    responses(
     (status = 200, description = "The task", body = Task),
     (status = 404, description = "No such task", body = windlass_api::ErrorBody),
-    (status = 409, description = "It neither failed nor was cancelled", body = windlass_api::ErrorBody)))]
+    (status = 409, description = "It neither failed nor was cancelled, or a job that its own comes after did not end \
+        as it asks for", body = windlass_api::ErrorBody)))]
 pub async fn retry_one(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     reader: Reader,
     change: ChangeRequest,
     Path(id): Path<String>,
+    Query(query): Query<RetryQuery>,
 ) -> Result<Json<Task>, ApiError> {
     let id = tasks::parse_id(&id)?;
     let tasks = TaskSet::one(id.index).into_ranges();
     let event = move |request, job| Event::RetryTasks { request, job, tasks };
-    _ = act(&app, &caller, change, id.job, event).await?;
+    _ = act_if(&app, &caller, change, (id.job, check_retry(&app, id.job, query)), event).await?;
     Ok(Json(reader.told(tasks::find(&app, &reader, id).await?)))
 }
 

@@ -5,6 +5,7 @@ mod address;
 mod body;
 mod rules;
 mod signature;
+mod troubles;
 
 pub(crate) use address::{NoticeAddress, host_and_port, is_own_network};
 pub(crate) use body::{FailureNotice, NoticeBody};
@@ -15,6 +16,7 @@ pub(crate) use signature::sign;
 use body::{JobNotice, WorkerNotice};
 use std::collections::BTreeSet;
 use tokio::sync::Notify;
+use troubles::NoticeTroubles;
 use windlass_api::JobState;
 use windlass_core::engine::{Engine, Fact, Outbox, Write};
 use windlass_core::job::{self, Counts, Job};
@@ -28,12 +30,14 @@ const LOST: &str = "expired";
 #[derive(Default)]
 pub(crate) struct NoticeBook {
     pub rules: NoticeRules,
+    /// What was not delivered so far.
+    pub troubles: NoticeTroubles,
     more: Notify,
 }
 
 impl NoticeBook {
     pub fn new(rules: NoticeRules) -> NoticeBook {
-        NoticeBook { rules, more: Notify::new() }
+        NoticeBook { rules, ..NoticeBook::default() }
     }
 
     /// The notices that become owed with this batch. The engine still has the jobs that end in it.

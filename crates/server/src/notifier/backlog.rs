@@ -203,12 +203,12 @@ impl Backlog {
         rests
     }
 
-    /// Takes out the notices that became owed before then. Returns their numbers.
-    pub fn expire(&mut self, before: Time) -> Vec<u64> {
-        let old = self.rows.iter().take_while(|(_, owed)| owed.notice.at < before);
-        let numbers: Vec<u64> = old.map(|(number, _)| *number).collect();
-        numbers.iter().for_each(|number| self.remove(*number));
-        numbers
+    /// Takes out the notices that became owed before then, and returns them.
+    pub fn expire(&mut self, before: Time) -> Vec<OwedNotice> {
+        let old = self.rows.values().take_while(|owed| owed.notice.at < before);
+        let old: Vec<OwedNotice> = old.cloned().collect();
+        old.iter().for_each(|owed| self.remove(owed.number));
+        old
     }
 
     /// When a line has rested, if nothing else happens.

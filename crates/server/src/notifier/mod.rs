@@ -133,7 +133,8 @@ impl Notifier {
             let count = given_up.len();
             tracing::warn!(count, "notices could not be delivered within a day, and are given up");
             self.handle.parts().metrics.notices_failed.inc_by(count as u64);
-            self.done.extend(given_up);
+            given_up.iter().for_each(|owed| self.handle.parts().notices.troubles.given_up(&owed.notice));
+            self.done.extend(given_up.iter().map(|owed| owed.number));
         }
     }
 
@@ -154,15 +155,17 @@ impl Notifier {
     fn ended(&mut self, ended: Ended) {
         // A panic ends the process.
         let Ok((owed, result)) = ended else { return };
-        let metrics = &self.handle.parts().metrics;
+        let (metrics, troubles) = (&self.handle.parts().metrics, &self.handle.parts().notices.troubles);
         match result {
             Ok(()) => {
                 metrics.notices_delivered.inc();
+                troubles.delivered(&owed.notice);
                 self.backlog.delivered(&owed);
                 self.done.push(owed.number);
             }
             Err(why) => {
                 metrics.notice_tries_failed.inc();
+                troubles.failed(&owed.notice, why.to_string());
                 if self.backlog.failed(&owed, Instant::now()) {
                     tracing::warn!("a notice was not delivered, and is tried again: {why}");
                 }

@@ -10,8 +10,10 @@ pub(super) enum Undelivered {
     Status { host: String, status: u16 },
     #[error("'{host}' could not be asked: {why}")]
     NoAnswer { host: String, why: String },
-    #[error(transparent)]
-    OwnNetwork(#[from] OwnNetwork),
+    #[error(
+        "'{host}' is in the server's own network; an administrator may list it in the setting notify.allow"
+    )]
+    OwnNetwork { host: String },
     #[error("cannot run '{program}': {why}")]
     NoCommand { program: String, why: std::io::Error },
     #[error("'{program}' ended with {status}")]
@@ -25,9 +27,9 @@ pub(super) enum Undelivered {
     Unreadable,
 }
 
-/// An address in the server's own network.
+/// A name that leads into the server's own network. The caller knows which.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("it is in the server's own network; an administrator may list it in the setting notify.allow")]
+#[error("the name leads into the server's own network")]
 pub(super) struct OwnNetwork;
 
 impl Undelivered {
@@ -37,7 +39,7 @@ impl Undelivered {
         let (mut why, mut cause) = (error.to_string(), error.source());
         while let Some(next) = cause {
             if next.is::<OwnNetwork>() {
-                return Undelivered::OwnNetwork(OwnNetwork);
+                return Undelivered::OwnNetwork { host: host.to_owned() };
             }
             why.push_str(&format!(": {next}"));
             cause = next.source();

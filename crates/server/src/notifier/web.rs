@@ -54,11 +54,11 @@ impl Webhooks {
         body: String,
     ) -> Result<(), Undelivered> {
         let only_public = !rules.trusts(address, &url);
+        let host = host_and_port(&url);
         if only_public && leads_inside(&url) {
-            return Err(OwnNetwork.into());
+            return Err(Undelivered::OwnNetwork { host });
         }
         let client = self.client(ClientKind { is_https: url.scheme() == "https", only_public })?;
-        let host = host_and_port(&url);
         let mut request =
             client.post(url).header("content-type", "application/json").header("windlass-notice", id);
         if let Some(key) = &rules.key {
@@ -159,8 +159,18 @@ mod tests {
             names.resolve("localhost".parse().unwrap())
         };
         let refused = look(true).await.err().unwrap();
-        assert!(refused.to_string().contains("notify.allow"), "{refused}");
+        assert!(refused.to_string().contains("own network"), "{refused}");
         assert!(look(false).await.unwrap().all(|address| address.ip().is_loopback()));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_inside_is_told_without_the_rest_of_its_address() {
+        let names = Names { only_public: true, lookups: Arc::new(Semaphore::new(1)) };
+        let client = new_client(false, names).unwrap();
+        let error = client.post("http://localhost:9/hook?token=secret").send().await.unwrap_err();
+        let why = Undelivered::of_client("localhost:9", error).to_string();
+        assert!(why.contains("'localhost:9'") && why.contains("notify.allow"), "{why}");
+        assert!(!why.contains("hook") && !why.contains("secret"), "{why}");
     }
 
     /// Answers one request with this text, and returns the request.
@@ -208,6 +218,6 @@ mod tests {
         let long = format!("HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n{}", "x".repeat(100_000));
         assert!(post(&long, true).await.0.is_ok(), "the rest of the answer is not waited for");
         let (result, _) = post("", false).await;
-        assert!(matches!(result, Err(Undelivered::OwnNetwork(_))), "{result:?}");
+        assert!(matches!(result, Err(Undelivered::OwnNetwork { .. })), "{result:?}");
     }
 }

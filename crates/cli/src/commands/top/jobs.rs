@@ -180,6 +180,7 @@ mod tests {
             after_not_ok: Vec::new(),
             after_tasks: None,
             on_end: Vec::new(),
+            notice_failures: Vec::new(),
             parent: None,
             counts: Counts { total: 1, ready: 1, ..Counts::default() },
             steps: Vec::new(),

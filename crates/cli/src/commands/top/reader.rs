@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tokio::task::AbortHandle;
-use windlass_api::client::task_sets::act_on_tasks;
+use windlass_api::client::task_sets::{act_on_tasks, retry};
 use windlass_api::client::{Client, ClientError, LogQuery, TasksQuery};
 use windlass_api::{DrainRequest, SetQueue, TaskSet};
 
@@ -146,7 +146,7 @@ impl Reader {
                 }
                 Deed::ResumeWorker(worker) => client.act_on_worker(worker, "resume").await.map(|_| ()),
                 Deed::Cancel(job) => client.act(*job, "cancel").await.map(|_| ()),
-                Deed::Retry(job) => client.act(*job, "retry").await.map(|_| ()),
+                Deed::Retry(job) => retry(&client, *job, None, false).await.map(|_| ()),
                 Deed::Hold(job) => client.act(*job, "hold").await.map(|_| ()),
                 Deed::Release(job) => client.act(*job, "release").await.map(|_| ()),
                 Deed::Task(task, verb) => {

@@ -144,8 +144,10 @@ impl State {
         self.link = Link::Live;
         // What happened before the stream was open was missed.
         self.refresh.missed();
-        if let (Some(task), Some(Some(_))) = (self.logs.task.clone(), &self.logs.ended) {
-            self.follow(task, effects);
+        // A server that ends in good order ends the output of tasks that run as if they had ended.
+        if let (Some(task), Some(_)) = (self.logs.task.clone(), &self.logs.ended) {
+            self.logs.begin(task.clone());
+            effects.push_back(Effect::Follow(self.logs.number, task));
         }
     }
 

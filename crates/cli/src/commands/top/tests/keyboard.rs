@@ -2,7 +2,7 @@
 
 use super::{drawn, sample, text};
 use crate::commands::top::keys::{BINDINGS, Key, Screen};
-use crate::commands::top::message::{Deed, Effect, Message, Read, Subject, TaskVerb};
+use crate::commands::top::message::{Deed, Effect, LogNews, Message, Read, Subject, TaskVerb};
 use crate::commands::top::state::{Link, Overlay, State};
 use windlass_api::{Counts, JobEvent, JobState, ServerEvent, WorkerEvent};
 use windlass_core::{JobId, TaskId};
@@ -151,6 +151,20 @@ fn a_stream_that_ends_is_opened_again_with_longer_and_longer_pauses() {
     assert_eq!(lost(&mut state).pop_front(), Some(Effect::Listen(500)));
     let worker = WorkerEvent { worker: "box1".to_owned(), what: "drained".to_owned() };
     state.update(Message::Event(ServerEvent::Worker(worker)), sample::at(5_001));
+}
+
+#[test]
+fn output_is_followed_again_at_the_next_server() {
+    for end in [None, Some("gone".to_owned())] {
+        let (mut state, _) = pressed("3");
+        state.logs.begin("450.0".to_owned());
+        let number = state.logs.number;
+        state.update(Message::Output(number, LogNews::End(end)), sample::at(1));
+        state.update(Message::Unheard("gone".to_owned()), sample::at(2));
+        let effects = state.update(Message::Listening, sample::at(5_000));
+        assert!(effects.contains(&Effect::Follow(number + 1, "450.0".to_owned())), "{effects:?}");
+        assert_eq!(state.screen, Screen::Queues, "a person stays where they are");
+    }
 }
 
 #[test]

@@ -224,6 +224,7 @@ pub fn job(id: u64) -> Job {
         after_not_ok: Vec::new(),
         after_tasks: None,
         on_end: Vec::new(),
+        notice_failures: Vec::new(),
         parent: None,
         counts,
         steps: vec![Step {
