@@ -84,6 +84,13 @@ pub struct Turn {
     /// When it is predicted to start; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<u64>,
+    /// With `latest_start_ms`, between which times it is predicted to start: where earlier tasks like those before it took
+    /// very different times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earliest_start_ms: Option<u64>,
+    /// See `earliest_start_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_start_ms: Option<u64>,
 }
 
 /// A reason for which workers are ineligible.
@@ -204,6 +211,8 @@ impl Why {
                 entitled_cpus: (turn.pool.entitled_cpu).round() / 100.0,
                 contended: turn.pool.contended,
                 expected_start_ms: turn.starts.map(|at| at.as_ms()),
+                earliest_start_ms: turn.starts_between.map(|(first, _)| first.as_ms()),
+                latest_start_ms: turn.starts_between.map(|(_, last)| last.as_ms()),
             }),
             backs_off_until_ms: until,
             open_workers: why.open_workers,

@@ -137,9 +137,24 @@ pub fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
             turn.held_cpus
         ));
     }
-    let starts = turn.expected_start_ms;
-    lines.extend(starts.map(|at| format!("expected to start {}", in_about(at.saturating_sub(now_ms)))));
+    lines.extend(expected_start(turn, now_ms));
     lines
+}
+
+/// When it is expected to start: a range where one time would be a guess.
+fn expected_start(turn: &Turn, now_ms: u64) -> Option<String> {
+    let about = |at: u64| in_about(at.saturating_sub(now_ms));
+    let Some((first, last)) = turn.earliest_start_ms.zip(turn.latest_start_ms) else {
+        return turn.expected_start_ms.map(|at| format!("expected to start {}", about(at)));
+    };
+    let (first, last) = (about(first), about(last));
+    if first == last {
+        return Some(format!("expected to start {first}"));
+    }
+    let until = last.trim_start_matches("in ");
+    let range =
+        if first.starts_with("in ") { format!("{first} to {until}") } else { format!("within {until}") };
+    Some(format!("expected to start {range}: earlier tasks like those before it took very different times"))
 }
 
 pub fn ruled_out_line(reason: &IneligibleWorkers) -> String {
@@ -368,6 +383,8 @@ mod tests {
             entitled_cpus: 5.5,
             contended: true,
             expected_start_ms: Some(NOW_MS + 181_000),
+            earliest_start_ms: None,
+            latest_start_ms: None,
         };
         let why = Why { turn: Some(turn.clone()), ruled_out: Vec::new(), changes: Vec::new(), ..full() };
         assert_eq!(
@@ -377,6 +394,15 @@ mod tests {
              queues want 12.5 of the 8 cpus that could run it; its queue is entitled to 5.5 and holds 4\n  \
              expected to start in 3 min\n"
         );
+        let range = |first: u64, last: u64| {
+            let times = (Some(NOW_MS + first), Some(NOW_MS + last));
+            let turn = Turn { earliest_start_ms: times.0, latest_start_ms: times.1, ..turn.clone() };
+            turn_lines(&turn, NOW_MS).pop().unwrap()
+        };
+        let why_range = ": earlier tasks like those before it took very different times";
+        assert_eq!(range(4_000, 30_000), format!("expected to start in 4 s to 30 s{why_range}"));
+        assert_eq!(range(0, 300_000), format!("expected to start within 5 min{why_range}"));
+        assert_eq!(range(300_000, 310_000), "expected to start in 5 min");
         let turn = Turn { contended: false, demand_cpus: 2.0, expected_start_ms: None, ..turn };
         let first = Turn {
             queues_ahead: 0,

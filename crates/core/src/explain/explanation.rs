@@ -170,6 +170,8 @@ pub struct Turn {
     pub pool: Pool,
     /// When it is expected to start, where the lengths of what runs and comes before are known.
     pub starts: Option<Time>,
+    /// Between which times, where these lengths are those of a profile whose earlier tasks took very different times.
+    pub starts_between: Option<(Time, Time)>,
 }
 
 /// A change after which the task runs.

@@ -8,6 +8,7 @@ mod failure;
 mod forecast;
 mod gangs;
 mod job_end;
+mod lengths;
 mod parked;
 mod place;
 mod reasons;

@@ -3,7 +3,7 @@
 use super::advice;
 use super::entitlement::pool;
 use super::explanation::{Explanation, Reason, Turn};
-use super::forecast::forecast_start;
+use super::forecast::{forecast_range, forecast_start};
 use super::gangs::{leader_of, request_of, say_too_few, unready_mates};
 use super::reasons::{self, Known};
 use super::survey::look_over;
@@ -27,7 +27,9 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
     let goal = Goal::Task(task);
     explanation.changes = advice::for_task(engine, task, &explanation);
     if let Some(turn) = explanation.turn.as_mut().filter(|_| ends_by_itself(&explanation.reason)) {
-        turn.starts = forecast_start(engine, goal);
+        let forecast = forecast_range(engine, goal);
+        turn.starts = forecast.map(|(at, _)| at);
+        turn.starts_between = forecast.and_then(|(_, between)| between);
     }
     Some(explanation)
 }
@@ -197,5 +199,6 @@ pub(super) fn turn_in_queue(
         weight: queue.share().weight(),
         pool: pool(engine, class, queue.name()),
         starts: None,
+        starts_between: None,
     }
 }

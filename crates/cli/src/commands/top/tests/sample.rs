@@ -369,6 +369,8 @@ fn why(task: &str) -> Why {
             entitled_cpus: 29.3,
             contended: true,
             expected_start_ms: Some(WALL_MS + 200_000),
+            earliest_start_ms: None,
+            latest_start_ms: None,
         }),
         backs_off_until_ms: None,
         open_workers: 0,
