@@ -63,6 +63,10 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come first.
     pub tasks_ahead: u32,
+    /// True if smaller tasks that come later may start first: they take room that is not enough for it, and no worker is
+    /// reserved for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_overtaken: bool,
     /// Weight of the queue, 1 to 10000.
     #[serde(default)]
     pub weight: u32,
@@ -204,6 +208,7 @@ impl Why {
                 users_ahead: turn.users_ahead,
                 steps_ahead: turn.steps_ahead,
                 tasks_ahead: turn.tasks_ahead,
+                may_be_overtaken: turn.may_be_overtaken,
                 weight: turn.weight,
                 pool_cpus: cpus(turn.pool.cpu),
                 demand_cpus: cpus(turn.pool.demand_cpu),

@@ -1,6 +1,7 @@
 //! When tasks are expected to start, beside when they do.
 
 use crate::kit::{self, Farm, cores, spec, task};
+use windlass_core::JobId;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Event, Reply, Settings};
 use windlass_core::explain::{expected_start, start_error};
@@ -8,7 +9,6 @@ use windlass_core::ids::AllocId;
 use windlass_core::job::{End, TaskResult};
 use windlass_core::queues::QueueRecord;
 use windlass_core::time::{NS_PER_MS, NS_PER_S};
-use windlass_core::{JobId, TaskId};
 
 /// The place that a client is given in its queue.
 fn place(farm: &mut Farm) -> AllocId {
@@ -91,15 +91,10 @@ fn an_error_is_a_ratio_of_waits_either_way() {
     }
 }
 
-/// A job of one task in this queue that took this many seconds.
+/// A job of one task that took this many seconds.
 fn ran(farm: &mut Farm, seconds: u64) {
     let job = farm.submit(spec("q", [kit::step(1, cores(1))]));
-    run(farm, task(job, 0), seconds);
-}
-
-/// A booked task starts, and takes this many seconds.
-fn run(farm: &mut Farm, task: TaskId, seconds: u64) {
-    let (by, at) = (farm.report(task), farm.now);
+    let (by, at) = (farm.report(task(job, 0)), farm.now);
     farm.tell(Event::Started { by, at });
     farm.pass(seconds);
     let (started, finished) = (Some(at), Some(farm.now));

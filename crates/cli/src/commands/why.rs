@@ -116,9 +116,16 @@ pub fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
         (turn.tasks_ahead.into(), "task"),
     ];
     let ahead: Vec<String> = ahead.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
-    let ahead = if ahead.is_empty() { "next".to_owned() } else { format!("behind {}", ahead.join(" and ")) };
+    let ahead = match ahead.is_empty() {
+        true if turn.may_be_overtaken => "first".to_owned(),
+        true => "next".to_owned(),
+        false => format!("behind {}", ahead.join(" and ")),
+    };
     let mut lines =
         vec![format!("in queue {} (band {}, weight {}), {ahead}", turn.queue, turn.band, turn.weight)];
+    if turn.may_be_overtaken {
+        lines.push("smaller tasks may start before it as long as no worker is reserved for it".to_owned());
+    }
     if turn.pool_cpus <= 0.0 {
         // No worker could run it, so there are no cpus to share.
     } else if turn.contended {
@@ -376,6 +383,7 @@ mod tests {
             users_ahead: 3,
             steps_ahead: 0,
             tasks_ahead: 2,
+            may_be_overtaken: false,
             weight: 100,
             pool_cpus: 8.0,
             demand_cpus: 12.5,
@@ -413,6 +421,14 @@ mod tests {
             ..turn.clone()
         };
         assert_eq!(turn_lines(&first, NOW_MS), ["in queue film (band 3, weight 100), next"]);
+        let wide = Turn { may_be_overtaken: true, ..first };
+        assert_eq!(
+            turn_lines(&wide, NOW_MS),
+            [
+                "in queue film (band 3, weight 100), first",
+                "smaller tasks may start before it as long as no worker is reserved for it"
+            ]
+        );
         let why = Why { turn: Some(turn), ..why };
         assert!(task_text(&why, NOW_MS).contains("want 2 of the 8 cpus that could run it: enough for all"));
         assert!(!task_text(&why, NOW_MS).contains("expected"));

@@ -85,7 +85,7 @@ impl Advice {
     pub fn worker(&self) -> Option<&str> {
         match (&self.change, &self.starts) {
             (Change::Worker { worker, .. } | Change::Resubmit { worker, .. }, _) => Some(worker),
-            (Change::Wait, Starts::WhenFree(worker)) => Some(worker),
+            (Change::Wait, Starts::WhenFree(worker) | Starts::AfterSmaller(worker)) => Some(worker),
             _ => None,
         }
     }
@@ -97,12 +97,20 @@ impl Advice {
             (Change::Wait, Starts::WhenFree(worker)) => {
                 steps.push(format!("it is next on {worker}, and starts there when enough is free"));
             }
+            (Change::Wait, Starts::AfterSmaller(worker)) => steps.push(format!(
+                "the first room on {worker} that is enough for it is its own; smaller tasks start there before"
+            )),
             (_, Starts::WhenFree(worker)) => {
                 if let Some(last) = steps.last_mut() {
                     last.push_str(&format!("; it is then next on {worker}"));
                 }
             }
-            _ => {}
+            (_, Starts::AfterSmaller(worker)) => {
+                if let Some(last) = steps.last_mut() {
+                    last.push_str(&format!("; the first room on {worker} that is enough for it is then its own"));
+                }
+            }
+            (_, Starts::AtOnce) => {}
         }
         steps
     }

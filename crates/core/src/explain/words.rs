@@ -1,7 +1,7 @@
 //! Explanations in words: one word for programs, and sentences for people. The API, the command line and the
 //! simulator's scripts all show these.
 
-use super::explanation::{Explanation, Reason};
+use super::explanation::{Explanation, FirstForLimit, Reason};
 use super::worker::{PassedVerdict, WorkerReason};
 use crate::WorkerId;
 use crate::job::{RunningCap, Stop};
@@ -224,9 +224,7 @@ fn say_waits(reason: &Reason) -> String {
             let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
             format!("its step backs off: licence '{name}' was busy{row}")
         }
-        Reason::Limit { name, max: 0 } => format!("the limit '{name}' is 0: no task may hold it"),
-        Reason::Limit { name, max: 1 } => format!("the one of the limit '{name}' is taken"),
-        Reason::Limit { name, max } => format!("all {max} of the limit '{name}' are taken"),
+        Reason::Limit { name, max, first } => say_limit(name, *max, first.as_ref()),
         Reason::MaxRunning(RunningCap { max, is_of_job }) => {
             let of = if *is_of_job { "job" } else { "step" };
             format!("{max} tasks of its {of} run, and no more may at a time (max_running)")
@@ -248,6 +246,19 @@ fn say_waits(reason: &Reason) -> String {
             format!("every worker that could run it is busy, and {user} is next in its queue")
         }
         _ => "there is room; it starts as soon as its turn comes".to_owned(),
+    }
+}
+
+fn say_limit(name: &str, max: u32, first: Option<&FirstForLimit>) -> String {
+    let taken = match max {
+        0 => return format!("the limit '{name}' is 0: no task may hold it"),
+        1 => format!("the one of the limit '{name}' is taken"),
+        max => format!("all {max} of the limit '{name}' are taken"),
+    };
+    match first {
+        None => taken,
+        Some(FirstForLimit::Queue(queue)) => format!("{taken}, and queue {queue} is first for the next"),
+        Some(FirstForLimit::User(user)) => format!("{taken}, and {user} is first for the next in its queue"),
     }
 }
 

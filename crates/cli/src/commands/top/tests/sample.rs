@@ -362,6 +362,7 @@ fn why(task: &str) -> Why {
             users_ahead: 0,
             steps_ahead: 0,
             tasks_ahead: 148,
+            may_be_overtaken: false,
             weight: 100,
             pool_cpus: 88.0,
             demand_cpus: 3_500.0,
