@@ -4,7 +4,7 @@ use crate::kit::{self, Farm, GIB, REQUEST, hello, set_limit, set_queue, spec, ta
 use std::collections::BTreeSet;
 use windlass_core::engine::{Event, Fact, Hello, Settings, WorkerCommand};
 use windlass_core::explain::{Advice, Change, Edit, Explanation, FirstForLimit, Reason, Starts, Word};
-use windlass_core::job::{Dependency, DependencyKind, JobSpec, StepSpec, TaskState};
+use windlass_core::job::{Dependency, DependencyKind, JobSpec, RunningCap, StepSpec, TaskState};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::plan::placement::Ineligible;
@@ -97,6 +97,19 @@ fn a_quota() {
     assert!(!is_placed(&farm, job, 1));
     farm.tell(quota(*needed as u32));
     assert!(is_placed(&farm, job, 1));
+}
+
+#[test]
+fn one_is_not_said_as_many() {
+    let says = |reason: Reason| reason.say(|_| String::new()).1;
+    let quota = Reason::Quota { quota_cpu: 100, booked_cpu: 100 };
+    assert_eq!(says(quota), "its queue holds 1 of the 1 cpu of its quota");
+    let cap = Reason::MaxRunning(RunningCap { max: 1, is_of_job: true });
+    assert_eq!(says(cap), "1 task of its job runs, and no more may at a time (max_running)");
+    let together = Reason::Together { tasks: 2, placed: 1 };
+    assert_eq!(says(together), "it starts together with 1 other, and 1 of these 2 tasks has room now");
+    let probing = Reason::Probing { running: 1 };
+    assert_eq!(says(probing), "1 task of its profile runs first, to show how much memory it needs");
 }
 
 #[test]

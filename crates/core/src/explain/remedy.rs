@@ -1,6 +1,7 @@
 //! Advice in words: whole commands, with names in them.
 
 use super::explanation::{Advice, Change, Edit, Starts};
+use super::words::counted;
 use crate::plan::placement::Ineligible;
 use crate::resources::{Bytes, Cpus};
 use crate::tags::Need;
@@ -14,7 +15,8 @@ impl Ineligible {
                 format!("start {worker} with the tag: 'windlass worker start --tag {}'", word(&tag(need)))
             }
             Ineligible::TooFew { tasks, could } => {
-                format!("connect {} more workers like {worker}", tasks.saturating_sub(*could))
+                let more = tasks.saturating_sub(*could);
+                format!("connect {} like {worker}", counted(more, "more worker", "more workers"))
             }
             Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
             Ineligible::Draining(_) => format!("resume {worker}: 'windlass worker resume {}'", word(worker)),
