@@ -78,6 +78,8 @@ fn a_job_may_bear_some_failures() {
     let two = "case {} in 1|2) exit 3;; *) while [ ! -e never ]; do :; done;; esac";
     farm.fails(3, &["run", "--fail-fast", "kill:2", "--array", "1-9", "--", "sh", "-c", two]);
     assert_eq!((counted(&farm, "1", "failed"), counted(&farm, "1", "canceled")), (Some(2), Some(7)));
+    let why = farm.ok(&["why", "1.8"]);
+    assert!(why.contains("it was cancelled: 2 tasks of the job failed (--fail-fast 2)"), "{why}");
     let three = "case {} in 1|2|3) exit 4;; *) while [ ! -e never ]; do :; done;; esac";
     farm.fails(4, &["run", "--fail-fast", "kill:20%", "--array", "1-10", "--", "sh", "-c", three]);
     assert_eq!((counted(&farm, "2", "failed"), counted(&farm, "2", "canceled")), (Some(3), Some(7)));
