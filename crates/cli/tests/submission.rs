@@ -129,7 +129,10 @@ fn a_dry_run_says_what_would_happen_and_submits_nothing() {
     farm.ok(&["queue", "pause", "ann", "--note", "backup"]);
     let text = farm.ok(&["submit", "--dry-run", "--queue", "ann", "--", "true"]);
     assert!(text.contains("1 task would wait: its queue is paused: backup"), "{text}");
+    let named = ["submit", "-o", "name", "--dry-run", "--key", "k", "--", "true"];
+    assert_eq!(farm.ok(&named), "", "a job that is not submitted has no id");
     let job = farm.ok(&["submit", "-o", "name", "--key", "k", "--", "true"]);
+    assert_eq!(farm.ok(&named), job);
     let text = farm.ok(&["submit", "--dry-run", "--key", "k", "--", "true"]);
     assert_eq!(text, format!("nothing would be submitted: job {} has this key\n", job.trim()));
 }
