@@ -63,8 +63,8 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come first.
     pub tasks_ahead: u32,
-    /// True if smaller tasks that come later may start first: they take room that is not enough for it, and no worker is
-    /// reserved for it.
+    /// True if smaller tasks that come later may start first: they take room that is not enough for it, and no worker
+    /// is reserved for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_be_overtaken: bool,
     /// Weight of the queue, 1 to 10000.
@@ -88,8 +88,8 @@ pub struct Turn {
     /// When it is predicted to start; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<u64>,
-    /// With `latest_start_ms`, between which times it is predicted to start: where earlier tasks like those before it took
-    /// very different times.
+    /// With `latest_start_ms`, between which times it is predicted to start: where earlier tasks like those before it
+    /// took very different times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest_start_ms: Option<u64>,
     /// See `earliest_start_ms`.

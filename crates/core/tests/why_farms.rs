@@ -324,8 +324,8 @@ fn rest(farm: &mut Farm) {
     }
 }
 
-/// Tasks on a worker end, those first that are expected to, until there is room for the task. True if others started there
-/// before.
+/// Tasks on a worker end, those first that are expected to, until there is room for the task. True if others started
+/// there before.
 fn free(farm: &mut Farm, worker: &str, waiting: TaskId) -> bool {
     let id = farm.engine.workers().by_name(worker).expect("it is named").record.id;
     let mut after_others = false;

@@ -112,7 +112,7 @@ enum Values {
     Parameters,
     /// Columns by which the list of this command can be sorted.
     Columns(Listed),
-    /// Always these.
+    /// These words, whatever the server knows.
     Words(&'static [&'static str]),
 }
 

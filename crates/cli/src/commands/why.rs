@@ -17,7 +17,8 @@ use windlass_api::{Change, ChangeBy, FailedTask, IneligibleWorkers, Judged, Turn
 /// Explains why a task does not run and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
-    /// A task (12.3), or a job (12, last) for its first task that waits, or else that runs, or that failed [default: last]
+    /// A task (12.3), or a job (12, last) for its first task that waits, or else that runs, or that failed [default:
+    /// last]
     #[arg(conflicts_with_all = ["worker", "place"])]
     id: Option<TaskOrJob>,
     /// Explain why this worker gets no work
@@ -55,8 +56,8 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
     print_one(context.format, &why, |why| why.task.clone(), text)
 }
 
-/// The task that says most about its job: the first one that is ready, or waits for others, or runs; if all have ended, the
-/// first one that failed, or that never ran; task 0 of a job that succeeded.
+/// The task that says most about its job: the first one that is ready, or waits for others, or runs; if all have ended,
+/// the first one that failed, or that never ran; task 0 of a job that succeeded.
 pub async fn telling_task(client: &Client, job: u64) -> Result<String, CliError> {
     for states in ["ready", "waiting", "booked,running", "failed", "canceled,skipped"] {
         let first = client.first_task(job, states).await;

@@ -140,7 +140,7 @@ pub enum Reason {
 /// What stands first for a limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FirstForLimit {
-    /// Another queue.
+    /// Another queue, by its name.
     Queue(String),
     /// Another user of the same queue.
     User(String),
@@ -184,8 +184,8 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come before.
     pub tasks_ahead: u32,
-    /// Smaller tasks that come later may start before it: they take room that is not enough for it, and no worker is reserved
-    /// for it.
+    /// Smaller tasks that come later may start before it: they take room that is not enough for it, and no worker is
+    /// reserved for it.
     pub may_be_overtaken: bool,
     /// The weight of the queue in its band.
     pub weight: u32,

@@ -7,12 +7,12 @@ use crate::profiles::Profiles;
 use crate::time::{NS_PER_MS, Time};
 use std::collections::BTreeMap;
 
-/// The lengths of a profile are spread where the long ones are at least this many times as long as the short ones, and this
-/// many milliseconds longer.
+/// The lengths of a profile are spread where the long ones are at least this many times as long as the short ones, and
+/// this many milliseconds longer.
 const SPREAD_FACTOR: u64 = 2;
 const SPREAD_MS: u64 = 1_000;
-/// The short length has one in this number of samples below it, and the long one as many above it. Few samples have none
-/// there.
+/// The short length has one in this number of samples below it, and the long one as many above it. Few samples have
+/// none there.
 const TAIL_PART: usize = 10;
 
 /// The length that a forecast assumes of each task of a spread profile.
@@ -48,7 +48,8 @@ impl<'a> Lengths<'a> {
         self.spread_end(engine, task).or_else(|| plan::ends_at(engine, task))
     }
 
-    /// The end of a task of which only a spread profile tells. Tasks that took less than it has run already do not count.
+    /// The end of a task of which only a spread profile tells. Tasks that took less than it has run already do not
+    /// count.
     fn spread_end(&mut self, engine: &Engine, task: TaskId) -> Option<Time> {
         let (attempt, job) = (engine.attempt(task)?, engine.job(task.job)?);
         let number = usize::from(job.step_of(task.index));

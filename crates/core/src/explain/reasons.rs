@@ -167,7 +167,8 @@ fn held_back(
     Some(Reason::Limit { name: name.to_owned(), max, first })
 }
 
-/// The first of the other queues, and of the other users of the queue, whose turn is before and that waits for this limit.
+/// The first of the other queues, and of the other users of the queue, whose turn is before and that waits for this
+/// limit.
 fn first_for_limit(
     engine: &Engine,
     part: QueueId,
@@ -241,8 +242,8 @@ fn ahead_by(engine: &Engine, part: QueueId, first: QueueId) -> Option<Ahead<'_>>
     }
 }
 
-/// True if smaller work that comes after a step may start before it, in room that is not enough for its class. Once a worker
-/// is reserved for the class, only what does not delay it may.
+/// True if smaller work that comes after a step may start before it, in room that is not enough for its class. Once a
+/// worker is reserved for the class, only what does not delay it may.
 pub(super) fn may_be_overtaken(
     engine: &Engine,
     part: QueueId,
@@ -267,8 +268,8 @@ fn parts_before(engine: &Engine, part: QueueId) -> impl Iterator<Item = (QueueId
     engine.queues().in_turn().take_while(move |(other, _)| *other != part)
 }
 
-/// True if some ready step of a part of a queue that is meant could start on a worker that could run the class, and only
-/// what the class waits for, too, keeps it: room, its own queue's quota, or limits.
+/// True if some ready step of a part of a queue that is meant could start on a worker that could run the class, and
+/// only what the class waits for, too, keeps it: room, its own queue's quota, or limits.
 fn could_use(
     engine: &Engine,
     (own, part): (QueueId, QueueId),

@@ -318,8 +318,8 @@ impl Trial {
         }
     }
 
-    /// Ends what runs on a worker, what ends first coming first, until the goal is placed there. `None` if all has ended, if
-    /// there was room for the goal and something else got it, or if it found its place elsewhere.
+    /// Ends what runs on a worker, what ends first coming first, until the goal is placed there. `None` if all has
+    /// ended, if there was room for the goal and something else got it, or if it found its place elsewhere.
     pub(super) fn placed_when_free(&mut self, worker: &str) -> Option<Starts> {
         let id = self.engine.workers().by_name(worker)?.record.id;
         self.booked.clear();

@@ -114,7 +114,8 @@ impl NoticeBody {
             format!("Job {} ({}) {}.", job.job, job.name, said(job.state)),
             format!("User {}, queue {}.", job.user, job.queue),
             format!(
-                "Of {total} {tasks} {succeeded} succeeded, {failed} failed, {canceled} were cancelled and {skipped} skipped."
+                "Of {total} {tasks} {succeeded} succeeded, {failed} failed, {canceled} were cancelled and {skipped} \
+                 skipped."
             ),
         ];
         if let Some(failure) = &job.failure {
