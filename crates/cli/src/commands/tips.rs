@@ -188,7 +188,8 @@ fn of_flag(error: &clap::Error, command: &Command, words: &[String]) -> Option<C
     let flag = text(error, ContextKind::InvalidArg)?;
     let verb = words.iter().find(|word| find(command, word).is_some())?;
     let is_work = matches!(verb.as_str(), "run" | "submit");
-    if let Some(value) = value_of_each(words, &flag).filter(|_| is_work) {
+    let known = FLAGS_OF_WORK.iter().find(|(flags, _)| is_work && flags.contains(&flag.as_str()));
+    if let Some(value) = value_of_each(words, &flag).filter(|_| is_work && known.is_none()) {
         return Some(CliError::Usage {
             message: format!("unexpected argument '{value}' found"),
             hint: Some(format!("a value that begins with a dash is given as --each={value}")),
@@ -204,7 +205,6 @@ fn of_flag(error: &clap::Error, command: &Command, words: &[String]) -> Option<C
             return Some(CliError::Usage { message, hint: None });
         }
     }
-    let known = FLAGS_OF_WORK.iter().find(|(flags, _)| is_work && flags.contains(&flag.as_str()));
     let is_short = flag.starts_with('-') && !flag.starts_with("--");
     let hint = match known {
         Some((_, does)) => format!("{does}; 'windlass help {verb}' lists the flags"),
