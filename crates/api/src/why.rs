@@ -63,6 +63,10 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come first.
     pub tasks_ahead: u32,
+    /// True if smaller tasks that come later may start first: they take room that is not enough for it, and no worker
+    /// is reserved for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_be_overtaken: bool,
     /// Weight of the queue, 1 to 10000.
     #[serde(default)]
     pub weight: u32,
@@ -84,6 +88,13 @@ pub struct Turn {
     /// When it is predicted to start; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<u64>,
+    /// With `latest_start_ms`, between which times it is predicted to start: where earlier tasks like those before it
+    /// took very different times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earliest_start_ms: Option<u64>,
+    /// See `earliest_start_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_start_ms: Option<u64>,
 }
 
 /// A reason for which workers are ineligible.
@@ -197,6 +208,7 @@ impl Why {
                 users_ahead: turn.users_ahead,
                 steps_ahead: turn.steps_ahead,
                 tasks_ahead: turn.tasks_ahead,
+                may_be_overtaken: turn.may_be_overtaken,
                 weight: turn.weight,
                 pool_cpus: cpus(turn.pool.cpu),
                 demand_cpus: cpus(turn.pool.demand_cpu),
@@ -204,6 +216,8 @@ impl Why {
                 entitled_cpus: (turn.pool.entitled_cpu).round() / 100.0,
                 contended: turn.pool.contended,
                 expected_start_ms: turn.starts.map(|at| at.as_ms()),
+                earliest_start_ms: turn.starts_between.map(|(first, _)| first.as_ms()),
+                latest_start_ms: turn.starts_between.map(|(_, last)| last.as_ms()),
             }),
             backs_off_until_ms: until,
             open_workers: why.open_workers,

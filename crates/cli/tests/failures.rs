@@ -110,6 +110,10 @@ fn why_and_logs_of_a_failed_job_are_about_its_failed_task() {
     assert_eq!(all.stdout.split(|byte| *byte == b'\n').count(), 5, "{}", show(&all));
     assert!(String::from_utf8_lossy(&all.stderr).contains("exit code 4"), "{}", show(&all));
     farm.fails(2, &["logs", "--failed", &format!("{id}.2")]);
+    let (fine, _) = ended(&farm, &["--", "true"]);
+    let none = farm.run(&["logs", "--failed", &fine]);
+    assert!(none.status.success() && none.stdout.is_empty(), "{}", show(&none));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("has failed"), "{}", show(&none));
 }
 
 /// From the number of the job to each cause and its line of standard error in one command.

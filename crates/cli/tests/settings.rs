@@ -182,7 +182,7 @@ fn a_limit_of_each_worker_says_so() {
         (&json!("worker_limit"), &json!("worker_limit"))
     );
     let why = farm.ok(&["why", &second]);
-    assert!(why.contains("every worker that could run it holds all 1 of the limit 'probe'"), "{why}");
+    assert!(why.contains("every worker that could run it holds the one of the limit 'probe'"), "{why}");
     assert!(why.contains("'windlass limit set probe --per-worker 2'"), "{why}");
     farm.ok(&["limit", "set", "probe", "--per-worker", "2"]);
     support::wait_until("both run", || farm.json(&["limit", "list"])[0]["used"] == 2);

@@ -135,7 +135,10 @@ fn a_dry_run_says_what_would_happen_and_submits_nothing() {
     assert!(text.contains(skipped), "{text}");
     let text = farm.ok(&["submit", "--dry-run", "--after-each", "1", "--", "true"]);
     assert!(text.contains("1 task would be skipped at once: no task of job 1 succeeded"), "{text}");
+    let named = ["submit", "-o", "name", "--dry-run", "--key", "k", "--", "true"];
+    assert_eq!(farm.ok(&named), "", "a job that is not submitted has no id");
     let job = farm.ok(&["submit", "-o", "name", "--key", "k", "--", "true"]);
+    assert_eq!(farm.ok(&named), job);
     let text = farm.ok(&["submit", "--dry-run", "--key", "k", "--", "true"]);
     assert_eq!(text, format!("nothing would be submitted: job {} has this key\n", job.trim()));
 }

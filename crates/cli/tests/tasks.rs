@@ -73,11 +73,24 @@ fn a_retry_by_hand_loses_no_attempt() {
 }
 
 #[test]
+fn why_of_a_job_is_about_a_task_that_waits() {
+    let farm = Farm::with_server(&["--cpus", "1"]);
+    farm.ok(&["submit", "--array", "1-2", "--", "sh", "-c", "while [ ! -e go ]; do :; done"]);
+    wait_until("the first one runs", || farm.ok(&["jobs", "--state", "running", "-o", "name"]) == "1\n");
+    let why = farm.ok(&["why", "1"]);
+    assert!(why.starts_with("task 1.1 is ready"), "{why}");
+    std::fs::write(farm.work().join("go"), "").unwrap();
+    farm.ok(&["job", "wait", "1"]);
+}
+
+#[test]
 fn a_job_may_bear_some_failures() {
     let farm = Farm::with_server(&["--cpus", "2"]);
     let two = "case {} in 1|2) exit 3;; *) while [ ! -e never ]; do :; done;; esac";
     farm.fails(3, &["run", "--fail-fast", "kill:2", "--array", "1-9", "--", "sh", "-c", two]);
     assert_eq!((counted(&farm, "1", "failed"), counted(&farm, "1", "canceled")), (Some(2), Some(7)));
+    let why = farm.ok(&["why", "1.8"]);
+    assert!(why.contains("it was cancelled: 2 tasks of the job failed (--fail-fast 2)"), "{why}");
     let three = "case {} in 1|2|3) exit 4;; *) while [ ! -e never ]; do :; done;; esac";
     farm.fails(4, &["run", "--fail-fast", "kill:20%", "--array", "1-10", "--", "sh", "-c", three]);
     assert_eq!((counted(&farm, "2", "failed"), counted(&farm, "2", "canceled")), (Some(3), Some(7)));

@@ -483,7 +483,10 @@ pub enum Refusal {
     #[error("these tasks of job {0} have ended")]
     NothingToCancel(JobId),
     /// A request names a task that its job does not have.
-    #[error("there is no task {job}.{index}; job {job} has {total} tasks, numbered from 0")]
+    #[error(
+        "there is no task {job}.{index}; job {job} has {total} task{}, numbered from 0",
+        if *total == 1 { "" } else { "s" }
+    )]
     NoSuchTask {
         job: JobId,
         /// The first such task.
@@ -536,7 +539,8 @@ pub enum Refusal {
     },
     /// Tasks that would come after those of a job that has another number of tasks.
     #[error(
-        "tasks of a job cannot come after those of job {first}: it has {is} tasks, and that one {of_first}"
+        "tasks of a job cannot come after those of job {first}: it has {is} task{}, and that one {of_first}",
+        if *is == 1 { "" } else { "s" }
     )]
     BadAfterTasks {
         first: JobId,

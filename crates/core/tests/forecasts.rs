@@ -91,6 +91,45 @@ fn an_error_is_a_ratio_of_waits_either_way() {
     }
 }
 
+/// A job of one task that took this many seconds.
+fn ran(farm: &mut Farm, seconds: u64) {
+    let job = farm.submit(spec("q", [kit::step(1, cores(1))]));
+    let (by, at) = (farm.report(task(job, 0)), farm.now);
+    farm.tell(Event::Started { by, at });
+    farm.pass(seconds);
+    let (started, finished) = (Some(at), Some(farm.now));
+    let result = TaskResult { started, finished, ..TaskResult::bare(End::Exited(0)) };
+    farm.tell(Event::Finished { by, result });
+}
+
+/// `sleep 4` and `sleep 30` are tasks of one profile.
+#[test]
+fn the_start_behind_a_task_of_a_profile_of_very_different_lengths_is_a_range() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1)]);
+    [4, 30, 4, 30].into_iter().for_each(|seconds| ran(&mut farm, seconds));
+    let running = farm.submit(spec("q", [kit::step(1, cores(1))]));
+    let (by, began) = (farm.report(task(running, 0)), farm.now);
+    farm.tell(Event::Started { by, at: began });
+    let next = farm.submit(spec("q", [kit::step(1, cores(1))]));
+    let after = |seconds: u64| Some(began.after(seconds * NS_PER_S));
+    let starts = |farm: &Farm| {
+        let turn = farm.why(task(next, 0)).turn.unwrap();
+        (turn.starts_between.map(|(first, _)| first), turn.starts_between.map(|(_, last)| last), turn.starts)
+    };
+    assert_eq!(starts(&farm), (after(4), after(30), after(17)));
+    farm.pass(10);
+    assert_eq!(starts(&farm), (None, None, after(30)), "it is none of those that took 4 s");
+}
+
+#[test]
+fn the_start_behind_tasks_of_much_the_same_lengths_is_one_time() {
+    let mut farm = Farm::with_workers(Settings::default(), [cores(1)]);
+    [20, 30].into_iter().for_each(|seconds| ran(&mut farm, seconds));
+    let job = farm.submit(spec("q", [kit::step(2, cores(1))]));
+    let turn = farm.why(task(job, 1)).turn.unwrap();
+    assert_eq!((turn.starts, turn.starts_between), (Some(farm.now.after(25 * NS_PER_S)), None));
+}
+
 /// Parked jobs come after the resident ones of their subqueue. They hide only the starts of what comes after the last of
 /// these.
 #[test]
@@ -99,13 +138,7 @@ fn parked_jobs_hide_only_what_comes_after_them() {
     let mut farm = Farm::with_workers(settings, [cores(1)]);
     // Earlier tasks show how long one takes.
     for _ in 0..5 {
-        let first = farm.submit(spec("q", [kit::step(1, cores(1))]));
-        let (by, at) = (farm.report(task(first, 0)), farm.now);
-        farm.tell(Event::Started { by, at });
-        farm.pass(10);
-        let (started, finished) = (Some(at), Some(farm.now));
-        let result = TaskResult { started, finished, ..TaskResult::bare(End::Exited(0)) };
-        farm.tell(Event::Finished { by, result });
+        ran(&mut farm, 10);
     }
     let jobs: Vec<JobId> = (0..30).map(|_| farm.submit(spec("q", [kit::step(1, cores(1))]))).collect();
     assert!(farm.engine.subqueues().away().ready > 0, "some are parked");

@@ -103,7 +103,11 @@ fn a_farm_with_too_few_workers_is_told_at_once() {
     };
     assert_eq!(unplaceable[0].reasons, [(Ineligible::TooFew { tasks: 4, could: 3 }, 1)]);
     farm.settle();
-    assert_eq!(farm.why(task(job, 0)).reason, Reason::FitsNowhere);
+    let busy = farm.submit(spec("q", [StepSpec { targets: ["w1".to_owned()].into(), ..step(1, cores(3)) }]));
+    let why = farm.why(task(job, 0));
+    let [(Ineligible::TooFew { .. }, 3, _)] = why.ruled_out.as_slice() else { panic!("{why:?}") };
+    assert_eq!((why.reason, why.open_workers), (Reason::FitsNowhere, 0), "what is free now is of no use");
+    farm.end(task(busy, 0), 0);
     farm.worker("w4", cores(4));
     assert_eq!(workers_of(&farm, job).len(), 4);
 }
@@ -317,7 +321,8 @@ fn licences_quotas_and_caps_count_all_that_start_together() {
     let licensed = StepSpec { limits: ["maya".to_owned()].into(), ..gang("mpi", 1, 4, 1) };
     let job = farm.submit(spec("q", [licensed]));
     assert_eq!(workers_of(&farm, job), []);
-    assert_eq!(farm.why(task(job, 0)).reason, Reason::Limit { name: "maya".to_owned(), max: 3 });
+    let reason = Reason::Limit { name: "maya".to_owned(), max: 3, first: None };
+    assert_eq!(farm.why(task(job, 0)).reason, reason);
     farm.tell(set_limit("maya", Limit { max: Some(4), ..Limit::default() }));
     assert_eq!(workers_of(&farm, job).len(), 4);
     let capped = JobSpec { max_running: Some(5), ..spec("q", [gang("mpi", 2, 4, 0)]) };

@@ -3,8 +3,8 @@
 use crate::kit::{self, Farm, GIB, REQUEST, hello, set_limit, set_queue, spec, task};
 use std::collections::BTreeSet;
 use windlass_core::engine::{Event, Fact, Hello, Settings, WorkerCommand};
-use windlass_core::explain::{Advice, Change, Edit, Explanation, Reason, Starts};
-use windlass_core::job::{Dependency, DependencyKind, StepSpec, TaskState};
+use windlass_core::explain::{Advice, Change, Edit, Explanation, FirstForLimit, Reason, Starts};
+use windlass_core::job::{Dependency, DependencyKind, JobSpec, RunningCap, StepSpec, TaskState};
 use windlass_core::licences::{Busy, Limit};
 use windlass_core::load::pressure::{LoadReport, Pressure, Pressures, Stall};
 use windlass_core::plan::placement::Ineligible;
@@ -97,6 +97,19 @@ fn a_quota() {
     assert!(!is_placed(&farm, job, 1));
     farm.tell(quota(*needed as u32));
     assert!(is_placed(&farm, job, 1));
+}
+
+#[test]
+fn one_is_not_said_as_many() {
+    let says = |reason: Reason| reason.say(|_| String::new()).1;
+    let quota = Reason::Quota { quota_cpu: 100, booked_cpu: 100 };
+    assert_eq!(says(quota), "its queue holds 1 of the 1 cpu of its quota");
+    let cap = Reason::MaxRunning(RunningCap { max: 1, is_of_job: true });
+    assert_eq!(says(cap), "1 task of its job runs, and no more may at a time (max_running)");
+    let together = Reason::Together { tasks: 2, placed: 1 };
+    assert_eq!(says(together), "it starts together with 1 other, and 1 of these 2 tasks has room now");
+    let probing = Reason::Probing { running: 1 };
+    assert_eq!(says(probing), "1 task of its profile runs first, to show how much memory it needs");
 }
 
 #[test]
@@ -199,9 +212,16 @@ fn a_reserved_worker() {
     farm.pass(5);
     farm.end(task(narrow, 0), 0);
     assert!(is_placed(&farm, narrow, 2) && !is_placed(&farm, wide, 0));
+    let waits = |starts| [Advice { change: Change::Wait, starts }];
+    let why = farm.why(task(wide, 0));
+    assert_eq!(why.changes, waits(Starts::AfterSmaller("w".to_owned())));
+    assert!(why.turn.unwrap().may_be_overtaken);
     for _ in 0..4 {
         farm.pass(20);
     }
+    let why = farm.why(task(wide, 0));
+    assert_eq!(why.changes, waits(Starts::WhenFree("w".to_owned())));
+    assert!(!why.turn.unwrap().may_be_overtaken, "a worker is reserved for it");
     farm.end(task(narrow, 1), 0);
     let why = farm.why(task(narrow, 3));
     assert!(matches!(why.reason, Reason::Closed(Ineligible::Reserved(_))), "{why:?}");
@@ -220,13 +240,47 @@ fn a_licence() {
     let limits = BTreeSet::from(["nuke".to_owned()]);
     let job = farm.submit(spec("q", [StepSpec { tasks: 3, limits, ..step(1, 0) }]));
     let why = farm.why(task(job, 1));
-    assert_eq!(why.reason, Reason::Limit { name: "nuke".to_owned(), max: 1 });
+    assert_eq!(why.reason, Reason::Limit { name: "nuke".to_owned(), max: 1, first: None });
     assert_eq!(why.turn.as_ref().unwrap().starts, None, "room alone does not start it");
     let Change::Limit(_, needed) = &why.changes[0].change else { panic!("{why:?}") };
     farm.tell(set_limit("nuke", Limit::of(*needed)));
     assert!(is_placed(&farm, job, 1) && !is_placed(&farm, job, 2));
     farm.end(task(job, 0), 0);
     assert!(is_placed(&farm, job, 2), "a licence that is given back is taken");
+}
+
+#[test]
+fn a_limit_for_which_another_queue_is_first() {
+    let mut farm = farm_of(4);
+    farm.tell(set_limit("nuke", Limit::of(1)));
+    let licensed = |tasks| StepSpec { tasks, limits: BTreeSet::from(["nuke".to_owned()]), ..step(1, 0) };
+    let job = farm.submit(spec("q", [licensed(2)]));
+    let important = farm.submit(spec("vip", [licensed(1)]));
+    let limit = |first| Reason::Limit { name: "nuke".to_owned(), max: 1, first };
+    let why = farm.why(task(job, 1));
+    assert_eq!(why.reason, limit(Some(FirstForLimit::Queue("vip".to_owned()))));
+    assert_eq!(why.turn.unwrap().queues_ahead, 1);
+    assert_eq!(farm.why(task(important, 0)).reason, limit(None));
+    farm.end(task(job, 0), 0);
+    assert!(is_placed(&farm, important, 0) && !is_placed(&farm, job, 1));
+    let why = farm.why(task(job, 1));
+    assert_eq!((why.reason, why.turn.unwrap().queues_ahead), (limit(None), 0));
+}
+
+#[test]
+fn a_quota_that_another_user_gets_first() {
+    let mut farm = farm_of(4);
+    farm.tell(set_queue(QueueRecord { quota_cpu: Some(100), ..QueueRecord::named("q") }));
+    let of =
+        |user: &str| JobSpec { user: user.to_owned(), ..spec("q", [StepSpec { tasks: 2, ..step(1, 0) }]) };
+    let ann = farm.submit(of("ann"));
+    let bob = farm.submit(of("bob"));
+    let users_ahead = |job: JobId, index: u32| {
+        let why = farm.why(task(job, index));
+        assert_eq!(why.reason, Reason::Quota { quota_cpu: 100, booked_cpu: 100 });
+        why.turn.unwrap().users_ahead
+    };
+    assert_eq!(users_ahead(ann, 1) + users_ahead(bob, 0), 1, "one of them is first");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::kit::{Farm, GIB, REQUEST, cores, hello, set_limit, set_queue, spec, t
 use std::collections::BTreeSet;
 use windlass_core::client_places::PlaceRequest;
 use windlass_core::engine::{Engine, Event, Hello, Settings};
-use windlass_core::explain::{self, Advice, Change, Edit, Explanation, Known, Reason, Starts};
+use windlass_core::explain::{self, Advice, Change, Edit, Explanation, FirstForLimit, Known, Reason, Starts};
 use windlass_core::ids::StepKey;
 use windlass_core::job::{Dependency, DependencyKind, End, JobSpec, StepSpec, TaskResult, TaskState};
 use windlass_core::licences::{Busy, Limit};
@@ -324,11 +324,13 @@ fn rest(farm: &mut Farm) {
     }
 }
 
-/// Tasks on a worker end, those first that are expected to, until there is room for the task.
-fn free(farm: &mut Farm, worker: &str, waiting: TaskId) {
+/// Tasks on a worker end, those first that are expected to, until there is room for the task. True if others started
+/// there before.
+fn free(farm: &mut Farm, worker: &str, waiting: TaskId) -> bool {
     let id = farm.engine.workers().by_name(worker).expect("it is named").record.id;
+    let mut after_others = false;
     loop {
-        let Some(class) = class_of(&farm.engine, waiting) else { return };
+        let Some(class) = class_of(&farm.engine, waiting) else { return after_others };
         let known = farm.engine.workers().get(id).expect("it is there");
         if farm.is_placed(waiting) || fits_now(class, known) {
             break;
@@ -349,13 +351,19 @@ fn free(farm: &mut Farm, worker: &str, waiting: TaskId) {
             (None, Some(alloc)) => farm.hear(Event::Release { alloc }),
             (None, None) => break,
         }
-        let Some(class) = class_of(&farm.engine, waiting) else { return };
+        let Some(class) = class_of(&farm.engine, waiting) else { return after_others };
         let has_room = fits_now(class, farm.engine.workers().get(id).expect("it is there"));
+        let before: BTreeSet<TaskId> = farm.engine.attempts().map(|(task, _)| task).collect();
         rest(farm);
         if has_room {
             break;
         }
+        let mut attempts = farm.engine.attempts();
+        let is_new = attempts
+            .any(|(task, attempt)| attempt.worker == id && !attempt.queued && !before.contains(&task));
+        after_others |= is_new && !farm.is_placed(waiting);
     }
+    after_others
 }
 
 fn class_of(engine: &Engine, task: TaskId) -> Option<&windlass_core::class::Class> {
@@ -373,14 +381,22 @@ fn check_advice(farm: &Farm, waiting: TaskId, advice: &Advice) -> Result<(), Str
     let mut farm = copy(farm);
     let goal = follow(&mut farm, waiting, &advice.change);
     rest(&mut farm);
-    match &advice.starts {
-        Starts::AtOnce => {}
-        Starts::WhenFree(_) if farm.is_placed(goal) => return Err("it starts at once".to_owned()),
-        Starts::WhenFree(worker) => free(&mut farm, worker, goal),
+    let room = match &advice.starts {
+        Starts::AtOnce => None,
+        Starts::WhenFree(worker) => Some((worker, false)),
+        Starts::AfterSmaller(worker) => Some((worker, true)),
+    };
+    if let Some((worker, after_others)) = room {
+        if farm.is_placed(goal) {
+            return Err("it starts at once".to_owned());
+        }
+        if free(&mut farm, worker, goal) != after_others {
+            return Err(format!("others start on {worker} before it: {}", !after_others));
+        }
     }
     let on = farm.engine.attempt(goal).and_then(|attempt| farm.engine.workers().get(attempt.worker));
-    match (on, &advice.starts) {
-        (Some(on), Starts::WhenFree(worker)) if on.record.name != *worker => {
+    match (on, room) {
+        (Some(on), Some((worker, _))) if on.record.name != *worker => {
             return Err(format!("it starts on {}", on.record.name));
         }
         (Some(_), _) => return Ok(()),
@@ -396,25 +412,33 @@ fn check_named(farm: &Farm, waiting: TaskId, why: &Explanation) -> Result<(), St
     let class = class_of(engine, waiting).ok_or("it has no class")?;
     let own = engine.job(waiting.job).ok_or("it has no job")?;
     let is_named = |job: &windlass_core::job::Job| match &why.reason {
-        Reason::Behind(queue) => job.spec.queue == *queue && job.spec.queue != own.spec.queue,
-        Reason::BehindUser(user) => job.spec.queue == own.spec.queue && job.spec.user == *user,
+        Reason::Behind(queue) | Reason::Limit { first: Some(FirstForLimit::Queue(queue)), .. } => {
+            job.spec.queue == *queue && job.spec.queue != own.spec.queue
+        }
+        Reason::BehindUser(user) | Reason::Limit { first: Some(FirstForLimit::User(user)), .. } => {
+            job.spec.queue == own.spec.queue && job.spec.user == *user
+        }
         _ => false,
     };
-    if !matches!(why.reason, Reason::Behind(_) | Reason::BehindUser(_)) {
-        return Ok(());
-    }
+    let limit = match &why.reason {
+        Reason::Behind(_) | Reason::BehindUser(_) => None,
+        Reason::Limit { name, first: Some(_), .. } => Some(name),
+        _ => return Ok(()),
+    };
     let could_use = |theirs: &windlass_core::class::Class| {
-        engine
-            .workers()
-            .present()
-            .any(|worker| could_take_part(class, worker) && could_take_part(theirs, worker))
+        let takes = limit.is_none_or(|name| theirs.takes(name) > 0);
+        takes
+            && engine
+                .workers()
+                .present()
+                .any(|worker| could_take_part(class, worker) && could_take_part(theirs, worker))
     };
     let mut steps = engine.jobs().filter(|job| is_named(job) && !job.held).flat_map(|job| {
         let keys = (0..job.steps.len()).map(|step| StepKey { job: job.id, step: step as u16 });
         keys.filter(|key| !job.steps[usize::from(key.step)].ready.is_empty())
     });
     let queue = match &why.reason {
-        Reason::Behind(queue) => queue,
+        Reason::Behind(queue) | Reason::Limit { first: Some(FirstForLimit::Queue(queue)), .. } => queue,
         _ => &own.spec.queue,
     };
     // Clients that wait for places have no job.
@@ -452,7 +476,7 @@ fn check_places(farm: &Farm, requests: &[(RequestId, &'static str)]) -> Result<(
             // Only advice for tasks is about a task.
             follow(&mut farm, task(JobId(u64::MAX), 0), &advice.change);
             rest(&mut farm);
-            if let Starts::WhenFree(worker) = &advice.starts {
+            if let Starts::WhenFree(worker) | Starts::AfterSmaller(worker) = &advice.starts {
                 free_all(&mut farm, worker, first);
             }
             if farm.engine.places().waits(first) {

@@ -89,6 +89,13 @@ impl Source<'_> {
                 reason = format!("this is not {prefix}: {rest}");
             }
         }
+        // The parser's words for programs that call it.
+        if reason.contains("budget breached") {
+            reason = "it has more values, levels or repetitions by anchors than are read".to_owned();
+        }
+        if let Some((twice, _)) = reason.split_once(", set DuplicateKeyPolicy") {
+            reason = twice.replace("duplicate mapping key:", "this field is there twice:");
+        }
         let mistake = Mistake { file: self.file.to_owned(), line, path: String::new(), reason };
         TemplateError::Mistakes(vec![mistake])
     }

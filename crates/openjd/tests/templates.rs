@@ -389,6 +389,11 @@ fn mistakes_have_lines() {
         expect!["job.yaml:1: this is not YAML: error: line 1 column 7: unclosed bracket '['"],
     );
     refuse(
+        "name: a\nname: b\n",
+        &[],
+        expect!["job.yaml:2: this is not YAML: error: line 2 column 1: this field is there twice: name"],
+    );
+    refuse(
         "a: 1\n",
         &[],
         expect![

@@ -5,7 +5,11 @@
 
 use crate::client::connect::connect_running;
 use crate::client::credentials::{self, CredentialFlags};
+use crate::commands::limit::limits_grid;
+use crate::commands::list::{jobs_grid, tasks_grid};
+use crate::commands::queue::queues_grid;
 use crate::commands::select::JobRef;
+use crate::commands::worker::workers_grid;
 use crate::ui::error::CliError;
 use crate::ui::message;
 use crate::ui::output::{fit, print_text};
@@ -106,6 +110,44 @@ enum Values {
     Users,
     /// Parameters of the template that the line names.
     Parameters,
+    /// Columns by which the list of this command can be sorted.
+    Columns(Listed),
+    /// These words, whatever the server knows.
+    Words(&'static [&'static str]),
+}
+
+/// What a command lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listed {
+    Jobs,
+    Tasks,
+    Queues,
+    Workers,
+    Limits,
+}
+
+impl Listed {
+    fn of(parent: &str, command: &str) -> Option<Listed> {
+        match (parent, command) {
+            (_, "jobs") => Some(Listed::Jobs),
+            (_, "tasks") => Some(Listed::Tasks),
+            (_, "queues") | ("queue", _) => Some(Listed::Queues),
+            (_, "workers") | ("worker", _) => Some(Listed::Workers),
+            ("limit", _) => Some(Listed::Limits),
+            _ => None,
+        }
+    }
+
+    fn columns(self) -> Vec<String> {
+        let grid = match self {
+            Listed::Jobs => jobs_grid(&[]),
+            Listed::Tasks => tasks_grid(&[]),
+            Listed::Queues => queues_grid(&[]),
+            Listed::Workers => workers_grid(&[], false),
+            Listed::Limits => limits_grid(&[]),
+        };
+        grid.words()
+    }
 }
 
 /// The command with completers for the values of its arguments, and so its own commands; `parent` is the command whose
@@ -157,6 +199,8 @@ fn values_of(parent: &str, command: &str, arg: &Arg) -> Option<Values> {
         ("limit", "NAME") => Some(Values::Limits),
         ("user", "NAME") => Some(Values::Users),
         ("param", _) => Some(Values::Parameters),
+        ("sort", _) => Listed::of(parent, command).map(Values::Columns),
+        ("fail-fast", _) => Some(Values::Words(&["finish", "kill"])),
         _ => None,
     }
 }
@@ -185,6 +229,8 @@ fn candidates(values: Values, typed: &OsStr) -> Vec<CompletionCandidate> {
         }),
         Values::Users => users(),
         Values::Parameters => parameters().unwrap_or_default(),
+        Values::Columns(listed) => listed.columns().into_iter().map(|word| (word, String::new())).collect(),
+        Values::Words(words) => words.iter().map(|word| ((*word).to_owned(), String::new())).collect(),
     };
     let fitting = found.into_iter().filter(|(value, _)| value.starts_with(part) && is_plain(value));
     let shown = fitting.map(|(value, about)| {
@@ -310,6 +356,10 @@ mod tests {
         assert_eq!(values(&["jobs"], "user"), Some(Values::Users));
         assert_eq!(values(&["run"], "worker"), Some(Values::Workers));
         assert_eq!(values(&["token", "revoke"], "id"), None);
+        assert_eq!(values(&["jobs"], "sort"), Some(Values::Columns(Listed::Jobs)));
+        assert_eq!(values(&["limit", "list"], "sort"), Some(Values::Columns(Listed::Limits)));
+        assert!(Listed::Limits.columns().contains(&"per-worker".to_owned()));
+        assert_eq!(values(&["run"], "fail_fast"), Some(Values::Words(&["finish", "kill"])));
     }
 
     #[test]

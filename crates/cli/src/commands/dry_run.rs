@@ -6,7 +6,7 @@ use crate::commands::args::TaskArgs;
 use crate::commands::show::step_text;
 use crate::commands::why::{change_line, ruled_out_line, turn_lines};
 use crate::ui::error::{CANNOT_BE_PLACED, CliError, Doing, end_with};
-use crate::ui::output::{count, fit, print_one};
+use crate::ui::output::{Format, count, fit, print_one};
 use crate::ui::quantity::now_ms;
 use std::fmt::Write as _;
 use windlass_api::{DryRun, DryRunStep, SubmitRequest, client};
@@ -20,7 +20,11 @@ pub async fn dry_run(
     let link = ServerLink::open(context).await?;
     tasks.complete(&mut request, &link.client, false).await?;
     let tried = client::dry_run(&link.client, &request).await.doing("try the submission")?;
-    print_one(context.format, &tried, |tried| tried.name.clone(), |tried| text_of(tried, now_ms()))?;
+    // A job that is not submitted has no id.
+    if context.format != Format::Name || tried.existing.is_some() {
+        let id = |tried: &DryRun| tried.existing.map(|job| job.to_string()).unwrap_or_default();
+        print_one(context.format, &tried, id, |tried| text_of(tried, now_ms()))?;
+    }
     end_with(if tried.unplaceable.is_empty() { 0 } else { CANNOT_BE_PLACED })
 }
 

@@ -151,6 +151,9 @@ async fn show_job(link: &mut ServerLink, job: u64, args: &LogsArgs, stop: &Stop)
         Ok(())
     })
     .await?;
+    if args.failed && tasks.is_empty() {
+        message!("no task of job {job} has failed");
+    }
     let writer = Writer::start(None, stop.on_broken());
     let has_prefix = args.lines.has_prefix(tasks.len());
     let mut shown = Ok(());

@@ -123,10 +123,7 @@ fn keys_of(path: &serde_path_to_error::Path) -> Vec<Key> {
 /// What serde says, in words for the author of the file, and the field that it does not know.
 fn reason_of(said: &str) -> (String, Option<String>) {
     let what = ["field", "variant"].into_iter().find(|what| said.starts_with(&format!("unknown {what} `")));
-    let Some(what) = what else {
-        let advice = if said.ends_with("expected a string") { "; write it in quotes" } else { "" };
-        return (format!("{}{advice}", said.replace('`', "'")), None);
-    };
+    let Some(what) = what else { return (wrong_value(said).unwrap_or_else(|| said.replace('`', "'")), None) };
     // The unknown one and those that there are stand in backticks.
     let mut names = said.split('`').skip(1).step_by(2);
     let unknown = names.next().unwrap_or_default();
@@ -137,6 +134,40 @@ fn reason_of(said: &str) -> (String, Option<String>) {
         None => format!("known here: {}", known.join(", ")),
     };
     (format!("unknown {what_shown} '{unknown}'; {advice}"), (what == "field").then(|| unknown.to_owned()))
+}
+
+/// What serde says of a value of the wrong kind, without the names of its types; `None` if it says something else.
+fn wrong_value(said: &str) -> Option<String> {
+    let (what, told) = ["type: ", "value: ", "length "].iter().find_map(|what| {
+        let told = said.strip_prefix("invalid ")?.strip_prefix(what)?;
+        Some((*what, told))
+    })?;
+    let (is, expected) = told.rsplit_once(", expected ")?;
+    let takes = match expected {
+        "f32" | "f64" => "a number",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "a boolean" => "true or false",
+        "a string" => "a text",
+        "a sequence" => "a list",
+        "string or map" => "a word, or fields with values",
+        "a map" => "fields with values",
+        other if other.starts_with("struct ") => "fields with values",
+        other => other,
+    };
+    let is = match is {
+        length if what == "length " => format!("a list of {length}"),
+        "sequence" => "a list".to_owned(),
+        "map" => "fields with values".to_owned(),
+        "null" | "unit value" => "nothing".to_owned(),
+        value => {
+            let kinds = ["integer ", "floating point ", "boolean ", "string "];
+            let value = kinds.iter().find_map(|kind| value.strip_prefix(kind)).unwrap_or(value);
+            value.replace('`', "")
+        }
+    };
+    let advice = if expected == "a string" { "; write it in quotes" } else { "" };
+    Some(format!("it takes {takes}, not {is}{advice}"))
 }
 
 /// The path of the step that a message names first.
@@ -265,12 +296,12 @@ mod tests {
             (
                 "a.yaml",
                 YAML.replace("cpus: 2", "cpus: two"),
-                "a.yaml:9: steps[0] -> resources -> cpus: invalid type",
+                "a.yaml:9: steps[0] -> resources -> cpus: it takes a number, not \"two\"",
             ),
             (
                 "a.yaml",
                 YAML.replace("[join]", "[1]"),
-                "a.yaml:11: steps[1] -> command[0]: invalid type: integer '1'",
+                "a.yaml:11: steps[1] -> command[0]: it takes a text, not 1",
             ),
             ("a.yaml", YAML.replace("[join]", "[1]"), "write it in quotes"),
             (
@@ -294,6 +325,27 @@ mod tests {
             let said = read(name, &text).unwrap_err();
             assert!(said.contains(says), "{said}\nlacks {says}");
         }
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_said_without_names_of_types() {
+        let cases = [
+            ("invalid type: integer `3`, expected struct StepRequest", "it takes fields with values, not 3"),
+            (
+                "invalid length 0, expected struct SubmitRequest with 17 elements",
+                "it takes fields with values, not a list of 0",
+            ),
+            ("invalid value: integer `-1`, expected u32", "it takes a whole number, 0 or more, not -1"),
+            (
+                "invalid type: string \"ls, expected x\", expected a sequence",
+                "it takes a list, not \"ls, expected x\"",
+            ),
+            ("invalid type: map, expected a boolean", "it takes true or false, not fields with values"),
+        ];
+        for (said, shown) in cases {
+            assert_eq!(wrong_value(said).as_deref(), Some(shown));
+        }
+        assert_eq!(reason_of("missing field `command`").0, "missing field 'command'");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::client::context::Context;
 use crate::ui::error::CliError;
-use crate::ui::output::print_one;
+use crate::ui::output::{count, print_one};
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -53,10 +53,10 @@ pub async fn command(context: &Context, command: StoreCommand) -> Result<(), Cli
         let rows =
             |name: &str| moved.tables.iter().find(|table| table.table == name).map_or(0, |table| table.rows);
         format!(
-            "{} has {} jobs and {} tasks that were booked; start the server with --store {}\n",
+            "{} has {} and {} booked; start the server with --store {}\n",
             moved.to,
-            rows("jobs"),
-            rows("tasks"),
+            count(rows("jobs"), "job"),
+            count(rows("tasks"), "task"),
             moved.to
         )
     };

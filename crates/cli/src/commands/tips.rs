@@ -48,6 +48,13 @@ const HABITS: &[Habit] = &[
     (&["delete", "rm"], &[("job cancel", "cancels a job")]),
 ];
 
+/// Words for what takes a thing away, and the commands that do it.
+const REMOVALS: &[&str] = &["delete", "rm", "del"];
+const REMOVERS: &[&str] = &["remove", "forget", "revoke", "cancel"];
+
+/// Values of `--output` of other tools, and of `--show`.
+const SHOWN: &[&str] = &["grouped", "prefixed", "failed", "none", "each"];
+
 /// Programs in whose arguments `{}` has a meaning of its own.
 const PROGRAMS_WITH_BRACES: [&str; 5] = ["find", "fd", "fdfind", "xargs", "parallel"];
 
@@ -85,6 +92,7 @@ pub fn advise(
         }
         ErrorKind::UnknownArgument => of_flag(error, command, &words),
         ErrorKind::ValueValidation => of_number(error),
+        ErrorKind::InvalidValue => of_format(error, &words),
         _ => None,
     }
 }
@@ -110,6 +118,11 @@ fn of_command(typed: &str, command: &Command, words: &[String]) -> Option<CliErr
                 .map(|list| (list, "lists them"))
                 .map(own),
         );
+    }
+    if let Some(parent) = parent.filter(|_| REMOVALS.contains(&typed)) {
+        let mut paths = REMOVERS.iter().map(|name| format!("{parent} {name}"));
+        let known = paths.find(|path| find(command, path).is_some());
+        found.extend(known.map(|path| own((path, "is the command"))));
     }
     if found.is_empty() && find(command, typed).is_some() {
         found.push((typed.to_owned(), "is the command".to_owned()));
@@ -173,17 +186,25 @@ fn repeated(words: &[String]) -> String {
 /// The advice on a flag that the command does not have, or on a number below 0, which looks like one.
 fn of_flag(error: &clap::Error, command: &Command, words: &[String]) -> Option<CliError> {
     let flag = text(error, ContextKind::InvalidArg)?;
-    let is_number = flag.strip_prefix('-').is_some_and(|number| number.parse::<f64>().is_ok());
-    let before = words.iter().position(|word| *word == flag).and_then(|place| words[..place].last());
-    if let Some(before) = before.filter(|before| is_number && before.starts_with("--")) {
-        return Some(CliError::Usage {
-            message: format!("invalid value '{flag}' for '{before}': it must be 0 or more"),
-            hint: None,
-        });
-    }
     let verb = words.iter().find(|word| find(command, word).is_some())?;
     let is_work = matches!(verb.as_str(), "run" | "submit");
     let known = FLAGS_OF_WORK.iter().find(|(flags, _)| is_work && flags.contains(&flag.as_str()));
+    if let Some(value) = value_of_each(words, &flag).filter(|_| is_work && known.is_none()) {
+        return Some(CliError::Usage {
+            message: format!("unexpected argument '{value}' found"),
+            hint: Some(format!("a value that begins with a dash is given as --each={value}")),
+        });
+    }
+    if let Some(place) = words.iter().position(|word| is_below_zero(word, &flag)) {
+        let of_flag = words[..place].last().filter(|before| before.starts_with('-'));
+        // In a command of work it may be a flag of the program.
+        if of_flag.is_some() || !is_work {
+            let whose = of_flag.map(|of| format!(" for '{of}'")).unwrap_or_default();
+            let takes = takes_at_least(command, words, place);
+            let message = format!("invalid value '{}'{whose}: {takes}", words[place]);
+            return Some(CliError::Usage { message, hint: None });
+        }
+    }
     let is_short = flag.starts_with('-') && !flag.starts_with("--");
     let hint = match known {
         Some((_, does)) => format!("{does}; 'windlass help {verb}' lists the flags"),
@@ -197,11 +218,58 @@ fn of_flag(error: &clap::Error, command: &Command, words: &[String]) -> Option<C
     Some(CliError::Usage { message: format!("unexpected argument '{flag}' found"), hint: Some(hint) })
 }
 
+/// The word that the parser took for this flag, if it stands among the values of `--each`.
+fn value_of_each<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
+    let place = words.iter().position(|word| word.starts_with(flag) && !word.starts_with("--"))?;
+    let last = words[..place].iter().rfind(|word| word.starts_with("--"))?;
+    (last == "--each").then_some(words[place].as_str())
+}
+
+/// True of a number below 0 that the parser took for this flag: its first digit is the flag's letter.
+fn is_below_zero(word: &str, flag: &str) -> bool {
+    let number = word.strip_prefix('-').filter(|_| word.starts_with(flag));
+    number.is_some_and(|number| number.parse::<f64>().is_ok())
+}
+
+/// What a number at this place must be that is below 0: what the parser says of 0, or else 0 or more.
+fn takes_at_least(command: &Command, words: &[String], place: usize) -> String {
+    let mut with_zero = words.to_vec();
+    "0".clone_into(&mut with_zero[place]);
+    let all = std::iter::once("windlass".to_owned()).chain(with_zero);
+    let refused = command.clone().try_get_matches_from(all).err();
+    let takes = refused.filter(|error| error.kind() == ErrorKind::ValueValidation).and_then(|error| {
+        let said = std::error::Error::source(&error)?.to_string();
+        Some(number_takes(&error, "").unwrap_or_else(|| said.replace("'0'", &format!("'{}'", words[place]))))
+    });
+    takes.unwrap_or_else(|| "it must be 0 or more".to_owned())
+}
+
+/// The advice on a value of `--output` that is meant for `--show`.
+fn of_format(error: &clap::Error, words: &[String]) -> Option<CliError> {
+    let (flag, value) = (text(error, ContextKind::InvalidArg)?, text(error, ContextKind::InvalidValue)?);
+    let is_shown = flag.starts_with("--output") && SHOWN.contains(&value.as_str());
+    if !is_shown || !words.iter().any(|word| word == "run") {
+        return None;
+    }
+    Some(CliError::Usage {
+        message: format!(
+            "invalid value '{value}' for '--output': it is the format of data, such as table or json"
+        ),
+        hint: Some("--show grouped, prefixed, failed or none says which output of tasks is shown".to_owned()),
+    })
+}
+
 /// The advice on a value that is not a number, or not in its range.
 fn of_number(error: &clap::Error) -> Option<CliError> {
     let (flag, value) = (text(error, ContextKind::InvalidArg)?, text(error, ContextKind::InvalidValue)?);
+    let takes = number_takes(error, &flag)?;
+    Some(CliError::Usage { message: format!("invalid value '{value}' for '{flag}': {takes}"), hint: None })
+}
+
+/// What a flag takes whose value is not a number, or not in its range.
+fn number_takes(error: &clap::Error, flag: &str) -> Option<String> {
     let source = std::error::Error::source(error)?;
-    let takes = match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+    Some(match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
         Some(IntErrorKind::PosOverflow | IntErrorKind::NegOverflow) => {
             "it is too large or too small".to_owned()
         }
@@ -210,8 +278,7 @@ fn of_number(error: &clap::Error) -> Option<CliError> {
         }
         Some(_) => "it takes a whole number".to_owned(),
         None => range_of(&source.to_string())?,
-    };
-    Some(CliError::Usage { message: format!("invalid value '{value}' for '{flag}': {takes}"), hint: None })
+    })
 }
 
 /// The range that the parser says as `0 is not in 1..=100`, in words.
@@ -278,6 +345,9 @@ mod tests {
         assert_eq!(hint("job ls"), "'windlass jobs' lists them");
         assert_eq!(hint("job logs 3"), "'windlass logs 3' is the command");
         assert!(advice("jbos").is_none(), "the parser knows a similar one");
+        assert_eq!(hint("queue delete film"), "'windlass queue remove film' is the command");
+        assert_eq!(hint("job rm 3"), "'windlass job cancel 3' is the command");
+        assert_eq!(hint("rm 3"), "'windlass job cancel 3' cancels a job");
     }
 
     #[test]
@@ -286,6 +356,12 @@ mod tests {
         assert!(hint("submit -j 4 -- make").contains("--max-running N"));
         assert!(hint("run -Z -- make").contains("windlass run -- PROGRAM -Z"));
         assert!(!hint("why -Z 3").contains("PROGRAM"));
+        assert_eq!(
+            hint("run --each a -rf -- ls {}"),
+            "a value that begins with a dash is given as --each=-rf"
+        );
+        assert!(hint("run --output none -- make").starts_with("--show "));
+        assert!(advice("jobs --output none").is_none());
         assert!(advice("run --cpu 2 -- make").is_none(), "the parser knows a similar one");
     }
 
@@ -296,6 +372,11 @@ mod tests {
             said("run --retries -1 -- true"),
             "invalid value '-1' for '--retries': it must be 0 or more"
         );
+        assert_eq!(said("run --nodes -1 -- true"), "invalid value '-1' for '--nodes': it must be 1 or more");
+        assert!(said("run --fail-fast -1 -- true").ends_with("a number such as 3, 5%, or kill:3"));
+        assert_eq!(said("run --cpus -12 -- true"), "invalid value '-12' for '--cpus': it must be 0 or more");
+        assert_eq!(said("logs 3 -n -1"), "invalid value '-1' for '-n': it must be 0 or more");
+        assert_eq!(said("limit set maya -1"), "invalid value '-1': it must be 0 or more");
         assert!(said("run --priority high -- true").contains("a whole number, such as 10 or -10"));
         assert!(said("run --gpus two -- true").ends_with("it takes a whole number"));
         assert!(said("run --max-running 0 -- true").ends_with("it must be 1 or more"));

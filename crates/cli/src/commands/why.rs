@@ -17,7 +17,7 @@ use windlass_api::{Change, ChangeBy, FailedTask, IneligibleWorkers, Judged, Turn
 /// Explains why a task does not run and what would make it run, or why a worker gets no work.
 #[derive(Args, Debug)]
 pub struct WhyArgs {
-    /// A task (12.3), or a job (12, last) for its first task that has not ended, or that failed if all have [default:
+    /// A task (12.3), or a job (12, last) for its first task that waits, or else that runs, or that failed [default:
     /// last]
     #[arg(conflicts_with_all = ["worker", "place"])]
     id: Option<TaskOrJob>,
@@ -56,10 +56,10 @@ pub async fn why(context: &Context, args: &WhyArgs) -> Result<(), CliError> {
     print_one(context.format, &why, |why| why.task.clone(), text)
 }
 
-/// The task that says most about its job: the first one that has not ended; if all have, the first one that failed, or
-/// that never ran; task 0 of a job that succeeded.
+/// The task that says most about its job: the first one that is ready, or waits for others, or runs; if all have ended,
+/// the first one that failed, or that never ran; task 0 of a job that succeeded.
 pub async fn telling_task(client: &Client, job: u64) -> Result<String, CliError> {
-    for states in ["waiting,ready,booked,running", "failed", "canceled,skipped"] {
+    for states in ["ready", "waiting", "booked,running", "failed", "canceled,skipped"] {
         let first = client.first_task(job, states).await;
         if let Some(task) = first.doing(format_args!("list the tasks of job {job}"))? {
             return Ok(task.id);
@@ -116,9 +116,16 @@ pub fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
         (turn.tasks_ahead.into(), "task"),
     ];
     let ahead: Vec<String> = ahead.iter().filter(|(n, _)| *n > 0).map(|(n, what)| count(*n, what)).collect();
-    let ahead = if ahead.is_empty() { "next".to_owned() } else { format!("behind {}", ahead.join(" and ")) };
+    let ahead = match ahead.is_empty() {
+        true if turn.may_be_overtaken => "first".to_owned(),
+        true => "next".to_owned(),
+        false => format!("behind {}", ahead.join(" and ")),
+    };
     let mut lines =
         vec![format!("in queue {} (band {}, weight {}), {ahead}", turn.queue, turn.band, turn.weight)];
+    if turn.may_be_overtaken {
+        lines.push("smaller tasks may start before it as long as no worker is reserved for it".to_owned());
+    }
     if turn.pool_cpus <= 0.0 {
         // No worker could run it, so there are no cpus to share.
     } else if turn.contended {
@@ -137,9 +144,24 @@ pub fn turn_lines(turn: &Turn, now_ms: u64) -> Vec<String> {
             turn.held_cpus
         ));
     }
-    let starts = turn.expected_start_ms;
-    lines.extend(starts.map(|at| format!("expected to start {}", in_about(at.saturating_sub(now_ms)))));
+    lines.extend(expected_start(turn, now_ms));
     lines
+}
+
+/// When it is expected to start: a range where one time would be a guess.
+fn expected_start(turn: &Turn, now_ms: u64) -> Option<String> {
+    let about = |at: u64| in_about(at.saturating_sub(now_ms));
+    let Some((first, last)) = turn.earliest_start_ms.zip(turn.latest_start_ms) else {
+        return turn.expected_start_ms.map(|at| format!("expected to start {}", about(at)));
+    };
+    let (first, last) = (about(first), about(last));
+    if first == last {
+        return Some(format!("expected to start {first}"));
+    }
+    let until = last.trim_start_matches("in ");
+    let range =
+        if first.starts_with("in ") { format!("{first} to {until}") } else { format!("within {until}") };
+    Some(format!("expected to start {range}: earlier tasks like those before it took very different times"))
 }
 
 pub fn ruled_out_line(reason: &IneligibleWorkers) -> String {
@@ -361,6 +383,7 @@ mod tests {
             users_ahead: 3,
             steps_ahead: 0,
             tasks_ahead: 2,
+            may_be_overtaken: false,
             weight: 100,
             pool_cpus: 8.0,
             demand_cpus: 12.5,
@@ -368,6 +391,8 @@ mod tests {
             entitled_cpus: 5.5,
             contended: true,
             expected_start_ms: Some(NOW_MS + 181_000),
+            earliest_start_ms: None,
+            latest_start_ms: None,
         };
         let why = Why { turn: Some(turn.clone()), ruled_out: Vec::new(), changes: Vec::new(), ..full() };
         assert_eq!(
@@ -377,6 +402,15 @@ mod tests {
              queues want 12.5 of the 8 cpus that could run it; its queue is entitled to 5.5 and holds 4\n  \
              expected to start in 3 min\n"
         );
+        let range = |first: u64, last: u64| {
+            let times = (Some(NOW_MS + first), Some(NOW_MS + last));
+            let turn = Turn { earliest_start_ms: times.0, latest_start_ms: times.1, ..turn.clone() };
+            turn_lines(&turn, NOW_MS).pop().unwrap()
+        };
+        let why_range = ": earlier tasks like those before it took very different times";
+        assert_eq!(range(4_000, 30_000), format!("expected to start in 4 s to 30 s{why_range}"));
+        assert_eq!(range(0, 300_000), format!("expected to start within 5 min{why_range}"));
+        assert_eq!(range(300_000, 310_000), "expected to start in 5 min");
         let turn = Turn { contended: false, demand_cpus: 2.0, expected_start_ms: None, ..turn };
         let first = Turn {
             queues_ahead: 0,
@@ -387,6 +421,14 @@ mod tests {
             ..turn.clone()
         };
         assert_eq!(turn_lines(&first, NOW_MS), ["in queue film (band 3, weight 100), next"]);
+        let wide = Turn { may_be_overtaken: true, ..first };
+        assert_eq!(
+            turn_lines(&wide, NOW_MS),
+            [
+                "in queue film (band 3, weight 100), first",
+                "smaller tasks may start before it as long as no worker is reserved for it"
+            ]
+        );
         let why = Why { turn: Some(turn), ..why };
         assert!(task_text(&why, NOW_MS).contains("want 2 of the 8 cpus that could run it: enough for all"));
         assert!(!task_text(&why, NOW_MS).contains("expected"));

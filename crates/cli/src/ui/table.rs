@@ -146,14 +146,18 @@ struct Shown {
 }
 
 impl Grid {
+    /// The columns as `--sort` takes them.
+    pub fn words(&self) -> Vec<String> {
+        self.columns.iter().map(Column::word).collect()
+    }
+
     /// The places of the rows in the order of a column. Rows that are equal there keep their order.
     pub fn order(&self, by: &SortBy) -> Result<Vec<usize>, CliError> {
         let Some(column) = self.columns.iter().position(|column| column.word() == by.column) else {
-            let words: Vec<String> = self.columns.iter().map(Column::word).collect();
             return Err(CliError::usage(format!(
                 "there is no column '{}' to sort by; the columns are {}",
                 by.column,
-                words.join(", ")
+                self.words().join(", ")
             )));
         };
         let mut order: Vec<usize> = (0..self.rows.len()).collect();

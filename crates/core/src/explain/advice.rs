@@ -113,10 +113,11 @@ fn tried(engine: &Engine, goal: Goal, candidates: Vec<Candidate>) -> Vec<Advice>
         let mut trial = base.clone();
         trial.make(&change);
         let starts = match room {
-            _ if trial.is_placed() => Starts::AtOnce,
-            Some(room) if trial.is_placed_when_free(&room) => Starts::WhenFree(room),
-            _ => continue,
+            _ if trial.is_placed() => Some(Starts::AtOnce),
+            Some(room) => trial.placed_when_free(&room),
+            None => None,
         };
+        let Some(starts) = starts else { continue };
         all.push(Advice { change, starts });
         if all.len() == bounds::EXAMPLES_MAX {
             break;
@@ -175,7 +176,7 @@ fn of_settings(
             let amounts: BTreeSet<u64> = amounts.into_iter().map(|cpu| booked_cpu + cpu.max(own)).collect();
             amounts.into_iter().map(|cpu| Change::Quota(name.clone(), cpu)).collect()
         }
-        Reason::Limit { name, max } => {
+        Reason::Limit { name, max, .. } => {
             let own = class.tasks_at_a_time();
             let numbers = [own, own.saturating_add(ahead), ready_tasks(engine, name)];
             let numbers: BTreeSet<u32> =

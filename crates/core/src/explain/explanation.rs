@@ -98,6 +98,8 @@ pub enum Reason {
         name: String,
         /// How many there are.
         max: u32,
+        /// What gets the next one that is given back, if that is not its own queue and user.
+        first: Option<FirstForLimit>,
     },
     /// The memory of its signature is not known yet, and `running` tasks that are to show it run.
     Probing { running: u32 },
@@ -135,6 +137,24 @@ pub enum Reason {
     Turn,
 }
 
+/// What stands first for a limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FirstForLimit {
+    /// Another queue, by its name.
+    Queue(String),
+    /// Another user of the same queue.
+    User(String),
+}
+
+impl FirstForLimit {
+    pub(super) fn of(ahead: Ahead<'_>) -> FirstForLimit {
+        match ahead {
+            Ahead::Queue(queue) => FirstForLimit::Queue(queue.to_owned()),
+            Ahead::User(user) => FirstForLimit::User(user.to_owned()),
+        }
+    }
+}
+
 impl Reason {
     pub(super) fn behind(ahead: Ahead<'_>) -> Reason {
         match ahead {
@@ -164,12 +184,17 @@ pub struct Turn {
     pub steps_ahead: usize,
     /// Tasks of its own step that come before.
     pub tasks_ahead: u32,
+    /// Smaller tasks that come later may start before it: they take room that is not enough for it, and no worker is
+    /// reserved for it.
+    pub may_be_overtaken: bool,
     /// The weight of the queue in its band.
     pub weight: u32,
     /// How the workers that could run it are shared out.
     pub pool: Pool,
     /// When it is expected to start, where the lengths of what runs and comes before are known.
     pub starts: Option<Time>,
+    /// Between which times, where these lengths are those of a profile whose earlier tasks took very different times.
+    pub starts_between: Option<(Time, Time)>,
 }
 
 /// A change after which the task runs.
@@ -188,6 +213,8 @@ pub enum Starts {
     AtOnce,
     /// As soon as enough of the worker of this name is free for it: nothing else gets that.
     WhenFree(String),
+    /// The same, and smaller tasks start there before, each in room that is not enough for it.
+    AfterSmaller(String),
 }
 
 /// Who can make a change.

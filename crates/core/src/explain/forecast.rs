@@ -1,10 +1,11 @@
 //! When a task is expected to start: a copy of the engine is run forward, and each task takes as long as its kind took
 //! before.
 
+use super::lengths::{Length, Lengths};
 use super::trial::{Goal, Trial};
 use crate::engine::{Engine, Event};
 use crate::ids::{AllocId, JobId, TaskId, WorkerId};
-use crate::plan::{self, placement};
+use crate::plan::placement;
 use crate::time::{NS_PER_MS, NS_PER_S, Time};
 use std::collections::BTreeSet;
 
@@ -17,15 +18,37 @@ const WAIT_MIN_NS: u64 = NS_PER_S;
 /// When the goal is expected to start. `None` where the past does not tell: what holds something that the goal could use
 /// runs for a time that is not known, parked work comes before, or the start is too far off.
 pub(super) fn forecast_start(engine: &Engine, goal: Goal) -> Option<Time> {
+    let (at, _) = start_with(engine, goal, Length::Mean)?;
+    Some(at)
+}
+
+/// The same, and between which times it is if that rests on tasks of a profile whose earlier ones took very different
+/// times: one time would be a guess there.
+pub(super) fn forecast_range(engine: &Engine, goal: Goal) -> Option<(Time, Option<(Time, Time)>)> {
+    let (mean, rests_on_spread) = start_with(engine, goal, Length::Mean)?;
+    if !rests_on_spread {
+        return Some((mean, None));
+    }
+    let (short, _) = start_with(engine, goal, Length::Short)?;
+    let (long, _) = start_with(engine, goal, Length::Long)?;
+    // Tasks that take longer may be placed otherwise, so that the goal starts earlier.
+    let (first, last) = (mean.min(short).min(long), mean.max(short).max(long));
+    Some((mean, (first < last).then_some((first, last))))
+}
+
+/// When the goal starts if tasks take these lengths, and whether other lengths are as likely.
+fn start_with(engine: &Engine, goal: Goal, length: Length) -> Option<(Time, bool)> {
     let mut forecast = Forecast {
         trial: Trial::of(engine, goal),
+        lengths: Lengths::new(length, engine.profiles()),
         ends: BTreeSet::new(),
         sent_ahead: BTreeSet::new(),
         places: BTreeSet::new(),
     };
     let booked: Vec<TaskId> = engine.attempts().map(|(task, _)| task).collect();
     forecast.note(booked)?;
-    forecast.run()
+    let at = forecast.run()?;
+    Some((at, forecast.lengths.rests_on_spread()))
 }
 
 /// How far an expected start was from the real one, as of the time when it was asked: the natural logarithm of the expected
@@ -35,8 +58,9 @@ pub fn start_error(asked: Time, expected: Time, started: Time) -> f64 {
     libm::log(wait(expected) / wait(started)).abs()
 }
 
-struct Forecast {
+struct Forecast<'a> {
     trial: Trial,
+    lengths: Lengths<'a>,
     /// When tasks that run, and places of outside clients, are expected to end.
     ends: BTreeSet<(Time, Occupant)>,
     /// Tasks that wait on their workers for others there to end.
@@ -52,7 +76,7 @@ enum Occupant {
     Place(AllocId),
 }
 
-impl Forecast {
+impl Forecast<'_> {
     fn run(&mut self) -> Option<Time> {
         let mut ended = 0;
         while ended < ENDS_MAX {
@@ -137,7 +161,7 @@ impl Forecast {
                 self.sent_ahead.insert((attempt.worker, task));
                 continue;
             }
-            match plan::ends_at(engine, task) {
+            match self.lengths.ends_at(engine, task) {
                 Some(at) => _ = self.ends.insert((at, Occupant::Task(task))),
                 None => self.unless_usable(attempt.worker)?,
             }

@@ -22,13 +22,16 @@ pub(super) fn request_of<'a>(engine: &'a Engine, job: &Job, key: StepKey) -> Opt
     }
 }
 
-/// The farm never has room for all tasks that start together.
+/// The farm never has room for all tasks that start together. What these workers have room for now is of no use then.
 pub(super) fn say_too_few(engine: &Engine, class: &Class, why: &Ineligible, explanation: &mut Explanation) {
     let present = engine.workers().present();
-    let fitting = present.filter(|worker| placement::eligible_when_idle(class, worker));
-    let names: Vec<String> =
-        fitting.take(bounds::EXAMPLES_MAX).map(|worker| worker.record.name.clone()).collect();
-    explanation.ruled_out.insert(0, (why.clone(), names.len(), names));
+    let mut fitting = present.filter(|worker| placement::eligible_when_idle(class, worker));
+    let first = fitting.by_ref().take(bounds::EXAMPLES_MAX);
+    let names: Vec<String> = first.map(|worker| worker.record.name.clone()).collect();
+    let workers = names.len() + fitting.count();
+    explanation.ruled_out.retain(|(why, ..)| why.is_lasting());
+    explanation.ruled_out.insert(0, (why.clone(), workers, names));
+    (explanation.open_workers, explanation.judged) = (0, Vec::new());
 }
 
 /// Workers for the steps that start with this one and fit no worker of the farm.

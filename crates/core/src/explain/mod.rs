@@ -8,6 +8,7 @@ mod failure;
 mod forecast;
 mod gangs;
 mod job_end;
+mod lengths;
 mod parked;
 mod place;
 mod reasons;
@@ -21,7 +22,7 @@ mod worker;
 
 pub use dry_run::{DryRun, StepTrial, dry_run};
 pub use entitlement::{Entitlement, Pool, entitlements, pool};
-pub use explanation::{Advice, Change, Edit, Explanation, Reason, Starts, Turn, Who};
+pub use explanation::{Advice, Change, Edit, Explanation, FirstForLimit, Reason, Starts, Turn, Who};
 pub use failure::{Cause, FailedAttempt};
 pub use forecast::start_error;
 pub use job_end::expected_job_end;

@@ -35,7 +35,8 @@ fn explain(engine: &Engine, key: StepKey, waiting: &QueuedRequest) -> Explanatio
     explanation.reason = reason_of(engine, &request, waiting, &mut known);
     explanation.changes = advice::for_place(engine, &request, waiting.queue, &explanation.reason);
     let class = (waiting.class, request.class);
-    explanation.turn = Some(turn_in_queue(engine, waiting.queue, &waiting.queued, class, &mut known));
+    let reason = &explanation.reason;
+    explanation.turn = Some(turn_in_queue(engine, waiting.queue, &waiting.queued, class, reason, &mut known));
     explanation
 }
 

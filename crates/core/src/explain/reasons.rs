@@ -1,12 +1,12 @@
 //! The one reason for which a ready task waits. `windlass why`, the lists, the overview and the metrics all ask here, so
 //! they say the same of a task at the same time.
 
-use super::explanation::Reason;
+use super::explanation::{FirstForLimit, Reason};
 use super::gangs::{leader_of, too_little_room, unready_mates};
 use crate::class::Class;
 use crate::engine::Engine;
 use crate::ids::{ClassId, QueueId, StepKey};
-use crate::job::Job;
+use crate::job::{Job, QueuedStep};
 use crate::plan;
 use crate::plan::placement::{self, Ineligible};
 use crate::queues::{Ahead, Queue};
@@ -21,6 +21,8 @@ pub struct Known {
     too_few: BTreeMap<ClassId, bool>,
     short: BTreeMap<ClassId, Option<Reason>>,
     ahead: BTreeMap<(QueueId, ClassId), Option<Reason>>,
+    /// What stands first for the limit that a class waits for.
+    limits: BTreeMap<(QueueId, ClassId), Option<FirstForLimit>>,
     /// Whether some worker could run tasks of both classes.
     both: BTreeMap<(ClassId, ClassId), bool>,
 }
@@ -88,7 +90,7 @@ pub(super) fn of_ready(
     if !known.look(engine, own, class).could || known.has_too_few(engine, whole_id, whole) {
         return Some(Reason::FitsNowhere);
     }
-    if let Some(reason) = held_back(engine, job, leader, whole) {
+    if let Some(reason) = held_back(engine, job, leader, (whole_id, whole), known) {
         return Some(reason);
     }
     if let Some(reason) = unready_mates(job, index) {
@@ -128,7 +130,13 @@ pub(super) fn of_room(
 }
 
 /// What keeps a step from being started whatever room there is.
-pub(super) fn held_back(engine: &Engine, job: &Job, leader: StepKey, whole: &Class) -> Option<Reason> {
+fn held_back(
+    engine: &Engine,
+    job: &Job,
+    leader: StepKey,
+    (id, whole): (ClassId, &Class),
+    known: &mut Known,
+) -> Option<Reason> {
     let queue = engine.queues().get(engine.queues().whole(job.queue));
     if let Some(note) = &queue.record.paused {
         return Some(Reason::Paused(note.clone()));
@@ -137,8 +145,8 @@ pub(super) fn held_back(engine: &Engine, job: &Job, leader: StepKey, whole: &Cla
     let mates = || job.gang_steps(leader.step.into());
     let back_off =
         mates().find_map(|step| engine.licences().back_off(StepKey { step: step as u16, ..leader }));
-    if let Some(known) = back_off {
-        return Some(Reason::BackOff { name: known.limit.clone(), until: known.until, times: known.times });
+    if let Some(busy) = back_off {
+        return Some(Reason::BackOff { name: busy.limit.clone(), until: busy.until, times: busy.times });
     }
     if let Some(cap) = job.cap_reached(leader.step.into()) {
         return Some(Reason::MaxRunning(cap));
@@ -146,11 +154,32 @@ pub(super) fn held_back(engine: &Engine, job: &Job, leader: StepKey, whole: &Cla
     if let Some(running) = mates().find_map(|step| engine.profiles().throttled(job.steps[step].profile)) {
         return Some(Reason::Probing { running });
     }
-    if let Some(quota_cpu) = over_quota(engine, job.queue, engine.ledger().step(leader)?.class) {
+    if let Some(quota_cpu) = over_quota(engine, job.queue, id) {
         return Some(Reason::Quota { quota_cpu, booked_cpu: queue.booked_cpu });
     }
     let (name, max, _) = engine.licences().reached(whole)?;
-    Some(Reason::Limit { name: name.to_owned(), max })
+    let first = match known.limits.get(&(job.queue, id)) {
+        Some(first) => first.clone(),
+        // No task gets any of a limit of which there are none.
+        None => (max > 0).then(|| first_for_limit(engine, job.queue, (id, whole), name, known)).flatten(),
+    };
+    known.limits.insert((job.queue, id), first.clone());
+    Some(Reason::Limit { name: name.to_owned(), max, first })
+}
+
+/// The first of the other queues, and of the other users of the queue, whose turn is before and that waits for this
+/// limit.
+fn first_for_limit(
+    engine: &Engine,
+    part: QueueId,
+    class: (ClassId, &Class),
+    limit: &str,
+    known: &mut Known,
+) -> Option<FirstForLimit> {
+    let takes = |_: &QueuedStep, theirs: &Class| theirs.takes(limit) > 0;
+    let (first, _) = parts_before(engine, part)
+        .find(|(other, _)| could_use(engine, (part, *other), class, known, takes))?;
+    ahead_by(engine, part, first).map(FirstForLimit::of)
 }
 
 /// The quota, or the burst, that keeps tasks of a class from being placed: the same caps as a round's.
@@ -179,7 +208,7 @@ pub(super) fn ahead_of(
     let whole = engine.queues().whole(part);
     let mut ahead = AheadOf { queues: BTreeSet::new(), users: BTreeSet::new() };
     for (other, _) in parts_before(engine, part) {
-        if could_use(engine, other, class, known) {
+        if could_use(engine, (part, other), class, known, |_, _| true) {
             let other_whole = engine.queues().whole(other);
             if other_whole == whole {
                 ahead.users.insert(other)
@@ -198,12 +227,40 @@ pub(super) fn first_ahead<'a>(
     class: (ClassId, &Class),
     known: &mut Known,
 ) -> Option<Ahead<'a>> {
-    let whole = engine.queues().whole(part);
-    let (first, _) = parts_before(engine, part).find(|(other, _)| could_use(engine, *other, class, known))?;
+    let (first, _) = parts_before(engine, part)
+        .find(|(other, _)| could_use(engine, (part, *other), class, known, |_, _| true))?;
+    ahead_by(engine, part, first)
+}
+
+/// How a part of a queue that comes before this one is named.
+fn ahead_by(engine: &Engine, part: QueueId, first: QueueId) -> Option<Ahead<'_>> {
     match engine.queues().whole(first) {
-        other if other != whole => Some(Ahead::Queue(engine.queues().get(other).name())),
+        other if other != engine.queues().whole(part) => {
+            Some(Ahead::Queue(engine.queues().get(other).name()))
+        }
         _ => engine.queues().get(first).user().map(Ahead::User),
     }
+}
+
+/// True if smaller work that comes after a step may start before it, in room that is not enough for its class. Once a
+/// worker is reserved for the class, only what does not delay it may.
+pub(super) fn may_be_overtaken(
+    engine: &Engine,
+    part: QueueId,
+    queued: &QueuedStep,
+    class: (ClassId, &Class),
+    known: &mut Known,
+) -> bool {
+    if engine.planner().reservations().held_by(class.0) > 0 {
+        return false;
+    }
+    let mut not_before = engine.queues().in_turn().skip_while(|(other, _)| *other != part);
+    not_before.any(|(other, _)| {
+        let is_smaller = |step: &QueuedStep, theirs: &Class| {
+            (other != part || step > queued) && !class.1.request.fits(&theirs.request)
+        };
+        could_use(engine, (part, other), class, known, is_smaller)
+    })
 }
 
 /// The parts of queues whose turn comes before, in order. A part that has no ready step stands behind all that have.
@@ -211,11 +268,23 @@ fn parts_before(engine: &Engine, part: QueueId) -> impl Iterator<Item = (QueueId
     engine.queues().in_turn().take_while(move |(other, _)| *other != part)
 }
 
-/// True if some ready step of a part of a queue could start on a worker that could run the class, and nothing but room
-/// keeps it.
-fn could_use(engine: &Engine, part: QueueId, (id, class): (ClassId, &Class), known: &mut Known) -> bool {
-    engine.queues().get(part).heads().any(|(_, other)| {
+/// True if some ready step of a part of a queue that is meant could start on a worker that could run the class, and
+/// only what the class waits for, too, keeps it: room, its own queue's quota, or limits.
+fn could_use(
+    engine: &Engine,
+    (own, part): (QueueId, QueueId),
+    (id, class): (ClassId, &Class),
+    known: &mut Known,
+    is_meant: impl Fn(&QueuedStep, &Class) -> bool,
+) -> bool {
+    let queues = engine.queues();
+    let waits_for_quota = queues.whole(own) == queues.whole(part) && over_quota(engine, own, id).is_some();
+    let waits_for: BTreeSet<&str> = engine.licences().all_reached(class).map(|(name, ..)| name).collect();
+    queues.get(part).heads().any(|(step, other)| {
         let Some(theirs) = engine.class(other) else { return false };
+        if !is_meant(&step, theirs) {
+            return false;
+        }
         let shared = |worker: &Worker| {
             worker.takes_work()
                 && placement::could_take_part(class, worker)
@@ -223,6 +292,7 @@ fn could_use(engine: &Engine, part: QueueId, (id, class): (ClassId, &Class), kno
         };
         let pair = (id.min(other), id.max(other));
         let both = *known.both.entry(pair).or_insert_with(|| engine.workers().present().any(shared));
-        both && over_quota(engine, part, other).is_none() && engine.licences().reached(theirs).is_none()
+        both && (waits_for_quota || over_quota(engine, part, other).is_none())
+            && engine.licences().all_reached(theirs).all(|(name, ..)| waits_for.contains(name))
     })
 }

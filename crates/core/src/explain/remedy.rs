@@ -1,6 +1,7 @@
 //! Advice in words: whole commands, with names in them.
 
 use super::explanation::{Advice, Change, Edit, Starts};
+use super::words::counted;
 use crate::plan::placement::Ineligible;
 use crate::resources::{Bytes, Cpus};
 use crate::tags::Need;
@@ -14,7 +15,8 @@ impl Ineligible {
                 format!("start {worker} with the tag: 'windlass worker start --tag {}'", word(&tag(need)))
             }
             Ineligible::TooFew { tasks, could } => {
-                format!("connect {} more workers like {worker}", tasks.saturating_sub(*could))
+                let more = tasks.saturating_sub(*could);
+                format!("connect {} like {worker}", counted(more, "more worker", "more workers"))
             }
             Ineligible::Suspect => format!("bring {worker} back: it has not been heard from"),
             Ineligible::Draining(_) => format!("resume {worker}: 'windlass worker resume {}'", word(worker)),
@@ -85,7 +87,7 @@ impl Advice {
     pub fn worker(&self) -> Option<&str> {
         match (&self.change, &self.starts) {
             (Change::Worker { worker, .. } | Change::Resubmit { worker, .. }, _) => Some(worker),
-            (Change::Wait, Starts::WhenFree(worker)) => Some(worker),
+            (Change::Wait, Starts::WhenFree(worker) | Starts::AfterSmaller(worker)) => Some(worker),
             _ => None,
         }
     }
@@ -97,12 +99,20 @@ impl Advice {
             (Change::Wait, Starts::WhenFree(worker)) => {
                 steps.push(format!("it is next on {worker}, and starts there when enough is free"));
             }
+            (Change::Wait, Starts::AfterSmaller(worker)) => steps.push(format!(
+                "the first room on {worker} that is enough for it is its own; smaller tasks start there before"
+            )),
             (_, Starts::WhenFree(worker)) => {
                 if let Some(last) = steps.last_mut() {
                     last.push_str(&format!("; it is then next on {worker}"));
                 }
             }
-            _ => {}
+            (_, Starts::AfterSmaller(worker)) => {
+                if let Some(last) = steps.last_mut() {
+                    last.push_str(&format!("; the first room on {worker} that is enough for it is then its own"));
+                }
+            }
+            (_, Starts::AtOnce) => {}
         }
         steps
     }

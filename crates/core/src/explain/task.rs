@@ -3,7 +3,7 @@
 use super::advice;
 use super::entitlement::pool;
 use super::explanation::{Explanation, Reason, Turn};
-use super::forecast::forecast_start;
+use super::forecast::{forecast_range, forecast_start};
 use super::gangs::{leader_of, request_of, say_too_few, unready_mates};
 use super::reasons::{self, Known};
 use super::survey::look_over;
@@ -27,7 +27,9 @@ pub fn task(engine: &Engine, task: TaskId) -> Option<Explanation> {
     let goal = Goal::Task(task);
     explanation.changes = advice::for_task(engine, task, &explanation);
     if let Some(turn) = explanation.turn.as_mut().filter(|_| ends_by_itself(&explanation.reason)) {
-        turn.starts = forecast_start(engine, goal);
+        let forecast = forecast_range(engine, goal);
+        turn.starts = forecast.map(|(at, _)| at);
+        turn.starts_between = forecast.and_then(|(_, between)| between);
     }
     Some(explanation)
 }
@@ -164,16 +166,22 @@ fn explain_ready(engine: &Engine, task: TaskId, state: TaskState) -> Explanation
     if let Some(reason) = reasons::of_ready(engine, job, key, task.index, &mut known) {
         explanation.reason = reason;
     }
-    explanation.turn = turn_of(engine, &request, task, &mut known);
+    explanation.turn = turn_of(engine, &request, task, &explanation.reason, &mut known);
     explanation
 }
 
 /// Where a task's step, or the one with which it starts, stands in its queue; `None` if it does not.
-fn turn_of(engine: &Engine, request: &PlacementRequest, task: TaskId, known: &mut Known) -> Option<Turn> {
+fn turn_of(
+    engine: &Engine,
+    request: &PlacementRequest,
+    task: TaskId,
+    reason: &Reason,
+    known: &mut Known,
+) -> Option<Turn> {
     let (step, job) = (engine.ledger().step(request.step)?, engine.job(task.job)?);
     let queued_step = engine.ledger().step(leader_of(job, request.step))?.enlisted.as_ref()?;
     let tasks_ahead = step.ready.ranges().map(|r| r.end.min(task.index).saturating_sub(r.start)).sum();
-    let turn = turn_in_queue(engine, job.queue, queued_step, (step.class, request.class), known);
+    let turn = turn_in_queue(engine, job.queue, queued_step, (step.class, request.class), reason, known);
     Some(Turn { tasks_ahead, ..turn })
 }
 
@@ -183,10 +191,12 @@ pub(super) fn turn_in_queue(
     part: QueueId,
     queued: &QueuedStep,
     (id, class): (ClassId, &Class),
+    reason: &Reason,
     known: &mut Known,
 ) -> Turn {
     let queue = engine.queues().get(engine.queues().whole(part));
     let ahead = reasons::ahead_of(engine, part, (id, class), known);
+    let waits_for_room = reason.is_of_room() && *reason != Reason::Turn;
     Turn {
         queue: queue.name().to_owned(),
         band: queue.band(),
@@ -194,8 +204,11 @@ pub(super) fn turn_in_queue(
         users_ahead: ahead.users.len(),
         steps_ahead: engine.queues().get(part).position(queued),
         tasks_ahead: 0,
+        may_be_overtaken: waits_for_room
+            && reasons::may_be_overtaken(engine, part, queued, (id, class), known),
         weight: queue.share().weight(),
         pool: pool(engine, class, queue.name()),
         starts: None,
+        starts_between: None,
     }
 }

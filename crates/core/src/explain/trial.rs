@@ -1,7 +1,7 @@
 //! Advice is tried before it is given: on a copy of the engine the change is made, rounds follow, and the task must be
 //! placed. So whatever else counts (turns, bands, quotas, limits, gangs, reservations) counts for advice as well.
 
-use super::explanation::{Change, Edit};
+use super::explanation::{Change, Edit, Starts};
 use crate::class::Class;
 use crate::engine::{
     Engine, Event, Held, HeldPhase, Hello, Inventory, Outbox, Pipeline, Reply, Report, Submit, Write,
@@ -318,27 +318,39 @@ impl Trial {
         }
     }
 
-    /// Ends what runs on a worker, what ends first coming first, until the goal is placed there. False if all has ended, if
-    /// there was room for the goal and something else got it, or if it found its place elsewhere.
-    pub(super) fn is_placed_when_free(&mut self, worker: &str) -> bool {
-        let Some(id) = self.engine.workers().by_name(worker).map(|worker| worker.record.id) else {
-            return false;
-        };
+    /// Ends what runs on a worker, what ends first coming first, until the goal is placed there. `None` if all has
+    /// ended, if there was room for the goal and something else got it, or if it found its place elsewhere.
+    pub(super) fn placed_when_free(&mut self, worker: &str) -> Option<Starts> {
+        let id = self.engine.workers().by_name(worker)?.record.id;
+        self.booked.clear();
+        let mut after_smaller = false;
         while !self.is_placed() {
             let has_room = |trial: &Trial| {
                 let known = trial.class().zip(trial.engine.workers().get(id));
                 known.is_none_or(|(class, worker)| placement::fits_now(class, worker))
             };
             if has_room(self) || !self.end_next_of(id) {
-                return false;
+                return None;
             }
             let was_room = has_room(self);
             self.settle();
-            if was_room && !self.is_placed() {
-                return false;
+            let booked = self.take_booked();
+            if self.is_placed() {
+                break;
             }
+            if was_room {
+                return None;
+            }
+            let starts_there = |task: &TaskId| {
+                self.engine.attempt(*task).is_some_and(|attempt| attempt.worker == id && !attempt.queued)
+            };
+            after_smaller |= booked.iter().any(starts_there);
         }
-        self.is_on(id)
+        let worker = worker.to_owned();
+        self.is_on(id).then_some(match after_smaller {
+            true => Starts::AfterSmaller(worker),
+            false => Starts::WhenFree(worker),
+        })
     }
 
     /// True if a task was placed on this worker. Where a client's place is, its client is told.

@@ -1,7 +1,7 @@
 //! Explanations in words: one word for programs, and sentences for people. The API, the command line and the
 //! simulator's scripts all show these.
 
-use super::explanation::{Explanation, Reason};
+use super::explanation::{Explanation, FirstForLimit, Reason};
 use super::worker::{PassedVerdict, WorkerReason};
 use crate::WorkerId;
 use crate::job::{RunningCap, Stop};
@@ -218,27 +218,31 @@ fn say_waits(reason: &Reason) -> String {
         Reason::Paused(note) => format!("its queue is paused: {note}"),
         Reason::Quota { quota_cpu, booked_cpu } => {
             let (holds, quota) = (Cpus(*booked_cpu), Cpus((*quota_cpu).into()));
-            format!("its queue holds {holds} of the {quota} cpus of its quota")
+            let cpus = if *quota_cpu == 100 { "cpu" } else { "cpus" };
+            format!("its queue holds {holds} of the {quota} {cpus} of its quota")
         }
         Reason::BackOff { name, times, .. } => {
             let row = if *times > 1 { format!(", {times} times in a row") } else { String::new() };
             format!("its step backs off: licence '{name}' was busy{row}")
         }
-        Reason::Limit { name, max: 0 } => format!("the limit '{name}' is 0: no task may hold it"),
-        Reason::Limit { name, max: 1 } => format!("the one of the limit '{name}' is taken"),
-        Reason::Limit { name, max } => format!("all {max} of the limit '{name}' are taken"),
+        Reason::Limit { name, max, first } => say_limit(name, *max, first.as_ref()),
         Reason::MaxRunning(RunningCap { max, is_of_job }) => {
-            let of = if *is_of_job { "job" } else { "step" };
-            format!("{max} tasks of its {of} run, and no more may at a time (max_running)")
+            let run = match is_of_job {
+                true => counted(*max, "task of its job runs", "tasks of its job run"),
+                false => counted(*max, "task of its step runs", "tasks of its step run"),
+            };
+            format!("{run}, and no more may at a time (max_running)")
         }
         Reason::Together { .. } | Reason::Mates { .. } => say_together(reason),
         Reason::Probing { running } => {
-            format!("{running} tasks of its profile run first, to show how much memory they need")
+            let (one, many) = ("task of its profile runs first", "tasks of its profile run first");
+            let need = if *running == 1 { "it needs" } else { "they need" };
+            format!("{}, to show how much memory {need}", counted(*running, one, many))
         }
         Reason::Parked { ahead, is_at_most } => {
             let at_most = if *is_at_most { "at most " } else { "" };
-            let ahead = format!("it is behind {at_most}{ahead} others of its queue");
-            format!("{ahead}, and waits in the store until they start")
+            let ahead = counted(*ahead, "other of its queue", "others of its queue");
+            format!("it is behind {at_most}{ahead}, and waits in the store until its turn is near")
         }
         Reason::Full => "every worker that could run it is busy or takes no new work".to_owned(),
         Reason::Behind(queue) => {
@@ -251,6 +255,25 @@ fn say_waits(reason: &Reason) -> String {
     }
 }
 
+/// A number with what it counts.
+pub(super) fn counted(n: impl Into<u64>, one: &str, many: &str) -> String {
+    let n = n.into();
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+fn say_limit(name: &str, max: u32, first: Option<&FirstForLimit>) -> String {
+    let taken = match max {
+        0 => return format!("the limit '{name}' is 0: no task may hold it"),
+        1 => format!("the one of the limit '{name}' is taken"),
+        max => format!("all {max} of the limit '{name}' are taken"),
+    };
+    match first {
+        None => taken,
+        Some(FirstForLimit::Queue(queue)) => format!("{taken}, and queue {queue} is first for the next"),
+        Some(FirstForLimit::User(user)) => format!("{taken}, and {user} is first for the next in its queue"),
+    }
+}
+
 /// The same of tasks that start together.
 fn say_together(reason: &Reason) -> String {
     match reason {
@@ -258,10 +281,9 @@ fn say_together(reason: &Reason) -> String {
             "the others with which it starts have succeeded, and no worker has room for it now".to_owned()
         }
         Reason::Together { tasks, placed } => {
-            let others = tasks - 1;
-            format!(
-                "it starts together with {others} others, and {placed} of these {tasks} tasks have room now"
-            )
+            let others = counted(tasks - 1, "other", "others");
+            let have = if *placed == 1 { "has" } else { "have" };
+            format!("it starts together with {others}, and {placed} of these {tasks} tasks {have} room now")
         }
         Reason::Mates { waiting, lost: true } => format!(
             "a task with which it starts failed, so it cannot run unless that is retried ({waiting} are not ready)"
@@ -304,7 +326,8 @@ fn say_closed(closed: &Ineligible) -> String {
             format!("{with_room} uses its network already, and its step is network-bound")
         }
         Ineligible::Limit { name, max } => {
-            format!("{every} holds all {max} of the limit '{name}' that one worker may hold")
+            let all = if *max == 1 { "the one".to_owned() } else { format!("all {max}") };
+            format!("{every} holds {all} of the limit '{name}' that one worker may hold")
         }
         Ineligible::Reserved(_) => format!("{with_room} is reserved for work that has waited long"),
         Ineligible::Vetoed { reason, .. } => format!("{with_room} is ruled out for now: {reason}"),
@@ -407,7 +430,8 @@ impl PassedVerdict {
                 (Word::Preferred, format!("{} scores better", name_of(best.worker)))
             }
             PassedVerdict::Together { tasks, placed } => {
-                (Word::Together, format!("{placed} of the {tasks} tasks that start together have room now"))
+                let have = if *placed == 1 { "has" } else { "have" };
+                (Word::Together, format!("{placed} of the {tasks} tasks that start together {have} room now"))
             }
             PassedVerdict::Turn => (Word::Turn, "it starts as soon as its turn comes".to_owned()),
         }

@@ -150,7 +150,9 @@ fn check_gangs(spec: &JobSpec) -> Result<(), Refusal> {
         if let Some(nodes) = step.nodes
             && (nodes == 0 || step.tasks % nodes != 0)
         {
-            return bad(format!("{} tasks are not a multiple of {nodes} nodes", step.tasks));
+            let tasks =
+                if step.tasks == 1 { "1 task is".to_owned() } else { format!("{} tasks are", step.tasks) };
+            return bad(format!("{tasks} not a multiple of {nodes} nodes"));
         }
         if let Some(leader) = step.with.map(usize::from) {
             let Some(first) = spec.steps.get(leader).filter(|_| leader < number) else {

@@ -55,7 +55,12 @@ impl LicencePool {
     /// The first limit of a class of which no more may be taken: its name, how many there are, and how many are
     /// taken.
     pub fn reached<'a>(&self, class: &'a Class) -> Option<(&'a str, u32, u32)> {
-        class.parts().flat_map(|part| &part.limits).find_map(|name| {
+        self.all_reached(class).next()
+    }
+
+    /// All of these limits.
+    pub fn all_reached<'a>(&self, class: &'a Class) -> impl Iterator<Item = (&'a str, u32, u32)> {
+        class.parts().flat_map(|part| &part.limits).filter_map(move |name| {
             let max = self.limits.get(name)?.max?;
             let taken = self.taken.get(name).copied().unwrap_or(0);
             (taken.saturating_add(class.takes(name)) > max).then_some((name.as_str(), max, taken))

@@ -118,6 +118,9 @@ impl fmt::Display for Ineligible {
             }
             Ineligible::UnderPressure(what) => write!(f, "under {what} pressure"),
             Ineligible::NetworkInUse => write!(f, "its network is in use, and the step is network-bound"),
+            Ineligible::Limit { name, max: 1 } => {
+                write!(f, "its tasks hold the one of the limit '{name}' that one worker may hold")
+            }
             Ineligible::Limit { name, max } => {
                 write!(f, "its tasks hold all {max} of the limit '{name}' that one worker may hold")
             }

@@ -132,6 +132,12 @@ impl Profiles {
         self.all.get(&id)?.prediction.as_ref()
     }
 
+    /// How long the last tasks of a signature ran, in milliseconds, shortest first.
+    pub fn lengths_ms(&self, id: u64) -> Vec<u64> {
+        let history = self.all.get(&id).and_then(|profile| self.histories.get(&profile.signature));
+        history.map(History::lengths_ms).unwrap_or_default()
+    }
+
     /// The steps of a signature.
     pub fn steps(&self, id: u64) -> impl Iterator<Item = StepKey> + '_ {
         self.all.get(&id).into_iter().flat_map(|profile| profile.steps.iter().copied())

@@ -210,6 +210,13 @@ impl History {
         }
     }
 
+    /// Milliseconds from start to end of the attempts of which that is known, shortest first.
+    pub fn lengths_ms(&self) -> Vec<u64> {
+        let mut lengths_ms: Vec<u64> = self.rows.iter().filter_map(|sample| sample.wall_ms).collect();
+        lengths_ms.sort_unstable();
+        lengths_ms
+    }
+
     /// The samples, oldest first.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.rows.iter()

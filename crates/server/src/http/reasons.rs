@@ -63,7 +63,10 @@ async fn of_failed(handle: &Handle, job: &Whole<Job>) -> Result<JobReason, ApiEr
         }
         (None, _) => JobReason {
             word: Cause::Other.as_str().to_owned(),
-            message: format!("{} of its {} tasks failed", job.counts.failed, job.counts.total),
+            message: match job.counts.total {
+                1 => "its only task failed".to_owned(),
+                total => format!("{} of its {total} tasks failed", job.counts.failed),
+            },
         },
     })
 }

@@ -31,11 +31,20 @@ pub(super) fn say_after(spec: &JobSpec, first: JobId) -> String {
 
 fn failed_enough(limit: FailLimit) -> String {
     match limit {
-        FailLimit::Tasks(1) => "a task failed, and the job asked for fail-fast".to_owned(),
-        FailLimit::Tasks(tasks) => format!("{tasks} tasks failed, with which the job asked to be stopped"),
+        FailLimit::Tasks(1) => "a task of the job failed (--fail-fast)".to_owned(),
+        FailLimit::Tasks(tasks) => format!("{tasks} tasks of the job failed (--fail-fast {tasks})"),
         FailLimit::Percent(percent) => {
-            format!("more than {percent}% of its tasks failed, with which the job asked to be stopped")
+            format!("more than {percent}% of the job's tasks failed (--fail-fast {percent}%)")
         }
+    }
+}
+
+/// Why a task of a job was cancelled.
+pub(super) fn why_canceled(view: &JobView, index: u32) -> String {
+    match view.stop.filter(|_| !view.cancels.contains(index)) {
+        Some(Stop::FailFast) => format!("it was cancelled: {}", failed_enough(view.spec.fail_limit)),
+        Some(Stop::Canceled) => "its job was cancelled".to_owned(),
+        Some(Stop::After(_)) | None => "it was cancelled".to_owned(),
     }
 }
 

@@ -197,10 +197,11 @@ async fn how_it_ended(app: &App, id: TaskId, task: &Task) -> Result<String, ApiE
                 stopped.unwrap_or_else(|| "a step that it waited for failed".to_owned())
             )
         }
-        (TaskState::Canceled, None) => {
-            "it never started: it was cancelled, or its job was stopped".to_owned()
+        (TaskState::Canceled, end) => {
+            let view = app.handle.store().job(id.job).await?.ok_or_else(|| ApiError::no_job(id.job))?;
+            let never = if end.is_none() { "it never started: " } else { "" };
+            format!("{never}{}", super::stop_words::why_canceled(&view, id.index))
         }
-        (TaskState::Canceled, Some(_)) => "it was cancelled".to_owned(),
         (TaskState::Failed, _) => {
             let failure = task.failure.as_ref();
             failure.map_or_else(|| "it failed".to_owned(), |failure| failure.summary.clone())

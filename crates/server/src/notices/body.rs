@@ -109,11 +109,13 @@ impl NoticeBody {
             }
         };
         let Counts { total, succeeded, failed, canceled, skipped, .. } = job.counts;
+        let tasks = if total == 1 { "task" } else { "tasks" };
         let mut lines = vec![
             format!("Job {} ({}) {}.", job.job, job.name, said(job.state)),
             format!("User {}, queue {}.", job.user, job.queue),
             format!(
-                "Of {total} tasks {succeeded} succeeded, {failed} failed, {canceled} were cancelled and {skipped} skipped."
+                "Of {total} {tasks} {succeeded} succeeded, {failed} failed, {canceled} were cancelled and {skipped} \
+                 skipped."
             ),
         ];
         if let Some(failure) = &job.failure {

@@ -221,15 +221,7 @@ async fn answer(client: &Client, read: &Read) -> Result<Answer, CliError> {
         Read::Why(Subject::Worker(name)) => Answer::WorkerWhy(Box::new(client.worker_why(name).await?)),
         Read::Why(Subject::Task(task)) => task_why(client, task).await?,
         Read::Why(Subject::Job(job)) => {
-            // A task that waits is asked about, if there is one.
-            let ready = first_in(client, *job, "ready").await?;
-            let task = match ready {
-                Some(task) => task,
-                None => match first_in(client, *job, "waiting").await? {
-                    Some(task) => task,
-                    None => telling_task(client, *job).await?,
-                },
-            };
+            let task = telling_task(client, *job).await?;
             task_why(client, &task).await?
         }
         Read::LogTask(job) => Answer::LogTask(logged(client, *job).await?),
@@ -258,13 +250,9 @@ async fn task_why(client: &Client, task: &str) -> Result<Answer, ClientError> {
 
 async fn logged(client: &Client, job: u64) -> Result<Option<String>, ClientError> {
     for states in LOGGED {
-        if let Some(task) = first_in(client, job, states).await? {
-            return Ok(Some(task));
+        if let Some(task) = client.first_task(job, states).await? {
+            return Ok(Some(task.id));
         }
     }
     Ok(None)
-}
-
-async fn first_in(client: &Client, job: u64, states: &str) -> Result<Option<String>, ClientError> {
-    Ok(client.first_task(job, states).await?.map(|task| task.id))
 }

@@ -7,7 +7,7 @@ use crate::commands::top::draw::paint::{Tone, line, put, style};
 use crate::commands::top::message::Subject;
 use crate::commands::top::state::State;
 use crate::commands::top::why::WhyLine;
-use crate::ui::output::or_dash;
+use crate::ui::output::{count, or_dash};
 use crate::ui::quantity::elapsed;
 use crate::ui::text::wrap;
 use ratatui::buffer::Buffer;
@@ -46,7 +46,8 @@ fn of_job(buffer: &mut Buffer, state: &State, job: &Job, area: Rect) {
         elapsed(lasted)
     );
     put(buffer, line(area, 1), 1, &of, plain);
-    put(buffer, line(area, 2), 1, &format!("{} tasks: {}", job.counts.total, counts(&job.counts)), plain);
+    let tasks = format!("{}: {}", count(u64::from(job.counts.total), "task"), counts(&job.counts));
+    put(buffer, line(area, 2), 1, &tasks, plain);
     let steps: Vec<String> =
         job.steps.iter().map(|step| format!("{} ({})", step.name, resources(&step.resources))).collect();
     let last = match (&job.stopped, &job.reason) {
