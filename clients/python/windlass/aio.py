@@ -24,7 +24,7 @@ from .answer import EVENTS_SILENT_S, EventParser, Place, parse
 from .base import STDERR_BYTES, WAIT_LOOK_S, ClientBase, Story, failure, list_call, log_query, written_bytes
 from .calls import Call, JobRef, TaskRef, job_id, task_id
 from .errors import ConnectionLost, LookedAway, Refused, Silent, WaitTimeout, WindlassError
-from .models import Event, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult, Version, Why
+from .models import DryRun, Event, Failures, Job, Json, Lagged, Page, Submitted, Task, TaskEvent, TaskResult, Version, Why
 from .own import start_server
 from .servers import Circle, Outage
 from .spec import JobSpec, TaskOptions
@@ -152,9 +152,7 @@ class AsyncClient(ClientBase):
 
     async def submit_spec(self, spec: JobSpec) -> Submitted:
         """Submits a job as the HTTP interface takes it. Without a key it gets a fresh one, and without a user yours."""
-        if "user" not in spec and self._needs_user():
-            self._learn_user(await self.version())
-        call, outage, tries = calls.submit(self._complete(spec)), Outage(), 0
+        call, outage, tries = calls.submit(await self._whole(spec)), Outage(), 0
         while True:
             try:
                 return Submitted.from_json(await self._json(call))
@@ -163,6 +161,28 @@ class AsyncClient(ClientBase):
                 if not self._submits_again(error, tries):
                     raise
                 await self._pause(outage, error)
+
+    async def dry_run(
+        self,
+        command: Sequence[str],
+        *,
+        values: Optional[Iterable[object]] = None,
+        array: Union[range, str, None] = None,
+        **options: Unpack[TaskOptions],
+    ) -> DryRun:
+        """Says what the submission of a command would do now: what would be accepted, where it would run, and what it
+        would wait for. Nothing is submitted."""
+        return await self.dry_run_spec(self._spec(command, values, array, options))
+
+    async def dry_run_spec(self, spec: JobSpec) -> DryRun:
+        """The same of a job as the HTTP interface takes it."""
+        return DryRun.from_json(await self._json(calls.dry_run(await self._whole(spec))))
+
+    async def _whole(self, spec: JobSpec) -> JobSpec:
+        """The job with a key and a user."""
+        if "user" not in spec and self._needs_user():
+            self._learn_user(await self.version())
+        return self._complete(spec)
 
     async def run(
         self, command: Sequence[str], *, timeout_s: Optional[float] = None, **options: Unpack[TaskOptions]
@@ -300,9 +320,11 @@ class AsyncClient(ClientBase):
         user: Optional[str] = None,
         queue: Optional[str] = None,
         name: Optional[str] = None,
+        reasons: bool = False,
     ) -> AsyncIterator[Job]:
-        """The jobs, newest first. `state` is one word or several separated by commas; `name` is a part of a name."""
-        query = {"state": state, "user": user, "queue": queue, "name": name}
+        """The jobs, newest first. `state` is one word or several separated by commas; `name` is a part of a name. With
+        `reasons` the server says why they failed or wait."""
+        query = calls.jobs_query(state, user, queue, name, reasons)
         async for item in self._all("/api/v1/jobs", "list the jobs", query):
             yield Job.from_json(item)
 
@@ -324,13 +346,19 @@ class AsyncClient(ClientBase):
         call = calls.get(f"/api/v1/tasks/{name}/why", f"ask why task {name} waits")
         return Why.from_json(await self._json(call))
 
-    async def cancel(self, job: JobRef) -> Job:
-        """Kills the job's running tasks, and starts no more."""
-        return await self._act(job, "cancel")
+    async def failures(self, job: JobRef) -> Failures:
+        """How the tasks of a job failed, by cause."""
+        number = job_id(job)
+        call = calls.get(f"/api/v1/jobs/{number}/failures", f"ask why tasks of job {number} failed")
+        return Failures.from_json(await self._json(call))
 
-    async def retry(self, job: JobRef) -> Job:
-        """Runs the job's failed and cancelled tasks again."""
-        return await self._act(job, "retry")
+    async def cancel(self, job: JobRef, tasks: Optional[str] = None) -> Job:
+        """Kills the job's running tasks, and starts no more; or some of its tasks, such as "6" or "1,4-6"."""
+        return await self._act(job, "cancel", tasks)
+
+    async def retry(self, job: JobRef, tasks: Optional[str] = None) -> Job:
+        """Runs the job's failed and cancelled tasks again; or some of them, such as "6" or "1,4-6"."""
+        return await self._act(job, "retry", tasks)
 
     async def hold(self, job: JobRef) -> Job:
         """Starts no further task of the job; running tasks go on."""
@@ -340,8 +368,8 @@ class AsyncClient(ClientBase):
         """Starts tasks of the job again after a hold."""
         return await self._act(job, "release")
 
-    async def _act(self, job: JobRef, verb: str) -> Job:
-        return Job.from_json(await self._json(calls.act(job_id(job), verb)))
+    async def _act(self, job: JobRef, verb: str, tasks: Optional[str] = None) -> Job:
+        return Job.from_json(await self._json(calls.act(job_id(job), verb, tasks)))
 
     async def set_priority(self, job: JobRef, priority: int) -> Job:
         """Gives the job another priority inside its queue; higher goes first."""
@@ -350,6 +378,10 @@ class AsyncClient(ClientBase):
     def workers(self) -> AsyncIterator[Json]:
         """The workers, as the HTTP interface tells them."""
         return self._all("/api/v1/workers", "list the workers")
+
+    def limits(self) -> AsyncIterator[Json]:
+        """The limits, such as licences, as the HTTP interface tells them."""
+        return self._all("/api/v1/limits", "list the limits")
 
     def queues(self) -> AsyncIterator[Json]:
         """The queues, as the HTTP interface tells them."""

@@ -111,7 +111,7 @@ class EventParser:
             return None
         try:
             return event_from_json(json.loads(data))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Garbled(f"an event of the server cannot be read: {error}") from error
 
     def _is_wanted(self, data: bytes) -> bool:
