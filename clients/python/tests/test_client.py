@@ -3,7 +3,9 @@
 import itertools
 import json
 import os
+import signal
 import sys
+import threading
 import unittest
 import unittest.mock
 from typing import List
@@ -136,6 +138,21 @@ class Verbs(WithServer):
     def test_a_run_that_takes_too_long_is_cancelled(self) -> None:
         with self.assertRaises(windlass.WaitTimeout):
             self.client.run(self.gate().command(), timeout_s=0.05)
+        (job,) = self.client.jobs()
+        self.assertEqual(self.client.wait(job, HUNG_S).state, "canceled")
+
+    def test_an_interrupted_run_cancels_its_job(self) -> None:
+        start, gate = self.gate("start"), self.gate()
+
+        def interrupt() -> None:
+            start.open()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt):
+            self.client.run(["sh", "-c", f"read line <{start.path}; read line <{gate.path}"])
+        thread.join(HUNG_S)
         (job,) = self.client.jobs()
         self.assertEqual(self.client.wait(job, HUNG_S).state, "canceled")
 
