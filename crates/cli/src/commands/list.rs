@@ -4,7 +4,7 @@ use crate::client::context::Context;
 use crate::commands::select::{JobRef, jobs_since};
 use crate::commands::view::ViewArgs;
 use crate::ui::error::{CliError, Doing};
-use crate::ui::output::{Format, print_jsonl, print_lines};
+use crate::ui::output::{Format, numbers, print_jsonl, print_lines};
 use crate::ui::quantity::{age, elapsed, now_ms};
 use crate::ui::since::Since;
 use crate::ui::table::{Cell, Column, Grid};
@@ -290,7 +290,7 @@ pub fn resources(amounts: &Resources) -> String {
 
 /// The task counts that are not 0: "98 succeeded, 2 running".
 pub fn counts(counts: &Counts) -> String {
-    let parts = [
+    numbers(&[
         (counts.waiting, "waiting"),
         (counts.ready, "ready"),
         (counts.running, "running"),
@@ -298,9 +298,7 @@ pub fn counts(counts: &Counts) -> String {
         (counts.failed, "failed"),
         (counts.canceled, "cancelled"),
         (counts.skipped, "skipped"),
-    ];
-    let some = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-    some.collect::<Vec<_>>().join(", ")
+    ])
 }
 
 /// Takes the words of these values.
